@@ -1,0 +1,190 @@
+"""The error tree. An error carries a code and a whole sentence; what HTTP status it becomes is not known here.
+
+DomainError
+├── for API clients (D3; turned into answers by `http.errors`)
+│   ├── MissingApiKey · InvalidApiKey · InsufficientScope
+│   ├── InvalidOrderId · OrderNotFound · PetNotFound
+│   ├── OrderConflict
+│   │   ├── OrderAlreadyShipped · OrderAlreadyCancelled    (a cancel meets them)
+│   │   └── OrderNotPending · OrderNotShipped · OrderAlreadyComplete  (an operator meets them)
+│   └── ServiceUnavailable
+└── for operators (turned into exit codes by `cli.console`)
+    ├── InvalidInput  (InvalidField)
+    ├── NotFound      (AccountNotFound, KeyNotFound)
+    ├── Conflict      (AccountExists, KeyNotUsable, KeyNotBanned)
+    └── StoreUnusable
+"""
+
+
+class DomainError(Exception):
+    """Anything the service refuses; `code` is for programs, the message is a whole sentence for people."""
+
+    code = "internal_error"
+
+    def __init__(self, message: str) -> None:
+        super().__init__(message)
+        self.message = message
+
+
+class MissingApiKey(DomainError):
+    """No bearer credential came with the request (spec, Authentication 2)."""
+
+    code = "missing_api_key"
+
+    def __init__(self) -> None:
+        super().__init__("Send your API key in the Authorization header: 'Authorization: Bearer <key>'.")
+
+
+class InvalidApiKey(DomainError):
+    """Unknown, expired, revoked, of the other environment or of a suspended account: one answer for all."""
+
+    code = "invalid_api_key"
+
+    def __init__(self) -> None:
+        super().__init__("This API key is not valid here; check it for typing errors or ask the store for a new one.")
+
+
+class InsufficientScope(DomainError):
+    """The key is valid but was narrowed to other scopes (D9)."""
+
+    code = "insufficient_scope"
+
+    def __init__(self, scope: str) -> None:
+        super().__init__(f"This API key lacks the scope '{scope}'; ask the store for a key that has it.")
+        self.scope = scope
+
+
+class InvalidOrderId(DomainError):
+    """The path's identifier is no int64 in its one plain form (D4)."""
+
+    code = "invalid_order_id"
+
+    def __init__(self) -> None:
+        super().__init__("An order identifier is a whole number of at most 64 bits in plain digits, such as 42.")
+
+
+class OrderNotFound(DomainError):
+    code = "order_not_found"
+
+    def __init__(self, order_id: int) -> None:
+        super().__init__(f"There is no order {order_id}; list the orders to see which identifiers exist.")
+
+
+class PetNotFound(DomainError):
+    code = "pet_not_found"
+
+    def __init__(self) -> None:
+        super().__init__("There is no pet with this identifier; pet identifiers come from an order's petId.")
+
+
+class OrderConflict(DomainError):
+    """The order's state does not allow the transition (spec, States and transitions)."""
+
+
+class OrderAlreadyShipped(OrderConflict):
+    code = "order_already_shipped"
+
+    def __init__(self, order_id: int) -> None:
+        super().__init__(f"Order {order_id} has already shipped and can no longer be cancelled; do not retry.")
+
+
+class OrderAlreadyCancelled(OrderConflict):
+    code = "order_already_cancelled"
+
+    def __init__(self, order_id: int) -> None:
+        super().__init__(f"Order {order_id} is already cancelled; nothing is left to do.")
+
+
+class OrderNotPending(OrderConflict):
+    code = "order_not_pending"
+
+    def __init__(self, order_id: int, status: str) -> None:
+        super().__init__(f"Order {order_id} is {status}; only a pending order can be shipped.")
+
+
+class OrderNotShipped(OrderConflict):
+    code = "order_not_shipped"
+
+    def __init__(self, order_id: int, status: str) -> None:
+        super().__init__(f"Order {order_id} is {status}; only a shipped order can be completed.")
+
+
+class OrderAlreadyComplete(OrderConflict):
+    code = "order_already_complete"
+
+    def __init__(self, order_id: int) -> None:
+        super().__init__(f"Order {order_id} is already complete; nothing is left to do.")
+
+
+class ServiceUnavailable(DomainError):
+    """The store cannot be used now. `reason` is for operators only: logs and `/readyz`, never an answer."""
+
+    code = "service_unavailable"
+
+    def __init__(self, reason: str, retry_after: int = 1) -> None:
+        super().__init__("The service cannot answer just now; retry after the seconds in Retry-After.")
+        self.reason = reason
+        self.retry_after = retry_after  # seconds, at least 1
+
+
+class InvalidInput(DomainError):
+    """Something an operator typed or a file holds is malformed."""
+
+    code = "invalid_input"
+
+
+class InvalidField(InvalidInput):
+    """One field of a record is malformed; `field` is its name in the record."""
+
+    def __init__(self, field: str, message: str) -> None:
+        super().__init__(message)
+        self.field = field
+
+
+class NotFound(DomainError):
+    code = "not_found"
+
+
+class AccountNotFound(NotFound):
+    code = "account_not_found"
+
+    def __init__(self, name: str) -> None:
+        super().__init__(f"There is no account '{name}'; `petstore accounts list` shows all.")
+
+
+class KeyNotFound(NotFound):
+    code = "key_not_found"
+
+    def __init__(self, key_id: str) -> None:
+        super().__init__(f"There is no key with the id '{key_id}'; `petstore keys list` shows all.")
+
+
+class Conflict(DomainError):
+    code = "conflict"
+
+
+class AccountExists(Conflict):
+    code = "account_exists"
+
+    def __init__(self, name: str) -> None:
+        super().__init__(f"There is an account '{name}' already; choose another name.")
+
+
+class KeyNotUsable(Conflict):
+    code = "key_not_usable"
+
+    def __init__(self, key_id: str, state: str) -> None:
+        super().__init__(f"Key {key_id} is {state}; create a new one with `petstore keys create`.")
+
+
+class KeyNotBanned(Conflict):
+    code = "key_not_banned"
+
+    def __init__(self, key_id: str) -> None:
+        super().__init__(f"Key {key_id} is not banned; nothing was changed.")
+
+
+class StoreUnusable(DomainError):
+    """The store cannot be opened: missing, of another schema version, damaged, locked, not writable."""
+
+    code = "store_unusable"

@@ -1,0 +1,210 @@
+"""Orders: the record, its identifiers, and the transitions between states (spec, Resources and States)."""
+
+import json
+import re
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from datetime import datetime
+from enum import StrEnum
+from typing import Any, NamedTuple
+
+from petstore_server.domain.errors import (
+    InvalidField,
+    InvalidOrderId,
+    OrderAlreadyCancelled,
+    OrderAlreadyComplete,
+    OrderAlreadyShipped,
+    OrderNotPending,
+    OrderNotShipped,
+)
+from petstore_server.domain.moments import canonical_moment, format_moment
+
+INT64_MIN = -(2**63)
+INT64_MAX = 2**63 - 1
+ORDER_FIELDS = ("id", "petId", "quantity", "shipDate", "complete", "status")
+"""The names of an import record's fields, in the order of an export's columns."""
+
+_PLAIN_INTEGER = re.compile(r"0|-?[1-9][0-9]{0,18}", re.ASCII)
+
+
+class Status(StrEnum):
+    PENDING = "pending"
+    SHIPPED = "shipped"
+    CANCELLED = "cancelled"
+
+
+@dataclass(frozen=True, slots=True)
+class Order:
+    """An order as the store keeps it: the five fields of the record, and the status, which the record lacks.
+
+    `ship_date` is RFC 3339 in UTC with `Z`. A field without a value is None.
+    """
+
+    id: int
+    pet_id: int | None = None
+    quantity: int | None = None
+    ship_date: str | None = None
+    complete: bool | None = None
+    status: Status = Status.PENDING
+
+    def record(self) -> str:
+        """The Order of the interface as JSON text: exactly the spec's fields, absent ones left out (D7).
+
+        Numbers, booleans and canonical dates need no escaping, so the text is put together directly.
+        """
+        text = f'{{"id":{self.id}'
+        if self.pet_id is not None:
+            text += f',"petId":{self.pet_id}'
+        if self.quantity is not None:
+            text += f',"quantity":{self.quantity}'
+        if self.ship_date is not None:
+            text += f',"shipDate":"{self.ship_date}"'
+        if self.complete is not None:
+            text += ',"complete":true' if self.complete else ',"complete":false'
+        return text + "}"
+
+    @classmethod
+    def from_record(cls, record: str, status: str) -> "Order":
+        """Rebuild an order from what `record` wrote and its status."""
+        fields = json.loads(record)
+        return cls(
+            fields["id"],
+            fields.get("petId"),
+            fields.get("quantity"),
+            fields.get("shipDate"),
+            fields.get("complete"),
+            Status(status),
+        )
+
+    def fields(self) -> dict[str, Any]:
+        """The record's fields and the status, for exports and the operator: {name: value}, absent ones left out."""
+        return {**json.loads(self.record()), "status": str(self.status)}
+
+
+class Transition(NamedTuple):
+    """A named change of an order: `apply` returns the order after it, or raises OrderConflict."""
+
+    action: str
+    apply: Callable[[Order], Order]
+
+
+def _cancel(order: Order) -> Order:
+    if order.status is Status.SHIPPED:
+        raise OrderAlreadyShipped(order.id)
+    if order.status is Status.CANCELLED:
+        raise OrderAlreadyCancelled(order.id)
+    return replace(order, status=Status.CANCELLED)
+
+
+def _complete(order: Order) -> Order:
+    if order.status is not Status.SHIPPED:
+        raise OrderNotShipped(order.id, order.status)
+    if order.complete:
+        raise OrderAlreadyComplete(order.id)
+    return replace(order, complete=True)
+
+
+CANCEL = Transition("order.cancel", _cancel)
+"""pending → cancelled; changes nothing else in the record (D5)."""
+
+COMPLETE = Transition("order.complete", _complete)
+"""Sets `complete` on a shipped order (D6)."""
+
+
+def ship(at: datetime) -> Transition:
+    """pending → shipped, with `shipDate` set to `at` (aware) (D6)."""
+    ship_date = format_moment(at)
+
+    def apply(order: Order) -> Order:
+        if order.status is not Status.PENDING:
+            raise OrderNotPending(order.id, order.status)
+        return replace(order, status=Status.SHIPPED, ship_date=ship_date)
+
+    return Transition("order.ship", apply)
+
+
+class Import(StrEnum):
+    """What an import does with a record."""
+
+    CREATED = "created"
+    UNCHANGED = "unchanged"
+    REPLACED = "replaced"
+    REJECTED = "rejected"
+
+
+def judge_import(existing: Order | None, incoming: Order) -> Import:
+    """An identical order is left alone, a pending one replaced, one that has moved on is not touched."""
+    if existing is None:
+        return Import.CREATED
+    if existing == incoming:
+        return Import.UNCHANGED
+    return Import.REPLACED if existing.status is Status.PENDING else Import.REJECTED
+
+
+def is_int64(text: str) -> bool:
+    """Whether the text is an int64 in the one plain form: `0|-?[1-9][0-9]*` (D4)."""
+    return _PLAIN_INTEGER.fullmatch(text) is not None and INT64_MIN <= int(text) <= INT64_MAX
+
+
+def parse_order_id(text: str) -> int:
+    """Read an order identifier. Raises InvalidOrderId for any form but the plain one, or beyond int64."""
+    if not is_int64(text):
+        raise InvalidOrderId
+    return int(text)
+
+
+def order_from_fields(fields: dict[str, Any]) -> Order:
+    """Build an order from an import record: JSON types, keys of the Order plus `status`. Raises InvalidField."""
+    for name in fields.keys() - set(ORDER_FIELDS):
+        raise InvalidField(name, f"'{name}' is no field of an order; the fields are {', '.join(ORDER_FIELDS)}.")
+    order_id = _integer(fields, "id")
+    if order_id is None:
+        raise InvalidField("id", "'id' is missing; every order needs one.")
+    return Order(
+        order_id,
+        _integer(fields, "petId"),
+        _integer(fields, "quantity"),
+        _ship_date(fields.get("shipDate")),
+        _boolean(fields.get("complete")),
+        _status(fields.get("status")),
+    )
+
+
+def _integer(fields: dict[str, Any], name: str) -> int | None:
+    value = fields.get(name)
+    if value is None:
+        return None
+    if type(value) is not int:
+        raise InvalidField(name, f"'{name}' is not a whole number.")
+    if not INT64_MIN <= value <= INT64_MAX:
+        raise InvalidField(name, f"'{name}' is out of range: it must fit a signed 64-bit integer.")
+    return value
+
+
+def _ship_date(value: object) -> str | None:
+    if value is None:
+        return None
+    if type(value) is not str:
+        raise InvalidField("shipDate", "'shipDate' is not text.")
+    try:
+        return canonical_moment(value)
+    except ValueError as error:
+        raise InvalidField("shipDate", f"'shipDate' {error}.") from None
+
+
+def _boolean(value: object) -> bool | None:
+    if value is None or type(value) is bool:
+        return value
+    raise InvalidField("complete", "'complete' is neither true nor false.")
+
+
+_STATUSES = {str(status): status for status in Status}
+
+
+def _status(value: object) -> Status:
+    if value is None:
+        return Status.PENDING
+    status = _STATUSES.get(value) if type(value) is str else None
+    if status is None:
+        raise InvalidField("status", f"'status' is none of {', '.join(_STATUSES)}.")
+    return status

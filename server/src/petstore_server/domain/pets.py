@@ -1,0 +1,39 @@
+"""Pets, as the deprecated operation tells of them (D16)."""
+
+from dataclasses import dataclass
+from typing import Any
+
+from petstore_server.domain.errors import InvalidField
+from petstore_server.domain.orders import INT64_MAX, INT64_MIN
+
+PET_FIELDS = ("id", "name", "tag")
+"""The names of a pet's fields, in the order of a file's columns."""
+
+
+@dataclass(frozen=True, slots=True)
+class Pet:
+    """An animal of the store. `name` and `tag` are None where they have no value."""
+
+    id: int
+    name: str | None = None
+    tag: str | None = None
+
+    def fields(self) -> dict[str, Any]:
+        """{name: value} of the Pet of the interface, absent ones left out."""
+        values = {"id": self.id, "name": self.name, "tag": self.tag}
+        return {name: value for name, value in values.items() if value is not None}
+
+
+def pet_from_fields(fields: dict[str, Any]) -> Pet:
+    """Build a pet from an import record. Raises InvalidField."""
+    for name in fields.keys() - set(PET_FIELDS):
+        raise InvalidField(name, f"'{name}' is no field of a pet; the fields are {', '.join(PET_FIELDS)}.")
+    pet_id = fields.get("id")
+    if type(pet_id) is not int:
+        raise InvalidField("id", "'id' is missing or not a whole number.")
+    if not INT64_MIN <= pet_id <= INT64_MAX:
+        raise InvalidField("id", "'id' is out of range: it must fit a signed 64-bit integer.")
+    for name in ("name", "tag"):
+        if not isinstance(fields.get(name), str | None):
+            raise InvalidField(name, f"'{name}' is not text.")
+    return Pet(pet_id, fields.get("name"), fields.get("tag"))

@@ -1,0 +1,194 @@
+"""What the service needs of the world, said in the words of the business; `storage` and `ratelimit` fulfil it.
+
+Every method of a store may raise ServiceUnavailable when the store cannot be used, and then has changed nothing
+(or, where a connection died at the commit, may have: D19). Moments are Unix seconds.
+"""
+
+from collections.abc import AsyncIterator, Mapping, Sequence
+from typing import Any, NamedTuple, Protocol
+
+from petstore_server.domain.accounts import Account, Limits, Plan
+from petstore_server.domain.bans import Ban
+from petstore_server.domain.keys import ApiKey, Environment, Grant
+from petstore_server.domain.orders import Import, Order, Transition
+from petstore_server.domain.pets import Pet
+from petstore_server.domain.windows import Count, Verdict
+
+
+class By(NamedTuple):
+    """Who does something (`key:<id>` or `operator:<user>`) and when: what the audit log says of it."""
+
+    actor: str
+    at: float
+
+
+class Usage(NamedTuple):
+    """What an account's windows were charged with."""
+
+    minute: Count = Count()
+    day: Count = Count()
+
+
+class AuditEntry(NamedTuple):
+    """One line of the audit log. `before` and `after` hold what changed: {field: value}, or None."""
+
+    id: int
+    at: float
+    actor: str
+    action: str
+    subject: str
+    before: Any
+    after: Any
+
+
+class Body(NamedTuple):
+    """A response body held in memory: `chunks` follow one another, `length` is their bytes, `etag` is quoted."""
+
+    etag: bytes
+    length: int
+    chunks: Sequence[bytes]
+
+
+class Snapshot(Protocol):
+    """The whole list at one moment, encoded (D8)."""
+
+    @property
+    def plain(self) -> Body:
+        """The JSON array as it is."""
+
+    async def gzip(self) -> Body:
+        """The same as one gzip member, under an ETag of its own; made once a snapshot."""
+
+
+class Orders(Protocol):
+    async def snapshot(self) -> Snapshot:
+        """The list of all orders, never older than any change acknowledged before this call, by any process."""
+
+    async def change(self, order_id: int, transition: Transition, by: By) -> Order:
+        """Apply the transition and return the order after it, once both it and its audit entry are durable.
+
+        Concurrent changes share a commit; each caller gets its own answer. Raises OrderNotFound, OrderConflict.
+        """
+
+    async def find(self, order_id: int) -> Order:
+        """The order as it is. Raises OrderNotFound."""
+
+    def scan(self, batch_size: int = 1000) -> AsyncIterator[list[Order]]:
+        """All orders of one consistent snapshot, ascending by id, in bounded memory."""
+
+    async def import_batch(self, orders: Sequence[Order], import_id: str, by: By) -> list[Import]:
+        """Take the orders in, in one transaction with one audit entry; say of each what became of it."""
+
+
+class Pets(Protocol):
+    async def find(self, pet_id: int) -> Pet:
+        """The pet. Raises PetNotFound."""
+
+    async def import_batch(self, pets: Sequence[Pet], import_id: str, by: By) -> list[Import]:
+        """Take the pets in, replacing those of the same id (never REJECTED), in one transaction."""
+
+
+class Accounts(Protocol):
+    async def create(self, name: str, plan: Plan, limits: Limits, by: By) -> Account:
+        """Raises AccountExists."""
+
+    async def find(self, name: str) -> Account:
+        """Raises AccountNotFound."""
+
+    async def list(self) -> list[Account]:
+        """All accounts, by name."""
+
+    async def set_plan(self, name: str, plan: Plan, limits: Limits, by: By) -> Account:
+        """Change the plan; what was used stays used. Raises AccountNotFound."""
+
+    async def suspend(self, name: str, by: By) -> Account:
+        """Make the account's keys invalid; suspending twice changes nothing. Raises AccountNotFound."""
+
+    async def resume(self, name: str, by: By) -> Account:
+        """Make them valid again; resuming twice changes nothing. Raises AccountNotFound."""
+
+
+class Keys(Protocol):
+    async def grant(self, digest: bytes, environment: Environment, now: float) -> Grant | None:
+        """What the key with this SHA-256 allows at `now`; None unless it is valid in this environment."""
+
+    async def create(self, key: ApiKey, by: By) -> ApiKey:
+        """Store a key of the account `key.account`. Raises AccountNotFound."""
+
+    async def find(self, key_id: str) -> ApiKey:
+        """Raises KeyNotFound."""
+
+    async def list(self, account: str | None = None) -> list[ApiKey]:
+        """The keys of one account or of all, oldest first. Raises AccountNotFound."""
+
+    async def rotate(self, key_id: str, new: ApiKey, grace_ends: float, by: By) -> ApiKey:
+        """Store `new` in place of the key, which ends at `grace_ends` (or earlier, if it was to); it inherits the ban.
+
+        Of `new` only id, digest and created_at count; the rest is the old key's. Raises KeyNotFound, KeyNotUsable.
+        """
+
+    async def revoke(self, key_id: str, by: By) -> ApiKey:
+        """End the key now; revoking twice changes nothing. Raises KeyNotFound."""
+
+    async def unban(self, key_id: str, by: By) -> ApiKey:
+        """Lift the key's ban and forget it. Raises KeyNotFound, KeyNotBanned."""
+
+
+class Ledger(Protocol):
+    """What a limiter in process memory keeps in the store, so that it survives a restart (D12)."""
+
+    async def usage(self, account_id: int) -> Usage:
+        """What the account has used, as last saved."""
+
+    async def all_usage(self) -> Mapping[int, Usage]:
+        """What each account (by id) has used, as last saved."""
+
+    async def bans(self) -> Sequence[Ban]:
+        """The latest ban of each key that has one, ended ones included as long as they lengthen the next."""
+
+    async def save(self, usage: Mapping[int, Usage], bans: Sequence[Ban]) -> None:
+        """Write down usage by account id and new bans, in one transaction."""
+
+
+class Audit(Protocol):
+    def entries(self, since: float | None = None) -> AsyncIterator[AuditEntry]:
+        """The entries from `since` on, oldest first, in bounded memory."""
+
+
+class Store(Protocol):
+    """One place that holds everything durable."""
+
+    @property
+    def orders(self) -> Orders: ...
+    @property
+    def pets(self) -> Pets: ...
+    @property
+    def accounts(self) -> Accounts: ...
+    @property
+    def keys(self) -> Keys: ...
+    @property
+    def ledger(self) -> Ledger: ...
+    @property
+    def audit(self) -> Audit: ...
+
+    async def access_version(self) -> int:
+        """A number that differs after any change to accounts, keys or bans, by any process. Cheap."""
+
+    async def check(self) -> None:
+        """Prove that the store can be read and written. Raises ServiceUnavailable with the reason."""
+
+    async def close(self) -> None:
+        """Finish what is queued and let go of the store."""
+
+
+class Limiter(Protocol):
+    """Counts requests; never evicts an account, bounded for addresses (D12, D14)."""
+
+    async def admit(self, grant: Grant) -> Verdict:
+        """Charge both windows of the key's account, or neither; note strikes, and ban a key that earned it."""
+
+    async def admit_address(self, address: str) -> Verdict:
+        """Charge the window of an address (as text; IPv6 by /64) whose caller has no valid key."""
+
+    async def peek_address(self, address: str) -> Verdict:
+        """The window of an address, charged with nothing."""

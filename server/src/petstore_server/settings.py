@@ -1,0 +1,246 @@
+"""The settings: one table of names, defaults and help, from which they are read and documented."""
+
+import difflib
+import ipaddress
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any, NamedTuple
+from urllib.parse import urlsplit
+
+Network = ipaddress.IPv4Network | ipaddress.IPv6Network
+
+
+class SettingsError(Exception):
+    """A setting is unknown or its value is bad; the message is one line that names it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """Every setting, read and checked. Spans are in seconds, moments aware and in UTC."""
+
+    database_url: str
+    redis_url: str | None
+    host: str
+    port: int
+    admin_host: str
+    admin_port: int
+    workers: int
+    environment: str
+    base_url: str | None
+    staging_base_url: str | None
+    trusted_proxies: tuple[Network, ...]
+    forwarded_header: str
+    ban_strikes: int
+    ban_seconds: int
+    ban_max_seconds: int
+    ban_grace_seconds: float
+    drain_delay_seconds: float
+    pets_deprecated_at: datetime
+    pets_sunset: datetime
+    log_level: str
+
+
+class Setting(NamedTuple):
+    """One row of the table. `read` turns text into the value, or raises ValueError saying what it must be."""
+
+    name: str
+    default: str
+    help: str
+    read: Callable[[str], Any]
+
+
+def read_settings(environ: Mapping[str, str]) -> Settings:
+    """Read the settings from environment variables. Raises SettingsError."""
+    _refuse_unknown_names(environ)
+    values = {}
+    for setting in SETTINGS:
+        text = environ.get(setting.name, setting.default)
+        try:
+            values[_field(setting)] = setting.read(text)
+        except ValueError as error:
+            raise SettingsError(f"{setting.name} {error}; it is {text!r}.") from None
+    settings = Settings(**values)
+    if settings.ban_max_seconds < settings.ban_seconds:
+        raise SettingsError("PETSTORE_BAN_MAX_SECONDS must not be less than PETSTORE_BAN_SECONDS.")
+    if settings.pets_sunset < settings.pets_deprecated_at:
+        raise SettingsError("PETSTORE_PETS_SUNSET must not be before PETSTORE_PETS_DEPRECATED_AT (RFC 9745 §4).")
+    return settings
+
+
+def _field(setting: Setting) -> str:
+    return setting.name.removeprefix("PETSTORE_").lower()
+
+
+def _refuse_unknown_names(environ: Mapping[str, str]) -> None:
+    """A typing error in PETSTORE_DATABASE_URL must not serve an empty store."""
+    known = {setting.name for setting in SETTINGS}
+    for name in sorted(environ):
+        if not name.startswith("PETSTORE_") or name in known or name in _FOREIGN or _KUBERNETES.match(name):
+            continue
+        close = difflib.get_close_matches(name, known, n=1)
+        hint = f"did you mean {close[0]}?" if close else "`petstore serve --help` lists them all."
+        raise SettingsError(f"{name} is no setting of this service; {hint}")
+
+
+_FOREIGN = {"PETSTORE_API_KEY"}  # the client's
+_KUBERNETES = re.compile(r"PETSTORE_(SERVICE_|PORT_)")  # injected into every pod beside a service named petstore
+
+
+def _text(value: str) -> str:
+    if not value:
+        raise ValueError("must not be empty")
+    return value
+
+
+def _one_of(*choices: str) -> Callable[[str], str]:
+    def read(value: str) -> str:
+        if value.lower() not in choices:
+            raise ValueError(f"must be one of {', '.join(choices)}")
+        return value.lower()
+
+    return read
+
+
+def _whole(lowest: int, highest: int) -> Callable[[str], int]:
+    def read(value: str) -> int:
+        if not re.fullmatch(r"\d{1,12}", value, re.ASCII) or not lowest <= int(value) <= highest:
+            raise ValueError(f"must be a whole number from {lowest} to {highest}")
+        return int(value)
+
+    return read
+
+
+def _port(value: str) -> int:
+    if value.startswith("tcp://"):
+        raise ValueError(
+            "was set by Kubernetes for a service named petstore; rename the service or set enableServiceLinks: false"
+        )
+    return _whole(0, 65_535)(value)
+
+
+def _seconds(value: str) -> float:
+    if not re.fullmatch(r"\d{1,9}(\.\d{1,9})?", value, re.ASCII):
+        raise ValueError("must be a number of seconds, 0 or more")
+    return float(value)
+
+
+def _database_url(value: str) -> str:
+    if value.startswith("sqlite:///") and len(value) > len("sqlite:///"):
+        return value
+    if value.startswith(("postgresql://", "postgres://")):
+        return value
+    raise ValueError("must be sqlite:///FILE or postgresql://USER@HOST/NAME")
+
+
+def _redis_url(value: str) -> str | None:
+    if value and not value.startswith(("redis://", "rediss://", "unix://")):
+        raise ValueError("must be redis://HOST:PORT/0, rediss:// for TLS, or empty")
+    return value or None
+
+
+def _base_url(value: str) -> str | None:
+    if not value:
+        return None
+    parts = urlsplit(value)
+    if parts.scheme not in ("http", "https") or not parts.hostname or parts.query or parts.fragment:
+        raise ValueError("must be an http:// or https:// address")
+    if not parts.path.rstrip("/").endswith("/v1"):
+        raise ValueError("must end with /v1 (spec, What the service does)")
+    return value.rstrip("/")
+
+
+def _networks(value: str) -> tuple[Network, ...]:
+    try:
+        return tuple(ipaddress.ip_network(part.strip()) for part in value.split(",") if part.strip())
+    except ValueError as error:
+        raise ValueError(f"must be addresses or networks with commas between ({error})") from None
+
+
+def _moment(value: str) -> datetime:
+    try:
+        moment = datetime.fromisoformat(value)
+    except ValueError:
+        raise ValueError("must be a date (2027-12-01) or an RFC 3339 date-time") from None
+    return moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment.astimezone(UTC)
+
+
+SETTINGS = (
+    Setting(
+        "PETSTORE_DATABASE_URL",
+        "sqlite:///petstore.db",
+        "Where the store is: sqlite:///FILE (four slashes for an absolute path) or postgresql://….",
+        _database_url,
+    ),
+    Setting(
+        "PETSTORE_REDIS_URL",
+        "",
+        "Where limits are counted, such as redis://host:6379/0; empty: in process.",
+        _redis_url,
+    ),
+    Setting("PETSTORE_HOST", "127.0.0.1", "Address on which the API listens.", _text),
+    Setting("PETSTORE_PORT", "8080", "Port of the API; 0 takes a free one.", _port),
+    Setting("PETSTORE_ADMIN_HOST", "127.0.0.1", "Address on which the admin port listens; keep it private.", _text),
+    Setting("PETSTORE_ADMIN_PORT", "8081", "Port of /livez, /readyz and /metrics; 0 takes a free one.", _port),
+    Setting("PETSTORE_WORKERS", "1", "Server processes; more than one needs PETSTORE_REDIS_URL.", _whole(1, 256)),
+    Setting(
+        "PETSTORE_ENVIRONMENT",
+        "production",
+        "production or staging: which keys are valid here, and which `keys create` makes.",
+        _one_of("production", "staging"),
+    ),
+    Setting(
+        "PETSTORE_BASE_URL",
+        "",
+        "Public address of production, ending in /v1; shown in the contract.",
+        _base_url,
+    ),
+    Setting(
+        "PETSTORE_STAGING_BASE_URL",
+        "",
+        "Public address of staging, ending in /v1; shown in the contract.",
+        _base_url,
+    ),
+    Setting(
+        "PETSTORE_TRUSTED_PROXIES",
+        "",
+        "Addresses or networks, with commas between, of proxies whose word on the client's address counts.",
+        _networks,
+    ),
+    Setting(
+        "PETSTORE_FORWARDED_HEADER",
+        "X-Forwarded-For",
+        "The one header in which those proxies name the client: X-Forwarded-For or Forwarded.",
+        _one_of("x-forwarded-for", "forwarded"),
+    ),
+    Setting("PETSTORE_BAN_STRIKES", "20", "Strikes within ten minutes that ban a key.", _whole(1, 100_000)),
+    Setting("PETSTORE_BAN_SECONDS", "120", "Length of a first ban, in seconds.", _whole(1, 31_536_000)),
+    Setting(
+        "PETSTORE_BAN_MAX_SECONDS",
+        "3600",
+        "Length that repeated bans double up to, in seconds.",
+        _whole(1, 31_536_000),
+    ),
+    Setting(
+        "PETSTORE_BAN_GRACE_SECONDS",
+        "2",
+        "Seconds after a first 429 in which further requests are no strikes: they may have been under way.",
+        _seconds,
+    ),
+    Setting(
+        "PETSTORE_DRAIN_DELAY_SECONDS",
+        "0",
+        "Seconds to go on accepting after SIGTERM while /readyz says 503, so that balancers notice.",
+        _seconds,
+    ),
+    Setting("PETSTORE_PETS_DEPRECATED_AT", "2026-11-01", "Since when GET /v1/pets/{petId} is deprecated.", _moment),
+    Setting("PETSTORE_PETS_SUNSET", "2027-12-01", "From when GET /v1/pets/{petId} answers 410.", _moment),
+    Setting(
+        "PETSTORE_LOG_LEVEL",
+        "info",
+        "debug, info, warning or error; debug logs a line for every request.",
+        _one_of("debug", "info", "warning", "error"),
+    ),
+)
+"""Every setting; `docs/operating.md` is checked against this table."""
