@@ -10,6 +10,9 @@ STRIKE_WINDOW = 600
 BAN_MEMORY = 86_400
 """Seconds after its beginning during which a ban makes the next one longer."""
 
+CLOCK_TOLERANCE = 60
+"""Seconds by which the clocks of two hosts may differ."""
+
 
 class BanPolicy(NamedTuple):
     """The operator's four numbers; seconds but for `strikes`."""
@@ -30,8 +33,11 @@ class Ban:
     level: int
 
     def holds(self, now: float) -> bool:
-        """Whether the ban is in force at `now` (Unix seconds)."""
-        return now < self.until
+        """Whether the ban is in force at `now` (Unix seconds).
+
+        A clock set back by more than hosts may differ ends a ban rather than prolong it.
+        """
+        return self.began - CLOCK_TOLERANCE <= now < self.until
 
 
 @dataclass(slots=True)

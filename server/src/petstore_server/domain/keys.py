@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from hashlib import sha256
 
-from petstore_server.domain.accounts import Limits
+from petstore_server.domain.accounts import Limits, Plan
 from petstore_server.domain.bans import Ban
 
 _DIGITS = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
@@ -72,10 +72,11 @@ class ApiKey:
 
 @dataclass(frozen=True, slots=True)
 class Grant:
-    """What a valid key allows, all that a request needs of it: whose it is, its limits, its scopes, its end."""
+    """What a valid key allows, all that a request needs: whose it is, plan and limits, scopes, end."""
 
     key_id: str
     account_id: int
+    plan: Plan
     limits: Limits
     scopes: frozenset[Scope]
     expires_at: float | None = None

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from petstore_server.domain.errors import InvalidField
-from petstore_server.domain.orders import INT64_MAX, INT64_MIN
+from petstore_server.domain.orders import INT64_MAX, INT64_MIN, Import
 
 PET_FIELDS = ("id", "name", "tag")
 """The names of a pet's fields, in the order of a file's columns."""
@@ -22,6 +22,13 @@ class Pet:
         """{name: value} of the Pet of the interface, absent ones left out."""
         values = {"id": self.id, "name": self.name, "tag": self.tag}
         return {name: value for name, value in values.items() if value is not None}
+
+
+def judge_pet_import(existing: Pet | None, incoming: Pet) -> Import:
+    """An identical pet is left alone, any other replaced: a pet has no states."""
+    if existing is None:
+        return Import.CREATED
+    return Import.UNCHANGED if existing == incoming else Import.REPLACED
 
 
 def pet_from_fields(fields: dict[str, Any]) -> Pet:

@@ -1,0 +1,1 @@
+"""Where requests are counted. The adapters count atomically; the domain judges what the counts mean."""

@@ -1,0 +1,138 @@
+"""Limits counted in this process: exact for one process, written behind to the store (D12).
+
+Nothing here awaits between reading a count and charging it, so on one event loop every decision is one atomic step.
+"""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+
+from petstore_server.domain.bans import BAN_MEMORY, Ban, BanPolicy, Conduct, refuse
+from petstore_server.domain.keys import Grant
+from petstore_server.domain.windows import (
+    ADDRESS_LIMIT,
+    DAY,
+    MINUTE,
+    Count,
+    Verdict,
+    fits,
+    judge_account,
+    judge_address,
+    judge_ban,
+    settle,
+)
+from petstore_server.ports import Usage
+
+MAX_ADDRESSES = 100_000
+_OVERFLOW = ""  # no address is written so
+_UNUSED = Usage()
+
+
+class MemoryLimiter:
+    """A Limiter for one process. `clock` gives Unix seconds."""
+
+    def __init__(self, policy: BanPolicy, clock: Callable[[], float], max_addresses: int = MAX_ADDRESSES) -> None:
+        self._policy = policy
+        self._clock = clock
+        self._max_addresses = max_addresses
+        self._usage: dict[int, Usage] = {}
+        self._conduct: dict[str, Conduct] = {}
+        self._addresses: dict[str, Count] = {}  # oldest window first
+        self._unsaved_usage: set[int] = set()
+        self._unsaved_bans: list[Ban] = []
+        self.strikes = 0
+        self.bans = 0
+
+    async def admit(self, grant: Grant) -> Verdict:
+        now = self._clock()
+        minute, day = self._settled(grant.account_id, now)
+        conduct = self._conduct.get(grant.key_id)
+        if conduct is not None and conduct.ban is not None and conduct.ban.holds(now):
+            return judge_ban(conduct.ban, minute, day, grant.limits, now)
+        if fits(minute, day, grant.limits):
+            minute, day = Count(minute.start, minute.used + 1), Count(day.start, day.used + 1)
+            self._usage[grant.account_id] = Usage(minute, day)
+            self._unsaved_usage.add(grant.account_id)
+            return judge_account(True, minute, day, grant.limits, now)
+        verdict = judge_account(False, minute, day, grant.limits, now)
+        ban = self._refuse(grant.key_id, now, verdict.shown.reset)
+        return verdict if ban is None else judge_ban(ban, minute, day, grant.limits, now)
+
+    async def admit_address(self, address: str) -> Verdict:
+        now = self._clock()
+        slot, count = self._address_window(address, now)
+        if count.used >= ADDRESS_LIMIT:
+            return judge_address(False, count, now)
+        charged = Count(count.start, count.used + 1)
+        if self._addresses.get(slot, charged).start != charged.start:
+            del self._addresses[slot]  # a new window goes to the end: the oldest stay in front
+        self._addresses[slot] = charged
+        return judge_address(True, charged, now)
+
+    async def peek_address(self, address: str) -> Verdict:
+        now = self._clock()
+        return judge_address(True, self._address_window(address, now)[1], now)
+
+    def load(self, usage: Mapping[int, Usage], bans: Iterable[Ban]) -> None:
+        """Begin with what an earlier process saved."""
+        self._usage.update(usage)
+        self.replace_bans(bans)
+
+    def replace_bans(self, bans: Iterable[Ban]) -> None:
+        """Take the store's word for which bans there are; those not yet saved stay."""
+        current = {ban.key_id: ban for ban in bans} | {ban.key_id: ban for ban in self._unsaved_bans}
+        for key_id, conduct in self._conduct.items():
+            conduct.ban = current.pop(key_id, None)
+        for key_id, ban in current.items():
+            self._conduct[key_id] = Conduct(ban=ban)
+
+    def take_unsaved(self) -> tuple[dict[int, Usage], list[Ban]]:
+        """What is to be saved. Bans stay so until `saved`; usage that could not be saved goes to `put_back`."""
+        usage = {account_id: self._usage[account_id] for account_id in self._unsaved_usage}
+        self._unsaved_usage.clear()
+        return usage, list(self._unsaved_bans)
+
+    def saved(self, bans: Sequence[Ban]) -> None:
+        """These bans are in the store now."""
+        del self._unsaved_bans[: len(bans)]
+
+    def put_back(self, usage: Mapping[int, Usage]) -> None:
+        """This usage was not saved, and is to be taken again."""
+        self._unsaved_usage.update(usage)
+
+    def forget(self) -> None:
+        """Drop the conduct of keys that have behaved for long enough, so that the table stays small."""
+        now = self._clock()
+        for key_id, conduct in list(self._conduct.items()):
+            ban = conduct.ban
+            if conduct.retry_at <= now and (ban is None or now >= max(ban.until, ban.began + BAN_MEMORY)):
+                del self._conduct[key_id]
+
+    def _settled(self, account_id: int, now: float) -> tuple[Count, Count]:
+        minute, day = self._usage.get(account_id, _UNUSED)
+        return settle(minute, MINUTE, now), settle(day, DAY, now)
+
+    def _refuse(self, key_id: str, now: float, retry_at: float) -> Ban | None:
+        conduct = self._conduct.get(key_id)
+        if conduct is None:
+            conduct = self._conduct[key_id] = Conduct()
+        ban = refuse(conduct, key_id, now, retry_at, self._policy)
+        self.strikes += ban is not None or now in conduct.strikes[-1:]
+        if ban is not None:
+            self.bans += 1
+            self._unsaved_bans.append(ban)
+        return ban
+
+    def _address_window(self, address: str, now: float) -> tuple[str, Count]:
+        """The table's slot for the address, and its settled window; a full table shares one slot."""
+        self._drop_ended_windows(now)
+        known = self._addresses.get(address)
+        if known is None and len(self._addresses) >= self._max_addresses:
+            address, known = _OVERFLOW, self._addresses.get(_OVERFLOW)
+        return address, settle(known or Count(), MINUTE, now)
+
+    def _drop_ended_windows(self, now: float) -> None:
+        """Make room at the old end: two at a time is faster than one request can fill."""
+        for _ in range(2):
+            oldest = next(iter(self._addresses), None)
+            if oldest is None or 0 <= now - self._addresses[oldest].start < MINUTE:
+                return
+            del self._addresses[oldest]

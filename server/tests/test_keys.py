@@ -1,0 +1,66 @@
+"""The form of keys, their checksum and their states (D9)."""
+
+import random
+import re
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from petstore_server.domain.keys import (
+    ALL_SCOPES,
+    ApiKey,
+    Environment,
+    KeyState,
+    digest,
+    is_well_formed,
+    new_key,
+    new_key_id,
+)
+
+KEY = new_key(Environment.PRODUCTION, random.Random(7).randrange)
+ALPHABET = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
+
+
+def test_a_key_tells_its_environment_and_carries_160_random_bits() -> None:
+    assert re.fullmatch(r"pso_live_[0-9A-Za-z]{33}", KEY)
+    assert new_key(Environment.STAGING, random.Random(7).randrange).startswith("pso_test_")
+    assert 62**27 > 2**160
+
+
+def test_a_new_key_is_well_formed_in_either_environment() -> None:
+    source = random.Random(1)
+    for environment in Environment:
+        assert is_well_formed(new_key(environment, source.randrange))
+
+
+@given(position=st.integers(9, len(KEY) - 1), replacement=st.sampled_from(ALPHABET))
+def test_one_mistyped_character_is_always_noticed(position: int, replacement: str) -> None:
+    typed = KEY[:position] + replacement + KEY[position + 1 :]
+    assert (typed == KEY) == is_well_formed(typed)
+
+
+@given(st.text(max_size=60))
+def test_no_other_text_passes_for_a_key(text: str) -> None:
+    assert not is_well_formed(text)
+
+
+def test_a_live_keys_random_part_is_no_test_key() -> None:
+    assert not is_well_formed(KEY.replace("live", "test"))
+
+
+def test_the_digest_is_sha_256_and_the_id_tells_nothing_of_the_key() -> None:
+    assert 32 == len(digest(KEY))
+    assert re.fullmatch(r"key_[0-9A-Za-z]{12}", new_key_id(random.Random(3).randrange))
+
+
+def test_a_key_is_active_expiring_expired_or_revoked() -> None:
+    def state(expires_at: float | None, revoked_at: float | None) -> KeyState:
+        key = ApiKey("key_a", "acme", b"", Environment.PRODUCTION, ALL_SCOPES, "", 0.0, expires_at, revoked_at)
+        return key.state(100.0)
+
+    assert [KeyState.ACTIVE, KeyState.EXPIRING, KeyState.EXPIRED, KeyState.REVOKED] == [
+        state(None, None),
+        state(100.1, None),
+        state(100.0, None),
+        state(100.1, 50.0),
+    ]

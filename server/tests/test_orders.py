@@ -1,0 +1,149 @@
+"""Orders: identifiers, the record, transitions, and what an import does (D4–D7)."""
+
+import json
+from collections.abc import Callable
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from petstore_server.domain import errors
+from petstore_server.domain.moments import canonical_moment
+from petstore_server.domain.orders import (
+    CANCEL,
+    COMPLETE,
+    INT64_MAX,
+    INT64_MIN,
+    Import,
+    Order,
+    Status,
+    judge_import,
+    order_from_fields,
+    parse_order_id,
+    ship,
+)
+
+INT64 = st.integers(INT64_MIN, INT64_MAX)
+MOMENTS = st.datetimes(min_value=datetime(1, 1, 2), max_value=datetime(9999, 12, 30)).map(  # noqa: DTZ001 - naive on purpose
+    lambda moment: moment.isoformat() + "Z"
+)
+ORDERS = st.builds(
+    Order,
+    INT64,
+    st.none() | INT64,
+    st.none() | INT64,
+    st.none() | MOMENTS.map(canonical_moment),
+    st.none() | st.booleans(),
+    st.sampled_from(Status),
+)
+AT = datetime(2026, 11, 20, 12, 0, tzinfo=UTC)
+
+
+@given(INT64)
+def test_every_int64_in_plain_digits_is_an_identifier(number: int) -> None:
+    assert number == parse_order_id(str(number))
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", "abc", "1.0", "+1", "1_000", " 1", "1 ", "007", "-0", "--1", "-", "1e3", "0x1", "١", "²", "1\n"]
+    + [str(2**63), str(-(2**63) - 1), "9" * 19, "9" * 5000],
+)
+def test_any_other_form_is_no_identifier(text: str) -> None:
+    with pytest.raises(errors.InvalidOrderId):
+        parse_order_id(text)
+
+
+@given(st.text(max_size=25))
+def test_an_identifier_has_one_form_only(text: str) -> None:
+    try:
+        number = parse_order_id(text)
+    except errors.InvalidOrderId:
+        return
+    assert text == str(number)
+
+
+@given(ORDERS)
+def test_a_record_holds_the_specs_fields_without_nulls_and_can_be_read_back(order: Order) -> None:
+    record = json.loads(order.record())
+    assert record.keys() <= {"id", "petId", "quantity", "shipDate", "complete"}
+    assert None not in record.values()
+    assert order == Order.from_record(order.record(), order.status)
+    assert order == order_from_fields(order.fields())
+
+
+def outcome(order: Order, apply: Callable[[Order], Order]) -> Order | str:
+    try:
+        return apply(order)
+    except errors.OrderConflict as error:
+        return error.code
+
+
+def test_only_a_pending_order_can_be_cancelled() -> None:
+    results = [outcome(Order(7, status=status), CANCEL.apply) for status in Status]
+    assert [Order(7, status=Status.CANCELLED), "order_already_shipped", "order_already_cancelled"] == results
+
+
+@given(ORDERS)
+def test_cancelling_changes_no_byte_of_the_record(order: Order) -> None:
+    after = outcome(order, CANCEL.apply)
+    assert not isinstance(after, Order) or order.record() == after.record()
+
+
+def test_only_a_pending_order_ships_and_gets_its_ship_date() -> None:
+    results = [outcome(Order(7, complete=False, status=status), ship(AT).apply) for status in Status]
+    shipped = Order(7, ship_date="2026-11-20T12:00:00Z", complete=False, status=Status.SHIPPED)
+    assert [shipped, "order_not_pending", "order_not_pending"] == results
+
+
+def test_only_a_shipped_order_can_be_completed_and_only_once() -> None:
+    results = [outcome(Order(7, status=status), COMPLETE.apply) for status in Status]
+    complete = Order(7, complete=True, status=Status.SHIPPED)
+    assert ["order_not_shipped", complete, "order_not_shipped"] == results
+    assert "order_already_complete" == outcome(complete, COMPLETE.apply)
+
+
+def test_an_import_leaves_alone_replaces_or_rejects() -> None:
+    pending, changed = Order(1, quantity=1), Order(1, quantity=2)
+    shipped = Order(1, quantity=1, status=Status.SHIPPED)
+    assert [Import.CREATED, Import.UNCHANGED, Import.REPLACED, Import.UNCHANGED, Import.REJECTED] == [
+        judge_import(None, pending),
+        judge_import(pending, pending),
+        judge_import(pending, changed),
+        judge_import(shipped, shipped),
+        judge_import(shipped, pending),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("fields", "column"),
+    [
+        ({}, "id"),
+        ({"id": None}, "id"),
+        ({"id": "1"}, "id"),
+        ({"id": True}, "id"),
+        ({"id": 1.0}, "id"),
+        ({"id": 2**63}, "id"),
+        ({"id": 1, "petId": 1.5}, "petId"),
+        ({"id": 1, "quantity": -(2**63) - 1}, "quantity"),
+        ({"id": 1, "shipDate": 5}, "shipDate"),
+        ({"id": 1, "shipDate": "2026-11-01"}, "shipDate"),
+        ({"id": 1, "shipDate": "2026-11-01T10:00:00"}, "shipDate"),
+        ({"id": 1, "complete": "true"}, "complete"),
+        ({"id": 1, "complete": 1}, "complete"),
+        ({"id": 1, "status": "lost"}, "status"),
+        ({"id": 1, "status": ["pending"]}, "status"),
+        ({"id": 1, "colour": "red"}, "colour"),
+    ],
+)
+def test_a_bad_field_is_named(fields: dict[str, Any], column: str) -> None:
+    with pytest.raises(errors.InvalidField) as caught:
+        order_from_fields(fields)
+    assert column == caught.value.field
+    assert caught.value.message.endswith(".")
+
+
+def test_null_and_absent_fields_are_the_same() -> None:
+    assert Order(1) == order_from_fields({"id": 1, "petId": None, "shipDate": None, "complete": None, "status": None})
