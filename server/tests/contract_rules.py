@@ -1,0 +1,83 @@
+"""The contract's rules between the parts of an answer, which no schema can say.
+
+Which window the limit headers show (D13), whose windows they are (D14), which code goes with which identifier (D4).
+"""
+
+import re
+from typing import Any, NamedTuple, NoReturn
+
+Lines = dict[str, list[str]]
+"""The values of each header, by its name in lower case."""
+
+_POLICY = re.compile(r'"([a-z]+)";q=([0-9]+);w=([0-9]+)')
+_STATE = re.compile(r'"([a-z]+)";r=([0-9]+);t=([0-9]+)')
+_PLAIN_INTEGER = re.compile(r"0|-?[1-9][0-9]{0,18}", re.ASCII)
+
+
+class Window(NamedTuple):
+    """A window as RateLimit and RateLimit-Policy tell it; `resets_in` is in seconds."""
+
+    name: str
+    limit: int
+    remaining: int
+    resets_in: int
+
+
+def check_limits(status: int, code: str | None, lines: Lines) -> None:
+    """X-RateLimit shows one of the windows: the one with the least remaining, of two the later to reset (D13)."""
+    windows = _windows(lines)
+    limit, remaining = int(lines["x-ratelimit-limit"][0]), int(lines["x-ratelimit-remaining"][0])
+    least = min(window.remaining for window in windows)
+    last = max(window.resets_in for window in windows if window.remaining == least)
+    candidates = [window for window in windows if (window.remaining, window.resets_in) == (least, last)]
+    for window in windows:
+        if window.remaining > window.limit:
+            fail(f"more is left in the window {window.name} ({window.remaining}) than it holds ({window.limit})")
+    if (limit, remaining) not in [(window.limit, window.remaining) for window in candidates]:
+        fail(f"X-RateLimit shows limit {limit}, remaining {remaining}; the window to show is {candidates}")
+    _check_whose(status, code, [window.name for window in windows])
+    if code == "api_key_banned":
+        same((limit, [window.remaining for window in windows]), (windows[0].limit, [0, 0]), "what a banned key sees")
+    if status == 429:
+        same(remaining, 0, "X-RateLimit-Remaining")
+        same(int(lines["retry-after"][0]), last, "Retry-After")
+
+
+def _check_whose(status: int, code: str | None, names: list[str]) -> None:
+    """The account's windows go to callers with a valid key, the address's to others (D14); an outage may hide which."""
+    account = names == ["minute", "day"]
+    if status == 401:
+        same(names, ["address"], "the windows shown")
+    elif (status not in (429, 500, 503) or code == "api_key_banned") and not account:
+        fail(f"the windows are {names}; a valid key's answer shows those of its account")
+
+
+def _windows(lines: Lines) -> list[Window]:
+    policies = _POLICY.findall(lines["ratelimit-policy"][0])
+    states = _STATE.findall(lines["ratelimit"][0])
+    same([state[0] for state in states], [policy[0] for policy in policies], "the windows in RateLimit")
+    return [
+        Window(name, int(limit), int(remaining), int(resets_in))
+        for (name, limit, _), (_, remaining, resets_in) in zip(policies, states, strict=True)
+    ]
+
+
+def check_code(code: str | None, segments: list[str], lines: Lines) -> None:
+    """An identifier that could name an order is 'not found', any other 'invalid' (D4); only a key sent is so (D9)."""
+    if code in ("missing_api_key", "invalid_api_key"):
+        sent = "error=" in lines["www-authenticate"][0]
+        same(sent, code == "invalid_api_key", "whether WWW-Authenticate names an error")
+    if code in ("order_not_found", "invalid_order_id"):
+        text = segments[-1]
+        could_name_one = bool(_PLAIN_INTEGER.fullmatch(text)) and -(2**63) <= int(text) < 2**63
+        same(code, "order_not_found" if could_name_one else "invalid_order_id", f"the code for {text!r}")
+
+
+def same(actual: Any, expected: Any, what: str) -> None:
+    """Raise AssertionError, naming both, unless they are equal."""
+    if actual != expected:
+        fail(f"{what}: {actual!r}, and must be {expected!r}")
+
+
+def fail(message: str) -> NoReturn:
+    raise AssertionError(message)

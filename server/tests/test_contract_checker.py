@@ -1,0 +1,276 @@
+"""The checker that holds exchanges to the contract passes what is right, and fails on each kind of departure."""
+
+import asyncio
+import gzip
+import json
+import re
+from typing import Any
+
+import httpx2
+import pytest
+
+from checked_clients import App, Message, checked_async_client, checked_client, contract
+
+Lines = list[tuple[str, str]]
+
+LIST, ORDER, PET = "/v1/store/orders", "/v1/store/orders/7", "/v1/pets/3"
+ACCOUNT: Lines = [
+    ("x-request-id", "r-1"),
+    ("x-ratelimit-limit", "60"),
+    ("x-ratelimit-remaining", "59"),
+    ("x-ratelimit-reset", "1795172460"),
+    ("ratelimit-policy", '"minute";q=60;w=60, "day";q=1000;w=86400'),
+    ("ratelimit", '"minute";r=59;t=42, "day";r=999;t=51234'),
+]
+ADDRESS: Lines = [
+    *ACCOUNT[:4],
+    ("ratelimit-policy", '"address";q=60;w=60'),
+    ("ratelimit", '"address";r=59;t=42'),
+]
+EXHAUSTED: Lines = [
+    *((name, "0" if name == "x-ratelimit-remaining" else value) for name, value in ACCOUNT[:5]),
+    ("ratelimit", '"minute";r=0;t=42, "day";r=940;t=51234'),
+    ("retry-after", "42"),
+]
+LISTING: Lines = [
+    ("etag", '"abc"'),
+    ("cache-control", "private, no-cache"),
+    ("vary", "Accept-Encoding, Authorization"),
+]
+JSON: Lines = [("content-type", "application/json")]
+ERROR: Lines = [*JSON, ("cache-control", "no-store")]
+NOTICES: Lines = [
+    ("deprecation", "@1793491200"),
+    ("sunset", "Wed, 01 Dec 2027 00:00:00 GMT"),
+    ("link", '</docs>; rel="deprecation"; type="text/html", </docs>; rel="sunset"; type="text/html"'),
+]
+NO_KEY = ("www-authenticate", 'Bearer realm="orders"')
+BAD_KEY = ("www-authenticate", 'Bearer realm="orders", error="invalid_token"')
+
+
+def error(code: str, status: int, **more: Any) -> bytes:
+    return json.dumps({"code": code, "message": "Do this.", "status": status, **more}).encode()
+
+
+def check(method: str, target: str, status: int, headers: Lines, body: bytes = b"") -> None:
+    contract().check(method, target, status, headers, body)
+
+
+def without(lines: Lines, name: str) -> Lines:
+    return [line for line in lines if line[0] != name]
+
+
+def replaced(lines: Lines, name: str, value: str) -> Lines:
+    return [(n, value if n == name else v) for n, v in lines]
+
+
+GOOD: dict[str, tuple[str, str, int, Lines, bytes]] = {
+    "list": ("GET", LIST, 200, [*ACCOUNT, *LISTING, *JSON], b'[{"id":-3},{"id":7,"petId":2,"complete":true}]'),
+    "list without orders": ("GET", LIST + "?limit=1", 200, [*ACCOUNT, *LISTING, *JSON], b"[]"),
+    "list as gzip": ("GET", LIST, 200, [*ACCOUNT, *LISTING, *JSON, ("content-encoding", "gzip")], b"[]"),
+    "list unchanged": ("GET", LIST, 304, [*ACCOUNT, *LISTING], b""),
+    "head": ("HEAD", LIST, 200, [*ACCOUNT, *LISTING, *JSON, ("content-length", "99")], b""),
+    "cancelled": ("DELETE", ORDER, 204, ACCOUNT, b""),
+    "no such order": ("DELETE", ORDER, 404, [*ACCOUNT, *ERROR], error("order_not_found", 404)),
+    "no identifier": ("DELETE", f"{LIST}/%201", 404, [*ACCOUNT, *ERROR], error("invalid_order_id", 404)),
+    "shipped": ("DELETE", ORDER, 409, [*ACCOUNT, *ERROR], error("order_already_shipped", 409)),
+    "no key": ("GET", LIST, 401, [*ADDRESS, *ERROR, NO_KEY], error("missing_api_key", 401)),
+    "bad key": ("DELETE", ORDER, 401, [*ADDRESS, *ERROR, BAD_KEY], error("invalid_api_key", 401)),
+    "bad key elsewhere": ("PUT", "/v1/nothing", 401, [*ADDRESS, *ERROR, BAD_KEY], error("invalid_api_key", 401)),
+    "over the limit": ("GET", LIST, 429, [*EXHAUSTED, *ERROR], error("rate_limit_exceeded", 429)),
+    "wrong method": ("POST", LIST, 405, [*ACCOUNT, *ERROR, ("allow", "GET, HEAD")], error("method_not_allowed", 405)),
+    "unknown path": ("GET", LIST + "/", 404, [*ACCOUNT, *ERROR], error("not_found", 404)),
+    "outage": ("DELETE", ORDER, 503, [*ADDRESS, *ERROR, ("retry-after", "1")], error("service_unavailable", 503)),
+    "pet": (
+        *("GET", PET, 200),
+        [*ACCOUNT, *JSON, ("cache-control", "private, no-cache"), ("vary", "Authorization"), *NOTICES],
+        b'{"id":3,"name":"Rex"}',
+    ),
+    "pet without a key": ("GET", PET, 401, [*ADDRESS, *ERROR, NO_KEY], error("missing_api_key", 401)),
+    "pet by a wrong method": (
+        *("POST", PET, 405),
+        [*ACCOUNT, *ERROR, ("allow", "HEAD, GET"), *NOTICES],
+        error("method_not_allowed", 405),
+    ),
+    "the contract itself": ("GET", "/openapi.json", 200, [("x-request-id", "r"), *JSON], b"{}"),
+    "outside": ("GET", "/favicon.ico", 404, [("x-request-id", "r"), *ERROR], error("not_found", 404)),
+}
+
+
+@pytest.mark.parametrize("name", GOOD)
+def test_the_checker_passes_what_is_as_documented(name: str) -> None:
+    method, target, status, headers, body = GOOD[name]
+    check(method, target, status, headers, body)
+
+
+@pytest.mark.parametrize("name", [name for name in GOOD if GOOD[name][1].startswith("/v1")])
+@pytest.mark.parametrize("header", [name for name, _ in ACCOUNT])
+def test_the_checker_fails_without_a_limit_header_and_with_one_too_many(name: str, header: str) -> None:
+    method, target, status, headers, body = GOOD[name]
+    with pytest.raises(AssertionError, match=f"{header} stands 0 times"):
+        check(method, target, status, without(headers, header), body)
+    with pytest.raises(AssertionError, match=f"{header} stands 2 times"):
+        check(method, target, status, [*headers, (header.title(), dict(headers)[header])], body)
+
+
+@pytest.mark.parametrize(
+    ("name", "header"),
+    [
+        *(("list", header) for header, _ in LISTING),
+        *(("list unchanged", header) for header, _ in LISTING),
+        *(("pet", header) for header, _ in NOTICES),
+        *(("pet by a wrong method", header) for header, _ in NOTICES),
+        ("no key", "www-authenticate"),
+        ("wrong method", "allow"),
+        ("over the limit", "retry-after"),
+        ("outage", "retry-after"),
+        ("shipped", "cache-control"),
+    ],
+)
+def test_the_checker_fails_without_a_header_that_belongs_to_the_answer(name: str, header: str) -> None:
+    method, target, status, headers, body = GOOD[name]
+    with pytest.raises(AssertionError, match=f"{header} stands 0 times"):
+        check(method, target, status, without(headers, header), body)
+
+
+@pytest.mark.parametrize(
+    ("name", "header", "complaint"),
+    [
+        ("list", ("retry-after", "3"), "Retry-After is present"),
+        ("list", ("access-control-allow-origin", "*"), "access-control-allow-origin is present"),
+        ("list", ("deprecation", "@1793491200"), "deprecation is not documented here"),
+        ("list", ("x-powered-by", "us"), "x-powered-by is not documented here"),
+        ("list", ("content-length", "3"), "Content-Length: 3, and must be 46"),
+        ("pet without a key", NOTICES[0], "deprecation is not documented here"),
+        ("cancelled", ("content-length", "0"), "Content-Length is present on a 204"),
+        ("cancelled", ("content-type", "application/json"), "Content-Type is present without a body"),
+        ("outside", ACCOUNT[1], "x-ratelimit-limit stands on an answer outside /v1"),
+        ("outside", ("x-request-id", "2"), "how often X-Request-Id stands: 2"),
+    ],
+)
+def test_the_checker_fails_on_a_header_that_does_not_belong(name: str, header: tuple[str, str], complaint: str) -> None:
+    method, target, status, headers, body = GOOD[name]
+    with pytest.raises(AssertionError, match=re.escape(complaint)):
+        check(method, target, status, [*headers, header], body)
+
+
+@pytest.mark.parametrize(
+    ("name", "header", "value"),
+    [
+        ("list", "content-type", "application/json; charset=utf-8"),
+        ("list", "etag", 'W/"abc"'),
+        ("list", "x-ratelimit-reset", "1795172460.5"),
+        ("list", "x-ratelimit-limit", "1000"),
+        ("list", "x-ratelimit-remaining", "999"),
+        ("list", "ratelimit", '"minute";r=59;t=0, "day";r=999;t=51234'),
+        ("list", "ratelimit", '"minute";r=61;t=4, "day";r=999;t=51234'),
+        ("list", "ratelimit", '"minute";r=59;t=42, "day";r=12;t=51234'),
+        ("list", "ratelimit", '"minute";r=59;t=42'),
+        ("cancelled", "x-request-id", "two words"),
+        ("no key", "www-authenticate", BAD_KEY[1]),
+        ("bad key", "www-authenticate", NO_KEY[1]),
+        ("over the limit", "retry-after", "41"),
+        ("over the limit", "retry-after", "Wed, 01 Dec 2027 00:00:00 GMT"),
+        ("outage", "retry-after", "0"),
+        ("wrong method", "allow", "GET"),
+        ("pet", "sunset", "2027-12-01"),
+    ],
+)
+def test_the_checker_fails_on_a_wrong_value(name: str, header: str, value: str) -> None:
+    method, target, status, headers, body = GOOD[name]
+    with pytest.raises(AssertionError, match=f"{method} {re.escape(target)} answered {status}: "):
+        check(method, target, status, replaced(headers, header, value), body)
+
+
+@pytest.mark.parametrize(
+    ("name", "body", "complaint"),
+    [
+        ("list", b'[{"id":7},{"id":7}]', "the list must ascend"),
+        ("list", b'[{"id":8},{"id":7}]', "the list must ascend"),
+        ("list", b'[{"id":7,"status":"pending"}]', "'status' was unexpected"),
+        ("list", b'[{"id":7,"petId":null}]', "null is not of type"),
+        ("list", b'[{"id":7,"quantity":1.0}]', "1.0, which is no integer"),
+        ("list", b'[{"id":9223372036854775808}]', "greater than the maximum"),
+        ("list", b'[{"id":7,"id":7}]', "repeats a name"),
+        ("list", b'[{"id":7,"shipDate":"2026-10-07T03:51:47+00:00"}]', "does not match"),
+        ("list", b'[{"id":7,"shipDate":"2026-02-30T03:51:47Z"}]', "date-time"),
+        ("list", b'[{"id":7}', "no JSON"),
+        ("list", b'[{"id":7}]\xff', "no JSON"),
+        ("list", b'{"orders":[]}', "is not of type"),
+        ("list unchanged", b"[]", "body of 2 bytes"),
+        ("head", b"[]", "body of 2 bytes"),
+        ("cancelled", b"{}", "body of 2 bytes"),
+        ("shipped", error("order_not_found", 409), "order_not_found"),
+        ("shipped", error("conflict", 409), "conflict"),
+        ("shipped", error("order_already_shipped", 404), "409 was expected"),
+        ("shipped", error("order_already_shipped", 409, detail="x"), "'detail' was unexpected"),
+        ("shipped", b'{"code":"order_already_shipped","status":409}', "message"),
+        ("no such order", error("invalid_order_id", 404), "the code for '7'"),
+        ("no identifier", error("order_not_found", 404), "the code for ' 1'"),
+        ("unknown path", error("order_not_found", 404), "not_found"),
+        ("outside", b'{"detail":"Not Found"}', "is not as documented"),
+    ],
+)
+def test_the_checker_fails_on_a_wrong_body(name: str, body: bytes, complaint: str) -> None:
+    method, target, status, headers, _ = GOOD[name]
+    with pytest.raises(AssertionError, match=re.escape(complaint)):
+        check(method, target, status, headers, body)
+
+
+@pytest.mark.parametrize(
+    ("name", "status"),
+    [("list", 202), ("list", 206), ("list", 404), ("cancelled", 200), ("cancelled", 304), ("unknown path", 405)],
+)
+def test_the_checker_fails_on_a_status_that_is_not_documented(name: str, status: int) -> None:
+    method, target, _, headers, body = GOOD[name]
+    with pytest.raises(AssertionError, match="this status is not documented here"):
+        check(method, target, status, headers, b"" if status == 304 else body)
+
+
+def test_the_checker_fails_on_a_redirect_outside_v1() -> None:
+    with pytest.raises(AssertionError, match="one of a document's"):
+        check("GET", "/docs/", 307, [("x-request-id", "r"), ("location", "/docs")])
+
+
+def test_the_checker_fails_where_a_callers_windows_are_anothers() -> None:
+    with pytest.raises(AssertionError, match="the windows shown"):
+        check("GET", LIST, 401, [*ACCOUNT, *ERROR, NO_KEY], error("missing_api_key", 401))
+    with pytest.raises(AssertionError, match="shows those of its account"):
+        check("DELETE", ORDER, 204, ADDRESS)
+
+
+def test_a_banned_key_sees_its_minute_with_nothing_left_in_either_window() -> None:
+    lines = [*EXHAUSTED, *ERROR]
+    banned = replaced(replaced(lines, "ratelimit", '"minute";r=0;t=90, "day";r=0;t=90'), "retry-after", "90")
+    check("GET", LIST, 429, banned, error("api_key_banned", 429))
+    with pytest.raises(AssertionError, match="what a banned key sees"):
+        check("GET", LIST, 429, lines, error("api_key_banned", 429))
+
+
+def test_a_checked_client_checks_the_decoded_body_and_hands_it_on() -> None:
+    headers = [*ACCOUNT, *LISTING, *JSON, ("content-encoding", "gzip")]
+    bodies = iter([b'[{"id":1}]', b'[{"id":2},{"id":1}]'])
+    server = httpx2.MockTransport(lambda _: httpx2.Response(200, headers=headers, content=gzip.compress(next(bodies))))
+    with checked_client(server) as client:
+        assert client.get(LIST).json() == [{"id": 1}]
+        with pytest.raises(AssertionError, match="the list must ascend"):
+            client.get(LIST)
+
+
+def test_a_checked_client_sees_a_body_that_answers_head() -> None:
+    def answering(body: bytes) -> App:
+        async def app(scope: Any, receive: Any, send: Any) -> None:
+            lines = [(name.encode(), value.encode()) for name, value in [*ACCOUNT, *LISTING, *JSON]]
+            start: Message = {"type": "http.response.start", "status": 200, "headers": lines}
+            await send(start)
+            await send({"type": "http.response.body", "body": body})
+
+        return app
+
+    async def head(body: bytes) -> int:
+        async with checked_async_client(answering(body)) as client:
+            return (await client.head(LIST)).status_code
+
+    assert asyncio.run(head(b"")) == 200
+    with pytest.raises(AssertionError, match="HEAD /v1/store/orders was answered with 2 bytes"):
+        asyncio.run(head(b"[]"))
