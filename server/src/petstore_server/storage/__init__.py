@@ -1,0 +1,1 @@
+"""Where everything durable is kept: the adapters that fulfil `ports.Store`."""

@@ -1,0 +1,120 @@
+"""Connections to the store's file, and what SQLite's errors mean to those who use the store."""
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import apsw
+
+from petstore_server.domain.errors import ServiceUnavailable
+
+Row = tuple[Any, ...]
+
+CREATE = apsw.SQLITE_OPEN_READWRITE | apsw.SQLITE_OPEN_CREATE
+"""How a connection is opened that may make the file."""
+
+BUSY_SECONDS = 5.0
+"""How long a writer waits for another process's transaction; all of ours take milliseconds."""
+
+INLINE_BUSY_MILLISECONDS = 50
+"""How long a read on the event loop may wait: for no writer (WAL), but for a recovery after a crash."""
+
+_POLL_SECONDS = 0.001
+
+
+def connect(path: Path, flags: int = apsw.SQLITE_OPEN_READWRITE) -> apsw.Connection:
+    """Open a connection that waits its turn. Raises apsw.Error."""
+    connection = apsw.Connection(str(path), flags=flags)
+    # SQLite's own waiting grows to 100 ms between tries, and so starves behind an importer that commits back to back.
+    connection.set_busy_handler(_patience(BUSY_SECONDS))
+    # Off by default in SQLite: without it a reference to a missing account or key would be kept.
+    connection.execute("PRAGMA foreign_keys = ON")
+    return connection
+
+
+def connect_writer(path: Path, flags: int = apsw.SQLITE_OPEN_READWRITE) -> apsw.Connection:
+    """Open a connection whose commits are durable when they return. Raises apsw.Error."""
+    connection = connect(path, flags)
+    # An acknowledged cancel survives a power failure (D5): the log is flushed at every commit, not at checkpoints only.
+    connection.execute("PRAGMA synchronous = FULL")
+    # On macOS alone: there a flush reaches the disk's medium only when asked for in this way.
+    connection.execute("PRAGMA fullfsync = ON")
+    # After a long export has kept the log from being reused, give its space back beyond 64 MiB.
+    connection.execute("PRAGMA journal_size_limit = 67108864")
+    return connection
+
+
+def connect_inline(path: Path) -> apsw.Connection:
+    """Open a connection for reads of a few microseconds on the event loop itself."""
+    connection = connect_reader(path)
+    connection.set_busy_timeout(INLINE_BUSY_MILLISECONDS)
+    return connection
+
+
+def connect_reader(path: Path) -> apsw.Connection:
+    """Open a connection that cannot write."""
+    connection = connect(path)
+    # Not opened read-only: the first to open a store after a crash must be able to recover its log.
+    connection.execute("PRAGMA query_only = ON")
+    return connection
+
+
+def rows(connection: apsw.Connection, sql: str, bindings: tuple[Any, ...] = ()) -> list[Row]:
+    """All rows of a query."""
+    return connection.execute(sql, bindings).fetchall()
+
+
+@contextmanager
+def snapshot(connection: apsw.Connection) -> Iterator[None]:
+    """One read transaction: every statement within sees the same moment."""
+    connection.execute("BEGIN")
+    try:
+        yield
+    finally:
+        if connection.in_transaction:
+            connection.execute("ROLLBACK")
+
+
+def unavailable(error: apsw.Error) -> ServiceUnavailable:
+    """What an error of SQLite becomes: ServiceUnavailable with a reason for operators."""
+    return ServiceUnavailable(f"the store cannot be used: {plain_words(error)}")
+
+
+def plain_words(error: apsw.Error) -> str:
+    """What an error of SQLite means, without SQL."""
+    for kind, words in _PLAIN_WORDS.items():
+        if isinstance(error, kind):
+            return words
+    return f"SQLite reports {error}"
+
+
+_PLAIN_WORDS: dict[type[apsw.Error], str] = {
+    apsw.FullError: "the disk is full",
+    apsw.BusyError: f"another program has kept it locked for more than {BUSY_SECONDS:g} seconds",
+    apsw.ReadOnlyError: "it is not writable",
+    apsw.PermissionsError: "permission is denied",
+    apsw.CantOpenError: "its file, or the log files beside it, cannot be opened",
+    apsw.NotADBError: "its file is not a SQLite database",
+    apsw.CorruptError: "its file is damaged",
+    apsw.IOError: "the disk reports an error",
+    apsw.ConnectionClosedError: "it is closed",
+}
+
+
+def _patience(seconds: float) -> Callable[[int], bool]:
+    """A busy handler that tries again every millisecond for so long."""
+    deadline = 0.0
+
+    def wait(tries: int) -> bool:
+        nonlocal deadline
+        now = time.monotonic()
+        if tries == 0:
+            deadline = now + seconds
+        elif now >= deadline:
+            return False
+        time.sleep(_POLL_SECONDS)
+        return True
+
+    return wait

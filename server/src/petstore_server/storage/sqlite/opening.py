@@ -1,0 +1,184 @@
+"""Finding, creating and migrating the store's file; every way in which that fails is one sentence."""
+
+import fcntl
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import TracebackType
+
+import apsw
+
+from petstore_server.domain.errors import StoreUnusable
+from petstore_server.storage.sqlite.connections import BUSY_SECONDS, CREATE, connect_writer, plain_words
+from petstore_server.storage.sqlite.store import SqliteStore
+
+APPLICATION_ID = 0x50455453
+"""Written into every store's header by the first migration."""
+
+_MIGRATIONS = {
+    int(file.name[:4]): file
+    for file in sorted((Path(__file__).parents[1] / "migrations" / "sqlite").glob("[0-9][0-9][0-9][0-9]_*.sql"))
+}
+LATEST_VERSION = max(_MIGRATIONS)
+"""The schema that this program knows."""
+
+
+async def open_store(path: Path, *, create: bool, migrate: bool, announce: Callable[[str], None]) -> SqliteStore:
+    """Open the store, after making a missing one where `create`, and bringing an older one up to date where `migrate`.
+
+    `announce` is told of a creation in one line. Raises StoreUnusable.
+    """
+    return _open(path.resolve(), create, migrate, announce)  # noqa: ASYNC240 - a start has nothing else to do meanwhile
+
+
+def _open(path: Path, create: bool, upgrade: bool, announce: Callable[[str], None]) -> SqliteStore:
+    with unusable_on_error(path):
+        prepare(path, create=create, upgrade=upgrade, announce=announce)
+        return SqliteStore(path)
+
+
+def migrate(path: Path, announce: Callable[[str], None]) -> tuple[int, int]:
+    """Bring the store up to date, creating a missing one; return its schema version before and after.
+
+    Raises StoreUnusable.
+    """
+    path = path.resolve()
+    with unusable_on_error(path):
+        return prepare(path, create=True, upgrade=True, announce=announce)
+
+
+def prepare(path: Path, *, create: bool, upgrade: bool, announce: Callable[[str], None]) -> tuple[int, int]:
+    """See to it that the file has the latest schema; return the version before and after. Raises apsw.Error too."""
+    require_place(path, file_too=not create)
+    connection = connect_writer(path, CREATE if create else apsw.SQLITE_OPEN_READWRITE)
+    try:
+        before = schema_version(connection, path)
+        if connection.readonly("main"):
+            raise StoreUnusable(f"The store at {path} is not writable; check its permissions and the file system's.")
+        # A file without a schema may be one that another process is creating at this moment.
+        if before < LATEST_VERSION and (upgrade or (create and before == 0)):
+            before = apply_migrations(connection, path)
+            if before == 0:
+                announce(f"Created a new store at {path}.")
+        elif before < LATEST_VERSION:
+            raise StoreUnusable(older_schema(path, before))
+        return before, LATEST_VERSION
+    finally:
+        connection.close()
+
+
+def require_place(path: Path, *, file_too: bool) -> None:
+    """Raise StoreUnusable unless the directory is there (and the file, where asked for)."""
+    if not path.parent.is_dir():
+        raise StoreUnusable(f"The directory {path.parent} does not exist; create it, or correct PETSTORE_DATABASE_URL.")
+    if file_too and not path.exists():
+        raise StoreUnusable(
+            f"There is no store at {path}; `petstore db migrate` creates one, "
+            "or point PETSTORE_DATABASE_URL to where it is."
+        )
+    if path.exists() and not path.is_file():
+        raise StoreUnusable(f"{path} is not a file; correct PETSTORE_DATABASE_URL.")
+
+
+def schema_version(connection: apsw.Connection, path: Path) -> int:
+    """The store's schema version, 0 for an empty file. Raises StoreUnusable if it is not ours or too new."""
+    version = int(connection.pragma("user_version"))
+    if connection.pragma("application_id") != APPLICATION_ID and (version or connection.pragma("schema_version")):
+        raise StoreUnusable(f"{path} is a database of another program; correct PETSTORE_DATABASE_URL.")
+    if version > LATEST_VERSION:
+        raise StoreUnusable(
+            f"The store at {path} has schema version {version}, newer than the {LATEST_VERSION} that this program "
+            "knows; update petstore-server."
+        )
+    return version
+
+
+def older_schema(path: Path, version: int) -> str:
+    """What to do about a store that was not migrated yet."""
+    return (
+        f"The store at {path} has schema version {version}, this program needs {LATEST_VERSION}; "
+        "run `petstore db migrate`."
+    )
+
+
+def apply_migrations(connection: apsw.Connection, path: Path) -> int:
+    """Apply what is missing, each migration in a transaction of its own; return the version before.
+
+    Whoever comes second waits for the first one's transaction, and then finds nothing to do.
+    """
+    # Readers then never wait for a writer, nor a writer for readers, and a commit is one flush. Kept in the file.
+    connection.pragma("journal_mode", "wal")
+    before: int | None = None
+    for number, file in _MIGRATIONS.items():
+        connection.execute("BEGIN IMMEDIATE")
+        try:
+            version = schema_version(connection, path)
+            before = version if before is None else before
+            if version < number:
+                connection.execute(file.read_text("utf-8"))
+                connection.pragma("user_version", number)
+            connection.execute("COMMIT")
+        finally:
+            if connection.in_transaction:
+                connection.execute("ROLLBACK")
+    return before or 0
+
+
+@contextmanager
+def unusable_on_error(path: Path) -> Iterator[None]:
+    """Turn errors of SQLite and of the system into StoreUnusable, naming the store."""
+    try:
+        yield
+    except apsw.Error as error:
+        raise StoreUnusable(f"The store at {path} cannot be used: {plain_words(error)}. {_advice(error)}") from error
+    except OSError as error:
+        raise StoreUnusable(f"The store at {path} cannot be used: {error.strerror}.") from error
+
+
+def _advice(error: apsw.Error) -> str:
+    if isinstance(error, apsw.NotADBError | apsw.CorruptError):
+        return "Check PETSTORE_DATABASE_URL, or bring a backup back with `petstore db restore`."
+    if isinstance(error, apsw.BusyError):
+        return f"Try again when it has finished ({BUSY_SECONDS:g} seconds were not enough)."
+    return "Check the disk and the permissions of the file and its directory."
+
+
+class ServingLock:
+    """Held while a server runs on the store, as a context or until `close`; the system lets go of it at a crash."""
+
+    def __init__(self, path: Path, *, shared: bool) -> None:
+        path = path.resolve()
+        require_place(path, file_too=False)
+        with unusable_on_error(path):
+            # Never removed: another process may hold the lock of a file that has lost its name.
+            self._file = path.with_name(path.name + ".lock").open("ab")
+            try:
+                fcntl.flock(self._file, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)
+            except BlockingIOError:
+                self._file.close()
+                raise StoreUnusable(_TAKEN.format(path=path)) from None
+
+    def close(self) -> None:
+        self._file.close()
+
+    def __enter__(self) -> "ServingLock":
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+_TAKEN = (
+    "Another `petstore serve` already uses the store at {path}; stop it, or set PETSTORE_REDIS_URL for both, "
+    "so that they count limits together."
+)
+
+
+def lock_for_serving(path: Path, *, shared: bool) -> ServingLock:
+    """Lock `<store>.lock` for a server: alone without Redis, `shared` with it (D12).
+
+    Raises StoreUnusable if another server holds it in a way that does not allow this one.
+    """
+    return ServingLock(path, shared=shared)

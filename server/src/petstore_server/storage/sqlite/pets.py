@@ -1,0 +1,64 @@
+"""Pets in SQLite. Implements `ports.Pets`."""
+
+import json
+from collections.abc import Sequence
+
+import apsw
+
+from petstore_server.domain.errors import PetNotFound
+from petstore_server.domain.orders import Import
+from petstore_server.domain.pets import Pet, judge_pet_import
+from petstore_server.ports import By
+from petstore_server.storage.sqlite.audit import record
+from petstore_server.storage.sqlite.connections import rows
+from petstore_server.storage.sqlite.reader import Reader
+from petstore_server.storage.sqlite.writer import Writer
+
+
+class SqlitePets:
+    """The pets of one store."""
+
+    def __init__(self, reader: Reader, writer: Writer) -> None:
+        self._reader = reader
+        self._writer = writer
+
+    async def find(self, pet_id: int) -> Pet:
+        """The pet. Raises PetNotFound."""
+        found = self._reader.now("SELECT id, name, tag FROM pets WHERE id = ?", (pet_id,))
+        if not found:
+            raise PetNotFound
+        return Pet(*found[0])
+
+    async def import_batch(self, pets: Sequence[Pet], import_id: str, by: By) -> list[Import]:
+        """Take the pets in, replacing those of the same id, in one transaction with one audit entry."""
+        if not pets:
+            return []
+        wanted = json.dumps([pet.id for pet in pets])
+
+        def take_in(connection: apsw.Connection) -> list[Import]:
+            found = rows(
+                connection, "SELECT id, name, tag FROM pets WHERE id IN (SELECT value FROM json_each(?))", (wanted,)
+            )
+            before = {row[0]: Pet(*row) for row in found}
+            known, verdicts = dict(before), []
+            for pet in pets:
+                verdicts.append(judge_pet_import(known.get(pet.id), pet))
+                known[pet.id] = pet
+            changed = [pet for pet in known.values() if pet != before.get(pet.id)]
+            connection.executemany(
+                "INSERT OR REPLACE INTO pets (id, name, tag) VALUES (?, ?, ?)",
+                [(pet.id, pet.name, pet.tag) for pet in changed],
+            )
+            replaced = [pet for pet in changed if pet.id in before]
+            counts = {str(verdict): verdicts.count(verdict) for verdict in Import if verdict in verdicts}
+            record(
+                connection,
+                by,
+                "pets.import",
+                import_id,
+                {"pets": [before[pet.id].fields() for pet in replaced]} if replaced else None,
+                counts | ({"pets": [pet.fields() for pet in replaced]} if replaced else {}),
+            )
+            return verdicts
+
+        return await self._writer.run(take_in)

@@ -1,0 +1,73 @@
+"""Reads that take longer than the event loop can wait: on threads, each with a connection of its own."""
+
+import asyncio
+from collections import deque
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from pathlib import Path
+from typing import TypeVar
+
+import apsw
+
+from petstore_server.domain.errors import ServiceUnavailable
+from petstore_server.storage.sqlite.connections import Row, connect_inline, connect_reader, rows, snapshot, unavailable
+
+Result = TypeVar("Result")
+_THREADS = 2  # one for the list, so that an export or a report does not hold it up
+
+
+class Reader:
+    """Reads of the store: `now` on the event loop for a few microseconds, `run` on a thread for longer ones."""
+
+    def __init__(self, path: Path) -> None:
+        """Open the store for reading. Raises apsw.Error."""
+        self._path = path
+        self._inline = connect_inline(path)
+        self._idle: deque[apsw.Connection] = deque()
+        self._closed = False
+        # Compressing a large list takes as long as reading it, and must not hold up the next reading.
+        self.compressor = ThreadPoolExecutor(1, thread_name_prefix="petstore-gzip")
+        self._executor = ThreadPoolExecutor(_THREADS, thread_name_prefix="petstore-read")
+
+    def now(self, sql: str, bindings: tuple[object, ...] = ()) -> list[Row]:
+        """The rows of a query that an index answers, read at once. Raises ServiceUnavailable."""
+        try:
+            return rows(self._inline, sql, bindings)
+        except apsw.Error as error:
+            raise unavailable(error) from error
+
+    async def run(self, read: Callable[[apsw.Connection], Result]) -> Result:
+        """Run `read` on a thread, in one read transaction. Raises ServiceUnavailable."""
+        return await self.call(self._read, read)
+
+    async def call(self, function: Callable[..., Result], *arguments: object) -> Result:
+        """Run a function on a thread. Raises ServiceUnavailable where SQLite fails."""
+        if self._closed:
+            raise ServiceUnavailable("the store is closed")
+        try:
+            return await asyncio.get_running_loop().run_in_executor(self._executor, function, *arguments)
+        except apsw.Error as error:
+            raise unavailable(error) from error
+
+    def connect(self) -> apsw.Connection:
+        """A connection for one long read alone."""
+        return connect_reader(self._path)
+
+    def _read(self, read: Callable[[apsw.Connection], Result]) -> Result:
+        connection = self._idle.pop() if self._idle else self.connect()
+        try:
+            with snapshot(connection):
+                return read(connection)
+        finally:
+            self._idle.append(connection)
+
+    async def close(self) -> None:
+        """Wait for the reads under way, then let go of the store."""
+        self._closed = True
+        await asyncio.to_thread(self._executor.shutdown)
+        await asyncio.to_thread(self.compressor.shutdown)
+        while self._idle:
+            self._idle.pop().close()
+        with suppress(apsw.Error):
+            self._inline.close()
