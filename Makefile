@@ -15,7 +15,7 @@ test: .venv/.dev
 	$(BIN)/python -m pytest -m "not system" -n auto
 
 # Chromium comes from the system: apt-get install chromium
-test-system: .venv/.dev
+test-system: .venv/.system
 	$(BIN)/python -m pytest -m system
 
 check: .venv/.dev
@@ -31,6 +31,7 @@ format: .venv/.dev
 lock: .venv/.dev
 	$(LOCK) requirements/run.in --no-emit-package petstore-server -o requirements/run.lock $(UPGRADE)
 	$(LOCK) requirements/dev.in -c requirements/run.lock --no-emit-package petstore-server -o requirements/dev.lock $(UPGRADE)
+	$(LOCK) requirements/system.in -c requirements/dev.lock -o requirements/system.lock $(UPGRADE)
 
 clean:
 	rm -rf .venv .mypy_cache .pytest_cache .ruff_cache .hypothesis
@@ -45,4 +46,8 @@ clean:
 
 .venv/.dev: .venv/.run requirements/dev.lock
 	@$(PIP) install --require-hashes -r requirements/dev.lock
+	@touch $@
+
+.venv/.system: .venv/.dev requirements/system.lock
+	@$(PIP) install --require-hashes -r requirements/system.lock
 	@touch $@
