@@ -48,8 +48,28 @@ def test_every_int64_in_plain_digits_is_an_identifier(number: int) -> None:
 
 @pytest.mark.parametrize(
     "text",
-    ["", "abc", "1.0", "+1", "1_000", " 1", "1 ", "007", "-0", "--1", "-", "1e3", "0x1", "١", "²", "1\n"]
-    + [str(2**63), str(-(2**63) - 1), "9" * 19, "9" * 5000],
+    [
+        "",
+        "abc",
+        "1.0",
+        "+1",
+        "1_000",
+        " 1",
+        "1 ",
+        "007",
+        "-0",
+        "--1",
+        "-",
+        "1e3",
+        "0x1",
+        "١",
+        "²",
+        "1\n",
+        str(2**63),
+        str(-(2**63) - 1),
+        "9" * 19,
+        "9" * 5000,
+    ],
 )
 def test_any_other_form_is_no_identifier(text: str) -> None:
     with pytest.raises(errors.InvalidOrderId):

@@ -20,7 +20,7 @@ def test_the_defaults_are_good() -> None:
 
 
 def test_an_unknown_name_is_refused_with_the_one_that_was_meant() -> None:
-    with pytest.raises(SettingsError, match="PETSTORE_DATABASE_URI .* did you mean PETSTORE_DATABASE_URL"):
+    with pytest.raises(SettingsError, match=r"PETSTORE_DATABASE_URI .* did you mean PETSTORE_DATABASE_URL"):
         read_settings({"PETSTORE_DATABASE_URI": "sqlite:///x.db"})
 
 

@@ -1,0 +1,124 @@
+"""`petstore serve`: the service in the foreground, until SIGTERM or Ctrl-C."""
+
+import asyncio
+import os
+import secrets
+import socket
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import replace
+from pathlib import Path
+
+import click
+import structlog
+
+from petstore_server.asgi import Application, run
+from petstore_server.backends import lock_for_serving, open_backend
+from petstore_server.cli.demo import Demo, fill
+from petstore_server.domain.keys import Environment
+from petstore_server.http.observe import configure_logging
+from petstore_server.settings import Settings, SettingsError, read_settings
+
+_OPTIONS = {"host": "PETSTORE_HOST", "port": "PETSTORE_PORT", "admin_port": "PETSTORE_ADMIN_PORT"}
+_OPTIONS |= {"workers": "PETSTORE_WORKERS"}
+
+
+@click.command()
+@click.option("--host", metavar="H", help="Address on which the API listens (PETSTORE_HOST, 127.0.0.1).")
+@click.option("--port", metavar="P", help="Port of the API (PETSTORE_PORT, 8080); 0 takes a free one.")
+@click.option("--admin-port", metavar="P", help="Port of /livez, /readyz, /metrics (PETSTORE_ADMIN_PORT, 8081).")
+@click.option("--workers", metavar="N", help="Server processes (PETSTORE_WORKERS, 1).")
+@click.option("--demo", is_flag=True, help="Serve a throwaway store with sample data, and print a key that works.")
+def serve(demo: bool, **options: str | None) -> None:
+    """Serve the API, and the admin port beside it.
+
+    A missing store is made, an older one brought up to date. Settings come from PETSTORE_* variables; the options
+    override them. SIGTERM or Ctrl-C drains: /readyz turns 503, requests under way are finished, counts are saved.
+
+    \b
+    Example: PETSTORE_DATABASE_URL=sqlite:////var/lib/petstore/orders.db petstore serve --port 8000
+    """
+    given = {_OPTIONS[name]: value for name, value in options.items() if value is not None}
+    settings = read_settings({**os.environ, **given})
+    configure_logging(settings.log_level)
+    with ExitStack() as stack:
+        if demo:
+            folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="petstore-demo-"))
+            settings = replace(settings, database_url=f"sqlite:///{Path(folder) / 'demo.db'}")
+        public = stack.enter_context(_bound(settings.host, settings.port, "PETSTORE_PORT"))
+        admin = stack.enter_context(_bound(settings.admin_host, settings.admin_port, "PETSTORE_ADMIN_PORT"))
+        stack.enter_context(lock_for_serving(settings))
+        with asyncio.Runner(loop_factory=_loop_factory()) as runner:
+            runner.run(_serve(settings, public, admin, demo=demo))
+
+
+async def _serve(settings: Settings, public: socket.socket, admin: socket.socket, *, demo: bool) -> None:
+    log = structlog.get_logger()
+    backend = await open_backend(settings, time.time, lambda text: None if demo else click.echo(text, err=True))
+    try:
+        sample = await fill(backend.store, Environment(settings.environment)) if demo else None
+        application = Application(settings, backend, time.time, secrets.token_hex)
+
+        def ready() -> None:
+            log.info("serving", api=_address(public), admin=_address(admin), environment=settings.environment)
+            if sample:
+                click.echo(_welcome(_address(public), _address(admin), sample))
+
+        await run(settings, application, public, admin, ready)
+    finally:
+        await backend.close()
+    log.info("stopped")
+
+
+@contextmanager
+def _bound(host: str, port: int, setting: str) -> Iterator[socket.socket]:
+    """A socket on the address. Raises SettingsError naming the setting where it cannot be had."""
+    try:
+        family, kind, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+        with socket.socket(family, kind) as bound:
+            bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            bound.bind(address)
+            bound.setblocking(False)
+            yield bound
+    except OSError as error:
+        reason = error.strerror or str(error)
+        raise SettingsError(f"Cannot listen on {host}:{port} ({reason}); choose another with {setting}.") from None
+
+
+def _address(bound: socket.socket) -> str:
+    host, port = bound.getsockname()[:2]
+    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+
+
+def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop]:
+    try:
+        import uvloop
+    except ImportError:  # Windows has none
+        return asyncio.new_event_loop
+    return uvloop.new_event_loop
+
+
+def _welcome(api: str, admin: str, sample: Demo) -> str:
+    key = f"-H 'Authorization: Bearer {sample.key}'"
+    return f"""
+The Pet Store Orders API is served with sample data that is gone at exit.
+
+  Key (plan free: 60 requests a minute)   {sample.key}
+  API documentation, to try it in         {api}/docs
+  Health and metrics                      {admin}/readyz   {admin}/metrics
+
+Paste into another terminal:
+
+  # list all orders
+  curl -i {key} {api}/v1/store/orders
+
+  # cancel one: 204; a second time: 409 order_already_cancelled
+  curl -i -X DELETE {key} {api}/v1/store/orders/{sample.pending}
+
+  # an order that has shipped cannot be cancelled: 409 order_already_shipped
+  curl -i -X DELETE {key} {api}/v1/store/orders/{sample.shipped}
+
+Ctrl-C stops it.
+"""

@@ -1,0 +1,66 @@
+"""Who is asking: from the Authorization header to a grant (spec, Authentication; D9)."""
+
+from collections.abc import Callable
+
+from petstore_server.domain.errors import InvalidApiKey, MissingApiKey
+from petstore_server.domain.keys import Environment, Grant, digest, is_well_formed
+from petstore_server.ports import Keys
+
+REMEMBERED = 65_536
+"""Grants kept in memory at most."""
+
+TRUSTED_SECONDS = 60.0
+"""How long a grant is trusted without word from the store, when the store cannot be reached (D19)."""
+
+
+class Authenticator:
+    """Turns bearer keys into grants, and remembers those of valid keys until the store says that access changed."""
+
+    def __init__(self, keys: Keys, environment: Environment, clock: Callable[[], float]) -> None:
+        self._keys = keys
+        self._environment = environment
+        self._clock = clock
+        self._grants: dict[bytes, Grant] = {}
+        self._confirmed_at = clock()
+
+    def confirm(self, *, changed: bool) -> None:
+        """Note that the store was heard just now; where access `changed`, nothing remembered counts any more."""
+        if changed:
+            self._grants = {}  # a new table: a look-up under way remembers its answer in the old one
+        self._confirmed_at = self._clock()
+
+    async def identify(self, authorization: bytes | None) -> Grant:
+        """The grant of the key in an Authorization header; of several, joined by commas, none is valid.
+
+        Raises MissingApiKey, InvalidApiKey, and ServiceUnavailable where the key could not be looked up.
+        """
+        key = _bearer(authorization)
+        key_digest = digest(key)
+        now = self._clock()
+        grants = self._grants
+        grant = grants.get(key_digest)
+        if grant is not None and abs(now - self._confirmed_at) <= TRUSTED_SECONDS:
+            if not grant.holds(now):
+                raise InvalidApiKey
+            return grant
+        if not is_well_formed(key):
+            raise InvalidApiKey
+        grant = await self._keys.grant(key_digest, self._environment, now)
+        if grant is None:
+            raise InvalidApiKey
+        if len(grants) >= REMEMBERED:
+            grants.clear()
+        grants[key_digest] = grant
+        return grant
+
+
+def _bearer(authorization: bytes | None) -> str:
+    """The token of a bearer credential.
+
+    The scheme's case does not matter (RFC 9110 §11.1); another scheme or an empty token counts as missing.
+    """
+    scheme, _, token = (authorization or b"").partition(b" ")
+    token = token.strip(b" \t")
+    if scheme.lower() != b"bearer" or not token:
+        raise MissingApiKey
+    return token.decode("latin-1")

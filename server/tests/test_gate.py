@@ -1,0 +1,533 @@
+"""The gate: the order of checks, errors, headers, callers without a key, bans, deprecation (D1–D4, D9, D13–D16).
+
+Every exchange here is held to the contract by the client itself; the tests state what the contract cannot.
+"""
+
+import asyncio
+import json
+from pathlib import Path
+from typing import Any
+
+import httpx2
+import pytest
+
+from petstore_server.domain.accounts import Limits, Plan
+from petstore_server.domain.errors import ServiceUnavailable
+from petstore_server.domain.keys import Environment, Scope
+from petstore_server.domain.orders import Order, Status
+from petstore_server.domain.pets import Pet
+from service import START, Clock, Service, bearer, in_service, running
+
+ORDERS = "/v1/store/orders"
+
+
+def code(response: httpx2.Response) -> tuple[int, str]:
+    return response.status_code, response.json()["code"]
+
+
+def limits(response: httpx2.Response) -> tuple[int, int, int]:
+    names = ("limit", "remaining", "reset")
+    limit, remaining, reset = (int(response.headers[f"x-ratelimit-{name}"]) for name in names)
+    return limit, remaining, reset
+
+
+def test_the_list_holds_every_order_whatever_its_status_ascending_by_id(tmp_path: Path) -> None:
+    async def story(service: Service) -> httpx2.Response:
+        await service.orders(
+            Order(7, 1, 2, "2026-11-20T12:00:00Z", False, Status.SHIPPED),
+            Order(-(2**63)),
+            Order(2**63 - 1, quantity=-(2**63)),
+            Order(3, status=Status.CANCELLED, complete=True),
+        )
+        return await service.client.get(ORDERS, headers=bearer(await service.key()))
+
+    response = in_service(tmp_path, story)
+    assert (
+        b'[{"id":-9223372036854775808},{"id":3,"complete":true},'
+        b'{"id":7,"petId":1,"quantity":2,"shipDate":"2026-11-20T12:00:00Z","complete":false},'
+        b'{"id":9223372036854775807,"quantity":-9223372036854775808}]'
+    ) == response.content
+    assert "private, no-cache" == response.headers["cache-control"]
+    assert {"accept-encoding", "authorization"} == set(response.headers["vary"].lower().split(", "))
+
+
+def test_an_empty_store_lists_an_empty_array(tmp_path: Path) -> None:
+    async def story(service: Service) -> bytes:
+        return (await service.client.get(ORDERS, headers=bearer(await service.key()))).content
+
+    assert b"[]" == in_service(tmp_path, story)
+
+
+def test_a_held_list_is_answered_304_until_a_change_shows_in_it(tmp_path: Path) -> None:
+    async def story(service: Service) -> list[int]:
+        await service.orders(Order(1), Order(2))
+        key = await service.key()
+        etag = (await service.client.get(ORDERS, headers=bearer(key))).headers["etag"]
+        statuses = []
+
+        async def again(value: str) -> None:
+            headers = bearer(key, **{"If-None-Match": value})
+            statuses.append((await service.client.get(ORDERS, headers=headers)).status_code)
+
+        await again(etag)
+        await again("*")
+        await again(f'"other", W/{etag}')
+        await again('"other"')
+        await service.client.delete(f"{ORDERS}/1", headers=bearer(key))
+        await again(etag)  # a cancel changes no byte of the list
+        await service.orders(Order(3))
+        await again(etag)
+        return statuses
+
+    assert [304, 304, 304, 200, 304, 200] == in_service(tmp_path, story)
+
+
+def test_gzip_has_an_etag_of_its_own_and_head_tells_the_length(tmp_path: Path) -> None:
+    async def story(service: Service) -> None:
+        await service.orders(*[Order(number) for number in range(5000)])
+        headers = bearer(await service.key())
+        plain = await service.client.get(ORDERS, headers={**headers, "Accept-Encoding": "identity"})
+        zipped = await service.client.get(ORDERS, headers={**headers, "Accept-Encoding": "br, gzip;q=0.8"})
+        refused = await service.client.get(ORDERS, headers={**headers, "Accept-Encoding": "gzip;q=0"})
+        assert (None, "gzip", None) == tuple(
+            response.headers.get("content-encoding") for response in (plain, zipped, refused)
+        )
+        assert plain.content == zipped.content == refused.content
+        assert plain.headers["etag"] != zipped.headers["etag"]
+        head = await service.client.head(ORDERS, headers={**headers, "Accept-Encoding": "identity"})
+        assert (str(len(plain.content)), b"") == (head.headers["content-length"], head.content)
+        assert plain.headers["etag"] == head.headers["etag"]
+
+    in_service(tmp_path, story)
+
+
+def test_a_cancel_is_answered_by_what_became_of_the_order(tmp_path: Path) -> None:
+    async def story(service: Service) -> list[tuple[int, str]]:
+        await service.orders(Order(-5), Order(2, status=Status.SHIPPED))
+        headers = bearer(await service.key())
+        answers = []
+        for order_id in ("-5", "-5", "2", "3", "%2D5", "007", "%201", "1%2F2", "9223372036854775808", "-0"):
+            response = await service.client.delete(f"{ORDERS}/{order_id}", headers=headers)
+            answers.append((204, "") if response.status_code == 204 else code(response))
+        return answers
+
+    assert [
+        (204, ""),
+        (409, "order_already_cancelled"),
+        (409, "order_already_shipped"),
+        (404, "order_not_found"),
+        (409, "order_already_cancelled"),
+        *[(404, "invalid_order_id")] * 5,
+    ] == in_service(tmp_path, story)
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "/v1",
+        "/v1/",
+        "/v1/store",
+        f"{ORDERS}/1/2",
+        f"{ORDERS}/",
+        "/v1//store/orders",
+        "/v1/nothing",
+        "/v1/store%2Forders",
+        "/v1/pets",
+    ],
+)
+def test_an_unknown_path_is_401_without_a_key_and_404_with_one(tmp_path: Path, path: str) -> None:
+    async def story(service: Service) -> list[tuple[int, str]]:
+        with_key = await service.client.get(path, headers=bearer(await service.key()))
+        return [code(await service.client.get(path)), code(with_key)]
+
+    assert [(401, "missing_api_key"), (404, "not_found")] == in_service(tmp_path, story)
+
+
+def test_a_trailing_slash_is_another_path_and_an_encoded_letter_the_same(tmp_path: Path) -> None:
+    async def story(service: Service) -> list[int]:
+        headers = bearer(await service.key())
+        paths = ("/v1/store/orders/?x=1", "/v1/store/%6Frders", "/%76%31/store/orders?limit=1")
+        return [(await service.client.get(path, headers=headers)).status_code for path in paths]
+
+    assert [404, 200, 200] == in_service(tmp_path, story)
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "allow"),
+    [
+        ("POST", ORDERS, "GET, HEAD"),
+        ("OPTIONS", ORDERS, "GET, HEAD"),
+        ("TRACE", ORDERS, "GET, HEAD"),
+        ("GET", f"{ORDERS}/1", "DELETE"),
+        ("HEAD", f"{ORDERS}/1", "DELETE"),
+        ("PUT", f"{ORDERS}/no-number", "DELETE"),
+        ("DELETE", "/v1/pets/1", "GET, HEAD"),
+    ],
+)
+def test_a_wrong_method_is_405_and_allow_names_the_right_ones(
+    tmp_path: Path, method: str, path: str, allow: str
+) -> None:
+    async def story(service: Service) -> tuple[int, str]:
+        response = await service.client.request(method, path, headers=bearer(await service.key()))
+        return response.status_code, response.headers["allow"]
+
+    assert (405, allow) == in_service(tmp_path, story)
+
+
+def test_there_is_no_v2_and_outside_v1_errors_carry_no_limits(tmp_path: Path) -> None:
+    async def story(service: Service) -> None:
+        for path in ("/", "/v2", "/v2/store/orders", "/livez", "/metrics", "//v1/store/orders", "/v1%2Fstore/orders"):
+            response = await service.client.get(path)
+            assert (404, "not_found") == code(response)
+            assert "x-ratelimit-limit" not in response.headers
+        assert (405, "method_not_allowed") == code(await service.client.post("/openapi.json"))
+
+    in_service(tmp_path, story)
+
+
+def test_a_bearer_key_is_told_from_a_missing_and_from_an_invalid_one(tmp_path: Path) -> None:
+    async def story(service: Service) -> None:
+        key = await service.key()
+        for value in (f"bearer {key}", f"BEARER   {key}"):
+            assert 200 == (await service.client.get(ORDERS, headers={"Authorization": value})).status_code
+        for value in ("", "Bearer", "Bearer ", "Basic dXNlcjpwYXNz", f"Token {key}", key):
+            response = await service.client.get(ORDERS, headers={"Authorization": value})
+            assert (401, "missing_api_key") == code(response)
+            assert 'Bearer realm="orders"' == response.headers["www-authenticate"]
+        for value in (f"Bearer {key[:-1]}", f"Bearer {key} {key}", "Bearer x", f"Bearer {key.upper()}", "Bearer é"):
+            response = await service.client.get(ORDERS, headers={"Authorization": value.encode()})
+            assert (401, "invalid_api_key") == code(response)
+            assert 'Bearer realm="orders", error="invalid_token"' == response.headers["www-authenticate"]
+        twice = [("Authorization", f"Bearer {key}"), ("Authorization", f"Bearer {key}")]
+        assert (401, "invalid_api_key") == code(await service.client.get(ORDERS, headers=twice))
+
+    in_service(tmp_path, story)
+
+
+def test_unknown_expired_revoked_suspended_and_foreign_keys_get_the_same_answer(tmp_path: Path) -> None:
+    async def story(service: Service) -> set[tuple[Any, ...]]:
+        store = service.backend.store
+        revoked, revoked_id = await service.key_and_id()
+        await store.keys.revoke(revoked_id, service.by)
+        suspended = await service.account()
+        await store.accounts.suspend(suspended, service.by)
+        keys = [
+            revoked,
+            await service.key(suspended),
+            await service.key(expires_at=START),
+            await service.key(environment=Environment.STAGING),
+        ]
+        answers = set()
+        for key in [*keys, "pso_live_" + "0" * 33]:
+            response = await service.client.get(ORDERS, headers=bearer(key))
+            answers.add((response.status_code, response.content, response.headers["www-authenticate"]))
+        return answers
+
+    assert 1 == len(in_service(tmp_path, story))
+
+
+def test_a_change_of_access_holds_after_one_round_of_upkeep(tmp_path: Path) -> None:
+    async def story(service: Service) -> list[int]:
+        account = await service.account()
+        key, key_id = await service.key_and_id(account)
+        store, statuses = service.backend.store, []
+
+        async def ask() -> None:
+            await service.upkeep()
+            statuses.append((await service.client.get(ORDERS, headers=bearer(key))).status_code)
+
+        await ask()
+        await store.accounts.suspend(account, service.by)
+        await ask()
+        await store.accounts.resume(account, service.by)
+        await ask()
+        await store.keys.revoke(key_id, service.by)
+        await ask()
+        return statuses
+
+    assert [200, 401, 200, 401] == in_service(tmp_path, story)
+
+
+def test_a_remembered_key_expires_on_the_second(tmp_path: Path) -> None:
+    async def story(service: Service) -> list[int]:
+        key = await service.key(expires_at=START + 10)
+        statuses = []
+        for moment in (START, START + 9.9, START + 10):
+            service.clock.now = moment
+            statuses.append((await service.client.get(ORDERS, headers=bearer(key))).status_code)
+        return statuses
+
+    assert [200, 200, 401] == in_service(tmp_path, story)
+
+
+def test_a_narrowed_key_is_refused_before_the_identifier_is_looked_at(tmp_path: Path) -> None:
+    async def story(service: Service) -> None:
+        headers = bearer(await service.key(scopes=frozenset({Scope.ORDERS_READ})))
+        assert 200 == (await service.client.get(ORDERS, headers=headers)).status_code
+        for method, path in (("DELETE", f"{ORDERS}/no-number"), ("GET", "/v1/pets/1")):
+            response = await service.client.request(method, path, headers=headers)
+            assert (403, "insufficient_scope") == code(response)
+        assert (405, "method_not_allowed") == code(await service.client.put(ORDERS, headers=headers))
+
+    in_service(tmp_path, story)
+
+
+def test_every_admitted_request_is_charged_and_a_refused_one_is_not(tmp_path: Path) -> None:
+    async def story(service: Service) -> list[tuple[int, int]]:
+        headers = bearer(await service.key(await service.account(Plan.ENTERPRISE, Limits(7, 100))))
+        requests = [("GET", ORDERS), ("HEAD", ORDERS), ("DELETE", f"{ORDERS}/1"), ("DELETE", f"{ORDERS}/x")]
+        requests += [("POST", ORDERS), ("GET", "/v1/nothing"), ("GET", "/v1/pets/5"), ("GET", ORDERS), ("GET", ORDERS)]
+        seen = []
+        for method, path in requests:
+            response = await service.client.request(method, path, headers=headers)
+            seen.append((response.status_code, limits(response)[1]))
+        return seen
+
+    assert [(200, 6), (200, 5), (404, 4), (404, 3), (405, 2), (404, 1), (404, 0), (429, 0), (429, 0)] == in_service(
+        tmp_path, story
+    )
+
+
+def test_a_429_names_the_moment_from_which_the_next_request_is_admitted(tmp_path: Path) -> None:
+    async def story(service: Service) -> None:
+        headers = bearer(await service.key())
+        for _ in range(60):
+            await service.client.get(ORDERS, headers=headers)
+        refused = await service.client.get(ORDERS, headers=headers)
+        assert (429, "rate_limit_exceeded") == code(refused)
+        assert ((60, 0, int(START) + 60), "60") == (limits(refused), refused.headers["retry-after"])
+        assert '"minute";r=0;t=60, "day";r=940;t=86400' == refused.headers["ratelimit"]
+        assert '"minute";q=60;w=60, "day";q=1000;w=86400' == refused.headers["ratelimit-policy"]
+        service.clock.now += int(refused.headers["retry-after"])
+        assert 200 == (await service.client.get(ORDERS, headers=headers)).status_code
+
+    in_service(tmp_path, story)
+
+
+def test_a_key_that_goes_on_is_banned_and_every_path_says_so(tmp_path: Path) -> None:
+    async def story(service: Service) -> None:
+        key, key_id = await service.key_and_id()
+        for _ in range(61):
+            await service.client.get(ORDERS, headers=bearer(key))
+        service.clock.now += 3
+        for _ in range(19):
+            assert (429, "rate_limit_exceeded") == code(await service.client.get(ORDERS, headers=bearer(key)))
+        for path in (ORDERS, "/v1/nothing"):
+            banned = await service.client.get(path, headers=bearer(key))
+            assert (429, "api_key_banned") == code(banned)
+            assert ((60, 0, int(START) + 123), "120") == (limits(banned), banned.headers["retry-after"])
+            assert '"minute";r=0;t=120, "day";r=0;t=120' == banned.headers["ratelimit"]
+        await service.upkeep()
+        await service.backend.store.keys.unban(key_id, service.by)
+        await service.upkeep()
+        service.clock.now += 60
+        assert 200 == (await service.client.get(ORDERS, headers=bearer(key))).status_code
+
+    in_service(tmp_path, story)
+
+
+def test_counts_and_bans_survive_a_restart(tmp_path: Path) -> None:
+    clock = Clock()
+
+    async def first() -> tuple[str, str]:
+        async with running(tmp_path, clock) as service:
+            key, banned = await service.key(), await service.key()
+            for _ in range(10):
+                await service.client.get(ORDERS, headers=bearer(key))
+            for _ in range(61):
+                await service.client.get(ORDERS, headers=bearer(banned))
+            clock.now += 3
+            for _ in range(20):
+                await service.client.get(ORDERS, headers=bearer(banned))
+            return key, banned
+
+    async def second(key: str, banned: str) -> None:
+        async with running(tmp_path, clock) as service:
+            assert 49 == limits(await service.client.get(ORDERS, headers=bearer(key)))[1]
+            assert (429, "api_key_banned") == code(await service.client.get(ORDERS, headers=bearer(banned)))
+
+    asyncio.run(second(*asyncio.run(first())))
+
+
+def test_callers_without_a_valid_key_are_counted_by_address_and_never_touch_a_valid_key(tmp_path: Path) -> None:
+    async def story(service: Service) -> None:
+        key = await service.key()
+        for number in range(60):
+            assert 401 == (await service.client.get(ORDERS)).status_code, number
+        refused = await service.client.get(ORDERS, headers=bearer("x"))
+        assert (429, "rate_limit_exceeded") == code(refused)
+        assert ('"address";q=60;w=60', (60, 0, int(START) + 60)) == (
+            refused.headers["ratelimit-policy"],
+            limits(refused),
+        )
+        assert 59 == limits(await service.client.get(ORDERS, headers=bearer(key)))[1]
+
+    in_service(tmp_path, story)
+
+
+def test_the_client_address_is_the_last_that_is_no_trusted_proxy(tmp_path: Path) -> None:
+    async def story(service: Service) -> list[int]:
+        remaining = []
+        for value in ("192.0.2.1", "6.6.6.6, 192.0.2.1", "192.0.2.1, 127.0.0.7", "192.0.2.2", "192.0.2.1:4711"):
+            response = await service.client.get(ORDERS, headers={"X-Forwarded-For": value})
+            remaining.append(limits(response)[1])
+        return remaining
+
+    assert [59, 58, 57, 59, 56] == in_service(tmp_path, story, PETSTORE_TRUSTED_PROXIES="127.0.0.0/8")
+    assert [59, 58, 57, 56, 55] == in_service(tmp_path, story)  # an untrusted peer's word counts for nothing
+
+
+def test_forwarded_is_read_instead_where_it_is_the_one_named(tmp_path: Path) -> None:
+    async def story(service: Service) -> list[int]:
+        remaining = []
+        for value in ('for="[2001:db8::1]:4711";proto=https', "for=9.9.9.9, For=[2001:db8:0:0:ffff::1]", "for=_hidden"):
+            headers = {"Forwarded": value, "X-Forwarded-For": "192.0.2.1"}
+            remaining.append(limits(await service.client.get(ORDERS, headers=headers))[1])
+        return remaining
+
+    environ = {"PETSTORE_TRUSTED_PROXIES": "127.0.0.1", "PETSTORE_FORWARDED_HEADER": "Forwarded"}
+    assert [59, 58, 59] == in_service(tmp_path, story, **environ)
+
+
+def test_the_deprecated_operation_says_so_until_its_sunset_and_is_gone_after(tmp_path: Path) -> None:
+    async def story(service: Service) -> None:
+        by = service.by
+        await service.backend.store.pets.import_batch([Pet(3, "Echo", "budgerigar"), Pet(4)], "test", by)
+        headers = bearer(await service.key())
+        pet = await service.client.get("/v1/pets/3", headers=headers)
+        assert {"id": 3, "name": "Echo", "tag": "budgerigar"} == pet.json()
+        assert {"id": 4} == (await service.client.get("/v1/pets/4", headers=headers)).json()
+        assert ("@1793491200", "Wed, 01 Dec 2027 00:00:00 GMT") == (pet.headers["deprecation"], pet.headers["sunset"])
+        for pet_id in ("5", "abc", "9223372036854775808"):
+            missing = await service.client.get(f"/v1/pets/{pet_id}", headers=headers)
+            assert (404, "pet_not_found") == code(missing)
+            assert "sunset" in missing.headers
+        service.clock.now = 1_827_619_200.0
+        gone = await service.client.get("/v1/pets/3", headers=headers)
+        assert (410, "gone") == code(gone)
+        assert "deprecation" in gone.headers
+
+    in_service(tmp_path, story)
+
+
+def test_what_is_oversized_or_lacks_its_host_is_refused_after_admission(tmp_path: Path) -> None:
+    async def story(service: Service) -> list[tuple[int, str, int]]:
+        headers = bearer(await service.key())
+        client = service.client
+        responses = [
+            await client.get(f"{ORDERS}?{'x' * 8192}", headers=headers),
+            await client.get(ORDERS, headers={**headers, "X-Large": "x" * 33_000}),
+            await client.request("DELETE", f"{ORDERS}/1", headers=headers, content=b"x" * 65_537),
+            await client.get(ORDERS, headers=[("Host", "a"), ("Host", "b"), *headers.items()]),
+            await client.request("DELETE", f"{ORDERS}/1", headers=headers, content=b"x" * 65_536),
+        ]
+        return [(*code(response), limits(response)[1]) for response in responses]
+
+    assert [
+        (414, "uri_too_long", 59),
+        (431, "headers_too_large", 58),
+        (413, "payload_too_large", 57),
+        (400, "bad_request", 56),
+        (404, "order_not_found", 55),
+    ] == in_service(tmp_path, story)
+
+
+def test_a_request_id_is_kept_if_it_is_plain_and_made_otherwise(tmp_path: Path) -> None:
+    async def story(service: Service) -> list[bool]:
+        kept = []
+        for given in ("abc-123", "~" * 128, "x" * 129, "a b", ""):
+            response = await service.client.get("/docs", headers={"X-Request-Id": given})
+            kept.append(response.headers["x-request-id"] == given)
+        return kept
+
+    assert [True, True, False, False, False] == in_service(tmp_path, story)
+
+
+class Broken:
+    """A port whose every method fails."""
+
+    def __init__(self, error: Exception) -> None:
+        self._error = error
+
+    def __getattr__(self, name: str) -> Any:
+        async def fail(*args: object) -> None:
+            raise self._error
+
+        return fail
+
+
+def test_a_fault_of_ours_is_500_with_limits_and_tells_nothing(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    async def story(service: Service) -> httpx2.Response:
+        operations = service.application.order_operations
+        operations._orders = Broken(RuntimeError("SELECT secret"))  # type: ignore[assignment]
+        return await service.client.get(ORDERS, headers=bearer(await service.key()))
+
+    response = in_service(tmp_path, story)
+    assert ((500, "internal_error"), 59) == (code(response), limits(response)[1])
+    assert b"secret" not in response.content
+
+
+def test_a_store_that_is_gone_is_503_with_the_accounts_windows_or_the_addresss(tmp_path: Path) -> None:
+    async def story(service: Service) -> None:
+        known, unknown = await service.key(), await service.key()
+        await service.client.get(ORDERS, headers=bearer(known))
+        broken = Broken(ServiceUnavailable("the disk is gone"))
+        service.application.order_operations._orders = broken  # type: ignore[assignment]
+        service.application.authenticator._keys = broken  # type: ignore[assignment]
+        for key, policy in ((known, "minute"), (unknown, "address")):
+            response = await service.client.get(ORDERS, headers=bearer(key))
+            assert ((503, "service_unavailable"), "1") == (code(response), response.headers["retry-after"])
+            assert response.headers["ratelimit-policy"].startswith(f'"{policy}"')
+        for _ in range(100):  # never 429 for a key that may be valid
+            assert 503 == (await service.client.get(ORDERS, headers=bearer(unknown))).status_code
+        assert (401, "missing_api_key") == code(await service.client.get(ORDERS))
+        assert (401, "invalid_api_key") == code(await service.client.get(ORDERS, headers=bearer("pso_live_x")))
+        service.clock.now += 61
+        lapsed = await service.client.get(ORDERS, headers=bearer(known))
+        assert (503, '"address";q=60;w=60') == (lapsed.status_code, lapsed.headers["ratelimit-policy"])
+
+    in_service(tmp_path, story)
+
+
+def test_the_admin_port_tells_liveness_readiness_and_metrics(tmp_path: Path) -> None:
+    async def story(service: Service) -> None:
+        await service.client.get(ORDERS, headers=bearer(await service.key()))
+        await service.client.get(ORDERS)
+        transport = httpx2.ASGITransport(app=service.application.admin)
+        async with httpx2.AsyncClient(transport=transport, base_url="http://admin.test") as admin:
+            assert {"status": "ok"} == (await admin.get("/livez")).json()
+            assert (200, {"status": "ok"}) == ((ready := await admin.get("/readyz")).status_code, ready.json())
+            metrics = (await admin.get("/metrics")).text
+            for line in (
+                'petstore_requests_total{operation="listOrders",status="200"} 1.0',
+                'petstore_requests_total{operation="none",status="401"} 1.0',
+                'petstore_limit_decisions_total{outcome="admitted",plan="free",window="none"} 1.0',
+                'petstore_limit_decisions_total{outcome="admitted",plan="none",window="none"} 1.0',
+                "petstore_list_rebuild_seconds_count 1.0",
+                "petstore_bans_total 0.0",
+                "petstore_ready 1.0",
+            ):
+                assert line in metrics.splitlines()
+            service.application.draining = True
+            draining = await admin.get("/readyz")
+            assert (503, "unavailable") == (draining.status_code, draining.json()["status"])
+            assert 200 == (await admin.get("/livez")).status_code
+
+    in_service(tmp_path, story)
+
+
+def test_no_key_reaches_a_log(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    async def story(service: Service) -> str:
+        key = await service.key()
+        service.application.order_operations._orders = Broken(RuntimeError("boom"))  # type: ignore[assignment]
+        await service.client.get(f"{ORDERS}?key={key}", headers=bearer(key))
+        await service.client.get(f"/v1/{key}", headers=bearer(key))
+        return key
+
+    key = in_service(tmp_path, story, PETSTORE_LOG_LEVEL="debug")
+    logged = capsys.readouterr()
+    assert "boom" in logged.err + logged.out
+    assert key not in logged.err + logged.out
+    assert key[9:] not in json.dumps(logged.err)
