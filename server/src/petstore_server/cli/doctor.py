@@ -1,0 +1,147 @@
+"""`petstore doctor`: what is wrong with this installation, and what to do."""
+
+import importlib.util
+import ipaddress
+import socket
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+
+import click
+
+from petstore_server import backends
+from petstore_server.cli.console import FAILURE, Command, mask, paint, show
+from petstore_server.cli.findings import Finding
+from petstore_server.cli.store_health import examine_store, server_runs
+from petstore_server.cli.stores import settings_here
+from petstore_server.settings import Settings, SettingsError
+
+_SIGNS = {"ok": ("ok  ", "green"), "warn": ("warn", "yellow"), "fail": ("FAIL", "red")}
+_ANSWER_SECONDS = 2.0
+
+
+@click.command(cls=Command)
+def doctor() -> None:
+    """Say what is wrong and what to do: settings, store, disk, ports, clock, keys. Exit code 1 if anything fails.
+
+    Changes nothing, and never shows a password or a key.
+
+    \b
+    Examples:
+      petstore doctor
+      petstore doctor --json
+    """
+    findings = [_masked(finding) for finding in _examine()]
+    show([finding._asdict() for finding in findings], lambda: "\n".join(map(_line, findings)))
+    if any(finding.level == "fail" for finding in findings):
+        click.get_current_context().exit(FAILURE)
+
+
+def _examine() -> Iterator[Finding]:
+    try:
+        settings = settings_here()
+    except SettingsError as error:
+        yield Finding("settings", "fail", str(error), "Correct the variable; the other checks need it.")
+        return
+    yield Finding("settings", "ok", f"All settings can be read; the environment is {settings.environment}.")
+    yield from _deployment(settings)
+    yield from _redis(settings)
+    running = False
+    try:
+        running = server_runs(backends.store_path(settings).resolve())
+        yield from examine_store(settings)
+    except SettingsError as error:
+        yield Finding("store", "fail", str(error), "Correct PETSTORE_DATABASE_URL.")
+    yield from _ports(settings, running)
+
+
+def _deployment(settings: Settings) -> Iterator[Finding]:
+    """Settings that are valid, but may not be meant."""
+    name, address = "PETSTORE_BASE_URL", settings.base_url
+    if settings.environment == "staging":
+        name, address = "PETSTORE_STAGING_BASE_URL", settings.staging_base_url
+    if address is None:
+        remedy = f"Set {name}, such as https://api.example.com/v1."
+        yield Finding("address", "warn", "The contract does not say where this service is.", remedy)
+    elif _is_loopback(settings.host) and not settings.trusted_proxies:
+        message = "The service has a public address but listens here only, and trusts no proxy."
+        remedy = "Set PETSTORE_TRUSTED_PROXIES to the proxy's address, or all its clients count as one address."
+        yield Finding("proxies", "warn", message, remedy)
+    if not _is_loopback(settings.admin_host):
+        remedy = "Set PETSTORE_ADMIN_HOST to 127.0.0.1 or a private address: the admin port asks for no key."
+        yield Finding("admin", "warn", f"The admin port listens on {settings.admin_host}.", remedy)
+
+
+def _redis(settings: Settings) -> Iterator[Finding]:
+    if settings.redis_url is None:
+        if settings.workers > 1:
+            message = f"PETSTORE_WORKERS is {settings.workers}, but limits are counted in each process by itself."
+            yield Finding("redis", "fail", message, "Set PETSTORE_REDIS_URL, or PETSTORE_WORKERS to 1.")
+    elif importlib.util.find_spec("redis") is None:
+        message = f"PETSTORE_REDIS_URL is {settings.redis_url}, but the driver is not installed."
+        yield Finding("redis", "fail", message, "pip install 'petstore-server[redis]', or unset PETSTORE_REDIS_URL.")
+
+
+def _ports(settings: Settings, running: bool) -> Iterator[Finding]:
+    if running:
+        yield _running_server(settings)
+        return
+    yield Finding("server", "ok", "No server runs on this store.")
+    for name, host, port in (
+        ("PETSTORE_PORT", settings.host, settings.port),
+        ("PETSTORE_ADMIN_PORT", settings.admin_host, settings.admin_port),
+    ):
+        reason = _cannot_listen(host, port)
+        if reason:
+            message = f"A server could not listen on {host}:{port}: {reason}."
+            yield Finding("ports", "fail", message, f"Stop what uses it, or choose another with {name}.")
+
+
+def _running_server(settings: Settings) -> Finding:
+    """What the server that holds the store says of itself."""
+    address = f"http://{_in_url(settings.admin_host)}:{settings.admin_port}/readyz"
+    try:
+        with urllib.request.urlopen(address, timeout=_ANSWER_SECONDS):
+            return Finding("server", "ok", "A server runs on this store and is ready.")
+    except urllib.error.HTTPError as error:
+        told = error.read(500).decode("utf-8", "replace")
+        return Finding("server", "fail", f"A server runs on this store and is not ready: {told}", "See its log.")
+    except OSError:
+        remedy = "If it was started with other settings, set PETSTORE_ADMIN_PORT as it was; else see its log."
+        return Finding("server", "warn", f"A server runs on this store, but does not answer at {address}.", remedy)
+
+
+def _cannot_listen(host: str, port: int) -> str | None:
+    try:
+        family, kind, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+        with socket.socket(family, kind) as probe:
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            probe.bind(address)
+            probe.listen(1)  # where the address may be reused, only this tells that somebody listens already
+    except OSError as error:
+        return error.strerror or str(error)
+    return None
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
+def _in_url(host: str) -> str:
+    """The address at which a server listening on `host` answers from here."""
+    if host in ("0.0.0.0", "::", ""):  # noqa: S104 - compared, not bound
+        return "127.0.0.1" if host == "0.0.0.0" else "[::1]"  # noqa: S104
+    return f"[{host}]" if ":" in host else host
+
+
+def _masked(finding: Finding) -> Finding:
+    return finding._replace(message=mask(finding.message), remedy=mask(finding.remedy))
+
+
+def _line(finding: Finding) -> str:
+    sign, colour = _SIGNS[finding.level]
+    line = f"{paint(sign, colour)}  {finding.check}: {finding.message}"
+    return f"{line}\n      → {finding.remedy}" if finding.remedy else line

@@ -1,0 +1,132 @@
+"""The store's part of `petstore doctor`: the file, the disk under it, and what the store holds."""
+
+import asyncio
+import os
+import shutil
+import stat
+import time
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+
+from petstore_server import backends
+from petstore_server.cli.arguments import moment_text
+from petstore_server.cli.console import explain
+from petstore_server.cli.findings import Finding
+from petstore_server.domain.errors import DomainError, StoreUnusable
+from petstore_server.domain.keys import ApiKey, KeyState
+from petstore_server.ports import Store
+from petstore_server.settings import Settings
+from petstore_server.storage import sqlite
+
+_MIB = 1 << 20
+_LEAST_FREE = 64 * _MIB
+_LARGE_LOG = 256 * _MIB
+_QUICK_TO_CHECK = 200 * _MIB  # a file of this size is read in a few seconds
+_EARLIEST_NOW = 1_767_225_600  # 2026-01-01: this program is younger
+_CLOCK_TOLERANCE = 60
+_SOON = 7 * 86_400
+
+
+def examine_store(settings: Settings) -> Iterator[Finding]:
+    """Check the store from the outside in; where it cannot be opened, what it holds is left out."""
+    path = backends.store_path(settings).resolve()
+    yield from _permissions(path)
+    yield from _disk(path)
+    yield _clock(path)
+    try:
+        yield from asyncio.run(_contents(settings))
+    except (DomainError, OSError) as error:
+        yield Finding("store", "fail", explain(error).message, "Set that right, then run petstore doctor again.")
+        return
+    yield _integrity(settings, path)
+
+
+def server_runs(path: Path) -> bool:
+    """Whether a server holds the lock of the store."""
+    if not path.with_name(path.name + ".lock").exists():
+        return False
+    try:
+        with sqlite.lock_for_serving(path, shared=False):
+            return False
+    except StoreUnusable:
+        return True
+
+
+def _permissions(path: Path) -> Iterator[Finding]:
+    for place in (path.parent, path):
+        if place.exists() and not os.access(place, os.R_OK | os.W_OK):
+            remedy = f"Run as the owner of {place}, or give this user the right to read and write it."
+            yield Finding("permissions", "fail", f"This user may not read and write {place}.", remedy)
+    if path.exists() and path.stat().st_mode & stat.S_IWOTH:
+        yield Finding("permissions", "warn", f"Every user of this machine may write {path}.", f"chmod o-w {path}")
+
+
+def _disk(path: Path) -> Iterator[Finding]:
+    if not path.parent.is_dir():
+        return
+    free = shutil.disk_usage(path.parent).free
+    size = path.stat().st_size if path.exists() else 0
+    told = f"{free // _MIB} MiB are free under {path.parent}; the store takes {size // _MIB} MiB"
+    if free < _LEAST_FREE:
+        yield Finding("disk", "fail", f"{told}.", "Free some space: changes fail on a full disk.")
+    elif free < 2 * size:
+        yield Finding("disk", "warn", f"{told}.", "Free some space: a backup beside the store needs as much again.")
+    else:
+        yield Finding("disk", "ok", f"{told}.")
+    log = path.with_name(path.name + "-wal")
+    if log.exists() and log.stat().st_size > _LARGE_LOG:
+        remedy = "Look for an export or backup that never ends; the log shrinks once it has."
+        yield Finding("log", "warn", f"The log beside the store has {log.stat().st_size // _MIB} MiB.", remedy)
+
+
+def _clock(path: Path) -> Finding:
+    now = time.time()
+    remedy = "Set the clock and keep it right with NTP: limits and bans are counted by it."
+    if now < _EARLIEST_NOW:
+        return Finding("clock", "fail", f"The clock says {moment_text(now)}.", remedy)
+    if path.exists() and path.stat().st_mtime > now + _CLOCK_TOLERANCE:
+        return Finding("clock", "warn", "The store was written at a moment still to come by this clock.", remedy)
+    return Finding("clock", "ok", f"The clock says {moment_text(now)}.")
+
+
+async def _contents(settings: Settings) -> list[Finding]:
+    store = await backends.open_store(settings, announce=lambda _: None)
+    try:
+        await store.check()
+        findings = [Finding("store", "ok", "The store opens, has this version's schema, and can be written.")]
+        return findings + [finding async for finding in _partners(store)]
+    finally:
+        await store.close()
+
+
+async def _partners(store: Store) -> AsyncIterator[Finding]:
+    accounts, keys, now = await store.accounts.list(), await store.keys.list(), time.time()
+    usable = [key for key in keys if key.state(now) in (KeyState.ACTIVE, KeyState.EXPIRING)]
+    if not accounts:
+        yield Finding("accounts", "warn", "There are no accounts yet.", "petstore accounts create NAME --plan free")
+    elif not usable:
+        yield Finding("keys", "warn", "No account has a key that works.", "petstore keys create ACCOUNT")
+    else:
+        yield Finding("accounts", "ok", f"{len(accounts)} accounts have {len(usable)} keys that work.")
+    for key in usable:
+        for finding in _key_findings(key, now):
+            yield finding
+
+
+def _key_findings(key: ApiKey, now: float) -> Iterator[Finding]:
+    if key.expires_at is not None and key.expires_at < now + _SOON:
+        message = f"Key {key.id} of {key.account} ends at {moment_text(key.expires_at)}."
+        yield Finding("keys", "warn", message, f"petstore keys rotate {key.id}, unless its successor is in use.")
+    if key.ban is not None and key.ban.holds(now):
+        message = f"Key {key.id} of {key.account} is banned until {moment_text(key.ban.until)}."
+        yield Finding("bans", "warn", message, f"Ask {key.account} to honour Retry-After; petstore keys unban {key.id}")
+
+
+def _integrity(settings: Settings, path: Path) -> Finding:
+    if path.stat().st_size > _QUICK_TO_CHECK:
+        return Finding("integrity", "ok", "Not read in full, as the store is large; `petstore db check` does so.")
+    problems = backends.check_store(settings)
+    if not problems:
+        return Finding("integrity", "ok", "The store is sound.")
+    message = f"{len(problems)} problems, the first: {problems[0]}"
+    return Finding("integrity", "fail", message, "petstore db restore FILE, with the latest backup that is sound.")
