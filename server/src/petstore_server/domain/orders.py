@@ -24,6 +24,7 @@ INT64_MAX = 2**63 - 1
 ORDER_FIELDS = ("id", "petId", "quantity", "shipDate", "complete", "status")
 """The names of an import record's fields, in the order of an export's columns."""
 
+_FIELD_NAMES = frozenset(ORDER_FIELDS)
 _PLAIN_INTEGER = re.compile(r"0|-?[1-9][0-9]{0,18}", re.ASCII)
 
 
@@ -155,7 +156,8 @@ def parse_order_id(text: str) -> int:
 
 def order_from_fields(fields: dict[str, Any]) -> Order:
     """Build an order from an import record: JSON types, keys of the Order plus `status`. Raises InvalidField."""
-    for name in fields.keys() - set(ORDER_FIELDS):
+    if not _FIELD_NAMES.issuperset(fields):
+        name = next(name for name in fields if name not in _FIELD_NAMES)
         raise InvalidField(name, f"'{name}' is no field of an order; the fields are {', '.join(ORDER_FIELDS)}.")
     order_id = _integer(fields, "id")
     if order_id is None:
