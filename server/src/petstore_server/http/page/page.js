@@ -2,34 +2,99 @@
 
 // The page tries requests out against the very server it came from, whatever addresses the contract names: a key that
 // was pasted here must not travel to another host. Those addresses are shown in the text instead.
+const here = new URL("v1", document.baseURI);
 
-const here = new URL("v1", document.baseURI).pathname;
+// Every response carries these, errors at least. The text says so once; in each of a dozen errors they would hide what
+// differs.
+const everywhere = [
+  "Cache-Control",
+  "X-Request-Id",
+  "X-RateLimit-Limit",
+  "X-RateLimit-Remaining",
+  "X-RateLimit-Reset",
+  "RateLimit-Policy",
+  "RateLimit",
+];
 
-function withAddresses(description, servers) {
-  const elsewhere = servers.filter((server) => /^https?:/.test(server.url));
-  if (elsewhere.length === 0) {
-    return description;
-  }
+function describe(contract) {
+  const elsewhere = contract.servers.filter((server) => /^https?:/.test(server.url));
   const rows = elsewhere.map((server) => `| ${server.description} | \`${server.url}\` |`);
-  return ["| Environment | Base address |", "|---|---|", ...rows, "", description].join("\n");
+  const table = rows.length ? ["| Environment | Base address |", "|---|---|", ...rows, "", ""].join("\n") : "";
+  return table + contract.info.description.replaceAll("{base address}", here.href);
+}
+
+function shorten(responses) {
+  for (const [name, response] of Object.entries(responses)) {
+    if (response.headers && !/^[23]/.test(name)) {
+      everywhere.forEach((header) => delete response.headers[header]);
+    }
+  }
+}
+
+function forThePage(contract) {
+  contract.info.description = describe(contract);
+  contract.servers = [{ url: here.pathname, description: "This server" }];
+  delete contract.components.parameters.IfNoneMatch.example; // it would be filled in, and sent
+  shorten(contract.components.responses);
+  Object.values(contract.paths)
+    .flatMap(Object.values)
+    .forEach((operation) => shorten(operation.responses));
+  return contract;
+}
+
+// Swagger UI takes a header apart at its commas, and would show it without the spaces after them.
+function joinHeaders(response) {
+  for (const [name, value] of Object.entries(response.headers ?? {})) {
+    if (Array.isArray(value)) {
+      response.headers[name] = value.join(", ");
+    }
+  }
+  return response;
+}
+
+// Swagger UI would read a JSON body and write it anew, and round identifiers beyond 2^53 on the way. Given as text, the
+// body is shown with every digit.
+function exactBodies() {
+  return {
+    wrapComponents: {
+      responseBody: (Original, { React }) => (props) => {
+        if (!/json/.test(props.contentType) || typeof props.content !== "string") {
+          return React.createElement(Original, props);
+        }
+        return React.createElement(Original, { ...props, content: indented(props.content), contentType: "text/plain" });
+      },
+    },
+  };
+}
+
+function indented(text) {
+  if (!JSON.rawJSON) {
+    return text; // an older browser: it could only round
+  }
+  try {
+    const exact = (_, value, { source }) => (typeof value === "number" ? JSON.rawJSON(source) : value);
+    return JSON.stringify(JSON.parse(text, exact), null, 2);
+  } catch {
+    return text; // no JSON, or cut off
+  }
 }
 
 function show(contract) {
-  contract.info.description = withAddresses(contract.info.description, contract.servers);
-  contract.servers = [{ url: here, description: "This server" }];
   SwaggerUIBundle({
-    spec: contract,
+    spec: forThePage(contract),
     dom_id: "#page",
     presets: [SwaggerUIBundle.presets.apis],
     layout: "BaseLayout",
     deepLinking: true,
-    docExpansion: "list",
     defaultModelsExpandDepth: 0,
     defaultModelExpandDepth: 2,
     displayRequestDuration: true,
+    docExpansion: "list",
     persistAuthorization: false,
-    requestSnippetsEnabled: false,
+    plugins: [exactBodies],
+    responseInterceptor: joinHeaders,
     showExtensions: true,
+    syntaxHighlight: { activated: false }, // ten thousand orders would take half a minute to colour
     tryItOutEnabled: true,
     validatorUrl: null,
   });

@@ -1,0 +1,119 @@
+"""What is served outside /v1: the contract and its page, with caching and the page's protection."""
+
+import gzip
+import json
+import re
+from html.parser import HTMLParser
+
+import pytest
+import yaml
+
+from petstore_server.http.answers import Answer
+from petstore_server.http.docs import Documents
+from petstore_server.http.errors import MethodNotAllowed, RouteNotFound
+from petstore_server.settings import read_settings
+
+GZIP = {b"accept-encoding": b"gzip, deflate, br"}
+
+
+@pytest.fixture(scope="module")
+def documents() -> Documents:
+    return Documents(read_settings({"PETSTORE_BASE_URL": "https://api.example/v1"}))
+
+
+def get(documents: Documents, path: str, headers: dict[bytes, bytes] | None = None) -> Answer:
+    return documents.answer(path.split("/")[1:], "GET", headers or {})
+
+
+def body(answer: Answer) -> bytes:
+    joined = b"".join(answer.chunks)
+    assert len(joined) == answer.length
+    return joined
+
+
+def test_the_contract_is_served_as_json_and_as_yaml(documents: Documents) -> None:
+    as_json, as_yaml = get(documents, "/openapi.json"), get(documents, "/openapi.yaml")
+    assert dict(as_json.headers)[b"content-type"] == b"application/json"
+    assert dict(as_yaml.headers)[b"content-type"] == b"application/yaml"
+    contract = json.loads(body(as_json))
+    assert contract == yaml.safe_load(body(as_yaml))
+    assert contract["servers"] == [{"url": "https://api.example/v1", "description": "Production"}]
+
+
+def test_every_document_has_a_strong_name_by_which_it_is_not_sent_again(documents: Documents) -> None:
+    names = set()
+    for path in documents.paths:
+        for asked in ({}, GZIP):
+            answer = get(documents, path, asked)
+            etag = dict(answer.headers)[b"etag"]
+            assert re.fullmatch(rb'"[!#-~]+"', etag)
+            names.add(etag)
+            again = get(documents, path, {**asked, b"if-none-match": b'"other", ' + etag})
+            assert (again.status, b"".join(again.chunks)) == (304, b"")
+            assert dict(again.headers)[b"etag"] == etag
+    unzipped = 1  # the picture, which is compressed already
+    assert len(names) == 2 * len(documents.paths) - unzipped
+
+
+def test_gzip_is_sent_to_those_who_accept_it_and_holds_the_same(documents: Documents) -> None:
+    path = "/docs/swagger-ui-bundle.js"
+    plain, zipped = get(documents, path), get(documents, path, GZIP)
+    assert dict(zipped.headers)[b"content-encoding"] == b"gzip"
+    assert b"content-encoding" not in dict(plain.headers)
+    assert dict(plain.headers)[b"vary"] == dict(zipped.headers)[b"vary"] == b"Accept-Encoding"
+    assert gzip.decompress(body(zipped)) == body(plain)
+    assert zipped.length < plain.length / 3
+
+
+def test_every_document_is_protected_and_says_how_long_it_may_be_kept(documents: Documents) -> None:
+    for path in documents.paths:
+        headers = dict(get(documents, path).headers)
+        assert headers[b"x-content-type-options"] == b"nosniff"
+        assert headers[b"referrer-policy"] == b"no-referrer"
+        assert headers[b"cache-control"] in (b"no-cache", b"public, max-age=3600")
+        policy = headers[b"content-security-policy"].decode().split("; ")
+        assert policy[:2] == ["default-src 'none'", "script-src 'self'"]
+        assert "frame-ancestors 'none'" in policy
+        assert not re.search(r"unsafe|https?:|\*", headers[b"content-security-policy"].decode())
+
+
+class Links(HTMLParser):
+    """Collects where a page's scripts, styles and links lead, and any inline script or style."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.targets: list[str] = []
+        self.inline: list[str] = []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        for name, value in attrs:
+            if name in ("href", "src") and value:
+                self.targets.append(value)
+            if name == "style" or name.startswith("on"):
+                self.inline.append(f"{tag} {name}")
+        if tag == "style" or (tag == "script" and "src" not in dict(attrs)):
+            self.inline.append(tag)
+
+
+def test_the_page_refers_to_nothing_that_is_not_served_here(documents: Documents) -> None:
+    links = Links()
+    links.feed(body(get(documents, "/docs")).decode())
+    targets = [target for target in links.targets if not target.startswith("#")]
+    assert len(targets) > 5
+    for target in targets:
+        assert get(documents, f"/{target}").status == 200
+    assert links.inline == []
+
+
+@pytest.mark.parametrize("path", ["/", "/docs/", "/docs/index.html", "/docs/../docs", "/openapi", "/v2/store/orders"])
+def test_anything_else_is_not_found(documents: Documents, path: str) -> None:
+    with pytest.raises(RouteNotFound):
+        get(documents, path)
+
+
+@pytest.mark.parametrize("method", ["POST", "DELETE", "OPTIONS", "TRACE"])
+def test_documents_are_read_and_nothing_else(documents: Documents, method: str) -> None:
+    with pytest.raises(MethodNotAllowed) as raised:
+        documents.answer(["docs"], method, {})
+    assert raised.value.allow == "GET, HEAD"
+    assert documents.answer(["docs"], "HEAD", {}).status == 200

@@ -1,0 +1,183 @@
+"""The docs page in a real browser, against a real server: what a partner does with it on the first day."""
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+import pytest
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Locator, Page, Route
+
+pytestmark = pytest.mark.system
+
+OTHER_HOST = "https://api.petstore.example/v1"
+FLAGS = [
+    *("--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run"),
+    *("--disable-background-networking", "--disable-component-update", "--disable-sync"),
+]
+
+
+class Demo(NamedTuple):
+    """A running `petstore serve --demo`: its address, the key it printed, and an order that can be cancelled."""
+
+    origin: str
+    key: str
+    pending: str
+
+
+class Visit:
+    """The page in a browser, and all that the browser asked for and complained of."""
+
+    def __init__(self, page: "Page", demo: Demo) -> None:
+        self.page = page
+        self.demo = demo
+        self.requested: list[str] = []
+        self.complaints: list[str] = []
+        page.on("request", lambda request: self.requested.append(request.url))
+        page.on("pageerror", lambda error: self.complaints.append(str(error)))
+        page.on("console", lambda message: self._note(message.type, message.text))
+        page.goto(f"{demo.origin}/docs")
+
+    def _note(self, kind: str, text: str) -> None:
+        # Chromium logs every answer of 400 and above; those are asked for here.
+        if kind in ("warning", "error") and "the server responded with a status of" not in text:
+            self.complaints.append(text)
+
+    def authorize(self) -> None:
+        self.page.click(".btn.authorize")
+        self.page.fill(".modal-ux input", self.demo.key)
+        self.page.click(".modal-ux .btn.authorize")
+        self.page.click(".modal-ux .btn-done")
+
+    def open(self, operation: str) -> "Locator":
+        block = self.page.locator(f"#operations-orders-{operation}")
+        block.locator(".opblock-summary-control").click()
+        return block
+
+    def requests_elsewhere(self) -> list[str]:
+        return [url for url in self.requested if not url.startswith((f"{self.demo.origin}/", "data:"))]
+
+
+@pytest.fixture(scope="module")
+def demo(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Demo]:
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("PETSTORE_")}
+    command = [str(Path(sys.executable).parent / "petstore"), "serve", "--demo", "--port", "0", "--admin-port", "0"]
+    with (tmp_path_factory.mktemp("demo") / "log").open("w+") as log:
+        process = subprocess.Popen(
+            command, env={**environment, "PETSTORE_BASE_URL": OTHER_HOST}, stdout=subprocess.PIPE, stderr=log, text=True
+        )
+        try:
+            yield _read_demo(process)
+        finally:
+            process.terminate()
+            process.communicate(timeout=15)
+        assert process.returncode == 0
+
+
+def _read_demo(process: "subprocess.Popen[str]") -> Demo:
+    assert process.stdout is not None
+    text = ""
+    for line in process.stdout:
+        text += line
+        if "Ctrl-C" in line:
+            break
+    origin = re.search(r"(http://\S+)/docs", text)
+    key = re.search(r"pso_live_\w+", text)
+    pending = re.search(r"-X DELETE .*/v1/store/orders/(\d+)", text)
+    if not (origin and key and pending):
+        pytest.fail(f"the demo did not say how to use it: {text!r}")
+    return Demo(origin[1], key[0], pending[1])
+
+
+@pytest.fixture
+def visit(demo: Demo, tmp_path: Path) -> Iterator[Visit]:
+    chromium = shutil.which("chromium")
+    if chromium is None:
+        message = "Chromium is missing: apt-get install chromium"
+        if os.environ.get("CI") == "true":
+            pytest.fail(message)
+        pytest.skip(message)
+    from playwright.sync_api import sync_playwright
+
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch_persistent_context(
+            tmp_path / "profile", executable_path=chromium, args=FLAGS, viewport={"width": 1280, "height": 1000}
+        )
+        yield Visit(browser.new_page(), demo)
+        browser.close()
+
+
+def test_a_partner_lists_the_orders_and_cancels_one_with_a_pasted_key(visit: Visit) -> None:
+    from playwright.sync_api import expect
+
+    visit.authorize()
+    listing = visit.open("listOrders")
+    listing.locator(".execute").click()
+    answer = listing.locator(".live-responses-table")
+    expect(answer.locator(".response-col_status").nth(1)).to_contain_text("200")
+    expect(answer).to_contain_text('"shipDate"')
+    for shown in ("x-ratelimit-limit: 60", "x-ratelimit-remaining: 59", "x-ratelimit-reset: ", "ratelimit-policy: "):
+        expect(answer).to_contain_text(shown)
+
+    cancelling = visit.open("cancelOrder")
+    cancelling.get_by_placeholder("orderId").fill(visit.demo.pending)
+    cancelling.locator(".execute").click()
+    answer = cancelling.locator(".live-responses-table")
+    expect(answer.locator(".response-col_status").nth(1)).to_contain_text("204")
+    expect(answer).to_contain_text("x-ratelimit-remaining: 58")
+    cancelling.locator(".execute").click()
+    expect(answer.locator(".response-col_status").nth(1)).to_contain_text("409")
+    expect(answer).to_contain_text('"order_already_cancelled"')
+    expect(answer).to_contain_text("x-ratelimit-remaining: 57")
+
+    assert visit.requests_elsewhere() == []
+    assert visit.complaints == []
+
+
+def test_without_a_key_the_page_shows_what_is_missing(visit: Visit) -> None:
+    from playwright.sync_api import expect
+
+    listing = visit.open("listOrders")
+    listing.locator(".execute").click()
+    answer = listing.locator(".live-responses-table")
+    expect(answer.locator(".response-col_status").nth(1)).to_contain_text("401")
+    expect(answer).to_contain_text('"missing_api_key"')
+    assert visit.complaints == []
+
+
+def test_the_page_names_the_public_address_but_sends_to_its_own(visit: Visit) -> None:
+    from playwright.sync_api import expect
+
+    expect(visit.page.locator(".info")).to_contain_text(OTHER_HOST)
+    assert visit.page.locator(".servers option").all_inner_texts() == ["/v1 - This server"]
+
+
+def test_identifiers_of_64_bits_are_shown_and_sent_with_every_digit(visit: Visit) -> None:
+    from playwright.sync_api import expect
+
+    def answer(route: "Route") -> None:
+        route.fulfill(content_type="application/json", body='[{"id":9223372036854775806},{"id":9223372036854775807}]')
+
+    visit.page.route("**/v1/store/orders", answer)
+    listing = visit.open("listOrders")
+    listing.locator(".execute").click()
+    expect(listing.locator(".live-responses-table")).to_contain_text('"id": 9223372036854775806')
+
+    cancelling = visit.open("cancelOrder")
+    cancelling.get_by_placeholder("orderId").fill("9223372036854775807")
+    cancelling.locator(".execute").click()
+    expect(cancelling.locator(".live-responses-table .response-col_status").nth(1)).to_contain_text("401")
+    assert f"{visit.demo.origin}/v1/store/orders/9223372036854775807" in visit.requested
+
+
+def test_what_the_pages_policy_refuses_would_be_noticed(visit: Visit) -> None:
+    with visit.page.expect_console_message():
+        visit.page.evaluate("document.body.append(Object.assign(document.createElement('script'), {text: '1'}))")
+    assert len(visit.complaints) == 1
+    assert "Content Security Policy" in visit.complaints[0]
