@@ -130,16 +130,13 @@ class Connection(HttpToolsProtocol):
 
 
 def _origin_form(target: bytes) -> bytes:
-    """The path and query of a request target, in ASCII (RFC 9112 §3.2).
+    """The path and query of a request target (RFC 9112 §3.2).
 
     The absolute form loses its scheme and authority; `*` and the authority form of CONNECT, which name no path,
-    become one that is not served. Bytes beyond ASCII are percent-encoded.
+    become one that is not served. The parser has refused what is not ASCII.
     """
     if not target.startswith(b"/"):
         scheme, separator, rest = target.partition(b"://")
         slash = rest.find(b"/")
         target = rest[slash:] if separator and scheme.isalpha() and slash >= 0 else b"/" + target
-    target = target.partition(b"#")[0]
-    if not target.isascii():
-        target = b"".join(b"%%%02X" % byte if byte > 0x7F else bytes((byte,)) for byte in target)
-    return target
+    return target.partition(b"#")[0]

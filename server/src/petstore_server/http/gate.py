@@ -82,7 +82,7 @@ class Gate:
         given = request.headers.get(b"x-request-id")
         request.request_id = given.decode() if given and _REQUEST_ID.fullmatch(given) else self._new_request_id()
         try:
-            answer = await (self._serve(request) if request.segments[0] == "v1" else self._serve_document(request))
+            answer = await (self._serve(request) if request.segments[:1] == ["v1"] else self._serve_document(request))
         except Disconnected:
             return
         await _send(request, answer, send)

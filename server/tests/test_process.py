@@ -1,0 +1,254 @@
+"""`petstore serve` as an operator runs it: starting, stopping, being killed, beside the command line."""
+
+import asyncio
+import json
+import signal
+import socket
+import subprocess
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import httpx2
+import pytest
+
+from load import send_all
+from process import PETSTORE, UNLIMITED, environment, new_key, petstore, petstore_json, receive, serving
+
+ORDERS = "/v1/store/orders"
+
+
+def put_orders(store: Path, number: int, status: str = "pending") -> None:
+    lines = "".join(f'{{"id":{order_id},"petId":1,"status":"{status}"}}\n' for order_id in range(1, number + 1))
+    assert 0 == petstore(store, "orders", "import", "-", "--format", "jsonl", text=lines).returncode
+
+
+def statuses(store: Path) -> dict[int, str]:
+    exported = petstore(store, "orders", "export", "-", "--format", "jsonl").stdout
+    return {order["id"]: order["status"] for order in map(json.loads, exported.splitlines())}
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Path:
+    return tmp_path / "store.db"
+
+
+def test_serve_makes_a_missing_store_and_says_where(store: Path) -> None:
+    with serving(store) as server:
+        assert str(store) in server.log.read_text()
+        assert 0 == server.stop()
+    assert store.exists()
+
+
+@pytest.mark.parametrize("name", ["-wal", "-shm", ""])
+def test_an_orderly_stop_leaves_one_file_and_the_lock(store: Path, name: str) -> None:
+    with serving(store) as server:
+        server.stop()
+    assert (not name) == store.with_name(store.name + name).exists()
+
+
+@pytest.mark.parametrize(
+    ("more", "named"),
+    [
+        ({"PETSTORE_DATABSE_URL": "sqlite:///x.db"}, "PETSTORE_DATABSE_URL"),
+        ({"PETSTORE_PORT": "eighty"}, "PETSTORE_PORT"),
+        ({"PETSTORE_PORT": "tcp://10.0.0.1:80"}, "Kubernetes"),
+        ({"PETSTORE_WORKERS": "2"}, "PETSTORE_WORKERS"),
+        ({"PETSTORE_DATABASE_URL": "postgresql://localhost/petstore"}, "PETSTORE_DATABASE_URL"),
+        ({"PETSTORE_DATABASE_URL": "sqlite:////nowhere/at/all/store.db"}, "/nowhere/at/all"),
+        ({"PETSTORE_DATABASE_URL": "sqlite:////dev"}, "/dev"),
+        ({"PETSTORE_HOST": "192.0.2.1"}, "192.0.2.1"),
+    ],
+)
+def test_what_prevents_the_start_is_one_line(store: Path, more: dict[str, str], named: str) -> None:
+    done = petstore(store, "serve", **{"PETSTORE_PORT": "0", "PETSTORE_ADMIN_PORT": "0", **more})
+    assert done.returncode in (1, 2)
+    assert 1 == len(done.stderr.strip().splitlines()), done.stderr
+    assert named in done.stderr
+
+
+def test_a_port_in_use_is_one_line_that_names_it(store: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        done = petstore(store, "serve", "--port", str(port), "--admin-port", "0")
+    assert done.returncode in (1, 2)
+    assert 1 == len(done.stderr.strip().splitlines()), done.stderr
+    assert str(port) in done.stderr
+    assert not store.exists()
+
+
+def test_a_second_server_on_the_same_store_is_refused(store: Path) -> None:
+    with serving(store):
+        done = petstore(store, "serve", "--port", "0", "--admin-port", "0")
+    assert (1, 1) == (done.returncode, len(done.stderr.strip().splitlines())), done.stderr
+    assert "PETSTORE_REDIS_URL" in done.stderr
+
+
+def test_what_the_command_line_changes_the_server_shows_at_once(store: Path) -> None:
+    with serving(store) as server:
+        key, _ = new_key(store)
+        with server.client(key) as client:
+            assert [] == client.get(ORDERS).json()
+            put_orders(store, 3)
+            assert [1, 2, 3] == [order["id"] for order in client.get(ORDERS).json()]
+            petstore_json(store, "orders", "ship", "2", "--at", "2026-11-20T12:00:00Z")
+            assert "2026-11-20T12:00:00Z" == client.get(ORDERS).json()[1]["shipDate"]
+            assert 409 == client.delete(f"{ORDERS}/2").status_code
+            assert 204 == client.delete(f"{ORDERS}/1").status_code
+            assert {1: "cancelled", 2: "shipped", 3: "pending"} == statuses(store)
+            assert 6 == petstore(store, "orders", "ship", "1").returncode
+
+
+def test_a_revocation_a_plan_and_a_suspension_hold_within_a_second(store: Path) -> None:
+    with serving(store) as server:
+        key, key_id = new_key(store)
+        with server.client(key) as client:
+
+            def within_a_second(status: int, limit: str) -> None:
+                deadline = time.monotonic() + 1.0
+                while True:
+                    response = client.get(ORDERS)
+                    if (status, limit) == (response.status_code, response.headers["x-ratelimit-limit"]):
+                        return
+                    assert time.monotonic() < deadline, response.headers
+                    time.sleep(0.02)
+
+            within_a_second(200, "60")
+            petstore(store, "accounts", "set-plan", "acme", "pro")
+            within_a_second(200, "300")
+            petstore(store, "accounts", "suspend", "acme")
+            within_a_second(401, "60")
+            petstore(store, "accounts", "resume", "acme")
+            within_a_second(200, "300")
+            petstore(store, "keys", "revoke", key_id)
+            within_a_second(401, "60")
+
+
+def test_counts_and_bans_are_on_disk_within_a_second_even_if_the_server_is_killed(store: Path) -> None:
+    key, key_id = new_key(store)
+    quick = {"PETSTORE_BAN_GRACE_SECONDS": "0", "PETSTORE_BAN_STRIKES": "3"}
+    with serving(store, **quick) as server:
+        with server.client(key) as client:
+            for _ in range(60):
+                client.get(ORDERS)
+            codes = [client.get(ORDERS).json()["code"] for _ in range(4)]
+        assert "api_key_banned" == codes[-1]
+        time.sleep(1)
+        server.kill()
+    shown = petstore_json(store, "accounts", "show", "acme")
+    assert "60" in json.dumps(shown)
+    assert [key_id] == [banned["id"] for banned in petstore_json(store, "keys", "list", "--banned")]
+    with serving(store, **quick) as server, server.client(key) as client:
+        assert "api_key_banned" == client.get(ORDERS).json()["code"]
+        petstore(store, "keys", "unban", key_id)
+        time.sleep(1)
+        answer = client.get(ORDERS)
+        assert answer.status_code == 200 or "rate_limit_exceeded" == answer.json()["code"]
+
+
+def test_no_acknowledged_cancel_is_lost_when_the_server_is_killed_under_load(store: Path) -> None:
+    put_orders(store, 3000)
+    key, _ = new_key(store, plan=UNLIMITED)
+    acknowledged: set[int] = set()
+    for _ in range(5):
+        with serving(store) as server:
+            left = [order_id for order_id in range(1, 3001) if order_id not in acknowledged]
+            killer = threading.Timer(0.15, server.kill)
+            killer.start()
+            replies = asyncio.run(send_all(server.port, key, [("DELETE", f"{ORDERS}/{order_id}") for order_id in left]))
+            killer.join()
+        acknowledged |= {int(reply.target.rpartition("/")[2]) for reply in replies if reply.status == 204}
+        assert {204, 409, 0} >= {reply.status for reply in replies}
+    found = statuses(store)
+    assert acknowledged
+    assert [] == [order_id for order_id in acknowledged if found[order_id] != "cancelled"]
+    audit = [json.loads(line) for line in petstore(store, "audit", "--json").stdout.splitlines()]
+    cancelled = [entry["subject"] for entry in audit if entry["action"] == "order.cancel"]
+    assert len(cancelled) == len(set(cancelled)) == list(found.values()).count("cancelled")
+
+
+def test_sigterm_lets_what_is_under_way_finish_and_says_so_on_readyz_first(store: Path) -> None:
+    put_orders(store, 50_000)
+    key, _ = new_key(store)
+    with serving(store, PETSTORE_DRAIN_DELAY_SECONDS="1.5") as server:
+        with server.connect() as slow, httpx2.Client() as admin:
+            slow.sendall(f"GET {ORDERS} HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {key}\r\n\r\n".encode())
+            assert slow.recv(1000).startswith(b"HTTP/1.1 200 ")
+            assert 200 == admin.get(f"{server.admin}/readyz").status_code
+            server.process.send_signal(signal.SIGTERM)
+            time.sleep(0.3)
+            draining = admin.get(f"{server.admin}/readyz")
+            assert (503, True) == (draining.status_code, "drain" in draining.json()["reason"])
+            with server.client(key) as client:
+                assert 200 == client.head(ORDERS).status_code  # it goes on accepting for the delay
+            time.sleep(2)
+            with pytest.raises(OSError, match=r"."):
+                server.connect().close()
+            received = 1000
+            while part := slow.recv(1 << 20):
+                received += len(part)
+            assert received > 1_000_000
+        assert 0 == server.process.wait(timeout=10)
+    assert "Traceback" not in server.log.read_text()
+
+
+def test_a_reader_that_takes_nothing_does_not_hold_up_the_stop(store: Path) -> None:
+    put_orders(store, 600_000)
+    key, _ = new_key(store)
+    with serving(store) as server:
+        with server.connect() as stuck:
+            stuck.sendall(f"GET {ORDERS} HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {key}\r\n\r\n".encode())
+            assert stuck.recv(10)
+            began = time.monotonic()
+            assert 0 == server.stop()
+            assert time.monotonic() - began < 10
+            received = len(receive(stuck))
+        assert received < 15_000_000  # cut off, not closed as if whole: 18 MB were announced
+
+
+def test_ctrl_c_stops_it_and_a_demo_leaves_nothing_behind(tmp_path: Path) -> None:
+    process = subprocess.Popen(
+        [PETSTORE, "serve", "--demo", "--port", "0", "--admin-port", "0"],
+        env=environment(tmp_path / "unused.db", TMPDIR=str(tmp_path)),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    assert process.stdout is not None
+    commands = list(_commands(process.stdout))
+    assert [200, 204, 409] == [_paste(command) for command in commands]
+    process.send_signal(signal.SIGINT)
+    _, complaints = process.communicate(timeout=20)
+    assert 0 == process.returncode, complaints
+    assert "Traceback" not in complaints
+    assert [] == list(tmp_path.iterdir())
+
+
+def _commands(lines: Iterator[str]) -> Iterator[str]:
+    for line in lines:
+        if line.strip().startswith("curl"):
+            yield line.strip()
+        if "Ctrl-C" in line:
+            return
+
+
+def _paste(command: str) -> int:
+    """Run the command in a shell, as a visitor does, and return the status it shows."""
+    shown = subprocess.run(["sh", "-c", command], capture_output=True, text=True, check=True, timeout=20)
+    return int(shown.stdout.split(" ")[1])
+
+
+def test_metrics_and_logs_never_hold_a_key(store: Path) -> None:
+    key, _ = new_key(store)
+    with serving(store, PETSTORE_LOG_LEVEL="debug") as server:
+        with server.client(key) as client:
+            client.get(f"{ORDERS}?api_key={key}")
+            client.get(f"/v1/{key}")
+        with httpx2.Client() as admin:
+            metrics = admin.get(f"{server.admin}/metrics").text
+        command_line = Path(f"/proc/{server.process.pid}/cmdline").read_bytes().decode()
+        server.stop()
+    logged = server.log.read_text()
+    assert 2 == logged.count('"event":"request answered"')
+    assert all(key[9:] not in text for text in (metrics, command_line, logged))
