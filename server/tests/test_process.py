@@ -2,11 +2,13 @@
 
 import asyncio
 import json
+import resource
 import signal
 import socket
 import subprocess
 import threading
 import time
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -237,6 +239,41 @@ def _paste(command: str) -> int:
     """Run the command in a shell, as a visitor does, and return the status it shows."""
     shown = subprocess.run(["sh", "-c", command], capture_output=True, text=True, check=True, timeout=20)
     return int(shown.stdout.split(" ")[1])
+
+
+def test_a_full_disk_is_503_with_lists_served_on_and_recovers_by_itself(store: Path) -> None:
+    put_orders(store, 20)
+    key, _ = new_key(store, plan=UNLIMITED)
+    with serving(store) as server, server.client(key) as client, httpx2.Client() as admin:
+        assert 204 == client.delete(f"{ORDERS}/1").status_code
+        unlimited = resource.prlimit(server.process.pid, resource.RLIMIT_FSIZE)
+        resource.prlimit(server.process.pid, resource.RLIMIT_FSIZE, (4096, unlimited[1]))  # no file may grow
+        refused = client.delete(f"{ORDERS}/2")
+        assert (503, "service_unavailable") == (refused.status_code, refused.json()["code"])
+        assert "1" == refused.headers["retry-after"]
+        assert 20 == len(client.get(ORDERS).json())
+        unready = admin.get(f"{server.admin}/readyz")
+        assert (503, "unavailable") == (unready.status_code, unready.json()["status"])
+        assert 200 == admin.get(f"{server.admin}/livez").status_code
+        resource.prlimit(server.process.pid, resource.RLIMIT_FSIZE, unlimited)
+        assert 204 == client.delete(f"{ORDERS}/2").status_code
+        assert 200 == admin.get(f"{server.admin}/readyz").status_code
+        assert {"cancelled": 2, "pending": 18} == dict(Counter(statuses(store).values()))
+        logged = server.log.read_text()
+    assert '"reason"' in logged
+    assert "Traceback" not in logged
+
+
+def test_a_store_whose_file_was_moved_away_is_503_until_it_is_back(store: Path) -> None:
+    put_orders(store, 3)
+    key, _ = new_key(store)
+    with serving(store) as server, server.client(key) as client, httpx2.Client() as admin:
+        assert 200 == client.get(ORDERS).status_code
+        store.rename(store.with_name("elsewhere.db"))
+        assert 503 == client.delete(f"{ORDERS}/1").status_code
+        assert "moved or deleted" in admin.get(f"{server.admin}/readyz").json()["reason"]
+        store.with_name("elsewhere.db").rename(store)
+        assert 204 == client.delete(f"{ORDERS}/1").status_code
 
 
 def test_metrics_and_logs_never_hold_a_key(store: Path) -> None:

@@ -39,9 +39,10 @@ class Application:
         self.draining = False
         self.metrics = Metrics()
         self.order_operations = OrderOperations(backend.store.orders, clock)
+        self.routes = self._routes(settings, clock)
         self.authenticator = Authenticator(backend.store.keys, Environment(settings.environment), clock)
         self.gate = Gate(
-            self._routes(settings, clock),
+            self.routes,
             self.authenticator,
             backend.limiter,
             ClientAddress(settings.trusted_proxies, settings.forwarded_header),
