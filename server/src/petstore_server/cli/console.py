@@ -198,7 +198,7 @@ def mask(text: str) -> str:
 
 
 def _explain_abort(error: click.Abort) -> Failure:
-    if isinstance(error.__cause__, EOFError):
+    if isinstance(error.__cause__ or error.__context__, EOFError):
         return Failure("aborted", "No answer was given; nothing was changed.", FAILURE)
     return Failure("interrupted", "Interrupted.", INTERRUPTED)
 

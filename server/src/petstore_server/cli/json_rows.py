@@ -111,6 +111,8 @@ class _Array:
             return
         self._skip(1)
         if self._next():
+            while len(self._buffer) - self._at < SHOWN_BYTES and self._read_on():
+                pass
             raw = self._buffer[self._at : self._at + SHOWN_BYTES]
             yield reject(self._line, None, "Text follows the end of the array; from here on nothing was read.", raw)
 

@@ -1,0 +1,111 @@
+"""`petstore orders`: list, show, ship, complete, cancel, export (D5–D7)."""
+
+import json
+import stat
+from pathlib import Path
+
+import pytest
+
+from command_line import CommandLine
+
+ORDERS = '{"id":-5,"petId":1}\n{"id":1,"quantity":2}\n{"id":2,"status":"shipped"}\n{"id":3,"status":"cancelled"}\n'
+
+
+@pytest.fixture
+def cli(tmp_path: Path) -> CommandLine:
+    cli = CommandLine(tmp_path / "store.db")
+    cli.must("orders", "import", "-", stdin=ORDERS)
+    return cli
+
+
+def test_orders_are_listed_with_their_status_by_id(cli: CommandLine) -> None:
+    lines = cli.must("orders", "list").out.splitlines()
+    assert ["ID", "PET", "QUANTITY", "SHIP", "DATE", "COMPLETE", "STATUS"] == lines[0].split()
+    assert [["-5", "pending"], ["1", "pending"], ["2", "shipped"], ["3", "cancelled"]] == [
+        [line.split()[0], line.split()[-1]] for line in lines[1:]
+    ]
+    listed = cli.must("orders", "list", "--json").json_lines()
+    assert {"id": -5, "petId": 1, "status": "pending"} == listed[0]
+    assert 4 == len(listed)
+
+
+@pytest.mark.parametrize("arguments", [["--", "-5"], ["-5"], ["-5", "--json"], ["--json", "-5"]])
+def test_a_negative_identifier_can_be_typed_as_it_is(cli: CommandLine, arguments: list[str]) -> None:
+    assert "-5" in cli.must("orders", "show", *arguments).out
+
+
+@pytest.mark.parametrize("text", ["abc", "1.0", "+1", "007", "-0", "9223372036854775808", "1_000", "", "--typo", "-x"])
+def test_what_is_no_identifier_is_wrong_usage(cli: CommandLine, text: str) -> None:
+    done = cli("orders", "cancel", text, "--json")
+    assert (2, "usage") == (done.code, done.error()["code"])
+
+
+def test_an_unknown_order_is_not_found(cli: CommandLine) -> None:
+    done = cli("orders", "show", "99")
+    assert (5, "") == (done.code, done.out)
+    assert "petstore: There is no order 99; list the orders to see which identifiers exist.\n" == done.err
+
+
+def test_several_orders_are_each_tried_and_the_first_failure_is_the_exit_code(cli: CommandLine) -> None:
+    done = cli("orders", "ship", "1", "99", "2", "-5", "--json", "--at", "2026-11-20T10:00:00+02:00")
+    assert 5 == done.code
+    assert [1, -5] == [order["id"] for order in done.json_lines()]
+    assert {"shipped"} == {order["status"] for order in done.json_lines()}
+    assert {"2026-11-20T08:00:00Z"} == {order["shipDate"] for order in done.json_lines()}
+    assert ["order_not_found", "order_not_pending"] == [json.loads(line)["code"] for line in done.err.splitlines()]
+    assert 6 == cli("orders", "ship", "2", "99").code
+
+
+def test_shipping_sets_the_ship_date_and_completing_needs_it_shipped(cli: CommandLine) -> None:
+    assert 6 == cli("orders", "complete", "1").code
+    assert "order 1: shipped\n" == cli.must("orders", "ship", "1").out
+    assert "order 1: shipped, complete\n" == cli.must("orders", "complete", "1").out
+    order = cli.must("orders", "show", "1", "--json").json()
+    assert order["shipDate"].endswith("Z")
+    assert True is order["complete"]
+    again = cli("orders", "complete", "1", "--json")
+    assert (6, "order_already_complete") == (again.code, again.error()["code"])
+
+
+def test_only_a_pending_order_can_be_cancelled(cli: CommandLine) -> None:
+    assert "order 1: cancelled\n" == cli.must("orders", "cancel", "1").out
+    codes = [cli("orders", "cancel", order_id, "--json").error()["code"] for order_id in ("1", "2")]
+    assert ["order_already_cancelled", "order_already_shipped"] == codes
+
+
+def test_a_span_ships_from_now_on_and_nonsense_is_refused(cli: CommandLine) -> None:
+    cli.must("orders", "ship", "1", "--at", "2d")
+    assert 2 == cli("orders", "ship", "--at", "soon", "--", "-5").code
+    assert 2 == cli("orders", "ship").code
+
+
+def test_an_export_takes_its_format_from_the_option_else_the_ending(cli: CommandLine, tmp_path: Path) -> None:
+    done = cli.must("orders", "export", str(tmp_path / "a.csv"), "--json")
+    assert {"file": str(tmp_path / "a.csv"), "exported": 4} == done.json()
+    assert (
+        "id,petId,quantity,shipDate,complete,status\n-5,1,,,,pending\n1,,2,,,pending\n2,,,,,shipped\n3,,,,,cancelled\n"
+        == (tmp_path / "a.csv").read_text()
+    )
+    cli.must("orders", "export", str(tmp_path / "a.txt"))
+    assert '{"id":-5,"petId":1,"status":"pending"}' == (tmp_path / "a.txt").read_text().splitlines()[0]
+    assert 4 == len(json.loads(cli.must("orders", "export", "-", "--format", "json").out))
+
+
+def test_an_export_that_fails_leaves_the_file_of_before(cli: CommandLine, tmp_path: Path) -> None:
+    folder = tmp_path / "exports"
+    folder.mkdir()
+    file = folder / "orders.jsonl"
+    file.write_text("of before")
+    cli.store.rename(cli.store.with_suffix(".away"))
+    assert 1 == cli("orders", "export", str(file)).code
+    assert ("of before", [file]) == (file.read_text(), list(folder.iterdir()))
+    assert 1 == cli("orders", "export", str(tmp_path / "missing" / "a.csv")).code
+
+
+def test_an_export_over_a_link_replaces_what_it_points_to(cli: CommandLine, tmp_path: Path) -> None:
+    (tmp_path / "real.jsonl").write_text("of before")
+    (tmp_path / "link.jsonl").symlink_to(tmp_path / "real.jsonl")
+    cli.must("orders", "export", str(tmp_path / "link.jsonl"))
+    assert (tmp_path / "link.jsonl").is_symlink()
+    assert 4 == len((tmp_path / "real.jsonl").read_text().splitlines())
+    assert 0 == stat.S_IMODE((tmp_path / "real.jsonl").stat().st_mode) & 0o111

@@ -1,0 +1,201 @@
+"""`petstore` as a real process: exit codes, pipes, terminals, signals, full disks."""
+
+import json
+import os
+import pty
+import resource
+import select
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+PETSTORE = str(Path(sys.executable).parent / "petstore")
+
+
+@pytest.fixture
+def environment(tmp_path: Path) -> dict[str, str]:
+    own = {name: value for name, value in os.environ.items() if not name.startswith(("PETSTORE_", "NO_COLOR"))}
+    return {**own, "PETSTORE_DATABASE_URL": f"sqlite:///{tmp_path / 'store.db'}", "TERM": "xterm-256color"}
+
+
+def run(environment: dict[str, str], *arguments: str, stdin: str = "") -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [PETSTORE, *arguments], env=environment, input=stdin, capture_output=True, text=True, timeout=30, check=False
+    )
+
+
+def on_a_terminal(environment: dict[str, str], *arguments: str, typed: bytes = b"") -> tuple[int, str]:
+    """Run with a terminal as stdin, stdout and stderr; return the exit code and all that was shown."""
+    ours, theirs = pty.openpty()
+    process = subprocess.Popen([PETSTORE, *arguments], env=environment, stdin=theirs, stdout=theirs, stderr=theirs)
+    os.close(theirs)
+    shown = b""
+    try:
+        os.write(ours, typed)
+        while select.select([ours], [], [], 30)[0]:
+            try:
+                piece = os.read(ours, 4096)
+            except OSError:  # how Linux tells that the other end is closed
+                break
+            shown += piece
+        return process.wait(30), shown.decode()
+    finally:
+        os.close(ours)
+
+
+def rows(count: int) -> str:
+    return "".join(f'{{"id":{number}}}\n' for number in range(count))
+
+
+def test_exit_codes_and_streams_of_a_process(environment: dict[str, str]) -> None:
+    done = run(environment, "orders", "import", "-", stdin='{"id":1}\nbad\n')
+    assert (3, "") == (done.returncode, done.stdout)
+    assert 0 == run(environment, "orders", "cancel", "1").returncode
+    assert 6 == run(environment, "orders", "cancel", "1").returncode
+    assert 5 == run(environment, "orders", "cancel", "2").returncode
+    assert 2 == run(environment, "orders", "cancel", "two").returncode
+    assert 0 == run(environment, "--version").returncode
+
+
+def test_a_reader_that_goes_away_is_no_error(environment: dict[str, str]) -> None:
+    run(environment, "orders", "import", "-", stdin=rows(20_000))
+    for command in (["orders", "list"], ["orders", "export", "-"], ["orders", "list", "--json"]):
+        process = subprocess.Popen(
+            [PETSTORE, *command], env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+        )
+        assert process.stdout is not None
+        assert process.stderr is not None
+        process.stdout.readline()
+        process.stdout.close()
+        assert b"" == process.stderr.read()
+        process.stderr.close()
+        assert 141 == process.wait(30)
+
+
+def test_a_full_disk_under_stdout_is_one_line(environment: dict[str, str]) -> None:
+    run(environment, "orders", "import", "-", stdin=rows(10))
+    with Path("/dev/full").open("w") as full:
+        process = subprocess.run(
+            [PETSTORE, "orders", "list"], env=environment, stdout=full, stderr=subprocess.PIPE, text=True, check=False
+        )
+    assert 1 == process.returncode
+    assert "petstore: No space left on device (free some space and try again).\n" == process.stderr
+
+
+def test_a_full_disk_under_the_store_is_one_line_and_keeps_what_was_taken(environment: dict[str, str]) -> None:
+    run(environment, "db", "migrate")
+
+    def limit() -> None:
+        signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (600_000, 600_000))
+
+    process = subprocess.run(
+        [PETSTORE, "orders", "import", "-"],
+        env=environment,
+        input=rows(40_000),
+        capture_output=True,
+        text=True,
+        check=False,
+        preexec_fn=limit,
+    )
+    assert 1 == process.returncode
+    lines = process.stderr.splitlines()
+    assert lines[-1].startswith("petstore: The store cannot be used now:")
+    assert "Traceback" not in process.stderr
+    kept = int(lines[0].split()[2])
+    assert kept == len(run(environment, "orders", "export", "-").stdout.splitlines())
+    again = run(environment, "orders", "import", "-", stdin=rows(40_000))
+    assert f"{40_000 - kept} created, {kept} unchanged" in again.stderr
+
+
+def test_an_interrupted_import_ends_in_one_line_with_its_rejects_written(
+    environment: dict[str, str], tmp_path: Path
+) -> None:
+    rejects = tmp_path / "rejects.jsonl"
+    process = subprocess.Popen(
+        [PETSTORE, "orders", "import", "-", "--rejects", str(rejects)],
+        env=environment,
+        stdin=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    )
+    assert process.stdin is not None
+    process.stdin.write((rows(30_000) + "bad\n" + rows(300_000)).encode())
+    process.stdin.flush()  # and not closed: the import waits for more
+    deadline = time.monotonic() + 20
+    while time.monotonic() < deadline and not (rejects.exists() and rejects.read_text()):
+        time.sleep(0.05)
+    process.send_signal(signal.SIGINT)
+    _, told = process.communicate(timeout=30)
+    assert 130 == process.returncode
+    assert b"petstore: Interrupted." == told.splitlines()[-1]
+    assert b"Traceback" not in told
+    assert 30_001 == json.loads(rejects.read_text())["line"]
+
+
+def test_colour_and_progress_are_for_terminals_only(environment: dict[str, str], tmp_path: Path) -> None:
+    file = tmp_path / "orders.jsonl"
+    file.write_text(rows(20_000))
+    _, shown = on_a_terminal(environment, "orders", "import", str(file))
+    assert "Importing orders" in shown
+    assert "\x1b[" in on_a_terminal(environment, "doctor")[1]
+    _, plain = on_a_terminal({**environment, "NO_COLOR": "1"}, "doctor")
+    assert "\x1b[" not in plain
+    piped = run(environment, "orders", "import", str(file))
+    assert "Importing" not in piped.stderr
+    assert "\x1b" not in piped.stderr + run(environment, "doctor").stdout
+    assert "Importing" not in on_a_terminal(environment, "orders", "import", str(file), "--json")[1]
+
+
+def test_a_restore_asks_on_a_terminal(environment: dict[str, str], tmp_path: Path) -> None:
+    run(environment, "orders", "import", "-", stdin=rows(1))
+    backup = str(tmp_path / "backup.db")
+    run(environment, "db", "backup", backup)
+    run(environment, "orders", "cancel", "0")
+
+    def status() -> str:
+        return str(json.loads(run(environment, "orders", "show", "0", "--json").stdout)["status"])
+
+    code, shown = on_a_terminal(environment, "db", "restore", backup, typed=b"n\n")
+    assert (1, "cancelled") == (code, status())
+    assert "Nothing was restored." in shown
+    assert (0, "cancelled") == (on_a_terminal(environment, "doctor")[0], status())
+    assert (0, "pending") == (on_a_terminal(environment, "db", "restore", backup, typed=b"y\n")[0], status())
+    run(environment, "orders", "cancel", "0")
+    assert (0, "pending") == (on_a_terminal(environment, "db", "restore", backup, "--yes")[0], status())
+
+
+def test_ctrl_c_at_a_question_is_an_interruption(environment: dict[str, str], tmp_path: Path) -> None:
+    run(environment, "orders", "import", "-", stdin=rows(1))
+    backup = str(tmp_path / "backup.db")
+    run(environment, "db", "backup", backup)
+    ours, theirs = pty.openpty()
+    process = subprocess.Popen(
+        [PETSTORE, "db", "restore", backup], env=environment, stdin=theirs, stdout=theirs, stderr=subprocess.PIPE
+    )
+    os.close(theirs)
+    assert process.stderr is not None
+    assert b"Replace" in os.read(process.stderr.fileno(), 1000)
+    time.sleep(0.5)  # until it reads: a signal just before the read is only noticed after it
+    process.send_signal(signal.SIGINT)
+    _, told = process.communicate(timeout=30)
+    os.close(ours)
+    assert 130 == process.returncode
+    assert b"petstore: Interrupted." == told.splitlines()[-1]
+
+
+def test_no_answer_to_a_question_changes_nothing(environment: dict[str, str], tmp_path: Path) -> None:
+    run(environment, "orders", "import", "-", stdin=rows(1))
+    run(environment, "db", "backup", str(tmp_path / "backup.db"))
+    code, shown = on_a_terminal(environment, "db", "restore", str(tmp_path / "backup.db"), typed=b"\x04")
+    assert 1 == code
+    assert "No answer was given; nothing was changed." in shown
+
+
+def test_the_shell_completes_commands(environment: dict[str, str]) -> None:
+    asked = {"_PETSTORE_COMPLETE": "bash_complete", "COMP_WORDS": "petstore orders c", "COMP_CWORD": "2"}
+    done = run({**environment, **asked})
+    assert ["plain,cancel", "plain,complete"] == sorted(done.stdout.split())

@@ -1,0 +1,235 @@
+"""Import files with bad rows: each is told with line, column and reason, the others are taken in (D7)."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from command_line import CommandLine
+from petstore_server.cli import rows as rows_module
+
+DIRTY = (
+    b"\xef\xbb\xbf"
+    + """id,petId,quantity,shipDate,complete,status
+1,10,1,2026-11-01T10:00:00Z,false,pending
+
+2,11,2,01/11/2026,false,pending
+3,12,-1,,perhaps,pending
+4,13,1,,TRUE,shipped
+4,13,1,,TRUE,shipped
+9223372036854775808,1,1,,false,pending
+"5","15","1","2026-11-01T10:00:00Z","false","pending"
+6,16,1,,false,lost
+7,17,1,,false,pending,extra
+8,17
+,18,1,,false,pending
+9,1e3,1,,false,pending
+10,007,1,,false,pending
+11,1,1.0,,false,pending
+12,1,1,2026-02-30T10:00:00Z,false,pending
+13,20,1,2026-11-01T10:00:00Z,false,pending""".replace("\n", "\r\n").encode()
+)
+DIRTY_REJECTS = [
+    (4, "shipDate", "RFC 3339"),
+    (5, "complete", "neither true nor false"),
+    (8, "id", "64-bit"),
+    (10, "status", "none of pending, shipped, cancelled"),
+    (11, None, "7 cells; the header names 6"),
+    (12, None, "2 cells; the header names 6"),
+    (13, "id", "missing"),
+    (14, "petId", "not a whole number"),
+    (15, "petId", "not a whole number"),
+    (16, "quantity", "not a whole number"),
+    (17, "shipDate", "not a moment that exists"),
+]
+
+
+@pytest.fixture
+def cli(tmp_path: Path) -> CommandLine:
+    return CommandLine(tmp_path / "store.db")
+
+
+def import_rejects(cli: CommandLine, content: str | bytes, file_format: str) -> tuple[list[int], list[dict[str, Any]]]:
+    """The ids that were taken in, and the rejects."""
+    rejects = cli.store.with_name("rejects.jsonl")
+    done = cli("orders", "import", "-", "--format", file_format, "--rejects", str(rejects), stdin=content)
+    told = [json.loads(line) for line in rejects.read_text("utf-8").splitlines()]
+    assert (3 if told else 0) == done.code, done.err
+    taken = [json.loads(line)["id"] for line in cli.must("orders", "export", "-").out.splitlines()]
+    return taken, told
+
+
+def test_a_spreadsheet_with_bad_rows_is_taken_in_but_for_them(cli: CommandLine) -> None:
+    taken, rejects = import_rejects(cli, DIRTY, "csv")
+    assert [1, 4, 5, 13] == taken
+    assert [(line, column) for line, column, _ in DIRTY_REJECTS] == [(each["line"], each["column"]) for each in rejects]
+    lines = DIRTY.decode("utf-8-sig").splitlines()
+    for (line, _, reason), told in zip(DIRTY_REJECTS, rejects, strict=True):
+        assert reason in told["reason"]
+        assert lines[line - 1] == told["raw"]
+        assert ["line", "column", "reason", "raw"] == list(told)
+
+
+@pytest.mark.parametrize(
+    ("row", "column", "reason"),
+    [
+        ('{"id":1,"petId":2,"petId":3}', "petId", "more than once"),
+        ('{"id":1,"id":1}', "id", "more than once"),
+        ('{"id":1,"quantity":NaN}', None, "not valid JSON"),
+        ('{"id":1,"quantity":1.0}', "quantity", "not a whole number"),
+        ('{"id":1e0}', "id", "not a whole number"),
+        ('{"id":1,"quantity":"1"}', "quantity", "not a whole number"),
+        ('{"id":1,"quantity":true}', "quantity", "not a whole number"),
+        ('{"id":1,"complete":1}', "complete", "neither true nor false"),
+        ('{"id":1,"colour":"red"}', "colour", "no field of an order"),
+        ('{"id":1,"petId":{"id":2}}', "petId", "not a whole number"),
+        ('{"id":9223372036854775808}', "id", "64-bit"),
+        ('{"id":1,"status":"PENDING"}', "status", "none of"),
+        ('{"id":1,"status":"pend\\ud800"}', None, "not valid JSON"),
+        ('{"petId":1}', "id", "missing"),
+        ('{"id":1', None, "not valid JSON"),
+        ('{"id":1}}', None, "not valid JSON"),
+        ("[]", None, "no record"),
+        ("17", None, "no record"),
+        ("null", None, "no record"),
+        ("hello", None, "not valid JSON"),
+    ],
+)
+def test_a_bad_record_is_rejected_and_its_neighbours_taken(
+    cli: CommandLine, row: str, column: str | None, reason: str
+) -> None:
+    taken, rejects = import_rejects(cli, f'{{"id":7}}\n\n  {row}\n{{"id":8}}', "jsonl")
+    assert [7, 8] == taken
+    assert [(3, column, row)] == [(each["line"], each["column"], each["raw"]) for each in rejects]
+    assert reason in rejects[0]["reason"]
+
+
+def test_an_escaped_quote_is_no_repeated_name(cli: CommandLine) -> None:
+    done = cli.must("pets", "import", "-", stdin='{"id":1,"name":"\\"Rex\\""}')
+    assert "1 created" in done.err
+
+
+@pytest.mark.parametrize(
+    ("content", "taken", "rejected"),
+    [
+        ('[{"id":1},{"id":2,,},{"id":3}]', [1, 3], [(1, "not valid JSON", '{"id":2,,}')]),
+        ('[{"id":1},\n{"id":2,\n{"id":3}]', [1, 3], [(2, "not closed", '{"id":2,')]),
+        ('[{"id":1},\n{"status":"pend},\n{"id":3}]', [1, 3], [(2, "not closed", '{"status":"pend},')]),
+        ('[{"id":1}\n{"id":2},{"id":3}]', [1, 3], [(2, "comma is missing", '{"id":2}')]),
+        ('[{"id":1},\n7, null,\n{"id":3}]', [1, 3], [(2, "object in braces", "7, null,")]),
+        ('[{"id":1},,{"id":3}]', [1, 3], [(1, "object in braces", ",")]),
+        ('[{"id":1,"x":{"y":[1]}},{"id":3}]', [3], [(1, "no field", '{"id":1,"x":{"y":[1]}}')]),
+        ('[{"id":1,"status":"}"},{"id":3}]', [3], [(1, "none of", '{"id":1,"status":"}"}')]),
+        ('[{"id":1},\n{"id":2}', [1, 2], [(2, "may have been cut off", "")]),
+        ('[{"id":1},\n{"id":2', [1], [(2, "not closed", '{"id":2'), (2, "may have been cut off", "")]),
+        ('[{"id":1}]\n[{"id":2}]', [1], [(2, "nothing was read", '[{"id":2}]')]),
+        ('[{"id":1},]', [1], []),
+        ("[]", [], []),
+    ],
+)
+def test_a_syntax_error_in_an_array_is_told_and_reading_goes_on_behind_it(
+    cli: CommandLine, content: str, taken: list[int], rejected: list[tuple[int, str, str]]
+) -> None:
+    found, rejects = import_rejects(cli, content, "json")
+    assert taken == found
+    assert [(line, raw) for line, _, raw in rejected] == [(each["line"], each["raw"]) for each in rejects]
+    for (_, reason, _), told in zip(rejected, rejects, strict=True):
+        assert reason in told["reason"]
+
+
+@pytest.mark.parametrize(
+    ("file_format", "content"),
+    [
+        ("jsonl", b'{"id":1}\n{"id":2,"status":"\xff"}\n{"id":3}'),
+        ("json", b'[{"id":1},\n{"id":2,"status":"\xff"},\n{"id":3}]'),
+        ("csv", b"id,status\n1,\n2,\xff\n3,"),
+        ("csv", "\ufeffid,status\n1,\n2,".encode("utf-16-le") + b"\x00\xd8" + "\n3,".encode("utf-16-le")),
+    ],
+)
+def test_bytes_that_are_no_text_cost_their_own_row_only(cli: CommandLine, file_format: str, content: bytes) -> None:
+    taken, rejects = import_rejects(cli, content, file_format)
+    assert [1, 3] == taken
+    assert [3 if file_format == "csv" else 2] == [each["line"] for each in rejects]
+    assert "not valid UTF-8" in rejects[0]["reason"]
+    assert "\\x" in rejects[0]["raw"]
+
+
+def test_half_a_character_at_the_end_of_utf_16_is_no_silent_loss(cli: CommandLine) -> None:
+    taken, rejects = import_rejects(cli, "\ufeffid\n1\n2".encode("utf-16-le") + b"3", "csv")
+    assert ([1], [3]) == (taken, [each["line"] for each in rejects])
+
+
+def test_a_quote_that_is_never_closed_costs_its_own_row_only(cli: CommandLine) -> None:
+    taken, rejects = import_rejects(cli, 'id,status\n1,\n2,"pending\n3,\n"4",\n5,pending"x\n', "csv")
+    assert ([1, 3, 4], [3, 6]) == (taken, [each["line"] for each in rejects])
+    assert "quotes" in rejects[0]["reason"]
+    assert '2,"pending' == rejects[0]["raw"]
+
+
+def test_a_row_over_several_lines_counts_from_its_first(cli: CommandLine) -> None:
+    _, rejects = import_rejects(cli, 'id,status\n1,"pen\nding"\n2,lost\n', "csv")
+    assert [(2, '1,"pen\nding"'), (4, "2,lost")] == [(each["line"], each["raw"]) for each in rejects]
+
+
+@pytest.mark.parametrize(
+    ("file_format", "before", "after"), [("jsonl", "", ""), ("csv", "id\n", ""), ("json", "[", "]")]
+)
+def test_a_row_beyond_the_bound_is_rejected_with_its_beginning(
+    cli: CommandLine, file_format: str, before: str, after: str
+) -> None:
+    long = "x" * (rows_module.MAX_ROW_BYTES + 10)
+    rows = {"jsonl": ['{"id":1}', long, '{"id":2}'], "csv": ["1", long, "2"], "json": ['{"id":1},', long, '{"id":2}']}
+    taken, rejects = import_rejects(cli, before + "\n".join(rows[file_format]) + after, file_format)
+    assert [1, 2] == taken
+    assert [3 if file_format == "csv" else 2] == [each["line"] for each in rejects]
+    assert len(rejects[0]["raw"]) == rows_module.SHOWN_BYTES
+
+
+def test_an_order_that_has_moved_on_is_rejected_with_its_line(cli: CommandLine) -> None:
+    cli.must("orders", "import", "-", stdin='{"id":1}\n{"id":2}\n{"id":3,"status":"shipped"}')
+    cli.must("orders", "cancel", "1")
+    taken, rejects = import_rejects(
+        cli,
+        '{"id":2,"quantity":5}\n{"id":1,"quantity":5}\n{"id":3,"status":"shipped"}\n{"id":1,"status":"cancelled"}',
+        "jsonl",
+    )
+    assert [1, 2, 3] == taken
+    assert [(2, None, '{"id":1,"quantity":5}')] == [(each["line"], each["column"], each["raw"]) for each in rejects]
+    assert "has moved on" in rejects[0]["reason"]
+    assert {"id": 2, "quantity": 5, "status": "pending"} == cli.must("orders", "show", "2", "--json").json()
+
+
+def test_without_a_file_the_first_rejects_are_shown_and_the_rest_counted(cli: CommandLine) -> None:
+    done = cli("orders", "import", "-", stdin="id\n" + "x\n" * 25)
+    assert 3 == done.code
+    assert "line 2, id: 'id' is not a whole number." in done.err
+    assert "line 21, id:" in done.err
+    assert "line 22, id:" not in done.err
+    assert "… and 5 more; --rejects FILE writes them all." in done.err
+    assert "25 rejected" in done.err
+
+
+def test_the_summary_is_one_object_with_json(cli: CommandLine) -> None:
+    done = cli("orders", "import", "-", "--json", stdin='{"id":1}\n{"id":1}\n{"id":1,"quantity":2}\nx')
+    assert 3 == done.code
+    summary = done.json()
+    assert summary.pop("import").startswith("import-")
+    assert {"created": 1, "unchanged": 1, "replaced": 1, "rejected": 1} == summary
+    subjects = {entry["subject"] for entry in cli.must("audit", "--json").json_lines()}
+    assert {done.json()["import"]} == subjects
+
+
+def test_the_rejects_file_may_not_be_the_file_that_is_imported(cli: CommandLine, tmp_path: Path) -> None:
+    file = tmp_path / "orders.jsonl"
+    file.write_text('{"id":1}\n')
+    done = cli("orders", "import", str(file), "--rejects", str(file))
+    assert 2 == done.code
+    assert '{"id":1}\n' == file.read_text()
+
+
+def test_many_batches_keep_each_reject_with_its_line(cli: CommandLine) -> None:
+    rows = [f'{{"id":{number}}}' if number % 500 else "bad" for number in range(1, 3001)]
+    taken, rejects = import_rejects(cli, "\n".join(rows), "jsonl")
+    assert [number for number in range(1, 3001) if number % 500] == taken
+    assert [500, 1000, 1500, 2000, 2500, 3000] == [each["line"] for each in rejects]
