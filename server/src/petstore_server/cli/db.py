@@ -70,9 +70,10 @@ def backup(file: Path) -> None:
 @click.argument("file", type=click.Path(path_type=Path, exists=True, dir_okay=False))
 @click.option("--yes", is_flag=True, help="Do not ask.")
 def restore(file: Path, yes: bool) -> None:
-    """Put the backup FILE in the place of the store, whose present content is lost. No server may be running.
+    """Put the backup FILE in the place of the store, whose present content is lost; servers see it at once.
 
-    Asks before it does so where stdin is a terminal.
+    Asks before it does so where stdin is a terminal. A store too damaged to be opened is replaced as well, for which
+    no server may run.
 
     \b
     Example:

@@ -24,7 +24,7 @@ _ANSWER_SECONDS = 2.0
 def doctor() -> None:
     """Say what is wrong and what to do: settings, store, disk, ports, clock, keys. Exit code 1 if anything fails.
 
-    Changes nothing, and never shows a password or a key.
+    Changes no data, and never shows a password or a key.
 
     \b
     Examples:
