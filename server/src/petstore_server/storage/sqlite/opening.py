@@ -161,8 +161,8 @@ class ServingLock:
     def close(self) -> None:
         self._file.close()
 
-    def __enter__(self) -> "ServingLock":
-        return self
+    def __enter__(self) -> None:
+        pass
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None

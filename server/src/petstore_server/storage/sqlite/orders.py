@@ -3,6 +3,7 @@
 import asyncio
 import json
 import threading
+import time
 from collections.abc import AsyncIterator, Sequence
 from itertools import islice
 from typing import Any
@@ -112,9 +113,10 @@ class SqliteOrders:
         return verdicts
 
     async def _read_list(self, held: EncodedList | None) -> EncodedList:
+        began = time.perf_counter()
         read = await self._reader.run(lambda connection: _read_list(connection, held, self._reader))
         if read is not held:
-            self._writer.stats.rebuilt()
+            self._writer.stats.rebuilt(time.perf_counter() - began)
         return read
 
 

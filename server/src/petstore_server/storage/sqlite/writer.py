@@ -27,9 +27,10 @@ class _Job(NamedTuple):
 
 
 class Stats:
-    """Figures for metrics. `on_commit` is called with a commit's number of changes, `on_rebuild` for every list read.
+    """Figures for metrics.
 
-    Both are called on the event loop.
+    `on_commit` is called with a commit's number of changes, `on_rebuild` with the seconds that a list took to read,
+    both on the event loop.
     """
 
     def __init__(self) -> None:
@@ -37,7 +38,7 @@ class Stats:
         self.changes = 0
         self.rebuilds = 0
         self.on_commit: Callable[[int], None] | None = None
-        self.on_rebuild: Callable[[], None] | None = None
+        self.on_rebuild: Callable[[float], None] | None = None
 
     def committed(self, changes: int) -> None:
         self.commits += 1
@@ -45,10 +46,10 @@ class Stats:
         if self.on_commit is not None:
             self.on_commit(changes)
 
-    def rebuilt(self) -> None:
+    def rebuilt(self, seconds: float) -> None:
         self.rebuilds += 1
         if self.on_rebuild is not None:
-            self.on_rebuild()
+            self.on_rebuild(seconds)
 
 
 class Writer:

@@ -1,0 +1,256 @@
+"""Finding, creating, migrating and locking the store's file; every failure is one sentence that says what to do."""
+
+import asyncio
+import multiprocessing
+import os
+import sqlite3
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from queue import Empty
+from typing import Any
+
+import apsw
+import pytest
+from open_stores import BY, body, opened
+
+from petstore_server.domain.errors import StoreUnusable
+from petstore_server.domain.orders import Order
+from petstore_server.storage.sqlite import LATEST_VERSION, check, lock_for_serving, migrate, open_store
+from petstore_server.storage.sqlite.connections import connect_writer
+
+
+def silent(line: str) -> None:
+    """Nobody listens."""
+
+
+def opening(path: Path, *, create: bool = False, upgrade: bool = False) -> list[str]:
+    """Open and close the store; return what was announced."""
+    lines: list[str] = []
+
+    async def run() -> None:
+        await (await open_store(path, create=create, migrate=upgrade, announce=lines.append)).close()
+
+    asyncio.run(run())
+    return lines
+
+
+def refusal(path: Path, *, create: bool = False, upgrade: bool = False) -> str:
+    """The one line with which opening is refused."""
+    with pytest.raises(StoreUnusable) as caught:
+        opening(path, create=create, upgrade=upgrade)
+    assert "\n" not in caught.value.message
+    return caught.value.message
+
+
+def test_a_missing_store_is_created_and_announced_once(tmp_path: Path) -> None:
+    path = tmp_path / "store.db"
+    assert opening(path, create=True) == [f"Created a new store at {path}."]
+    assert opening(path, create=True, upgrade=True) == []
+
+
+def test_a_missing_store_is_not_made_by_those_who_only_read(tmp_path: Path) -> None:
+    path = tmp_path / "store.db"
+    message = refusal(path, upgrade=True)
+    assert str(path) in message
+    assert "petstore db migrate" in message
+    assert not path.exists()
+
+
+def test_a_relative_path_is_told_as_an_absolute_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert opening(Path("store.db"), create=True) == [f"Created a new store at {tmp_path / 'store.db'}."]
+
+    async def run() -> Path:
+        async with opened(Path("store.db")) as store:
+            return store.path
+
+    assert asyncio.run(run()) == tmp_path / "store.db"
+
+
+def test_a_store_that_was_not_migrated_is_for_serve_and_db_migrate(tmp_path: Path) -> None:
+    path = tmp_path / "store.db"
+    path.touch()
+    message = refusal(path)
+    assert str(path) in message
+    assert "petstore db migrate" in message
+    assert migrate(path, silent) == (0, LATEST_VERSION)
+    assert migrate(path, silent) == (LATEST_VERSION, LATEST_VERSION)
+    assert opening(path) == []
+
+
+def test_a_store_of_a_newer_program_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "store.db"
+    opening(path, create=True)
+    with sqlite3.connect(path) as connection:
+        connection.execute(f"PRAGMA user_version = {LATEST_VERSION + 1}")
+    connection.close()
+    message = refusal(path, create=True, upgrade=True)
+    assert str(path) in message
+    assert f"version {LATEST_VERSION + 1}" in message
+    assert "update" in message
+    with pytest.raises(StoreUnusable):
+        migrate(path, silent)
+    assert check(path) == [message]
+
+
+def test_a_database_of_another_program_is_left_alone(tmp_path: Path) -> None:
+    path = tmp_path / "other.db"
+    with sqlite3.connect(path) as connection:
+        connection.execute("CREATE TABLE theirs (id INTEGER)")
+    connection.close()
+    before = path.read_bytes()
+    assert "another program" in refusal(path, create=True, upgrade=True)
+    assert path.read_bytes() == before
+
+
+def test_a_file_that_is_no_database_is_left_alone(tmp_path: Path) -> None:
+    path = tmp_path / "notes.txt"
+    path.write_text("These are my notes. " * 500)
+    assert "not a SQLite database" in refusal(path, create=True, upgrade=True)
+    assert path.read_text() == "These are my notes. " * 500
+
+
+def test_a_damaged_store_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "store.db"
+    opening(path, create=True)
+    content = bytearray(path.read_bytes())
+    content[100:2_000] = b"\xff" * 1_900  # the schema
+    path.write_bytes(content)
+    message = refusal(path)
+    assert "damaged" in message
+    assert "petstore db restore" in message
+
+
+def test_a_missing_directory_and_a_directory_in_its_place_are_named(tmp_path: Path) -> None:
+    assert str(tmp_path / "missing") in refusal(tmp_path / "missing" / "store.db", create=True)
+    assert "not a file" in refusal(tmp_path, create=True)
+
+
+@pytest.fixture(name="public_directory")
+def _public_directory() -> Iterator[Path]:
+    """A directory that users without rights of their own can reach, which pytest's is not."""
+    with tempfile.TemporaryDirectory() as directory:
+        Path(directory).chmod(0o755)
+        yield Path(directory).resolve()
+
+
+@pytest.fixture(name="without_rights")
+def _without_rights() -> Iterator[None]:
+    """Do what follows as a user whom permissions bind; the superuser is not bound by any."""
+    superuser = os.geteuid() == 0
+    if superuser:
+        os.seteuid(65_534)
+    yield
+    if superuser:
+        os.seteuid(0)
+
+
+def _write_protected(directory: Path) -> Path:
+    path = directory / "store.db"
+    opening(path, create=True)
+    path.chmod(0o444)
+    directory.chmod(0o555)
+    return path
+
+
+@pytest.fixture(name="protected")
+def _protected(public_directory: Path) -> Path:
+    return _write_protected(public_directory)
+
+
+@pytest.mark.usefixtures("protected", "without_rights")
+def test_a_store_that_cannot_be_written_is_refused(public_directory: Path) -> None:
+    message = refusal(public_directory / "store.db", create=True, upgrade=True)
+    assert str(public_directory / "store.db") in message
+    assert "permissions" in message
+
+
+@pytest.mark.usefixtures("protected", "without_rights")
+def test_a_directory_that_cannot_be_written_is_refused(public_directory: Path) -> None:
+    message = refusal(public_directory / "new.db", create=True, upgrade=True)
+    assert str(public_directory / "new.db") in message
+    assert "permissions" in message
+    with pytest.raises(StoreUnusable, match="Permission denied"):
+        lock_for_serving(public_directory / "new.db", shared=False)
+
+
+def _migrate_at_once(path: Path, begin: Any, told: Any) -> None:
+    begin.wait()
+    try:
+        told.put((migrate(path, lambda line: told.put(line)), None))
+    except StoreUnusable as error:
+        told.put((None, error.message))
+
+
+def test_processes_that_start_together_migrate_once(tmp_path: Path) -> None:
+    spawn = multiprocessing.get_context("spawn")
+    begin, told = spawn.Barrier(4), spawn.Queue()
+    path = tmp_path / "store.db"
+    processes = [spawn.Process(target=_migrate_at_once, args=(path, begin, told)) for _ in range(4)]
+    for process in processes:
+        process.start()
+    heard = [told.get(timeout=30) for _ in range(5)]
+    for process in processes:
+        process.join()
+    with pytest.raises(Empty):
+        told.get(timeout=0.05)
+    assert heard.count(f"Created a new store at {path}.") == 1
+    assert sorted(str(one) for one in heard if isinstance(one, tuple)) == [
+        "((0, 1), None)",
+        *["((1, 1), None)"] * 3,
+    ]
+
+
+def test_a_store_that_is_being_created_is_waited_for(tmp_path: Path) -> None:
+    path = tmp_path / "store.db"
+    other = connect_writer(path, apsw.SQLITE_OPEN_READWRITE | apsw.SQLITE_OPEN_CREATE)
+    other.pragma("journal_mode", "wal")  # as far as another process has come
+    assert opening(path, create=True) == [f"Created a new store at {path}."]
+    other.close()
+
+
+def test_a_store_is_kept_in_wal_mode(tmp_path: Path) -> None:
+    opening(tmp_path / "store.db", create=True)
+    connection = sqlite3.connect(tmp_path / "store.db")
+    assert connection.execute("PRAGMA journal_mode").fetchone() == ("wal",)
+    connection.close()
+
+
+def test_orders_can_be_looked_at_with_an_sql_shell(tmp_path: Path) -> None:
+    async def run() -> None:
+        async with opened(tmp_path / "store.db") as store:
+            await store.orders.import_batch([Order(1, 2**63 - 1, 3, "2026-11-01T00:00:00Z", True), Order(2)], "i", BY)
+            assert await body(store)
+
+    asyncio.run(run())
+    connection = sqlite3.connect(tmp_path / "store.db")
+    assert connection.execute("SELECT * FROM order_fields ORDER BY id").fetchall() == [
+        (1, 2**63 - 1, 3, "2026-11-01T00:00:00Z", 1, "pending"),
+        (2, None, None, None, None, "pending"),
+    ]
+    connection.close()
+
+
+def test_a_second_server_without_redis_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "store.db"
+    with lock_for_serving(path, shared=False):
+        for shared in (False, True):
+            with pytest.raises(StoreUnusable, match="PETSTORE_REDIS_URL") as caught:
+                lock_for_serving(path, shared=shared)
+            assert str(path) in caught.value.message
+    lock_for_serving(path, shared=False).close()
+
+
+def test_servers_with_redis_share_the_store(tmp_path: Path) -> None:
+    path = tmp_path / "store.db"
+    with lock_for_serving(path, shared=True), lock_for_serving(path, shared=True):
+        with pytest.raises(StoreUnusable, match="already uses"):
+            lock_for_serving(path, shared=False)
+
+
+def test_another_name_of_the_same_file_is_the_same_store(tmp_path: Path) -> None:
+    opening(tmp_path / "store.db", create=True)
+    (tmp_path / "link.db").symlink_to(tmp_path / "store.db")
+    with lock_for_serving(tmp_path / "store.db", shared=False), pytest.raises(StoreUnusable):
+        lock_for_serving(tmp_path / "link.db", shared=False)

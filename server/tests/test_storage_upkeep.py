@@ -1,0 +1,236 @@
+"""Backup, restore and check of the store."""
+
+import asyncio
+import sqlite3
+import threading
+from pathlib import Path
+
+import pytest
+from open_stores import BY, add_key, body, log, opened
+
+from petstore_server.domain.errors import Conflict, OrderConflict, StoreUnusable
+from petstore_server.domain.orders import CANCEL, Order, Status
+from petstore_server.storage.sqlite import LATEST_VERSION, backup, check, lock_for_serving, restore
+
+
+def filled(path: Path, count: int = 3) -> Path:
+    """A store with some orders, closed."""
+
+    async def run() -> None:
+        async with opened(path) as store:
+            await store.orders.import_batch([Order(number, number) for number in range(count)], "import:1", BY)
+
+    asyncio.run(run())
+    return path
+
+
+def listed(path: Path) -> bytes:
+    async def run() -> bytes:
+        async with opened(path) as store:
+            return await body(store)
+
+    return asyncio.run(run())
+
+
+def execute(path: Path, *statements: str) -> None:
+    connection = sqlite3.connect(path)
+    for statement in statements:
+        connection.execute(statement)
+    connection.commit()
+    connection.close()
+
+
+def test_a_backup_is_one_sound_file_with_everything(tmp_path: Path) -> None:
+    store, target = filled(tmp_path / "store.db", 20_000), tmp_path / "copy.db"
+    steps: list[tuple[int, int]] = []
+    backup(store, target, lambda done, pages: steps.append((done, pages)))
+    assert steps[-1][0] == steps[-1][1] > 100
+    assert sorted(file.name for file in tmp_path.iterdir()) == ["copy.db", "store.db"]
+    assert check(target) == []
+    assert listed(target) == listed(store)
+
+
+def test_a_backup_overwrites_nothing(tmp_path: Path) -> None:
+    store, target = filled(tmp_path / "store.db"), tmp_path / "copy.db"
+    target.write_text("precious")
+    with pytest.raises(Conflict, match="exists already"):
+        backup(store, target, None)
+    assert target.read_text() == "precious"
+    with pytest.raises(Conflict, match="does not exist"):
+        backup(store, tmp_path / "missing" / "copy.db", None)
+    with pytest.raises(StoreUnusable, match="no store at"):
+        backup(tmp_path / "nothing.db", tmp_path / "copy2.db", None)
+
+
+def test_a_backup_under_load_is_of_one_moment(tmp_path: Path) -> None:
+    path = filled(tmp_path / "store.db", 30_000)
+
+    async def run() -> None:
+        async with opened(path) as store:
+            stop = threading.Event()
+
+            async def work() -> int:
+                done = 0
+                while not stop.is_set():
+                    await store.orders.change(done, CANCEL, BY)
+                    done += 1
+                return done
+
+            working = asyncio.create_task(work())
+            await asyncio.sleep(0.05)
+            steps: list[int] = []
+            await asyncio.to_thread(backup, path, tmp_path / "copy.db", lambda done, _: steps.append(done))
+            stop.set()
+            done = await working
+            assert steps == sorted(steps)  # it never began again
+            assert done > 20
+
+    asyncio.run(run())
+    assert check(tmp_path / "copy.db") == []
+
+    async def compare() -> None:
+        async with opened(tmp_path / "copy.db") as copy:
+            orders = [order async for batch in copy.orders.scan() for order in batch]
+            cancelled = [order.id for order in orders if order.status is Status.CANCELLED]
+            assert cancelled == list(range(len(cancelled)))
+            assert len(await log(copy)) == len(cancelled) + 1
+
+    asyncio.run(compare())
+
+
+def test_a_damaged_store_gives_no_backup(tmp_path: Path) -> None:
+    store = filled(tmp_path / "store.db")
+    execute(store, "UPDATE orders SET record = '{\"id\":9}' WHERE id = 1")
+    with pytest.raises(StoreUnusable, match="no backup was made: Order 1 "):
+        backup(store, tmp_path / "copy.db", None)
+    assert [file.name for file in tmp_path.iterdir()] == ["store.db"]
+
+
+def test_a_running_store_sees_a_restore_with_its_next_read(tmp_path: Path) -> None:
+    path = tmp_path / "store.db"
+
+    async def run() -> None:
+        async with opened(path) as store:
+            await store.orders.import_batch([Order(1), Order(2)], "import:1", BY)
+            before, access = await store.orders.snapshot(), await store.access_version()
+            backup(path, tmp_path / "copy.db", None)
+            await store.orders.import_batch([Order(3)], "import:2", BY)
+            await add_key(store)
+            later, later_access = await store.orders.snapshot(), await store.access_version()
+            restore(path, tmp_path / "copy.db")
+            after = await store.orders.snapshot()
+            assert after is not before
+            assert after.plain == before.plain
+            assert later.plain.etag != after.plain.etag
+            assert await store.access_version() not in (access, later_access)
+            assert await store.accounts.list() == []
+            # The same number of changes as before leads to other bytes: they must not be taken for the old ones.
+            await store.orders.import_batch([Order(4)], "import:3", BY)
+            assert (await store.orders.snapshot()).plain.chunks == [b'[{"id":1},{"id":2},{"id":4}]']
+            await store.check()
+            assert (await store.orders.change(1, CANCEL, BY)).status is Status.CANCELLED
+
+    asyncio.run(run())
+    assert check(path) == []
+    assert sorted(file.name for file in tmp_path.iterdir()) == ["copy.db", "store.db"]
+
+
+def test_a_restore_under_load_shows_one_store_or_the_other(tmp_path: Path) -> None:
+    path = filled(tmp_path / "store.db", 5_000)
+    backup(path, tmp_path / "copy.db", None)
+    old = listed(path)
+
+    async def run() -> None:
+        async with opened(path) as store:
+            await store.orders.import_batch([Order(number) for number in range(5_000, 9_000)], "import:2", BY)
+            new = await body(store)
+            seen: list[bytes] = []
+            restoring = asyncio.create_task(asyncio.to_thread(restore, path, tmp_path / "copy.db"))
+            number = 0
+            while not restoring.done():
+                seen.append(await body(store))
+                number += 1
+                try:
+                    await store.orders.change(number, CANCEL, BY)
+                except OrderConflict:
+                    pytest.fail("an order was cancelled twice")
+            await restoring
+            assert set(seen) <= {old, new}
+            assert await body(store) == old
+
+    asyncio.run(run())
+    assert check(path) == []
+
+
+def test_a_restore_makes_a_missing_store(tmp_path: Path) -> None:
+    backup(filled(tmp_path / "store.db"), tmp_path / "copy.db", None)
+    restore(tmp_path / "new.db", tmp_path / "copy.db")
+    assert listed(tmp_path / "new.db") == listed(tmp_path / "store.db")
+
+
+def test_a_restore_replaces_a_store_that_cannot_be_opened_unless_it_is_served(tmp_path: Path) -> None:
+    path = filled(tmp_path / "store.db")
+    expected = listed(path)
+    backup(path, tmp_path / "copy.db", None)
+    path.write_bytes(b"not a database any more" * 1_000)
+    with lock_for_serving(path, shared=False), pytest.raises(StoreUnusable, match="already uses"):
+        restore(path, tmp_path / "copy.db")
+    restore(path, tmp_path / "copy.db")
+    assert listed(path) == expected
+
+
+def test_a_restore_of_anything_but_a_sound_backup_changes_nothing(tmp_path: Path) -> None:
+    path = filled(tmp_path / "store.db")
+    before = listed(path)
+    (tmp_path / "text.db").write_text("no database " * 500)
+    (tmp_path / "empty.db").touch()
+    execute(tmp_path / "other.db", "CREATE TABLE theirs (id INTEGER)")
+    for name in ("newer.db", "damaged.db"):
+        backup(path, tmp_path / name, None)
+    execute(tmp_path / "newer.db", f"PRAGMA user_version = {LATEST_VERSION + 1}")
+    execute(tmp_path / "damaged.db", "DROP INDEX orders_by_revision", "UPDATE orders SET record = 'x' WHERE id = 2")
+    for name, reason in (
+        ("missing.db", "no backup"),
+        ("text.db", "not a SQLite database"),
+        ("empty.db", "no store in"),
+        ("other.db", "another program"),
+        ("newer.db", "newer than"),
+        ("damaged.db", "nothing was restored: Order 2 "),
+    ):
+        with pytest.raises(StoreUnusable, match=reason) as caught:
+            restore(path, tmp_path / name)
+        assert name in caught.value.message
+    assert listed(path) == before
+    assert not [file for file in tmp_path.iterdir() if file.name.endswith(".partial")]
+
+
+@pytest.mark.parametrize(
+    ("statement", "problem"),
+    [
+        ("UPDATE orders SET record = '{\"id\":1,' WHERE id = 1", "Order 1 has a record that cannot be read"),
+        ("UPDATE orders SET record = '{\"id\":1,\"x\":2}' WHERE id = 1", "'x' is no field"),
+        ("UPDATE orders SET record = '[1]' WHERE id = 1", "Order 1 has a record that cannot be read"),
+        ("UPDATE orders SET record = '{\"id\":2}' WHERE id = 1", "Order 1 has a record that names order 2."),
+        ("UPDATE orders SET record = '{\"id\": 1}' WHERE id = 1", "Order 1 has a record in another form"),
+        ("UPDATE orders SET status = 'lost' WHERE id = 1", "'status' is none of"),
+        ("INSERT INTO bans VALUES ('key_gone', 1, 2, 1)", "A row of bans refers to a row of keys that is not there."),
+        ("PRAGMA user_version = 0", "has schema version 0"),
+    ],
+)
+def test_a_check_says_what_is_wrong(tmp_path: Path, statement: str, problem: str) -> None:
+    path = filled(tmp_path / "store.db")
+    assert check(path) == []
+    execute(path, "PRAGMA ignore_check_constraints = ON", statement)
+    assert problem in " ".join(check(path))
+
+
+def test_a_check_finds_damaged_pages_and_files_that_are_no_stores(tmp_path: Path) -> None:
+    path = filled(tmp_path / "store.db", 5_000)
+    content = bytearray(path.read_bytes())
+    content[-40_000:-20_000] = b"\x5a" * 20_000
+    path.write_bytes(content)
+    assert 0 < len(check(path)) <= 100
+    path.write_text("text" * 1_000)
+    assert check(path) == [f"The store at {path} cannot be read: its file is not a SQLite database."]
+    with pytest.raises(StoreUnusable, match="no store at"):
+        check(tmp_path / "missing.db")
