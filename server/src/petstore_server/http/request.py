@@ -94,10 +94,11 @@ class Request:
             more = message.get("more_body", False)
 
     def _join(self, lines: Sequence[tuple[bytes, bytes]]) -> None:
-        self.headers = {}
+        values: dict[bytes, list[bytes]] = {}
         for name, value in lines:
-            self.headers[name] = self.headers[name] + b", " + value if name in self.headers else value
-        self._hosts = sum(name == b"host" for name, _ in lines)
+            values.setdefault(name, []).append(value)
+        self.headers = {name: b", ".join(several) for name, several in values.items()}
+        self._hosts = len(values.get(b"host", ()))
 
 
 def path_segments(raw_path: bytes) -> list[str]:
