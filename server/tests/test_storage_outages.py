@@ -9,8 +9,8 @@ from pathlib import Path
 
 import apsw
 import pytest
-from open_stores import BY, body, log, opened
 
+from open_stores import BY, body, log, opened
 from petstore_server.domain.errors import ServiceUnavailable
 from petstore_server.domain.keys import Environment
 from petstore_server.domain.orders import CANCEL, Order, Status

@@ -6,8 +6,8 @@ import threading
 from pathlib import Path
 
 import pytest
-from open_stores import BY, add_key, body, log, opened
 
+from open_stores import BY, add_key, body, log, opened
 from petstore_server.domain.errors import Conflict, OrderConflict, StoreUnusable
 from petstore_server.domain.orders import CANCEL, Order, Status
 from petstore_server.storage.sqlite import LATEST_VERSION, backup, check, lock_for_serving, restore
@@ -208,7 +208,7 @@ def test_a_restore_of_anything_but_a_sound_backup_changes_nothing(tmp_path: Path
     ("statement", "problem"),
     [
         ("UPDATE orders SET record = '{\"id\":1,' WHERE id = 1", "Order 1 has a record that cannot be read"),
-        ("UPDATE orders SET record = '{\"id\":1,\"x\":2}' WHERE id = 1", "'x' is no field"),
+        ('UPDATE orders SET record = \'{"id":1,"x":2}\' WHERE id = 1', "'x' is no field"),
         ("UPDATE orders SET record = '[1]' WHERE id = 1", "Order 1 has a record that cannot be read"),
         ("UPDATE orders SET record = '{\"id\":2}' WHERE id = 1", "Order 1 has a record that names order 2."),
         ("UPDATE orders SET record = '{\"id\": 1}' WHERE id = 1", "Order 1 has a record in another form"),
