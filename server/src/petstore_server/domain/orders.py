@@ -79,7 +79,8 @@ class Order:
 
     def fields(self) -> dict[str, Any]:
         """The record's fields and the status, for exports and the operator: {name: value}, absent ones left out."""
-        return {**json.loads(self.record()), "status": str(self.status)}
+        values = (self.id, self.pet_id, self.quantity, self.ship_date, self.complete, str(self.status))
+        return {name: value for name, value in zip(ORDER_FIELDS, values, strict=True) if value is not None}
 
 
 class Transition(NamedTuple):
