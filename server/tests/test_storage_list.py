@@ -7,6 +7,8 @@ from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
 
+import apsw
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -15,7 +17,8 @@ from petstore_server.domain.errors import OrderConflict, OrderNotFound
 from petstore_server.domain.orders import CANCEL, INT64_MAX, INT64_MIN, Order, Status, ship
 from petstore_server.ports import Body, Store
 from petstore_server.storage.listing import starts_piece
-from petstore_server.storage.sqlite import SqliteStore
+from petstore_server.storage.sqlite import SqliteStore, migrate
+from petstore_server.storage.sqlite.orders import _CHANGED, _STARTS, _VERSION
 
 SHIP = ship(datetime(2026, 11, 1, tzinfo=UTC))
 BEGINNINGS = [order_id for order_id in range(-20_000, 20_000) if starts_piece(order_id)]
@@ -156,6 +159,18 @@ def test_more_changes_than_are_worth_following_are_read_anew(tmp_path: Path) -> 
             assert (await body(reader)).count(b"id") == 60_001
 
     asyncio.run(run())
+
+
+@pytest.mark.parametrize(
+    ("query", "index"),
+    [(_STARTS, "orders_starting_pieces"), (_CHANGED, "orders_by_revision"), (_VERSION, "orders_by_revision")],
+)
+def test_what_a_renewal_asks_is_answered_by_an_index(tmp_path: Path, query: str, index: str) -> None:
+    migrate(tmp_path / "store.db", lambda line: None)
+    connection = apsw.Connection(str(tmp_path / "store.db"))
+    plan = connection.execute(f"EXPLAIN QUERY PLAN {query}", (1,) * query.count("?")).fetchall()
+    assert index in str(plan)
+    connection.close()
 
 
 def test_the_time_of_each_reading_is_told(tmp_path: Path) -> None:

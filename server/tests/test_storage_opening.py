@@ -244,9 +244,12 @@ def test_a_second_server_without_redis_is_refused(tmp_path: Path) -> None:
 
 def test_servers_with_redis_share_the_store(tmp_path: Path) -> None:
     path = tmp_path / "store.db"
-    with lock_for_serving(path, shared=True), lock_for_serving(path, shared=True):
-        with pytest.raises(StoreUnusable, match="already uses"):
-            lock_for_serving(path, shared=False)
+    first, second = lock_for_serving(path, shared=True), lock_for_serving(path, shared=True)
+    first.close()
+    with pytest.raises(StoreUnusable, match="already uses"):
+        lock_for_serving(path, shared=False)
+    second.close()
+    lock_for_serving(path, shared=False).close()
 
 
 def test_another_name_of_the_same_file_is_the_same_store(tmp_path: Path) -> None:

@@ -179,6 +179,14 @@ def test_a_restore_replaces_a_store_that_cannot_be_opened_unless_it_is_served(tm
     assert listed(path) == expected
 
 
+def test_a_backup_put_into_place_by_hand_is_a_store_as_any_other(tmp_path: Path) -> None:
+    backup(filled(tmp_path / "store.db"), tmp_path / "copy.db", None)
+    before = (tmp_path / "copy.db").read_bytes()
+    assert before[18:20] == b"\x01\x01"  # of the file format: no log beside it
+    assert listed(tmp_path / "copy.db") == listed(tmp_path / "store.db")
+    assert (tmp_path / "copy.db").read_bytes()[18:20] == b"\x02\x02"
+
+
 def test_a_restore_of_anything_but_a_sound_backup_changes_nothing(tmp_path: Path) -> None:
     path = filled(tmp_path / "store.db")
     before = listed(path)

@@ -62,6 +62,7 @@ def prepare(path: Path, *, create: bool, upgrade: bool, announce: Callable[[str]
                 announce(f"Created a new store at {path}.")
         elif before < LATEST_VERSION:
             raise StoreUnusable(older_schema(path, before))
+        use_log(connection, path)
         return before, LATEST_VERSION
     finally:
         connection.close()
@@ -106,8 +107,7 @@ def apply_migrations(connection: apsw.Connection, path: Path) -> int:
 
     Whoever comes second waits for the first one's transaction, and then finds nothing to do.
     """
-    # Readers then never wait for a writer, nor a writer for readers, and a commit is one flush. Kept in the file.
-    connection.pragma("journal_mode", "wal")
+    use_log(connection, path)
     before: int | None = None
     for number, file in _MIGRATIONS.items():
         connection.execute("BEGIN IMMEDIATE")
@@ -122,6 +122,15 @@ def apply_migrations(connection: apsw.Connection, path: Path) -> int:
             if connection.in_transaction:
                 connection.execute("ROLLBACK")
     return before or 0
+
+
+def use_log(connection: apsw.Connection, path: Path) -> None:
+    """Have changes go to a log beside the file first (WAL); the file remembers it, but a backup comes without.
+
+    Readers then never wait for a writer, nor a writer for readers, and a commit is one flush. Raises StoreUnusable.
+    """
+    if connection.pragma("journal_mode", "wal") != "wal":
+        raise StoreUnusable(f"The file system of {path} shares no memory between programs; use a local disk.")
 
 
 @contextmanager

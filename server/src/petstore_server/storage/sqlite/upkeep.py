@@ -28,6 +28,7 @@ from petstore_server.storage.sqlite.opening import (
     require_place,
     schema_version,
     unusable_on_error,
+    use_log,
 )
 
 Progress = Callable[[int, int], None]
@@ -172,7 +173,7 @@ def _write_over(copy: Path, path: Path) -> None:
         with destination.backup("main", source, "main") as steps:
             while not steps.done:
                 steps.step(-1)
-        destination.pragma("journal_mode", "wal")
+        use_log(destination, path)
     finally:
         destination.close()
         source.close()
