@@ -1,7 +1,7 @@
 """Many requests at once over few connections, with nothing between the test and the socket."""
 
 import asyncio
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from typing import NamedTuple
 
 from checked_clients import contract
@@ -56,7 +56,7 @@ async def _work(port: int, key: str, queue: Iterable[tuple[str, str]], replies: 
         return
 
 
-async def _read(reader: asyncio.StreamReader) -> tuple[int, Sequence[tuple[str, str]], bytes]:
+async def _read(reader: asyncio.StreamReader) -> tuple[int, list[tuple[str, str]], bytes]:
     head = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1")
     status_line, *lines = head[:-4].split("\r\n")
     headers = [(name, value) for name, _, value in (line.partition(": ") for line in lines)]

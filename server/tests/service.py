@@ -2,7 +2,7 @@
 
 import asyncio
 import random
-from collections.abc import AsyncIterator, Callable, Coroutine
+from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -102,10 +102,12 @@ class Service:
 
 
 @asynccontextmanager
-async def running(folder: Path, clock: Clock | None = None, **environ: str) -> AsyncIterator[Service]:
+async def running(
+    folder: Path, clock: Clock | None = None, environ: Mapping[str, str] | None = None
+) -> AsyncIterator[Service]:
     """A service over the store in a folder; several of these, one after another, share it."""
     clock = clock or Clock()
-    settings = read_settings({"PETSTORE_DATABASE_URL": f"sqlite:///{folder / 'store.db'}", **environ})
+    settings = read_settings({"PETSTORE_DATABASE_URL": f"sqlite:///{folder / 'store.db'}", **(environ or {})})
     configure_logging(settings.log_level)
     backend = await open_backend(settings, clock, lambda text: None)
     try:
@@ -120,7 +122,7 @@ def in_service(folder: Path, story: Callable[[Service], Coroutine[Any, Any, T]],
     """Run one story against a service of its own."""
 
     async def told() -> T:
-        async with running(folder, **environ) as service:
+        async with running(folder, environ=environ) as service:
             return await story(service)
 
     return asyncio.run(told())

@@ -169,11 +169,11 @@ def test_an_import_that_stops_says_what_is_kept(cli: CommandLine, monkeypatch: p
         return await take(self, *args)  # type: ignore[arg-type]
 
     monkeypatch.setattr(SqliteOrders, "import_batch", fail_at_the_third)
-    done = cli("orders", "import", "-", stdin="".join(f'{{"id":{number}}}\n' for number in range(3500)))
+    done = cli("orders", "import", "-", stdin="".join(f'{{"id":{number}}}\n' for number in range(14_000)))
     assert 1 == done.code
-    assert "Stopped after 2000 orders, which are kept" in done.err
+    assert "Stopped after 8000 orders, which are kept" in done.err
     assert "the disk is full" in done.err
-    assert 2000 == len(cli.must("orders", "export", "-").out.splitlines())
+    assert 8000 == len(cli.must("orders", "export", "-").out.splitlines())
 
 
 def test_passwords_are_masked_wherever_they_stand_in_an_address() -> None:

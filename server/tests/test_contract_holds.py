@@ -93,7 +93,7 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Server, s
 schema: Any = schemathesis.openapi.from_dict(CONTRACT)
 
 
-@schema.parametrize()
+@schema.parametrize()  # type: ignore[untyped-decorator]  # the library does not type its loaders
 @settings(max_examples=CASES, deadline=None, suppress_health_check=list(HealthCheck))
 def test_schemathesis_finds_no_departure(case: Any, served: tuple[Server, str]) -> None:
     server, key = served

@@ -195,7 +195,7 @@ def test_a_bearer_key_is_told_from_a_missing_and_from_an_invalid_one(tmp_path: P
             assert (401, "missing_api_key") == code(response)
             assert 'Bearer realm="orders"' == response.headers["www-authenticate"]
         for value in (f"Bearer {key[:-1]}", f"Bearer {key} {key}", "Bearer x", f"Bearer {key.upper()}", "Bearer é"):
-            response = await service.client.get(ORDERS, headers={"Authorization": value.encode()})
+            response = await service.client.get(ORDERS, headers=[(b"Authorization", value.encode())])
             assert (401, "invalid_api_key") == code(response)
             assert 'Bearer realm="orders", error="invalid_token"' == response.headers["www-authenticate"]
         twice = [("Authorization", f"Bearer {key}"), ("Authorization", f"Bearer {key}")]
@@ -461,7 +461,7 @@ def test_a_fault_of_ours_is_500_with_limits_and_tells_nothing(
 ) -> None:
     async def story(service: Service) -> httpx2.Response:
         operations = service.application.order_operations
-        operations._orders = Broken(RuntimeError("SELECT secret"))  # type: ignore[assignment]
+        operations._orders = Broken(RuntimeError("SELECT secret"))
         return await service.client.get(ORDERS, headers=bearer(await service.key()))
 
     response = in_service(tmp_path, story)
@@ -474,8 +474,8 @@ def test_a_store_that_is_gone_is_503_with_the_accounts_windows_or_the_addresss(t
         known, unknown = await service.key(), await service.key()
         await service.client.get(ORDERS, headers=bearer(known))
         broken = Broken(ServiceUnavailable("the disk is gone"))
-        service.application.order_operations._orders = broken  # type: ignore[assignment]
-        service.application.authenticator._keys = broken  # type: ignore[assignment]
+        service.application.order_operations._orders = broken
+        service.application.authenticator._keys = broken
         for key, policy in ((known, "minute"), (unknown, "address")):
             response = await service.client.get(ORDERS, headers=bearer(key))
             assert ((503, "service_unavailable"), "1") == (code(response), response.headers["retry-after"])
@@ -521,7 +521,7 @@ def test_the_admin_port_tells_liveness_readiness_and_metrics(tmp_path: Path) -> 
 def test_no_key_reaches_a_log(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     async def story(service: Service) -> str:
         key = await service.key()
-        service.application.order_operations._orders = Broken(RuntimeError("boom"))  # type: ignore[assignment]
+        service.application.order_operations._orders = Broken(RuntimeError("boom"))
         await service.client.get(f"{ORDERS}?key={key}", headers=bearer(key))
         await service.client.get(f"/v1/{key}", headers=bearer(key))
         return key

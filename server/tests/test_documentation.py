@@ -1,0 +1,224 @@
+"""The documents say what is so: their tables, paths and links are held to the code, and their examples run."""
+
+import os
+import re
+import shutil
+import subprocess
+import tomllib
+from collections.abc import Iterator
+from pathlib import Path
+
+import click
+import pytest
+
+from documents import (
+    DOCUMENTS,
+    ROOT,
+    SOURCE,
+    Example,
+    block,
+    examples,
+    headings,
+    links,
+    name,
+    table,
+    tree,
+)
+from generated_tables import OPERATING, TABLES, with_tables
+from petstore_server.cli.main import petstore as command_line
+from petstore_server.http.errors import STATUS
+from petstore_server.settings import SETTINGS
+from process import PETSTORE, Server, environment, new_key, petstore, serving
+from service import Service, bearer, in_service
+
+ARCHITECTURE = ROOT / "docs" / "architecture.md"
+INTERFACE = ROOT / "docs" / "decisions" / "0001-interface.md"
+USING = ROOT / "docs" / "using-the-api.md"
+WITH_EXAMPLES = [document for document in DOCUMENTS if examples(document)]
+ORDERS_CSV = "id,petId,quantity,shipDate,complete,status\n1,1,2,,,\n2,2,1,,,\n3,2,1,,,\n4,1,1,,,shipped\n"
+HOSTS = {"127.0.0.1:8080", "127.0.0.1:8081", "api.example.com"}
+
+every_document = pytest.mark.parametrize("document", DOCUMENTS, ids=name)
+
+
+def test_the_map_has_every_file_of_the_package_and_no_other() -> None:
+    there = {str(file.relative_to(SOURCE)) for file in SOURCE.rglob("*") if file.is_file()}
+    passed_over = ("__init__.py", ".pyc", "py.typed")
+    assert {file for file in there if not file.endswith(passed_over)} == tree(block(ARCHITECTURE, "tree"))
+
+
+def test_the_floors_are_those_that_the_linter_holds() -> None:
+    contracts = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["importlinter"]["contracts"]
+    assert contracts[0]["layers"] == block(ARCHITECTURE, "floors").splitlines()
+
+
+@pytest.mark.parametrize("which", TABLES)
+def test_settings_and_commands_are_documented_as_they_are(which: str) -> None:
+    documented = OPERATING.read_text()
+    assert with_tables(documented) == documented, (
+        f"The table of {which} differs; write it anew: .venv/bin/python server/tests/generated_tables.py"
+    )
+    assert f"<!-- {which} -->\n{TABLES[which]()}" in documented
+
+
+def test_every_error_code_is_explained_to_partners_with_its_status() -> None:
+    documented = {code: int(status) for code, status, _, _ in table(USING, "errors")}
+    assert {error.code: status for error, status in STATUS.items()} == documented
+
+
+def test_every_metric_is_documented_with_its_labels(tmp_path: Path) -> None:
+    async def story(service: Service) -> dict[str, set[str]]:
+        await service.client.get("/v1/store/orders", headers=bearer(await service.key()))
+        return {
+            metric.name + "_total" * (metric.type == "counter"): {
+                label for sample in metric.samples for label in sample.labels if label != "le"
+            }
+            for metric in service.application.metrics.registry.collect()
+            if not metric.name.endswith("_created")
+        }
+
+    documented = {metric: set(labels.replace(",", "").split()) for metric, labels, _ in table(OPERATING, "metrics")}
+    assert in_service(tmp_path, story) == documented
+
+
+def test_every_event_of_the_log_is_documented_with_its_level() -> None:
+    code = "\n".join(file.read_text() for file in SOURCE.rglob("*.py"))
+    written = {(event, level) for level, event in re.findall(r'log\.([a-z]+)\(\s*"([^"]+)"', code)}
+    assert written == {(event, level) for event, level, _ in table(OPERATING, "events")}
+
+
+@every_document
+def test_links_lead_somewhere(document: Path) -> None:
+    broken = [
+        link
+        for link in links(document)
+        if not link.target.exists() or (link.heading and link.heading not in headings(link.target))
+    ]
+    assert [] == broken
+
+
+@every_document
+def test_modules_that_are_named_exist(document: Path) -> None:
+    named = set(re.findall(r"`([\w/]+\.py)`|\b(bench/\w+\.py)", document.read_text()))
+    folders = (SOURCE, ROOT, ROOT / "server" / "tests")
+    missing = [one or other for one, other in named if not any((at / (one or other)).is_file() for at in folders)]
+    assert [] == missing
+
+
+@every_document
+def test_commands_and_targets_that_are_named_exist(document: Path) -> None:
+    text = document.read_text()
+    unknown = [
+        typed for typed in re.findall(r"(?:^|`|\$\()petstore ([a-z][a-z -]*)", text, re.M) if not _is_known(typed)
+    ]
+    assert [] == unknown
+    phony = (ROOT / "Makefile").read_text().partition(".PHONY:")[2].partition("\n")[0].split()
+    assert set() == set(re.findall(r"(?:^ *|`|\$ )make ([a-z-]+)", text, re.M)) - set(phony)
+
+
+def _is_known(typed: str) -> bool:
+    """Whether the words begin with a command: `keys list acme` does, `keys lists` does not."""
+    words = typed.split()
+    found = command_line.commands.get(words[0])
+    if isinstance(found, click.Group) and len(words) > 1:
+        return words[1] in found.commands
+    return found is not None
+
+
+@every_document
+def test_settings_that_are_named_exist(document: Path) -> None:
+    known = {setting.name for setting in SETTINGS} | {"PETSTORE_API_KEY"}
+    named = set(re.findall(r"PETSTORE_[A-Z_]*[A-Z]", document.read_text()))
+    assert set() == named - known
+
+
+@every_document
+def test_no_document_names_a_machine(document: Path) -> None:
+    text = document.read_text()
+    assert [] == re.findall(r"(?<![\w.])/(?:work|home|root|mnt|tmp)\b\S*", text)
+    assert set() == set(re.findall(r"https?://([^/\s`\"')]+)", text)) - HOSTS
+
+
+def test_every_decision_that_is_cited_is_explained() -> None:
+    explained = re.findall(r"^## D(\d+) ", INTERFACE.read_text(), re.MULTILINE)
+    assert [str(number) for number in range(1, len(explained) + 1)] == explained
+    unexplained = [(name(file), number) for file, number in _citations() if number not in explained]
+    assert [] == unexplained
+
+
+def _citations() -> Iterator[tuple[Path, str]]:
+    places = [ROOT / "server", ROOT / "tests", ROOT / "bench", ROOT / "docs"]
+    for file in sorted(
+        file for place in places for kind in ("py", "sql", "yaml", "md") for file in place.rglob(f"*.{kind}")
+    ):
+        for number in re.findall(r"(?<![\w%\\])D(\d{1,2})\b", file.read_text()):
+            yield file, number
+
+
+def test_what_is_to_pass_runs_the_readmes_test_command() -> None:
+    assert "\n    make test\n" in (ROOT / "README.md").read_text()
+    script = ROOT / ".ci" / "run"
+    assert os.access(script, os.X_OK)
+    assert ["make test", "make check", "make test-system"] == re.findall(r"^step (make .+)$", script.read_text(), re.M)
+
+
+@pytest.mark.parametrize("document", WITH_EXAMPLES, ids=name)
+def test_the_examples_of_a_document_run(document: Path, tmp_path: Path) -> None:
+    _require_curl()
+    store = tmp_path / "orders.db"
+    with serving(store) as server:
+        key = _fill(store)
+        for number, example in enumerate(examples(document)):
+            if example.serves:
+                _serve(example, tmp_path / str(number))
+            else:
+                shown = _run(example.script, store, server, key)
+                assert example.statuses == re.findall(r"HTTP/1\.1 (\d{3})", shown), shown
+
+
+def _require_curl() -> None:
+    if shutil.which("curl") is None:
+        assert os.environ.get("CI") != "true", "curl is missing"
+        pytest.skip("curl is missing")
+
+
+def _fill(store: Path) -> str:
+    """Put in what the examples expect, and return a key."""
+    pets = petstore(store, "pets", "import", "-", "--format", "csv", text="id,name,tag\n1,Biscuit,dog\n")
+    orders = petstore(store, "orders", "import", "-", "--format", "csv", text=ORDERS_CSV)
+    assert (0, 0) == (pets.returncode, orders.returncode), orders.stderr
+    return new_key(store, "reader")[0]
+
+
+def _run(script: str, store: Path, server: Server, key: str) -> str:
+    """Run an example as a reader does who pastes it; return what it wrote."""
+    script = script.replace("http://127.0.0.1:8080", server.api).replace("http://127.0.0.1:8081", server.admin)
+    ports = {"PETSTORE_PORT": str(server.port), "PETSTORE_ADMIN_PORT": server.admin.rpartition(":")[2]}
+    return _shell(script, store, KEY=key, API=f"{server.api}/v1", **ports)
+
+
+def _serve(example: Example, folder: Path) -> None:
+    """Run an example that ends in `petstore serve`, and list the orders with the key that it printed."""
+    folder.mkdir()
+    (folder / "orders.csv").write_text(ORDERS_CSV)
+    script, last, rest = example.script.rpartition("petstore serve\n")
+    assert (last, rest) == ("petstore serve\n", "")
+    key = re.findall(r"^pso_live_\w+$", _shell(script, folder / "orders.db"), re.MULTILINE)
+    assert 1 == len(key)
+    with serving(folder / "orders.db") as server, server.client(key[0]) as client:
+        assert [1, 2, 3, 4] == [order["id"] for order in client.get("/v1/store/orders").json()]
+
+
+def _shell(script: str, store: Path, **more: str) -> str:
+    path = f"{PETSTORE.parent}{os.pathsep}{os.environ['PATH']}"
+    done = subprocess.run(
+        ["sh", "-eu", "-c", script],
+        cwd=store.parent,
+        env=environment(store, **{"PATH": path, "PETSTORE_PORT": "0", "PETSTORE_ADMIN_PORT": "0", **more}),
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert 0 == done.returncode, f"{script}\n{done.stdout}\n{done.stderr}"
+    return done.stdout
