@@ -109,11 +109,13 @@ def test_modules_that_are_named_exist(document: Path) -> None:
 def test_commands_and_targets_that_are_named_exist(document: Path) -> None:
     text = document.read_text()
     unknown = [
-        typed for typed in re.findall(r"(?:^|`|\$\()petstore ([a-z][a-z -]*)", text, re.M) if not _is_known(typed)
+        typed
+        for typed in re.findall(r"(?:^|`|\$\()petstore ([a-z][a-z -]*)", text, re.MULTILINE)
+        if not _is_known(typed)
     ]
     assert [] == unknown
     phony = (ROOT / "Makefile").read_text().partition(".PHONY:")[2].partition("\n")[0].split()
-    assert set() == set(re.findall(r"(?:^ *|`|\$ )make ([a-z-]+)", text, re.M)) - set(phony)
+    assert set() == set(re.findall(r"(?:^ *|`|\$ )make ([a-z-]+)", text, re.MULTILINE)) - set(phony)
 
 
 def _is_known(typed: str) -> bool:
@@ -159,7 +161,9 @@ def test_what_is_to_pass_runs_the_readmes_test_command() -> None:
     assert "\n    make test\n" in (ROOT / "README.md").read_text()
     script = ROOT / ".ci" / "run"
     assert os.access(script, os.X_OK)
-    assert ["make test", "make check", "make test-system"] == re.findall(r"^step (make .+)$", script.read_text(), re.M)
+    assert ["make test", "make check", "make test-system"] == re.findall(
+        r"^step (make .+)$", script.read_text(), re.MULTILINE
+    )
 
 
 @pytest.mark.parametrize("document", WITH_EXAMPLES, ids=name)
