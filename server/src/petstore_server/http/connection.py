@@ -36,6 +36,7 @@ class Connection(HttpToolsProtocol):
     _stall: asyncio.TimerHandle | None = None
     _head_bytes = 0
     _in_head = True
+    _whole = True
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
@@ -49,11 +50,8 @@ class Connection(HttpToolsProtocol):
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
-        if self._deadline is None:
-            self._deadline = self.loop.call_later(REQUEST_SECONDS, self._cut)
         if self._in_head:
             self._head_bytes += len(data)
-        self._unset_keepalive_if_required()
         try:
             self.parser.feed_data(data)
         except httptools.HttpParserUpgrade:
@@ -63,8 +61,12 @@ class Connection(HttpToolsProtocol):
             return
         if self._in_head and self._head_bytes > MAX_HEAD:
             self._refuse(431, HeadersTooLarge.code, HeadersTooLarge().message)
+        elif not self._whole and self._deadline is None:  # what comes in one piece costs no timer
+            self._deadline = self.loop.call_later(REQUEST_SECONDS, self._cut)
 
     def on_message_begin(self) -> None:
+        self._unset_keepalive_if_required()
+        self._whole = False
         self._in_head = True
         super().on_message_begin()
 
@@ -81,6 +83,7 @@ class Connection(HttpToolsProtocol):
             self.cycle.keep_alive = False
 
     def on_message_complete(self) -> None:
+        self._whole = True
         self._cancel_deadline()
         super().on_message_complete()
 
