@@ -98,6 +98,7 @@ class Root(Group):
             code = PIPE_CLOSED
         except Exception as error:  # noqa: BLE001 - the one place where errors end, so that no traceback reaches a user
             code = _tell(error, as_json="--json" in arguments)
+            _let_go_of_stdout()
         sys.exit(code if isinstance(code, int) else 0)
 
     def invoke(self, ctx: click.Context) -> Any:
@@ -237,6 +238,14 @@ def _tell(error: Exception, as_json: bool) -> int:
     else:
         report(failure, as_json)
     return failure.exit_code
+
+
+def _let_go_of_stdout() -> None:
+    """Write out what is left; where that fails, as it did before, Python must not try once more and complain."""
+    try:
+        sys.stdout.flush()
+    except OSError:
+        _abandon_stdout()
 
 
 def _abandon_stdout() -> None:

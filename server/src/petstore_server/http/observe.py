@@ -125,8 +125,8 @@ class _Counted(Collector):
 class RequestObserver:
     """Tells metrics and logs of every answer.
 
-    A line a request is written at the level debug alone: it costs seven tenths of all else that a small answer takes. From info
-    on, only what an operator may have to act upon is logged: faults (5xx) and bans.
+    A line a request is written at the level debug alone: it costs seven tenths of all else that a small answer
+    takes. From info on, only what an operator may have to act upon is logged: faults (5xx) and bans.
     """
 
     def __init__(self, metrics: Metrics) -> None:
