@@ -192,6 +192,19 @@ def test_expect_100_continue_is_told_to_go_on_or_refused_at_once(served: tuple[S
     assert (413, "close") == (status, headers["connection"])
 
 
+def test_a_client_that_closes_its_half_still_gets_its_answers(served: tuple[Server, str]) -> None:
+    server, key = served
+    keep = f"Host: x\r\nAuthorization: Bearer {key}\r\n\r\n"
+    for _ in range(50):
+        with server.connect() as connection:
+            connection.sendall(f"GET {TARGET} HTTP/1.1\r\n{keep}DELETE {TARGET}/1 HTTP/1.1\r\n{keep}".encode())
+            connection.shutdown(socket.SHUT_WR)
+            began = time.monotonic()
+            received = receive(connection, silence=10)
+        assert [b"200", b"404"] == re.findall(rb"HTTP/1\.1 (\d+) ", received)
+        assert time.monotonic() - began < 5
+
+
 def test_a_cancel_whose_body_never_comes_is_not_carried_out(served: tuple[Server, str]) -> None:
     server, key = served
     with server.connect() as connection:

@@ -64,6 +64,14 @@ class Connection(HttpToolsProtocol):
         elif not self._whole and self._deadline is None:  # what comes in one piece costs no timer
             self._deadline = self.loop.call_later(REQUEST_SECONDS, self._cut)
 
+    def eof_received(self) -> bool:  # type: ignore[override]
+        """Answer what has come whole from a client that will send no more (True: keep open for writing), then close."""
+        cycle = cast("RequestResponseCycle | None", self.cycle)
+        if not self._whole or cycle is None or cycle.response_complete:
+            return False
+        cycle.keep_alive = False
+        return True
+
     def on_message_begin(self) -> None:
         self._unset_keepalive_if_required()
         self._whole = False
