@@ -8,11 +8,11 @@ import apsw
 from petstore_server.domain.accounts import Account, Limits, Plan
 from petstore_server.domain.errors import AccountExists, AccountNotFound
 from petstore_server.ports import By
+from petstore_server.storage.entries import plan_fields
+from petstore_server.storage.rows import ACCOUNT_COLUMNS, account_of
 from petstore_server.storage.sqlite.audit import record
 from petstore_server.storage.sqlite.reader import Reader
 from petstore_server.storage.sqlite.writer import Writer
-
-_COLUMNS = "id, name, plan, per_minute, per_day, created_at, suspended_at"
 
 
 def access_changed(connection: apsw.Connection) -> None:
@@ -22,7 +22,7 @@ def access_changed(connection: apsw.Connection) -> None:
 
 def find_account(connection: apsw.Connection, name: str) -> Account:
     """Raises AccountNotFound."""
-    rows = connection.execute(f"SELECT {_COLUMNS} FROM accounts WHERE name = ?", (name,)).fetchall()  # noqa: S608
+    rows = connection.execute(f"SELECT {ACCOUNT_COLUMNS} FROM accounts WHERE name = ?", (name,)).fetchall()  # noqa: S608
     return _one(rows, name)
 
 
@@ -44,21 +44,21 @@ class SqliteAccounts:
                 (name, str(plan), *limits, by.at),
             )
             access_changed(connection)
-            record(connection, by, "account.create", f"account:{name}", None, _plan_fields(plan, limits))
+            record(connection, by, "account.create", f"account:{name}", None, plan_fields(plan, limits))
             return find_account(connection, name)
 
         return await self._writer.run(create)
 
     async def find(self, name: str) -> Account:
         """Raises AccountNotFound."""
-        return _one(self._reader.now(f"SELECT {_COLUMNS} FROM accounts WHERE name = ?", (name,)), name)  # noqa: S608
+        return _one(self._reader.now(f"SELECT {ACCOUNT_COLUMNS} FROM accounts WHERE name = ?", (name,)), name)  # noqa: S608
 
     async def list(self) -> list[Account]:
         """All accounts, by name."""
         return await self._reader.run(
             lambda connection: [
-                _account(row)
-                for row in connection.execute(f"SELECT {_COLUMNS} FROM accounts ORDER BY name")  # noqa: S608
+                account_of(row)
+                for row in connection.execute(f"SELECT {ACCOUNT_COLUMNS} FROM accounts ORDER BY name")  # noqa: S608
             ]
         )
 
@@ -74,7 +74,7 @@ class SqliteAccounts:
                 (str(plan), *limits, before.id),
             )
             access_changed(connection)
-            was, now = _plan_fields(before.plan, before.limits), _plan_fields(plan, limits)
+            was, now = plan_fields(before.plan, before.limits), plan_fields(plan, limits)
             record(connection, by, "account.set_plan", f"account:{name}", was, now)
             return replace(before, plan=plan, limits=limits)
 
@@ -102,16 +102,7 @@ class SqliteAccounts:
         return await self._writer.run(set_suspended)
 
 
-def _plan_fields(plan: Plan, limits: Limits) -> dict[str, Any]:
-    return {"plan": str(plan), "per_minute": limits.per_minute, "per_day": limits.per_day}
-
-
 def _one(rows: list[tuple[Any, ...]], name: str) -> Account:
     if not rows:
         raise AccountNotFound(name)
-    return _account(rows[0])
-
-
-def _account(row: tuple[Any, ...]) -> Account:
-    account_id, name, plan, per_minute, per_day, created_at, suspended_at = row
-    return Account(account_id, name, Plan(plan), Limits(per_minute, per_day), created_at, suspended_at)
+    return account_of(rows[0])

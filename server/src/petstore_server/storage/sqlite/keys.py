@@ -1,16 +1,15 @@
 """API keys in SQLite. Implements `ports.Keys`."""
 
 from dataclasses import replace
-from functools import lru_cache
 from typing import Any
 
 import apsw
 
-from petstore_server.domain.accounts import Limits, Plan
-from petstore_server.domain.bans import Ban
 from petstore_server.domain.errors import KeyNotBanned, KeyNotFound, KeyNotUsable
-from petstore_server.domain.keys import ApiKey, Environment, Grant, KeyState, Scope
+from petstore_server.domain.keys import ApiKey, Environment, Grant, KeyState
 from petstore_server.ports import By
+from petstore_server.storage.entries import key_fields
+from petstore_server.storage.rows import grant_of, key_of
 from petstore_server.storage.sqlite.accounts import access_changed, find_account
 from petstore_server.storage.sqlite.audit import record
 from petstore_server.storage.sqlite.reader import Reader
@@ -42,10 +41,7 @@ class SqliteKeys:
     async def grant(self, digest: bytes, environment: Environment, now: float) -> Grant | None:
         """What the key with this SHA-256 allows at `now`; None unless it is valid in this environment."""
         rows: list[tuple[Any, ...]] = self._reader.now(_GRANT, (digest, str(environment), now))
-        if not rows:
-            return None
-        key_id, account_id, plan, per_minute, per_day, scopes, expires_at = rows[0]
-        return Grant(key_id, account_id, Plan(plan), Limits(per_minute, per_day), _scopes(scopes), expires_at)
+        return grant_of(rows[0]) if rows else None
 
     async def create(self, key: ApiKey, by: By) -> ApiKey:
         """Store a key of the account `key.account`. Raises AccountNotFound."""
@@ -54,7 +50,7 @@ class SqliteKeys:
             account = find_account(connection, key.account)
             _insert(connection, key, account.id)
             access_changed(connection)
-            record(connection, by, "key.create", f"key:{key.id}", None, _key_fields(key))
+            record(connection, by, "key.create", f"key:{key.id}", None, key_fields(key))
             return key
 
         return await self._writer.run(create)
@@ -68,9 +64,11 @@ class SqliteKeys:
 
         def read(connection: apsw.Connection) -> list[ApiKey]:
             if account is None:
-                return [_key(row) for row in connection.execute(f"{_SELECT} {_ORDER}")]
+                return [key_of(row) for row in connection.execute(f"{_SELECT} {_ORDER}")]
             account_id = find_account(connection, account).id
-            return [_key(row) for row in connection.execute(f"{_SELECT} WHERE account_id = ? {_ORDER}", (account_id,))]
+            return [
+                key_of(row) for row in connection.execute(f"{_SELECT} WHERE account_id = ? {_ORDER}", (account_id,))
+            ]
 
         return await self._reader.run(read)
 
@@ -163,17 +161,6 @@ def _insert(connection: apsw.Connection, key: ApiKey, account_id: int) -> None:
     )
 
 
-def _key_fields(key: ApiKey) -> dict[str, Any]:
-    """What the audit log says of a new key: never the key or its digest."""
-    return {
-        "account": key.account,
-        "environment": str(key.environment),
-        "scopes": sorted(key.scopes),
-        "note": key.note,
-        "expires_at": key.expires_at,
-    }
-
-
 def _find(connection: apsw.Connection, key_id: str) -> ApiKey:
     return _one(connection.execute(_SELECT_ONE, (key_id,)).fetchall(), key_id)
 
@@ -181,26 +168,4 @@ def _find(connection: apsw.Connection, key_id: str) -> ApiKey:
 def _one(rows: list[tuple[Any, ...]], key_id: str) -> ApiKey:
     if not rows:
         raise KeyNotFound(key_id)
-    return _key(rows[0])
-
-
-def _key(row: tuple[Any, ...]) -> ApiKey:
-    key_id, account, digest, environment, scopes, note, created, expires, revoked, rotated_from, *ban = row
-    return ApiKey(
-        key_id,
-        account,
-        digest,
-        Environment(environment),
-        _scopes(scopes),
-        note,
-        created,
-        expires,
-        revoked,
-        rotated_from,
-        Ban(key_id, *ban) if ban[0] is not None else None,
-    )
-
-
-@lru_cache(maxsize=64)  # there are few sets of scopes, and this is on every request's way
-def _scopes(text: str) -> frozenset[Scope]:
-    return frozenset(map(Scope, text.split()))
+    return key_of(rows[0])

@@ -5,8 +5,8 @@ from collections.abc import Mapping, Sequence
 import apsw
 
 from petstore_server.domain.bans import Ban
-from petstore_server.domain.windows import Count
 from petstore_server.ports import Usage
+from petstore_server.storage.rows import usage_of
 from petstore_server.storage.sqlite.accounts import access_changed
 from petstore_server.storage.sqlite.connections import rows
 from petstore_server.storage.sqlite.reader import Reader
@@ -39,13 +39,13 @@ class SqliteLedger:
     async def usage(self, account_id: int) -> Usage:
         """What the account has used, as last saved."""
         found = self._reader.now(_USAGE, (account_id,))
-        return _usage(*found[0]) if found else Usage()
+        return usage_of(*found[0]) if found else Usage()
 
     async def all_usage(self) -> Mapping[int, Usage]:
         """What each account (by id) has used, as last saved."""
         return await self._reader.run(
             lambda connection: {
-                account_id: _usage(*counts)
+                account_id: usage_of(*counts)
                 for account_id, *counts in rows(
                     connection, "SELECT account_id, minute_start, minute_used, day_start, day_used FROM usage"
                 )
@@ -73,7 +73,3 @@ class SqliteLedger:
                 access_changed(connection)
 
         await self._writer.run(save)
-
-
-def _usage(minute_start: int, minute_used: int, day_start: int, day_used: int) -> Usage:
-    return Usage(Count(minute_start, minute_used), Count(day_start, day_used))

@@ -6,13 +6,13 @@ import threading
 import time
 from collections.abc import AsyncIterator, Sequence
 from itertools import islice
-from typing import Any
 
 import apsw
 
 from petstore_server.domain.errors import OrderNotFound
-from petstore_server.domain.orders import Import, Order, Transition, judge_import
+from petstore_server.domain.orders import Import, Order, Transition
 from petstore_server.ports import By
+from petstore_server.storage.entries import difference, judge_orders, orders_entry
 from petstore_server.storage.listing import (
     STARTS_PIECE,
     Assembly,
@@ -69,7 +69,7 @@ class SqliteOrders:
             before = _find(rows(connection, _FIND, (order_id,)), order_id)
             after = transition.apply(before)
             _update(connection, before, after)
-            record(connection, by, transition.action, f"order:{order_id}", *_difference(before, after))
+            record(connection, by, transition.action, f"order:{order_id}", *difference(before, after))
             return after
 
         return await self._writer.run(change)
@@ -101,13 +101,13 @@ class SqliteOrders:
         def take_in(connection: apsw.Connection) -> list[Import]:
             found = [Order.from_record(*row) for row in rows(connection, _FIND_MANY, (wanted,))]
             existing = {order.id: order for order in found}
-            verdicts, changed = _judge(existing, orders)
+            verdicts, changed = judge_orders(existing, orders)
             if changed:
                 revision = connection.execute(_NEXT_REVISION).get
                 connection.executemany(
                     _UPSERT, [(order.id, str(order.status), revision, order.record()) for order in changed.values()]
                 )
-            record(connection, by, "orders.import", import_id, *_import_entry(existing, changed, verdicts))
+            record(connection, by, "orders.import", import_id, *orders_entry(existing, changed, verdicts))
             return verdicts
 
         try:
@@ -172,40 +172,6 @@ def _update(connection: apsw.Connection, before: Order, after: Order) -> None:
             f"UPDATE orders SET status = ?, record = ?, revision = ({_NEXT_REVISION}) WHERE id = ?",  # noqa: S608
             (str(after.status), text, after.id),
         )
-
-
-def _difference(before: Order, after: Order) -> tuple[dict[str, Any], dict[str, Any]]:
-    """The fields that differ, as they were and as they are."""
-    old, new = before.fields(), after.fields()
-    differing = [name for name in {**old, **new} if old.get(name) != new.get(name)]
-    return (
-        {name: old[name] for name in differing if name in old},
-        {name: new[name] for name in differing if name in new},
-    )
-
-
-def _judge(existing: dict[int, Order], orders: Sequence[Order]) -> tuple[list[Import], dict[int, Order]]:
-    """The verdict on each order, one after another, and the orders that are to be written, by id."""
-    verdicts: list[Import] = []
-    changed: dict[int, Order] = {}
-    for order in orders:
-        verdict = judge_import(changed.get(order.id, existing.get(order.id)), order)
-        if verdict in (Import.CREATED, Import.REPLACED):
-            changed[order.id] = order
-        verdicts.append(verdict)
-    return verdicts, changed
-
-
-def _import_entry(
-    existing: dict[int, Order], changed: dict[int, Order], verdicts: list[Import]
-) -> tuple[dict[str, Any] | None, dict[str, Any]]:
-    """What the audit log says of a batch: the counts, and before and after of each order that existed (D6)."""
-    replaced = [order_id for order_id in changed if order_id in existing]
-    counts: dict[str, Any] = {str(verdict): verdicts.count(verdict) for verdict in Import if verdict in verdicts}
-    if not replaced:
-        return None, counts
-    before = {"orders": [existing[order_id].fields() for order_id in replaced]}
-    return before, counts | {"orders": [changed[order_id].fields() for order_id in replaced]}
 
 
 class _Scan:

@@ -7,8 +7,9 @@ import apsw
 
 from petstore_server.domain.errors import PetNotFound
 from petstore_server.domain.orders import Import
-from petstore_server.domain.pets import Pet, judge_pet_import
+from petstore_server.domain.pets import Pet
 from petstore_server.ports import By
+from petstore_server.storage.entries import judge_pets, pets_entry
 from petstore_server.storage.sqlite.audit import record
 from petstore_server.storage.sqlite.connections import rows
 from petstore_server.storage.sqlite.reader import Reader
@@ -40,25 +41,12 @@ class SqlitePets:
                 connection, "SELECT id, name, tag FROM pets WHERE id IN (SELECT value FROM json_each(?))", (wanted,)
             )
             before = {row[0]: Pet(*row) for row in found}
-            known, verdicts = dict(before), []
-            for pet in pets:
-                verdicts.append(judge_pet_import(known.get(pet.id), pet))
-                known[pet.id] = pet
-            changed = [pet for pet in known.values() if pet != before.get(pet.id)]
+            verdicts, changed = judge_pets(before, pets)
             connection.executemany(
                 "INSERT OR REPLACE INTO pets (id, name, tag) VALUES (?, ?, ?)",
                 [(pet.id, pet.name, pet.tag) for pet in changed],
             )
-            replaced = [pet for pet in changed if pet.id in before]
-            counts = {str(verdict): verdicts.count(verdict) for verdict in Import if verdict in verdicts}
-            record(
-                connection,
-                by,
-                "pets.import",
-                import_id,
-                {"pets": [before[pet.id].fields() for pet in replaced]} if replaced else None,
-                counts | ({"pets": [pet.fields() for pet in replaced]} if replaced else {}),
-            )
+            record(connection, by, "pets.import", import_id, *pets_entry(before, changed, verdicts))
             return verdicts
 
         return await self._writer.run(take_in)

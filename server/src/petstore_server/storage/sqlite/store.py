@@ -12,7 +12,8 @@ from petstore_server.storage.sqlite.ledger import SqliteLedger
 from petstore_server.storage.sqlite.orders import SqliteOrders
 from petstore_server.storage.sqlite.pets import SqlitePets
 from petstore_server.storage.sqlite.reader import Reader
-from petstore_server.storage.sqlite.writer import Stats, Writer
+from petstore_server.storage.sqlite.writer import Writer
+from petstore_server.storage.stats import Stats
 
 
 class SqliteStore:

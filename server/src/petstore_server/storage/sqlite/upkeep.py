@@ -1,6 +1,5 @@
 """Backup, restore and check of the store's file."""
 
-import json
 import os
 import secrets
 from collections.abc import Callable, Iterator
@@ -10,8 +9,8 @@ from pathlib import Path
 
 import apsw
 
-from petstore_server.domain.errors import Conflict, InvalidField, StoreUnusable
-from petstore_server.domain.orders import order_from_fields
+from petstore_server.domain.errors import Conflict, StoreUnusable
+from petstore_server.storage.rows import order_problem
 from petstore_server.storage.sqlite.connections import (
     CREATE,
     connect,
@@ -108,20 +107,9 @@ def _problems(connection: apsw.Connection, path: Path) -> Iterator[str]:
     for table, _, parent, _ in connection.execute("PRAGMA foreign_key_check"):
         yield f"A row of {table} refers to a row of {parent} that is not there."
     for order_id, record, status in connection.execute("SELECT id, record, status FROM orders ORDER BY id"):
-        problem = _order_problem(order_id, record, status)
+        problem = order_problem(order_id, record, status)
         if problem:
             yield f"Order {order_id} {problem}."
-
-
-def _order_problem(order_id: int, record: str, status: str) -> str | None:
-    """What is wrong with an order as it is kept: it must be what the same fields would be written as."""
-    try:
-        order = order_from_fields({**json.loads(record), "status": status})
-    except (ValueError, TypeError, InvalidField) as error:
-        return f"has a record that cannot be read ({error})"
-    if order.id != order_id:
-        return f"has a record that names order {order.id}"
-    return None if order.record() == record else "has a record in another form than the service writes"
 
 
 def _copy(source: Path, copy: Path, progress: Progress | None) -> None:

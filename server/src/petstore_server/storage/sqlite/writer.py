@@ -13,6 +13,7 @@ import apsw
 
 from petstore_server.domain.errors import DomainError, ServiceUnavailable
 from petstore_server.storage.sqlite.connections import connect_writer, unavailable
+from petstore_server.storage.stats import Stats
 
 Result = TypeVar("Result")
 Change = Callable[[apsw.Connection], Result]
@@ -24,32 +25,6 @@ _MOST_IN_A_COMMIT = 1000
 class _Job(NamedTuple):
     change: Change[Any]
     answer: asyncio.Future[Any]
-
-
-class Stats:
-    """Figures for metrics.
-
-    `on_commit` is called with a commit's number of changes, `on_rebuild` with the seconds that a list took to read,
-    both on the event loop.
-    """
-
-    def __init__(self) -> None:
-        self.commits = 0
-        self.changes = 0
-        self.rebuilds = 0
-        self.on_commit: Callable[[int], None] | None = None
-        self.on_rebuild: Callable[[float], None] | None = None
-
-    def committed(self, changes: int) -> None:
-        self.commits += 1
-        self.changes += changes
-        if self.on_commit is not None:
-            self.on_commit(changes)
-
-    def rebuilt(self, seconds: float) -> None:
-        self.rebuilds += 1
-        if self.on_rebuild is not None:
-            self.on_rebuild(seconds)
 
 
 class Writer:

@@ -1,0 +1,29 @@
+"""Figures that a store keeps for metrics; the same for every engine."""
+
+from collections.abc import Callable
+
+
+class Stats:
+    """Figures for metrics.
+
+    `on_commit` is called with a commit's number of changes, `on_rebuild` with the seconds that a list took to read,
+    both on the event loop.
+    """
+
+    def __init__(self) -> None:
+        self.commits = 0
+        self.changes = 0
+        self.rebuilds = 0
+        self.on_commit: Callable[[int], None] | None = None
+        self.on_rebuild: Callable[[float], None] | None = None
+
+    def committed(self, changes: int) -> None:
+        self.commits += 1
+        self.changes += changes
+        if self.on_commit is not None:
+            self.on_commit(changes)
+
+    def rebuilt(self, seconds: float) -> None:
+        self.rebuilds += 1
+        if self.on_rebuild is not None:
+            self.on_rebuild(seconds)
