@@ -1,0 +1,39 @@
+"""What PostgreSQL's errors mean to those who use the store: plain words for operators, without SQL."""
+
+import psycopg
+from psycopg import errors
+
+from petstore_server.domain.errors import ServiceUnavailable
+
+AGAIN = (errors.DeadlockDetected, errors.SerializationFailure)
+"""A transaction that met another one, and can simply be done again."""
+
+
+def unavailable(error: psycopg.Error) -> ServiceUnavailable:
+    """What an error of PostgreSQL becomes: ServiceUnavailable with a reason for operators."""
+    return ServiceUnavailable(f"the store cannot be used: {plain_words(error)}")
+
+
+def plain_words(error: psycopg.Error) -> str:
+    """What an error of PostgreSQL means, in one line."""
+    for kind, words in _PLAIN_WORDS.items():
+        if isinstance(error, kind):
+            return words
+    lines = str(error).strip().splitlines()
+    return f"PostgreSQL reports: {lines[0] if lines else type(error).__name__}"
+
+
+_PLAIN_WORDS: dict[type[psycopg.Error], str] = {
+    errors.DiskFull: "PostgreSQL's disk is full",
+    errors.QueryCanceled: "PostgreSQL took too long, or another program keeps rows locked",
+    errors.LockNotAvailable: "another program keeps rows locked",
+    errors.AdminShutdown: "PostgreSQL is being shut down, or an administrator ended the connection",
+    errors.CrashShutdown: "PostgreSQL restarts after a crash",
+    errors.CannotConnectNow: "PostgreSQL is starting or stopping",
+    errors.TooManyConnections: "PostgreSQL has no connection to spare; raise max_connections or use a pooler",
+    errors.ReadOnlySqlTransaction: "PostgreSQL takes no changes: it is a replica or was made read-only",
+    errors.ObjectNotInPrerequisiteState: "PostgreSQL takes no changes: it is a replica",
+    errors.InsufficientPrivilege: "this user lacks a privilege in PostgreSQL",
+    errors.UndefinedTable: "the store's tables are gone",
+    errors.InvalidSchemaName: "the store's tables are gone",
+}

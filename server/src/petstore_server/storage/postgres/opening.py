@@ -1,0 +1,126 @@
+"""Finding, creating and migrating the store in its database; every way in which that fails is one sentence."""
+
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import psycopg
+from psycopg.conninfo import conninfo_to_dict
+
+from petstore_server.domain.errors import StoreUnusable
+from petstore_server.storage.postgres.failures import plain_words
+from petstore_server.storage.postgres.pool import connect
+from petstore_server.storage.postgres.session import Driver
+from petstore_server.storage.postgres.store import PostgresStore
+
+_MIGRATIONS = {
+    int(file.name[:4]): file
+    for file in sorted((Path(__file__).parents[1] / "migrations" / "postgres").glob("[0-9][0-9][0-9][0-9]_*.sql"))
+}
+LATEST_VERSION = max(_MIGRATIONS)
+"""The schema that this program knows."""
+
+OLDEST_SERVER = 15
+"""The oldest major version of PostgreSQL that is supported."""
+
+_OPENING_SECONDS = 5.0
+_LOCK = "SELECT pg_advisory_xact_lock(7306938521)"  # any number that all hosts agree on; ends with the transaction
+_VERSION = "SELECT schema_version FROM petstore.store"
+
+
+async def open_store(url: str, *, create: bool, migrate: bool, announce: Callable[[str], None]) -> PostgresStore:
+    """Open the store, after making a missing one where `create`, and bringing an older one up to date where `migrate`.
+
+    `announce` is told of a creation in one line. Raises StoreUnusable.
+    """
+    await _prepare(url, create=create, upgrade=migrate, announce=announce)
+    return PostgresStore(url)
+
+
+async def migrate(url: str, announce: Callable[[str], None]) -> tuple[int, int]:
+    """Bring the store up to date, creating a missing one; return its schema version before and after.
+
+    Raises StoreUnusable.
+    """
+    return await _prepare(url, create=True, upgrade=True, announce=announce)
+
+
+async def _prepare(url: str, *, create: bool, upgrade: bool, announce: Callable[[str], None]) -> tuple[int, int]:
+    async with connected(url) as driver:
+        version = await schema_version(driver, url)
+        if version < LATEST_VERSION and (upgrade or (create and version == 0)):
+            version = await _apply_migrations(driver, url)
+            if version == 0:
+                announce(f"Created a new store in {place(url)}.")
+        elif version == 0:
+            raise StoreUnusable(
+                f"There is no store in {place(url)}; `petstore db migrate` creates one, "
+                "or point PETSTORE_DATABASE_URL to where it is."
+            )
+        elif version < LATEST_VERSION:
+            raise StoreUnusable(older_schema(url, version))
+        return version, LATEST_VERSION
+
+
+@asynccontextmanager
+async def connected(url: str) -> AsyncIterator[Driver]:
+    """A connection for opening and upkeep. Raises StoreUnusable, in one sentence, for whatever PostgreSQL reports."""
+    try:
+        driver = await connect(url, _OPENING_SECONDS)
+    except psycopg.Error as error:
+        raise StoreUnusable(f"The store in {place(url)} cannot be used: {plain_words(error)}.") from error
+    except TimeoutError:
+        raise StoreUnusable(f"PostgreSQL does not answer at {place(url)}; check PETSTORE_DATABASE_URL.") from None
+    try:
+        if driver.info.server_version < OLDEST_SERVER * 10_000:
+            raise StoreUnusable(f"{place(url)} is served by a PostgreSQL older than {OLDEST_SERVER}; update it.")
+        yield driver
+    except psycopg.Error as error:
+        raise StoreUnusable(f"The store in {place(url)} cannot be used: {plain_words(error)}.") from error
+    finally:
+        await driver.close()
+
+
+def place(url: str) -> str:
+    """Where the store is, in words without a password."""
+    said = conninfo_to_dict(url)
+    name = said.get("dbname") or said.get("user") or "of the user's name"
+    return f"the database {name} on {said.get('host') or 'this machine'}"
+
+
+async def schema_version(driver: Driver, url: str) -> int:
+    """The store's schema version, 0 where there is none. Raises StoreUnusable if it is too new."""
+    if (await (await driver.execute("SELECT to_regclass('petstore.store')")).fetchall())[0][0] is None:
+        return 0
+    [(version,)] = await (await driver.execute(_VERSION)).fetchall()
+    if version > LATEST_VERSION:
+        raise StoreUnusable(
+            f"The store in {place(url)} has schema version {version}, newer than the {LATEST_VERSION} that this "
+            "program knows; update petstore-server."
+        )
+    return int(version)
+
+
+def older_schema(url: str, version: int) -> str:
+    """What to do about a store that was not migrated yet."""
+    return (
+        f"The store in {place(url)} has schema version {version}, this program needs {LATEST_VERSION}; "
+        "run `petstore db migrate`."
+    )
+
+
+async def _apply_migrations(driver: Driver, url: str) -> int:
+    """Apply what is missing, each migration in a transaction of its own; return the version before.
+
+    Whoever comes second, on whichever host, waits for the first one's transaction, and then finds nothing to do.
+    """
+    before: int | None = None
+    for number, file in _MIGRATIONS.items():
+        async with driver.transaction():
+            await driver.execute(_LOCK)
+            version = await schema_version(driver, url)
+            before = version if before is None else before
+            if version < number:
+                await driver.execute(file.read_bytes())
+                await driver.execute("UPDATE petstore.store SET schema_version = %s", (number,))
+    return before or 0

@@ -1,0 +1,142 @@
+"""The connections of one process: few, kept open, taken without a question to the server."""
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import asynccontextmanager
+from functools import lru_cache
+from typing import Any, TypeVar
+
+import psycopg
+from psycopg.conninfo import conninfo_to_dict, make_conninfo
+
+from petstore_server.domain.errors import ServiceUnavailable
+from petstore_server.storage.postgres.failures import AGAIN, unavailable
+from petstore_server.storage.postgres.session import READ, WRITE, Driver, Row, Session, Terms
+
+Result = TypeVar("Result")
+Work = Callable[[Session], Awaitable[Result]]
+
+CONNECTIONS = 8
+"""At most so many connections a process: changes and lists that come together share one."""
+
+_CONNECT_SECONDS = 1.0
+_TRIES = 8  # at a transaction that meets others
+
+# psycopg tells there of failures that are raised as well.
+logging.getLogger("psycopg").addHandler(logging.NullHandler())
+logging.getLogger("psycopg").propagate = False
+
+
+async def connect(url: str, seconds: float) -> Driver:
+    """Open a connection. Raises psycopg.Error, TimeoutError."""
+    async with asyncio.timeout(seconds):
+        # A pooler gives the next transaction another connection, without the statements prepared on this one.
+        return await psycopg.AsyncConnection.connect(_complete(url), autocommit=True, prepare_threshold=None)
+
+
+@lru_cache(maxsize=8)
+def _complete(url: str) -> str:
+    """The URL with what it may say otherwise; of several hosts, the one that takes changes is meant."""
+    defaults = {"application_name": "petstore", "target_session_attrs": "read-write"}
+    given = conninfo_to_dict(url)
+    missing = {name: text for name, text in defaults.items() if name not in given}
+    return make_conninfo(url, client_encoding="UTF8", **missing)
+
+
+class Pool:
+    """Connections that are not in use, and a bound on those that are."""
+
+    def __init__(self, url: str) -> None:
+        self._url = url
+        self._idle: list[Driver] = []
+        self._places = asyncio.Semaphore(CONNECTIONS)
+        self._loop = asyncio.get_running_loop()
+        self._closed = False
+
+    async def rows(self, sql: str, parameters: Sequence[Any] | None = None) -> list[Row]:
+        """The rows of one statement that an index answers. Raises ServiceUnavailable."""
+        return await self._use(lambda session: session.rows(sql, parameters), READ)
+
+    async def transaction(self, work: Work[Result], terms: Terms = WRITE) -> Result:
+        """Do the work in one transaction, and again where it met another one (deadlock, serialization).
+
+        Raises what the work raises, psycopg.IntegrityError, and ServiceUnavailable; where the connection died at
+        the commit, the changes may have been made all the same (D19).
+        """
+        for left in reversed(range(_TRIES)):
+            try:
+                return await self._use(lambda session: session.transaction(work), terms)
+            except AGAIN as error:
+                if not left:
+                    raise unavailable(error) from error
+        raise AssertionError  # the last try returns or raises
+
+    @asynccontextmanager
+    async def session(self, terms: Terms) -> AsyncIterator[Session]:
+        """A connection for one user alone. Raises ServiceUnavailable where none can be had in time."""
+        ends = self._loop.time() + terms.total
+        await self._take_place(ends)
+        try:
+            reused = bool(self._idle)
+            driver = self._idle.pop() if reused else await self._connect(ends)
+            session = Session(driver, terms, reused=reused, ends=ends)
+            try:
+                yield session
+            finally:
+                if session.reusable and not self._closed:
+                    self._idle.append(driver)
+                else:
+                    await driver.close()
+        finally:
+            self._places.release()
+
+    @asynccontextmanager
+    async def long_read(self, terms: Terms) -> AsyncIterator[Session]:
+        """A transaction for a reader who decides when it ends; it changes nothing, so it ends with a rollback."""
+        async with self.session(terms) as session:
+            try:
+                await session.begin()
+                yield session
+            except psycopg.Error as error:
+                raise session.explain(error) from error
+            finally:
+                await session.roll_back()
+
+    async def _use(self, work: Work[Result], terms: Terms) -> Result:
+        """Do the work on a connection; where an idle one turns out to be dead, on the next."""
+        while True:
+            async with self.session(terms) as session:
+                try:
+                    return await work(session)
+                except (*AGAIN, psycopg.IntegrityError):
+                    raise
+                except psycopg.Error as error:
+                    if not session.found_dead:
+                        raise session.explain(error) from error
+
+    async def _take_place(self, ends: float) -> None:
+        if self._closed:
+            raise ServiceUnavailable("the store is closed")
+        if not self._places.locked():
+            await self._places.acquire()
+            return
+        try:
+            async with asyncio.timeout_at(ends):
+                await self._places.acquire()
+        except TimeoutError:
+            raise ServiceUnavailable(f"all {CONNECTIONS} connections to PostgreSQL are busy") from None
+
+    async def _connect(self, ends: float) -> Driver:
+        try:
+            return await connect(self._url, min(_CONNECT_SECONDS, ends - self._loop.time()))
+        except psycopg.Error as error:
+            raise unavailable(error) from error
+        except TimeoutError:
+            raise ServiceUnavailable("PostgreSQL does not answer in time") from None
+
+    async def close(self) -> None:
+        """Close what is idle; what is in use is closed when it is given back."""
+        self._closed = True
+        while self._idle:
+            await self._idle.pop().close()

@@ -1,0 +1,49 @@
+"""One store in one database: its parts, and what concerns all of them. Implements `ports.Store`."""
+
+from hashlib import sha256
+
+from petstore_server.storage.postgres.accounts import PostgresAccounts
+from petstore_server.storage.postgres.audit import PostgresAudit
+from petstore_server.storage.postgres.freshness import HISTORY
+from petstore_server.storage.postgres.keys import PostgresKeys
+from petstore_server.storage.postgres.ledger import PostgresLedger
+from petstore_server.storage.postgres.orders import PostgresOrders
+from petstore_server.storage.postgres.pets import PostgresPets
+from petstore_server.storage.postgres.pool import Pool
+from petstore_server.storage.postgres.session import Session
+from petstore_server.storage.stats import Stats
+
+_ACCESS = f"SELECT {HISTORY}, access_version FROM petstore.store"  # noqa: S608 - constants
+
+
+class PostgresStore:
+    """A store that is open. Made by `open_store`; belongs to the event loop that runs then."""
+
+    def __init__(self, url: str) -> None:
+        """`url` names a database with the latest schema; nothing is connected before it is needed."""
+        self.stats = Stats()
+        self._pool = Pool(url)
+        self.orders = PostgresOrders(self._pool, self.stats)
+        self.pets = PostgresPets(self._pool)
+        self.accounts = PostgresAccounts(self._pool)
+        self.keys = PostgresKeys(self._pool)
+        self.ledger = PostgresLedger(self._pool)
+        self.audit = PostgresAudit(self._pool)
+
+    async def access_version(self) -> int:
+        """A number that differs after any change to accounts, keys or bans, after a restart and after a restore."""
+        [(history, version)] = await self._pool.rows(_ACCESS)
+        return (int.from_bytes(sha256(history.encode()).digest()[:16]) << 64) + int(version)
+
+    async def check(self) -> None:
+        """Prove with a tiny write that the store can be used. Raises ServiceUnavailable with the reason."""
+        await self._pool.transaction(_beat)
+
+    async def close(self) -> None:
+        """Finish what is queued and let go of the store."""
+        await self.orders.close()
+        await self._pool.close()
+
+
+async def _beat(session: Session) -> None:
+    await session.execute("UPDATE petstore.store SET heartbeat = heartbeat + 1")

@@ -1,0 +1,37 @@
+"""Reading all of the store to see whether it is sound. Backups are PostgreSQL's own business (pg_dump)."""
+
+from petstore_server.domain.errors import StoreUnusable
+from petstore_server.storage.postgres.opening import LATEST_VERSION, connected, older_schema, schema_version
+from petstore_server.storage.rows import order_problem
+
+_MOST_PROBLEMS = 100
+_PAGE = 5_000
+_INDEXES = """
+    SELECT indexrelid::regclass::text FROM pg_index JOIN pg_class ON pg_class.oid = indrelid
+    WHERE relnamespace = 'petstore'::regnamespace AND NOT (indisvalid AND indisready)
+"""
+_ORDERS = "DECLARE sound NO SCROLL CURSOR FOR SELECT id, record, status FROM petstore.orders ORDER BY id"
+
+
+async def check(url: str) -> list[str]:
+    """What is wrong with the store, in plain words; empty if it is sound. Raises StoreUnusable if there is none."""
+    problems: list[str] = []
+    async with connected(url) as driver:
+        version = await schema_version(driver, url)
+        if version == 0:
+            raise StoreUnusable("There is no store in this database; `petstore db migrate` creates one.")
+        if version < LATEST_VERSION:
+            return [older_schema(url, version)]
+        for (name,) in await (await driver.execute(_INDEXES)).fetchall():
+            problems.append(f"The index {name} is not valid; REINDEX it.")
+        async with driver.transaction():
+            await driver.execute(_ORDERS)
+            while page := await (await driver.execute(f"FETCH {_PAGE} FROM sound")).fetchall():
+                problems += [
+                    f"Order {order_id} {problem}."
+                    for order_id, record, status in page
+                    if (problem := order_problem(order_id, record, status)) is not None
+                ]
+                if len(problems) >= _MOST_PROBLEMS:
+                    break
+    return problems[:_MOST_PROBLEMS]
