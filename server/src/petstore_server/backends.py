@@ -11,7 +11,7 @@ from petstore_server.domain.bans import BanPolicy
 from petstore_server.domain.errors import ServiceUnavailable
 from petstore_server.ratelimit.memory import MemoryLimiter
 from petstore_server.settings import Settings, SettingsError
-from petstore_server.storage import sqlite
+from petstore_server.storage import engines, sqlite
 
 UPKEEP_SECONDS = 0.25
 """Counts are at most this old on disk, and changes of access this late; both are promised within a second (D9, D12)."""
@@ -26,7 +26,7 @@ Announce = Callable[[str], None]
 class Backend:
     """The store and the limiter of one serving process."""
 
-    def __init__(self, store: sqlite.SqliteStore, limiter: MemoryLimiter) -> None:
+    def __init__(self, store: engines.AnyStore, limiter: MemoryLimiter) -> None:
         self.store = store
         self.limiter = limiter
         self._access_version = -1
@@ -135,38 +135,34 @@ def lock_for_serving(settings: Settings) -> AbstractContextManager[object]:
 
 def store_path(settings: Settings) -> Path:
     """The file of the SQLite store, as an absolute path. Raises SettingsError for another engine."""
-    if not settings.database_url.startswith(_SQLITE):
-        raise SettingsError(
-            "PETSTORE_DATABASE_URL names PostgreSQL, but this build has no driver for it yet; use sqlite:///FILE."
-        )
-    return Path(settings.database_url.removeprefix(_SQLITE)).absolute()
+    return engines.sqlite_path(settings.database_url)
 
 
 async def open_store(
     settings: Settings, *, create: bool = False, migrate: bool = False, announce: Announce
-) -> sqlite.SqliteStore:
+) -> engines.AnyStore:
     """Open the store that the settings name; `announce` is told of a store made or migrated.
 
     Raises SettingsError and StoreUnusable.
     """
-    return await sqlite.open_store(store_path(settings), create=create, migrate=migrate, announce=announce)
+    return await engines.open_store(settings.database_url, create=create, migrate=migrate, announce=announce)
 
 
 def migrate_store(settings: Settings, announce: Announce) -> tuple[int, int]:
     """Bring the store to this version's schema, made if missing; return the schema's numbers before and after."""
-    return sqlite.migrate(store_path(settings), announce)
+    return engines.migrate_store(settings.database_url, announce)
 
 
 def backup_store(settings: Settings, target: Path, progress: Callable[[int, int], None]) -> None:
-    """Copy the store to a file while others use it; `progress` is told of pages copied and in all."""
-    sqlite.backup(store_path(settings), target, progress)
+    """Copy a SQLite store to a file while others use it; `progress` is told of pages copied and in all."""
+    engines.backup_store(settings.database_url, target, progress)
 
 
 def restore_store(settings: Settings, source: Path) -> None:
-    """Put a backup in the store's place. Raises StoreUnusable when the backup is damaged or the store in use."""
-    sqlite.restore(store_path(settings), source)
+    """Put a backup in the place of a SQLite store. Raises StoreUnusable when it is damaged or the store in use."""
+    engines.restore_store(settings.database_url, source)
 
 
 def check_store(settings: Settings) -> list[str]:
     """Read all of the store and return what is wrong with it, nothing when it is sound."""
-    return sqlite.check(store_path(settings))
+    return engines.check_store(settings.database_url)

@@ -1,0 +1,95 @@
+"""From the URL of a store to the engine that keeps it."""
+
+import asyncio
+import importlib.util
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Union
+
+from petstore_server.domain.errors import InvalidInput
+from petstore_server.settings import SettingsError
+from petstore_server.storage import sqlite
+
+if TYPE_CHECKING:
+    from petstore_server.storage.postgres import PostgresStore
+
+AnyStore = Union[sqlite.SqliteStore, "PostgresStore"]
+Announce = Callable[[str], None]
+
+_SQLITE = "sqlite:///"
+
+
+def is_sqlite(url: str) -> bool:
+    """Whether the URL names a file of SQLite rather than a database of PostgreSQL."""
+    return url.startswith(_SQLITE)
+
+
+def sqlite_path(url: str) -> Path:
+    """The file of a SQLite store, as an absolute path. Raises SettingsError for another engine."""
+    if not is_sqlite(url):
+        raise SettingsError("PETSTORE_DATABASE_URL names PostgreSQL, and this is for the file of a SQLite store alone.")
+    return Path(url.removeprefix(_SQLITE)).absolute()
+
+
+async def open_store(url: str, *, create: bool, migrate: bool, announce: Announce) -> AnyStore:
+    """Open the store; `announce` is told of one that was made. Raises SettingsError, StoreUnusable."""
+    if is_sqlite(url):
+        return await sqlite.open_store(sqlite_path(url), create=create, migrate=migrate, announce=announce)
+    require_driver()
+    from petstore_server.storage import postgres  # an extra, installed where it is needed
+
+    return await postgres.open_store(url, create=create, migrate=migrate, announce=announce)
+
+
+def migrate_store(url: str, announce: Announce) -> tuple[int, int]:
+    """Bring the store to this version's schema, made if missing; return the schema's numbers before and after.
+
+    Raises SettingsError, StoreUnusable.
+    """
+    if is_sqlite(url):
+        return sqlite.migrate(sqlite_path(url), announce)
+    require_driver()
+    from petstore_server.storage import postgres
+
+    return asyncio.run(postgres.migrate(url, announce))
+
+
+def check_store(url: str) -> list[str]:
+    """Read all of the store and return what is wrong with it, nothing when it is sound.
+
+    Raises SettingsError, StoreUnusable.
+    """
+    if is_sqlite(url):
+        return sqlite.check(sqlite_path(url))
+    require_driver()
+    from petstore_server.storage import postgres
+
+    return asyncio.run(postgres.check(url))
+
+
+def backup_store(url: str, target: Path, progress: Callable[[int, int], None]) -> None:
+    """Copy a SQLite store to a file while others use it; `progress` is told of pages copied and in all.
+
+    Raises StoreUnusable, Conflict, and InvalidInput for PostgreSQL, which has a tool of its own.
+    """
+    if not is_sqlite(url):
+        raise InvalidInput("PostgreSQL backs up with its own tool: pg_dump --format=custom --schema=petstore.")
+    sqlite.backup(sqlite_path(url), target, progress)
+
+
+def restore_store(url: str, source: Path) -> None:
+    """Put a backup in the place of a SQLite store.
+
+    Raises StoreUnusable when the backup is damaged or the store in use, and InvalidInput for PostgreSQL.
+    """
+    if not is_sqlite(url):
+        raise InvalidInput("PostgreSQL restores with its own tool: pg_restore --clean --if-exists, with servers stopped.")
+    sqlite.restore(sqlite_path(url), source)
+
+
+def require_driver() -> None:
+    """Raises SettingsError where the driver of PostgreSQL is not installed."""
+    if importlib.util.find_spec("psycopg") is None:
+        raise SettingsError(
+            "PETSTORE_DATABASE_URL names PostgreSQL, but its driver is missing: pip install 'petstore-server[postgres]'"
+        )
