@@ -2,30 +2,29 @@
 
 import asyncio
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 
-from open_stores import BY, add_key, api_key, log, opened
+from open_stores import BY, Stores, add_key, api_key, log
 from petstore_server.domain.accounts import PLAN_LIMITS, Account, Limits, Plan
 from petstore_server.domain.bans import Ban
 from petstore_server.domain.errors import AccountExists, AccountNotFound, KeyNotBanned, KeyNotFound, KeyNotUsable
 from petstore_server.domain.keys import ALL_SCOPES, Environment, Grant, Scope
 from petstore_server.domain.windows import Count
 from petstore_server.ports import By, Usage
-from petstore_server.storage.sqlite import SqliteStore
+from petstore_server.storage.engines import AnyStore
 
 NOW = 2_000.0
 LIVE = Environment.PRODUCTION
 
 
-async def granted(store: SqliteStore, name: str, now: float = NOW) -> bool:
+async def granted(store: AnyStore, name: str, now: float = NOW) -> bool:
     return await store.keys.grant(api_key(name).digest, LIVE, now) is not None
 
 
-def test_a_grant_holds_all_that_a_request_needs(tmp_path: Path) -> None:
+def test_a_grant_holds_all_that_a_request_needs(stores: Stores) -> None:
     async def run() -> None:
-        async with opened(tmp_path / "store.db") as store:
+        async with stores.opened() as store:
             account = await store.accounts.create("big", Plan.ENTERPRISE, Limits(7, 70), BY)
             key = replace(
                 api_key("one", "big"), scopes=frozenset({Scope.ORDERS_READ, Scope.PETS_READ}), expires_at=NOW + 1
@@ -39,9 +38,9 @@ def test_a_grant_holds_all_that_a_request_needs(tmp_path: Path) -> None:
     asyncio.run(run())
 
 
-def test_a_key_is_valid_until_it_expires_and_in_its_environment_alone(tmp_path: Path) -> None:
+def test_a_key_is_valid_until_it_expires_and_in_its_environment_alone(stores: Stores) -> None:
     async def run() -> None:
-        async with opened(tmp_path / "store.db") as store:
+        async with stores.opened() as store:
             await store.accounts.create("zoo", Plan.FREE, PLAN_LIMITS[Plan.FREE], BY)
             await store.keys.create(replace(api_key("one"), expires_at=NOW), BY)
             assert await granted(store, "one", NOW - 0.001)
@@ -52,9 +51,9 @@ def test_a_key_is_valid_until_it_expires_and_in_its_environment_alone(tmp_path: 
     asyncio.run(run())
 
 
-def test_revoking_and_suspending_end_a_key_and_resuming_brings_it_back(tmp_path: Path) -> None:
+def test_revoking_and_suspending_end_a_key_and_resuming_brings_it_back(stores: Stores) -> None:
     async def run() -> None:
-        async with opened(tmp_path / "store.db") as store, opened(tmp_path / "store.db") as other:
+        async with stores.opened() as store, stores.opened() as other:
             key = await add_key(store)
             assert await granted(other, "one")
             assert (await store.accounts.suspend("zoo", By("operator:x", 5.0))).suspended_at == 5.0
@@ -68,9 +67,9 @@ def test_revoking_and_suspending_end_a_key_and_resuming_brings_it_back(tmp_path:
     asyncio.run(run())
 
 
-def test_doing_it_twice_changes_nothing(tmp_path: Path) -> None:
+def test_doing_it_twice_changes_nothing(stores: Stores) -> None:
     async def run() -> None:
-        async with opened(tmp_path / "store.db") as store:
+        async with stores.opened() as store:
             key = await add_key(store)
             first = By("operator:x", 5.0)
             await store.keys.revoke(key.id, first)
@@ -89,9 +88,9 @@ def test_doing_it_twice_changes_nothing(tmp_path: Path) -> None:
     asyncio.run(run())
 
 
-def test_what_is_not_there_is_named(tmp_path: Path) -> None:
+def test_what_is_not_there_is_named(stores: Stores) -> None:
     async def run() -> None:
-        async with opened(tmp_path / "store.db") as store:
+        async with stores.opened() as store:
             limits = PLAN_LIMITS[Plan.PRO]
             for asked in (
                 store.accounts.find("nobody"),
@@ -116,9 +115,9 @@ def test_what_is_not_there_is_named(tmp_path: Path) -> None:
     asyncio.run(run())
 
 
-def test_accounts_are_listed_by_name_and_keys_by_age(tmp_path: Path) -> None:
+def test_accounts_are_listed_by_name_and_keys_by_age(stores: Stores) -> None:
     async def run() -> None:
-        async with opened(tmp_path / "store.db") as store:
+        async with stores.opened() as store:
             await add_key(store, "b", "second")
             await add_key(store, "a", "first")
             await store.keys.create(replace(api_key("c", "second"), created_at=1.0), BY)
@@ -134,9 +133,9 @@ def test_accounts_are_listed_by_name_and_keys_by_age(tmp_path: Path) -> None:
     asyncio.run(run())
 
 
-def test_a_plan_change_shows_in_the_next_grant(tmp_path: Path) -> None:
+def test_a_plan_change_shows_in_the_next_grant(stores: Stores) -> None:
     async def run() -> None:
-        async with opened(tmp_path / "store.db") as store:
+        async with stores.opened() as store:
             key = await add_key(store)
             after = await store.accounts.set_plan("zoo", Plan.ENTERPRISE, Limits(5, 50), BY)
             assert after == await store.accounts.find("zoo")
@@ -147,9 +146,9 @@ def test_a_plan_change_shows_in_the_next_grant(tmp_path: Path) -> None:
     asyncio.run(run())
 
 
-def test_a_rotated_key_lives_on_until_the_grace_ends_and_its_successor_inherits_the_rest(tmp_path: Path) -> None:
+def test_a_rotated_key_lives_on_until_the_grace_ends_and_its_successor_inherits_the_rest(stores: Stores) -> None:
     async def run() -> None:
-        async with opened(tmp_path / "store.db") as store:
+        async with stores.opened() as store:
             await store.accounts.create("zoo", Plan.FREE, PLAN_LIMITS[Plan.FREE], BY)
             old = replace(api_key("old"), scopes=frozenset({Scope.PETS_READ}), note="shop", expires_at=9_000.0)
             await store.keys.create(old, BY)
@@ -175,9 +174,9 @@ def test_a_rotated_key_lives_on_until_the_grace_ends_and_its_successor_inherits_
     asyncio.run(run())
 
 
-def test_a_grace_never_prolongs_a_key(tmp_path: Path) -> None:
+def test_a_grace_never_prolongs_a_key(stores: Stores) -> None:
     async def run() -> None:
-        async with opened(tmp_path / "store.db") as store:
+        async with stores.opened() as store:
             await store.accounts.create("zoo", Plan.FREE, PLAN_LIMITS[Plan.FREE], BY)
             await store.keys.create(replace(api_key("old"), expires_at=2_500.0), BY)
             await store.keys.rotate("key_old", api_key("new"), 3_000.0, By("operator:x", NOW))
@@ -186,9 +185,9 @@ def test_a_grace_never_prolongs_a_key(tmp_path: Path) -> None:
     asyncio.run(run())
 
 
-def test_expired_revoked_and_rotated_keys_cannot_be_rotated(tmp_path: Path) -> None:
+def test_expired_revoked_and_rotated_keys_cannot_be_rotated(stores: Stores) -> None:
     async def run() -> None:
-        async with opened(tmp_path / "store.db") as store:
+        async with stores.opened() as store:
             await add_key(store, "rotated")
             for name, expires_at in (("expired", NOW), ("revoked", None)):
                 await store.keys.create(replace(api_key(name), expires_at=expires_at), BY)
@@ -202,9 +201,9 @@ def test_expired_revoked_and_rotated_keys_cannot_be_rotated(tmp_path: Path) -> N
     asyncio.run(run())
 
 
-def test_unbanning_forgets_the_ban_and_only_a_ban_in_force_can_be_lifted(tmp_path: Path) -> None:
+def test_unbanning_forgets_the_ban_and_only_a_ban_in_force_can_be_lifted(stores: Stores) -> None:
     async def run() -> None:
-        async with opened(tmp_path / "store.db") as store:
+        async with stores.opened() as store:
             key = await add_key(store)
             ban = Ban(key.id, 2_000, 2_120, 1)
             await store.ledger.save({}, [ban])
@@ -219,15 +218,15 @@ def test_unbanning_forgets_the_ban_and_only_a_ban_in_force_can_be_lifted(tmp_pat
     asyncio.run(run())
 
 
-def test_usage_and_bans_are_kept_as_last_saved(tmp_path: Path) -> None:
+def test_usage_and_bans_are_kept_as_last_saved(stores: Stores) -> None:
     async def run() -> None:
-        async with opened(tmp_path / "store.db") as store:
+        async with stores.opened() as store:
             key = await add_key(store)
             usage = Usage(Count(100, 5), Count(90, 500))
             assert await store.ledger.usage(1) == Usage()
             await store.ledger.save({1: Usage(Count(1, 1), Count(1, 1))}, [Ban(key.id, 1, 2, 1)])
             await store.ledger.save({1: usage}, [Ban(key.id, 3, 4, 2)])
-        async with opened(tmp_path / "store.db") as store:
+        async with stores.opened() as store:
             assert await store.ledger.usage(1) == usage
             assert await store.ledger.all_usage() == {1: usage}
             assert await store.ledger.bans() == [Ban(key.id, 3, 4, 2)]
@@ -235,9 +234,9 @@ def test_usage_and_bans_are_kept_as_last_saved(tmp_path: Path) -> None:
     asyncio.run(run())
 
 
-def test_saving_passes_over_accounts_and_keys_that_a_restore_took_away(tmp_path: Path) -> None:
+def test_saving_passes_over_accounts_and_keys_that_a_restore_took_away(stores: Stores) -> None:
     async def run() -> None:
-        async with opened(tmp_path / "store.db") as store:
+        async with stores.opened() as store:
             await add_key(store)
             usage = Usage(Count(1, 1), Count(1, 1))
             await store.ledger.save({1: usage, 99: usage}, [Ban("key_gone", 1, 2, 1)])
@@ -247,9 +246,9 @@ def test_saving_passes_over_accounts_and_keys_that_a_restore_took_away(tmp_path:
     asyncio.run(run())
 
 
-def test_every_change_of_access_is_heard_and_nothing_else(tmp_path: Path) -> None:
+def test_every_change_of_access_is_heard_and_nothing_else(stores: Stores) -> None:
     async def run() -> None:
-        async with opened(tmp_path / "store.db") as store, opened(tmp_path / "store.db") as other:
+        async with stores.opened() as store, stores.opened() as other:
             heard = {await other.access_version()}
             key = await add_key(store)  # two changes
             heard.add(await other.access_version())
@@ -277,9 +276,9 @@ def test_every_change_of_access_is_heard_and_nothing_else(tmp_path: Path) -> Non
     asyncio.run(run())
 
 
-def test_operators_actions_are_in_the_audit_log_without_a_key(tmp_path: Path) -> None:
+def test_operators_actions_are_in_the_audit_log_without_a_key(stores: Stores) -> None:
     async def run() -> None:
-        async with opened(tmp_path / "store.db") as store:
+        async with stores.opened() as store:
             key = await add_key(store)
             await store.accounts.set_plan("zoo", Plan.ENTERPRISE, Limits(5, 50), BY)
             await store.accounts.suspend("zoo", BY)
@@ -311,9 +310,9 @@ def test_operators_actions_are_in_the_audit_log_without_a_key(tmp_path: Path) ->
     asyncio.run(run())
 
 
-def test_the_audit_log_is_read_from_a_moment_on_oldest_first(tmp_path: Path) -> None:
+def test_the_audit_log_is_read_from_a_moment_on_oldest_first(stores: Stores) -> None:
     async def run() -> None:
-        async with opened(tmp_path / "store.db") as store:
+        async with stores.opened() as store:
             moments = [float(number % 7) for number in range(1_200)]
             for number, at in enumerate(moments):
                 await store.accounts.create(f"a{number}", Plan.FREE, PLAN_LIMITS[Plan.FREE], By("operator:x", at))

@@ -1,7 +1,6 @@
 """The list out of the store: fresh in every process, renewed by pieces, equal to one read anew."""
 
 import asyncio
-import tempfile
 import zlib
 from contextlib import suppress
 from datetime import UTC, datetime
@@ -9,15 +8,16 @@ from pathlib import Path
 
 import apsw
 import pytest
-from hypothesis import given, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from open_stores import BY, body, opened
+from open_stores import BY, Stores, body
 from petstore_server.domain.errors import OrderConflict, OrderNotFound
 from petstore_server.domain.orders import CANCEL, INT64_MAX, INT64_MIN, Order, Status, ship
 from petstore_server.ports import Body, Store
+from petstore_server.storage.engines import AnyStore
 from petstore_server.storage.listing import starts_piece
-from petstore_server.storage.sqlite import SqliteStore, migrate
+from petstore_server.storage.sqlite import migrate
 from petstore_server.storage.sqlite.orders import _CHANGED, _STARTS, _VERSION
 
 SHIP = ship(datetime(2026, 11, 1, tzinfo=UTC))
@@ -49,30 +49,29 @@ def flat(content: Body) -> tuple[bytes, int, bytes]:
     return content.etag, content.length, b"".join(content.chunks)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(STEPS)
-def test_a_renewed_list_equals_one_read_anew(steps: list[tuple[str, list[int]]]) -> None:
-    async def run(directory: Path) -> None:
-        async with opened(directory / "store.db") as store:
+def test_a_renewed_list_equals_one_read_anew(stores: Stores, steps: list[tuple[str, list[int]]]) -> None:
+    async def run(stores: Stores) -> None:
+        async with stores.opened() as store:
             for number, (step, ids) in enumerate(steps):
                 await take(store, step, ids, number)
                 held = await store.orders.snapshot()
                 records = [order.record() async for batch in store.orders.scan() for order in batch]
                 assert b"".join(held.plain.chunks) == f"[{','.join(records)}]".encode()
             held = await store.orders.snapshot()
-            async with opened(directory / "store.db") as other:
+            async with stores.opened() as other:
                 anew = await other.orders.snapshot()
                 assert flat(held.plain) == flat(anew.plain)
                 assert flat(await held.gzip()) == flat(await anew.gzip())
                 assert zlib.decompress(b"".join((await held.gzip()).chunks), 31) == b"".join(anew.plain.chunks)
 
-    with tempfile.TemporaryDirectory() as directory:
-        asyncio.run(run(Path(directory)))
+    asyncio.run(run(stores.another()))
 
 
-def test_a_change_renews_only_its_own_piece(tmp_path: Path) -> None:
+def test_a_change_renews_only_its_own_piece(stores: Stores) -> None:
     async def run() -> None:
-        async with opened(tmp_path / "store.db") as store:
+        async with stores.opened() as store:
             await store.orders.import_batch([Order(number) for number in range(20_000)], "import:1", BY)
             before = await store.orders.snapshot()
             await before.gzip()
@@ -84,9 +83,9 @@ def test_a_change_renews_only_its_own_piece(tmp_path: Path) -> None:
     asyncio.run(run())
 
 
-def test_the_list_is_ascending_whatever_the_order_of_import(tmp_path: Path) -> None:
+def test_the_list_is_ascending_whatever_the_order_of_import(stores: Stores) -> None:
     async def run() -> None:
-        async with opened(tmp_path / "store.db") as store:
+        async with stores.opened() as store:
             for order_id in (5, INT64_MAX, -3, INT64_MIN):
                 await store.orders.import_batch([Order(order_id)], "import:1", BY)
             assert await body(store) == (b'[{"id":-9223372036854775808},{"id":-3},{"id":5},{"id":9223372036854775807}]')
@@ -94,9 +93,9 @@ def test_the_list_is_ascending_whatever_the_order_of_import(tmp_path: Path) -> N
     asyncio.run(run())
 
 
-def test_a_cancel_changes_no_byte_and_no_etag_and_reads_nothing(tmp_path: Path) -> None:
+def test_a_cancel_changes_no_byte_and_no_etag_and_reads_nothing(stores: Stores) -> None:
     async def run() -> None:
-        async with opened(tmp_path / "store.db") as store:
+        async with stores.opened() as store:
             await store.orders.import_batch([Order(1, 2), Order(2)], "import:1", BY)
             before = await store.orders.snapshot()
             await store.orders.change(1, CANCEL, BY)
@@ -108,8 +107,8 @@ def test_a_cancel_changes_no_byte_and_no_etag_and_reads_nothing(tmp_path: Path) 
     asyncio.run(run())
 
 
-def test_the_very_next_list_shows_a_change_made_through_another_store(tmp_path: Path) -> None:
-    async def run(one: SqliteStore, other: SqliteStore) -> None:
+def test_the_very_next_list_shows_a_change_made_through_another_store(stores: Stores) -> None:
+    async def run(one: AnyStore, other: AnyStore) -> None:
         for number in range(100):
             await one.orders.import_batch([Order(number)], "import:1", BY)
             assert f'{{"id":{number}}}'.encode() in await body(other)
@@ -117,15 +116,15 @@ def test_the_very_next_list_shows_a_change_made_through_another_store(tmp_path: 
             assert f'{{"id":{number},"shipDate":"2026-11-01T00:00:00Z"}}'.encode() in await body(one)
 
     async def both() -> None:
-        async with opened(tmp_path / "store.db") as one, opened(tmp_path / "store.db") as other:
+        async with stores.opened() as one, stores.opened() as other:
             await run(one, other)
 
     asyncio.run(both())
 
 
-def test_every_list_under_load_shows_what_was_acknowledged_before_it(tmp_path: Path) -> None:
+def test_every_list_under_load_shows_what_was_acknowledged_before_it(stores: Stores) -> None:
     async def run() -> None:
-        async with opened(tmp_path / "store.db") as store, opened(tmp_path / "store.db") as reader:
+        async with stores.opened() as store, stores.opened() as reader:
             await store.orders.import_batch([Order(number) for number in range(400)], "import:1", BY)
             acknowledged = 0
 
@@ -148,9 +147,9 @@ def test_every_list_under_load_shows_what_was_acknowledged_before_it(tmp_path: P
     asyncio.run(run())
 
 
-def test_more_changes_than_are_worth_following_are_read_anew(tmp_path: Path) -> None:
+def test_more_changes_than_are_worth_following_are_read_anew(stores: Stores) -> None:
     async def run() -> None:
-        async with opened(tmp_path / "store.db") as store, opened(tmp_path / "store.db") as reader:
+        async with stores.opened() as store, stores.opened() as reader:
             await store.orders.import_batch([Order(-1)], "import:1", BY)
             assert await body(reader) == b'[{"id":-1}]'
             for start in range(0, 60_000, 6_000):
@@ -173,9 +172,9 @@ def test_what_a_renewal_asks_is_answered_by_an_index(tmp_path: Path, query: str,
     connection.close()
 
 
-def test_the_time_of_each_reading_is_told(tmp_path: Path) -> None:
+def test_the_time_of_each_reading_is_told(stores: Stores) -> None:
     async def run() -> None:
-        async with opened(tmp_path / "store.db") as store:
+        async with stores.opened() as store:
             told: list[float] = []
             store.stats.on_rebuild = told.append
             await store.orders.snapshot()

@@ -5,11 +5,10 @@ import multiprocessing
 import time
 import tracemalloc
 from datetime import UTC, datetime
-from pathlib import Path
 
 import pytest
 
-from open_stores import BY, log, opened
+from open_stores import BY, Stores, log, opened_at
 from petstore_server.domain.errors import OrderAlreadyCancelled, OrderAlreadyShipped, OrderNotFound
 from petstore_server.domain.orders import (
     CANCEL,
@@ -27,9 +26,9 @@ from petstore_server.ports import By
 SHIP = ship(datetime(2026, 11, 1, tzinfo=UTC))
 
 
-def test_each_caller_of_a_shared_commit_gets_its_own_answer(tmp_path: Path) -> None:
+def test_each_caller_of_a_shared_commit_gets_its_own_answer(stores: Stores) -> None:
     async def run() -> None:
-        async with opened(tmp_path / "store.db") as store:
+        async with stores.opened() as store:
             await store.orders.import_batch([Order(1), Order(2), Order(3, status=Status.SHIPPED)], "import:1", BY)
             commits = store.stats.commits
             ids = [1, 1, 2, 3, 4]
@@ -48,9 +47,9 @@ def test_each_caller_of_a_shared_commit_gets_its_own_answer(tmp_path: Path) -> N
     asyncio.run(run())
 
 
-def test_concurrent_cancels_share_commits(tmp_path: Path) -> None:
+def test_concurrent_cancels_share_commits(stores: Stores) -> None:
     async def run() -> None:
-        async with opened(tmp_path / "store.db") as store:
+        async with stores.opened() as store:
             sizes: list[int] = []
             await store.orders.import_batch([Order(number) for number in range(500)], "import:1", BY)
             store.stats.on_commit = sizes.append
@@ -62,9 +61,9 @@ def test_concurrent_cancels_share_commits(tmp_path: Path) -> None:
     asyncio.run(run())
 
 
-def test_a_change_is_written_with_what_it_changed(tmp_path: Path) -> None:
+def test_a_change_is_written_with_what_it_changed(stores: Stores) -> None:
     async def run() -> None:
-        async with opened(tmp_path / "store.db") as store:
+        async with stores.opened() as store:
             await store.orders.import_batch([Order(7, 3), Order(8)], "import:1", BY)
             await store.orders.change(7, CANCEL, By("key:key_a", 5.5))
             await store.orders.change(8, SHIP, By("operator:ann", 6.0))
@@ -90,9 +89,9 @@ def test_a_change_is_written_with_what_it_changed(tmp_path: Path) -> None:
     asyncio.run(run())
 
 
-def test_a_refused_change_leaves_no_trace(tmp_path: Path) -> None:
+def test_a_refused_change_leaves_no_trace(stores: Stores) -> None:
     async def run() -> None:
-        async with opened(tmp_path / "store.db") as store:
+        async with stores.opened() as store:
             await store.orders.import_batch([Order(1, status=Status.SHIPPED)], "import:1", BY)
             with pytest.raises(OrderAlreadyShipped):
                 await store.orders.change(1, CANCEL, BY)
@@ -103,12 +102,12 @@ def test_a_refused_change_leaves_no_trace(tmp_path: Path) -> None:
     asyncio.run(run())
 
 
-def test_a_defect_in_one_change_is_told_and_the_writer_lives_on(tmp_path: Path) -> None:
+def test_a_defect_in_one_change_is_told_and_the_writer_lives_on(stores: Stores) -> None:
     def broken(order: Order) -> Order:
         raise ZeroDivisionError
 
     async def run() -> None:
-        async with opened(tmp_path / "store.db") as store:
+        async with stores.opened() as store:
             await store.orders.import_batch([Order(1)], "import:1", BY)
             with pytest.raises(ZeroDivisionError):
                 await store.orders.change(1, Transition("order.break", broken), BY)
@@ -117,9 +116,9 @@ def test_a_defect_in_one_change_is_told_and_the_writer_lives_on(tmp_path: Path) 
     asyncio.run(run())
 
 
-def test_an_import_judges_each_order(tmp_path: Path) -> None:
+def test_an_import_judges_each_order(stores: Stores) -> None:
     async def run() -> None:
-        async with opened(tmp_path / "store.db") as store:
+        async with stores.opened() as store:
             before = [Order(1, 1), Order(2, 2), Order(3, 3), Order(4, 4, status=Status.SHIPPED)]
             await store.orders.import_batch(before, "import:1", BY)
             await store.orders.change(3, CANCEL, BY)
@@ -154,9 +153,9 @@ def test_an_import_judges_each_order(tmp_path: Path) -> None:
     asyncio.run(run())
 
 
-def test_the_same_id_twice_in_a_batch_is_as_if_imported_one_after_another(tmp_path: Path) -> None:
+def test_the_same_id_twice_in_a_batch_is_as_if_imported_one_after_another(stores: Stores) -> None:
     async def run() -> None:
-        async with opened(tmp_path / "store.db") as store:
+        async with stores.opened() as store:
             orders = [
                 Order(INT64_MIN),
                 Order(INT64_MIN),
@@ -179,30 +178,29 @@ def test_the_same_id_twice_in_a_batch_is_as_if_imported_one_after_another(tmp_pa
     asyncio.run(run())
 
 
-def test_importing_nothing_leaves_no_trace(tmp_path: Path) -> None:
+def test_importing_nothing_leaves_no_trace(stores: Stores) -> None:
     async def run() -> None:
-        async with opened(tmp_path / "store.db") as store:
+        async with stores.opened() as store:
             assert await store.orders.import_batch([], "import:1", BY) == []
             assert await log(store) == []
 
     asyncio.run(run())
 
 
-def _import_many(path: Path, batches: int) -> None:
+def _import_many(url: str, batches: int) -> None:
     async def run() -> None:
-        async with opened(path) as store:
+        async with opened_at(url) as store:
             for start in range(1000, (batches + 1) * 1000, 1000):
                 await store.orders.import_batch([Order(start + number) for number in range(1000)], "import:2", BY)
 
     asyncio.run(run())
 
 
-def test_a_cancel_gets_in_between_the_batches_of_an_importer(tmp_path: Path) -> None:
+def test_a_cancel_gets_in_between_the_batches_of_an_importer(stores: Stores) -> None:
     async def run() -> None:
-        path = tmp_path / "store.db"
-        async with opened(path) as store:
+        async with stores.opened() as store:
             await store.orders.import_batch([Order(number) for number in range(200)], "import:1", BY)
-            importer = multiprocessing.get_context("spawn").Process(target=_import_many, args=(path, 60))
+            importer = multiprocessing.get_context("spawn").Process(target=_import_many, args=(stores.url, 60))
             importer.start()
             while len(await log(store)) < 2:  # noqa: ASYNC110 - the importer is another process
                 await asyncio.sleep(0.01)
@@ -222,9 +220,9 @@ def test_a_cancel_gets_in_between_the_batches_of_an_importer(tmp_path: Path) -> 
     asyncio.run(run())
 
 
-def test_a_scan_is_one_snapshot_and_its_memory_is_bounded(tmp_path: Path) -> None:
+def test_a_scan_is_one_snapshot_and_its_memory_is_bounded(stores: Stores) -> None:
     async def run() -> None:
-        async with opened(tmp_path / "store.db") as store:
+        async with stores.opened() as store:
             for start in range(0, 100_000, 5_000):
                 await store.orders.import_batch(
                     [Order(start + number, 1, 1, "2026-11-01T00:00:00Z", False) for number in range(5_000)], "i", BY
@@ -245,13 +243,12 @@ def test_a_scan_is_one_snapshot_and_its_memory_is_bounded(tmp_path: Path) -> Non
     asyncio.run(run())
 
 
-def test_a_scan_that_is_left_early_lets_go_of_the_store(tmp_path: Path) -> None:
+def test_a_scan_that_is_left_early_lets_go_of_the_store(stores: Stores) -> None:
     async def run() -> None:
-        async with opened(tmp_path / "store.db") as store:
+        async with stores.opened() as store:
             await store.orders.import_batch([Order(number) for number in range(10)], "import:1", BY)
             scan = store.orders.scan(3)
             assert len(await anext(scan)) == 3
             await scan.aclose()  # type: ignore[attr-defined]
 
-    asyncio.run(run())
-    assert [file.name for file in tmp_path.iterdir()] == ["store.db"]  # the last to close folds up the log
+    asyncio.run(run())  # the fixture sees to it that no connection is left

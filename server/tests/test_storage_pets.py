@@ -1,19 +1,18 @@
 """Pets in the store."""
 
 import asyncio
-from pathlib import Path
 
 import pytest
 
-from open_stores import BY, log, opened
+from open_stores import BY, Stores, log
 from petstore_server.domain.errors import PetNotFound
 from petstore_server.domain.orders import INT64_MAX, INT64_MIN, Import
 from petstore_server.domain.pets import Pet
 
 
-def test_pets_are_created_left_alone_or_replaced(tmp_path: Path) -> None:
+def test_pets_are_created_left_alone_or_replaced(stores: Stores) -> None:
     async def run() -> None:
-        async with opened(tmp_path / "store.db") as store:
+        async with stores.opened() as store:
             assert await store.pets.import_batch([], "import:0", BY) == []
             first = [Pet(INT64_MIN, "Ada", "cat"), Pet(2), Pet(INT64_MAX, "Bo")]
             assert await store.pets.import_batch(first, "import:1", BY) == [Import.CREATED] * 3

@@ -1,0 +1,45 @@
+"""Fixtures of more than one module: the engines, and the stores that every storage test runs over."""
+
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+
+from engines import PostgresEngine, running_engine
+from open_stores import PostgresPlaces, SqlitePlaces, Stores
+
+
+@pytest.fixture(name="postgres", scope="session")
+def _postgres() -> Iterator[PostgresEngine]:
+    """A PostgreSQL server, started once a run. Tests that stop it start one of their own."""
+    with running_engine() as engine:
+        yield engine
+
+
+@pytest.fixture(name="postgres_stores")
+def _postgres_stores(postgres: PostgresEngine) -> Iterator[Stores]:
+    """Stores in PostgreSQL; no connection may be left when the test has ended."""
+    places = PostgresPlaces(postgres)
+    yield Stores(places)
+    left = places.connections()
+    places.remove()
+    assert [] == left
+
+
+@pytest.fixture(name="stores", params=["sqlite", "postgres"])
+def _stores(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Stores]:
+    """Stores of each engine in turn; neither may have a connection left when the test has ended."""
+    if request.param == "postgres":
+        yield request.getfixturevalue("postgres_stores")
+        return
+    yield Stores(SqlitePlaces(tmp_path))
+    assert [] == _open_files(tmp_path)
+
+
+def _open_files(directory: Path) -> list[Path]:
+    found = []
+    for descriptor in Path("/proc/self/fd").iterdir():
+        with suppress(FileNotFoundError):  # that of the listing itself
+            found.append(descriptor.readlink())
+    return [file for file in found if file.is_relative_to(directory)]
