@@ -1,0 +1,164 @@
+"""The limit headers of an answer, and the moments that they name.
+
+Retry-After (RFC 9110 §10.2.3) and `t` of RateLimit (draft-ietf-httpapi-ratelimit-headers) are in seconds from now, so
+no clock is involved; Reset is a Unix timestamp, and means something only against the Date of the same answer.
+"""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from email.utils import parsedate_to_datetime
+from typing import NamedTuple
+
+GARBAGE_WAIT = 60.0
+"""Seconds to wait after a 429 that names no moment, or none that can be read."""
+
+LONGEST_WAIT = 366 * 86_400.0
+LONGEST_WINDOW = 86_400
+
+_ADDRESS = "address"
+_ITEM = re.compile(r'"([^"]*)"((?:\s*;\s*[a-z][a-z0-9]*\s*=\s*[^;,\s]+)*)')
+_PARAMETER = re.compile(r";\s*([a-z][a-z0-9]*)\s*=\s*(\d{1,12})(?=\s*(?:;|$))")
+_DIGITS = re.compile(r"\d{1,12}", re.ASCII)
+
+
+@dataclass(frozen=True, slots=True)
+class RateWindow:
+    """One window as an answer told of it. `seconds` is its length, None where the answer did not say."""
+
+    name: str
+    limit: int | None
+    remaining: int
+    reset: datetime
+    seconds: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class RateLimit:
+    """Where the limits stood after an answer: the window with the least left, and all `windows`.
+
+    `reset` is an aware datetime in UTC, by the server's clock.
+    """
+
+    limit: int
+    remaining: int
+    reset: datetime
+    windows: tuple[RateWindow, ...] = ()
+
+
+class Window(NamedTuple):
+    """A window as the gate needs it: `left` is in seconds from the answer to the window's end."""
+
+    name: str
+    limit: int | None
+    remaining: int
+    left: float
+    seconds: int | None
+
+
+class Limits(NamedTuple):
+    """What an answer said of limits. `pause` is how long a 429 asks to wait, in seconds from the answer."""
+
+    windows: tuple[Window, ...]
+    pause: float
+    retry_after: float | None
+    of_address: bool
+    shown: RateLimit | None
+
+
+def read_limits(headers: Mapping[str, str], now: float) -> Limits:
+    """Read an answer's headers (any case); `now` is when it came, in Unix seconds by this host's clock."""
+    date = _date(headers.get("date"))
+    clock = now if date is None else date
+    retry_after = _retry_after(headers.get("retry-after"), clock)
+    windows = _windows(headers)
+    shown = _shown(headers)
+    clock_known = date is not None or retry_after is None  # a guess at the server's clock must not outrank Retry-After
+    if not windows and shown is not None and clock_known and 0 <= shown[2] - clock <= LONGEST_WINDOW:
+        windows = (Window("", shown[0], shown[1], shown[2] - clock, None),)
+    return Limits(
+        windows,
+        _pause(retry_after, windows),
+        retry_after,
+        any(window.name == _ADDRESS for window in windows),
+        None if shown is None else _rate_limit(shown, windows, clock),
+    )
+
+
+def _pause(retry_after: float | None, windows: tuple[Window, ...]) -> float:
+    """The later of what Retry-After names and of the end of the windows that are used up."""
+    named = [window.left for window in windows if window.remaining == 0]
+    if retry_after is not None:
+        named.append(retry_after)
+    return min(max(1.0, *named), LONGEST_WAIT) if named else GARBAGE_WAIT
+
+
+def _retry_after(value: str | None, clock: float) -> float | None:
+    """Seconds, from either form of the field; a minute where it cannot be read, None where there is none."""
+    if value is None:
+        return None
+    if _DIGITS.fullmatch(value.strip()):
+        return min(float(value), LONGEST_WAIT)
+    moment = _date(value)
+    return GARBAGE_WAIT if moment is None else min(max(0.0, moment - clock), LONGEST_WAIT)
+
+
+def _windows(headers: Mapping[str, str]) -> tuple[Window, ...]:
+    policies = dict(_items(headers.get("ratelimit-policy", "")))
+    windows = []
+    for name, item in _items(headers.get("ratelimit", "")):
+        if "r" in item and "t" in item:
+            policy = policies.get(name, {})
+            left = min(float(item["t"]), LONGEST_WAIT)
+            windows.append(Window(name, policy.get("q"), item["r"], left, policy.get("w")))
+    return tuple(windows)
+
+
+def _items(value: str) -> list[tuple[str, dict[str, int]]]:
+    """The items of a list of strings with integer parameters (RFC 9651); what is no such item is passed over."""
+    return [
+        (name, {key: int(number) for key, number in _PARAMETER.findall(parameters)})
+        for name, parameters in _ITEM.findall(value)
+    ]
+
+
+def _shown(headers: Mapping[str, str]) -> tuple[int, int, int] | None:
+    values = [headers.get(f"x-ratelimit-{name}", "").strip() for name in ("limit", "remaining", "reset")]
+    if not all(_DIGITS.fullmatch(value) for value in values):
+        return None
+    limit, remaining, reset = map(int, values)
+    return limit, remaining, reset
+
+
+def _rate_limit(shown: tuple[int, int, int], windows: tuple[Window, ...], clock: float) -> RateLimit | None:
+    limit, remaining, reset = shown
+    try:
+        return RateLimit(
+            limit,
+            remaining,
+            datetime.fromtimestamp(reset, UTC),
+            tuple(
+                RateWindow(
+                    window.name,
+                    window.limit,
+                    window.remaining,
+                    datetime.fromtimestamp(clock, UTC) + timedelta(seconds=window.left),
+                    window.seconds,
+                )
+                for window in windows
+            ),
+        )
+    except (OverflowError, ValueError, OSError):  # a timestamp beyond the year 9999
+        return None
+
+
+def _date(value: str | None) -> float | None:
+    """Unix seconds of an HTTP-date (RFC 9110 §5.6.7), or None."""
+    if value is None:
+        return None
+    try:
+        moment = parsedate_to_datetime(value)
+        return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()
+    except (TypeError, ValueError, OverflowError, IndexError):
+        return None

@@ -1,0 +1,84 @@
+"""A clock on which nobody waits."""
+
+import asyncio
+import selectors
+from collections.abc import Coroutine
+from typing import Any, TypeVar
+
+T = TypeVar("T")
+
+
+class FakeClock:
+    """A clock that stands still until somebody sleeps on it, or moves it.
+
+    A sleep returns at once, having moved the clock on by its length; `slept` adds them up, in seconds. Tasks that sleep
+    side by side do so in the right order only within `run`, where asyncio itself keeps this time.
+    """
+
+    def __init__(self, now: float = 1_800_000_000.0) -> None:
+        self.slept = 0.0
+        self._passed = 0.0
+        self._set = now
+
+    def now(self) -> float:
+        """The time of day, in Unix seconds."""
+        return self._set + self._passed
+
+    def monotonic(self) -> float:
+        """Seconds since the clock was made."""
+        return self._passed
+
+    def advance(self, seconds: float) -> None:
+        """Let time pass."""
+        self._passed += seconds
+
+    def set(self, now: float) -> None:
+        """Set the time of day, in Unix seconds; no time passes by that."""
+        self._set = now - self._passed
+
+    def sleep(self, seconds: float) -> None:
+        """Let time pass, as one who sleeps does."""
+        self.slept += seconds
+        self.advance(seconds)
+
+    async def sleep_async(self, seconds: float) -> None:
+        """The same, awaited."""
+        loop = asyncio.get_running_loop()
+        if isinstance(loop, _Loop):
+            self.slept += seconds
+            await asyncio.sleep(seconds)
+        else:
+            self.sleep(seconds)
+            await asyncio.sleep(0)
+
+    def run(self, main: Coroutine[Any, Any, T]) -> T:
+        """Like `asyncio.run`, on a loop in which all time is this clock's: whenever all tasks wait, it moves on."""
+        with asyncio.Runner(loop_factory=self.new_event_loop) as runner:
+            return runner.run(main)
+
+    def new_event_loop(self) -> asyncio.AbstractEventLoop:
+        """The loop of `run`, for an `asyncio.Runner` or a test framework."""
+        return _Loop(self)
+
+
+class _Selector(selectors.SelectSelector):
+    """Moves the clock on instead of waiting."""
+
+    def __init__(self, clock: FakeClock) -> None:
+        super().__init__()
+        self._clock = clock
+
+    def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
+        ready = super().select(None if timeout is None else 0)
+        if not ready and timeout is not None and timeout > 0:
+            self._clock.advance(timeout)
+        return ready
+
+
+class _Loop(asyncio.SelectorEventLoop):
+    def __init__(self, clock: FakeClock) -> None:
+        super().__init__(_Selector(clock))
+        self._fake_clock = clock
+
+    def time(self) -> float:
+        return self._fake_clock.monotonic()

@@ -1,0 +1,83 @@
+"""Both clients behind one face, so that every test of behaviour runs over each."""
+
+import asyncio
+from collections.abc import Callable, Coroutine, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from typing import Any, Protocol, TypeVar
+
+from petstore_client import AsyncClient, Order, Pet, RateLimit
+from petstore_client.testing import FakeClock, FakePetstore
+
+T = TypeVar("T")
+
+
+class Face(Protocol):
+    """What a test does with a client of either kind."""
+
+    def list_orders(self) -> list[Order]: ...
+    def iter_orders(self) -> Iterator[Order]: ...
+    def cancel_order(self, order_id: int) -> None: ...
+    def get_pet(self, pet_id: int) -> Pet: ...
+    @property
+    def rate_limit(self) -> RateLimit | None: ...
+
+
+class Connect(Protocol):
+    """Makes a client of a fake service; a context manager."""
+
+    def __call__(self, fake: FakePetstore, **options: Any) -> AbstractContextManager[Face]: ...
+
+
+class Awaited:
+    """An AsyncClient whose calls are run to their end, on the fake's clock."""
+
+    def __init__(self, client: AsyncClient, run: Callable[[Coroutine[Any, Any, Any]], Any]) -> None:
+        self._client = client
+        self._run = run
+
+    def list_orders(self) -> list[Order]:
+        listed: list[Order] = self._run(self._client.list_orders())
+        return listed
+
+    def iter_orders(self) -> Iterator[Order]:
+        orders = self._client.iter_orders()
+
+        async def following() -> Order | None:
+            return await anext(orders, None)
+
+        try:
+            while (order := self._run(following())) is not None:
+                yield order
+        finally:
+            self._run(_closed(orders))
+
+    def cancel_order(self, order_id: int) -> None:
+        self._run(self._client.cancel_order(order_id))
+
+    def get_pet(self, pet_id: int) -> Pet:
+        pet: Pet = self._run(self._client.get_pet(pet_id))
+        return pet
+
+    @property
+    def rate_limit(self) -> RateLimit | None:
+        return self._client.rate_limit
+
+
+async def _closed(orders: Any) -> None:
+    await orders.aclose()
+
+
+@contextmanager
+def blocking(fake: FakePetstore, **options: Any) -> Iterator[Face]:
+    with fake.client(**options) as client:
+        yield client
+
+
+@contextmanager
+def awaited(fake: FakePetstore, **options: Any) -> Iterator[Face]:
+    assert isinstance(fake.clock, FakeClock)
+    # One loop for all calls: an asynchronous iteration belongs to the loop that began it.
+    with asyncio.Runner(loop_factory=fake.clock.new_event_loop) as runner:
+        client = fake.async_client(**options)
+        yield Awaited(client, runner.run)
+        runner.run(client.close())

@@ -1,0 +1,155 @@
+"""A cancel whose answer was lost."""
+
+import pytest
+
+from flavours import Connect
+from petstore_client import (
+    APIConnectionError,
+    APITimeoutError,
+    ConflictError,
+    KeyBannedError,
+    NotFoundError,
+    Order,
+    PetstoreError,
+    RateLimitError,
+    ServerError,
+)
+from petstore_client.testing import (
+    Answered,
+    Banned,
+    Dropped,
+    Failing,
+    FakePetstore,
+    Happening,
+    RateLimited,
+    TimedOut,
+    Unreachable,
+)
+
+
+def fake_with_order() -> FakePetstore:
+    return FakePetstore([Order(id=1)])
+
+
+def test_a_pending_order_is_cancelled(connect: Connect) -> None:
+    fake = fake_with_order()
+    with connect(fake) as petstore:
+        petstore.cancel_order(1)
+    assert {1} == fake.cancelled
+    assert [("DELETE", "/store/orders/1")] == [request[:2] for request in fake.requests]
+
+
+@pytest.mark.parametrize(
+    "lost",
+    [
+        [Dropped(applied=True)],
+        [TimedOut(applied=True)],
+        [Failing(500, applied=True)],
+        [Failing(502, applied=True)],
+        [Failing(503, applied=True)],
+        [Failing(504, applied=True)],
+        [Dropped(applied=True), RateLimited(5)],
+        [RateLimited(5), Dropped(applied=True), Failing(500), Unreachable()],
+    ],
+    ids=repr,
+)
+def test_already_cancelled_after_a_lost_answer_is_success(connect: Connect, lost: list[Happening]) -> None:
+    fake = fake_with_order()
+    fake.then(*lost)
+    with connect(fake) as petstore:
+        petstore.cancel_order(1)
+    assert {1} == fake.cancelled
+    assert len(lost) + 1 == len(fake.requests)
+
+
+@pytest.mark.parametrize(
+    "before",
+    [[], [RateLimited(5)], [RateLimited(5), RateLimited(5)], [Unreachable()]],
+    ids=["first attempt", "429", "two 429s", "never connected"],
+)
+def test_already_cancelled_without_a_lost_answer_is_a_conflict(connect: Connect, before: list[Happening]) -> None:
+    fake = fake_with_order()
+    fake.cancelled.add(1)
+    fake.then(*before)
+    with connect(fake) as petstore, pytest.raises(ConflictError) as caught:
+        petstore.cancel_order(1)
+    assert "order_already_cancelled" == caught.value.code
+    assert not caught.value.may_have_been_applied
+
+
+def test_a_lost_answer_of_one_call_says_nothing_of_another(connect: Connect) -> None:
+    fake = fake_with_order()
+    fake.then(Dropped(applied=True))
+    with connect(fake, max_retries=0) as petstore:
+        with pytest.raises(APIConnectionError):
+            petstore.cancel_order(1)
+        with pytest.raises(ConflictError):
+            petstore.cancel_order(1)
+
+
+def test_already_shipped_after_a_lost_answer_is_a_conflict(connect: Connect) -> None:
+    fake = FakePetstore([Order(id=1)], shipped=[1])
+    fake.then(Dropped())
+    with connect(fake) as petstore, pytest.raises(ConflictError) as caught:
+        petstore.cancel_order(1)
+    assert "order_already_shipped" == caught.value.code
+
+
+def test_an_unknown_order_after_a_lost_answer_is_not_found(connect: Connect) -> None:
+    fake = FakePetstore()
+    fake.then(Dropped())
+    with connect(fake) as petstore, pytest.raises(NotFoundError):
+        petstore.cancel_order(1)
+
+
+def test_a_conflict_whose_body_was_lost_is_no_lost_cancel(connect: Connect) -> None:
+    class LostBody(Answered):
+        def happen(self, *arguments: object) -> object:  # type: ignore[override]
+            return super().happen(*arguments)._replace(cut=True)  # type: ignore[arg-type]
+
+    fake = fake_with_order()
+    fake.cancelled.add(1)
+    fake.then(LostBody(409, b'{"code":'))
+    with connect(fake) as petstore, pytest.raises(ConflictError):
+        petstore.cancel_order(1)
+
+
+@pytest.mark.parametrize(
+    ("lost", "kind"),
+    [
+        ([Dropped()] * 3, APIConnectionError),
+        ([TimedOut()] * 3, APITimeoutError),
+        ([Failing(500)] * 3, ServerError),
+        ([Dropped(), RateLimited(999)], RateLimitError),
+        ([Dropped(), Banned()], KeyBannedError),
+    ],
+    ids=repr,
+)
+def test_a_cancel_that_fails_in_doubt_says_so(
+    connect: Connect, lost: list[Happening], kind: type[PetstoreError]
+) -> None:
+    fake = fake_with_order()
+    fake.then(*lost)
+    with connect(fake, max_retries=2) as petstore, pytest.raises(kind) as caught:
+        petstore.cancel_order(1)
+    assert caught.value.may_have_been_applied
+    assert ["It may have been applied all the same; a later order_already_cancelled would say so."] == (
+        caught.value.__notes__
+    )
+
+
+@pytest.mark.parametrize("wrong", ["1", 1.0, True, None, "../../pets/1"])
+def test_an_identifier_is_an_int(connect: Connect, wrong: object) -> None:
+    fake = fake_with_order()
+    with connect(fake) as petstore, pytest.raises(TypeError):
+        petstore.cancel_order(wrong)  # type: ignore[arg-type]
+    assert [] == fake.requests
+
+
+@pytest.mark.parametrize("number", [-(2**63), 2**63 - 1, 2**53 + 1, 0, -5])
+def test_identifiers_use_all_64_bits(connect: Connect, number: int) -> None:
+    fake = FakePetstore([Order(id=number)])
+    with connect(fake) as petstore:
+        petstore.cancel_order(number)
+        assert [number] == [order.id for order in petstore.list_orders()]
+    assert {number} == fake.cancelled
