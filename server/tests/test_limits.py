@@ -1,9 +1,13 @@
-"""Counting: exactly L are admitted in a window, refusals cost nothing, memory is bounded (D11–D15)."""
+"""Counting: exactly L are admitted in a window, refusals cost nothing, memory is bounded (D11–D15).
+
+What does not concern one limiter's own memory holds for both: in this process, and in a real Redis.
+"""
 
 import asyncio
-from collections.abc import Coroutine
-from typing import Any, TypeVar
+from collections.abc import Coroutine, Iterator
+from typing import Any, Protocol, TypeVar
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -13,6 +17,9 @@ from petstore_server.domain.keys import ALL_SCOPES, Grant
 from petstore_server.domain.windows import ADDRESS_LIMIT, Outcome, Verdict
 from petstore_server.ports import Usage
 from petstore_server.ratelimit.memory import MemoryLimiter
+from petstore_server.ratelimit.redis import RedisCounters
+from petstore_server.ratelimit.shared import SharedLimiter
+from redis_engine import shared_redis
 
 T = TypeVar("T")
 POLICY = BanPolicy()
@@ -29,14 +36,69 @@ class Clock:
         return self.now
 
 
-def now(coroutine: Coroutine[Any, Any, T]) -> T:
-    """The result of a coroutine that never waits."""
-    try:
-        coroutine.send(None)
-    except StopIteration as stop:
-        result: T = stop.value
+class Limiters(Protocol):
+    """One way of counting: makes limiters that know nothing yet, and awaits what they do."""
+
+    def make(self, policy: BanPolicy, clock: Clock) -> MemoryLimiter | SharedLimiter: ...
+    def run(self, work: Coroutine[Any, Any, T]) -> T: ...
+
+
+class InProcess:
+    def make(self, policy: BanPolicy, clock: Clock) -> MemoryLimiter:
+        return MemoryLimiter(policy, clock)
+
+    def run(self, work: Coroutine[Any, Any, T]) -> T:
+        """The result of a coroutine that never waits."""
+        try:
+            work.send(None)
+        except StopIteration as stop:
+            result: T = stop.value
+            return result
+        raise AssertionError("the limiter waited")
+
+
+class InRedis:
+    def __init__(self) -> None:
+        self._runner = asyncio.Runner()
+        self._made: list[SharedLimiter] = []
+
+    def make(self, policy: BanPolicy, clock: Clock) -> SharedLimiter:
+        self._close_made()
+        limiter = SharedLimiter(RedisCounters(shared_redis().empty(), policy, clock), MemoryLimiter(policy, clock))
+        self.run(limiter.start())
+        self._made.append(limiter)
+        return limiter
+
+    def run(self, work: Coroutine[Any, Any, T]) -> T:
+        result = self._runner.run(work)
+        assert [None] * len(self._made) == [limiter.fault for limiter in self._made]
         return result
-    raise AssertionError("the limiter waited")
+
+    def close(self) -> None:
+        self._close_made()
+        self._runner.close()
+
+    def _close_made(self) -> None:
+        while self._made:
+            self._runner.run(self._made.pop().close())
+
+
+@pytest.fixture(scope="module")
+def in_redis() -> Iterator[InRedis]:
+    limiters = InRedis()
+    yield limiters
+    limiters.close()
+
+
+@pytest.fixture(scope="module", params=["memory", "redis"])
+def way(request: pytest.FixtureRequest) -> Limiters:
+    if request.param == "memory":
+        return InProcess()
+    made: Limiters = request.getfixturevalue("in_redis")
+    return made
+
+
+now = InProcess().run
 
 
 def grant(account: int = 1, key: str = "key_a", limits: Limits = SMALL) -> Grant:
@@ -47,10 +109,10 @@ def admitted(verdicts: list[Verdict]) -> int:
     return sum(verdict.outcome is Outcome.ADMITTED for verdict in verdicts)
 
 
-def test_exactly_the_limit_is_admitted_and_a_refusal_by_one_window_costs_the_other_nothing() -> None:
+def test_exactly_the_limit_is_admitted_and_a_refusal_by_one_window_costs_the_other_nothing(way: Limiters) -> None:
     clock = Clock()
-    limiter = MemoryLimiter(POLICY, clock)
-    verdicts = [now(limiter.admit(grant())) for _ in range(5)]
+    limiter = way.make(POLICY, clock)
+    verdicts = [way.run(limiter.admit(grant())) for _ in range(5)]
     assert 3 == admitted(verdicts)
     assert (0, 7) == tuple(window.remaining for window in verdicts[-1].windows)
 
@@ -59,10 +121,10 @@ def test_exactly_the_limit_is_admitted_and_a_refusal_by_one_window_costs_the_oth
     limits=st.tuples(st.integers(1, 5), st.integers(0, 8)).map(lambda pair: Limits(pair[0], sum(pair))),
     gaps=st.lists(st.floats(0, 40) | st.floats(50, 90_000), max_size=120),
 )
-def test_admissions_follow_a_naive_model_of_both_windows(limits: Limits, gaps: list[float]) -> None:
+def test_admissions_follow_a_naive_model_of_both_windows(way: Limiters, limits: Limits, gaps: list[float]) -> None:
     """The model keeps each admitted request's moment, and knows nothing of counts."""
     clock = Clock()
-    limiter = MemoryLimiter(POLICY._replace(strikes=10**9), clock)
+    limiter = way.make(POLICY._replace(strikes=10**9), clock)
     opened = {60: -1e9, 86_400: -1e9}
     served: list[float] = []
     for gap in gaps:
@@ -76,87 +138,87 @@ def test_admissions_follow_a_naive_model_of_both_windows(limits: Limits, gaps: l
             served.append(clock.now)
         else:  # a request that is refused opens no window
             opened = {s: (start if any(at >= start for at in served) else -1e9) for s, start in opened.items()}
-        verdict = now(limiter.admit(grant(limits=limits)))
+        verdict = way.run(limiter.admit(grant(limits=limits)))
         assert expected == (verdict.outcome is Outcome.ADMITTED)
 
 
 @given(st.lists(st.sampled_from(["key_a", "key_b", "key_c"]), max_size=12))
-def test_keys_of_one_account_share_its_windows(keys: list[str]) -> None:
-    limiter = MemoryLimiter(POLICY, Clock())
-    assert min(3, len(keys)) == admitted([now(limiter.admit(grant(key=key))) for key in keys])
+def test_keys_of_one_account_share_its_windows(way: Limiters, keys: list[str]) -> None:
+    limiter = way.make(POLICY, Clock())
+    assert min(3, len(keys)) == admitted([way.run(limiter.admit(grant(key=key))) for key in keys])
 
 
-def test_accounts_do_not_share_windows() -> None:
-    limiter = MemoryLimiter(POLICY, Clock())
-    assert 6 == admitted([now(limiter.admit(grant(account=1 + number % 2))) for number in range(10)])
+def test_accounts_do_not_share_windows(way: Limiters) -> None:
+    limiter = way.make(POLICY, Clock())
+    assert 6 == admitted([way.run(limiter.admit(grant(account=1 + number % 2))) for number in range(10)])
 
 
-def test_waiting_exactly_retry_after_admits_the_next_request() -> None:
+def test_waiting_exactly_retry_after_admits_the_next_request(way: Limiters) -> None:
     clock = Clock()
-    limiter = MemoryLimiter(POLICY, clock)
-    refused = [now(limiter.admit(grant())) for _ in range(4)][-1]
+    limiter = way.make(POLICY, clock)
+    refused = [way.run(limiter.admit(grant())) for _ in range(4)][-1]
     clock.now += refused.retry_after
-    assert now(limiter.admit(grant())).outcome is Outcome.ADMITTED
+    assert way.run(limiter.admit(grant())).outcome is Outcome.ADMITTED
 
 
-def test_a_plan_change_keeps_what_was_used() -> None:
-    limiter = MemoryLimiter(POLICY, Clock())
+def test_a_plan_change_keeps_what_was_used(way: Limiters) -> None:
+    limiter = way.make(POLICY, Clock())
     for _ in range(3):
-        now(limiter.admit(grant()))
-    larger = now(limiter.admit(grant(limits=Limits(10, 100))))
+        way.run(limiter.admit(grant()))
+    larger = way.run(limiter.admit(grant(limits=Limits(10, 100))))
     assert (6, 96) == tuple(window.remaining for window in larger.windows)
-    smaller = now(limiter.admit(grant(limits=Limits(2, 3))))
+    smaller = way.run(limiter.admit(grant(limits=Limits(2, 3))))
     assert (Outcome.LIMITED, (0, 0)) == (smaller.outcome, tuple(window.remaining for window in smaller.windows))
 
 
-def test_the_request_that_brings_the_last_strike_is_answered_as_banned() -> None:
+def test_the_request_that_brings_the_last_strike_is_answered_as_banned(way: Limiters) -> None:
     clock = Clock()
-    limiter = MemoryLimiter(POLICY, clock)
+    limiter = way.make(POLICY, clock)
     for _ in range(4):
-        now(limiter.admit(grant()))
+        way.run(limiter.admit(grant()))
     clock.now += 3
-    verdicts = [now(limiter.admit(grant())) for _ in range(21)]
+    verdicts = [way.run(limiter.admit(grant())) for _ in range(21)]
     assert [Outcome.LIMITED] * 19 + [Outcome.BANNED] * 2 == [verdict.outcome for verdict in verdicts]
     assert (20, 1) == (limiter.strikes, limiter.bans)
 
 
-def test_requests_during_a_ban_never_prolong_it() -> None:
+def test_requests_during_a_ban_never_prolong_it(way: Limiters) -> None:
     clock = Clock()
-    limiter = MemoryLimiter(POLICY, clock)
+    limiter = way.make(POLICY, clock)
     limiter.replace_bans([Ban("key_a", int(clock.now), int(clock.now) + 120, 1)])
     resets = set()
     for _ in range(100):
         clock.now += 1
-        resets.add(now(limiter.admit(grant())).shown.reset)
+        resets.add(way.run(limiter.admit(grant())).shown.reset)
     assert {1_000_120} == resets
     clock.now = 1_000_120.0
-    assert now(limiter.admit(grant())).outcome is Outcome.ADMITTED
+    assert way.run(limiter.admit(grant())).outcome is Outcome.ADMITTED
 
 
-def test_a_ban_is_per_key_and_leaves_the_accounts_other_keys_alone() -> None:
+def test_a_ban_is_per_key_and_leaves_the_accounts_other_keys_alone(way: Limiters) -> None:
     clock = Clock()
-    limiter = MemoryLimiter(POLICY, clock)
+    limiter = way.make(POLICY, clock)
     limiter.replace_bans([Ban("key_a", int(clock.now), int(clock.now) + 120, 1)])
-    assert now(limiter.admit(grant())).outcome is Outcome.BANNED
-    assert now(limiter.admit(grant(key="key_b"))).outcome is Outcome.ADMITTED
+    assert way.run(limiter.admit(grant())).outcome is Outcome.BANNED
+    assert way.run(limiter.admit(grant(key="key_b"))).outcome is Outcome.ADMITTED
 
 
-def test_a_lifted_ban_ends_at_once_and_one_not_yet_saved_stays() -> None:
+def test_a_lifted_ban_ends_at_once_and_one_not_yet_saved_stays(way: Limiters) -> None:
     clock = Clock()
-    limiter = MemoryLimiter(POLICY._replace(strikes=1), clock)
+    limiter = way.make(POLICY._replace(strikes=1), clock)
     limiter.replace_bans([Ban("key_b", int(clock.now), int(clock.now) + 120, 1)])
     for _ in range(4):
-        now(limiter.admit(grant()))
+        way.run(limiter.admit(grant()))
     clock.now += 3
-    now(limiter.admit(grant()))  # bans key_a
+    way.run(limiter.admit(grant()))  # bans key_a
     limiter.replace_bans([])
-    assert now(limiter.admit(grant(key="key_b", account=2))).outcome is Outcome.ADMITTED
-    assert now(limiter.admit(grant())).outcome is Outcome.BANNED
+    assert way.run(limiter.admit(grant(key="key_b", account=2))).outcome is Outcome.ADMITTED
+    assert way.run(limiter.admit(grant())).outcome is Outcome.BANNED
     _, unsaved = limiter.take_unsaved()
     limiter.saved(unsaved)
     limiter.replace_bans([])
     clock.now += 60
-    assert now(limiter.admit(grant())).outcome is Outcome.ADMITTED
+    assert way.run(limiter.admit(grant())).outcome is Outcome.ADMITTED
 
 
 def test_counts_survive_from_one_limiter_to_the_next() -> None:
@@ -175,9 +237,9 @@ def test_counts_survive_from_one_limiter_to_the_next() -> None:
     assert isinstance(usage[1], Usage)
 
 
-def test_an_address_gets_sixty_a_minute() -> None:
-    limiter = MemoryLimiter(POLICY, Clock())
-    assert ADDRESS_LIMIT == admitted([now(limiter.admit_address("192.0.2.1")) for _ in range(100)])
+def test_an_address_gets_sixty_a_minute(way: Limiters) -> None:
+    limiter = way.make(POLICY, Clock())
+    assert ADDRESS_LIMIT == admitted([way.run(limiter.admit_address("192.0.2.1")) for _ in range(100)])
 
 
 def test_a_full_table_of_addresses_shares_one_overflow_window_and_stays_bounded() -> None:
@@ -212,3 +274,71 @@ def test_a_burst_of_tasks_is_admitted_exactly_to_the_limit() -> None:
         return await asyncio.gather(*[limiter.admit(grant(limits=Limits(60, 1000))) for _ in range(500)])
 
     assert 60 == admitted(asyncio.run(burst()))
+
+
+STEPS = st.one_of(
+    st.tuples(st.just("admit"), st.integers(1, 2), st.sampled_from(["key_a", "key_b"]), st.sampled_from([2, 3])),
+    st.tuples(st.just("admit"), st.just(1), st.just("key_a"), st.just(2)),
+    st.tuples(st.just("wait"), st.floats(0, 5) | st.floats(0, 100_000) | st.floats(-200, 0)),
+    st.tuples(st.just("save")),
+    st.tuples(st.just("lift"), st.sampled_from(["key_a", "key_b"])),
+)
+
+
+@given(
+    steps=st.lists(STEPS, max_size=60),
+    policy=st.builds(
+        BanPolicy,
+        strikes=st.integers(1, 4),
+        seconds=st.integers(1, 200),
+        max_seconds=st.integers(200, 1000),
+        grace_seconds=st.sampled_from([0, 2]),
+    ),
+)
+def test_the_script_and_the_process_give_the_same_verdicts_to_the_same_calls(
+    in_redis: InRedis, steps: list[tuple[Any, ...]], policy: BanPolicy
+) -> None:
+    """What is counted by the domain's functions in one is counted by the script in the other, figure for figure."""
+    clock = Clock(1_793_000_000.25)
+    pair: list[tuple[Limiters, MemoryLimiter | SharedLimiter]] = [
+        (way, way.make(policy, clock)) for way in (InProcess(), in_redis)
+    ]
+    stored: dict[str, Ban] = {}
+
+    for kind, *rest in steps:
+        if kind == "wait":
+            clock.now = max(0.0, clock.now + rest[0])
+        elif kind == "admit":
+            account, key, per_minute = rest
+            asked = [
+                way.run(each.admit(grant(account, f"{key}{account}", Limits(per_minute, 5)))) for way, each in pair
+            ]
+            assert asked[0] == asked[1]
+        else:
+            unsaved = [each.take_unsaved()[1] for _, each in pair]
+            assert unsaved[0] == unsaved[1]
+            stored |= {ban.key_id: ban for ban in unsaved[0]}
+            if kind == "lift":
+                stored = {key_id: ban for key_id, ban in stored.items() if not key_id.startswith(rest[0])}
+            for _, each in pair:
+                each.saved(unsaved[0])
+                each.replace_bans(stored.values())
+        assert (pair[0][1].strikes, pair[0][1].bans) == (pair[1][1].strikes, pair[1][1].bans)
+
+
+@given(
+    st.lists(
+        st.tuples(
+            st.floats(0, 30), st.sampled_from(["192.0.2.1", "2001:db8::/64"]), st.booleans(), st.sampled_from([1, 59])
+        ),
+        max_size=20,
+    )
+)
+def test_addresses_are_counted_alike_in_both(in_redis: InRedis, steps: list[tuple[float, str, bool, int]]) -> None:
+    clock = Clock(1_793_000_000.25)
+    memory, shared = MemoryLimiter(POLICY, clock), in_redis.make(POLICY, clock)
+    for wait, address, charge, times in steps:
+        clock.now += wait
+        for _ in range(times):
+            asked = [each.admit_address(address) if charge else each.peek_address(address) for each in (memory, shared)]
+            assert now(asked[0]) == in_redis.run(asked[1])

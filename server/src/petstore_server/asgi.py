@@ -5,7 +5,7 @@ import contextlib
 import itertools
 import signal
 import socket
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from typing import Any
 
 import uvicorn
@@ -50,7 +50,7 @@ class Application:
             RequestObserver(self.metrics),
             _request_ids(token(6)),
         )
-        self.admin = admin_application(self.metrics, self.readiness)
+        self.admin = admin_application(self.readiness, self.exposition)
         self._watch_backend()
 
     async def keep_up(self) -> None:
@@ -62,13 +62,25 @@ class Application:
         self.authenticator.confirm(changed=changed)
 
     async def readiness(self) -> Readiness:
-        """What /readyz says: 503 while the process drains or the store is unusable."""
+        """What /readyz says: 503 while the process drains or the store is unusable; degraded is ready (D19)."""
+        state = await self._readiness()
+        self.metrics.ready.set(state.ready)
+        return state
+
+    async def exposition(self) -> bytes:
+        """What /metrics says."""
+        return self.metrics.exposition()
+
+    async def _readiness(self) -> Readiness:
         if self.draining:
             return Readiness(False, {"status": "unavailable", "reason": "draining: the process is about to stop"})
         try:
             await self.backend.check()
         except ServiceUnavailable as error:
             return Readiness(False, {"status": "unavailable", "reason": error.reason})
+        fault = self.backend.limiter.fault or await self.backend.limiter.check()
+        if fault is not None:
+            return Readiness(True, {"status": "degraded", "reason": f"each process counts limits by itself: {fault}"})
         return Readiness(True, {"status": "ok"})
 
     def _routes(self, settings: Settings, clock: Callable[[], float]) -> Routes:
@@ -92,6 +104,16 @@ class Application:
         store.stats.on_rebuild = self.metrics.rebuilt
         self.metrics.count("petstore_strikes", "Requests that counted as strikes.", lambda: limiter.strikes)
         self.metrics.count("petstore_bans", "Bans that began.", lambda: limiter.bans)
+        self.metrics.count(
+            "petstore_limit_decisions_alone",
+            "Decisions of a process that counted limits by itself, as Redis did not answer.",
+            lambda: limiter.local_decisions,
+        )
+        self.metrics.state(
+            "petstore_limits_degraded",
+            "Processes that count limits by themselves, as Redis does not answer.",
+            lambda: limiter.fault is not None,
+        )
 
 
 def _request_ids(prefix: str) -> Callable[[], str]:
@@ -100,50 +122,73 @@ def _request_ids(prefix: str) -> Callable[[], str]:
     return lambda: f"{prefix}-{next(numbers):x}"
 
 
-class _Server(uvicorn.Server):
+class Server(uvicorn.Server):
     """A uvicorn server among others in one process: signals are not its business."""
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
         yield
 
+    async def begun(self) -> None:
+        """Wait until it listens."""
+        while not self.started:  # noqa: ASYNC110 - uvicorn tells it by a flag alone
+            await asyncio.sleep(0.01)
+
+
+def admin_server(app: Any) -> Server:
+    """A server for the admin port."""
+    return _server(app, "h11")
+
+
+def stop_signals() -> asyncio.Event:
+    """An event that SIGTERM and SIGINT set."""
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stop.set)
+    return stop
+
 
 async def run(
     settings: Settings,
     application: Application,
     public: socket.socket,
-    admin: socket.socket,
-    on_ready: Callable[[], None],
+    on_ready: Callable[[], Awaitable[None]],
+    *,
+    admin: socket.socket | None = None,
+    beside: Callable[[], Awaitable[None]] | None = None,
 ) -> None:
-    """Serve on both sockets until SIGTERM or SIGINT, then drain: 503 from /readyz, the delay, close, finish."""
-    stop = asyncio.Event()
-    loop = asyncio.get_running_loop()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, stop.set)
-    servers = _server(application.gate, Connection), _server(application.admin, "h11")
-    tasks = [
-        asyncio.create_task(servers[0].serve([public])),
-        asyncio.create_task(servers[1].serve([admin])),
-        asyncio.create_task(application.keep_up()),
-    ]
+    """Serve until SIGTERM or SIGINT, then drain: 503 from /readyz, the delay, close, finish.
+
+    `beside` goes on all the while; when it ends the server drains too.
+    """
+    stop = stop_signals()
+    servers = [(_server(application.gate, Connection), public)]
+    if admin is not None:
+        servers.append((admin_server(application.admin), admin))
+    serving = [asyncio.ensure_future(server.serve([listener])) for server, listener in servers]
+    others = [asyncio.ensure_future(application.keep_up())]
     try:
-        while not all(server.started for server in servers):  # noqa: ASYNC110 - uvicorn tells it by a flag alone
-            await asyncio.sleep(0.01)
-        on_ready()
-        await _first(stop.wait, tasks)
+        for server, _ in servers:
+            await first(server.begun, [*serving, *others])
+        await on_ready()
+        if beside is not None:
+            others.append(asyncio.ensure_future(beside()))
+        await first(stop.wait, [*serving, *others])
         application.draining = True
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(_again(stop), settings.drain_delay_seconds)
-        for server, task in zip(servers, tasks, strict=False):  # the admin port last: it tells of the draining
+        for (server, _), task in zip(servers, serving, strict=True):  # the admin port last: it tells of the draining
             server.should_exit = True
             await task
     finally:
-        tasks[2].cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        for task in others:
+            task.cancel()
+        await asyncio.gather(*serving, *others, return_exceptions=True)
 
 
-async def _first(wait: Callable[[], Awaitable[Any]], tasks: list[asyncio.Task[None]]) -> None:
-    """Wait for the stop signal, or for a task that ends before it and should not have: its error is raised."""
+async def first(wait: Callable[[], Awaitable[Any]], tasks: Sequence[asyncio.Future[None]]) -> None:
+    """Wait for what `wait` waits for, or for a task that ends before it and should not have: its error is raised."""
     waiting = asyncio.ensure_future(wait())
     done, _ = await asyncio.wait([waiting, *tasks], return_when=asyncio.FIRST_COMPLETED)
     waiting.cancel()
@@ -157,7 +202,7 @@ async def _again(stop: asyncio.Event) -> None:
     await stop.wait()
 
 
-def _server(app: Any, protocol: Any) -> _Server:
+def _server(app: Any, protocol: Any) -> Server:
     config = uvicorn.Config(
         app,
         http=protocol,
@@ -171,4 +216,4 @@ def _server(app: Any, protocol: Any) -> _Server:
         timeout_graceful_shutdown=DRAIN_SECONDS,
         backlog=2048,
     )
-    return _Server(config)
+    return Server(config)

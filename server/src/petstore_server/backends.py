@@ -1,24 +1,31 @@
 """The composition root: from the settings to the adapters they name, and the upkeep that keeps these in step."""
 
 import asyncio
-from collections.abc import Awaitable, Callable
-from contextlib import AbstractContextManager, suppress
+import importlib.util
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import AbstractContextManager, asynccontextmanager, nullcontext, suppress
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import structlog
 
 from petstore_server.domain.bans import BanPolicy
 from petstore_server.domain.errors import ServiceUnavailable
+from petstore_server.ports import Store, Usage
 from petstore_server.ratelimit.memory import MemoryLimiter
+from petstore_server.ratelimit.shared import CountersUnavailable, SharedLimiter
 from petstore_server.settings import Settings, SettingsError
 from petstore_server.storage import engines, sqlite
+
+if TYPE_CHECKING:
+    from petstore_server.ratelimit.redis import RedisCounters
 
 UPKEEP_SECONDS = 0.25
 """Counts are at most this old on disk, and changes of access this late; both are promised within a second (D9, D12)."""
 
 _FORGET_EVERY = 240  # rounds of upkeep: a minute
 _CHECK_SECONDS = 2.0
-_SQLITE = "sqlite:///"
+_SET_REDIS = "set PETSTORE_REDIS_URL=redis://HOST:6379/0"
 
 Announce = Callable[[str], None]
 
@@ -26,24 +33,27 @@ Announce = Callable[[str], None]
 class Backend:
     """The store and the limiter of one serving process."""
 
-    def __init__(self, store: engines.AnyStore, limiter: MemoryLimiter) -> None:
+    def __init__(self, store: engines.AnyStore, limiter: MemoryLimiter | SharedLimiter) -> None:
         self.store = store
         self.limiter = limiter
         self._access_version = -1
         self._saving = asyncio.Lock()
+        self._saves = 0
         self._log = structlog.get_logger()
 
     async def start(self) -> None:
         """Take up the counts where an earlier process left them. Raises ServiceUnavailable."""
         self._access_version = await self.store.access_version()
         self.limiter.load(await self.store.ledger.all_usage(), await self.store.ledger.bans())
+        await self.limiter.start()
 
     async def keep_up(self, confirm: Callable[[bool], None]) -> None:
         """Run until cancelled: write counts behind, and `confirm` what the store says of access (changed or not).
 
-        The two go on side by side: a disk that is slow to write must not delay a revocation.
+        They go on side by side: a disk that is slow to write must not delay a revocation.
         """
         async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(self._every_round(self.limiter.check))
             tasks.create_task(self._every_round(lambda: self.watch(confirm)))
             tasks.create_task(self._every_round(self.save))
 
@@ -52,8 +62,11 @@ class Backend:
         version = await self.store.access_version()
         changed = version != self._access_version
         if changed:
-            self.limiter.replace_bans(await self.store.ledger.bans())
-            self._access_version = version
+            saves = self._saves
+            bans = await self.store.ledger.bans()
+            if saves == self._saves:  # else the list may lack a ban that was saved meanwhile: the next round's has it
+                self.limiter.replace_bans(bans)
+                self._access_version = version
         confirm(changed)
 
     async def save(self) -> None:
@@ -68,6 +81,7 @@ class Backend:
                 self.limiter.put_back(usage)
                 raise
             self.limiter.saved(bans)
+            self._saves += 1
             for ban in bans:
                 self._log.warning("key banned", key=ban.key_id, seconds=ban.until - ban.began, level=ban.level)
 
@@ -85,9 +99,10 @@ class Backend:
             with suppress(ServiceUnavailable):
                 await self.save()
         finally:
+            await self.limiter.close()
             await self.store.close()
 
-    async def _every_round(self, work: Callable[[], Awaitable[None]]) -> None:
+    async def _every_round(self, work: Callable[[], Awaitable[object]]) -> None:
         """Do the work again and again; log the beginning and the end of a time in which the store cannot be used."""
         fault: str | None = None
         rounds = 0
@@ -113,24 +128,87 @@ async def open_backend(settings: Settings, clock: Callable[[], float], announce:
 
     Raises SettingsError, StoreUnusable, ServiceUnavailable.
     """
-    if settings.redis_url is not None:
-        raise SettingsError("PETSTORE_REDIS_URL is set, but this version counts limits in process alone; unset it.")
-    if settings.workers > 1:
-        raise SettingsError(f"PETSTORE_WORKERS is {settings.workers}, but limits are counted in process; set it to 1.")
-    policy = BanPolicy(settings.ban_strikes, settings.ban_seconds, settings.ban_max_seconds, settings.ban_grace_seconds)
+    require_servable(settings)
+    limiter = _limiter(settings, clock)
     store = await open_store(settings, create=True, migrate=True, announce=announce)
-    backend = Backend(store, MemoryLimiter(policy, clock))
+    backend = Backend(store, limiter)
     try:
         await backend.start()
-    except BaseException:
+    except BaseException as error:
         await store.close()
+        if isinstance(error, CountersUnavailable):
+            raise SettingsError(f"PETSTORE_REDIS_URL names a Redis that refuses us: {error.reason}.") from None
         raise
     return backend
 
 
+def require_servable(settings: Settings) -> None:
+    """Refuse settings under which processes would count limits apart, or lack a driver. Raises SettingsError."""
+    if settings.redis_url is not None:
+        _require_driver()
+    elif not engines.is_sqlite(settings.database_url):
+        raise SettingsError(f"PETSTORE_DATABASE_URL names PostgreSQL, so limits are counted in Redis: {_SET_REDIS}.")
+    elif settings.workers > 1:
+        raise SettingsError(
+            f"PETSTORE_WORKERS is {settings.workers}, so limits are counted in Redis: {_SET_REDIS}, or 1 worker."
+        )
+
+
 def lock_for_serving(settings: Settings) -> AbstractContextManager[object]:
     """Keep a second process that counts limits by itself off the store. Raises StoreUnusable where one runs (D12)."""
+    if not engines.is_sqlite(settings.database_url):
+        return nullcontext()  # served with Redis alone
     return sqlite.lock_for_serving(store_path(settings), shared=settings.redis_url is not None)
+
+
+async def account_usage(settings: Settings, store: Store, account_id: int) -> Usage:
+    """What the account has used, from where it is counted. Raises SettingsError, ServiceUnavailable."""
+    if settings.redis_url is None:
+        return await store.ledger.usage(account_id)
+    async with _counters(settings) as counters:
+        return await counters.usage(account_id)
+
+
+async def redis_info(settings: Settings) -> dict[str, Any]:
+    """What the Redis of the settings says of itself. Raises SettingsError, ServiceUnavailable."""
+    async with _counters(settings) as counters:
+        return await counters.info()
+
+
+def _limiter(settings: Settings, clock: Callable[[], float]) -> MemoryLimiter | SharedLimiter:
+    local = MemoryLimiter(_policy(settings), clock)
+    return local if settings.redis_url is None else SharedLimiter(_redis(settings), local)
+
+
+def _policy(settings: Settings) -> BanPolicy:
+    return BanPolicy(settings.ban_strikes, settings.ban_seconds, settings.ban_max_seconds, settings.ban_grace_seconds)
+
+
+@asynccontextmanager
+async def _counters(settings: Settings) -> AsyncIterator["RedisCounters"]:
+    """The counters in Redis, to look at. Raises SettingsError, ServiceUnavailable."""
+    counters = _redis(settings)
+    try:
+        await counters.connect()
+        yield counters
+    except CountersUnavailable as error:
+        raise ServiceUnavailable(f"Redis: {error.reason}") from None
+    finally:
+        await counters.close()
+
+
+def _redis(settings: Settings) -> "RedisCounters":
+    _require_driver()
+    from petstore_server.ratelimit.redis import RedisCounters
+
+    return RedisCounters(settings.redis_url or "", _policy(settings))
+
+
+def _require_driver() -> None:
+    if importlib.util.find_spec("redis") is None:
+        raise SettingsError(
+            "PETSTORE_REDIS_URL is set, but its driver is missing: pip install 'petstore-server[redis]'"
+        )
 
 
 def store_path(settings: Settings) -> Path:

@@ -192,3 +192,10 @@ class Limiter(Protocol):
 
     async def peek_address(self, address: str) -> Verdict:
         """The window of an address, charged with nothing."""
+
+    @property
+    def fault(self) -> str | None:
+        """Why limits are not exact now, as far as is known; None while they are (D19)."""
+
+    async def check(self) -> str | None:
+        """The same, after trying to set that right; None while they are (D19)."""

@@ -5,10 +5,11 @@ from typing import Any
 
 import click
 
+from petstore_server import backends
 from petstore_server.cli.arguments import AccountName, limits_of, moment_text
 from petstore_server.cli.console import Group, details, show, table
 from petstore_server.cli.keys import key_fields
-from petstore_server.cli.stores import operator, with_store
+from petstore_server.cli.stores import operator, settings_here, with_store
 from petstore_server.domain.accounts import Account, Plan
 from petstore_server.domain.keys import ApiKey
 from petstore_server.domain.windows import DAY, MINUTE, Window, judge_account, settle
@@ -74,7 +75,8 @@ def list_accounts() -> None:
 def show_account(name: str) -> None:
     """Show one account: its limits, what each window has used, its keys and their bans.
 
-    While a server counts in its own memory, usage is what it last wrote down: at most a second old.
+    Usage comes from Redis, where it is counted there; else it is what the server last wrote down, at most a second
+    old.
 
     \b
     Example:
@@ -83,7 +85,8 @@ def show_account(name: str) -> None:
 
     async def look(store: Store) -> tuple[Account, Usage, list[ApiKey]]:
         account = await store.accounts.find(name)
-        return account, await store.ledger.usage(account.id), await store.keys.list(name)
+        usage = await backends.account_usage(settings_here(), store, account.id)
+        return account, usage, await store.keys.list(name)
 
     account, usage, keys = with_store(look)
     now = time.time()

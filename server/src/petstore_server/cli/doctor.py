@@ -1,6 +1,5 @@
 """`petstore doctor`: what is wrong with this installation, and what to do."""
 
-import importlib.util
 import ipaddress
 import socket
 import urllib.error
@@ -12,6 +11,7 @@ import click
 from petstore_server import backends
 from petstore_server.cli.console import FAILURE, Command, mask, paint, show
 from petstore_server.cli.findings import Finding
+from petstore_server.cli.redis_health import examine_redis
 from petstore_server.cli.store_health import examine_store, server_runs
 from petstore_server.cli.stores import settings_here
 from petstore_server.settings import Settings, SettingsError
@@ -45,7 +45,7 @@ def _examine() -> Iterator[Finding]:
         return
     yield Finding("settings", "ok", f"All settings can be read; the environment is {settings.environment}.")
     yield from _deployment(settings)
-    yield from _redis(settings)
+    yield from examine_redis(settings)
     running = False
     try:
         running = server_runs(backends.store_path(settings).resolve())
@@ -70,16 +70,6 @@ def _deployment(settings: Settings) -> Iterator[Finding]:
     if not _is_loopback(settings.admin_host):
         remedy = "Set PETSTORE_ADMIN_HOST to 127.0.0.1 or a private address: the admin port asks for no key."
         yield Finding("admin", "warn", f"The admin port listens on {settings.admin_host}.", remedy)
-
-
-def _redis(settings: Settings) -> Iterator[Finding]:
-    if settings.redis_url is None:
-        if settings.workers > 1:
-            message = f"PETSTORE_WORKERS is {settings.workers}, but limits are counted in each process by itself."
-            yield Finding("redis", "fail", message, "Set PETSTORE_REDIS_URL, or PETSTORE_WORKERS to 1.")
-    elif importlib.util.find_spec("redis") is None:
-        message = f"PETSTORE_REDIS_URL is {settings.redis_url}, but the driver is not installed."
-        yield Finding("redis", "fail", message, "pip install 'petstore-server[redis]', or unset PETSTORE_REDIS_URL.")
 
 
 def _ports(settings: Settings, running: bool) -> Iterator[Finding]:

@@ -6,7 +6,7 @@ import secrets
 import socket
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -15,8 +15,11 @@ import click
 import structlog
 
 from petstore_server.asgi import Application, run
-from petstore_server.backends import lock_for_serving, open_backend
+from petstore_server.backends import lock_for_serving, open_backend, require_servable
+from petstore_server.cli.console import FAILURE
 from petstore_server.cli.demo import Demo, fill
+from petstore_server.cli.loops import loop_factory
+from petstore_server.cli.workers import WorkerFailed, serve_with_workers
 from petstore_server.domain.keys import Environment
 from petstore_server.http.observe import configure_logging
 from petstore_server.settings import Settings, SettingsError, read_settings
@@ -44,32 +47,58 @@ def serve(demo: bool, **options: str | None) -> None:
     settings = read_settings({**os.environ, **given})
     configure_logging(settings.log_level)
     with ExitStack() as stack:
-        if demo:
+        if demo:  # its accounts are not those that a Redis may count for
             folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="petstore-demo-"))
-            settings = replace(settings, database_url=f"sqlite:///{Path(folder) / 'demo.db'}")
+            url = f"sqlite:///{Path(folder) / 'demo.db'}"
+            settings = replace(settings, database_url=url, redis_url=None, workers=1)
+        require_servable(settings)
         public = stack.enter_context(_bound(settings.host, settings.port, "PETSTORE_PORT"))
         admin = stack.enter_context(_bound(settings.admin_host, settings.admin_port, "PETSTORE_ADMIN_PORT"))
         stack.enter_context(lock_for_serving(settings))
-        with asyncio.Runner(loop_factory=_loop_factory()) as runner:
+        runner = stack.enter_context(asyncio.Runner(loop_factory=loop_factory()))
+        if settings.workers == 1:
             runner.run(_serve(settings, public, admin, demo=demo))
+        else:
+            _serve_with_workers(runner, settings, given, public, admin)
+    structlog.get_logger().info("stopped")
 
 
 async def _serve(settings: Settings, public: socket.socket, admin: socket.socket, *, demo: bool) -> None:
-    log = structlog.get_logger()
     backend = await open_backend(settings, time.time, lambda text: None if demo else click.echo(text, err=True))
     try:
         sample = await fill(backend.store, Environment(settings.environment)) if demo else None
         application = Application(settings, backend, time.time, secrets.token_hex)
 
-        def ready() -> None:
-            log.info("serving", api=_address(public), admin=_address(admin), environment=settings.environment)
+        async def ready() -> None:
+            _tell_serving(settings, public, admin)
             if sample:
                 click.echo(_welcome(_address(public), _address(admin), sample))
 
-        await run(settings, application, public, admin, ready)
+        await run(settings, application, public, ready, admin=admin)
     finally:
         await backend.close()
-    log.info("stopped")
+
+
+def _serve_with_workers(
+    runner: asyncio.Runner, settings: Settings, given: dict[str, str], public: socket.socket, admin: socket.socket
+) -> None:
+    def ready() -> None:
+        _tell_serving(settings, public, admin)
+
+    try:
+        runner.run(serve_with_workers(settings, given, public, admin, ready))
+    except WorkerFailed as error:  # it has said why
+        click.get_current_context().exit(max(error.code, FAILURE))
+
+
+def _tell_serving(settings: Settings, public: socket.socket, admin: socket.socket) -> None:
+    structlog.get_logger().info(
+        "serving",
+        api=_address(public),
+        admin=_address(admin),
+        environment=settings.environment,
+        workers=settings.workers,
+    )
 
 
 @contextmanager
@@ -90,14 +119,6 @@ def _bound(host: str, port: int, setting: str) -> Iterator[socket.socket]:
 def _address(bound: socket.socket) -> str:
     host, port = bound.getsockname()[:2]
     return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
-
-
-def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop]:
-    try:
-        import uvloop
-    except ImportError:  # Windows has none
-        return asyncio.new_event_loop
-    return uvloop.new_event_loop
 
 
 def _welcome(api: str, admin: str, sample: Demo) -> str:

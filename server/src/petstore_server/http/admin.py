@@ -3,13 +3,11 @@
 from collections.abc import Awaitable, Callable
 from typing import Any, NamedTuple
 
-from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
+from prometheus_client import CONTENT_TYPE_LATEST
 from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
-
-from petstore_server.http.observe import Metrics
 
 
 class Readiness(NamedTuple):
@@ -19,18 +17,19 @@ class Readiness(NamedTuple):
     detail: dict[str, Any]
 
 
-def admin_application(metrics: Metrics, readiness: Callable[[], Awaitable[Readiness]]) -> Starlette:
-    """The ASGI application of the admin port."""
+def admin_application(
+    readiness: Callable[[], Awaitable[Readiness]], exposition: Callable[[], Awaitable[bytes]]
+) -> Starlette:
+    """The ASGI application of the admin port; `exposition` gives the metrics in Prometheus's text format."""
 
     async def livez(_: Request) -> Response:
         return JSONResponse({"status": "ok"})
 
     async def readyz(_: Request) -> Response:
         state = await readiness()
-        metrics.ready.set(state.ready)
         return JSONResponse(state.detail, 200 if state.ready else 503)
 
-    async def exposition(_: Request) -> Response:
-        return Response(generate_latest(metrics.registry), media_type=CONTENT_TYPE_LATEST)
+    async def metrics(_: Request) -> Response:
+        return Response(await exposition(), media_type=CONTENT_TYPE_LATEST)
 
-    return Starlette(routes=[Route("/livez", livez), Route("/readyz", readyz), Route("/metrics", exposition)])
+    return Starlette(routes=[Route("/livez", livez), Route("/readyz", readyz), Route("/metrics", metrics)])

@@ -7,8 +7,8 @@ from typing import Any, TextIO
 
 import msgspec
 import structlog
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
-from prometheus_client.core import CounterMetricFamily, Metric
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
 from petstore_server.domain.errors import ServiceUnavailable
@@ -107,19 +107,29 @@ class Metrics:
 
     def count(self, name: str, documentation: str, value: Callable[[], float]) -> None:
         """Export a counter that somebody else keeps."""
-        self.registry.register(_Counted(name, documentation, value))
+        self.registry.register(_Kept(CounterMetricFamily, name, documentation, value))
+
+    def state(self, name: str, documentation: str, value: Callable[[], float]) -> None:
+        """Export a gauge that somebody else keeps."""
+        self.registry.register(_Kept(GaugeMetricFamily, name, documentation, value))
+
+    def exposition(self) -> bytes:
+        """All metrics in Prometheus's text format."""
+        return generate_latest(self.registry)
 
 
-class _Counted(Collector):
-    def __init__(self, name: str, documentation: str, value: Callable[[], float]) -> None:
-        self._name = name
-        self._documentation = documentation
-        self._value = value
+class _Kept(Collector):
+    def __init__(
+        self,
+        family: type[CounterMetricFamily] | type[GaugeMetricFamily],
+        name: str,
+        documentation: str,
+        value: Callable[[], float],
+    ) -> None:
+        self._make: Callable[[], Metric] = lambda: family(name, documentation, value=value())
 
     def collect(self) -> Iterator[Metric]:
-        family = CounterMetricFamily(self._name, self._documentation)
-        family.add_metric([], self._value())
-        yield family
+        yield self._make()
 
 
 class RequestObserver:

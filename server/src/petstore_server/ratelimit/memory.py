@@ -5,7 +5,7 @@ Nothing here awaits between reading a count and charging it, so on one event loo
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
-from petstore_server.domain.bans import BAN_MEMORY, Ban, BanPolicy, Conduct, refuse
+from petstore_server.domain.bans import BAN_MEMORY, STRIKE_WINDOW, Ban, BanPolicy, Conduct, refuse
 from petstore_server.domain.keys import Grant
 from petstore_server.domain.windows import (
     ADDRESS_LIMIT,
@@ -40,6 +40,11 @@ class MemoryLimiter:
         self._unsaved_bans: list[Ban] = []
         self.strikes = 0
         self.bans = 0
+        self.local_decisions = 0  # by these counters in place of others: none
+
+    def now(self) -> float:
+        """This moment, in Unix seconds."""
+        return self._clock()
 
     async def admit(self, grant: Grant) -> Verdict:
         now = self._clock()
@@ -84,6 +89,38 @@ class MemoryLimiter:
         for key_id, ban in current.items():
             self._conduct[key_id] = Conduct(ban=ban)
 
+    def ban(self, key_id: str) -> Ban | None:
+        """The latest ban of the key, as far as it is known."""
+        conduct = self._conduct.get(key_id)
+        return None if conduct is None else conduct.ban
+
+    def current_bans(self) -> dict[str, Ban]:
+        """The latest ban of each key that has one, by key."""
+        return {key_id: conduct.ban for key_id, conduct in self._conduct.items() if conduct.ban is not None}
+
+    def follow(self, grant: Grant, usage: Usage, ban: Ban | None, *, struck: bool) -> None:
+        """Know what was counted elsewhere, to go on from there; a ban that it earned is to be saved."""
+        self._usage[grant.account_id] = usage
+        self.strikes += struck
+        if ban is not None:
+            self.bans += 1
+            self._unsaved_bans.append(ban)
+            self._conduct.setdefault(grant.key_id, Conduct()).ban = ban
+
+    @property
+    def fault(self) -> str | None:
+        """Nothing can be wrong with counting in process."""
+        return None
+
+    async def check(self) -> str | None:
+        return None
+
+    async def start(self) -> None:
+        """Nothing is to be connected to."""
+
+    async def close(self) -> None:
+        """Nothing is to be let go of."""
+
     def take_unsaved(self) -> tuple[dict[int, Usage], list[Ban]]:
         """What is to be saved. Bans stay so until `saved`; usage that could not be saved goes to `put_back`."""
         usage = {account_id: self._usage[account_id] for account_id in self._unsaved_usage}
@@ -102,7 +139,9 @@ class MemoryLimiter:
         """Drop the conduct of keys that have behaved for long enough, so that the table stays small."""
         now = self._clock()
         for key_id, conduct in list(self._conduct.items()):
-            ban = conduct.ban
+            ban, strikes = conduct.ban, conduct.strikes
+            if strikes and now - strikes[-1] < STRIKE_WINDOW:
+                continue
             if conduct.retry_at <= now and (ban is None or now >= max(ban.until, ban.began + BAN_MEMORY)):
                 del self._conduct[key_id]
 

