@@ -22,6 +22,7 @@ _SETTINGS = {
     "max_connections": "60",
     "shared_buffers": "64MB",
     "autovacuum_naptime": "5s",
+    "deadlock_timeout": "100ms",
     "timezone": "UTC",
 }
 _NOBODY = 65_534
@@ -43,7 +44,9 @@ class PostgresEngine:
         self._data.mkdir(mode=0o700)
         if os.geteuid() == 0:
             os.chown(self._data, _NOBODY, _NOBODY)
-        self._run("initdb", "--username=postgres", "--auth=trust", "--encoding=UTF8", "--locale=C", "--no-sync")
+        command = [str(self._bin / "initdb"), "-D", str(self._data), "--username=postgres", "--auth=trust"]
+        command += ["--encoding=UTF8", "--locale=C", "--no-sync"]
+        subprocess.run(command, stdout=subprocess.DEVNULL, check=True, user=_USER, group=_USER)
         with (self._data / "postgresql.conf").open("a") as settings:
             settings.writelines(f"{name} = '{text}'\n" for name, text in _SETTINGS.items())
 
@@ -133,9 +136,9 @@ class PostgresEngine:
             return self.folder / "programs" / programs.name
         return programs
 
-    def _run(self, program: str, *arguments: str) -> None:
-        command = [str(self._bin / program), "-D", str(self._data), *arguments]
-        done = subprocess.run(command, capture_output=True, text=True, check=False, user=_USER, group=_USER)
+    def tool(self, program: str, *arguments: str) -> None:
+        """Run one of PostgreSQL's own programs."""
+        done = subprocess.run([self._bin / program, *arguments], capture_output=True, text=True, check=False)
         assert 0 == done.returncode, done.stderr
 
 

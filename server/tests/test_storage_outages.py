@@ -10,7 +10,7 @@ from pathlib import Path
 import apsw
 import pytest
 
-from open_stores import BY, body, log, opened
+from open_stores import BY, Stores, body, log, opened
 from petstore_server.domain.errors import ServiceUnavailable
 from petstore_server.domain.keys import Environment
 from petstore_server.domain.orders import CANCEL, Order, Status
@@ -153,9 +153,9 @@ def test_a_damaged_page_fails_the_reads_that_meet_it(tmp_path: Path) -> None:
     assert check(path) != []
 
 
-def test_a_closed_store_is_unavailable(tmp_path: Path) -> None:
+def test_a_closed_store_is_unavailable(stores: Stores) -> None:
     async def run() -> None:
-        async with opened(tmp_path / "store.db") as store:
+        async with stores.opened() as store:
             await store.close()
             for asked in (
                 store.orders.snapshot(),
@@ -172,9 +172,9 @@ def test_a_closed_store_is_unavailable(tmp_path: Path) -> None:
     asyncio.run(run())
 
 
-def test_closing_finishes_what_is_queued(tmp_path: Path) -> None:
+def test_closing_finishes_what_is_queued(stores: Stores) -> None:
     async def run() -> None:
-        async with opened(tmp_path / "store.db") as store:
+        async with stores.opened() as store:
             await store.orders.import_batch([Order(number) for number in range(100)], "import:1", BY)
             changes = [asyncio.create_task(store.orders.change(number, CANCEL, BY)) for number in range(100)]
             await asyncio.sleep(0)
@@ -184,9 +184,9 @@ def test_closing_finishes_what_is_queued(tmp_path: Path) -> None:
     asyncio.run(run())
 
 
-def test_a_caller_who_goes_away_does_not_disturb_the_others(tmp_path: Path) -> None:
+def test_a_caller_who_goes_away_does_not_disturb_the_others(stores: Stores) -> None:
     async def run() -> None:
-        async with opened(tmp_path / "store.db") as store:
+        async with stores.opened() as store:
             await store.orders.import_batch([Order(number) for number in range(10)], "import:1", BY)
             changes = [asyncio.create_task(store.orders.change(number, CANCEL, BY)) for number in range(10)]
             await asyncio.sleep(0)

@@ -83,7 +83,9 @@ def restore_store(url: str, source: Path) -> None:
     Raises StoreUnusable when the backup is damaged or the store in use, and InvalidInput for PostgreSQL.
     """
     if not is_sqlite(url):
-        raise InvalidInput("PostgreSQL restores with its own tool: pg_restore --clean --if-exists, with servers stopped.")
+        raise InvalidInput(
+            "PostgreSQL restores with its own tool, while no server runs: pg_restore --clean --if-exists."
+        )
     sqlite.restore(sqlite_path(url), source)
 
 

@@ -4,7 +4,7 @@ import asyncio
 from collections import deque
 from collections.abc import Sequence
 from functools import partial
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from petstore_server.domain.errors import DomainError, OrderNotFound, ServiceUnavailable
 from petstore_server.domain.orders import Order, Transition
@@ -21,8 +21,17 @@ LANES = 2
 
 _MOST_IN_A_COMMIT = 1000
 
-# In ascending order, as everybody locks them: so nobody waits in a circle.
-_LOCK = "SELECT id, record, status FROM petstore.orders WHERE id = ANY(%s::bigint[]) ORDER BY id FOR UPDATE"
+_PATIENCE_SECONDS = 1.5
+"""How long a change waits for an order that somebody else keeps locked."""
+
+_AGAIN_SECONDS = 0.01
+
+# In ascending order, as everybody locks them: so nobody waits in a circle. An order that somebody else keeps locked
+# is passed over, and tried again by itself: it must not hold up the others.
+_LOCK = """
+    SELECT id, record, status FROM petstore.orders WHERE id = ANY(%s::bigint[]) ORDER BY id FOR UPDATE SKIP LOCKED
+"""
+_EXIST = "SELECT id FROM petstore.orders WHERE id = ANY(%s::bigint[])"
 
 # One statement for both tables. `revision` changes only where the list shows the change; otherwise no index is touched.
 _WRITE = """
@@ -46,6 +55,11 @@ class _Job(NamedTuple):
     transition: Transition
     by: By
     answer: asyncio.Future[Order]
+    ends: float
+
+
+class _Locked(Exception):
+    """Somebody else keeps the order locked just now."""
 
 
 class _Applied(NamedTuple):
@@ -64,30 +78,35 @@ class Changes:
     def __init__(self, pool: Pool, stats: Stats) -> None:
         self._pool = pool
         self._stats = stats
+        self._loop = asyncio.get_running_loop()
         self._jobs: deque[_Job] = deque()
         self._lanes: set[asyncio.Task[None]] = set()
+        self._waiting: set[asyncio.Task[None]] = set()
         self._closed = False
 
     async def apply(self, order_id: int, transition: Transition, by: By) -> Order:
         """The order after the change, once it is durable. Raises OrderNotFound, OrderConflict, ServiceUnavailable."""
         if self._closed:
             raise ServiceUnavailable("the store is closed")
-        answer: asyncio.Future[Order] = asyncio.get_running_loop().create_future()
-        self._jobs.append(_Job(order_id, transition, by, answer))
-        if len(self._lanes) < LANES:
-            lane = asyncio.create_task(self._work())
-            self._lanes.add(lane)
-            lane.add_done_callback(self._lanes.discard)
+        answer: asyncio.Future[Order] = self._loop.create_future()
+        self._queue([_Job(order_id, transition, by, answer, self._loop.time() + _PATIENCE_SECONDS)])
         return await answer
 
     async def close(self) -> None:
         """Finish what is queued."""
         self._closed = True
-        await asyncio.gather(*self._lanes)
+        while tasks := self._lanes | self._waiting:
+            await asyncio.gather(*tasks)
+
+    def _queue(self, jobs: Sequence[_Job]) -> None:
+        self._jobs.extend(jobs)
+        if len(self._lanes) < LANES:
+            _keep(asyncio.create_task(self._work()), self._lanes)
 
     async def _work(self) -> None:
         while self._jobs:
             batch = [self._jobs.popleft() for _ in range(min(len(self._jobs), _MOST_IN_A_COMMIT))]
+            outcomes: list[Order | Exception]
             try:
                 outcomes = await self._pool.transaction(partial(_perform, batch=batch))
             except ServiceUnavailable as error:
@@ -99,18 +118,47 @@ class Changes:
                 outcomes = [error] * len(batch)
             else:
                 self._stats.committed(len(batch))
-            _answer(batch, outcomes)
+            self._answer(batch, outcomes)
+
+    def _answer(self, batch: Sequence[_Job], outcomes: Sequence[Order | Exception]) -> None:
+        """Tell each caller, all in one turn of the loop."""
+        locked: list[_Job] = []
+        for job, outcome in zip(batch, outcomes, strict=True):
+            if job.answer.done():  # the caller has gone away
+                continue
+            if isinstance(outcome, Order):
+                job.answer.set_result(outcome)
+            elif not isinstance(outcome, _Locked):
+                job.answer.set_exception(outcome)
+            elif self._loop.time() < job.ends:
+                locked.append(job)
+            else:
+                job.answer.set_exception(ServiceUnavailable("another program keeps the order locked"))
+        if locked:
+            _keep(asyncio.create_task(self._try_again(locked)), self._waiting)
+
+    async def _try_again(self, jobs: Sequence[_Job]) -> None:
+        await asyncio.sleep(_AGAIN_SECONDS)
+        self._queue(jobs)
+
+
+def _keep(task: asyncio.Task[None], tasks: set[asyncio.Task[None]]) -> None:
+    """Hold on to a task until it is done."""
+    tasks.add(task)
+    task.add_done_callback(tasks.discard)
 
 
 async def _perform(session: Session, batch: Sequence[_Job]) -> list[Order | Exception]:
     """Within a transaction: lock the orders, have the domain decide on each change, and write them all down."""
     wanted = sorted({job.order_id for job in batch})
     before = {row[0]: Order.from_record(row[1], row[2]) for row in await session.rows(_LOCK, (numbers(wanted),))}
+    missing = [order_id for order_id in wanted if order_id not in before]
+    locked = {row[0] for row in await session.rows(_EXIST, (numbers(missing),))} if missing else set()
     now = dict(before)
     outcomes: list[Order | Exception] = []
     entries: list[_Applied] = []
     for job in batch:
-        outcome = _decide(now, job, entries)
+        outcome = _Locked() if job.order_id in locked else _decide(now, job, entries)
         if isinstance(outcome, Order):
             now[job.order_id] = outcome
         outcomes.append(outcome)
@@ -151,14 +199,3 @@ def _columns(before: dict[int, Order], now: dict[int, Order], entries: list[_App
         texts(entry.before for entry in entries),
         texts(entry.after for entry in entries),
     ]
-
-
-def _answer(batch: Sequence[_Job], outcomes: Sequence[Any]) -> None:
-    """Tell each caller, all in one turn of the loop."""
-    for job, outcome in zip(batch, outcomes, strict=True):
-        if job.answer.done():  # the caller has gone away
-            continue
-        if isinstance(outcome, Exception):
-            job.answer.set_exception(outcome)
-        else:
-            job.answer.set_result(outcome)

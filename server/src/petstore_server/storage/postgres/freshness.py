@@ -90,13 +90,15 @@ class FreshList:
         await asyncio.to_thread(self._compressor.shutdown)
 
     async def _look(self) -> EncodedList:
-        """One indexed query where nothing has changed; else what has changed is read."""
-        if self._held is not None:
-            seen, held = self._held
-            [(history, snapshot, changed)] = await self._pool.rows(_NEWS, seen.changed_since(1))
-            if history == seen.history and not changed:
-                self._held = Seen.of(history, snapshot), held
-                return held
+        """One indexed query where nothing has changed; else what has changed is read.
+
+        The query comes first even where nothing is held: it tells soon that the store cannot be used.
+        """
+        seen, held = self._held or (Seen("", 0, ()), None)
+        [(history, snapshot, changed)] = await self._pool.rows(_NEWS, seen.changed_since(1))
+        if held is not None and history == seen.history and not changed:
+            self._held = Seen.of(history, snapshot), held
+            return held
         began = time.perf_counter()
         self._held = await self._pool.transaction(self._read, SNAPSHOT)
         self._stats.rebuilt(time.perf_counter() - began)

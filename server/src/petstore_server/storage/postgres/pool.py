@@ -75,12 +75,13 @@ class Pool:
     @asynccontextmanager
     async def session(self, terms: Terms) -> AsyncIterator[Session]:
         """A connection for one user alone. Raises ServiceUnavailable where none can be had in time."""
-        ends = self._loop.time() + terms.total
-        await self._take_place(ends)
+        began = self._loop.time()
+        ready = began + min(terms.total, READ.total)
+        await self._take_place(ready)
         try:
             reused = bool(self._idle)
-            driver = self._idle.pop() if reused else await self._connect(ends)
-            session = Session(driver, terms, reused=reused, ends=ends)
+            driver = self._idle.pop() if reused else await self._connect(ready)
+            session = Session(driver, terms, reused=reused, ends=began + terms.total)
             try:
                 yield session
             finally:
@@ -94,14 +95,18 @@ class Pool:
     @asynccontextmanager
     async def long_read(self, terms: Terms) -> AsyncIterator[Session]:
         """A transaction for a reader who decides when it ends; it changes nothing, so it ends with a rollback."""
-        async with self.session(terms) as session:
-            try:
-                await session.begin()
-                yield session
-            except psycopg.Error as error:
-                raise session.explain(error) from error
-            finally:
-                await session.roll_back()
+        begun = False
+        while not begun:
+            async with self.session(terms) as session:
+                try:
+                    await session.begin()
+                    begun = True
+                    yield session
+                except psycopg.Error as error:
+                    if begun or not session.found_dead:
+                        raise session.explain(error) from error
+                finally:
+                    await session.roll_back()
 
     async def _use(self, work: Work[Result], terms: Terms) -> Result:
         """Do the work on a connection; where an idle one turns out to be dead, on the next."""

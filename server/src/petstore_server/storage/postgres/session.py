@@ -62,6 +62,7 @@ class Session:
         self._terms = terms
         self._reused = reused
         self._ends = ends
+        self._heard = False
         self._committing = False
         self._timed_out = False
 
@@ -69,7 +70,9 @@ class Session:
         """The rows of a statement. Raises psycopg.Error."""
         with self._bounded():
             cursor = await self._driver.execute(sql, parameters)
-            return await cursor.fetchall()
+            found = await cursor.fetchall()
+        self._heard = True
+        return found
 
     async def execute(self, sql: str, parameters: Sequence[Any] | None = None) -> None:
         """Run a statement; within a transaction its failure may be told by a later one. Raises psycopg.Error."""
@@ -90,6 +93,8 @@ class Session:
                 for statement in self._terms.begin:
                     await self.execute(statement)
                 result = await work(self)
+                if not self._heard:  # a connection that was dead all along must not look as if it died at the commit
+                    await self.rows("SELECT 1")
                 self._committing = True
                 await self.execute("COMMIT")
         except BaseException:
