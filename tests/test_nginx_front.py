@@ -1,0 +1,356 @@
+"""The shipped nginx front before a real `petstore serve`: whatever the service promises survives the way through."""
+
+import json
+import re
+import socket
+import subprocess
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+from nginx_front import Front, front
+from process import UNLIMITED, Server, exchange, new_key, petstore, serving
+
+pytestmark = pytest.mark.system
+
+TARGET = "/v1/store/orders"
+LIMITS = ("x-ratelimit-limit", "x-ratelimit-remaining", "x-ratelimit-reset", "ratelimit-policy", "ratelimit")
+PLAIN = {"Accept-Encoding": "identity"}
+THE_FRONTS_OWN = {"connection", "date", "server", "x-request-id"}
+LONG_LIST = 200_000  # about 19 MB
+
+
+class Site(NamedTuple):
+    """A service and the front before it. `key` cannot be used up, `free` is on the plan free."""
+
+    server: Server
+    front: Front
+    key: str
+    free: str
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
+    folder = tmp_path_factory.mktemp("site")
+    store = folder / "store.db"
+    _import(store, 500)
+    key, _ = new_key(store, plan=UNLIMITED)
+    free, _ = new_key(store, "initech")
+    with serving(store, PETSTORE_TRUSTED_PROXIES="127.0.0.1") as server, front(folder / "nginx", server.port) as before:
+        yield Site(server, before, key, free)
+
+
+def _import(store: Path, number: int) -> None:
+    template = '{{"id":{0},"petId":{1},"quantity":1,"shipDate":"2026-10-07T03:51:47Z","complete":false}}\n'
+    lines = "".join(template.format(order_id, order_id % 977) for order_id in range(1, number + 1))
+    done = petstore(store, "orders", "import", "-", "--format", "jsonl", text=lines)
+    assert 0 == done.returncode, done.stderr
+
+
+def test_an_answer_comes_through_as_the_service_gave_it(site: Site) -> None:
+    with site.front.client(site.free) as through, site.server.client(site.free) as straight:
+        expected, found = straight.get(TARGET, headers=PLAIN), through.get(TARGET, headers=PLAIN)
+    assert (200, expected.content) == (found.status_code, found.content)
+    assert expected.headers.keys() - THE_FRONTS_OWN == found.headers.keys() - THE_FRONTS_OWN
+    moving = {"x-ratelimit-remaining", "ratelimit", "date", *THE_FRONTS_OWN}
+    same = [name for name in expected.headers if name not in moving]
+    assert [expected.headers[name] for name in same] == [found.headers[name] for name in same]
+    remaining = [int(answer.headers["x-ratelimit-remaining"]) for answer in (expected, found)]
+    assert [remaining[0], remaining[0] - 1] == remaining
+    assert "private, no-cache" == found.headers["cache-control"]
+
+
+def test_a_list_is_answered_304_and_in_gzip_under_the_services_own_etags(site: Site) -> None:
+    with site.front.client(site.key) as client:
+        plain = client.get(TARGET, headers=PLAIN)
+        zipped = client.get(TARGET, headers={"Accept-Encoding": "gzip"})
+        unchanged = client.get(TARGET, headers={"If-None-Match": zipped.headers["etag"], "Accept-Encoding": "gzip"})
+    assert (None, "gzip") == (plain.headers.get("content-encoding"), zipped.headers["content-encoding"])
+    assert plain.headers["etag"][:-1] + '-gzip"' == zipped.headers["etag"]
+    assert plain.content == zipped.content
+    assert int(zipped.headers["content-length"]) < int(plain.headers["content-length"])
+    assert (304, zipped.headers["etag"]) == (unchanged.status_code, unchanged.headers["etag"])
+
+
+def test_head_tells_of_the_body_and_sends_none(site: Site) -> None:
+    with site.front.client(site.key) as client:
+        length = len(client.get(TARGET, headers=PLAIN).content)
+        head = client.head(TARGET, headers=PLAIN)
+    assert (200, str(length), b"") == (head.status_code, head.headers["content-length"], head.content)
+
+
+def test_cancels_and_refusals_keep_their_statuses_and_bodies(site: Site) -> None:
+    with site.front.client(site.key) as client:
+        answers = [
+            client.delete(f"{TARGET}/7"),
+            client.delete(f"{TARGET}/7"),
+            client.delete(f"{TARGET}/7000000"),
+            client.get(f"{TARGET}/"),
+            client.delete(f"{TARGET}/%201"),
+            client.post(TARGET),
+            client.get("/metrics"),
+        ]
+    assert [
+        (204, ""),
+        (409, "order_already_cancelled"),
+        (404, "order_not_found"),
+        (404, "not_found"),
+        (404, "invalid_order_id"),
+        (405, "method_not_allowed"),
+        (404, "not_found"),
+    ] == [(answer.status_code, answer.json()["code"] if answer.content else "") for answer in answers]
+
+
+def test_a_used_up_limit_is_429_with_the_services_retry_after(site: Site) -> None:
+    with site.front.client(address="127.0.0.61") as client:
+        statuses = [client.get(TARGET).status_code for _ in range(60)]
+        refused = client.get(TARGET)
+    assert [401] * 60 == statuses
+    assert (429, "0") == (refused.status_code, refused.headers["x-ratelimit-remaining"])
+    until_reset = int(refused.headers["x-ratelimit-reset"]) - time.time()
+    assert until_reset - 1 <= int(refused.headers["retry-after"]) <= until_reset + 2
+
+
+@pytest.mark.parametrize(
+    ("settings", "trusted"),
+    [
+        ({"PETSTORE_TRUSTED_PROXIES": "127.0.0.1"}, True),
+        ({"PETSTORE_TRUSTED_PROXIES": "127.0.0.1", "PETSTORE_FORWARDED_HEADER": "Forwarded"}, True),
+        ({}, False),
+    ],
+    ids=["X-Forwarded-For", "Forwarded", "not trusted"],
+)
+def test_clients_are_told_apart_where_the_front_is_trusted(
+    tmp_path: Path, settings: dict[str, str], trusted: bool
+) -> None:
+    def remaining(before: Front, address: str, **headers: str) -> int:
+        with before.client(address=address) as client:
+            answer = client.get(TARGET, headers={name.replace("_", "-"): value for name, value in headers.items()})
+        return int(answer.headers["x-ratelimit-remaining"])
+
+    spoofed = {"X_Forwarded_For": "203.0.113.9", "Forwarded": "for=203.0.113.9"}
+    with serving(tmp_path / "store.db", **settings) as server, front(tmp_path / "nginx", server.port) as before:
+        found = [
+            remaining(before, "127.0.0.2"),
+            remaining(before, "127.0.0.2", **spoofed),
+            remaining(before, "127.0.0.3"),
+            remaining(before, "127.0.0.3", **spoofed),
+        ]
+    assert ([59, 58, 59, 58] if trusted else [59, 58, 57, 56]) == found
+
+
+@pytest.mark.parametrize("size", [64 * 1024 + 1, 8 * 1024 * 1024])
+@pytest.mark.parametrize("chunked", [False, True], ids=["content-length", "chunked"])
+def test_a_body_too_large_gets_the_services_413(site: Site, size: int, chunked: bool) -> None:
+    def parts() -> Iterator[bytes]:
+        for _ in range(size // 65536):
+            yield b"x" * 65536
+        yield b"x"
+
+    with site.front.client(site.key) as client:
+        answer = client.request("DELETE", f"{TARGET}/8", content=parts() if chunked else b"x" * size)
+        assert (413, "payload_too_large") == (answer.status_code, answer.json()["code"])
+        assert 200 == client.get(TARGET).status_code
+    assert [] == site.front.written_to_disk()
+
+
+def test_a_body_that_is_allowed_is_ignored(site: Site) -> None:
+    with site.front.client(site.key) as client:
+        assert 204 == client.request("DELETE", f"{TARGET}/9", content=b"x" * 64 * 1024).status_code
+
+
+def test_headers_and_targets_too_large_get_the_services_431_and_414(site: Site) -> None:
+    with site.front.client(site.key) as client:
+        many = client.get(TARGET, headers={f"X-Filler-{number}": "x" * 4000 for number in range(9)})
+        one = client.get(TARGET, headers={"X-Filler": "x" * 40_000})
+        target = client.get(f"{TARGET}?{'x' * 9000}")
+    codes = [(answer.status_code, answer.json()["code"]) for answer in (many, one, target)]
+    assert [(431, "headers_too_large")] * 2 + [(414, "uri_too_long")] == codes
+
+
+@pytest.mark.parametrize(
+    ("request_head", "status", "code"),
+    [
+        ("GET /v1/x HTTP/1.1\r\n\r\n", 400, "bad_request"),
+        ("GET /v1/%zz HTTP/1.1\r\nHost: x\r\n\r\n", 400, "bad_request"),
+        ("nonsense\r\n\r\n", 400, "bad_request"),
+        ("GET / HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: br\r\n\r\n", 400, "bad_request"),
+        ("TRACE /v1/x HTTP/1.1\r\nHost: x\r\n\r\n", 405, "method_not_allowed"),
+        (f"GET /v1/{'x' * 70_000} HTTP/1.1\r\nHost: x\r\n\r\n", 414, "uri_too_long"),
+        (f"GET /v1/x HTTP/1.1\r\nHost: x\r\nX: {'x' * 70_000}\r\n\r\n", 431, "headers_too_large"),
+    ],
+    ids=["no Host", "bad escape", "no request", "unknown coding", "TRACE", "target", "header"],
+)
+def test_what_nginx_refuses_itself_has_the_error_body(site: Site, request_head: str, status: int, code: str) -> None:
+    with site.front.connect() as connection:
+        head, _, body = exchange(connection, request_head.encode()).partition(b"\r\n\r\n")
+    assert f"HTTP/1.1 {status} " == head.decode()[:13]
+    assert "content-type: application/json" in head.decode().lower()
+    told = json.loads(body)
+    assert (code, status, {"code", "message", "status"}) == (told["code"], told["status"], set(told))
+
+
+def test_plain_http_on_the_tls_port_is_refused(site: Site) -> None:
+    with socket.create_connection(("127.0.0.1", site.front.port)) as connection:
+        answer = exchange(connection, b"GET /v1/x HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
+    assert answer.startswith(b"HTTP/1.1 400 ")
+    assert b'"code":"bad_request"' in answer
+
+
+def test_a_websocket_handshake_gets_the_answer_of_any_request(site: Site) -> None:
+    upgrade = "Upgrade: websocket\r\nConnection: Upgrade\r\nSec-WebSocket-Version: 13\r\nSec-WebSocket-Key: eA=="
+    with site.front.connect() as connection:
+        found = exchange(connection, f"GET /v1/x HTTP/1.1\r\nHost: x\r\n{upgrade}\r\n\r\n".encode())
+    assert found.startswith(b"HTTP/1.1 401 ")
+    assert all(f"\r\n{name}: ".encode() in found.lower() for name in LIMITS)
+
+
+def test_http_2_is_served(site: Site) -> None:
+    command = ["curl", "-s", "-k", "--http2", "-o", "-", "-w", "\n%{http_version} %{http_code}"]
+    url = f"https://127.0.0.1:{site.front.port}{TARGET}"
+    done = subprocess.run(
+        [*command, "-H", f"Authorization: Bearer {site.key}", url], capture_output=True, text=True, check=True
+    )
+    body, _, told = done.stdout.rpartition("\n")
+    assert ("2 200", 500) == (told, len(json.loads(body)))
+
+
+def test_no_key_is_logged(site: Site) -> None:
+    with site.front.client(site.key) as client:
+        request_id = client.get(TARGET).headers["x-request-id"]
+    assert request_id in site.front.log()
+    written = [path.read_text() for path in site.front.folder.glob("*.log")]
+    assert [] == [found for text in written for found in re.findall(r"pso_(?:live|test)_\w+", text)]
+
+
+@pytest.fixture(scope="module")
+def long_store(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
+    store = tmp_path_factory.mktemp("long") / "store.db"
+    _import(store, LONG_LIST)
+    return store, new_key(store, plan=UNLIMITED)[0]
+
+
+@pytest.fixture
+def long_site(long_store: tuple[Path, str], tmp_path: Path) -> Iterator[Site]:
+    store, key = long_store
+    with serving(store) as server, front(tmp_path / "nginx", server.port) as before:
+        yield Site(server, before, key, "")
+
+
+def test_a_long_list_streams_to_a_slow_reader_through_bounded_memory_and_no_file(long_site: Site) -> None:
+    with long_site.server.client(long_site.key) as client:
+        whole = client.get(TARGET, headers=PLAIN).content
+    before = long_site.front.memory()
+    with begun_list(long_site) as (connection, length, read):
+        time.sleep(1)
+        assert [] == long_site.front.written_to_disk()
+        assert long_site.front.memory() - before < 8 * 2**20  # buffers, and what TLS takes at its first use
+        while len(read) < length and (part := connection.recv(1 << 20)):
+            read += part
+    assert len(whole) > 15_000_000
+    assert read == whole
+
+
+def test_a_list_that_the_service_cuts_off_does_not_look_whole(long_site: Site) -> None:
+    with begun_list(long_site) as (connection, length, read):
+        long_site.server.kill()
+        while part := connection.recv(1 << 20):
+            read += part
+    assert 0 < len(read) < length
+
+
+@contextmanager
+def begun_list(site: Site) -> Iterator[tuple[socket.socket, int, bytearray]]:
+    """A connection on which the list has begun to come: its length in bytes, and what was read of it."""
+    head = f"GET {TARGET} HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {site.key}\r\nConnection: close\r\n\r\n"
+    with site.front.connect() as connection:
+        connection.sendall(head.encode())
+        read = b""
+        while b"\r\n\r\n" not in read:
+            read += connection.recv(1024)
+        answered, _, body = read.partition(b"\r\n\r\n")
+        length = re.search(rb"(?i)content-length: (\d+)", answered)
+        assert length, answered
+        yield connection, int(length[1]), bytearray(body)
+
+
+class Service:
+    """Stands for a service that dies on the second request of each connection, without an answer to it."""
+
+    def __init__(self) -> None:
+        self.connections = 0
+        self.requests: list[str] = []
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self.port: int = self._listener.getsockname()[1]
+
+    def run(self) -> None:
+        """Serve until closed."""
+        while True:
+            try:
+                connection, _ = self._listener.accept()
+            except OSError:
+                return
+            self.connections += 1
+            with connection:
+                self._take(connection)
+                connection.sendall(b"HTTP/1.1 204 No Content\r\n\r\n")
+                self._take(connection)
+
+    def close(self) -> None:
+        self._listener.shutdown(socket.SHUT_RDWR)
+        self._listener.close()
+
+    def _take(self, connection: socket.socket) -> None:
+        read = b""
+        while b"\r\n\r\n" not in read and (part := connection.recv(65536)):
+            read += part
+        if read:
+            self.requests.append(read.decode().partition(" HTTP/")[0])
+
+
+@pytest.fixture
+def failing(tmp_path: Path) -> Iterator[tuple[Service, Front]]:
+    service = Service()
+    thread = threading.Thread(target=service.run)
+    thread.start()
+    with front(tmp_path / "nginx", service.port) as before:
+        yield service, before
+    service.close()
+    thread.join()
+
+
+def test_a_cancellation_is_never_sent_twice_but_a_list_may_be(failing: tuple[Service, Front]) -> None:
+    service, before = failing
+    requests = [f"DELETE {TARGET}/1", f"DELETE {TARGET}/2", f"GET {TARGET}", f"GET {TARGET}"]
+    answers = [_ask(before, request) for request in requests]
+    assert [204, 503, 204, 204] == [status for status, _ in answers]
+    assert "\r\nretry-after: 1\r\n" in answers[1][1]
+    assert '"code":"service_unavailable"' in answers[1][1]
+    assert [*requests, requests[-1]] == service.requests
+
+
+def test_connections_to_the_service_are_kept_open(failing: tuple[Service, Front]) -> None:
+    service, before = failing
+    for _ in range(2):
+        _ask(before, f"DELETE {TARGET}/1")
+    assert (1, 2) == (service.connections, len(service.requests))
+
+
+def _ask(before: Front, request: str) -> tuple[int, str]:
+    with before.connect() as connection:
+        answer = exchange(connection, f"{request} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n".encode())
+    return int(answer.split(b" ")[1]), answer.decode().replace("Retry-After", "retry-after")
+
+
+def test_a_service_that_is_down_is_503_with_retry_after(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+    with front(tmp_path / "nginx", port) as before:
+        status, answer = _ask(before, f"GET {TARGET}")
+    assert 503 == status
+    assert '"code":"service_unavailable"' in answer
