@@ -1,5 +1,6 @@
 """A cancel whose answer was lost."""
 
+import httpx2
 import pytest
 
 from flavours import Connect
@@ -14,6 +15,7 @@ from petstore_client import (
     RateLimitError,
     ServerError,
 )
+from petstore_client.clock import Clock
 from petstore_client.testing import (
     Answered,
     Banned,
@@ -25,6 +27,7 @@ from petstore_client.testing import (
     TimedOut,
     Unreachable,
 )
+from petstore_client.testing.happenings import Raw, Serve
 
 
 def fake_with_order() -> FakePetstore:
@@ -104,8 +107,8 @@ def test_an_unknown_order_after_a_lost_answer_is_not_found(connect: Connect) -> 
 
 def test_a_conflict_whose_body_was_lost_is_no_lost_cancel(connect: Connect) -> None:
     class LostBody(Answered):
-        def happen(self, *arguments: object) -> object:  # type: ignore[override]
-            return super().happen(*arguments)._replace(cut=True)  # type: ignore[arg-type]
+        def happen(self, request: httpx2.Request, clock: Clock, serve: Serve) -> Raw:
+            return super().happen(request, clock, serve)._replace(cut=True)
 
     fake = fake_with_order()
     fake.cancelled.add(1)

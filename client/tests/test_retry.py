@@ -19,6 +19,7 @@ from petstore_client import (
     RetryEvent,
     ServerError,
 )
+from petstore_client.clock import Clock
 from petstore_client.retry import RetryBudget, backoff
 from petstore_client.testing import (
     Answered,
@@ -33,9 +34,16 @@ from petstore_client.testing import (
     TimedOut,
     Unreachable,
 )
+from petstore_client.testing.happenings import Raw, Serve
 
 ORDERS = [Order(id=number, pet_id=1) for number in range(1, 4)]
-TRANSIENT = [Unreachable(), Dropped(), TimedOut(), CutOff(20), *(Failing(status) for status in (500, 502, 503, 504))]
+TRANSIENT: list[Happening] = [
+    Unreachable(),
+    Dropped(),
+    TimedOut(),
+    CutOff(20),
+    *(Failing(status) for status in (500, 502, 503, 504)),
+]
 
 
 def answered(status: int, code: str) -> Answered:
@@ -178,7 +186,8 @@ def test_the_hook_is_told_of_every_retry(connect: Connect) -> None:
     told: list[RetryEvent] = []
     with connect(fake, on_retry=told.append, jitter=lambda: 0.0) as petstore:
         petstore.list_orders()
-    assert [(1, 0.0), (2, 3.0), (3, 5.0)] == [(event.attempt, pytest.approx(event.wait)) for event in told]
+    assert [1, 2, 3] == [event.attempt for event in told]
+    assert [0.0, 3.0, 5.0] == pytest.approx([event.wait for event in told])
     assert [APIConnectionError, ServerError, RateLimitError] == [type(event.error) for event in told]
     assert {"listOrders"} == {event.operation for event in told}
     assert {fake.requests[0].headers["x-request-id"]} == {event.request_id for event in told}
@@ -207,8 +216,8 @@ def test_an_error_body_that_breaks_off_leaves_the_status(connect: Connect) -> No
     fake = FakePetstore(ORDERS)
 
     class Broken(Failing):
-        def happen(self, *arguments: object) -> object:  # type: ignore[override]
-            return super().happen(*arguments)._replace(cut=True)  # type: ignore[arg-type]
+        def happen(self, request: httpx2.Request, clock: Clock, serve: Serve) -> Raw:
+            return super().happen(request, clock, serve)._replace(cut=True)
 
     fake.then(Broken(500), Broken(500))
     with connect(fake, max_retries=1) as petstore, pytest.raises(ServerError) as caught:
@@ -227,7 +236,8 @@ def test_a_connection_that_cannot_be_made_says_that_nothing_was_sent(connect: Co
 
 
 def test_every_error_is_a_petstore_error(connect: Connect) -> None:
-    for happening in (*TRANSIENT, RateLimited(999), Banned(), answered(401, "invalid_api_key")):
+    happenings: list[Happening] = [*TRANSIENT, RateLimited(999), Banned(), answered(401, "invalid_api_key")]
+    for happening in happenings:
         fake = FakePetstore(ORDERS)
         fake.then(*[happening] * 9)
         with connect(fake) as petstore, pytest.raises(PetstoreError):

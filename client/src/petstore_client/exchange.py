@@ -67,6 +67,7 @@ class Exchange(Generic[T]):
 
     def _send(self, step: Send) -> Reply:
         request = self._http.build_request(step.method, self._target.base_url + step.path, headers=step.headers)
+        self._target.authorize(request)
         try:
             response = self._response = self._http.send(request, stream=True)
         except (httpx2.HTTPError, OSError) as error:

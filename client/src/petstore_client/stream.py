@@ -80,8 +80,9 @@ class OrdersDecoder:
         try:
             return _decode(text)
         except (msgspec.DecodeError, UnicodeDecodeError) as error:
+            truncated = "truncated" in str(error)  # as msgspec puts it; it has no class of its own for that
             raise InvalidResponseError(
-                f"After {self._count} orders came something that is no order: {error}.", 200
+                f"After {self._count} orders came something that is no order: {error}.", 200, truncated
             ) from None
 
 

@@ -38,6 +38,7 @@ _NOT_SENT = (
     httpx2.LocalProtocolError,
     ConnectionRefusedError,
 )
+_SPACE = re.compile(r"[\s\x00-\x1f]")
 _KEY = re.compile(r"[!-~]+", re.ASCII)
 _KIND: dict[int, type[APIStatusError]] = {
     401: AuthenticationError,
@@ -74,14 +75,17 @@ class Target:
     key: Secret
 
     def headers(self, request_id: str) -> dict[str, str]:
-        """The headers of every request."""
+        """The headers of every request but the key, which `authorize` adds at the last moment."""
         return {
-            "Authorization": f"Bearer {self.key.text}",
             "Accept": "application/json",
             "Accept-Encoding": "gzip",
             "User-Agent": USER_AGENT,
             "X-Request-Id": request_id,
         }
+
+    def authorize(self, request: httpx2.Request) -> None:
+        """Put the key into a request, whose headers do not show it in any representation."""
+        request.headers["Authorization"] = f"Bearer {self.key.text}"
 
 
 class Reply(NamedTuple):
@@ -122,7 +126,12 @@ def _base_url(url: str) -> str:
     try:
         parts = urlsplit(url)
         httpx2.URL(url)
-        valid = parts.scheme in ("http", "https") and parts.hostname is not None and (parts.port or 1) > 0
+        valid = (
+            not _SPACE.search(url)
+            and parts.scheme in ("http", "https")
+            and parts.hostname is not None
+            and (parts.port or 1) > 0
+        )
     except (ValueError, httpx2.InvalidURL):
         valid = False
     if not valid:

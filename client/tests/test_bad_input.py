@@ -1,0 +1,238 @@
+"""Arguments and answers that cannot be right: each a typed error that says what to do."""
+
+import pickle
+import re
+
+import pytest
+
+import petstore_client
+from flavours import Connect
+from petstore_client import (
+    APIConnectionError,
+    APIStatusError,
+    AuthenticationError,
+    Client,
+    ConfigurationError,
+    InvalidResponseError,
+    KeyBannedError,
+    NotFoundError,
+    Order,
+    PetstoreError,
+    RateLimitError,
+    ServerError,
+)
+from petstore_client.testing import Answered, Failing, FakePetstore, Redirected
+
+JSON = {"content-type": "application/json"}
+HTML = Answered(200, b"<html><body>Log in</body></html>", {"content-type": "text/html; charset=utf-8"})
+
+
+@pytest.mark.parametrize(
+    ("base_url", "says"),
+    [
+        ("https://api.example.com", "https://api.example.com/v1 perhaps"),
+        ("https://api.example.com/", "https://api.example.com/v1 perhaps"),
+        ("https://api.example.com/v2", "must end with the version"),
+        ("https://api.example.com/v1/store", "must end with the version"),
+        ("api.example.com/v1", "must look like"),
+        ("ftp://api.example.com/v1", "must look like"),
+        ("https:///v1", "must look like"),
+        ("https://api.example.com:0x1/v1", "must look like"),
+        ("https://api.example.com:99999/v1", "must look like"),
+        ("https://exa mple.com/v1", "must look like"),
+        ("https://api.example.com\n/v1", "must look like"),
+        ("https://user:secret@api.example.com/v1", "must not hold a user"),
+        ("https://api.example.com/v1?key=secret", "must not hold"),
+        ("https://api.example.com/v1#top", "must not hold"),
+    ],
+)
+def test_a_base_url_that_cannot_be_right_is_refused(base_url: str, says: str) -> None:
+    with pytest.raises(ConfigurationError, match=re.escape(says)) as caught:
+        Client(base_url, api_key="key")
+    assert "secret" not in str(caught.value)
+    assert isinstance(caught.value, ValueError)
+
+
+@pytest.mark.parametrize("base_url", ["http://127.0.0.1:8080/v1", "https://[::1]:8/v1/", "https://x.test/petstore/v1"])
+def test_a_base_url_that_can_be_right_is_taken(base_url: str) -> None:
+    with Client(base_url, api_key="key") as petstore:
+        assert f"<Client {base_url.rstrip('/')}>" == repr(petstore)
+
+
+@pytest.mark.parametrize(
+    ("key", "says"),
+    [
+        ("pso_live_secret\n", "strip()"),
+        (" pso_live_secret", "strip()"),
+        ("pso_live\r\nX-Evil: secret", "characters that no key has"),
+        ("pso_live_secrët", "characters that no key has"),
+        ("pso live secret", "characters that no key has"),
+        ("secret\x00", "characters that no key has"),
+        ("\n", "characters that no key has"),
+    ],
+)
+def test_a_key_that_cannot_be_right_is_refused_and_not_shown(key: str, says: str) -> None:
+    with pytest.raises(ConfigurationError, match=re.escape(says)) as caught:
+        Client("http://x.test/v1", api_key=key)
+    assert "secr" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"max_retries": -1},
+        {"max_wait": -0.1},
+        {"max_wait": "75"},
+        {"max_wait": float("nan")},
+        {"retry_timeout": None},
+        {"retry_budget": -1},
+        {"timeout": -1},
+        {"timeout": True},
+        {"pacing": "hour"},
+    ],
+    ids=repr,
+)
+def test_other_arguments_that_cannot_be_right_are_refused(options: dict[str, object]) -> None:
+    with pytest.raises(ConfigurationError, match=next(iter(options))):
+        Client("http://x.test/v1", api_key="key", **options)  # type: ignore[arg-type]
+
+
+def test_base_url_and_key_come_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("PETSTORE_BASE_URL", raising=False)
+    monkeypatch.delenv("PETSTORE_API_KEY", raising=False)
+    with pytest.raises(ConfigurationError, match="PETSTORE_BASE_URL"):
+        Client(api_key="key")
+    with pytest.raises(ConfigurationError, match="PETSTORE_API_KEY"):
+        Client("http://x.test/v1")
+    fake = FakePetstore([Order(id=1)])
+    monkeypatch.setenv("PETSTORE_BASE_URL", fake.base_url)
+    monkeypatch.setenv("PETSTORE_API_KEY", fake.api_key)
+    with Client(transport=fake) as petstore:
+        assert [Order(id=1)] == petstore.list_orders()
+    with Client(transport=fake, api_key="other") as petstore, pytest.raises(AuthenticationError):
+        petstore.list_orders()
+
+
+@pytest.mark.parametrize(
+    ("happening", "says"),
+    [
+        (HTML, "text/html instead of JSON"),
+        (Answered(200, b"[]", {}), "no type instead of JSON"),
+        (Answered(200, b'{"orders":[]}', JSON), "no list of orders"),
+        (Answered(200, b"", JSON), "incomplete"),
+        (Answered(204), "answered 204"),
+        (Answered(206, b"[]", JSON), "answered 206"),
+        (Answered(404, b"<html>not found</html>", {"content-type": "text/html"}), "is the base URL right?"),
+        (Redirected("https://elsewhere.test/v1/store/orders"), "https://elsewhere.test/v1/store/orders"),
+    ],
+    ids=repr,
+)
+def test_an_answer_of_something_else_is_refused(connect: Connect, happening: Answered, says: str) -> None:
+    fake = FakePetstore([Order(id=1)])
+    fake.then(*[happening] * 9)
+    with connect(fake, max_retries=0) as petstore:
+        with pytest.raises(InvalidResponseError, match=re.escape(says)) as caught:
+            petstore.list_orders()
+        assert caught.value.status in (200, 204, 206, 308, 404)
+        with pytest.raises(InvalidResponseError, match=re.escape(says)):
+            next(petstore.iter_orders())
+
+
+@pytest.mark.parametrize("status", [301, 302, 303, 307, 308])
+def test_a_redirect_is_never_followed(connect: Connect, status: int) -> None:
+    fake = FakePetstore([Order(id=1)])
+    fake.then(Answered(status, b"", {"location": "https://elsewhere.test/v1/store/orders/1"}))
+    with connect(fake) as petstore, pytest.raises(InvalidResponseError, match="change the base URL"):
+        petstore.cancel_order(1)
+    assert ["/store/orders/1"] == [request.path for request in fake.requests]
+
+
+def test_a_page_in_place_of_a_204_is_no_cancel(connect: Connect) -> None:
+    fake = FakePetstore([Order(id=1)])
+    fake.then(HTML)
+    with (
+        connect(fake) as petstore,
+        pytest.raises(InvalidResponseError, match="answered 200 where this API answers 204"),
+    ):
+        petstore.cancel_order(1)
+
+
+@pytest.mark.parametrize("body", [b"<html>no</html>", b"", b'{"code":1}', b'{"code":"x"}', b"[]", b"\xff"])
+def test_a_refusal_without_the_error_record_keeps_its_status(connect: Connect, body: bytes) -> None:
+    fake = FakePetstore([Order(id=1)])
+    with connect(fake, max_retries=0) as petstore:
+        for status in (401, 403, 409, 418, 500):
+            fake.then(Answered(status, body, {"content-type": "text/html"}))
+            with pytest.raises(APIStatusError) as caught:
+                petstore.list_orders()
+            assert (status, "") == (caught.value.status, caught.value.code)
+
+
+def test_an_error_that_does_not_end_is_cut_short(connect: Connect) -> None:
+    fake = FakePetstore([Order(id=1)])
+    fake.then(Answered(404, b"x" * 100_000))
+    with connect(fake) as petstore, pytest.raises(InvalidResponseError, match="more than this API ever sends"):
+        petstore.cancel_order(1)
+
+
+@pytest.mark.parametrize("body", [b"<html>", b"[]", b'{"id":"1"}', b'{"id":1', b""])
+def test_what_is_no_pet_is_refused(connect: Connect, body: bytes) -> None:
+    fake = FakePetstore()
+    fake.then(Answered(200, body, JSON))
+    with connect(fake) as petstore, pytest.raises(InvalidResponseError, match="no pet"):
+        petstore.get_pet(1)
+
+
+def test_unknown_and_missing_fields_of_a_record_do_no_harm(connect: Connect) -> None:
+    fake = FakePetstore()
+    fake.then(Answered(200, b'[{"id":7,"status":"new","lines":[{"a":1},{"b":2}]},{}]', JSON))
+    with connect(fake) as petstore:
+        assert [Order(id=7), Order()] == petstore.list_orders()
+
+
+def test_every_error_survives_the_way_home_from_another_process() -> None:
+    fake = FakePetstore()
+    fake.then(Failing(500), Redirected("x"))
+    errors: list[PetstoreError] = [
+        RateLimitError("a", "b"),
+        KeyBannedError("a", "b"),
+        ServerError("a", "b", 503, 5.0),
+        NotFoundError("a", "b", 404),
+        APIConnectionError("a", False),
+        InvalidResponseError("a", 200, True),
+        ConfigurationError("a"),
+    ]
+    with fake.client(max_retries=0) as petstore:
+        for _ in range(2):
+            try:
+                petstore.cancel_order(1)
+            except PetstoreError as error:
+                errors.append(error)
+    for made in errors:
+        again = pickle.loads(pickle.dumps(made))
+        assert (type(made), str(made), vars(made)) == (type(again), str(again), vars(again))
+    assert errors[-2].may_have_been_applied  # after the 500
+
+
+def test_the_tree_of_errors_stands_as_documented() -> None:
+    def tree(kind: type, depth: int = 0) -> list[str]:
+        children: list[type] = kind.__subclasses__()
+        below = [line for child in children for line in tree(child, depth + 1)]
+        return [f"{'  ' * depth}{kind.__name__}", *below]
+
+    assert [
+        "PetstoreError",
+        "  ConfigurationError",
+        "  APIConnectionError",
+        "    APITimeoutError",
+        "  InvalidResponseError",
+        "  APIStatusError",
+        "    AuthenticationError",
+        "    PermissionDeniedError",
+        "    NotFoundError",
+        "    ConflictError",
+        "    RateLimitError",
+        "      KeyBannedError",
+        "    ServerError",
+    ] == tree(PetstoreError)
+    assert {line.strip() for line in tree(PetstoreError)} <= set(petstore_client.__all__)

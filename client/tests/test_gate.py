@@ -1,0 +1,474 @@
+"""The gate: nobody sends early, one goes first, and everybody with the same key keeps to it."""
+
+import asyncio
+import threading
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, datetime
+from email.utils import formatdate
+from itertools import pairwise
+
+import httpx2
+import pytest
+
+from flavours import Connect
+from petstore_client import (
+    AuthenticationError,
+    ConflictError,
+    KeyBannedError,
+    NotFoundError,
+    Order,
+    RateLimitError,
+    RateLimitEvent,
+    ServerError,
+    gates,
+)
+from petstore_client.gate import Gate, Place
+from petstore_client.gates import gate_for
+from petstore_client.limits import Limits, Window
+from petstore_client.testing import (
+    Answered,
+    Banned,
+    Dropped,
+    Failing,
+    FakeClock,
+    FakePetstore,
+    RateLimited,
+    Unreachable,
+)
+
+ORDERS = [Order(id=1)]
+MINUTE = {"ratelimit-policy": '"minute";q=60;w=60'}
+
+
+def limits(*windows: Window, pause: float = 60.0) -> Limits:
+    return Limits(windows, pause, None, False, None)
+
+
+def minute(remaining: int, left: float) -> Window:
+    return Window("minute", 60, remaining, left, 60)
+
+
+def opened(remaining: int = 60, left: float = 60.0, now: float = 0.0) -> Gate:
+    """A gate whose probe was answered so."""
+    gate = Gate(lambda: 1.0)
+    probe = gate.enter(now)
+    gate.settle(probe, now, limits(minute(remaining, left)), False)
+    return gate
+
+
+def test_the_very_first_request_goes_alone() -> None:
+    gate = Gate(lambda: 1.0)
+    first, second = gate.enter(0.0), gate.enter(0.0)
+    assert (Place.PASSED, Place.WAITING) == (first.place, second.place)
+    gate.settle(first, 0.1, limits(minute(59, 60.0)), False)
+    assert Place.PASSED is second.place
+
+
+def test_where_no_limit_was_ever_spoken_of_a_lost_first_answer_holds_up_nobody() -> None:
+    gate = Gate(lambda: 1.0)
+    first, *others = [gate.enter(0.0) for _ in range(5)]
+    gate.leave(first, 1.0)
+    assert [Place.PASSED] * 4 == [ticket.place for ticket in others]
+
+
+def test_no_more_are_under_way_than_the_window_has_left() -> None:
+    gate = opened(remaining=3)
+    tickets = [gate.enter(1.0) for _ in range(5)]
+    assert [Place.PASSED] * 3 + [Place.WAITING] * 2 == [ticket.place for ticket in tickets]
+    for remaining, ticket in zip((2, 1, 0), tickets[:3], strict=True):
+        gate.settle(ticket, 1.5, limits(minute(remaining, 59.0)), False)
+    assert [(Place.HELD, 60.0)] * 2 == [(ticket.place, ticket.until) for ticket in tickets[3:]]
+
+
+def test_after_a_window_was_used_up_one_goes_first() -> None:
+    gate = opened(remaining=0, left=60.0)
+    assert (Place.HELD, 60.0) == (gate.enter(59.9).place, gate.enter(59.9).until)
+    probe, second, third = (gate.enter(60.0) for _ in range(3))
+    assert [Place.PASSED, Place.WAITING, Place.WAITING] == [ticket.place for ticket in (probe, second, third)]
+    gate.settle(probe, 60.5, limits(minute(59, 60.0)), False)
+    assert [Place.PASSED, Place.PASSED] == [ticket.place for ticket in (second, third)]
+
+
+def test_a_probe_that_is_refused_closes_the_gate_again_for_longer() -> None:
+    gate = opened()
+    for refusal, (now, until) in enumerate([(0.0, 10.0), (10.0, 22.0), (22.0, 36.0), (36.0, 54.0)]):
+        ticket = gate.enter(now)
+        waiting = gate.enter(now) if refusal else None
+        gate.settle(ticket, now, limits(pause=10.0), True)
+        assert until - now == gate.held_for(now)
+        assert waiting is None or (Place.HELD, until) == (waiting.place, waiting.until)
+    last = gate.enter(54.0)
+    gate.settle(last, 54.0, limits(), False)
+    refused_anew = gate.enter(55.0)
+    gate.settle(refused_anew, 55.0, limits(pause=10.0), True)
+    assert 10.0 == gate.held_for(55.0)
+
+
+def test_what_was_under_way_when_the_gate_closed_counts_as_one_refusal() -> None:
+    gate = opened()
+    tickets = [gate.enter(1.0) for _ in range(20)]
+    for ticket in tickets:
+        gate.settle(ticket, 1.5, limits(pause=10.0), True)
+    assert 10.0 == gate.held_for(1.5)
+    late = gate.enter(11.5)
+    gate.settle(late, 11.5, limits(pause=10.0), True)
+    assert 12.0 == gate.held_for(11.5)
+
+
+def test_a_late_good_answer_does_not_open_the_gate() -> None:
+    gate = opened()
+    refused, late = gate.enter(1.0), gate.enter(1.0)
+    gate.settle(refused, 1.5, limits(pause=30.0), True)
+    gate.settle(late, 2.0, limits(minute(5, 58.0)), False)
+    assert 29.5 == gate.held_for(2.0)
+    assert [Place.PASSED, Place.WAITING] == [gate.enter(31.5).place for _ in range(2)]
+
+
+def test_after_a_limit_a_lost_probe_is_followed_by_another() -> None:
+    gate = opened(remaining=0)
+    first, second, third = (gate.enter(60.0) for _ in range(3))
+    gate.leave(first, 61.0)
+    assert [Place.PASSED, Place.WAITING] == [second.place, third.place]
+
+
+def test_an_answer_out_of_order_gives_nothing_back() -> None:
+    gate = opened(remaining=5)
+    first, second = gate.enter(1.0), gate.enter(1.0)
+    gate.settle(second, 1.2, limits(minute(1, 59.0)), False)
+    gate.settle(first, 1.4, limits(minute(2, 59.0)), False)
+    assert [Place.PASSED, Place.WAITING] == [gate.enter(2.0).place for _ in range(2)]
+
+
+def test_a_new_window_gives_back_its_whole_limit_but_the_first_answer_tells_what_is_left() -> None:
+    gate = opened(remaining=10, left=60.0)
+    tickets = [gate.enter(60.0) for _ in range(61)]
+    assert 60 == sum(ticket.place is Place.PASSED for ticket in tickets)
+    gate.settle(tickets[0], 60.1, limits(minute(2, 60.0)), False)
+    for ticket in tickets[1:60]:
+        gate.leave(ticket, 60.2)
+    assert Place.PASSED is tickets[60].place
+    assert [Place.PASSED, Place.WAITING] == [gate.enter(60.3).place for _ in range(2)]
+
+
+def test_the_end_of_a_window_is_never_taken_too_early() -> None:
+    gate = opened(remaining=5, left=60.0)
+    slow = gate.enter(10.0)
+    gate.settle(slow, 40.0, limits(minute(0, 50.0)), False)  # decided between 10 and 40: it ends between 59 and 90
+    assert (Place.HELD, 60.0) == (gate.enter(40.0).place, gate.enter(40.0).until)
+
+
+def test_lost_requests_count_as_charged() -> None:
+    gate = opened(remaining=2)
+    gate.leave(gate.enter(1.0), 2.0, charged=True)
+    assert [Place.PASSED, Place.WAITING] == [gate.enter(3.0).place for _ in range(2)]
+
+
+def test_whoever_gives_up_waiting_makes_room() -> None:
+    gate = Gate(lambda: 1.0)
+    first, second, third = (gate.enter(0.0) for _ in range(3))
+    assert gate.give_up(second)
+    gate.settle(first, 0.1, limits(minute(1, 60.0)), False)
+    assert [Place.LEFT, Place.PASSED] == [second.place, third.place]
+    assert not gate.give_up(third)
+
+
+def test_nobody_sends_before_the_moment_of_a_429(connect: Connect) -> None:
+    fake = FakePetstore(ORDERS)
+    fake.then(RateLimited(30))
+    with connect(fake) as petstore:
+        petstore.list_orders()
+    assert 30.0 == pytest.approx(fake.requests[1].at - fake.requests[0].at)
+    assert 0 == fake.early
+
+
+def test_a_repeated_429_is_waited_out_with_more_on_top(connect: Connect) -> None:
+    fake = FakePetstore(ORDERS)
+    fake.then(RateLimited(10), RateLimited(10), RateLimited(10))
+    gate_for(fake.base_url, fake.api_key, fake.clock).jitter = lambda: 1.0
+    with connect(fake) as petstore:
+        petstore.list_orders()
+    times = [request.at - fake.requests[0].at for request in fake.requests]
+    assert [0.0, 10.0, 22.0, 36.0] == pytest.approx(times)
+    assert 0 == fake.early
+
+
+def test_a_longer_wait_than_max_wait_fails_at_once_and_later_calls_without_a_request(connect: Connect) -> None:
+    clock = FakeClock()
+    fake = FakePetstore(ORDERS, clock=clock)
+    fake.then(RateLimited(76))
+    retry_at = datetime.fromtimestamp(clock.now() + 76, UTC)
+    with connect(fake) as petstore:
+        for sent in (True, False, False):
+            with pytest.raises(RateLimitError) as caught:
+                petstore.list_orders()
+            assert (retry_at, sent, 429) == (caught.value.retry_at, caught.value.sent, caught.value.status)
+        assert (1, 0.0) == (len(fake.requests), clock.slept)
+        clock.advance(1)
+        assert ORDERS == petstore.list_orders()
+    assert 76.0 == pytest.approx(clock.monotonic())
+    assert 0 == fake.early
+
+
+def test_a_minute_is_waited_out_by_default(connect: Connect) -> None:
+    fake = FakePetstore(ORDERS, per_minute=5)
+    with connect(fake) as petstore:
+        for _ in range(12):
+            petstore.list_orders()
+    assert 12 == len(fake.requests)  # not one was refused
+    assert 120.0 <= fake.requests[-1].at - fake.requests[0].at < 122.0
+
+
+def test_a_day_that_is_used_up_fails_at_once(connect: Connect) -> None:
+    clock = FakeClock()
+    fake = FakePetstore(ORDERS, per_minute=60, per_day=3, clock=clock)
+    with connect(fake) as petstore:
+        for _ in range(3):
+            petstore.list_orders()
+        with pytest.raises(RateLimitError) as caught:
+            petstore.list_orders()
+    assert not caught.value.sent
+    assert clock.now() + 86_399 <= caught.value.retry_at.timestamp() <= clock.now() + 86_401
+    assert 3 == len(fake.requests)
+
+
+def test_whoever_wants_to_waits_for_a_day(connect: Connect) -> None:
+    fake = FakePetstore(ORDERS, per_minute=60, per_day=3)
+    with connect(fake, max_wait=90_000) as petstore:
+        for _ in range(4):
+            petstore.list_orders()
+    assert 86_400 <= fake.requests[-1].at - fake.requests[0].at < 86_402
+
+
+def test_a_ban_is_raised_at_once_and_until_it_ends(connect: Connect) -> None:
+    clock = FakeClock()
+    fake = FakePetstore(ORDERS, clock=clock)
+    fake.then(Banned(20))
+    retry_at = datetime.fromtimestamp(clock.now() + 20, UTC)
+    with connect(fake) as petstore:
+        for sent in (True, False):
+            with pytest.raises(KeyBannedError) as caught:
+                petstore.list_orders()
+            assert (retry_at, sent) == (caught.value.retry_at, caught.value.sent)
+        assert (1, 0.0) == (len(fake.requests), clock.slept)
+        clock.advance(20)
+        assert ORDERS == petstore.list_orders()
+
+
+def test_clients_of_one_key_share_the_gate_and_those_of_another_do_not(connect: Connect) -> None:
+    fake = FakePetstore(ORDERS)
+    fake.then(RateLimited(500))
+    with connect(fake) as one, connect(fake) as another, connect(fake, api_key="other") as stranger:
+        with pytest.raises(RateLimitError):
+            one.list_orders()
+        with pytest.raises(RateLimitError):
+            another.list_orders()
+        assert 1 == len(fake.requests)
+        with pytest.raises(AuthenticationError):
+            stranger.list_orders()
+    with connect(fake) as successor, pytest.raises(RateLimitError):
+        successor.list_orders()
+    assert 2 == len(fake.requests)
+
+
+def test_an_answer_about_an_address_moves_no_gate(connect: Connect) -> None:
+    fake = FakePetstore(ORDERS)
+    of_address = {"ratelimit": '"address";r=0;t=60', "content-type": "application/json"}
+    fake.then(Answered(401, b'{"code":"invalid_api_key","message":"No.","status":401}', of_address))
+    with connect(fake) as petstore:
+        with pytest.raises(AuthenticationError):
+            petstore.list_orders()
+        assert ORDERS == petstore.list_orders()
+        fake.then(RateLimited(40, of_address))
+        assert ORDERS == petstore.list_orders()
+    times = [request.at - fake.requests[0].at for request in fake.requests]
+    assert [0.0, 0.0, 0.0, 60.0] == pytest.approx(times)
+    assert 0.0 == gate_for(fake.base_url, fake.api_key, fake.clock).held_for(fake.clock.monotonic())
+
+
+@pytest.mark.parametrize(("status", "kind"), [(404, NotFoundError), (409, ConflictError)])
+def test_a_refusal_that_tells_of_the_account_moves_the_gate(
+    connect: Connect, status: int, kind: type[Exception]
+) -> None:
+    fake = FakePetstore(ORDERS)
+    spent = {"ratelimit": '"minute";r=0;t=60', "content-type": "application/json"}
+    fake.then(Answered(status, b'{"code":"x","message":"No.","status":%d}' % status, spent))
+    with connect(fake) as petstore:
+        with pytest.raises(kind):
+            petstore.cancel_order(1)
+        petstore.cancel_order(1)
+    assert 60.0 == pytest.approx(fake.requests[1].at - fake.requests[0].at)
+
+
+def test_a_5xx_moves_no_gate(connect: Connect) -> None:
+    fake = FakePetstore(ORDERS)
+    fake.then(Answered(501, b"", {"ratelimit": '"minute";r=0;t=60'}))
+    with connect(fake) as petstore:
+        with pytest.raises(ServerError):
+            petstore.list_orders()
+        petstore.list_orders()
+    assert 0.0 == fake.requests[1].at - fake.requests[0].at
+
+
+class Skewed:
+    """A host whose time of day is wrong."""
+
+    def __init__(self, clock: FakeClock, by: float) -> None:
+        self._clock = clock
+        self._by = by
+
+    def now(self) -> float:
+        return self._clock.now() + self._by
+
+    def monotonic(self) -> float:
+        return self._clock.monotonic()
+
+    def sleep(self, seconds: float) -> None:
+        self._clock.sleep(seconds)
+
+    async def sleep_async(self, seconds: float) -> None:
+        await self._clock.sleep_async(seconds)
+
+
+@pytest.mark.parametrize("by", [-7200.0, 7200.0])
+def test_the_time_of_day_on_this_host_does_not_matter(connect: Connect, by: float) -> None:
+    clock = FakeClock()
+    fake = FakePetstore(ORDERS, clock=clock, per_minute=2)
+    in_date = formatdate(clock.now() + 80, usegmt=True)
+    reset = {"x-ratelimit-limit": "2", "x-ratelimit-remaining": "0", "x-ratelimit-reset": f"{clock.now() + 120:.0f}"}
+    with connect(fake, clock=Skewed(clock, by), max_retries=5) as petstore:
+        petstore.list_orders()
+        petstore.list_orders()
+        fake.then(RateLimited(in_date), RateLimited(None, reset))
+        petstore.list_orders()
+    times = [request.at - fake.requests[0].at for request in fake.requests]
+    assert [0.0, 0.0, 60.0, 80.0, 120.0] == pytest.approx(times, abs=2.5)
+    assert times == sorted(times)
+    assert times[3] >= 80.0
+    assert times[4] >= 120.0
+
+
+def test_the_hook_is_told_of_every_limit(connect: Connect) -> None:
+    fake = FakePetstore(ORDERS, per_minute=1)
+    fake.then(RateLimited(30))
+    told: list[RateLimitEvent] = []
+    with connect(fake, on_rate_limit=told.append) as petstore:
+        petstore.list_orders()
+        petstore.list_orders()
+        fake.then(RateLimited(500))
+        fake.clock.sleep(60)
+        with pytest.raises(RateLimitError):
+            petstore.list_orders()
+    assert [30.0, 60.0, 500.0] == pytest.approx([event.wait for event in told])
+    assert [(True, True), (False, True), (True, False)] == [(event.refused, event.waits) for event in told]
+    assert {"listOrders"} == {event.operation for event in told}
+
+
+def test_pacing_spreads_the_requests_over_the_minute(connect: Connect) -> None:
+    fake = FakePetstore(ORDERS, per_minute=60)
+    with connect(fake, pacing="minute") as petstore:
+        for _ in range(121):
+            petstore.list_orders()
+    times = [request.at for request in fake.requests]
+    gaps = [after - before for before, after in pairwise(times)]
+    assert 121 == len(times)
+    assert 119 <= times[-1] - times[0] <= 125
+    assert max(gaps[2:]) < 3.0
+
+
+def test_pacing_spreads_the_requests_over_the_day(connect: Connect) -> None:
+    fake = FakePetstore(ORDERS, per_minute=60, per_day=100)
+    with connect(fake, pacing="day") as petstore:
+        for _ in range(100):
+            petstore.list_orders()
+    times = [request.at for request in fake.requests]
+    assert 100 == len(times)
+    assert 0.95 * 86_400 <= times[-1] - times[0] <= 86_400
+
+
+def test_threads_and_tasks_share_a_gate() -> None:
+    fake = FakePetstore(ORDERS)
+    release = threading.Event()
+    sent: list[str] = []
+
+    class Holding(httpx2.BaseTransport, httpx2.AsyncBaseTransport):
+        """Holds the first request back until it is told to go on."""
+
+        def handle_request(self, request: httpx2.Request) -> httpx2.Response:
+            sent.append("thread")
+            assert release.wait(10)
+            return fake.handle_request(request)
+
+        async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
+            sent.append("task")
+            return await fake.handle_async_request(request)
+
+    async def tasks() -> None:
+        async with fake.async_client(transport=Holding()) as client:
+            calls = [asyncio.create_task(client.list_orders()) for _ in range(3)]
+            await asyncio.sleep(0.05)
+            assert ["thread"] == sent
+            release.set()
+            assert [ORDERS] * 3 == await asyncio.gather(*calls)
+
+    with fake.client(transport=Holding()) as client, ThreadPoolExecutor() as pool:
+        blocked = pool.submit(client.list_orders)
+        while not sent:
+            pass
+        asyncio.run(tasks())
+        assert ORDERS == blocked.result(10)
+    assert ["thread", "task", "task", "task"] == sent
+
+
+def test_a_task_that_is_cancelled_lets_the_next_one_through() -> None:
+    fake = FakePetstore(ORDERS)
+
+    async def story() -> None:
+        stuck = asyncio.Event()
+
+        class Stuck(httpx2.AsyncBaseTransport):
+            async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
+                stuck.set()
+                await asyncio.Event().wait()
+                raise AssertionError
+
+        async with fake.async_client(transport=Stuck()) as held, fake.async_client() as free:
+            probe = asyncio.create_task(held.list_orders())
+            await stuck.wait()
+            waiting = asyncio.create_task(free.list_orders())
+            queued = asyncio.create_task(free.list_orders())
+            await asyncio.sleep(0)
+            queued.cancel()
+            probe.cancel()
+            assert ORDERS == await waiting
+
+    asyncio.run(story())
+
+
+def test_an_iteration_that_is_given_up_lets_the_next_one_through(connect: Connect) -> None:
+    fake = FakePetstore([Order(id=number) for number in range(5)], per_minute=2)
+    with connect(fake) as petstore:
+        iteration: Iterator[Order] = petstore.iter_orders()
+        assert Order(id=0) == next(iteration)
+        del iteration
+        assert 5 == len(petstore.list_orders())
+
+
+def test_a_lost_probe_after_a_429_does_not_free_everybody(connect: Connect) -> None:
+    fake = FakePetstore(ORDERS)
+    fake.then(RateLimited(10), Dropped(), Unreachable(), Failing(500))
+    with connect(fake, jitter=lambda: 0.0) as petstore:
+        assert ORDERS == petstore.list_orders()
+    gate = gate_for(fake.base_url, fake.api_key, fake.clock)
+    assert 0.0 == gate.held_for(fake.clock.monotonic())
+    assert 0 == fake.early
+
+
+def test_a_program_with_many_keys_keeps_few_gates() -> None:
+    clock = FakeClock()
+    before = gate_for("http://many.test/v1", "held", clock)
+    before.ban(1000.0)
+    for number in range(3000):
+        gate_for("http://many.test/v1", f"key {number}", clock)
+    assert before is gate_for("http://many.test/v1", "held", clock)
+    assert len(gates._kept) <= 1001

@@ -1,0 +1,109 @@
+"""The key is shown nowhere, and nothing else leaves the program than what was asked for."""
+
+import copy
+import logging
+import pickle
+import traceback
+
+import pytest
+
+from flavours import Connect
+from petstore_client import AsyncClient, Client, Order, PetstoreError, __version__
+from petstore_client.testing import (
+    Answered,
+    Banned,
+    Dropped,
+    Failing,
+    FakePetstore,
+    Happening,
+    RateLimited,
+    Redirected,
+    TimedOut,
+    Unreachable,
+)
+
+KEY = "pso_live_TOPSECRET0123456789abcdefghij"
+ECHO = b'{"code":"invalid_api_key","message":"The key %s is wrong.","status":401}' % KEY.encode()
+
+
+@pytest.mark.parametrize(
+    "happening",
+    [
+        Unreachable(),
+        Dropped(),
+        TimedOut(),
+        Failing(500),
+        RateLimited(999),
+        Banned(),
+        Redirected(f"https://elsewhere.test/?key={KEY}"),
+        Answered(401, ECHO),
+        Answered(404, ECHO),
+        Answered(200, ECHO),
+        Answered(200, b"[1]"),
+    ],
+    ids=lambda happening: type(happening).__name__,
+)
+def test_the_key_is_in_no_log_and_no_traceback(
+    connect: Connect, happening: Happening, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.DEBUG)
+    fake = FakePetstore([Order(id=1)])
+    fake.then(*[happening] * 5)
+    with connect(fake, api_key=KEY, max_retries=1) as petstore, pytest.raises(PetstoreError) as caught:
+        petstore.cancel_order(1)
+    told = traceback.TracebackException.from_exception(caught.value, capture_locals="TOP" not in repr(happening))
+    lines = [line for line in "".join(told.format()).splitlines() if "KEY = " not in line]  # this module's own
+    assert not [line for line in lines if "TOPSECRET" in line]
+    assert "TOPSECRET" not in repr(vars(caught.value))
+    assert "TOPSECRET" not in caplog.text
+    assert "cancelOrder" in caplog.text
+
+
+@pytest.mark.parametrize("kind", [Client, AsyncClient])
+def test_a_client_does_not_show_its_key(kind: type[Client | AsyncClient]) -> None:
+    client = kind("http://x.test/v1", api_key=KEY)
+    shared = client._shared
+    for shown in (client, shared.session, shared.target, shared.target.key, vars(shared)):
+        assert "TOPSECRET" not in f"{shown!r} {shown}"
+
+
+def test_a_key_is_not_pickled() -> None:
+    secret = Client("http://x.test/v1", api_key=KEY)._shared.target.key
+    for way in (pickle.dumps, copy.deepcopy):
+        with pytest.raises(TypeError, match="not pickled"):
+            way(secret)
+
+
+def test_no_more_than_the_documented_headers_are_sent(connect: Connect) -> None:
+    fake = FakePetstore([Order(id=1)])
+    with connect(fake) as petstore:
+        petstore.cancel_order(1)
+    headers = fake.requests[0].headers
+    assert {
+        "accept",
+        "accept-encoding",
+        "authorization",
+        "connection",
+        "host",
+        "user-agent",
+        "x-request-id",
+    } == set(headers)
+    assert headers["user-agent"].startswith(f"petstore-client/{__version__} python/3.")
+    assert f"Bearer {fake.api_key}" == headers["authorization"]
+
+
+def test_cookies_are_not_kept(connect: Connect) -> None:
+    fake = FakePetstore([Order(id=1)])
+    fake.then(Answered(200, b"[]", {"content-type": "application/json", "set-cookie": "track=me; Path=/"}))
+    with connect(fake) as petstore:
+        petstore.list_orders()
+        petstore.list_orders()
+    assert "cookie" not in fake.requests[1].headers
+
+
+def test_nothing_is_logged_where_nobody_asked_for_it(connect: Connect, capfd: pytest.CaptureFixture[str]) -> None:
+    fake = FakePetstore([Order(id=1)])
+    fake.then(Failing(500))
+    with connect(fake) as petstore:
+        petstore.list_orders()
+    assert ("", "") == capfd.readouterr()

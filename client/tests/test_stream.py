@@ -1,0 +1,292 @@
+"""Large lists: decoded as they come, whole or not at all."""
+
+import gzip
+import json
+import random
+import tracemalloc
+import zlib
+from collections.abc import Iterator
+
+import msgspec
+import pytest
+
+from flavours import Connect
+from petstore_client import APITimeoutError, InvalidResponseError, Order, RateLimitError, ServerError
+from petstore_client.stream import LONGEST_ORDER, Inflater, OrdersDecoder
+from petstore_client.testing import Answered, CutOff, Dropped, Failing, FakePetstore, Happening, RateLimited, Slow
+
+ORDERS = [Order(id=number, pet_id=number % 7, quantity=1) for number in range(200)]
+BODY = msgspec.json.encode(ORDERS)
+JSON = {"content-type": "application/json"}
+AWKWARD = json.dumps(
+    [
+        {"id": 1, "note": 'a "quoted" },{ [ \\ and more \\'},
+        {"id": 2, "lines": [{"sku": "x"}, {"sku": "},"}, {"nested": [{"deep": [{}, {}]}, {}]}]},
+        {},
+        {"petId": -(2**63), "quantity": 2**63 - 1, "id": 2**63 - 1},
+        {"id": None, "shipDate": "2026-02-28T23:59:60.5Z"[:17] + "59.123456+02:00"},
+        {"id": 5, "später": "ü✓😀", "complete": True},
+    ],
+    ensure_ascii=False,
+)
+AWKWARD_ORDERS = msgspec.json.decode(AWKWARD, type=list[Order])
+
+
+def decoded(*pieces: bytes) -> list[Order]:
+    decoder = OrdersDecoder()
+    return [order for piece in pieces for order in decoder.feed(piece)] + decoder.finish()
+
+
+def in_pieces(body: bytes, sizes: Iterator[int]) -> list[bytes]:
+    pieces = []
+    while body:
+        size = next(sizes)
+        pieces.append(body[:size])
+        body = body[size:]
+    return pieces
+
+
+def random_sizes(seed: int, most: int) -> Iterator[int]:
+    source = random.Random(seed)
+    while True:
+        yield source.randint(1, most)
+
+
+@pytest.mark.parametrize("most", [1, 2, 7, 60, 500])
+def test_the_same_orders_come_out_however_the_bytes_are_split(most: int) -> None:
+    for seed in range(5):
+        assert ORDERS == decoded(*in_pieces(BODY, random_sizes(seed, most)))
+        assert AWKWARD_ORDERS == decoded(*in_pieces(AWKWARD.encode(), random_sizes(seed, most)))
+
+
+@pytest.mark.parametrize("indent", [0, 2])
+def test_white_space_does_not_matter(indent: int) -> None:
+    spaced = ("\n \t" + json.dumps(json.loads(AWKWARD), indent=indent, separators=(" ,", " : ")) + "\r\n ").encode()
+    for seed in range(5):
+        assert AWKWARD_ORDERS == decoded(*in_pieces(spaced, random_sizes(seed, 9)))
+
+
+@pytest.mark.parametrize("body", [b"[]", b" [ ] ", b"[\n]\n"])
+def test_an_empty_list_is_empty(body: bytes) -> None:
+    assert [] == decoded(body)
+    assert [] == decoded(*in_pieces(body, iter([1] * 9)))
+
+
+def test_orders_come_before_the_list_is_whole() -> None:
+    decoder = OrdersDecoder()
+    assert ORDERS[:3] == decoder.feed(msgspec.json.encode(ORDERS[:3])[:-1] + b",")
+
+
+def test_a_body_cut_anywhere_never_gives_a_wrong_order_and_never_passes_for_whole() -> None:
+    body = AWKWARD.encode()
+    for length in range(len(body)):
+        decoder = OrdersDecoder()
+        orders = [order for piece in (body[: length // 2], body[length // 2 : length]) for order in decoder.feed(piece)]
+        assert AWKWARD_ORDERS[: len(orders)] == orders
+        with pytest.raises(InvalidResponseError) as caught:
+            decoder.finish()
+        assert caught.value.truncated
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b'{"id":1}',
+        b"null",
+        b"<html>",
+        b'"[]"',
+        b"[1,2]",
+        b"[[]]",
+        b'[{"id":1},2,{"id":3}]',
+        b'[{"id":1},]',
+        b'[,{"id":1}]',
+        b'[{"id":1},,{"id":2}]',
+        b'[{"id":1}]]',
+        b'[{"id":1}],[{"id":2}]',
+        b'[{"id":1}] trailing]',
+        b'[{"id":1} {"id":2}]',
+        b'[{"id":"1"}]',
+        b'[{"id":1.5}]',
+        b'[{"id":true}]',
+        b'[{"id":1,"shipDate":"yesterday"}]',
+        b'[{"id":1,"shipDate":"2026-01-01T00:00:00"}]',
+        b'[{"id":NaN}]',
+        b"[{'id':1}]",
+        b'[{"id":1},{"id":\xff}]',
+        b"\xef\xbb\xbf[]",
+    ],
+)
+def test_what_is_no_list_of_orders_is_refused(body: bytes) -> None:
+    with pytest.raises(InvalidResponseError):
+        decoded(body)
+    with pytest.raises(InvalidResponseError):
+        decoded(*in_pieces(body, iter([1] * 99)))
+
+
+def test_integers_of_all_64_bits_and_beyond_stay_exact() -> None:
+    numbers = [2**53 + 1, -(2**63), 2**63 - 1, 2**64 - 1]
+    assert numbers == [order.quantity for order in decoded(json.dumps([{"quantity": n} for n in numbers]).encode())]
+
+
+def test_an_endless_order_does_not_fill_the_memory() -> None:
+    decoder = OrdersDecoder()
+    decoder.feed(b'[{"id":1},{"note":"')
+    with pytest.raises(InvalidResponseError):
+        _feed(decoder, b"x" * 1000)
+
+
+def test_an_endless_list_in_an_order_does_not_fill_the_memory() -> None:
+    decoder = OrdersDecoder()
+    decoder.feed(b'[{"id":1},{"lines":[')
+    with pytest.raises(InvalidResponseError):
+        _feed(decoder, b'{"sku":"xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx"},' * 1000)
+
+
+def _feed(decoder: OrdersDecoder, piece: bytes) -> None:
+    """Feed the same piece until it is more than any order may have."""
+    for _ in range(LONGEST_ORDER // len(piece) + 10):
+        decoder.feed(piece)
+
+
+def test_a_list_takes_memory_that_does_not_grow_with_it() -> None:
+    piece = msgspec.json.encode(ORDERS)[1:-1] + b","
+    decoder = OrdersDecoder()
+    decoder.feed(b"[")
+    tracemalloc.start()
+    try:
+        for _ in range(300):
+            assert 200 == len(decoder.feed(piece))
+        assert tracemalloc.get_traced_memory()[1] < 1_000_000
+    finally:
+        tracemalloc.stop()
+
+
+def test_gzip_is_undone_in_bounded_pieces() -> None:
+    bomb = gzip.compress(b" " * 50_000_000)
+    inflater = Inflater()
+    tracemalloc.start()
+    try:
+        total = sum(len(text) for text in inflater.feed(bomb)) + sum(map(len, inflater.finish()))
+        assert tracemalloc.get_traced_memory()[1] < 2_000_000
+    finally:
+        tracemalloc.stop()
+    assert 50_000_000 == total
+
+
+def test_several_gzip_members_are_one_text() -> None:
+    body = gzip.compress(b"[1,") + gzip.compress(b"") + gzip.compress(b"2]")
+    for size in (1, 5, 10_000):
+        inflater = Inflater()
+        text = b"".join(b"".join(inflater.feed(piece)) for piece in in_pieces(body, iter([size] * 999)))
+        assert b"[1,2]" == text + b"".join(inflater.finish())
+
+
+@pytest.mark.parametrize("cut", [1, 4, 8, 9, 20])
+def test_a_compressed_body_cut_by_a_single_byte_is_incomplete(connect: Connect, cut: int) -> None:
+    fake = FakePetstore()
+    fake.then(Answered(200, gzip.compress(BODY)[:-cut], {**JSON, "content-encoding": "gzip"}))
+    with connect(fake, max_retries=0) as petstore, pytest.raises(InvalidResponseError) as caught:
+        petstore.list_orders()
+    assert caught.value.truncated
+
+
+def test_damaged_compression_is_refused(connect: Connect) -> None:
+    body = bytearray(gzip.compress(BODY))
+    body[len(body) // 2] ^= 0xFF
+    fake = FakePetstore()
+    fake.then(Answered(200, bytes(body), {**JSON, "content-encoding": "gzip"}))
+    with connect(fake, max_retries=0) as petstore, pytest.raises(InvalidResponseError):
+        list(petstore.iter_orders())
+
+
+def test_a_compression_that_was_not_asked_for_is_refused(connect: Connect) -> None:
+    fake = FakePetstore()
+    fake.then(Answered(200, zlib.compress(BODY), {**JSON, "content-encoding": "deflate"}))
+    with connect(fake) as petstore, pytest.raises(InvalidResponseError, match="deflate"):
+        petstore.list_orders()
+    assert "gzip" == fake.requests[0].headers["accept-encoding"]
+
+
+@pytest.mark.parametrize("compressed", [False, True])
+def test_both_ways_of_listing_give_all_orders(connect: Connect, compressed: bool) -> None:
+    fake = FakePetstore(ORDERS)
+    answer = Answered(200, gzip.compress(BODY), {**JSON, "content-encoding": "gzip"})
+    with connect(fake) as petstore:
+        fake.then(*[answer] * 2 * compressed)
+        assert ORDERS == petstore.list_orders()
+        assert ORDERS == list(petstore.iter_orders())
+
+
+@pytest.mark.parametrize("happening", [Dropped(), CutOff(0), CutOff(20), Failing(503), RateLimited(5)], ids=repr)
+def test_an_iteration_is_begun_again_until_the_first_order(connect: Connect, happening: Happening) -> None:
+    fake = FakePetstore(ORDERS)
+    fake.then(happening)
+    with connect(fake) as petstore:
+        assert ORDERS == list(petstore.iter_orders())
+    assert 2 == len(fake.requests)
+
+
+def test_after_the_first_order_nothing_is_repeated(connect: Connect) -> None:
+    fake = FakePetstore(ORDERS)
+    fake.then(CutOff(1000))
+    with connect(fake) as petstore:
+        got: list[Order] = []
+        with pytest.raises(InvalidResponseError) as caught:
+            got.extend(petstore.iter_orders())
+    assert caught.value.truncated
+    assert 0 < len(got) < len(ORDERS)
+    assert ORDERS[: len(got)] == got
+    assert 1 == len(fake.requests)
+
+
+def test_a_list_that_stalls_after_the_first_order_is_a_timeout(connect: Connect) -> None:
+    fake = FakePetstore(ORDERS)
+    fake.then(Slow(pause=0.5, size=500), Slow(pause=31.0, size=500))
+    with connect(fake, timeout=30.0, max_retries=0) as petstore:
+        assert ORDERS == list(petstore.iter_orders())
+        with pytest.raises(APITimeoutError):
+            list(petstore.iter_orders())
+
+
+def test_failures_that_last_are_raised_before_the_first_order(connect: Connect) -> None:
+    fake = FakePetstore(ORDERS)
+    fake.then(*[Failing(500)] * 5, RateLimited(999))
+    with connect(fake) as petstore:
+        for kind in (ServerError, RateLimitError):
+            with pytest.raises(kind):
+                next(petstore.iter_orders())
+
+
+def test_nothing_is_sent_before_the_iteration_begins(connect: Connect) -> None:
+    fake = FakePetstore(ORDERS)
+    with connect(fake) as petstore:
+        petstore.iter_orders()
+    assert [] == fake.requests
+
+
+def test_an_unchanged_list_is_not_sent_again(connect: Connect) -> None:
+    fake = FakePetstore(ORDERS)
+    with connect(fake) as petstore:
+        first = petstore.list_orders()
+        first.clear()  # the caller's own
+        assert ORDERS == petstore.list_orders()
+        fake.orders[999] = Order(id=999)
+        assert [*ORDERS, Order(id=999)] == petstore.list_orders()
+        assert [*ORDERS, Order(id=999)] == petstore.list_orders()
+    asked = [request.headers.get("if-none-match") for request in fake.requests]
+    assert asked[0] is None
+    assert asked[1] == asked[2] != asked[3]
+
+
+def test_the_list_is_sent_each_time_where_that_is_wanted(connect: Connect) -> None:
+    fake = FakePetstore(ORDERS)
+    with connect(fake, conditional=False) as petstore:
+        assert [ORDERS, ORDERS] == [petstore.list_orders(), petstore.list_orders()]
+    assert [None, None] == [request.headers.get("if-none-match") for request in fake.requests]
+
+
+def test_a_304_that_was_not_asked_for_is_refused(connect: Connect) -> None:
+    fake = FakePetstore(ORDERS)
+    fake.then(Answered(304))
+    with connect(fake) as petstore, pytest.raises(InvalidResponseError, match="304"):
+        petstore.list_orders()

@@ -1,0 +1,127 @@
+"""What the package shows to the world: names, signatures, the cost of importing it."""
+
+import ast
+import inspect
+import subprocess
+import sys
+import warnings
+from importlib import resources
+from pathlib import Path
+
+import pytest
+
+import petstore_client
+import petstore_client.testing
+from flavours import Connect
+from petstore_client import AsyncClient, Client, NotFoundError, Pet
+from petstore_client.testing import FakePetstore
+
+SOURCE = Path(petstore_client.__file__).parent
+
+
+@pytest.mark.parametrize("module", [petstore_client, petstore_client.testing])
+def test_everything_that_is_exported_is_there_and_sorted(module: object) -> None:
+    names = module.__all__  # type: ignore[attr-defined]
+    assert sorted(names) == names
+    assert all(hasattr(module, name) for name in names)
+
+
+def test_every_public_thing_that_the_package_imports_is_exported() -> None:
+    public = {
+        name
+        for name, value in vars(petstore_client).items()
+        if not name.startswith("_") and not inspect.ismodule(value)
+    }
+    assert public == set(petstore_client.__all__) - {"__version__"}
+
+
+@pytest.mark.parametrize(
+    "name", [n for n in [*petstore_client.__all__, *petstore_client.testing.__all__] if n[0] != "_"]
+)
+def test_everything_that_is_exported_says_what_it_is(name: str) -> None:
+    thing = getattr(petstore_client, name, None) or getattr(petstore_client.testing, name)
+    assert thing.__doc__
+    for attribute, value in vars(thing).items():
+        if inspect.isfunction(value) and attribute[0] != "_" and name in ("Client", "AsyncClient", "FakePetstore"):
+            assert value.__doc__, attribute
+
+
+def test_both_clients_take_the_same() -> None:
+    blocking, awaited = inspect.signature(Client), inspect.signature(AsyncClient)
+    assert list(blocking.parameters) == list(awaited.parameters)
+    assert [p.default for p in blocking.parameters.values()] == [p.default for p in awaited.parameters.values()]
+    defaults = {name: parameter.default for name, parameter in blocking.parameters.items()}
+    assert {"timeout": 30.0, "max_retries": 4, "max_wait": 75.0, "transport": None} == {
+        name: defaults[name] for name in ("timeout", "max_retries", "max_wait", "transport")
+    }
+
+
+def test_both_clients_do_the_same() -> None:
+    def methods(kind: type) -> dict[str, list[str]]:
+        return {
+            name: list(inspect.signature(value).parameters)
+            for name, value in vars(kind).items()
+            if inspect.isfunction(value) and not name.startswith("_")
+        }
+
+    assert methods(Client) == methods(AsyncClient)
+    assert {"list_orders", "iter_orders", "cancel_order", "get_pet", "close"} == set(methods(Client))
+
+
+def test_the_types_are_shipped() -> None:
+    assert resources.files(petstore_client).joinpath("py.typed").is_file()
+
+
+def test_getting_a_pet_warns_of_the_sunset_at_the_callers_line(connect: Connect) -> None:
+    fake = FakePetstore(pets=[Pet(id=3, name="Clover", tag="rabbit")])
+    with connect(fake) as petstore:
+        with pytest.warns(DeprecationWarning, match="is answered until 2027-12-01") as caught:
+            assert Pet(id=3, name="Clover", tag="rabbit") == petstore.get_pet(3)
+        with pytest.raises(NotFoundError), warnings.catch_warnings(action="ignore"):
+            petstore.get_pet(4)
+    assert caught[0].filename in (__file__, str(Path(__file__).with_name("flavours.py")), *_loop_files())
+
+
+def _loop_files() -> list[str]:
+    """A task has nobody above it but the loop."""
+    import asyncio.events
+
+    return [asyncio.events.__file__]
+
+
+def test_an_awaited_warning_points_at_the_line_that_awaits() -> None:
+    fake = FakePetstore(pets=[Pet(id=3)])
+
+    async def story() -> None:
+        async with fake.async_client() as petstore:
+            await petstore.get_pet(3)
+
+    with pytest.warns(DeprecationWarning, match="2027-12-01") as caught:
+        fake.clock.run(story())  # type: ignore[attr-defined]
+    assert __file__ == caught[0].filename
+
+
+def test_importing_the_package_is_quick() -> None:
+    code = "import time; t = time.perf_counter(); import petstore_client; print(time.perf_counter() - t)"
+    seconds = min(
+        float(subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout)
+        for _ in range(5)
+    )
+    assert seconds < 0.25
+
+
+def test_importing_the_package_needs_httpx2_and_msgspec_alone() -> None:
+    code = (
+        "import sys; import httpx2, msgspec, httpcore2, json, logging, asyncio; before = set(sys.modules);"
+        "import petstore_client, petstore_client.testing;"
+        "print(*sorted({name.partition('.')[0] for name in set(sys.modules) - before} - sys.stdlib_module_names))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert ["petstore_client"] == done.stdout.split()
+
+
+def test_no_module_is_long_or_without_a_word_on_what_it_is() -> None:
+    for module in SOURCE.rglob("*.py"):
+        text = module.read_text()
+        assert len(text.splitlines()) <= 310, module
+        assert ast.get_docstring(ast.parse(text)), module

@@ -1,0 +1,84 @@
+"""Only type-checked, never run: the types that users of the package rely on."""
+
+from collections.abc import AsyncIterator, Iterator
+from datetime import datetime
+from typing import assert_type
+
+import httpx2
+
+from petstore_client import (
+    AsyncClient,
+    Client,
+    Order,
+    Pet,
+    PetstoreError,
+    RateLimit,
+    RateLimitError,
+    RateLimitEvent,
+    RetryEvent,
+    ServerError,
+)
+from petstore_client.testing import Dropped, FakeClock, FakePetstore, RateLimited
+
+
+def blocking() -> None:
+    with Client(
+        "https://api.example.com/v1", api_key="key", timeout=None, transport=httpx2.HTTPTransport()
+    ) as petstore:
+        assert_type(petstore, Client)
+        assert_type(petstore.list_orders(), list[Order])
+        orders: Iterator[Order] = petstore.iter_orders()
+        order = next(orders)
+        assert_type(order.id, int | None)
+        assert_type(order.ship_date, datetime | None)
+        assert_type(order.complete, bool | None)
+        petstore.cancel_order(order.id or 0)
+        assert_type(petstore.get_pet(1), Pet)
+        assert_type(petstore.rate_limit, RateLimit | None)
+        petstore.cancel_order("7")  # type: ignore[arg-type]
+    Client("https://api.example.com/v1", "key")  # type: ignore[call-arg]
+    Client(transport=httpx2.AsyncHTTPTransport())  # type: ignore[arg-type]
+    Client(pacing="hour")  # type: ignore[arg-type]
+
+
+async def awaited() -> None:
+    async with AsyncClient(max_retries=2, max_wait=10) as petstore:
+        assert_type(petstore, AsyncClient)
+        assert_type(await petstore.list_orders(), list[Order])
+        orders: AsyncIterator[Order] = petstore.iter_orders()
+        async for order in orders:
+            await petstore.cancel_order(order.id or 0)
+        assert_type(await petstore.get_pet(1), Pet)
+
+
+def hooks() -> None:
+    def retried(event: RetryEvent) -> None:
+        assert_type(event.error, PetstoreError)
+        assert_type(event.wait, float)
+
+    def limited(event: RateLimitEvent) -> str:
+        assert_type(event.retry_at, datetime)
+        return "ignored"
+
+    Client(on_retry=retried, on_rate_limit=limited)
+    Client(on_retry=limited)  # type: ignore[arg-type]
+
+
+def errors() -> None:
+    try:
+        Client().cancel_order(1)
+    except RateLimitError as error:
+        assert_type(error.retry_at, datetime)
+        assert_type(error.code, str)
+    except ServerError as error:
+        assert_type(error.retry_after, float | None)
+    except PetstoreError as error:
+        assert_type(error.request_id, str | None)
+        assert_type(error.may_have_been_applied, bool)
+
+
+def fakes() -> None:
+    fake = FakePetstore([Order(id=1)], clock=FakeClock())
+    fake.then(RateLimited(3), Dropped(applied=True))
+    assert_type(fake.client(max_wait=1), Client)
+    assert_type(fake.async_client(), AsyncClient)
