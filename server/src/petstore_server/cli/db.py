@@ -1,4 +1,4 @@
-"""`petstore db`: the store itself: migrate, check, back up, restore."""
+"""`petstore db`: the store itself: migrate, check, back up, restore, copy."""
 
 import sys
 from pathlib import Path
@@ -7,18 +7,22 @@ import click
 
 from petstore_server import backends
 from petstore_server.cli.console import FAILURE, Group, chatter, show, wants_json, write_json
+from petstore_server.cli.copying import copy
 from petstore_server.cli.progress import progress
 from petstore_server.cli.stores import settings_here
 
 
 @click.group(cls=Group)
 def db() -> None:
-    """The store itself, which PETSTORE_DATABASE_URL names: migrate, check, back up, restore.
+    """The store itself, which PETSTORE_DATABASE_URL names: migrate, check, back up, restore, copy.
 
     \b
     Example:
       petstore db backup /backups/orders.db
     """
+
+
+db.add_command(copy)
 
 
 @db.command()

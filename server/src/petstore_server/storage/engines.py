@@ -6,7 +6,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Union
 
-from petstore_server.domain.errors import InvalidInput
 from petstore_server.settings import SettingsError
 from petstore_server.storage import sqlite
 
@@ -27,7 +26,10 @@ def is_sqlite(url: str) -> bool:
 def sqlite_path(url: str) -> Path:
     """The file of a SQLite store, as an absolute path. Raises SettingsError for another engine."""
     if not is_sqlite(url):
-        raise SettingsError("PETSTORE_DATABASE_URL names PostgreSQL, and this is for the file of a SQLite store alone.")
+        raise SettingsError(
+            "PETSTORE_DATABASE_URL names PostgreSQL, and this is for the file of a SQLite store alone; "
+            "PostgreSQL has tools of its own: pg_dump --schema=petstore, and pg_restore --clean while no server runs."
+        )
     return Path(url.removeprefix(_SQLITE)).absolute()
 
 
@@ -70,22 +72,16 @@ def check_store(url: str) -> list[str]:
 def backup_store(url: str, target: Path, progress: Callable[[int, int], None]) -> None:
     """Copy a SQLite store to a file while others use it; `progress` is told of pages copied and in all.
 
-    Raises StoreUnusable, Conflict, and InvalidInput for PostgreSQL, which has a tool of its own.
+    Raises StoreUnusable, Conflict, and SettingsError for PostgreSQL, which has a tool of its own.
     """
-    if not is_sqlite(url):
-        raise InvalidInput("PostgreSQL backs up with its own tool: pg_dump --format=custom --schema=petstore.")
     sqlite.backup(sqlite_path(url), target, progress)
 
 
 def restore_store(url: str, source: Path) -> None:
     """Put a backup in the place of a SQLite store.
 
-    Raises StoreUnusable when the backup is damaged or the store in use, and InvalidInput for PostgreSQL.
+    Raises StoreUnusable when the backup is damaged or the store in use, and SettingsError for PostgreSQL.
     """
-    if not is_sqlite(url):
-        raise InvalidInput(
-            "PostgreSQL restores with its own tool, while no server runs: pg_restore --clean --if-exists."
-        )
     sqlite.restore(sqlite_path(url), source)
 
 

@@ -26,6 +26,11 @@ OLDEST_SERVER = 15
 _OPENING_SECONDS = 5.0
 _LOCK = "SELECT pg_advisory_xact_lock(7306938521)"  # any number that all hosts agree on; ends with the transaction
 _VERSION = "SELECT schema_version FROM petstore.store"
+# Asked of the catalogue's tables: to_regclass may still remember, from before the lock, that there was no store.
+_IS_THERE = """
+    SELECT 1 FROM pg_class JOIN pg_namespace ON pg_namespace.oid = relnamespace
+    WHERE nspname = 'petstore' AND relname = 'store'
+"""
 
 
 async def open_store(url: str, *, create: bool, migrate: bool, announce: Callable[[str], None]) -> PostgresStore:
@@ -90,7 +95,7 @@ def place(url: str) -> str:
 
 async def schema_version(driver: Driver, url: str) -> int:
     """The store's schema version, 0 where there is none. Raises StoreUnusable if it is too new."""
-    if (await (await driver.execute("SELECT to_regclass('petstore.store')")).fetchall())[0][0] is None:
+    if not await (await driver.execute(_IS_THERE)).fetchall():
         return 0
     [(version,)] = await (await driver.execute(_VERSION)).fetchall()
     if version > LATEST_VERSION:

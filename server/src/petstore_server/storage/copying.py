@@ -1,0 +1,248 @@
+"""Moving a whole store from its SQLite file into an empty PostgreSQL database, and proving that nothing was lost."""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator
+from contextlib import asynccontextmanager
+from hashlib import sha256
+from itertools import islice
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import apsw
+
+from petstore_server.domain.errors import Conflict, StoreUnusable
+from petstore_server.domain.pets import Pet
+from petstore_server.storage import postgres, sqlite
+from petstore_server.storage.postgres.opening import connected, place
+from petstore_server.storage.postgres.pets import pet_record
+from petstore_server.storage.postgres.session import Driver
+from petstore_server.storage.sqlite.connections import connect_reader, snapshot
+from petstore_server.storage.sqlite.opening import (
+    LATEST_VERSION,
+    older_schema,
+    require_place,
+    schema_version,
+    unusable_on_error,
+)
+
+Row = tuple[Any, ...]
+Advance = Callable[[int], None]
+"""Told how many rows are done."""
+
+_BATCH = 5_000
+
+
+class _Table(NamedTuple):
+    """A table: its columns, the first of which grows from row to row, how SQLite and PostgreSQL give them."""
+
+    name: str
+    columns: str
+    source: str
+    target: str
+
+    @property
+    def key(self) -> str:
+        return self.columns.partition(",")[0]
+
+
+_ACCOUNTS = "id, name, plan, per_minute, per_day, created_at, suspended_at"
+_KEYS = "id, account_id, digest, environment, scopes, note, created_at, expires_at, revoked_at, rotated_from"
+_BANS = "key_id, began, until, level"
+_USAGE = "account_id, minute_start, minute_used, day_start, day_used"
+_AUDIT = "id, at, actor, action, subject"
+
+# In an order in which every row comes after those that it refers to.
+_SMALL = (
+    _Table("accounts", _ACCOUNTS, _ACCOUNTS, _ACCOUNTS),
+    _Table("keys", f"number, {_KEYS}", f"rowid, {_KEYS}", f"number, {_KEYS}"),
+    _Table("bans", _BANS, _BANS, _BANS),
+    _Table("usage", _USAGE, _USAGE, _USAGE),
+)
+"""Copied whole, in one transaction."""
+
+_LARGE = (
+    _Table("pets", "id, record", "id, name, tag", "id, record"),
+    _Table("orders", "id, status, record", "id, status, record", "id, status, record"),
+    _Table("audit", f"{_AUDIT}, before, after", f'{_AUDIT}, "before", "after"', f"{_AUDIT}, before::text, after::text"),
+)
+"""Copied in batches, from where an earlier copy was interrupted."""
+
+_TABLES = _SMALL + _LARGE
+_SEQUENCES = (("accounts", "id"), ("keys", "number"), ("audit", "id"))
+# Whatever changes a store, but for what its limiter writes down, is in one of these.
+_STATE = """
+    SELECT
+        epoch, access_version,
+        (SELECT coalesce(max(id), 0) FROM audit), (SELECT coalesce(max(revision), 0) FROM orders)
+    FROM store
+"""
+
+
+class Copied(NamedTuple):
+    """What was copied and verified: rows by table, and the ETag of the list, the same on both sides."""
+
+    rows: dict[str, int]
+    etag: str
+
+
+class Copy:
+    """A copy under way. Made by `copying`; `rows` is the number of rows in the source, by table."""
+
+    def __init__(self, source: Path, connection: apsw.Connection, url: str, driver: Driver) -> None:
+        self._path = source
+        self._source = connection
+        self._url = url
+        self._driver = driver
+        (self._epoch, *state) = connection.execute(_STATE).fetchall()[0]
+        self._state = json.dumps(state)
+        self.rows = {
+            table.name: int(connection.execute(f"SELECT count(*) FROM {table.name}").get)  # noqa: S608 - constants
+            for table in _TABLES
+        }
+
+    async def take(self, advance: Advance) -> None:
+        """Copy what is not there yet. Raises Conflict where the target holds other data."""
+        if await self._is_finished():
+            return
+        async with self._driver.transaction():
+            await self._driver.execute("TRUNCATE petstore.usage, petstore.bans, petstore.keys, petstore.accounts")
+            for table in _SMALL:
+                await self._write(table, list(self._rows(table)))
+        done = sum(self.rows[table.name] for table in _SMALL)
+        for table in _LARGE:
+            reached = f"SELECT max({table.key}), count(*) FROM petstore.{table.name}"  # noqa: S608 - constants
+            [(last, there)] = await self._ask(reached)
+            done += there
+            rows = self._rows(table, last)
+            while batch := list(islice(rows, _BATCH)):
+                await self._write(table, batch)
+                done += len(batch)
+                advance(done)
+        for name, column in _SEQUENCES:
+            await self._driver.execute(
+                f"SELECT setval(pg_get_serial_sequence('petstore.{name}', '{column}'), max({column}))"  # noqa: S608
+                f" FROM petstore.{name} HAVING max({column}) > 0"
+            )
+        await self._driver.execute("ANALYZE")
+
+    async def verify(self, advance: Advance) -> Copied:
+        """Compare both sides: every row of every table, and the list's ETag. Raises StoreUnusable where they differ."""
+        done = 0
+        for table in _TABLES:
+            ours, theirs = _digest(self._rows(table)), await self._digest(table)
+            if ours != theirs:
+                raise StoreUnusable(
+                    f"The copy in {place(self._url)} differs from the source in its {table.name}: it was changed "
+                    "meanwhile. Drop the schema petstore there and copy again."
+                )
+            done += self.rows[table.name]
+            advance(done)
+        etags = await self._etags()
+        if etags[0] != etags[1]:
+            raise StoreUnusable(f"The list in {place(self._url)} differs from the source's; report this as a defect.")
+        await self._driver.execute("UPDATE petstore.copies SET finished = true WHERE source = %s", (self._epoch,))
+        return Copied(self.rows, etags[0])
+
+    async def _is_finished(self) -> bool:
+        """Whether all was copied by an earlier run; where there was none, or not to the end, prepare the target."""
+        found = await self._ask("SELECT state, finished FROM petstore.copies WHERE source = %s", (self._epoch,))
+        if not found:
+            await self._require_empty()
+            await self._driver.execute(
+                "INSERT INTO petstore.copies (source, state) VALUES (%s, %s)", (self._epoch, self._state)
+            )
+            return False
+        [(state, finished)] = found
+        if state != self._state and finished:
+            raise Conflict(
+                f"The source was copied to {place(self._url)} before and has changed since; copy to an empty database."
+            )
+        if state != self._state:  # what came over from another state of the source is of no use
+            async with self._driver.transaction():
+                names = ", ".join(f"petstore.{table.name}" for table in _TABLES)
+                await self._driver.execute(f"TRUNCATE {names}")
+                await self._driver.execute(
+                    "UPDATE petstore.copies SET state = %s WHERE source = %s", (self._state, self._epoch)
+                )
+        return bool(finished)
+
+    async def _require_empty(self) -> None:
+        for name in (*(table.name for table in _TABLES), "copies"):
+            if await self._ask(f"SELECT 1 FROM petstore.{name} LIMIT 1"):  # noqa: S608 - constants
+                raise Conflict(f"There is other data in {place(self._url)} already; copy to an empty database.")
+
+    def _rows(self, table: _Table, after: object = None) -> Iterator[Row]:
+        """The source's rows as the target keeps them, ascending, from beyond `after` on."""
+        key = table.source.partition(",")[0]
+        beyond = "" if after is None else f" WHERE {key} > ?"
+        bindings = () if after is None else (after,)
+        sql = f"SELECT {table.source} FROM {table.name}{beyond} ORDER BY {key}"  # noqa: S608 - constants
+        rows: Iterator[Row] = self._source.execute(sql, bindings)
+        return ((row[0], pet_record(Pet(*row))) for row in rows) if table.name == "pets" else rows
+
+    async def _write(self, table: _Table, rows: Iterable[Row]) -> None:
+        async with (
+            self._driver.cursor() as cursor,
+            cursor.copy(f"COPY petstore.{table.name} ({table.columns}) FROM STDIN") as copy,
+        ):
+            for row in rows:
+                await copy.write_row(row)
+
+    async def _ask(self, sql: str, parameters: Row | None = None) -> list[Row]:
+        return await (await self._driver.execute(sql, parameters)).fetchall()
+
+    async def _digest(self, table: _Table) -> str:
+        digest = sha256()
+        async with self._driver.transaction():
+            await self._driver.execute(
+                f"DECLARE copied NO SCROLL CURSOR FOR SELECT {table.target} FROM petstore.{table.name}"  # noqa: S608
+                f" ORDER BY {table.key}"
+            )
+            while page := await self._ask(f"FETCH {_BATCH} FROM copied"):
+                for row in page:
+                    digest.update(repr(row).encode())
+        return digest.hexdigest()
+
+    async def _etags(self) -> tuple[str, str]:
+        source = await sqlite.open_store(self._path, create=False, migrate=False, announce=_silent)
+        target = await postgres.open_store(self._url, create=False, migrate=False, announce=_silent)
+        try:
+            lists = await source.orders.snapshot(), await target.orders.snapshot()
+            return lists[0].plain.etag.decode(), lists[1].plain.etag.decode()
+        finally:
+            await source.close()
+            await target.close()
+
+
+@asynccontextmanager
+async def copying(source: Path, url: str, announce: Callable[[str], None]) -> AsyncIterator[Copy]:
+    """Lock the source against servers, see to it that the target has the schema, and copy.
+
+    Raises StoreUnusable.
+    """
+    source = source.resolve()  # noqa: ASYNC240 - nothing else goes on meanwhile
+    require_place(source, file_too=True)
+    with sqlite.lock_for_serving(source, shared=False), unusable_on_error(source):
+        connection = connect_reader(source)
+        try:
+            version = schema_version(connection, source)
+            if version < LATEST_VERSION:
+                raise StoreUnusable(older_schema(source, version))
+            await postgres.migrate(url, announce)
+            with snapshot(connection):
+                async with connected(url) as driver:
+                    yield Copy(source, connection, url, driver)
+        finally:
+            await asyncio.to_thread(connection.close)
+
+
+def _digest(rows: Iterable[Row]) -> str:
+    digest = sha256()
+    for row in rows:
+        digest.update(repr(row).encode())
+    return digest.hexdigest()
+
+
+def _silent(_: str) -> None:
+    """Both stores are there."""

@@ -1,0 +1,197 @@
+"""`petstore db copy`: a whole SQLite store moved to PostgreSQL, verified, and taken up again after an interruption."""
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from command_line import CommandLine
+from engines import PostgresEngine
+from open_stores import BY, Stores, add_key, api_key, body, log, opened
+from petstore_server.domain.bans import Ban
+from petstore_server.domain.orders import CANCEL, INT64_MAX, INT64_MIN, Order, Status
+from petstore_server.domain.pets import Pet
+from petstore_server.domain.windows import Count
+from petstore_server.ports import Store, Usage
+from petstore_server.storage import copying
+from petstore_server.storage.sqlite import lock_for_serving
+
+ORDERS = 12_000
+
+
+async def fill(path: Path) -> None:
+    """Something of everything that a store holds."""
+    async with opened(path) as store:
+        await add_key(store, "b", "zoo")
+        await add_key(store, "a", "shop")
+        await store.keys.rotate("key_a", api_key("c"), 9_000.0, BY)
+        await store.ledger.save({1: Usage(Count(60, 5), Count(0, 50))}, [Ban("key_b", 1, 2, 3)])
+        await store.pets.import_batch(
+            [Pet(INT64_MIN), Pet(7, 'A "pet" \\ of\x00 {all}, NULL', "ünïcode")], "import:1", BY
+        )
+        orders = [Order(INT64_MIN), *(Order(number, 1, 2, None, True) for number in range(ORDERS)), Order(INT64_MAX)]
+        for start in range(0, len(orders), 4_000):
+            await store.orders.import_batch(orders[start : start + 4_000], "import:2", BY)
+        await store.orders.change(5, CANCEL, BY)
+
+
+async def content(store: Store) -> list[Any]:
+    return [
+        await store.accounts.list(),
+        await store.keys.list(),
+        await store.ledger.all_usage(),
+        await store.ledger.bans(),
+        [order async for batch in store.orders.scan() for order in batch],
+        [await store.pets.find(pet_id) for pet_id in (INT64_MIN, 7)],
+        await log(store),
+        await body(store),
+    ]
+
+
+@pytest.fixture(name="source")
+def _source(tmp_path: Path) -> Path:
+    path = tmp_path / "store.db"
+    asyncio.run(fill(path))
+    return path
+
+
+def test_everything_is_copied_and_the_copy_can_be_used(source: Path, postgres_stores: Stores) -> None:
+    done = CommandLine(source).must("db", "copy", "--to", postgres_stores.url)
+    assert f"{ORDERS + 2} orders" in done.err
+
+    async def run() -> None:
+        async with opened(source) as one, postgres_stores.opened() as other:
+            before = await content(one)
+            assert before == await content(other)
+            assert await one.orders.find(5) == await other.orders.find(5)
+            assert (await one.orders.snapshot()).plain.etag == (await other.orders.snapshot()).plain.etag
+            await add_key(other, "d", "new")  # the numbers go on after those that were copied
+            await other.orders.change(6, CANCEL, BY)
+            assert len(before[6]) + 3 == len(await log(other))
+            assert ["key_b", "key_a", "key_c", "key_d"] == [key.id for key in await other.keys.list()]
+
+    asyncio.run(run())
+
+
+def test_an_empty_store_is_copied(tmp_path: Path, postgres_stores: Stores) -> None:
+    async def empty() -> None:
+        async with opened(tmp_path / "store.db"):
+            pass
+
+    asyncio.run(empty())
+    petstore = CommandLine(tmp_path / "store.db")
+    done = petstore.must("db", "copy", "--to", postgres_stores.url, "--json")
+    assert {0} == set(done.json()["rows"].values())
+
+
+def test_copying_again_verifies_and_changes_nothing(source: Path, postgres_stores: Stores) -> None:
+    petstore = CommandLine(source)
+    first = petstore.must("db", "copy", "--to", postgres_stores.url, "--json").json()
+    assert first == petstore.must("db", "copy", "--to", postgres_stores.url, "--json").json()
+
+
+def test_an_interrupted_copy_goes_on_where_it_was(
+    source: Path, postgres_stores: Stores, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    written: list[int] = []
+    write = copying.Copy._write
+
+    async def interrupted(self: copying.Copy, table: Any, rows: Any) -> None:
+        batch = list(rows)
+        await write(self, table, batch)
+        if table.name == "orders":
+            written.append(len(batch))
+            raise KeyboardInterrupt
+
+    async def counted(self: copying.Copy, table: Any, rows: Any) -> None:
+        batch = list(rows)
+        await write(self, table, batch)
+        if table.name == "orders":
+            written.append(len(batch))
+
+    petstore = CommandLine(source)
+    monkeypatch.setattr(copying.Copy, "_write", interrupted)
+    assert 0 != petstore("db", "copy", "--to", postgres_stores.url).code
+    monkeypatch.setattr(copying.Copy, "_write", counted)
+    petstore.must("db", "copy", "--to", postgres_stores.url)
+    assert ORDERS + 2 == sum(written)
+    assert 3 == len(written)
+
+    async def run() -> None:
+        async with opened(source) as one, postgres_stores.opened() as other:
+            assert await content(one) == await content(other)
+
+    asyncio.run(run())
+
+
+def test_a_source_that_changed_since_an_interruption_is_copied_from_the_beginning(
+    source: Path, postgres_stores: Stores, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write = copying.Copy._write
+
+    async def interrupted(self: copying.Copy, table: Any, rows: Any) -> None:
+        await write(self, table, rows)
+        if table.name == "orders":
+            raise KeyboardInterrupt
+
+    petstore = CommandLine(source)
+    monkeypatch.setattr(copying.Copy, "_write", interrupted)
+    assert 0 != petstore("db", "copy", "--to", postgres_stores.url).code
+    monkeypatch.undo()
+
+    async def change() -> None:
+        async with opened(source) as store:
+            await store.orders.change(1, CANCEL, BY)
+
+    asyncio.run(change())
+    petstore.must("db", "copy", "--to", postgres_stores.url)
+
+    async def run() -> None:
+        async with opened(source) as one, postgres_stores.opened() as other:
+            assert Status.CANCELLED is (await other.orders.find(1)).status
+            assert await content(one) == await content(other)
+
+    asyncio.run(run())
+
+
+def test_a_target_with_other_data_is_refused_and_left_alone(source: Path, postgres_stores: Stores) -> None:
+    async def use() -> list[Any]:
+        async with postgres_stores.opened() as store:
+            if not await store.accounts.list():
+                await store.orders.import_batch([Order(99)], "import:1", BY)
+                await add_key(store)
+            return [await store.accounts.list(), await body(store)]
+
+    before = asyncio.run(use())
+    done = CommandLine(source)("db", "copy", "--to", postgres_stores.url)
+    assert 6 == done.code
+    assert "other data" in done.err
+    assert before == asyncio.run(use())
+
+
+def test_a_copy_that_differs_is_told(source: Path, postgres_stores: Stores, postgres: PostgresEngine) -> None:
+    petstore = CommandLine(source)
+    petstore.must("db", "copy", "--to", postgres_stores.url)
+    with postgres.admin(postgres_stores.url.rpartition("/")[2]) as admin:
+        admin.execute("UPDATE petstore.orders SET status = 'cancelled' WHERE id = 1")
+    done = petstore("db", "copy", "--to", postgres_stores.url)
+    assert 1 == done.code
+    assert "differs from the source in its orders" in done.err
+
+
+def test_a_source_that_is_served_is_not_copied(source: Path, postgres_stores: Stores) -> None:
+    with lock_for_serving(source, shared=False):
+        done = CommandLine(source)("db", "copy", "--to", postgres_stores.url)
+    assert 1 == done.code
+    assert "stop it" in done.err
+
+
+def test_what_cannot_be_a_target_is_refused(source: Path, tmp_path: Path) -> None:
+    petstore = CommandLine(source)
+    for target in (f"sqlite:///{tmp_path / 'other.db'}", "mysql://host/name"):
+        assert 2 == petstore("db", "copy", "--to", target).code
+    done = petstore("db", "copy", "--to", "postgresql://postgres:secret@127.0.0.1:1/nowhere")
+    assert 1 == done.code
+    assert "secret" not in done.err
+    assert 1 == len(done.err.splitlines())

@@ -1,0 +1,181 @@
+"""Finding, creating and migrating the store in PostgreSQL; every failure is one sentence that says what to do."""
+
+import asyncio
+import multiprocessing
+from pathlib import Path
+from queue import Empty
+from typing import Any
+
+import pytest
+
+from command_line import CommandLine
+from engines import PostgresEngine
+from open_stores import BY, Stores
+from petstore_server.domain.errors import StoreUnusable
+from petstore_server.domain.orders import Order
+from petstore_server.settings import SettingsError
+from petstore_server.storage import engines
+from petstore_server.storage.postgres import LATEST_VERSION, check, migrate, open_store
+
+
+def silent(line: str) -> None:
+    """Nobody listens."""
+
+
+def opening(url: str, *, create: bool = False, upgrade: bool = False) -> list[str]:
+    """Open and close the store; return what was announced."""
+    lines: list[str] = []
+
+    async def run() -> None:
+        await (await open_store(url, create=create, migrate=upgrade, announce=lines.append)).close()
+
+    asyncio.run(run())
+    return lines
+
+
+def refusal(url: str, *, create: bool = False, upgrade: bool = False) -> str:
+    """The one line with which opening is refused."""
+    with pytest.raises(StoreUnusable) as caught:
+        opening(url, create=create, upgrade=upgrade)
+    assert "\n" not in caught.value.message
+    return caught.value.message
+
+
+def name_of(stores: Stores) -> str:
+    return stores.url.rpartition("/")[2]
+
+
+def test_a_missing_store_is_created_and_announced_once(postgres_stores: Stores) -> None:
+    assert opening(postgres_stores.url, create=True) == [
+        f"Created a new store in the database {name_of(postgres_stores)} on 127.0.0.1."
+    ]
+    assert opening(postgres_stores.url, create=True, upgrade=True) == []
+
+
+def test_a_missing_store_is_not_made_by_those_who_only_read(postgres_stores: Stores, postgres: PostgresEngine) -> None:
+    message = refusal(postgres_stores.url, upgrade=False)
+    assert name_of(postgres_stores) in message
+    assert "petstore db migrate" in message
+    with postgres.admin(name_of(postgres_stores)) as admin:
+        assert [(None,)] == admin.execute("SELECT to_regnamespace('petstore')").fetchall()
+
+
+def test_an_older_store_is_for_serve_and_db_migrate(postgres_stores: Stores, postgres: PostgresEngine) -> None:
+    assert asyncio.run(migrate(postgres_stores.url, silent)) == (0, LATEST_VERSION)
+    assert asyncio.run(migrate(postgres_stores.url, silent)) == (LATEST_VERSION, LATEST_VERSION)
+    with postgres.admin(name_of(postgres_stores)) as admin:
+        admin.execute("UPDATE petstore.store SET schema_version = %s", (LATEST_VERSION - 1,))
+    if LATEST_VERSION > 1:
+        assert "petstore db migrate" in refusal(postgres_stores.url, create=True)
+
+
+def test_a_store_of_a_newer_program_is_refused(postgres_stores: Stores, postgres: PostgresEngine) -> None:
+    opening(postgres_stores.url, create=True)
+    with postgres.admin(name_of(postgres_stores)) as admin:
+        admin.execute("UPDATE petstore.store SET schema_version = %s", (LATEST_VERSION + 1,))
+    message = refusal(postgres_stores.url, create=True, upgrade=True)
+    assert f"version {LATEST_VERSION + 1}" in message
+    assert "update" in message
+
+
+def test_what_cannot_be_reached_is_named_without_the_password(postgres: PostgresEngine) -> None:
+    message = refusal("postgresql://postgres:secret@127.0.0.1:1/store", create=True)
+    assert "refused" in message
+    assert "secret" not in message
+    message = refusal(postgres.url("nowhere"), create=True)
+    assert 'database "nowhere" does not exist' in message
+
+
+def test_a_user_without_rights_is_told_so(postgres_stores: Stores, postgres: PostgresEngine) -> None:
+    with postgres.admin() as admin:
+        admin.execute("CREATE ROLE clerk LOGIN")
+    try:
+        message = refusal(postgres_stores.url.replace("postgres@", "clerk@"), create=True)
+        assert "privilege" in message
+    finally:
+        with postgres.admin() as admin:
+            admin.execute("DROP ROLE clerk")
+
+
+def _migrate_at_once(url: str, begin: Any, told: Any) -> None:
+    begin.wait()
+    try:
+        told.put((asyncio.run(migrate(url, told.put)), None))
+    except StoreUnusable as error:
+        told.put((None, error.message))
+
+
+def test_hosts_that_start_together_migrate_once(postgres_stores: Stores) -> None:
+    spawn = multiprocessing.get_context("spawn")
+    begin, told = spawn.Barrier(4), spawn.Queue()
+    processes = [spawn.Process(target=_migrate_at_once, args=(postgres_stores.url, begin, told)) for _ in range(4)]
+    for process in processes:
+        process.start()
+    heard = [told.get(timeout=30) for _ in range(5)]
+    for process in processes:
+        process.join()
+    with pytest.raises(Empty):
+        told.get(timeout=0.05)
+    assert 1 == sum(isinstance(one, str) for one in heard)
+    results = sorted(str(one) for one in heard if isinstance(one, tuple))
+    assert ["((0, 1), None)", *["((1, 1), None)"] * 3] == results
+
+
+def test_orders_can_be_looked_at_with_an_sql_shell(postgres_stores: Stores, postgres: PostgresEngine) -> None:
+    async def run() -> None:
+        async with postgres_stores.opened() as store:
+            await store.orders.import_batch([Order(1, 2**63 - 1, 3, "2026-11-01T00:00:00Z", True), Order(2)], "i", BY)
+
+    asyncio.run(run())
+    with postgres.admin(name_of(postgres_stores)) as admin:
+        assert admin.execute("SELECT * FROM petstore.order_fields ORDER BY id").fetchall() == [
+            (1, 2**63 - 1, 3, "2026-11-01T00:00:00Z", True, "pending"),
+            (2, None, None, None, None, "pending"),
+        ]
+
+
+def test_a_check_names_the_orders_that_are_not_as_the_service_writes_them(
+    postgres_stores: Stores, postgres: PostgresEngine
+) -> None:
+    async def run() -> None:
+        async with postgres_stores.opened() as store:
+            await store.orders.import_batch([Order(number) for number in range(3)], "i", BY)
+
+    asyncio.run(run())
+    assert asyncio.run(check(postgres_stores.url)) == []
+    with postgres.admin(name_of(postgres_stores)) as admin:
+        admin.execute("""UPDATE petstore.orders SET record = '{"id": 1}' WHERE id = 1""")
+        admin.execute("""UPDATE petstore.orders SET record = '{"id":7}' WHERE id = 2""")
+    assert asyncio.run(check(postgres_stores.url)) == [
+        "Order 1 has a record in another form than the service writes.",
+        "Order 2 has a record that names order 7.",
+    ]
+
+
+def test_the_command_line_works_on_it(postgres_stores: Stores, tmp_path: Path) -> None:
+    petstore = CommandLine(tmp_path / "unused.db")
+    url = {"PETSTORE_DATABASE_URL": postgres_stores.url}
+    assert 1 == petstore("accounts", "list", **url).code
+    assert {"before": 0, "after": LATEST_VERSION} == petstore.must("db", "migrate", "--json", **url).json()
+    petstore.must("accounts", "create", "acme", "--plan", "free", **url)
+    key = petstore.must("keys", "create", "acme", "--json", **url).json()
+    assert key["id"] == petstore.must("keys", "list", "--json", **url).json()[0]["id"]
+    rows = "".join(f'{{"id":{number}}}\n' for number in range(10))
+    petstore.must("orders", "import", "-", "--format", "jsonl", stdin=rows, **url)
+    petstore.must("orders", "ship", "1", "2", **url)
+    exported = petstore.must("orders", "export", "-", "--format", "jsonl", **url).json_lines()
+    assert ["shipped", "shipped"] == [order["status"] for order in exported[1:3]]
+    assert petstore.must("db", "check", "--json", **url).json()["sound"]
+    assert 5 <= len(petstore.must("audit", "--json", **url).json_lines())
+    for command in (("db", "backup", str(tmp_path / "b.db")), ("db", "restore", str(tmp_path), "--yes")):
+        done = petstore(*command, **url)
+        assert 2 == done.code
+    assert not (tmp_path / "unused.db").exists()
+    done = petstore("db", "backup", str(tmp_path / "b.db"), **url)
+    assert "pg_dump" in done.err
+
+
+def test_without_the_driver_the_line_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    with pytest.raises(SettingsError, match=r"pip install 'petstore-server\[postgres\]'"):
+        engines.require_driver()
