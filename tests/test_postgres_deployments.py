@@ -1,0 +1,159 @@
+"""PostgreSQL as it is deployed: Debian's 15, over TLS, and behind pgbouncer in transaction mode."""
+
+import asyncio
+import shutil
+import socket
+import subprocess
+import time
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+
+import psycopg
+import pytest
+
+from engines import SERVER_USER, PostgresEngine, free_port
+from open_stores import BY, PostgresPlaces, add_key, body, log, opened_at
+from petstore_server.domain.errors import OrderAlreadyCancelled, StoreUnusable
+from petstore_server.domain.keys import Environment
+from petstore_server.domain.orders import CANCEL, Order
+from petstore_server.domain.pets import Pet
+from petstore_server.storage.postgres import check
+
+pytestmark = pytest.mark.system
+
+PROGRAMS = Path("/usr/lib/postgresql/15/bin")
+_POOLER = """
+[databases]
+* = host=127.0.0.1 port={server}
+[pgbouncer]
+listen_addr = 127.0.0.1
+listen_port = {port}
+unix_socket_dir =
+auth_type = trust
+auth_file = {users}
+pool_mode = transaction
+default_pool_size = 4
+server_reset_query =
+"""
+
+
+@pytest.fixture(name="certificate", scope="module")
+def _certificate(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A certificate of this machine, signed by itself, and its key beside it."""
+    folder = tmp_path_factory.mktemp("tls")
+    command = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj", "/CN=localhost"]
+    command += ["-addext", "subjectAltName=IP:127.0.0.1", "-keyout", str(folder / "key"), "-out", str(folder / "cert")]
+    subprocess.run(command, check=True, capture_output=True)
+    return folder / "cert"
+
+
+@pytest.fixture(name="debian", scope="module")
+def _debian(certificate: Path) -> Iterator[PostgresEngine]:
+    """Debian's PostgreSQL 15, which accepts TLS."""
+    engine = PostgresEngine(PROGRAMS, {"ssl": "on", "ssl_cert_file": "cert", "ssl_key_file": "key"})
+    try:
+        engine.keep(certificate, "cert")
+        engine.keep(certificate.with_name("key"), "key")
+        engine.start()
+        yield engine
+    finally:
+        engine.remove()
+
+
+@pytest.fixture(name="places")
+def _places(debian: PostgresEngine) -> Iterator[PostgresPlaces]:
+    places = PostgresPlaces(debian)
+    yield places
+    places.remove()
+
+
+@pytest.fixture(name="pooler")
+def _pooler(debian: PostgresEngine, tmp_path: Path) -> Iterator[int]:
+    """The port of a pgbouncer that gives each transaction one of four connections."""
+    program = shutil.which("pgbouncer", path="/usr/sbin:/usr/bin")
+    assert program, "apt-get install pgbouncer"
+    port = free_port()
+    folder = debian.folder / f"pooler-{port}"
+    folder.mkdir()
+    (folder / "users").write_text('"postgres" ""\n')
+    (folder / "settings").write_text(_POOLER.format(server=debian.port, port=port, users=folder / "users"))
+    with (tmp_path / "log").open("w") as told:
+        process = subprocess.Popen([program, folder / "settings"], stderr=told, user=SERVER_USER, group=SERVER_USER)
+    for _ in range(200):
+        with suppress(OSError), socket.create_connection(("127.0.0.1", port)):
+            break
+        time.sleep(0.02)
+    yield port
+    process.terminate()
+    process.wait(timeout=10)
+
+
+async def _work_through(url: str) -> None:
+    """Two hosts use one store in every way at once."""
+    async with opened_at(url) as one, opened_at(url) as other:
+        orders = [Order(number, 1, 1, "2026-11-01T00:00:00Z", False) for number in range(4_000)]
+        await one.orders.import_batch(orders, "import:1", BY)
+        key = await add_key(one)
+        grants = await asyncio.gather(
+            *(store.keys.grant(key.digest, Environment.PRODUCTION, 1.0) for store in (one, other) for _ in range(50))
+        )
+        assert all(grants)
+        await other.pets.import_batch([Pet(1, "Ada")], "import:2", BY)
+        answers = await asyncio.gather(
+            *(store.orders.change(number, CANCEL, BY) for number in range(1_000) for store in (one, other)),
+            *(store.orders.snapshot() for store in (one, other) for _ in range(100)),
+            *(store.orders.find(number) for store in (one, other) for number in range(100)),
+            return_exceptions=True,
+        )
+        cancels = answers[:2_000]
+        assert 1_000 == sum(isinstance(answer, Order) for answer in cancels)
+        assert 1_000 == sum(isinstance(answer, OrderAlreadyCancelled) for answer in cancels)
+        assert not any(isinstance(answer, Exception) for answer in answers[2_000:])
+        for number in range(4_000, 4_050):
+            await one.orders.import_batch([Order(number)], "import:3", BY)
+            assert f'{{"id":{number}}}'.encode() in await body(other)
+        assert 4_050 == sum([len(batch) async for batch in other.orders.scan(500)])
+        assert 1_000 == [entry.action for entry in await log(one)].count("order.cancel")
+        await asyncio.gather(one.check(), other.check(), one.access_version(), other.access_version())
+    assert [] == await check(url)
+
+
+def test_debians_postgresql_carries_a_store(places: PostgresPlaces) -> None:
+    asyncio.run(_work_through(places.new()))
+
+
+def test_a_pooler_in_transaction_mode_may_stand_before_it(places: PostgresPlaces, pooler: int) -> None:
+    direct = places.new()
+    name = direct.rpartition("/")[2]
+    asyncio.run(_work_through(f"postgresql://postgres@127.0.0.1:{pooler}/{name}"))
+    assert len(places.connections()) <= 4
+
+
+def test_the_parameters_of_tls_are_taken_from_the_url(places: PostgresPlaces, certificate: Path) -> None:
+    url = places.new()
+    trusted = f"{url}?sslmode=verify-full&sslrootcert={certificate}"
+
+    async def run() -> None:
+        async with opened_at(trusted) as store:
+            await store.orders.import_batch([Order(1)], "import:1", BY)
+            with psycopg.connect(url, autocommit=True) as looker:
+                name = url.rpartition("/")[2]
+                found = looker.execute(
+                    "SELECT count(*) FILTER (WHERE NOT ssl), count(*)"
+                    " FROM pg_stat_ssl JOIN pg_stat_activity USING (pid)"
+                    " WHERE datname = %s AND application_name = 'petstore'",
+                    (name,),
+                ).fetchall()
+            assert 0 == found[0][0]
+            assert 1 <= found[0][1]
+
+    asyncio.run(run())
+    with pytest.raises(StoreUnusable) as caught:
+        asyncio.run(_open(f"{url}?sslmode=verify-full&sslrootcert={certificate.parent / 'missing'}"))
+    assert "\n" not in caught.value.message
+
+
+async def _open(url: str) -> None:
+    async with opened_at(url):
+        pass
