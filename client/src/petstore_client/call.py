@@ -28,6 +28,7 @@ _log = logging.getLogger("petstore_client")
 
 _OF_THE_ACCOUNT = frozenset({403, 404, 409, 410, 429})
 _BANNED = "api_key_banned"
+_PATIENCE = 60.0  # seconds for a request without a timeout
 _TICK = 0.001  # a sleep may end this much early
 _IN_DOUBT = "It may have been applied all the same; a later order_already_cancelled would say so."
 
@@ -118,7 +119,8 @@ class Call:
         while True:
             ticket = self._ticket = session.gate.enter(session.clock.monotonic())
             if ticket.place is Place.WAITING:
-                yield Queue(ticket, session.policy.max_wait)
+                # Not a limit's doing: whoever is in front needs no longer than its answer takes.
+                yield Queue(ticket, max(session.policy.max_wait, 2 * (session.timeout or _PATIENCE)))
                 self._give_up_queue(ticket)  # where the wait was in vain
             now = session.clock.monotonic()
             if ticket.place is Place.PASSED:

@@ -5,7 +5,8 @@ request goes first, the probe, and the others wait for its answer. While it is o
 than the windows have left, so that with one process on a key hardly any request is ever refused.
 
 Nothing here waits, sleeps or reads a clock: moments are monotonic seconds that callers pass in. Whoever has to wait
-is told through a callback, so threads and tasks can share a gate.
+is told through a callback, so threads and tasks can share a gate. Other processes with the same key show in how fast
+the remaining requests dwindle: what they may have used up meanwhile is left alone.
 """
 
 import threading
@@ -20,6 +21,14 @@ FIRST_EXTRA = 2.0
 """Seconds at most that are waited on top of the moment that the second 429 in a row names; each further one doubles."""
 
 LONGEST_EXTRA = 60.0
+
+SHORT_WINDOW = 600
+"""Seconds; in windows of at most this length care is taken of what others may have used up. It may cost a wait to the
+window's end, which in a longer window would be too dear; and one refusal in a day never leads to a ban."""
+
+FRESH = 1.0
+"""Seconds after an answer in which a request is safe in any case: the server forgives what is under way when the first
+429 goes out, for two seconds (unless it was set otherwise)."""
 
 
 class Place(Enum):
@@ -50,6 +59,17 @@ class _Known:
     remaining: int
     ends: float | None
     seconds: int | None
+    first: int  # what remained at first sight
+    since: float
+    seen: float
+    own: int = 0  # requests of this process since then
+
+    def others_may_have_spent(self, now: float, under_way: int) -> bool:
+        """Whether others, at twice the rate seen so far, would have used up by now what remained."""
+        if self.ends is None or self.seconds is None or self.seconds > SHORT_WINDOW or now - self.seen <= FRESH:
+            return False
+        others = self.first - self.remaining - self.own - under_way
+        return others > 0 and 2 * others * (now - self.seen) >= self.remaining * (self.seen - self.since)
 
 
 @dataclass(eq=False)
@@ -93,6 +113,8 @@ class Gate:
                 return
             if ticket.sent_at >= self._held_until:  # else it was under way when the gate closed, and tells nothing new
                 self._refusals = self._refusals + 1 if refused else 0
+            if not refused:
+                self._count_own()
             for window in limits.windows:
                 self._learn(window, ticket.sent_at, now)
             if refused:
@@ -123,8 +145,10 @@ class Gate:
                 self._waiting.remove(ticket)
                 ticket.place = Place.LEFT
             elif ticket.place is Place.PASSED:
-                for known in self._windows.values() if charged else ():
-                    known.remaining = max(0, known.remaining - 1)
+                if charged:
+                    self._count_own()
+                    for known in self._windows.values():
+                        known.remaining = max(0, known.remaining - 1)
                 if ticket is self._probe and not self._was_held:
                     self._unproven = False  # nothing ever spoke of a limit, so one lost answer must not hold up others
                 self._finish(ticket, now)
@@ -168,6 +192,7 @@ class Gate:
             ticket = self._waiting.popleft()
             if opens > now:
                 ticket.place, ticket.until, ticket.banned = Place.HELD, opens, now < self._banned_until
+                self._unproven = self._was_held = True
             else:
                 ticket.place, ticket.sent_at = Place.PASSED, now
                 self._under_way += 1
@@ -177,7 +202,11 @@ class Gate:
                 ticket.decided()
 
     def _opens(self, now: float) -> float:
-        spent = [known.ends for known in self._windows.values() if known.remaining <= 0 and known.ends is not None]
+        spent = [
+            known.ends
+            for known in self._windows.values()
+            if known.ends is not None and (known.remaining <= 0 or known.others_may_have_spent(now, self._under_way))
+        ]
         return max(now, self._held_until, *spent)
 
     def _room(self) -> bool:
@@ -193,6 +222,10 @@ class Gate:
         if any(known.remaining <= 0 for known in self._windows.values()):
             self._unproven = self._was_held = True
         self._serve(now)
+
+    def _count_own(self) -> None:
+        for known in self._windows.values():
+            known.own += 1
 
     def _hold(self, until: float) -> None:
         self._held_until = max(self._held_until, until)
@@ -213,9 +246,12 @@ class Gate:
         latest, earliest = now + window.left, sent + window.left - 1
         known = self._windows.get(window.name)
         if known is None or known.ends is None or known.limit != window.limit or earliest > known.ends:
-            self._windows[window.name] = _Known(window.limit, window.remaining, latest, window.seconds)
+            self._windows[window.name] = _Known(
+                window.limit, window.remaining, latest, window.seconds, window.remaining, now, now
+            )
         else:
             known.remaining, known.ends = min(known.remaining, window.remaining), min(known.ends, latest)
+            known.seen = now
 
     def _renew(self, now: float) -> None:
         """Begin anew, with the whole limit, what has ended; forget it where the limit is not known."""

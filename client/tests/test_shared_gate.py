@@ -120,7 +120,7 @@ def test_a_late_good_answer_does_not_open_the_gate() -> None:
     gate = opened()
     refused, late = gate.enter(1.0), gate.enter(1.0)
     gate.settle(refused, 1.5, limits(pause=30.0), True)
-    gate.settle(late, 2.0, limits(minute(5, 58.0)), False)
+    gate.settle(late, 2.0, limits(minute(58, 58.0)), False)
     assert 29.5 == gate.held_for(2.0)
     assert [Place.PASSED, Place.WAITING] == [gate.enter(31.5).place for _ in range(2)]
 
@@ -162,6 +162,31 @@ def test_lost_requests_count_as_charged() -> None:
     gate = opened(remaining=2)
     gate.leave(gate.enter(1.0), 2.0, charged=True)
     assert [Place.PASSED, Place.WAITING] == [gate.enter(3.0).place for _ in range(2)]
+
+
+def test_what_other_processes_may_have_used_up_meanwhile_is_left_alone() -> None:
+    gate = opened(remaining=60)
+    for now, remaining in ((1.0, 54), (2.0, 49), (3.0, 44)):  # others take four or five a second
+        gate.settle(gate.enter(now), now, limits(minute(remaining, 60.0 - now)), False)
+    assert Place.PASSED is gate.enter(6.0).place
+    assert (Place.HELD, 60.0) == (gate.enter(9.0).place, gate.enter(9.0).until)
+    assert [Place.PASSED, Place.WAITING] == [gate.enter(60.0).place for _ in range(2)]
+
+
+def test_what_was_used_up_before_this_process_began_says_nothing_of_others() -> None:
+    gate = Gate(lambda: 1.0)
+    for number, now in enumerate((0.0, 10.0, 20.0, 30.0, 40.0)):
+        ticket = gate.enter(now)
+        assert Place.PASSED is ticket.place
+        gate.settle(ticket, now, limits(minute(4 - number, 50.0 - now)), False)
+
+
+def test_in_a_long_window_others_cost_no_wait() -> None:
+    gate = Gate(lambda: 1.0)
+    for now, remaining in ((0.0, 900), (600.0, 500), (1200.0, 100), (86_000.0, 50)):
+        ticket = gate.enter(now)
+        assert Place.PASSED is ticket.place
+        gate.settle(ticket, now, limits(Window("day", 1000, remaining, 86_400 - now, 86_400)), False)
 
 
 def test_whoever_gives_up_waiting_makes_room() -> None:

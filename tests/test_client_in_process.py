@@ -1,0 +1,275 @@
+"""The client against the real service in this process, over both backends; each exchange is held to the contract."""
+
+import asyncio
+import itertools
+from collections.abc import Awaitable, Callable, Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+
+import httpx2
+import pytest
+
+from checked_clients import CheckedAsyncTransport
+from engines import PostgresEngine, running_engine
+from petstore_client import (
+    AsyncClient,
+    AuthenticationError,
+    ConflictError,
+    KeyBannedError,
+    NotFoundError,
+    Order,
+    PermissionDeniedError,
+    Pet,
+    RateLimitError,
+)
+from petstore_client.testing import FakeClock
+from petstore_server.domain.accounts import Limits, Plan
+from petstore_server.domain.keys import Scope
+from petstore_server.domain.orders import Order as Stored
+from petstore_server.domain.orders import Status
+from petstore_server.domain.pets import Pet as StoredPet
+from quota_simulation import OwnClock
+from redis_engine import shared_redis
+from service import START, Clock, Service, running
+
+Story = Callable[[Service, "Connected"], Awaitable[None]]
+Run = Callable[[Story], None]
+
+
+class Connected:
+    """Makes clients of a service; `sent` counts their requests."""
+
+    _numbers = itertools.count(1)
+
+    def __init__(self, service: Service, clock: FakeClock | None) -> None:
+        self._base_url = f"http://petstore-{next(self._numbers)}.test/v1"  # no limits of other tests hold here
+        self._service = service
+        self._clock = clock
+        self.sent = 0
+
+    def __call__(self, key: str, **options: object) -> AsyncClient:
+        async def counted(request: httpx2.Request) -> None:
+            self.sent += 1
+
+        client = AsyncClient(
+            self._base_url,
+            api_key=key,
+            transport=CheckedAsyncTransport(httpx2.ASGITransport(app=self._service.application.gate)),
+            **{**({"clock": self._clock} if self._clock else {}), **options},  # type: ignore[arg-type]
+        )
+        client._http.event_hooks = {"request": [counted], "response": []}
+        return client
+
+
+@pytest.fixture(name="postgres", scope="module")
+def _postgres() -> Iterator[PostgresEngine]:
+    with running_engine() as engine:
+        yield engine
+
+
+@pytest.fixture(name="run", params=["sqlite", "postgres and redis"])
+def _run(request: pytest.FixtureRequest, tmp_path: Path) -> Run:
+    """Tells a story over each backend, in real time."""
+    environ = {}
+    if request.param != "sqlite":
+        postgres: PostgresEngine = request.getfixturevalue("postgres")
+        environ = {
+            "PETSTORE_DATABASE_URL": postgres.url(postgres.new_database()),
+            "PETSTORE_REDIS_URL": shared_redis().empty(),
+        }
+
+    async def told(story: Story) -> None:
+        async with running(tmp_path, environ=environ) as service:
+            await story(service, Connected(service, None))
+
+    return lambda story: asyncio.run(told(story))
+
+
+def on_a_clock(folder: Path, story: Callable[[Service, Connected, FakeClock], Awaitable[None]]) -> None:
+    """Tell a story on a clock that service and client share, and on which nobody waits."""
+    clock = FakeClock(START)
+
+    async def told() -> None:
+        async with running(folder, Following(clock)) as service:
+            await story(service, Connected(service, clock), clock)
+
+    asyncio.run(told())
+
+
+def test_orders_are_listed_and_streamed_exactly(run: Run) -> None:
+    async def story(service: Service, connected: Connected) -> None:
+        await service.orders(
+            Stored(7, 1, 2, "2026-11-20T12:00:00.123456Z", False, Status.SHIPPED),
+            Stored(-(2**63)),
+            Stored(2**63 - 1, quantity=-(2**63)),
+            *(Stored(number, number % 7, 1) for number in range(10_000, 13_000)),
+        )
+        expected = [
+            Order(id=-(2**63)),
+            Order(
+                id=7,
+                pet_id=1,
+                quantity=2,
+                ship_date=datetime(2026, 11, 20, 12, 0, 0, 123456, UTC),
+                complete=False,
+            ),
+            *(Order(id=number, pet_id=number % 7, quantity=1) for number in range(10_000, 13_000)),
+            Order(id=2**63 - 1, quantity=-(2**63)),
+        ]
+        async with connected(await service.key()) as petstore:
+            assert expected == await petstore.list_orders()
+            assert expected == await petstore.list_orders()  # 304
+            assert expected == [order async for order in petstore.iter_orders()]
+
+    run(story)
+
+
+def test_an_order_is_cancelled_once(run: Run) -> None:
+    async def story(service: Service, connected: Connected) -> None:
+        await service.orders(Stored(1), Stored(2, status=Status.SHIPPED))
+        async with connected(await service.key()) as petstore:
+            await petstore.cancel_order(1)
+            for number, code in ((1, "order_already_cancelled"), (2, "order_already_shipped")):
+                with pytest.raises(ConflictError) as caught:
+                    await petstore.cancel_order(number)
+                assert code == caught.value.code
+            for number, code in ((3, "order_not_found"), (2**63, "invalid_order_id")):
+                with pytest.raises(NotFoundError) as missing:
+                    await petstore.cancel_order(number)
+                assert code == missing.value.code
+        assert 5 == connected.sent
+
+    run(story)
+
+
+def test_keys_are_refused_as_what_they_are(run: Run) -> None:
+    async def story(service: Service, connected: Connected) -> None:
+        async with connected("pso_live_unknown") as stranger:
+            with pytest.raises(AuthenticationError) as unknown:
+                await stranger.list_orders()
+            assert "invalid_api_key" == unknown.value.code
+        async with connected(await service.key(scopes=frozenset({Scope.ORDERS_READ}))) as reader:
+            assert [] == await reader.list_orders()
+            with pytest.raises(PermissionDeniedError) as narrow:
+                await reader.cancel_order(1)
+            assert "insufficient_scope" == narrow.value.code
+        assert 3 == connected.sent
+
+    run(story)
+
+
+def test_a_pet_comes_with_a_warning_that_names_the_sunset(run: Run) -> None:
+    async def story(service: Service, connected: Connected) -> None:
+        await service.backend.store.pets.import_batch([StoredPet(3, "Clover", "rabbit")], "test", service.by)
+        async with connected(await service.key()) as petstore:
+            with pytest.warns(DeprecationWarning, match="until 2027-12-01"):
+                assert Pet(id=3, name="Clover", tag="rabbit") == await petstore.get_pet(3)
+            with pytest.raises(NotFoundError):
+                await petstore.get_pet(4)
+
+    run(story)
+
+
+def test_a_cancel_whose_answer_was_lost_succeeds(run: Run) -> None:
+    async def story(service: Service, connected: Connected) -> None:
+        class Losing(httpx2.AsyncBaseTransport):
+            """Carries the first request out and loses its answer."""
+
+            def __init__(self) -> None:
+                self._inner = httpx2.ASGITransport(app=service.application.gate)
+                self._lost = False
+
+            async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
+                response = await self._inner.handle_async_request(request)
+                if not self._lost:
+                    self._lost = True
+                    raise httpx2.ReadTimeout("lost", request=request)
+                return response
+
+        await service.orders(Stored(1))
+        key = await service.key()
+        async with AsyncClient(
+            "http://petstore.test/v1", api_key=key, transport=Losing(), jitter=lambda: 0.0
+        ) as petstore:
+            await petstore.cancel_order(1)
+            with pytest.raises(ConflictError):
+                await petstore.cancel_order(1)
+
+    run(story)
+
+
+def test_a_used_up_minute_is_known_without_a_single_429(run: Run) -> None:
+    async def story(service: Service, connected: Connected) -> None:
+        account = await service.account(Plan.ENTERPRISE, Limits(5, 1000))
+        async with connected(await service.key(account), max_wait=0.0) as petstore:
+            results = await asyncio.gather(*[petstore.list_orders() for _ in range(12)], return_exceptions=True)
+            assert [[]] * 5 == results[:5]
+            for error in results[5:]:
+                assert isinstance(error, RateLimitError)
+                assert not error.sent
+            assert petstore.rate_limit is not None
+            assert (5, 0) == (petstore.rate_limit.limit, petstore.rate_limit.remaining)
+            assert ["minute", "day"] == [window.name for window in petstore.rate_limit.windows]
+        assert 5 == connected.sent
+
+    run(story)
+
+
+def test_a_minute_is_waited_out_to_the_second(tmp_path: Path) -> None:
+    async def story(service: Service, connected: Connected, clock: FakeClock) -> None:
+        account = await service.account(Plan.ENTERPRISE, Limits(5, 1000))
+        async with connected(await service.key(account)) as petstore:
+            for _ in range(15):
+                await petstore.list_orders()
+        assert 15 == connected.sent
+        assert 119 <= clock.slept <= 122
+
+    on_a_clock(tmp_path, story)
+
+
+def test_a_429_that_others_caused_is_waited_out_without_a_strike(tmp_path: Path) -> None:
+    async def story(service: Service, connected: Connected, clock: FakeClock) -> None:
+        account = await service.account(Plan.ENTERPRISE, Limits(5, 1000))
+        key = await service.key(account)
+        async with connected(key) as one, connected(key, clock=OwnClock(clock)) as apart:
+            await one.list_orders()
+            for _ in range(4):
+                await apart.list_orders()
+            assert [] == await one.list_orders()  # is refused, and waits for the next window
+        assert 7 == connected.sent
+        assert 0 == service.backend.limiter.strikes
+
+    on_a_clock(tmp_path, story)
+
+
+def test_a_ban_that_others_earned_is_raised_at_once(tmp_path: Path) -> None:
+    async def story(service: Service, connected: Connected, clock: FakeClock) -> None:
+        account = await service.account(Plan.ENTERPRISE, Limits(1, 1000))
+        key = await service.key(account)
+        headers = {"Authorization": f"Bearer {key}"}
+        await service.client.get("/v1/store/orders", headers=headers)
+        for _ in range(21):
+            await service.client.get("/v1/store/orders", headers=headers)
+            clock.advance(2.1)
+        async with connected(key) as petstore:
+            for sent in (True, False):
+                with pytest.raises(KeyBannedError) as caught:
+                    await petstore.list_orders()
+                assert sent is caught.value.sent
+            assert 1 == connected.sent
+            clock.advance(caught.value.retry_at.timestamp() - clock.now())
+            assert [] == await petstore.list_orders()
+
+    on_a_clock(tmp_path, story)
+
+
+class Following(Clock):
+    """The service's clock, showing what the client's shows."""
+
+    def __init__(self, clock: FakeClock) -> None:
+        super().__init__(clock.now())
+        self._clock = clock
+
+    def __call__(self) -> float:
+        self.now = self._clock.now()
+        return self.now

@@ -1,0 +1,224 @@
+"""The client against a serving process, over real sockets, and against peers that no service should be."""
+
+import asyncio
+import gzip
+import json
+import socket
+import threading
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from petstore_client import (
+    APIConnectionError,
+    APITimeoutError,
+    AsyncClient,
+    AuthenticationError,
+    Client,
+    ConflictError,
+    InvalidResponseError,
+    Order,
+)
+from process import UNLIMITED, Server, new_key, petstore, serving
+
+COUNT = 20_000
+
+
+@pytest.fixture(name="served", scope="module")
+def _served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Server, str]]:
+    """A server with many orders, and a key without limits."""
+    store = tmp_path_factory.mktemp("served") / "store.db"
+    lines = "".join(json.dumps({"id": n, "petId": n % 9, "quantity": 1}) + "\n" for n in range(1, COUNT + 1))
+    assert 0 == petstore(store, "orders", "import", "-", "--format", "jsonl", text=lines).returncode
+    key, _ = new_key(store, plan=UNLIMITED)
+    with serving(store) as server:
+        yield server, key
+
+
+def expected() -> list[Order]:
+    return [Order(id=number, pet_id=number % 9, quantity=1) for number in range(1, COUNT + 1)]
+
+
+def test_a_list_comes_whole_by_every_way(served: tuple[Server, str]) -> None:
+    server, key = served
+    with Client(f"{server.api}/v1", api_key=key) as petstore_client:
+        assert expected() == petstore_client.list_orders()
+        assert expected() == petstore_client.list_orders()
+        assert expected() == list(petstore_client.iter_orders())
+
+    async def awaited() -> list[Order]:
+        async with AsyncClient(f"{server.api}/v1", api_key=key) as client:
+            return [order async for order in client.iter_orders()]
+
+    assert expected() == asyncio.run(awaited())
+
+
+def test_one_of_many_threads_cancels_an_order(served: tuple[Server, str]) -> None:
+    server, key = served
+    with Client(f"{server.api}/v1", api_key=key) as client, ThreadPoolExecutor(16) as pool:
+
+        def cancel(number: int) -> bool:
+            try:
+                client.cancel_order(number)
+            except ConflictError as error:
+                return error.code != "order_already_cancelled"
+            return True
+
+        won = list(pool.map(cancel, [number for number in range(1, 21) for _ in range(16)]))
+    assert 20 == sum(won)
+
+
+def test_a_client_that_is_killed_half_way_through_a_list_leaves_its_connections_usable(
+    served: tuple[Server, str],
+) -> None:
+    server, key = served
+    with Client(f"{server.api}/v1", api_key=key) as client:
+        for _ in range(5):
+            assert Order(id=1, pet_id=1, quantity=1) == next(iter(client.iter_orders()))
+        assert COUNT == len(client.list_orders())
+
+
+def test_a_key_that_is_wrong_is_told_over_the_wire(served: tuple[Server, str]) -> None:
+    server, _ = served
+    with Client(f"{server.api}/v1", api_key="pso_live_wrong") as client, pytest.raises(AuthenticationError):
+        client.list_orders()
+
+
+def test_a_server_that_is_restarted_is_found_again(tmp_path: Path) -> None:
+    store = tmp_path / "store.db"
+    key, _ = new_key(store, plan=UNLIMITED)
+    with serving(store) as first:
+        port = first.port
+        client = Client(f"{first.api}/v1", api_key=key, retry_timeout=60.0, max_retries=20)
+        assert [] == client.list_orders()
+        assert 0 == first.stop()
+    with client, ThreadPoolExecutor() as pool:
+        waiting = pool.submit(client.list_orders)
+        with serving(store, "--port", str(port)):
+            assert [] == waiting.result(60)
+
+
+@contextmanager
+def peer(*answers: bytes, hold: bool = False) -> Iterator[tuple[str, list[bytes]]]:
+    """A peer that gives each connection one answer and closes it, or holds it; yields its base URL and requests."""
+    requests: list[bytes] = []
+    held: list[socket.socket] = []
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+
+        def serve() -> None:
+            for answer in answers:
+                try:
+                    connection, _ = listener.accept()
+                except OSError:
+                    return
+                held.append(connection)
+                requests.append(connection.recv(65536))
+                connection.sendall(answer)
+                if not hold:
+                    connection.close()
+
+        thread = threading.Thread(target=serve, daemon=True)
+        thread.start()
+        yield f"http://127.0.0.1:{listener.getsockname()[1]}/v1", requests
+        listener.shutdown(socket.SHUT_RDWR)
+        thread.join(10)
+        for connection in held:
+            connection.close()
+
+
+def head(body: bytes, length: int | None, *more: str) -> bytes:
+    lines = ["HTTP/1.1 200 OK", "Content-Type: application/json", *more]
+    if length is not None:
+        lines.append(f"Content-Length: {length}")
+    return "\r\n".join([*lines, "", ""]).encode() + body
+
+
+BODY = json.dumps([{"id": number} for number in range(2000)], separators=(",", ":")).encode()
+
+
+@pytest.mark.parametrize("length", [None, len(BODY)], ids=["to the end", "declared"])
+@pytest.mark.parametrize("compressed", [False, True])
+def test_a_body_that_breaks_off_never_passes_for_whole(length: int | None, compressed: bool) -> None:
+    body = gzip.compress(BODY) if compressed else BODY
+    more = ["Content-Encoding: gzip"] if compressed else []
+    declared = None if length is None else len(body)
+    with peer(head(body[: len(body) // 2], declared, *more)) as (url, _):
+        got: list[Order] = []
+        with Client(url, api_key="key", max_retries=0) as client, pytest.raises(InvalidResponseError) as caught:
+            got.extend(client.iter_orders())
+    assert caught.value.truncated
+    assert [Order(id=number) for number in range(len(got))] == got
+
+
+def test_a_list_that_broke_off_is_asked_for_again() -> None:
+    with (
+        peer(head(BODY[:3000], len(BODY)), head(BODY, len(BODY))) as (url, requests),
+        Client(url, api_key="key", jitter=lambda: 0.0) as client,
+    ):
+        assert 2000 == len(client.list_orders())
+    assert 2 == len(requests)
+
+
+def test_a_chunked_body_is_read_to_its_end() -> None:
+    chunks = b"".join(b"%x\r\n%s\r\n" % (len(part), part) for part in (BODY[:10], BODY[10:5000], BODY[5000:]))
+    with (
+        peer(head(chunks + b"0\r\n\r\n", None, "Transfer-Encoding: chunked")) as (url, _),
+        Client(url, api_key="key") as client,
+    ):
+        assert 2000 == len(list(client.iter_orders()))
+
+
+@pytest.mark.parametrize("answer", [b"", b"HTTP/1.1 200 OK\r\n", head(BODY[:100], len(BODY))], ids=["", "head", "body"])
+def test_a_server_that_never_goes_on_is_a_timeout(answer: bytes) -> None:
+    with (
+        peer(answer, hold=True) as (url, _),
+        Client(url, api_key="key", timeout=0.2, max_retries=0) as client,
+        pytest.raises(APITimeoutError),
+    ):
+        client.list_orders()
+
+
+@pytest.mark.parametrize("answer", [b"", b"SSH-2.0-OpenSSH_9.2\r\n", b"HTTP/1.1 banana\r\n\r\n"])
+def test_a_peer_that_does_not_speak_http_is_a_connection_error(answer: bytes) -> None:
+    with (
+        peer(answer) as (url, _),
+        Client(url, api_key="key", max_retries=0) as client,
+        pytest.raises(APIConnectionError) as caught,
+    ):
+        client.cancel_order(1)
+    assert caught.value.sent
+    assert caught.value.may_have_been_applied
+
+
+def test_a_port_where_nobody_listens_says_so() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    with (
+        Client(f"http://127.0.0.1:{port}/v1", api_key="key", max_retries=0) as client,
+        pytest.raises(APIConnectionError, match="is the address right") as caught,
+    ):
+        client.cancel_order(1)
+    assert not caught.value.sent
+
+
+def test_a_host_that_does_not_exist_says_so() -> None:
+    with (
+        Client("http://petstore.invalid/v1", api_key="key", max_retries=0) as client,
+        pytest.raises(APIConnectionError, match="is the address right"),
+    ):
+        client.list_orders()
+
+
+def test_a_redirect_is_not_followed_with_the_key() -> None:
+    with peer(b"") as (elsewhere, stolen):
+        answer = f"HTTP/1.1 307 Temporary Redirect\r\nLocation: {elsewhere}\r\nContent-Length: 0\r\n\r\n".encode()
+        with (
+            peer(answer) as (url, _),
+            Client(url, api_key="key") as client,
+            pytest.raises(InvalidResponseError, match="redirect"),
+        ):
+            client.list_orders()
+        assert [] == stolen
