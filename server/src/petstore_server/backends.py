@@ -3,7 +3,7 @@
 import asyncio
 import importlib.util
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import AbstractContextManager, asynccontextmanager, nullcontext, suppress
+from contextlib import AbstractContextManager, AsyncExitStack, asynccontextmanager, nullcontext, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -45,7 +45,6 @@ class Backend:
         """Take up the counts where an earlier process left them. Raises ServiceUnavailable."""
         self._access_version = await self.store.access_version()
         self.limiter.load(await self.store.ledger.all_usage(), await self.store.ledger.bans())
-        await self.limiter.start()
 
     async def keep_up(self, confirm: Callable[[bool], None]) -> None:
         """Run until cancelled: write counts behind, and `confirm` what the store says of access (changed or not).
@@ -130,16 +129,19 @@ async def open_backend(settings: Settings, clock: Callable[[], float], announce:
     """
     require_servable(settings)
     limiter = _limiter(settings, clock)
-    store = await open_store(settings, create=True, migrate=True, announce=announce)
-    backend = Backend(store, limiter)
-    try:
+    async with AsyncExitStack() as opened:
+        opened.push_async_callback(limiter.close)
+        try:
+            await limiter.start()
+        except CountersUnavailable as error:
+            reason = error.reason.rstrip(".")
+            raise SettingsError(f"PETSTORE_REDIS_URL names a Redis that cannot be used: {reason}.") from None
+        store = await open_store(settings, create=True, migrate=True, announce=announce)
+        opened.push_async_callback(store.close)
+        backend = Backend(store, limiter)
         await backend.start()
-    except BaseException as error:
-        await store.close()
-        if isinstance(error, CountersUnavailable):
-            raise SettingsError(f"PETSTORE_REDIS_URL names a Redis that refuses us: {error.reason}.") from None
-        raise
-    return backend
+        opened.pop_all()  # from here on the backend closes them
+        return backend
 
 
 def require_servable(settings: Settings) -> None:

@@ -1,7 +1,8 @@
 """`petstore serve --workers N`: N server processes on one port, with one admin port that answers for all (D1).
 
-All accept from one listening socket, which outlives each of them: a worker that dies takes only its own connections
-along. This process serves no request itself, so what may go wrong with one does not reach it.
+Each accepts from a listening socket of its own, among which the kernel spreads connections (SO_REUSEPORT): from one
+that all share, the first to wake takes a whole burst. This process holds the sockets open: a worker that dies takes
+only its own connections along, and those not yet accepted wait for the one that is started in its place.
 """
 
 import asyncio
@@ -10,7 +11,7 @@ import os
 import signal
 import socket
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from time import monotonic
 from typing import Any
 
@@ -24,7 +25,7 @@ from petstore_server.http.figures import Figure, Figures, Sample, exposition, la
 from petstore_server.settings import Settings
 
 _REPORT_SECONDS = 3.0
-_FIRST_PAUSE, _LONGEST_PAUSE = 0.1, 10.0
+_FIRST_PAUSE, _LONGEST_PAUSE = 0.1, 2.0
 _STEADY_SECONDS = 30.0  # who has served for so long is started again without a long pause
 _DRAIN_SECONDS = DRAIN_SECONDS + 4.0  # a worker cuts off by itself what takes longer than its own
 _WORKER = "petstore_server.cli.worker"
@@ -65,11 +66,13 @@ class Worker:
                 stdin=asyncio.subprocess.DEVNULL,
                 start_new_session=True,
             )
-        self._channel = await asyncio.open_unix_connection(sock=ours, limit=LARGEST_LINE)
-        line = await self._channel[0].readline()
+        reader, writer = await asyncio.open_unix_connection(sock=ours, limit=LARGEST_LINE)
+        line = await reader.readline()
         if not line:
+            writer.close()
             raise WorkerFailed(await self.ended())
         self._last = _decode(line).figures
+        self._channel = reader, writer  # from here on it can be asked
 
     async def ended(self) -> int:
         """Wait until the process has ended; return its exit code."""
@@ -119,8 +122,8 @@ class Worker:
 class Workers:
     """All of the processes together."""
 
-    def __init__(self, number: int, listener: socket.socket, environ: dict[str, str]) -> None:
-        self._workers = [Worker(each, listener, environ) for each in range(1, number + 1)]
+    def __init__(self, listeners: Sequence[socket.socket], environ: dict[str, str]) -> None:
+        self._workers = [Worker(number, listener, environ) for number, listener in enumerate(listeners, 1)]
         self._draining = asyncio.Event()
         self._log = structlog.get_logger()
 
@@ -203,7 +206,8 @@ async def serve_with_workers(
     Raises WorkerFailed where a worker could not start.
     """
     stop = stop_signals()
-    workers = Workers(settings.workers, public, {**os.environ, **given})
+    listeners = _spread(public, settings.workers)
+    workers = Workers(listeners, {**os.environ, **given})
     server = admin_server(admin_application(workers.readiness, workers.exposition))
     starting = asyncio.ensure_future(workers.start())
     tasks = [starting]
@@ -215,7 +219,8 @@ async def serve_with_workers(
         await first(server.begun, tasks)
         on_ready()
         await first(stop.wait, tasks)
-        public.close()  # so that the last worker to close it does: connections are then refused, not left waiting
+        for listener in listeners:  # so that each worker is the last to close its own: refused is better than waiting
+            listener.close()
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(settings.drain_delay_seconds + _DRAIN_SECONDS):
                 while not tasks[0].done():
@@ -227,6 +232,19 @@ async def serve_with_workers(
         workers.kill()
         server.should_exit = True
         await asyncio.gather(*tasks, return_exceptions=True)
+
+
+def _spread(listener: socket.socket, number: int) -> list[socket.socket]:
+    """So many sockets on the address of one that is bound to it alone: nobody else can have it, then or later."""
+    listeners = [listener]
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+    for _ in range(1, number):
+        listeners.append(socket.socket(listener.family, listener.type))
+        listeners[-1].setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listeners[-1].setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+        listeners[-1].bind(listener.getsockname())
+        listeners[-1].setblocking(False)
+    return listeners
 
 
 def _decode(line: bytes) -> Report:

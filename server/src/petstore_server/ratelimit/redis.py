@@ -217,6 +217,7 @@ def _client(url: str) -> Redis:
         socket_connect_timeout=CONNECT_SECONDS,
         socket_timeout=CONNECT_SECONDS,
         client_name="petstore",
+        protocol=2,
     )
     return Redis.from_pool(pool)
 

@@ -1,0 +1,353 @@
+"""Counting in a real Redis: what goes over the wire, what is kept there, what happens while it is gone (D12, D19)."""
+
+import asyncio
+import io
+import json
+import time
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+
+from petstore_server.domain.accounts import Limits, Plan
+from petstore_server.domain.bans import Ban, BanPolicy
+from petstore_server.domain.keys import ALL_SCOPES, Grant
+from petstore_server.domain.windows import ADDRESS_LIMIT, Count, Outcome, Verdict
+from petstore_server.http.observe import configure_logging
+from petstore_server.ports import Usage
+from petstore_server.ratelimit.memory import MemoryLimiter
+from petstore_server.ratelimit.redis import RedisCounters
+from petstore_server.ratelimit.shared import BAN_BRIDGE_SECONDS, CountersUnavailable, SharedLimiter
+from redis_engine import RedisEngine, own_redis, shared_redis
+
+POLICY = BanPolicy()
+STRICT = BanPolicy(strikes=1, grace_seconds=0)
+LIMITS = Limits(60, 1000)
+
+
+def grant(account: int = 1, key: str = "key_a", limits: Limits = LIMITS) -> Grant:
+    return Grant(key, account, Plan.ENTERPRISE, limits, ALL_SCOPES)
+
+
+def admitted(verdicts: list[Verdict]) -> int:
+    return sum(verdict.outcome is Outcome.ADMITTED for verdict in verdicts)
+
+
+@asynccontextmanager
+async def limiter(url: str, clock: Callable[[], float] | None = None) -> AsyncIterator[SharedLimiter]:
+    """A limiter as a server process has one, on Redis's clock; or one with a clock of its own, and strict."""
+    policy = POLICY if clock is None else STRICT
+    made = SharedLimiter(RedisCounters(url, policy, clock), MemoryLimiter(policy, clock or time.time))
+    await made.start()
+    try:
+        yield made
+    finally:
+        await made.close()
+
+
+@pytest.fixture
+def engine() -> RedisEngine:
+    shared_redis().empty()
+    return shared_redis()
+
+
+@pytest.fixture
+def own() -> Iterator[RedisEngine]:
+    with own_redis() as engine:
+        yield engine
+
+
+def script_calls(engine: RedisEngine) -> int:
+    called: Any = engine.client.info("commandstats")
+    return sum(int(called.get(f"cmdstat_{name}", {"calls": 0})["calls"]) for name in ("evalsha", "eval"))
+
+
+def run(story: Coroutine[Any, Any, None]) -> None:
+    asyncio.run(story)
+
+
+def test_exactly_the_limit_is_admitted_over_several_limiters_at_once(engine: RedisEngine) -> None:
+    async def story() -> None:
+        async with limiter(engine.url) as one, limiter(engine.url) as other:
+            verdicts = await asyncio.gather(*[each.admit(grant()) for _ in range(200) for each in (one, other)])
+            assert 60 == admitted(verdicts)
+            addressed = [each.admit_address("192.0.2.1") for _ in range(100) for each in (one, other)]
+            assert ADDRESS_LIMIT == admitted(await asyncio.gather(*addressed))
+
+    run(story())
+
+
+def test_requests_that_come_together_go_in_one_call(engine: RedisEngine) -> None:
+    async def story() -> None:
+        async with limiter(engine.url) as one:
+            before = script_calls(engine)
+            asked = [one.admit(grant(account)) for account in range(1, 33)]
+            verdicts = await asyncio.gather(*asked, one.admit_address("192.0.2.1"), one.peek_address("192.0.2.1"))
+            assert 1 == script_calls(engine) - before
+            assert [59] * 34 == [verdict.shown.remaining for verdict in verdicts]
+            assert 1 == len({verdict.now for verdict in verdicts})
+
+    run(story())
+
+
+def test_more_requests_than_a_call_takes_go_in_several(engine: RedisEngine) -> None:
+    async def story() -> None:
+        async with limiter(engine.url) as one:
+            before = script_calls(engine)
+            verdicts = await asyncio.gather(*[one.admit(grant(account)) for account in range(1, 1001)])
+            assert (1000, 4) == (admitted(verdicts), script_calls(engine) - before)
+
+    run(story())
+
+
+def test_the_clock_is_that_of_redis(engine: RedisEngine) -> None:
+    async def story() -> None:
+        async with limiter(engine.url) as one:
+            verdict = await one.admit(grant())
+            seconds, microseconds = engine.client.time()
+            assert abs(seconds + microseconds / 1e6 - verdict.now) < 1
+            assert int(verdict.now) + 60 == verdict.windows[0].reset
+
+    run(story())
+
+
+def test_the_script_survives_a_flush_of_scripts(engine: RedisEngine) -> None:
+    async def story() -> None:
+        async with limiter(engine.url) as one:
+            await one.admit(grant())
+            engine.client.script_flush()
+            assert 58 == (await one.admit(grant())).shown.remaining
+            assert one.fault is None
+
+    run(story())
+
+
+def test_every_key_expires_by_itself_and_an_accounts_keys_share_a_hash_tag(engine: RedisEngine) -> None:
+    async def story() -> None:
+        async with limiter(engine.url) as one:
+            await one.admit(grant(limits=Limits(1, 10)))
+            await one.admit(grant(limits=Limits(1, 10)))
+            await one.admit_address("2001:db8::/64")
+
+    run(story())
+    found: Any = engine.client.keys("*{1}*")
+    assert [b"petstore:account:{1}", b"petstore:key:{1}:key_a"] == sorted(found)
+    lifetimes = {key: engine.client.ttl(key) for key in engine.client.keys("*")}
+    assert 86_390 < lifetimes[b"petstore:account:{1}"] < 86_410
+    assert 50 < lifetimes[b"petstore:key:{1}:key_a"] < 70
+    assert 50 < lifetimes[b"petstore:address:{2001:db8::/64}"] < 70
+    assert all(0 < lifetime < 86_410 for lifetime in lifetimes.values())
+
+
+def test_what_an_account_used_can_be_read(engine: RedisEngine) -> None:
+    async def story() -> None:
+        async with limiter(engine.url) as one:
+            for _ in range(3):
+                verdict = await one.admit(grant(7))
+        counters = RedisCounters(engine.url, POLICY)
+        await counters.connect()
+        start = verdict.windows[0].reset - 60
+        assert Usage(Count(start, 3), Count(start, 3)) == await counters.usage(7)
+        assert Usage() == await counters.usage(8)
+        await counters.close()
+
+    run(story())
+
+
+class Moment:
+    def __init__(self) -> None:
+        self.now = 1_793_000_000.25
+
+    def __call__(self) -> float:
+        return self.now
+
+
+async def ban_by(one: SharedLimiter) -> Ban:
+    """Misbehave until the key is banned."""
+    while (await one.admit(grant(limits=Limits(1, 10)))).outcome is not Outcome.BANNED:
+        pass
+    return one.take_unsaved()[1][0]
+
+
+async def outcome(one: SharedLimiter) -> Outcome:
+    return (await one.admit(grant(limits=Limits(10, 100)))).outcome
+
+
+def test_a_ban_holds_in_every_process_at_once_and_for_good_once_the_store_has_it(engine: RedisEngine) -> None:
+    async def story() -> None:
+        clock = Moment()
+        async with limiter(engine.url, clock) as one, limiter(engine.url, clock) as other:
+            ban = await ban_by(one)
+            assert ([], [Outcome.BANNED] * 2) == (other.take_unsaved()[1], [await outcome(one), await outcome(other)])
+            one.saved([ban])
+            other.replace_bans([ban])
+            clock.now += BAN_BRIDGE_SECONDS + 1
+            assert Outcome.BANNED is await outcome(other)
+            clock.now = float(ban.until)
+            assert Outcome.ADMITTED is await outcome(other)
+
+    run(story())
+
+
+def test_a_ban_lifted_in_the_store_is_lifted_in_redis_for_those_who_have_not_heard_of_it(engine: RedisEngine) -> None:
+    async def story() -> None:
+        clock = Moment()
+        async with limiter(engine.url, clock) as one, limiter(engine.url, clock) as other:
+            ban = await ban_by(one)
+            one.saved([ban])
+            one.replace_bans([ban])
+            assert [Outcome.BANNED] * 2 == [await outcome(one), await outcome(other)]
+            one.replace_bans([])
+            assert [Outcome.ADMITTED] * 2 == [await outcome(one), await outcome(other)]
+
+    run(story())
+
+
+def test_a_ban_that_the_store_never_had_ends_with_its_bridge(engine: RedisEngine) -> None:
+    async def story() -> None:
+        clock = Moment()
+        async with limiter(engine.url, clock) as one, limiter(engine.url, clock) as other:
+            await ban_by(one)  # which is then killed, before it could write that down
+            assert Outcome.BANNED is await outcome(other)
+            clock.now += BAN_BRIDGE_SECONDS
+            assert Outcome.ADMITTED is await outcome(other)
+
+    run(story())
+
+
+def test_a_further_ban_doubles_whichever_process_gave_the_first(engine: RedisEngine) -> None:
+    async def story() -> None:
+        clock = Moment()
+        async with limiter(engine.url, clock) as one, limiter(engine.url, clock) as other:
+            first = await ban_by(one)
+            one.saved([first])
+            for each in (one, other):
+                each.replace_bans([first])
+            clock.now = first.until + 1.0
+            second = await ban_by(other)
+            assert [(120, 1), (240, 2)] == [(ban.until - ban.began, ban.level) for ban in (first, second)]
+
+    run(story())
+
+
+async def timed(verdict: Coroutine[Any, Any, Verdict]) -> tuple[float, Verdict]:
+    began = time.perf_counter()
+    result = await verdict
+    return time.perf_counter() - began, result
+
+
+async def exact_again(one: SharedLimiter) -> float:
+    """Do upkeep as a server does until limits are exact; return the seconds that took."""
+    began = time.perf_counter()
+    while await one.check() is not None:
+        assert time.perf_counter() - began < 5
+        await asyncio.sleep(0.25)
+    return time.perf_counter() - began
+
+
+def test_a_frozen_redis_costs_one_wait_and_each_process_then_counts_alone_at_the_plans_limits(
+    own: RedisEngine,
+) -> None:
+    log = io.StringIO()
+    configure_logging("info", log)
+
+    async def story() -> None:
+        async with limiter(own.url) as one:
+            assert 59 == (await one.admit(grant())).shown.remaining
+            with own.frozen():
+                waits = await asyncio.gather(*[timed(one.admit(grant())) for _ in range(10)])
+                assert 0.15 < max(wait for wait, _ in waits) < 0.25
+                later = [await timed(one.admit(grant())) for _ in range(100)]
+                assert max(wait for wait, _ in later) < 0.05
+                assert 59 == admitted([verdict for _, verdict in (*waits, *later)])  # one was counted before
+                assert one.fault is not None
+                assert await one.check() is not None
+                assert ADDRESS_LIMIT == admitted([await one.admit_address("192.0.2.1") for _ in range(100)])
+                assert 0 == (await one.peek_address("192.0.2.1")).shown.remaining
+            assert await exact_again(one) < 5
+            assert one.local_decisions == 210
+            assert 0 < (await one.admit(grant())).shown.remaining < 59  # what it held is there again
+
+    run(story())
+    told = [json.loads(line) for line in log.getvalue().splitlines()]
+    assert ["error", "info"] == [line["level"] for line in told]
+    assert "no answer within 200 ms" in told[0]["reason"]
+
+
+def test_a_redis_that_is_killed_is_used_again_once_it_is_back(own: RedisEngine) -> None:
+    async def story() -> None:
+        async with limiter(own.url) as one:
+            await one.admit(grant())
+            with own.gone():
+                wait, verdict = await timed(one.admit(grant()))
+                assert (True, 58) == (wait < 0.25, verdict.shown.remaining)
+                assert await one.check() is not None
+            assert await exact_again(one) < 5
+            assert 59 == (await one.admit(grant())).shown.remaining  # it had forgotten, having no file
+
+    run(story())
+
+
+def test_a_process_that_starts_while_redis_is_gone_counts_alone_and_then_together(own: RedisEngine) -> None:
+    async def story() -> None:
+        with own.gone():
+            made = SharedLimiter(RedisCounters(own.url, POLICY), MemoryLimiter(POLICY, time.time))
+            await made.start()
+            assert 60 == admitted([await made.admit(grant()) for _ in range(100)])
+            assert made.fault is not None
+        assert await exact_again(made) < 5
+        assert 59 == (await made.admit(grant())).shown.remaining
+        await made.close()
+
+    run(story())
+
+
+def test_a_redis_that_may_not_write_is_an_outage_and_never_an_error(own: RedisEngine) -> None:
+    async def story() -> None:
+        async with limiter(own.url) as one:
+            own.client.config_set("maxmemory", "1")
+            assert Outcome.ADMITTED is (await one.admit(grant())).outcome
+            assert "OOM" in str(one.fault)
+            assert await one.check() is not None
+            own.client.config_set("maxmemory", "0")
+            assert await exact_again(one) < 5
+
+    run(story())
+
+
+def test_a_process_that_was_held_up_itself_does_not_blame_redis(engine: RedisEngine) -> None:
+    async def story() -> None:
+        async with limiter(engine.url) as one:
+            asked = asyncio.create_task(one.admit(grant()))
+            for _ in range(3):
+                await asyncio.sleep(0)  # the call is on its way
+            time.sleep(0.4)  # noqa: ASYNC251 - what is tested
+            assert 59 == (await asked).shown.remaining
+            assert one.fault is None
+
+    run(story())
+
+
+def test_a_client_that_goes_away_leaves_the_others_their_verdicts(engine: RedisEngine) -> None:
+    async def story() -> None:
+        async with limiter(engine.url) as one:
+            asked = [asyncio.create_task(one.admit(grant(account))) for account in (1, 2, 3)]
+            await asyncio.sleep(0)
+            asked[1].cancel()
+            assert [59, 59] == [(await asked[number]).shown.remaining for number in (0, 2)]
+
+    run(story())
+
+
+@pytest.mark.parametrize(
+    ("options", "said"), [(("--requirepass", "secret"), "Authentication"), (("--cluster-enabled", "yes"), "cluster")]
+)
+def test_a_redis_that_refuses_us_is_told_at_the_start(options: tuple[str, ...], said: str) -> None:
+    async def story(url: str) -> None:
+        with pytest.raises(CountersUnavailable, match=said) as refused:
+            await RedisCounters(url, POLICY).connect()
+        assert refused.value.refused
+
+    with own_redis(*options) as engine:
+        run(story(engine.url))

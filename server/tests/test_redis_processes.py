@@ -1,0 +1,180 @@
+"""Several server processes over one store and one Redis: they count as one (D9, D12, D14, D19)."""
+
+import asyncio
+import json
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import httpx2
+import pytest
+
+from load import Reply, send_all
+from process import UNLIMITED, Server, new_key, petstore, petstore_json, serving
+from redis_engine import RedisEngine, own_redis, shared_redis
+
+ORDERS = "/v1/store/orders"
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Path:
+    return tmp_path / "store.db"
+
+
+@contextmanager
+def two_servers(store: Path, redis: str, **more: str) -> Iterator[tuple[Server, Server]]:
+    with (
+        serving(store, PETSTORE_REDIS_URL=redis, **more) as one,
+        serving(store, PETSTORE_REDIS_URL=redis, **more) as other,
+    ):
+        yield one, other
+
+
+def flood(servers: tuple[Server, ...], key: str, each: int) -> Counter[str]:
+    """So many requests to each server over 32 connections to each; how often each code or status came."""
+
+    async def send() -> list[list[Reply]]:
+        requests = [("GET", ORDERS)] * each
+        return await asyncio.gather(*[send_all(server.port, key, requests, 32) for server in servers])
+
+    return Counter(reply.code for replies in asyncio.run(send()) for reply in replies)
+
+
+def within_a_second(truth: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 1.0
+    while not truth():
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+
+
+def test_exactly_the_limit_is_admitted_by_two_servers_together(store: Path) -> None:
+    key, _ = new_key(store)
+    with two_servers(store, shared_redis().empty()) as servers:
+        assert {"200": 60, "rate_limit_exceeded": 340} == flood(servers, key, 200)
+        shown = petstore_json(store, "accounts", "show", "acme", PETSTORE_REDIS_URL=shared_redis().url)
+        assert [60, 60] == [window["used"] for window in shown["windows"]]
+        assert {"missing_api_key": 60, "rate_limit_exceeded": 140} == flood(servers, "", 100)
+
+
+def test_bans_and_unbans_hold_in_both_within_a_second(store: Path) -> None:
+    key, key_id = new_key(store)
+    quick = {"PETSTORE_BAN_GRACE_SECONDS": "0", "PETSTORE_BAN_STRIKES": "3"}
+    with (
+        two_servers(store, shared_redis().empty(), **quick) as (one, other),
+        one.client(key) as here,
+        other.client(key) as there,
+    ):
+        flood((one,), key, 60)
+        assert "api_key_banned" == [here.get(ORDERS).json()["code"] for _ in range(4)][-1]
+        assert "api_key_banned" == there.get(ORDERS).json()["code"]
+        within_a_second(lambda: bool(petstore_json(store, "keys", "list", "--banned")))
+        petstore_json(store, "accounts", "set-plan", "acme", "pro")  # so that a lifted ban shows
+        petstore_json(store, "keys", "unban", key_id)
+        within_a_second(lambda: here.get(ORDERS).status_code == there.get(ORDERS).status_code == 200)
+
+
+def test_a_ban_in_redis_outlives_redis_itself(store: Path) -> None:
+    key, _ = new_key(store)
+    quick = {"PETSTORE_BAN_GRACE_SECONDS": "0", "PETSTORE_BAN_STRIKES": "1"}
+    redis = shared_redis()
+    with two_servers(store, redis.empty(), **quick) as (one, other), other.client(key) as there:
+        flood((one,), key, 62)
+        within_a_second(lambda: bool(petstore_json(store, "keys", "list", "--banned")))
+        time.sleep(0.5)
+        redis.empty()
+        assert "api_key_banned" == there.get(ORDERS).json()["code"]
+
+
+def test_revocations_and_plans_hold_in_both_within_a_second(store: Path) -> None:
+    key, key_id = new_key(store)
+    with (
+        two_servers(store, shared_redis().empty()) as (one, other),
+        one.client(key) as here,
+        other.client(key) as there,
+    ):
+
+        def both(status: int, limit: str) -> bool:
+            answers = [client.head(ORDERS) for client in (here, there)]
+            return [(status, limit)] * 2 == [
+                (answer.status_code, answer.headers["x-ratelimit-limit"]) for answer in answers
+            ]
+
+        within_a_second(lambda: both(200, "60"))
+        petstore(store, "accounts", "set-plan", "acme", "business")
+        within_a_second(lambda: both(200, "1000"))
+        petstore(store, "keys", "revoke", key_id)
+        within_a_second(lambda: both(401, "60"))
+
+
+@pytest.mark.parametrize("kind", ["frozen", "gone"])
+def test_an_outage_of_redis_under_load_is_never_an_error_and_never_unlimited(store: Path, kind: str) -> None:
+    limited, _ = new_key(store)
+    free, _ = new_key(store, "globex", UNLIMITED)
+    with own_redis() as redis, two_servers(store, redis.url) as servers, httpx2.Client() as admin:
+
+        def states() -> list[tuple[int, str]]:
+            answers = [admin.get(f"{server.admin}/readyz") for server in servers]
+            return [(answer.status_code, answer.json()["status"]) for answer in answers]
+
+        assert [(200, "ok")] * 2 == states()
+        with redis.frozen() if kind == "frozen" else redis.gone():
+            began = time.monotonic()
+            assert {"200": 4} == flood(servers, free, 2)
+            assert time.monotonic() - began < 1
+            assert {"200": 2000} == flood(servers, free, 1000)
+            assert {"200": 120, "rate_limit_exceeded": 80} == flood(servers, limited, 100)  # 60 by each
+            assert [(200, "degraded")] * 2 == states()
+            assert ["1.0", "1.0"] == [metric(admin, server, "petstore_limits_degraded") for server in servers]
+        began = time.monotonic()
+        while states() != [(200, "ok")] * 2:
+            assert time.monotonic() - began < 5
+            time.sleep(0.1)
+        third, _ = new_key(store, "initech")
+        assert {"200": 60, "rate_limit_exceeded": 40} == flood(servers, third, 50)
+        for server in servers:
+            told = [json.loads(line) for line in server.log.read_text().splitlines() if "redis" in line]
+            assert ["error", "info"] == [line["level"] for line in told if line["level"] != "debug"]
+
+
+def metric(admin: httpx2.Client, server: Server, name: str) -> str:
+    """The value of a metric without labels."""
+    lines = admin.get(f"{server.admin}/metrics").text.splitlines()
+    return next(line.rpartition(" ")[2] for line in lines if line.startswith(f"{name} "))
+
+
+def test_no_server_without_redis_joins_one_with_it(store: Path) -> None:
+    with serving(store, PETSTORE_REDIS_URL=shared_redis().empty()):
+        done = petstore(store, "serve", "--port", "0", "--admin-port", "0")
+    assert (1, 1) == (done.returncode, len(done.stderr.strip().splitlines())), done.stderr
+
+
+@pytest.mark.parametrize(
+    ("options", "named"), [(("--requirepass", "secret"), "Authentication"), (("--cluster-enabled", "yes"), "cluster")]
+)
+def test_a_redis_that_refuses_us_prevents_the_start_in_one_line(
+    store: Path, options: tuple[str, ...], named: str
+) -> None:
+    with own_redis(*options) as redis:
+        done = petstore(store, "serve", "--port", "0", "--admin-port", "0", PETSTORE_REDIS_URL=redis.url)
+    assert (2, 1) == (done.returncode, len(done.stderr.strip().splitlines())), done.stderr
+    assert named in done.stderr
+
+
+def findings(store: Path, redis: RedisEngine) -> dict[str, str]:
+    """What the doctor says of Redis: the message of each finding, by level."""
+    done = petstore(store, "doctor", "--json", PETSTORE_REDIS_URL=redis.url)
+    found = json.loads(done.stdout)
+    return {each["level"]: each["message"] for each in found if each["check"] == "redis"}
+
+
+def test_the_doctor_warns_of_a_redis_that_forgets_evicts_or_is_gone(store: Path) -> None:
+    with own_redis() as redis:
+        assert "append-only" in findings(store, redis)["warn"]
+        redis.client.config_set("appendonly", "yes")
+        assert "ok" in findings(store, redis)
+        redis.client.config_set("maxmemory-policy", "allkeys-lru")
+        assert "allkeys-lru" in findings(store, redis)["warn"]
+        with redis.gone():
+            assert "fails" in findings(store, redis)["fail"]

@@ -1,0 +1,207 @@
+"""`petstore serve --workers N`: several processes behave as one to clients, operators and the system (D1, D12)."""
+
+import asyncio
+import json
+import re
+import signal
+import subprocess
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import httpx2
+import pytest
+
+from load import send_all
+from process import PETSTORE, UNLIMITED, Server, environment, new_key, petstore, serving
+from redis_engine import shared_redis
+
+ORDERS = "/v1/store/orders"
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Path:
+    return tmp_path / "store.db"
+
+
+@pytest.fixture
+def redis() -> str:
+    return shared_redis().empty()
+
+
+@pytest.fixture
+def server(store: Path, redis: str) -> Iterator[Server]:
+    with serving(store, "--workers", "2", PETSTORE_REDIS_URL=redis) as server:
+        yield server
+        server.stop()
+
+
+def workers(server: Server) -> list[int]:
+    """The process ids of the workers."""
+    found = subprocess.run(["ps", "-o", "pid=", "--ppid", str(server.process.pid)], capture_output=True, text=True)
+    return [int(pid) for pid in found.stdout.split()]
+
+
+def send(server: Server, key: str, number: int, connections: int = 32) -> Counter[str]:
+    replies = asyncio.run(send_all(server.port, key, [("GET", ORDERS)] * number, connections, check=False))
+    return Counter(reply.code for reply in replies)
+
+
+def metrics(server: Server) -> dict[str, float]:
+    """Every sample of /metrics, by name and labels."""
+    lines = httpx2.get(f"{server.admin}/metrics").text.splitlines()
+    return {line.rpartition(" ")[0]: float(line.rpartition(" ")[2]) for line in lines if not line.startswith("#")}
+
+
+def answered(server: Server) -> float:
+    found = metrics(server)
+    return sum(value for name, value in found.items() if name.startswith("petstore_requests_total"))
+
+
+def eventually(truth: Callable[[], bool], seconds: float = 10.0) -> None:
+    deadline = time.monotonic() + seconds
+    while not truth():
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
+def readiness(server: Server) -> tuple[int, str]:
+    answer = httpx2.get(f"{server.admin}/readyz")
+    return answer.status_code, answer.json()["status"]
+
+
+def test_workers_count_as_one_and_metrics_sum_them(store: Path, server: Server) -> None:
+    key, _ = new_key(store)
+    assert 2 == len(workers(server))
+    assert {"200": 60, "rate_limit_exceeded": 240} == send(server, key, 300)
+    told = metrics(server)
+    assert 60 == told['petstore_limit_decisions_total{outcome="admitted",plan="free",window="none"}']
+    assert 240 == told['petstore_limit_decisions_total{outcome="limited",plan="free",window="minute"}']
+    assert 60 == told['petstore_request_seconds_count{operation="listOrders"}']
+    assert 60 == told['petstore_request_seconds_bucket{le="+Inf",operation="listOrders"}']
+    assert (1, 2) == (told["petstore_ready"], told["petstore_workers"])
+    assert (200, "ok") == readiness(server)
+    assert 200 == httpx2.get(f"{server.admin}/livez").status_code
+
+
+def test_both_workers_take_connections(store: Path, server: Server) -> None:
+    key, _ = new_key(store, plan=UNLIMITED)
+    busy = [processor_time(pid) for pid in workers(server)]
+    send(server, key, 4000)
+    spent = [processor_time(pid) - before for pid, before in zip(workers(server), busy, strict=True)]
+    assert min(spent) > 0.1 * sum(spent)
+
+
+def processor_time(pid: int) -> int:
+    """Clock ticks that the process has used."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return int(fields[11]) + int(fields[12])
+
+
+def test_a_worker_killed_under_load_costs_its_connections_alone_and_is_replaced(store: Path, server: Server) -> None:
+    key, _ = new_key(store, plan=UNLIMITED)
+    first, second = workers(server)
+    assert {"200": 200} == send(server, key, 200)
+    before = answered(server)
+    killer = threading.Timer(0.2, lambda: subprocess.run(["kill", "-9", str(first)], check=True))
+    killer.start()
+    under_load = send(server, key, 6000)
+    killer.join()
+    assert {"200", "0"} >= under_load.keys()
+    assert under_load["0"] <= 32  # at most one for each connection
+    assert {"200": 50} == send(server, key, 50)  # at once, by the other
+    eventually(lambda: (200, "ok") == readiness(server))
+    assert second in workers(server)
+    assert 2 == len(workers(server))
+    assert answered(server) >= before  # a sum that fell would read as a restart
+    assert {"200": 200} == send(server, key, 200)
+    ended = [json.loads(line) for line in server.log.read_text().splitlines() if "worker ended" in line]
+    assert [(1, -9)] == [(line["worker"], line["code"]) for line in ended]
+
+
+def test_a_worker_that_hangs_makes_the_whole_unready(server: Server) -> None:
+    pid = workers(server)[1]
+    subprocess.run(["kill", "-STOP", str(pid)], check=True)
+    try:
+        assert (503, "unavailable") == readiness(server)
+        told = metrics(server)
+        assert (0, 1) == (told["petstore_ready"], told["petstore_workers"])
+    finally:
+        subprocess.run(["kill", "-CONT", str(pid)], check=True)
+    eventually(lambda: (200, "ok") == readiness(server))
+
+
+def test_a_stop_drains_all_workers(store: Path, redis: str) -> None:
+    key, _ = new_key(store)
+    options = {"PETSTORE_REDIS_URL": redis, "PETSTORE_DRAIN_DELAY_SECONDS": "1"}
+    with serving(store, "--workers", "2", **options) as server:
+        pids = workers(server)
+        server.process.send_signal(signal.SIGTERM)
+        time.sleep(0.3)
+        assert (503, "unavailable") == readiness(server)
+        assert {"200": 10} == send(server, key, 10)  # it goes on accepting for the delay
+        began = time.monotonic()
+        assert 0 == server.process.wait(timeout=10)
+        assert time.monotonic() - began < 4
+        assert not any(Path(f"/proc/{pid}").exists() for pid in pids)
+        assert "Traceback" not in server.log.read_text()
+
+
+def test_a_second_signal_ends_the_delay(store: Path, redis: str) -> None:
+    options = {"PETSTORE_REDIS_URL": redis, "PETSTORE_DRAIN_DELAY_SECONDS": "60"}
+    with serving(store, "--workers", "2", **options) as server:
+        server.process.send_signal(signal.SIGINT)
+        time.sleep(0.3)
+        assert server.process.poll() is None
+        server.process.send_signal(signal.SIGINT)
+        assert 0 == server.process.wait(timeout=10)
+
+
+def test_workers_stop_when_the_process_that_started_them_is_killed(store: Path, redis: str) -> None:
+    with serving(store, "--workers", "2", PETSTORE_REDIS_URL=redis) as server:
+        pids = workers(server)
+        server.kill()
+        eventually(lambda: not any(Path(f"/proc/{pid}").exists() for pid in pids))
+        assert 0 == petstore(store, "db", "check").returncode
+
+
+def test_what_prevents_the_workers_start_is_one_line_and_its_exit_code(tmp_path: Path, redis: str) -> None:
+    broken = tmp_path / "broken.db"
+    broken.write_bytes(b"no database, but a text that is long enough to be taken for one" * 100)
+    done = petstore(broken, "serve", "--workers", "2", "--port", "0", "--admin-port", "0", PETSTORE_REDIS_URL=redis)
+    assert (1, 1) == (done.returncode, len(done.stderr.strip().splitlines())), done.stderr
+    assert str(broken) in done.stderr
+
+
+def test_an_admin_port_in_use_is_one_line_and_starts_nothing(store: Path, redis: str) -> None:
+    with serving(store, PETSTORE_REDIS_URL=redis) as other:
+        port = other.admin.rpartition(":")[2]
+        done = petstore(store, "serve", "--workers", "2", "--port", "0", "--admin-port", port, PETSTORE_REDIS_URL=redis)
+    assert 1 == len(done.stderr.strip().splitlines()), done.stderr
+    assert re.search(rf"{port}.*PETSTORE_ADMIN_PORT", done.stderr)
+
+
+def test_a_demo_is_one_process_with_counts_of_its_own(tmp_path: Path, redis: str) -> None:
+    process = subprocess.Popen(
+        [PETSTORE, "serve", "--demo", "--workers", "3", "--port", "0", "--admin-port", "0"],
+        env=environment(tmp_path / "unused.db", TMPDIR=str(tmp_path), PETSTORE_REDIS_URL=redis),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    assert process.stdout is not None
+    told = ""
+    for line in process.stdout:
+        told += line
+        if "Ctrl-C" in line:
+            break
+    key = re.search(r"pso_live_\w+", told)
+    address = re.search(r"http://[\d.:]+/v1/store/orders", told)
+    assert key
+    assert address
+    assert 200 == httpx2.get(address[0], headers={"Authorization": f"Bearer {key[0]}"}).status_code
+    process.send_signal(signal.SIGINT)
+    process.communicate(timeout=20)
+    assert [] == shared_redis().client.keys("*")
