@@ -35,8 +35,17 @@ _numbers = itertools.count(1)
 class PostgresEngine:
     """A server with a directory of its own; `start` and `stop` may follow one another."""
 
-    def __init__(self, programs: Path | None = None, settings: Mapping[str, str] | None = None) -> None:
-        """`programs` are PostgreSQL's own, unless the wheel's are meant; `settings` go before those of all tests."""
+    def __init__(
+        self,
+        programs: Path | None = None,
+        settings: Mapping[str, str] | None = None,
+        *,
+        primary: "PostgresEngine | None" = None,
+    ) -> None:
+        """`programs` are PostgreSQL's own, unless the wheel's are meant; `settings` go before those of all tests.
+
+        With a `primary`, which must be running, it is a replica of that.
+        """
         self._programs = programs
         self.folder = Path(tempfile.mkdtemp(prefix="petstore-postgres-"))
         self.folder.chmod(0o755)  # for the user under whom the server runs
@@ -46,9 +55,11 @@ class PostgresEngine:
         self.data.mkdir(mode=0o700)
         if os.geteuid() == 0:
             os.chown(self.data, _NOBODY, _NOBODY)
-        command = [str(self._bin / "initdb"), "-D", str(self.data), "--username=postgres", "--auth=trust"]
-        command += ["--encoding=UTF8", "--locale=C", "--no-sync"]
-        subprocess.run(command, stdout=subprocess.DEVNULL, check=True, user=SERVER_USER, group=SERVER_USER)
+        if primary is None:
+            self._fill("initdb", "--username=postgres", "--auth=trust", "--encoding=UTF8", "--locale=C", "--no-sync")
+        else:
+            source = f"--host=127.0.0.1 --port={primary.port} --username=postgres".split()
+            self._fill("pg_basebackup", *source, "--write-recovery-conf", "--checkpoint=fast", "--no-sync")
         with (self.data / "postgresql.conf").open("a") as file:
             file.writelines(f"{name} = '{text}'\n" for name, text in {**_SETTINGS, **(settings or {})}.items())
 
@@ -123,6 +134,11 @@ class PostgresEngine:
                     break
                 time.sleep(0.01)
         return [query for (query,) in found]
+
+    def _fill(self, program: str, *arguments: str) -> None:
+        """Have a program make the server's directory."""
+        command = [str(self._bin / program), "-D", str(self.data), *arguments]
+        subprocess.run(command, stdout=subprocess.DEVNULL, check=True, user=SERVER_USER, group=SERVER_USER)
 
     @cached_property
     def _bin(self) -> Path:
