@@ -2,6 +2,7 @@
 
 import asyncio
 import signal
+import socket
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager
@@ -9,7 +10,7 @@ from contextlib import asynccontextmanager
 import pytest
 
 from engines import PostgresEngine, running_engine
-from open_stores import BY, PostgresPlaces, Stores, add_key, api_key, body, log
+from open_stores import BY, PostgresPlaces, Stores, add_key, api_key, body, log, opened_at
 from petstore_server.domain.errors import OrderAlreadyCancelled, ServiceUnavailable
 from petstore_server.domain.keys import Environment
 from petstore_server.domain.orders import CANCEL, Order, Status
@@ -193,7 +194,7 @@ def test_connections_that_were_ended_while_idle_are_not_noticed(
         async with filled(postgres_stores) as store:
             for call in calls(store):
                 await asyncio.gather(*(store.orders.find(1) for _ in range(CONNECTIONS)))
-                assert CONNECTIONS <= terminate(postgres_stores, postgres)
+                assert 2 <= terminate(postgres_stores, postgres)
                 await call()
 
     asyncio.run(run())
@@ -324,5 +325,19 @@ def test_a_pet_import_over_a_dead_connection_is_done_once(postgres_stores: Store
             await store.pets.import_batch([Pet(2, "Ada\x00\ud800", "cat")], "import:2", BY)
             assert Pet(2, "Ada\x00\ud800", "cat") == await store.pets.find(2)
             assert 2 == [entry.action for entry in await log(store)].count("pets.import")
+
+    asyncio.run(run())
+
+
+def test_of_several_hosts_one_that_does_not_answer_is_passed_by(
+    postgres_stores: Stores, postgres: PostgresEngine
+) -> None:
+    async def run() -> None:
+        with socket.create_server(("127.0.0.1", 0)) as dark:  # takes connections and never says a word
+            hosts = f"127.0.0.1:{dark.getsockname()[1]},127.0.0.1:{postgres.port}"
+            async with opened_at(postgres_stores.url.replace(f"127.0.0.1:{postgres.port}", hosts)) as store:
+                waits = await asyncio.gather(*(time_to_refusal(call) for call in calls(store)[2:5]))
+                assert max(waits) < SOON
+                assert await seconds_to_recovery(store) < 5
 
     asyncio.run(run())

@@ -20,7 +20,9 @@ Work = Callable[[Session], Awaitable[Result]]
 CONNECTIONS = 8
 """At most so many connections a process: changes and lists that come together share one."""
 
-_CONNECT_SECONDS = 1.0
+_CONNECT_SECONDS = 1.0  # for which a request waits
+_ALL_HOSTS_SECONDS = 6.0  # for which connecting goes on: where several hosts are named, the first may be dark
+_SILENT = "PostgreSQL does not answer in time"
 _TRIES = 8  # at a transaction that meets others
 
 # psycopg tells there of failures that are raised as well.
@@ -38,7 +40,7 @@ async def connect(url: str, seconds: float) -> Driver:
 @lru_cache(maxsize=8)
 def _complete(url: str) -> str:
     """The URL with what it may say otherwise; of several hosts, the one that takes changes is meant."""
-    defaults = {"application_name": "petstore", "target_session_attrs": "read-write"}
+    defaults = {"application_name": "petstore", "target_session_attrs": "read-write", "connect_timeout": "2"}
     given = conninfo_to_dict(url)
     missing = {name: text for name, text in defaults.items() if name not in given}
     return make_conninfo(url, client_encoding="UTF8", **missing)
@@ -53,6 +55,7 @@ class Pool:
         self._places = asyncio.Semaphore(CONNECTIONS)
         self._loop = asyncio.get_running_loop()
         self._closed = False
+        self._connecting: set[asyncio.Task[Driver]] = set()
 
     async def rows(self, sql: str, parameters: Sequence[Any] | None = None) -> list[Row]:
         """The rows of one statement that an index answers. Raises ServiceUnavailable."""
@@ -132,16 +135,39 @@ class Pool:
         except TimeoutError:
             raise ServiceUnavailable(f"all {CONNECTIONS} connections to PostgreSQL are busy") from None
 
-    async def _connect(self, ends: float) -> Driver:
-        try:
-            return await connect(self._url, min(_CONNECT_SECONDS, ends - self._loop.time()))
-        except psycopg.Error as error:
-            raise unavailable(error) from error
-        except TimeoutError:
-            raise ServiceUnavailable("PostgreSQL does not answer in time") from None
+    async def _connect(self, ready: float) -> Driver:
+        """A new connection; one that comes too late for its user is kept for the next."""
+        ends = min(self._loop.time() + _CONNECT_SECONDS, ready)
+        while not self._idle:
+            if len(self._connecting) < CONNECTIONS:
+                connecting = asyncio.create_task(connect(self._url, _ALL_HOSTS_SECONDS))
+                self._connecting.add(connecting)
+                connecting.add_done_callback(self._keep)
+            left = ends - self._loop.time()
+            done, _ = await asyncio.wait(self._connecting, timeout=left, return_when=asyncio.FIRST_COMPLETED)
+            faults = [fault for task in done if (fault := _fault(task)) is not None]
+            if faults or not done:
+                raise ServiceUnavailable(faults[0] if faults else _SILENT)
+        return self._idle.pop()
+
+    def _keep(self, connecting: asyncio.Task[Driver]) -> None:
+        self._connecting.discard(connecting)
+        if _fault(connecting) is None:
+            self._idle.append(connecting.result())
 
     async def close(self) -> None:
         """Close what is idle; what is in use is closed when it is given back."""
         self._closed = True
+        for connecting in self._connecting:
+            connecting.cancel()
+        await asyncio.gather(*self._connecting, return_exceptions=True)
         while self._idle:
             await self._idle.pop().close()
+
+
+def _fault(connecting: asyncio.Task[Driver]) -> str | None:
+    """Why an attempt to connect failed."""
+    error = asyncio.CancelledError() if connecting.cancelled() else connecting.exception()
+    if error is None:
+        return None
+    return unavailable(error).reason if isinstance(error, psycopg.Error) else _SILENT
