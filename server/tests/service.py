@@ -18,11 +18,15 @@ from petstore_server.domain.keys import ALL_SCOPES, ApiKey, Environment, Scope, 
 from petstore_server.domain.orders import Order
 from petstore_server.http.observe import configure_logging
 from petstore_server.ports import By
+from petstore_server.ratelimit.shared import SharedLimiter
 from petstore_server.settings import Settings, read_settings
 
 T = TypeVar("T")
 START = 1_793_000_000.25
 """The first moment of every test, in Unix seconds."""
+
+URLS: dict[Path, dict[str, str]] = {}
+"""The engines of the services in a folder, as settings, where they are not the embedded ones."""
 
 
 class Clock:
@@ -107,9 +111,12 @@ async def running(
 ) -> AsyncIterator[Service]:
     """A service over the store in a folder; several of these, one after another, share it."""
     clock = clock or Clock()
-    settings = read_settings({"PETSTORE_DATABASE_URL": f"sqlite:///{folder / 'store.db'}", **(environ or {})})
+    urls = URLS.get(folder, {"PETSTORE_DATABASE_URL": f"sqlite:///{folder / 'store.db'}"})
+    settings = read_settings({**urls, **(environ or {})})
     configure_logging(settings.log_level)
     backend = await open_backend(settings, clock, lambda text: None)
+    if isinstance(backend.limiter, SharedLimiter):
+        backend.limiter._counters._clock = clock  # type: ignore[attr-defined]  # in production it is Redis's own
     try:
         application = Application(settings, backend, clock, lambda size: "r" * size)
         async with checked_async_client(application.gate) as client:

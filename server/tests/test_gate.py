@@ -5,20 +5,37 @@ Every exchange here is held to the contract by the client itself; the tests stat
 
 import asyncio
 import json
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import httpx2
 import pytest
 
+from engines import PostgresEngine
 from petstore_server.domain.accounts import Limits, Plan
 from petstore_server.domain.errors import ServiceUnavailable
 from petstore_server.domain.keys import Environment, Scope
 from petstore_server.domain.orders import Order, Status
 from petstore_server.domain.pets import Pet
-from service import START, Clock, Service, bearer, in_service, running
+from redis_engine import shared_redis
+from service import START, URLS, Clock, Service, bearer, in_service, running
 
 ORDERS = "/v1/store/orders"
+
+
+@pytest.fixture(params=["embedded", "scaled-out"], autouse=True)
+def _engines(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[None]:
+    """Every test runs over SQLite with limits in process, and over PostgreSQL and Redis."""
+    if request.param == "embedded":
+        yield
+        return
+    postgres: PostgresEngine = request.getfixturevalue("postgres")
+    name = postgres.new_database()
+    URLS[tmp_path] = {"PETSTORE_DATABASE_URL": postgres.url(name), "PETSTORE_REDIS_URL": shared_redis().empty()}
+    yield
+    assert [] == postgres.connections(name)
+    postgres.drop_database(name)
 
 
 def code(response: httpx2.Response) -> tuple[int, str]:
