@@ -20,11 +20,14 @@ from checked_clients import checked_client
 
 PETSTORE = Path(sys.executable).parent / "petstore"
 
+URLS: dict[Path, dict[str, str]] = {}
+"""The engines behind a store's name, as settings, where it is not the SQLite file of that name."""
+
 
 def environment(store: Path, **more: str) -> dict[str, str]:
     """The environment of a command that uses this store, with nothing of the tester's own settings."""
     own = {name: value for name, value in os.environ.items() if not name.startswith("PETSTORE_")}
-    return {**own, "PETSTORE_DATABASE_URL": f"sqlite:///{store}", **more}
+    return {**own, "PETSTORE_DATABASE_URL": f"sqlite:///{store}", **URLS.get(store, {}), **more}
 
 
 def petstore(store: Path, *arguments: str, text: str | None = None, **more: str) -> subprocess.CompletedProcess[str]:

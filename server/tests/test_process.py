@@ -17,8 +17,10 @@ from pathlib import Path
 import httpx2
 import pytest
 
+from engines import PostgresEngine
 from load import send_all
-from process import PETSTORE, UNLIMITED, environment, new_key, petstore, petstore_json, receive, serving
+from process import PETSTORE, UNLIMITED, URLS, environment, new_key, petstore, petstore_json, receive, serving
+from redis_engine import shared_redis
 
 ORDERS = "/v1/store/orders"
 
@@ -36,6 +38,20 @@ def statuses(store: Path) -> dict[int, str]:
 @pytest.fixture
 def store(tmp_path: Path) -> Path:
     return tmp_path / "store.db"
+
+
+@pytest.fixture(params=["embedded", "scaled-out"])
+def either_store(request: pytest.FixtureRequest, store: Path) -> Iterator[Path]:
+    """A store in SQLite with limits in process, and one in PostgreSQL with limits in Redis."""
+    if request.param == "embedded":
+        yield store
+        return
+    postgres: PostgresEngine = request.getfixturevalue("postgres")
+    name = postgres.new_database()
+    URLS[store] = {"PETSTORE_DATABASE_URL": postgres.url(name), "PETSTORE_REDIS_URL": shared_redis().empty()}
+    yield store
+    assert [] == postgres.connections(name)
+    postgres.drop_database(name)
 
 
 def test_serve_makes_a_missing_store_and_says_where(store: Path) -> None:
@@ -89,7 +105,8 @@ def test_a_second_server_on_the_same_store_is_refused(store: Path) -> None:
     assert "PETSTORE_REDIS_URL" in done.stderr
 
 
-def test_what_the_command_line_changes_the_server_shows_at_once(store: Path) -> None:
+def test_what_the_command_line_changes_the_server_shows_at_once(either_store: Path) -> None:
+    store = either_store
     with serving(store) as server:
         key, _ = new_key(store)
         with server.client(key) as client:
@@ -104,7 +121,8 @@ def test_what_the_command_line_changes_the_server_shows_at_once(store: Path) -> 
             assert 6 == petstore(store, "orders", "ship", "1").returncode
 
 
-def test_a_revocation_a_plan_and_a_suspension_hold_within_a_second(store: Path) -> None:
+def test_a_revocation_a_plan_and_a_suspension_hold_within_a_second(either_store: Path) -> None:
+    store = either_store
     with serving(store) as server:
         key, key_id = new_key(store)
         with server.client(key) as client:
@@ -129,7 +147,8 @@ def test_a_revocation_a_plan_and_a_suspension_hold_within_a_second(store: Path) 
             within_a_second(401, "60")
 
 
-def test_counts_and_bans_are_on_disk_within_a_second_even_if_the_server_is_killed(store: Path) -> None:
+def test_counts_and_bans_are_on_disk_within_a_second_even_if_the_server_is_killed(either_store: Path) -> None:
+    store = either_store
     key, key_id = new_key(store)
     quick = {"PETSTORE_BAN_GRACE_SECONDS": "0", "PETSTORE_BAN_STRIKES": "3"}
     with serving(store, **quick) as server:
@@ -151,7 +170,8 @@ def test_counts_and_bans_are_on_disk_within_a_second_even_if_the_server_is_kille
         assert answer.status_code == 200 or "rate_limit_exceeded" == answer.json()["code"]
 
 
-def test_no_acknowledged_cancel_is_lost_when_the_server_is_killed_under_load(store: Path) -> None:
+def test_no_acknowledged_cancel_is_lost_when_the_server_is_killed_under_load(either_store: Path) -> None:
+    store = either_store
     put_orders(store, 3000)
     key, _ = new_key(store, plan=UNLIMITED)
     acknowledged: set[int] = set()
