@@ -16,7 +16,9 @@ from typing import NamedTuple
 
 ROOT = Path(__file__).resolve().parents[2]
 SOURCE = ROOT / "server" / "src" / "petstore_server"
-DOCUMENTS = sorted([*ROOT.glob("*.md"), ROOT / "server" / "README.md", *ROOT.glob("docs/**/*.md")])
+DOCUMENTS = sorted(
+    [*ROOT.glob("*.md"), ROOT / "server" / "README.md", ROOT / "deploy" / "README.md", *ROOT.glob("docs/**/*.md")]
+)
 
 _EXAMPLE = re.compile(r"<!-- runs(?:: (?P<outcome>[^>]+?))? -->\n```sh\n(?P<script>.*?)```\n", re.DOTALL)
 _FENCED = re.compile(r"^```.*?^```$", re.DOTALL | re.MULTILINE)

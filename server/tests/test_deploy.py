@@ -1,0 +1,209 @@
+"""What stands in deploy/ names only what the service has: its metrics, settings, ports, bounds and commands."""
+
+import json
+import re
+import runpy
+import shlex
+from collections.abc import Iterator
+from configparser import RawConfigParser
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from documents import ROOT, block, table
+from generated_tables import OPERATING
+from petstore_server.asgi import DRAIN_SECONDS
+from petstore_server.cli.main import petstore as command_line
+from petstore_server.domain.accounts import Plan
+from petstore_server.domain.windows import Outcome
+from petstore_server.http.connection import IDLE_SECONDS
+from petstore_server.http.request import MAX_HEADERS
+from petstore_server.settings import SETTINGS, read_settings
+
+DEPLOY = ROOT / "deploy"
+FILES = sorted(path for path in DEPLOY.rglob("*") if path.is_file())
+DEFAULTS = read_settings({})
+METRICS = {metric: set(labels.replace(",", "").split()) for metric, labels, _ in table(OPERATING, "metrics")}
+VALUES = {
+    "operation": {"listOrders", "cancelOrder", "getPet", "none"},
+    "outcome": {outcome.value for outcome in Outcome},
+    "plan": {*(plan.value for plan in Plan), "none"},
+    "window": {"minute", "day", "address", "none"},
+}
+PROMETHEUS_OWN = {"instance", "job", "le"}
+
+
+def load(path: str) -> Any:
+    return yaml.safe_load((DEPLOY / path).read_text())
+
+
+def rules() -> list[dict[str, Any]]:
+    return [rule for group in load("prometheus/alerts.yml")["groups"] for rule in group["rules"]]
+
+
+def panels() -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = json.loads((DEPLOY / "grafana/petstore.json").read_text())["panels"]
+    return found
+
+
+def expressions() -> Iterator[tuple[str, str]]:
+    for rule in rules():
+        yield rule["alert"], rule["expr"]
+    for panel in panels():
+        for target in panel.get("targets", []):
+            yield panel["title"], target["expr"]
+    for case in load("prometheus/alerts_test.yml")["tests"]:
+        for series in case["input_series"]:
+            yield case["name"], series["series"]
+
+
+def figure(name: str) -> str:
+    """The metric to which a name in an expression belongs: a histogram has three."""
+    return name if name in METRICS else re.sub(r"_(bucket|sum|count)$", "", name)
+
+
+@pytest.mark.parametrize("expression", sorted({expression for _, expression in expressions()}))
+def test_expressions_name_metrics_and_labels_that_exist(expression: str) -> None:
+    for name, selector in re.findall(r"\b(petstore_\w+)(?:\{([^}]*)\})?", expression):
+        assert figure(name) in METRICS
+        for label, operator, text in re.findall(r'(\w+)\s*(=~|!~|!=|=)\s*"([^"]*)"', selector):
+            assert label in METRICS[figure(name)] | PROMETHEUS_OWN
+            if label in VALUES and operator in ("=", "!="):
+                assert text in VALUES[label]
+    labels = {label for metric in METRICS.values() for label in metric} | PROMETHEUS_OWN
+    grouped = ", ".join(re.findall(r"\bby \(([^)]*)\)", expression))
+    assert set() == set(re.findall(r"\w+", grouped)) - labels
+
+
+def test_every_metric_is_on_the_dashboard() -> None:
+    shown = {
+        figure(name)
+        for panel in panels()
+        for target in panel.get("targets", [])
+        for name in re.findall(r"\bpetstore_\w+", target["expr"])
+    }
+    assert METRICS.keys() == shown
+
+
+def test_every_alert_says_what_to_do_and_has_an_example_that_raises_it() -> None:
+    assert [] == [rule["alert"] for rule in rules() if set(rule["annotations"]) != {"summary", "action"}]
+    raised = {
+        example["alertname"]
+        for case in load("prometheus/alerts_test.yml")["tests"]
+        for example in case["alert_rule_test"]
+        if "exp_alerts" in example
+    }
+    assert {rule["alert"] for rule in rules()} == raised
+
+
+def test_the_dashboards_panels_have_numbers_of_their_own_and_do_not_overlap() -> None:
+    numbers = [panel["id"] for panel in panels()]
+    assert len(numbers) == len(set(numbers))
+    cells = [
+        (x, y)
+        for place in (panel["gridPos"] for panel in panels())
+        for x in range(place["x"], place["x"] + place["w"])
+        for y in range(place["y"], place["y"] + place["h"])
+    ]
+    assert len(cells) == len(set(cells))
+    assert {"${datasource}"} == {panel["datasource"]["uid"] for panel in panels() if "targets" in panel}
+
+
+def test_what_is_scraped_is_the_admin_port() -> None:
+    (job,) = load("prometheus/prometheus.yml")["scrape_configs"]
+    assert [f"{DEFAULTS.admin_host}:{DEFAULTS.admin_port}"] == job["static_configs"][0]["targets"]
+    assert all(f'job="{job["job_name"]}"' in rule["expr"] for rule in rules() if "up{" in rule["expr"])
+
+
+@pytest.mark.parametrize("file", FILES, ids=lambda file: str(file.relative_to(DEPLOY)))
+def test_settings_that_are_named_exist(file: Path) -> None:
+    named = set(re.findall(r"PETSTORE_[A-Z_]*[A-Z]", file.read_text()))
+    assert set() == named - {setting.name for setting in SETTINGS}
+
+
+def test_the_environment_file_is_one_that_the_service_takes() -> None:
+    lines = (DEPLOY / "systemd/petstore.env").read_text().splitlines()
+    given = dict(line.split("=", 1) for line in lines if line.startswith("PETSTORE_"))
+    scaled = dict(line[1:].split("=", 1) for line in lines if line.startswith("#PETSTORE_"))
+    assert "sqlite:////var/lib/petstore/orders.db" == read_settings(given).database_url
+    assert ["127.0.0.1/32"] == [str(network) for network in read_settings(given).trusted_proxies]
+    assert read_settings({**given, **scaled}).database_url.startswith("postgresql://")
+    assert read_settings({**given, **scaled}).redis_url is not None
+
+
+def test_the_unit_serves_from_its_own_directory_and_waits_for_the_drain() -> None:
+    unit = RawConfigParser(strict=False)
+    unit.optionxform = str  # type: ignore[assignment,method-assign]
+    unit.read(DEPLOY / "systemd/petstore.service")
+    service = unit["Service"]
+    assert ["/opt/petstore/bin/petstore", "serve"] == shlex.split(service["ExecStart"])
+    assert "petstore" == service["StateDirectory"]
+    assert "/etc/petstore/petstore.env" == service["EnvironmentFile"]
+    assert DEFAULTS.drain_delay_seconds + DRAIN_SECONDS + 4 < int(service["TimeoutStopSec"])
+
+
+def test_the_composition_is_one_that_the_service_takes() -> None:
+    services = load("compose.yaml")["services"]
+    environ = {
+        name: re.sub(r"\$\{[^}]*\}", "5ec4e7", value) for name, value in services["petstore"]["environment"].items()
+    }
+    settings = read_settings({**image_environment(), **environ})
+    assert {urlhost(settings.database_url), urlhost(settings.redis_url or "")} <= services.keys()
+    assert services.keys() - {"petstore"} == services["petstore"]["depends_on"].keys()
+    assert all("healthcheck" in service for service in services.values())
+    assert [f"127.0.0.1:{port}:{port}" for port in (settings.port, settings.admin_port)] == services["petstore"][
+        "ports"
+    ]
+
+
+def urlhost(url: str) -> str:
+    return url.rpartition("@")[2].rpartition("//")[2].partition(":")[0]
+
+
+def image_environment() -> dict[str, str]:
+    return dict(re.findall(r"^ +(PETSTORE_\w+)=(\S+)", (DEPLOY / "Containerfile").read_text(), re.MULTILINE))
+
+
+def test_the_image_serves_as_a_user_with_the_locks_that_exist() -> None:
+    text = (DEPLOY / "Containerfile").read_text()
+    settings = read_settings(image_environment())
+    assert ("0.0.0.0", "0.0.0.0") == (settings.host, settings.admin_host)
+    assert f"EXPOSE {settings.port} {settings.admin_port}\n" in text
+    entry = [json.loads(words) for words in re.findall(r"^(?:ENTRYPOINT|CMD) (.+)$", text, re.MULTILINE)]
+    assert [["petstore"], ["serve"]] == entry
+    assert "serve" in command_line.commands
+    assert re.search(r"^USER \d+$", text, re.MULTILINE)
+    locks = re.findall(r"requirements/\w+\.lock", text)
+    assert ["requirements/dev.lock", "requirements/run.lock"] == sorted(locks)
+    locked = (ROOT / "requirements/dev.lock").read_text()
+    pattern = re.search(r"wanted = /(.+?)/\}", text)
+    assert pattern
+    assert ["psycopg", "psycopg-binary", "redis"] == sorted(re.findall(pattern[1], locked, re.MULTILINE))
+
+
+def test_the_front_leaves_bounds_and_idle_connections_to_the_service() -> None:
+    text = (DEPLOY / "nginx/petstore.conf").read_text()
+    assert re.findall(r"^\s+server 127\.0\.0\.1:(\d+);", text, re.MULTILINE) == [str(DEFAULTS.port)]
+    buffer = re.search(r"large_client_header_buffers 4 (\d+)k;", text)
+    assert buffer
+    assert int(buffer[1]) * 1024 > MAX_HEADERS
+    kept_open = re.findall(r"keepalive_timeout +(\d+)s;", text)
+    assert int(kept_open[0]) < IDLE_SECONDS
+    assert str(DEFAULTS.admin_port) not in re.sub(r"#.*", "", text)
+
+
+def test_the_readme_names_every_file() -> None:
+    text = (DEPLOY / "README.md").read_text()
+    named = {DEPLOY / target for target in re.findall(r"\]\(([^)#]+)\)", text) if not target.startswith("../")}
+    assert set(FILES) - {DEPLOY / "README.md"} == named
+
+
+@pytest.mark.parametrize(("mark", "orders"), [("simulation", None), ("simulation: 10000", 10_000)])
+def test_the_simulation_prints_what_the_document_says(mark: str, orders: int | None) -> None:
+    """Of the smaller scales, that is: the larger ones take seconds, by the same code and the same seed."""
+    documented = [re.split(r"  +", line) for line in block(ROOT / "docs" / "scaling.md", mark).splitlines()]
+    simulation = runpy.run_path(str(ROOT / "bench" / "scaling_simulation.py"))
+    printed = simulation["table"]([100, 1_000], orders, True).splitlines()
+    assert [line[:3] for line in documented] == [re.split(r"  +", line) for line in printed]
