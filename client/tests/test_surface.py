@@ -102,7 +102,8 @@ def test_an_awaited_warning_points_at_the_line_that_awaits() -> None:
 
 
 def test_importing_the_package_is_quick() -> None:
-    code = "import time; t = time.perf_counter(); import petstore_client; print(time.perf_counter() - t)"
+    # Processor time, so that whatever else this machine does is not counted.
+    code = "import time; t = time.process_time(); import petstore_client; print(time.process_time() - t)"
     seconds = min(
         float(subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout)
         for _ in range(5)

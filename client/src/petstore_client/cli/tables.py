@@ -1,0 +1,79 @@
+"""How orders are shown: a table on a terminal, plain columns or JSON in a pipe."""
+
+import itertools
+import sys
+from collections.abc import Iterable, Iterator
+from datetime import UTC, datetime
+from typing import Any
+
+import msgspec
+from rich.console import Console
+from rich.progress import Progress, TextColumn, TimeElapsedColumn
+from rich.table import Table
+
+from petstore_client.records import Order
+
+PAGE = 500
+"""Orders to a table: the widths of its columns hold for all, and memory for one page."""
+
+_COLUMNS = ("ID", "PET", "QUANTITY", "SHIP DATE", "COMPLETE")
+_WIDTHS = (20, 20, 20, 27, 8)
+_PLAIN = "{:>20}  {:>20}  {:>20}  {:<27}  {}\n"
+
+
+def write_table(orders: Iterable[Order]) -> None:
+    """Tables of a page each, on a terminal."""
+    console = Console()
+    pages = iter(orders)
+    shown = 0
+    while page := list(itertools.islice(pages, PAGE)):
+        table = Table(box=None, show_header=shown == 0, header_style="bold", pad_edge=False)
+        for number, (name, width) in enumerate(zip(_COLUMNS, _WIDTHS, strict=True)):
+            justify: Any = "right" if number < 3 else "left"
+            table.add_column(name, justify=justify, min_width=min(width, 10), overflow="fold")
+        for order in page:
+            table.add_row(*_cells(order), style="dim" if order.complete else None)
+        console.print(table)
+        shown += len(page)
+    console.print(f"{shown} orders" if shown != 1 else "1 order", style="dim", highlight=False)
+
+
+def write_columns(orders: Iterable[Order]) -> None:
+    """The same columns for a pipe: a line an order, under one header."""
+    sys.stdout.write(_PLAIN.format(*_COLUMNS))
+    sys.stdout.writelines(_PLAIN.format(*_cells(order)) for order in orders)
+
+
+def write_json(records: Iterable[Any], lines: bool) -> None:
+    """A JSON array, or JSON Lines, written as the records come."""
+    before, between, after = ("", "\n", "\n") if lines else ("[", ",\n", "]\n")
+    count = 0
+    for count, record in enumerate(records, 1):
+        sys.stdout.write((between if count > 1 else before) + msgspec.json.encode(record).decode())
+    if not count:
+        after = "" if lines else "[]\n"
+    sys.stdout.write(after)
+
+
+def with_progress(orders: Iterable[Order]) -> Iterator[Order]:
+    """The same orders, counted on stderr where that is a terminal and stdout is none."""
+    if not sys.stderr.isatty() or sys.stdout.isatty():
+        yield from orders
+        return
+    columns = (TextColumn("{task.completed:,.0f} orders"), TimeElapsedColumn())
+    with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
+        task = progress.add_task("orders", total=None)
+        for count, order in enumerate(orders, 1):
+            yield order
+            if count % PAGE == 0:
+                progress.update(task, completed=count)
+
+
+def _cells(order: Order) -> tuple[str, ...]:
+    date = "-" if order.ship_date is None else _moment(order.ship_date)
+    complete = "-" if order.complete is None else str(order.complete).lower()
+    return (*("-" if n is None else str(n) for n in (order.id, order.pet_id, order.quantity)), date, complete)
+
+
+def _moment(moment: datetime) -> str:
+    return moment.astimezone(UTC).isoformat().replace("+00:00", "Z")

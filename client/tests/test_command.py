@@ -1,0 +1,194 @@
+"""The command `petstore-client`: what goes to stdout, what to stderr, and the exit codes."""
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from datetime import UTC, datetime
+from typing import Any, NamedTuple
+
+import pytest
+
+from petstore_client import Order
+from petstore_client.cli import command
+from petstore_client.testing import Banned, CutOff, Dropped, Failing, FakePetstore, RateLimited
+
+ORDERS = [
+    Order(id=1, pet_id=7, quantity=2, ship_date=datetime(2026, 11, 20, 12, 0, tzinfo=UTC), complete=False),
+    Order(id=-(2**63)),
+    Order(id=2**63 - 1, complete=True),
+]
+RECORDS = [
+    {"id": 1, "petId": 7, "quantity": 2, "shipDate": "2026-11-20T12:00:00Z", "complete": False},
+    {"id": -(2**63)},
+    {"id": 2**63 - 1, "complete": True},
+]
+
+
+class Done(NamedTuple):
+    code: int
+    out: str
+    err: str
+
+
+Run = Callable[..., Done]
+
+
+@pytest.fixture(name="run")
+def _run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Run:
+    """Runs the command against a fake service."""
+
+    def run(fake: FakePetstore, *arguments: str) -> Done:
+        def client(**options: Any) -> Any:
+            return fake.client(**{name: value for name, value in options.items() if value is not None})
+
+        monkeypatch.setattr(command, "Client", client)
+        with pytest.raises(SystemExit) as caught:
+            command.petstore_client(list(arguments))
+        return Done(int(caught.value.code or 0), *capsys.readouterr())
+
+    return run
+
+
+def test_a_list_in_a_pipe_is_columns_under_one_header(run: Run) -> None:
+    done = run(FakePetstore(ORDERS), "orders", "list")
+    assert (0, "") == (done.code, done.err)
+    lines = [line.split() for line in done.out.splitlines()]
+    assert ["ID", "PET", "QUANTITY", "SHIP", "DATE", "COMPLETE"] == lines[0]
+    assert ["1", "7", "2", "2026-11-20T12:00:00Z", "false"] == lines[1]
+    assert [str(-(2**63)), "-", "-", "-", "-"] == lines[2]
+    assert 4 == len(lines)
+
+
+def test_a_list_on_a_terminal_is_a_table_and_loses_no_digit(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "200")
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+    many = [Order(id=number) for number in range(1, 1201)]
+    done = run(FakePetstore([*ORDERS, *many]), "orders", "list")
+    assert 0 == done.code
+    assert 1 == done.out.count("QUANTITY")
+    assert str(-(2**63)) in done.out
+    assert str(2**63 - 1) in done.out
+    assert "1202 orders" in done.out
+    monkeypatch.setenv("COLUMNS", "60")
+    narrow = run(FakePetstore(ORDERS), "orders", "list")
+    assert "…" not in narrow.out
+
+
+def test_json_is_an_array_and_jsonl_a_line_for_each(run: Run) -> None:
+    fake = FakePetstore(ORDERS)
+    assert RECORDS == json.loads(run(fake, "orders", "list", "--json").out)
+    lines = run(fake, "orders", "list", "--jsonl").out.splitlines()
+    assert RECORDS == [json.loads(line) for line in lines]
+
+
+def test_an_empty_list_is_empty_in_every_form(run: Run) -> None:
+    fake = FakePetstore()
+    assert [] == json.loads(run(fake, "orders", "list", "--json").out)
+    assert "" == run(fake, "orders", "list", "--jsonl").out
+    assert 1 == len(run(fake, "orders", "list").out.splitlines())
+
+
+def test_orders_are_cancelled_one_after_the_other(run: Run) -> None:
+    fake = FakePetstore(ORDERS, shipped=[2**63 - 1])
+    done = run(fake, "orders", "cancel", "1", "99", str(2**63 - 1), str(-(2**63)))
+    assert (5, f"order 1: cancelled\norder {-(2**63)}: cancelled\n") == (done.code, done.out)
+    assert 2 == len(done.err.splitlines())
+    assert {1, -(2**63)} == fake.cancelled
+
+
+def test_a_conflict_has_an_exit_code_of_its_own(run: Run) -> None:
+    done = run(FakePetstore(ORDERS, shipped=[1]), "orders", "cancel", "1", "--json")
+    assert (6, []) == (done.code, json.loads(done.out))
+    assert "order_already_shipped" == json.loads(done.err)["code"]
+
+
+def test_cancelled_orders_are_told_as_json(run: Run) -> None:
+    fake = FakePetstore(ORDERS)
+    assert [{"id": 1, "cancelled": True}] == json.loads(run(fake, "orders", "cancel", "1", "--json").out)
+    done = run(fake, "orders", "cancel", str(-(2**63)), "--jsonl")
+    assert {"id": -(2**63), "cancelled": True} == json.loads(done.out)
+
+
+def test_what_stops_one_cancel_stops_the_others(run: Run) -> None:
+    fake = FakePetstore(ORDERS)
+    fake.then(Banned())
+    done = run(fake, "orders", "cancel", "1", str(-(2**63)))
+    assert (1, "") == (done.code, done.out)
+    assert 1 == len(fake.requests)
+
+
+def test_a_cancel_in_doubt_says_what_to_do(run: Run) -> None:
+    fake = FakePetstore(ORDERS)
+    fake.then(*[Dropped()] * 5)
+    done = run(fake, "orders", "cancel", "1")
+    assert 1 == done.code
+    assert "The order may be cancelled all the same: run the command again." in done.err
+
+
+def test_waiting_and_repeating_are_told_on_stderr(run: Run) -> None:
+    fake = FakePetstore(ORDERS)
+    fake.then(RateLimited(5), Failing(503, retry_after=3))
+    done = run(fake, "orders", "list", "--jsonl")
+    assert (0, 3) == (done.code, len(done.out.splitlines()))
+    assert "The limit is used up; going on at" in done.err
+    assert "Trying again in 3 s." in done.err
+
+
+def test_a_list_that_breaks_off_fails_with_a_line(run: Run) -> None:
+    fake = FakePetstore([Order(id=number) for number in range(500)])
+    fake.then(CutOff(2000))
+    done = run(fake, "orders", "list", "--jsonl")
+    assert 1 == done.code
+    assert "invalid_response_error" == json.loads(done.err)["code"]
+    assert 0 < len(done.out.splitlines()) < 500
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["orders", "cancel"],
+        ["orders", "cancel", "x"],
+        ["orders", "cancel", "007"],
+        ["orders", "cancel", str(2**63)],
+        ["orders", "cancel", "1.0"],
+        ["orders", "list", "--json", "--jsonl"],
+        ["orders", "list", "--max"],
+        ["--max-wait", "-1", "orders", "list"],
+        ["nonsense"],
+    ],
+    ids=" ".join,
+)
+def test_wrong_usage_is_2_and_sends_nothing(run: Run, arguments: list[str]) -> None:
+    fake = FakePetstore(ORDERS)
+    done = run(fake, *arguments)
+    assert (2, "") == (done.code, done.out)
+    assert 1 == len(done.err.splitlines())
+    assert [] == fake.requests
+
+
+def test_without_settings_it_says_what_to_set() -> None:
+    environ = {name: value for name, value in os.environ.items() if not name.startswith("PETSTORE_")}
+    done = subprocess.run(
+        [sys.executable, "-m", "petstore_client", "orders", "list"],
+        env=environ,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert 2 == done.returncode
+    assert "petstore-client: There is no base URL: pass base_url, or set PETSTORE_BASE_URL.\n" == done.stderr
+
+
+def test_without_the_extra_it_says_what_to_install() -> None:
+    code = "import sys; sys.modules['click'] = None; from petstore_client.cli import main; main()"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert 1 == done.returncode
+    assert "petstore-client: the command needs click and rich: pip install 'petstore-client[cli]'\n" == done.stderr
+
+
+def test_the_log_is_shown_where_it_is_asked_for(run: Run) -> None:
+    fake = FakePetstore(ORDERS)
+    run(fake, "--verbose", "orders", "cancel", "1")
+    assert {1} == fake.cancelled

@@ -1,0 +1,64 @@
+"""`petstore-client` as a process of its own, against a serving one."""
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from process import UNLIMITED, new_key, petstore, serving
+
+COMMAND = str(Path(sys.executable).parent / "petstore-client")
+
+
+@pytest.fixture(name="environ", scope="module")
+def _environ(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]:
+    """The environment of a partner whose store has many orders."""
+    store = tmp_path_factory.mktemp("command") / "store.db"
+    lines = "".join(json.dumps({"id": number, "quantity": 1}) + "\n" for number in range(1, 30_001))
+    assert 0 == petstore(store, "orders", "import", "-", "--format", "jsonl", text=lines).returncode
+    key, _ = new_key(store, plan=UNLIMITED)
+    with serving(store) as server:
+        own = {name: value for name, value in os.environ.items() if not name.startswith("PETSTORE_")}
+        yield {**own, "PETSTORE_BASE_URL": f"{server.api}/v1", "PETSTORE_API_KEY": key}
+
+
+def run(environ: dict[str, str], *arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([COMMAND, *arguments], env=environ, capture_output=True, text=True, timeout=60, check=False)
+
+
+def test_a_long_list_streams_through_a_pipe(environ: dict[str, str]) -> None:
+    done = run(environ, "orders", "list", "--jsonl")
+    assert (0, "") == (done.returncode, done.stderr)
+    assert list(range(1, 30_001)) == [json.loads(line)["id"] for line in done.stdout.splitlines()]
+    assert 30_000 == len(json.loads(run(environ, "orders", "list", "--json").stdout))
+
+
+def test_a_reader_that_has_enough_ends_it_quietly(environ: dict[str, str]) -> None:
+    with subprocess.Popen(
+        [COMMAND, "orders", "list"], env=environ, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    ) as process:
+        assert process.stdout
+        assert process.stderr
+        process.stdout.readline()
+        process.stdout.close()
+        assert b"" == process.stderr.read()
+    assert 141 == process.returncode
+
+
+def test_an_order_is_cancelled_and_then_a_conflict(environ: dict[str, str]) -> None:
+    first, second = run(environ, "orders", "cancel", "7"), run(environ, "orders", "cancel", "7")
+    assert (0, "order 7: cancelled\n", "") == (first.returncode, first.stdout, first.stderr)
+    assert (6, "") == (second.returncode, second.stdout)
+    assert 5 == run(environ, "orders", "cancel", "-5").returncode
+
+
+def test_a_wrong_key_fails_without_showing_it(environ: dict[str, str]) -> None:
+    done = run({**environ, "PETSTORE_API_KEY": "pso_live_wrongwrongwrong"}, "--verbose", "orders", "list", "--json")
+    assert (1, "") == (done.returncode, done.stdout)
+    assert "invalid_api_key" == json.loads(done.stderr.splitlines()[-1])["code"]
+    assert "wrongwrong" not in done.stderr
+    assert "GET /store/orders answered 401" in done.stderr
