@@ -6,7 +6,7 @@
 -- ARGV[1]  the rules: a map of numbers (msgpack)
 -- ARGV[2]  {requests with a key, requests without} (msgpack). With a key: {per minute, per day, began, until, level},
 --          the last three the latest ban that the store has, or zeros; level 0 with a beginning: that ban was lifted.
---          Without: 1 to charge the window, 0 to look at it.
+--          Without: whether to charge the window, or only to look at it.
 -- ARGV[3]  the moment in Unix seconds; empty in production, where Redis's own clock rules
 --
 -- Returns {now, {with a key: {outcome, minute start, used, day start, used, struck, began, until, level}},
@@ -112,7 +112,7 @@ end
 local function admit_address(key, charge)
   local window = held[key] or {0, 0}
   local start, used = settle(window[1], window[2], rules.minute)
-  if charge == 0 then return {1, start, used} end
+  if not charge then return {1, start, used} end
   if used >= rules.address_limit then return {0, start, used} end
   hold(key, {start, used + 1}, start + rules.minute)
   return {1, start, used + 1}

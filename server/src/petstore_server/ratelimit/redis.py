@@ -5,10 +5,11 @@ time go in one call of it: that takes the round trip off each of them, and most 
 """
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections import deque
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import msgspec
 from redis.asyncio import ConnectionPool, Redis
@@ -16,6 +17,7 @@ from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
 from redis.exceptions import AuthenticationError, NoPermissionError, NoScriptError, RedisError
 
+from petstore_server.domain.accounts import Limits, Plan
 from petstore_server.domain.bans import BAN_MEMORY, CLOCK_TOLERANCE, STRIKE_WINDOW, Ban, BanPolicy
 from petstore_server.domain.keys import Grant
 from petstore_server.domain.windows import ADDRESS_LIMIT, DAY, MINUTE, Count
@@ -37,7 +39,9 @@ _LAST_LOOK_SECONDS = 0.02
 _LARGEST_BATCH = 256  # a call of this size holds Redis up for about a millisecond
 _SCRIPT = Path(__file__).with_name("count.lua").read_text("utf-8")
 _REFUSALS = (AuthenticationError, NoPermissionError, ValueError)  # a ValueError is about the URL
-_PROBE = (1 << 53, 1 << 53, 0, 0, 0)
+_NOBODY = Grant("probe", 0, Plan.ENTERPRISE, Limits(1 << 53, 1 << 53), frozenset())
+_NO_BAN = Latest()
+_Answer = asyncio.Future[tuple[float, Any]]
 _decode = msgspec.msgpack.Decoder(
     tuple[
         float,
@@ -48,12 +52,25 @@ _decode = msgspec.msgpack.Decoder(
 _decode_windows = msgspec.msgpack.Decoder(tuple[int, int, int, int]).decode
 
 
-class _Request(NamedTuple):
-    """What one request asks of the script. `figures` are its arguments: a tuple with a key, a number without."""
+class _Batch:
+    """Requests that go in one call of the script: with a key two Redis keys each, without one."""
 
-    keys: tuple[str, ...]
-    figures: Any
-    answer: asyncio.Future[Any]
+    def __init__(self, asked_at: float) -> None:
+        self.asked_at = asked_at
+        self.keys: list[str] = []
+        self.figures: list[tuple[int, ...]] = []
+        self.answers: list[_Answer] = []
+        self.address_keys: list[str] = []
+        self.charges: list[bool] = []
+        self.address_answers: list[_Answer] = []
+
+    def __len__(self) -> int:
+        return len(self.answers) + len(self.address_answers)
+
+    def fail(self, reason: str) -> None:
+        for answer in (*self.answers, *self.address_answers):
+            if not answer.done():
+                answer.set_exception(CountersUnavailable(reason))
 
 
 class RedisCounters:
@@ -68,23 +85,27 @@ class RedisCounters:
         self._rules = msgspec.msgpack.encode(_rules(policy))
         self._client: Redis | None = None
         self._digest = ""
-        self._waiting: list[_Request] = []
-        self._asked_at = 0.0
+        self._waiting: deque[_Batch] = deque()
         self._sending: asyncio.Task[None] | None = None
         self._late: asyncio.TimerHandle | None = None
 
     async def count(self, grant: Grant, ban: Latest) -> AccountCount:
         """Charge both windows of the key's account, or neither; note a strike. `ban` is what the store has of it."""
         account, (per_minute, per_day) = grant.account_id, grant.limits
-        keys = (_windows_key(account), f"petstore:key:{{{account}}}:{grant.key_id}")
-        now, counted = await self._ask(keys, (per_minute, per_day, *ban))
+        batch = self._batch()
+        batch.keys += (f"petstore:account:{{{account}}}", f"petstore:key:{{{account}}}:{grant.key_id}")
+        batch.figures.append((per_minute, per_day, *ban))
+        now, counted = await self._answer(batch.answers)
         step, minute, minute_used, day, day_used, struck, began, until, level = counted
         usage = Usage(Count(minute, minute_used), Count(day, day_used))
         return AccountCount(now, step, usage, struck, Ban(grant.key_id, began, until, level) if level else None)
 
     async def count_address(self, address: str, *, charge: bool) -> AddressCount:
         """Charge the window of an address, or only look at it."""
-        now, (step, start, used) = await self._ask((f"petstore:address:{{{address}}}",), int(charge))
+        batch = self._batch()
+        batch.address_keys.append(f"petstore:address:{{{address}}}")
+        batch.charges.append(charge)
+        now, (step, start, used) = await self._answer(batch.address_answers)
         return AddressCount(now, step, Count(start, used))
 
     async def usage(self, account_id: int) -> Usage:
@@ -117,7 +138,7 @@ class RedisCounters:
 
     async def prove(self) -> None:
         """Count a request of nobody's, like any other: what is wrong with Redis would show."""
-        await self._ask((_windows_key(0), "petstore:key:{0}:probe"), _PROBE)
+        await self.count(_NOBODY, _NO_BAN)
 
     async def info(self) -> dict[str, Any]:
         """What Redis says of itself."""
@@ -141,17 +162,20 @@ class RedisCounters:
             raise CountersUnavailable("not connected")
         return self._client
 
-    async def _ask(self, keys: tuple[str, ...], figures: Any) -> tuple[float, Any]:
-        """Have the script count one request, together with all others that wait."""
+    def _batch(self) -> _Batch:
+        """The batch that a request joins: it goes out once all that is ready to run has joined it too."""
         self._connected()
+        if self._waiting and len(self._waiting[-1]) < _LARGEST_BATCH:
+            return self._waiting[-1]
         loop = asyncio.get_running_loop()
-        if not self._waiting:
-            self._asked_at = loop.time()
-        request = _Request(keys, figures, loop.create_future())
-        self._waiting.append(request)
+        self._waiting.append(_Batch(loop.time()))
         if self._sending is None:
             self._sending = loop.create_task(self._send_all())
-        answer: tuple[float, Any] = await request.answer
+        return self._waiting[-1]
+
+    def _answer(self, answers: list[_Answer]) -> _Answer:
+        answer: _Answer = asyncio.get_running_loop().create_future()
+        answers.append(answer)
         return answer
 
     async def _send_all(self) -> None:
@@ -160,18 +184,18 @@ class RedisCounters:
         The first call that fails or is late ends it for all that wait.
         """
         loop = asyncio.get_running_loop()
-        batch: list[_Request] = []
+        sent = None
         try:
             while self._waiting:
-                batch, self._waiting = self._waiting[:_LARGEST_BATCH], self._waiting[_LARGEST_BATCH:]
-                late_at = self._asked_at + ANSWER_SECONDS - _LAST_LOOK_SECONDS
+                sent = self._waiting.popleft()
+                late_at = sent.asked_at + ANSWER_SECONDS - _LAST_LOOK_SECONDS
                 self._late = loop.call_at(late_at, self._last_look)
-                await self._send(batch)
+                await self._send(sent)
                 self._late.cancel()
         except (RedisError, OSError, ValueError, msgspec.DecodeError, CountersUnavailable) as error:
-            await self._fail(batch, _reason(error))
+            await self._fail(sent, _reason(error))
         except asyncio.CancelledError:
-            await self._fail(batch, f"no answer within {ANSWER_SECONDS * 1000:g} ms")
+            await self._fail(sent, f"no answer within {ANSWER_SECONDS * 1000:g} ms")
         finally:
             self._sending = None
             if self._late is not None:
@@ -185,27 +209,27 @@ class RedisCounters:
         if self._sending is not None:
             self._sending.cancel()
 
-    async def _send(self, batch: Sequence[_Request]) -> None:
-        with_key = [request for request in batch if len(request.keys) == 2]
-        without = [request for request in batch if len(request.keys) == 1]
-        keys = [key for request in (*with_key, *without) for key in request.keys]
-        figures = [request.figures for request in with_key], [request.figures for request in without]
+    async def _send(self, batch: _Batch) -> None:
+        keys = batch.keys + batch.address_keys
+        figures = msgspec.msgpack.encode((batch.figures, batch.charges))
         moment = "" if self._clock is None else repr(self._clock())
-        arguments: list[Any] = [*keys, self._rules, msgspec.msgpack.encode(figures), moment]
+        arguments: list[Any] = [*keys, self._rules, figures, moment]
         try:
             reply = await self._connected().evalsha(self._digest, len(keys), *arguments)
         except NoScriptError:  # flushed, or restarted: nothing was counted yet
             reply = await self._connected().eval(_SCRIPT, len(keys), *arguments)
-        now, counts, address_counts = _decode(reply)
-        for request, count in zip((*with_key, *without), (*counts, *address_counts), strict=True):
-            if not request.answer.done():  # else its client has gone away
-                request.answer.set_result((now, count))
+        now, counted, addresses = _decode(reply)
+        for answer, count in zip(batch.answers, counted, strict=True):
+            if not answer.done():  # else its client has gone away
+                answer.set_result((now, count))
+        for answer, window in zip(batch.address_answers, addresses, strict=True):
+            if not answer.done():
+                answer.set_result((now, window))
 
-    async def _fail(self, batch: Sequence[_Request], reason: str) -> None:
-        waiting, self._waiting = self._waiting, []
-        for request in (*batch, *waiting):
-            if not request.answer.done():
-                request.answer.set_exception(CountersUnavailable(reason))
+    async def _fail(self, sent: _Batch | None, reason: str) -> None:
+        waiting, self._waiting = self._waiting, deque()
+        for batch in (*([sent] if sent else []), *waiting):
+            batch.fail(reason)
         await self.close()
 
 

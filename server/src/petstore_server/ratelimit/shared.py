@@ -4,6 +4,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from enum import IntEnum
 from typing import NamedTuple, Protocol
 
+import msgspec
 import structlog
 
 from petstore_server.domain.bans import CLOCK_TOLERANCE, Ban
@@ -42,7 +43,7 @@ class Step(IntEnum):
     BANNED_NOW = 3
 
 
-class AccountCount(NamedTuple):
+class AccountCount(msgspec.Struct, frozen=True):
     """What was counted for a request with a key, at `now` (Unix seconds): its account's windows, and its ban."""
 
     now: float
@@ -52,7 +53,7 @@ class AccountCount(NamedTuple):
     ban: Ban | None
 
 
-class AddressCount(NamedTuple):
+class AddressCount(msgspec.Struct, frozen=True):
     """What was counted for a request without a valid key."""
 
     now: float
