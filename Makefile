@@ -21,7 +21,7 @@ test-system: .venv/.system
 check: .venv/.dev
 	$(BIN)/ruff format --check
 	$(BIN)/ruff check
-	$(BIN)/mypy server/src server/tests tests
+	$(BIN)/mypy server/src server/tests client/src client/tests tests
 	$(BIN)/lint-imports
 
 format: .venv/.dev
@@ -30,7 +30,7 @@ format: .venv/.dev
 
 lock: .venv/.dev
 	$(LOCK) requirements/run.in --no-emit-package petstore-server -o requirements/run.lock $(UPGRADE)
-	$(LOCK) requirements/dev.in -c requirements/run.lock --no-emit-package petstore-server -o requirements/dev.lock $(UPGRADE)
+	$(LOCK) requirements/dev.in -c requirements/run.lock --no-emit-package petstore-server --no-emit-package petstore-client -o requirements/dev.lock $(UPGRADE)
 	$(LOCK) requirements/system.in -c requirements/dev.lock -o requirements/system.lock $(UPGRADE)
 
 clean:
@@ -44,8 +44,9 @@ clean:
 	@$(PIP) install --no-deps --no-build-isolation -e server
 	@touch $@
 
-.venv/.dev: .venv/.run requirements/dev.lock
+.venv/.dev: .venv/.run requirements/dev.lock client/pyproject.toml
 	@$(PIP) install --require-hashes -r requirements/dev.lock
+	@$(PIP) install --no-deps --no-build-isolation -e client
 	@touch $@
 
 .venv/.system: .venv/.dev requirements/system.lock
