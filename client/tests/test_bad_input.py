@@ -87,6 +87,7 @@ def test_a_key_that_cannot_be_right_is_refused_and_not_shown(key: str, says: str
         {"retry_timeout": None},
         {"retry_budget": -1},
         {"timeout": -1},
+        {"timeout": 0},
         {"timeout": True},
         {"pacing": "hour"},
     ],

@@ -46,6 +46,8 @@ class Shared:
         check_number("retry_budget", options.retry_budget)
         if options.timeout is not None:
             check_number("timeout", options.timeout)
+            if options.timeout == 0:
+                raise ConfigurationError("timeout must be more than 0 seconds, or None to wait for ever.")
         if options.pacing not in (None, "minute", "day"):
             raise ConfigurationError(f"pacing must be None, 'minute' or 'day'; it is {options.pacing!r}.")
         self.timeout = options.timeout

@@ -1,0 +1,88 @@
+"""`docs/client.md` says what is so: every example runs, and its tables are held to the code."""
+
+import inspect
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from documents import ROOT, block, table
+from petstore_client import Client, PetstoreError
+from process import new_key, petstore, serving
+
+DOCUMENT = ROOT / "docs" / "client.md"
+EXAMPLES = re.findall(r"^```python\n(.*?)^```", DOCUMENT.read_text(), re.DOTALL | re.MULTILINE)
+COMMANDS = re.findall(r"<!-- command -->\n```sh\n(.*?)```", DOCUMENT.read_text(), re.DOTALL)
+
+
+@pytest.fixture(name="environ", scope="module")
+def _environ(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]:
+    """The environment of a reader who follows the document: a service with 40 pending orders, and a key."""
+    store = tmp_path_factory.mktemp("documented") / "store.db"
+    lines = "".join(f'{{"id":{number},"quantity":1}}\n' for number in range(1, 41))
+    assert 0 == petstore(store, "orders", "import", "-", "--format", "jsonl", text=lines).returncode
+    key, _ = new_key(store)
+    with serving(store) as server:
+        own = {name: value for name, value in os.environ.items() if not name.startswith("PETSTORE_")}
+        path = f"{Path(sys.executable).parent}:{own['PATH']}"
+        yield {**own, "PATH": path, "PETSTORE_BASE_URL": f"{server.api}/v1", "PETSTORE_API_KEY": key}
+
+
+@pytest.mark.parametrize("example", EXAMPLES, ids=range(len(EXAMPLES)))
+def test_every_example_runs(example: str, environ: dict[str, str], tmp_path: Path) -> None:
+    script = tmp_path / "example.py"
+    script.write_text(example)
+    done = subprocess.run(
+        [sys.executable, "-W", "error", str(script)],
+        env=environ,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert (0, "") == (done.returncode, done.stderr)
+
+
+def test_every_command_runs(environ: dict[str, str], tmp_path: Path) -> None:
+    (script,) = COMMANDS
+    done = subprocess.run(
+        ["sh", "-eu"], input=script, env=environ, cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False
+    )
+    assert (0, "") == (done.returncode, done.stderr)
+    assert done.stdout.endswith("order 21: cancelled\norder 22: cancelled\n")
+    assert (tmp_path / "orders.json").read_text().startswith('[{"id":1,')
+
+
+def test_the_examples_are_type_checked(tmp_path: Path) -> None:
+    for number, example in enumerate(EXAMPLES):
+        (tmp_path / f"example_{number}.py").write_text(example)
+    done = subprocess.run(
+        [sys.executable, "-m", "mypy", "--strict", "--no-error-summary", "--cache-dir", str(tmp_path), str(tmp_path)],
+        cwd=tmp_path,
+        env={**os.environ, "MYPYPATH": str(ROOT / "client" / "src")},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert "" == done.stdout
+
+
+def test_the_settings_are_those_that_the_client_takes() -> None:
+    parameters = inspect.signature(Client).parameters
+    rows = table(DOCUMENT, "settings")
+    assert list(parameters) == [row[0] for row in rows]
+    for name, default, _ in rows:
+        if name not in ("base_url", "api_key", "clock", "jitter"):
+            assert repr(parameters[name].default) == default, name
+
+
+def test_the_tree_of_errors_is_the_real_one() -> None:
+    def tree(kind: type, depth: int = 0) -> list[str]:
+        children: list[type] = kind.__subclasses__()
+        return [f"{'  ' * depth}{kind.__name__}", *[line for child in children for line in tree(child, depth + 1)]]
+
+    assert tree(PetstoreError) == block(DOCUMENT, "errors").splitlines()
