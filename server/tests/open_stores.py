@@ -1,5 +1,6 @@
 """Stores for tests, and the small things that are put into them."""
 
+import gc
 import itertools
 from collections.abc import AsyncIterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
@@ -49,6 +50,7 @@ class PostgresPlaces:
 
     def connections(self) -> list[str]:
         """What connections are left to any of them."""
+        gc.collect()  # an attempt to connect that was given up holds its socket until then
         return [query for name in self._names for query in self.engine.connections(name)]
 
     def remove(self) -> None:

@@ -8,6 +8,9 @@ from petstore_server.domain.errors import ServiceUnavailable
 AGAIN = (errors.DeadlockDetected, errors.SerializationFailure)
 """A transaction that met another one, and can simply be done again."""
 
+ENDED = (errors.AdminShutdown, errors.CrashShutdown)
+"""The server has ended the connection, which may not have noticed yet."""
+
 
 def unavailable(error: psycopg.Error) -> ServiceUnavailable:
     """What an error of PostgreSQL becomes: ServiceUnavailable with a reason for operators."""

@@ -23,7 +23,7 @@ CONNECTIONS = 8
 _CONNECT_SECONDS = 1.0  # for which a request waits
 _ALL_HOSTS_SECONDS = 6.0  # for which connecting goes on: where several hosts are named, the first may be dark
 _SILENT = "PostgreSQL does not answer in time"
-_TRIES = 8  # at a transaction that meets others
+_TRIES = 8  # at a transaction that meets others, or connections that are dead
 
 # psycopg tells there of failures that are raised as well.
 logging.getLogger("psycopg").addHandler(logging.NullHandler())
@@ -82,9 +82,8 @@ class Pool:
         ready = began + min(terms.total, READ.total)
         await self._take_place(ready)
         try:
-            reused = bool(self._idle)
-            driver = self._idle.pop() if reused else await self._connect(ready)
-            session = Session(driver, terms, reused=reused, ends=began + terms.total)
+            driver = self._idle.pop() if self._idle else await self._connect(ready)
+            session = Session(driver, terms, began + terms.total)
             try:
                 yield session
             finally:
@@ -98,30 +97,35 @@ class Pool:
     @asynccontextmanager
     async def long_read(self, terms: Terms) -> AsyncIterator[Session]:
         """A transaction for a reader who decides when it ends; it changes nothing, so it ends with a rollback."""
-        begun = False
-        while not begun:
+        for left in reversed(range(_TRIES)):
+            begun = False
             async with self.session(terms) as session:
                 try:
                     await session.begin()
                     begun = True
                     yield session
                 except psycopg.Error as error:
-                    if begun or not session.found_dead:
+                    if begun or not left or not session.can_be_done_again(error):
                         raise session.explain(error) from error
                 finally:
                     await session.roll_back()
+            if begun:
+                return
+            await self._close_idle()
 
     async def _use(self, work: Work[Result], terms: Terms) -> Result:
-        """Do the work on a connection; where an idle one turns out to be dead, on the next."""
-        while True:
+        """Do the work on a connection; where that turns out to be dead, as all may be after a restart, on the next."""
+        for left in reversed(range(_TRIES)):
             async with self.session(terms) as session:
                 try:
                     return await work(session)
                 except (*AGAIN, psycopg.IntegrityError):
                     raise
                 except psycopg.Error as error:
-                    if not session.found_dead:
+                    if not left or not session.can_be_done_again(error):
                         raise session.explain(error) from error
+            await self._close_idle()
+        raise AssertionError  # the last try returns or raises
 
     async def _take_place(self, ends: float) -> None:
         if self._closed:
@@ -138,11 +142,12 @@ class Pool:
     async def _connect(self, ready: float) -> Driver:
         """A new connection; one that comes too late for its user is kept for the next."""
         ends = min(self._loop.time() + _CONNECT_SECONDS, ready)
+        own: asyncio.Task[Driver] | None = None
         while not self._idle:
-            if len(self._connecting) < CONNECTIONS:
-                connecting = asyncio.create_task(connect(self._url, _ALL_HOSTS_SECONDS))
-                self._connecting.add(connecting)
-                connecting.add_done_callback(self._keep)
+            if (own is None or own.done()) and len(self._connecting) < CONNECTIONS:
+                own = asyncio.create_task(connect(self._url, _ALL_HOSTS_SECONDS))
+                self._connecting.add(own)
+                own.add_done_callback(self._keep)
             left = ends - self._loop.time()
             done, _ = await asyncio.wait(self._connecting, timeout=left, return_when=asyncio.FIRST_COMPLETED)
             faults = [fault for task in done if (fault := _fault(task)) is not None]
@@ -152,8 +157,12 @@ class Pool:
 
     def _keep(self, connecting: asyncio.Task[Driver]) -> None:
         self._connecting.discard(connecting)
-        if _fault(connecting) is None:
+        if _fault(connecting) is not None:
+            return
+        if len(self._idle) < CONNECTIONS:
             self._idle.append(connecting.result())
+        else:
+            connecting.result().pgconn.finish()
 
     async def close(self) -> None:
         """Close what is idle; what is in use is closed when it is given back."""
@@ -161,6 +170,10 @@ class Pool:
         for connecting in self._connecting:
             connecting.cancel()
         await asyncio.gather(*self._connecting, return_exceptions=True)
+        await self._close_idle()
+
+    async def _close_idle(self) -> None:
+        """Where one connection is dead, the others may be as well."""
         while self._idle:
             await self._idle.pop().close()
 

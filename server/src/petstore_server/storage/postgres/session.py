@@ -14,7 +14,7 @@ import psycopg
 from psycopg.pq import TransactionStatus
 
 from petstore_server.domain.errors import ServiceUnavailable
-from petstore_server.storage.postgres.failures import unavailable
+from petstore_server.storage.postgres.failures import ENDED, unavailable
 
 Result = TypeVar("Result")
 Row = tuple[Any, ...]
@@ -56,11 +56,10 @@ SCAN = _terms(_SNAPSHOT, 10.0, float("inf"))
 class Session:
     """A connection while one task uses it. `ends` is the moment of the loop's clock at which its time is up."""
 
-    def __init__(self, driver: Driver, terms: Terms, *, reused: bool, ends: float) -> None:
+    def __init__(self, driver: Driver, terms: Terms, ends: float) -> None:
         self._driver = driver
         self._loop = asyncio.get_running_loop()
         self._terms = terms
-        self._reused = reused
         self._ends = ends
         self._heard = False
         self._committing = False
@@ -103,10 +102,11 @@ class Session:
         self._committing = False
         return result
 
-    @property
-    def found_dead(self) -> bool:
-        """Whether the connection had broken before it was used, so that nothing can have been changed over it."""
-        return self._reused and self._driver.closed and not (self._committing or self._timed_out)
+    def can_be_done_again(self, error: psycopg.Error) -> bool:
+        """Whether the work failed with the connection alone: nothing was to be committed yet, so none of it stands."""
+        if self._committing or self._timed_out:
+            return False
+        return self._driver.closed or isinstance(error, ENDED)
 
     def explain(self, error: psycopg.Error) -> ServiceUnavailable:
         """What an error over this connection becomes."""
