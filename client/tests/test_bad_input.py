@@ -53,6 +53,11 @@ def test_a_base_url_that_cannot_be_right_is_refused(base_url: str, says: str) ->
     assert isinstance(caught.value, ValueError)
 
 
+def test_one_address_has_one_spelling() -> None:
+    spellings = ["https://api.test/v1", "https://API.test/v1/", "https://api.test:443/v1"]
+    assert {"<Client https://api.test/v1>"} == {repr(Client(spelling, api_key="key")) for spelling in spellings}
+
+
 @pytest.mark.parametrize("base_url", ["http://127.0.0.1:8080/v1", "https://[::1]:8/v1/", "https://x.test/petstore/v1"])
 def test_a_base_url_that_can_be_right_is_taken(base_url: str) -> None:
     with Client(base_url, api_key="key") as petstore:

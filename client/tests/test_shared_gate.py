@@ -389,6 +389,34 @@ def test_the_hook_is_told_of_every_limit(connect: Connect) -> None:
     assert {"listOrders"} == {event.operation for event in told}
 
 
+def test_the_hook_is_told_of_the_429_that_ends_a_call(connect: Connect) -> None:
+    fake = FakePetstore(ORDERS)
+    fake.then(RateLimited(5), Banned(9))
+    told: list[RateLimitEvent] = []
+    with connect(fake, max_retries=0, on_rate_limit=told.append) as petstore:
+        with pytest.raises(RateLimitError):
+            petstore.list_orders()
+        fake.clock.sleep(5)
+        with pytest.raises(KeyBannedError):
+            petstore.list_orders()
+    assert [(True, False), (True, False)] == [(event.refused, event.waits) for event in told]
+
+
+def test_an_endless_patience_is_possible() -> None:
+    fake = FakePetstore(ORDERS)
+    release = threading.Event()
+
+    class Held(httpx2.BaseTransport):
+        def handle_request(self, request: httpx2.Request) -> httpx2.Response:
+            assert release.wait(10)
+            return fake.handle_request(request)
+
+    with fake.client(transport=Held(), max_wait=float("inf"), timeout=None) as client, ThreadPoolExecutor() as pool:
+        calls = [pool.submit(client.list_orders) for _ in range(3)]
+        release.set()
+        assert [ORDERS] * 3 == [call.result(10) for call in calls]
+
+
 def test_pacing_spreads_the_requests_over_the_minute(connect: Connect) -> None:
     fake = FakePetstore(ORDERS, per_minute=60)
     with connect(fake, pacing="minute") as petstore:

@@ -29,6 +29,7 @@ _log = logging.getLogger("petstore_client")
 _OF_THE_ACCOUNT = frozenset({403, 404, 409, 410, 429})
 _BANNED = "api_key_banned"
 _PATIENCE = 60.0  # seconds for a request without a timeout
+_LONGEST_PATIENCE = 86_400.0  # no operating system waits for an infinite time
 _TICK = 0.001  # a sleep may end this much early
 _IN_DOUBT = "It may have been applied all the same; a later order_already_cancelled would say so."
 
@@ -120,7 +121,8 @@ class Call:
             ticket = self._ticket = session.gate.enter(session.clock.monotonic())
             if ticket.place is Place.WAITING:
                 # Not a limit's doing: whoever is in front needs no longer than its answer takes.
-                yield Queue(ticket, max(session.policy.max_wait, 2 * (session.timeout or _PATIENCE)))
+                patience = max(session.policy.max_wait, 2 * (session.timeout or _PATIENCE))
+                yield Queue(ticket, min(patience, _LONGEST_PATIENCE))
                 self._give_up_queue(ticket)  # where the wait was in vain
             now = session.clock.monotonic()
             if ticket.place is Place.PASSED:
@@ -213,24 +215,23 @@ class Call:
         doubtful = leaves_doubt(error) and not self._refuted
         self._leave(charged=doubtful)
         self.in_doubt = self.in_doubt or doubtful
-        if self.committed or self._attempt > self._session.policy.max_retries:
-            raise error
-        self._wait = self._wait_after(error)
+        last = self.committed or self._attempt > self._session.policy.max_retries
+        self._wait = self._wait_after(error, last)
         self._tell_of_retry(error)
 
-    def _wait_after(self, error: PetstoreError) -> float:
-        """Seconds before the next attempt; raises the error where there is to be none."""
+    def _wait_after(self, error: PetstoreError, last: bool) -> float:
+        """Seconds before the next attempt; raises the error where there is to be none, as after the last."""
         session = self._session
         now = session.clock.monotonic()
         if isinstance(error, RateLimitError):
             wait = self._pause
-            waits = wait <= session.policy.max_wait and not isinstance(error, KeyBannedError)
+            waits = not last and wait <= session.policy.max_wait and not isinstance(error, KeyBannedError)
             self._tell_of_limit(wait, refused=True, waits=waits)
             if not waits:
                 raise error
             self._waited += wait
             return wait
-        if not is_transient(error):
+        if last or not is_transient(error):
             raise error
         wait = backoff(self._attempt, session.jitter)
         if isinstance(error, ServerError) and error.retry_after is not None:

@@ -138,7 +138,7 @@ def _base_url(url: str) -> str:
         raise ConfigurationError("The base URL must look like https://HOST/v1; this one is no such address.")
     if parts.username is not None or parts.query or parts.fragment:
         raise ConfigurationError("The base URL must not hold a user, a query or a fragment; the key goes into api_key.")
-    base_url = url.strip().rstrip("/")
+    base_url = str(httpx2.URL(url)).rstrip("/")  # one spelling of one address, so that it has one gate
     if not base_url.endswith("/v1"):
         raise ConfigurationError(f"The base URL must end with the version, /v1: {base_url}/v1 perhaps.")
     return base_url
