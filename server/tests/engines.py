@@ -162,6 +162,10 @@ class PostgresEngine:
         if SERVER_USER is not None:
             os.chown(copy, _NOBODY, _NOBODY)
 
+    def program(self, name: str) -> str:
+        """The path of one of PostgreSQL's own programs."""
+        return str(self._bin / name)
+
     def tool(self, program: str, *arguments: str) -> None:
         """Run one of PostgreSQL's own programs."""
         done = subprocess.run([self._bin / program, *arguments], capture_output=True, text=True, check=False)
