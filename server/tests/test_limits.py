@@ -330,7 +330,7 @@ def test_the_script_and_the_process_give_the_same_verdicts_to_the_same_calls(
         assert (pair[0][1].strikes, pair[0][1].bans) == (pair[1][1].strikes, pair[1][1].bans)
 
 
-@UNHURRIED
+@settings(UNHURRIED, max_examples=40)
 @given(
     st.lists(
         st.tuples(

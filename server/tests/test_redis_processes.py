@@ -11,8 +11,9 @@ from pathlib import Path
 import httpx2
 import pytest
 
+from engines import PostgresEngine
 from load import Reply, send_all
-from process import UNLIMITED, Server, new_key, petstore, petstore_json, serving
+from process import UNLIMITED, URLS, Server, new_key, petstore, petstore_json, serving
 from redis_engine import RedisEngine, own_redis, shared_redis
 
 ORDERS = "/v1/store/orders"
@@ -21,6 +22,21 @@ ORDERS = "/v1/store/orders"
 @pytest.fixture
 def store(tmp_path: Path) -> Path:
     return tmp_path / "store.db"
+
+
+@pytest.fixture(params=["sqlite", "postgres"])
+def any_store(request: pytest.FixtureRequest, store: Path) -> Iterator[Path]:
+    """A store of each engine; that of PostgreSQL has a path in name only."""
+    if request.param == "sqlite":
+        yield store
+        return
+    engine: PostgresEngine = request.getfixturevalue("postgres")
+    name = engine.new_database()
+    URLS[store] = {"PETSTORE_DATABASE_URL": engine.url(name)}
+    yield store
+    del URLS[store]
+    assert [] == engine.connections(name)
+    engine.drop_database(name)
 
 
 @contextmanager
@@ -49,29 +65,29 @@ def within_a_second(truth: Callable[[], bool]) -> None:
         time.sleep(0.02)
 
 
-def test_exactly_the_limit_is_admitted_by_two_servers_together(store: Path) -> None:
-    key, _ = new_key(store)
-    with two_servers(store, shared_redis().empty()) as servers:
+def test_exactly_the_limit_is_admitted_by_two_servers_together(any_store: Path) -> None:
+    key, _ = new_key(any_store)
+    with two_servers(any_store, shared_redis().empty()) as servers:
         assert {"200": 60, "rate_limit_exceeded": 340} == flood(servers, key, 200)
-        shown = petstore_json(store, "accounts", "show", "acme", PETSTORE_REDIS_URL=shared_redis().url)
+        shown = petstore_json(any_store, "accounts", "show", "acme", PETSTORE_REDIS_URL=shared_redis().url)
         assert [60, 60] == [window["used"] for window in shown["windows"]]
         assert {"missing_api_key": 60, "rate_limit_exceeded": 140} == flood(servers, "", 100)
 
 
-def test_bans_and_unbans_hold_in_both_within_a_second(store: Path) -> None:
-    key, key_id = new_key(store)
+def test_bans_and_unbans_hold_in_both_within_a_second(any_store: Path) -> None:
+    key, key_id = new_key(any_store)
     quick = {"PETSTORE_BAN_GRACE_SECONDS": "0", "PETSTORE_BAN_STRIKES": "3"}
     with (
-        two_servers(store, shared_redis().empty(), **quick) as (one, other),
+        two_servers(any_store, shared_redis().empty(), **quick) as (one, other),
         one.client(key) as here,
         other.client(key) as there,
     ):
         flood((one,), key, 60)
         assert "api_key_banned" == [here.get(ORDERS).json()["code"] for _ in range(4)][-1]
         assert "api_key_banned" == there.get(ORDERS).json()["code"]
-        within_a_second(lambda: bool(petstore_json(store, "keys", "list", "--banned")))
-        petstore_json(store, "accounts", "set-plan", "acme", "pro")  # so that a lifted ban shows
-        petstore_json(store, "keys", "unban", key_id)
+        within_a_second(lambda: bool(petstore_json(any_store, "keys", "list", "--banned")))
+        petstore_json(any_store, "accounts", "set-plan", "acme", "pro")  # so that a lifted ban shows
+        petstore_json(any_store, "keys", "unban", key_id)
         within_a_second(lambda: here.get(ORDERS).status_code == there.get(ORDERS).status_code == 200)
 
 
@@ -87,10 +103,10 @@ def test_a_ban_in_redis_outlives_redis_itself(store: Path) -> None:
         assert "api_key_banned" == there.get(ORDERS).json()["code"]
 
 
-def test_revocations_and_plans_hold_in_both_within_a_second(store: Path) -> None:
-    key, key_id = new_key(store)
+def test_revocations_and_plans_hold_in_both_within_a_second(any_store: Path) -> None:
+    key, key_id = new_key(any_store)
     with (
-        two_servers(store, shared_redis().empty()) as (one, other),
+        two_servers(any_store, shared_redis().empty()) as (one, other),
         one.client(key) as here,
         other.client(key) as there,
     ):
@@ -102,9 +118,9 @@ def test_revocations_and_plans_hold_in_both_within_a_second(store: Path) -> None
             ]
 
         within_a_second(lambda: both(200, "60"))
-        petstore(store, "accounts", "set-plan", "acme", "business")
+        petstore(any_store, "accounts", "set-plan", "acme", "business")
         within_a_second(lambda: both(200, "1000"))
-        petstore(store, "keys", "revoke", key_id)
+        petstore(any_store, "keys", "revoke", key_id)
         within_a_second(lambda: both(401, "60"))
 
 
@@ -167,6 +183,15 @@ def findings(store: Path, redis: RedisEngine) -> dict[str, str]:
     done = petstore(store, "doctor", "--json", PETSTORE_REDIS_URL=redis.url)
     found = json.loads(done.stdout)
     return {each["level"]: each["message"] for each in found if each["check"] == "redis"}
+
+
+def test_the_doctor_looks_into_every_store_that_can_be_served(any_store: Path) -> None:
+    new_key(any_store)
+    redis = {"PETSTORE_REDIS_URL": shared_redis().empty()}
+    done = petstore(any_store, "doctor", "--json", **redis)
+    found = {each["check"]: each for each in json.loads(done.stdout)}
+    assert ("ok", "ok") == (found["store"]["level"], found["accounts"]["level"])
+    assert 0 == done.returncode, done.stdout
 
 
 def test_the_doctor_warns_of_a_redis_that_forgets_evicts_or_is_gone(store: Path) -> None:

@@ -15,8 +15,8 @@ from petstore_server.cli.findings import Finding
 from petstore_server.domain.errors import DomainError, StoreUnusable
 from petstore_server.domain.keys import ApiKey, KeyState
 from petstore_server.ports import Store
-from petstore_server.settings import Settings
-from petstore_server.storage import sqlite
+from petstore_server.settings import Settings, SettingsError
+from petstore_server.storage import engines, sqlite
 
 _MIB = 1 << 20
 _LEAST_FREE = 64 * _MIB
@@ -29,20 +29,24 @@ _SOON = 7 * 86_400
 
 def examine_store(settings: Settings) -> Iterator[Finding]:
     """Check the store from the outside in; where it cannot be opened, what it holds is left out."""
-    path = backends.store_path(settings).resolve()
-    yield from _permissions(path)
-    yield from _disk(path)
+    path = backends.store_path(settings).resolve() if engines.is_sqlite(settings.database_url) else None
+    if path is not None:
+        yield from _permissions(path)
+        yield from _disk(path)
     yield _clock(path)
     try:
         yield from asyncio.run(_contents(settings))
-    except (DomainError, OSError) as error:
+    except (DomainError, SettingsError, OSError) as error:
         yield Finding("store", "fail", explain(error).message, "Set that right, then run petstore doctor again.")
         return
     yield _integrity(settings, path)
 
 
-def server_runs(path: Path) -> bool:
-    """Whether a server holds the lock of the store."""
+def server_runs(settings: Settings) -> bool:
+    """Whether a server holds the lock of the store's file. Nothing tells it of a store in PostgreSQL."""
+    if not engines.is_sqlite(settings.database_url):
+        return False
+    path = backends.store_path(settings).resolve()
     if not path.with_name(path.name + ".lock").exists():
         return False
     try:
@@ -79,12 +83,12 @@ def _disk(path: Path) -> Iterator[Finding]:
         yield Finding("log", "warn", f"The log beside the store has {log.stat().st_size // _MIB} MiB.", remedy)
 
 
-def _clock(path: Path) -> Finding:
+def _clock(path: Path | None) -> Finding:
     now = time.time()
     remedy = "Set the clock and keep it right with NTP: limits and bans are counted by it."
     if now < _EARLIEST_NOW:
         return Finding("clock", "fail", f"The clock says {moment_text(now)}.", remedy)
-    if path.exists() and path.stat().st_mtime > now + _CLOCK_TOLERANCE:
+    if path is not None and path.exists() and path.stat().st_mtime > now + _CLOCK_TOLERANCE:
         return Finding("clock", "warn", "The store was written at a moment still to come by this clock.", remedy)
     return Finding("clock", "ok", f"The clock says {moment_text(now)}.")
 
@@ -122,7 +126,9 @@ def _key_findings(key: ApiKey, now: float) -> Iterator[Finding]:
         yield Finding("bans", "warn", message, f"Ask {key.account} to honour Retry-After; petstore keys unban {key.id}")
 
 
-def _integrity(settings: Settings, path: Path) -> Finding:
+def _integrity(settings: Settings, path: Path | None) -> Finding:
+    if path is None:
+        return Finding("integrity", "ok", "Not read in full; `petstore db check` does so.")
     if path.stat().st_size > _QUICK_TO_CHECK:
         return Finding("integrity", "ok", "Not read in full, as the store is large; `petstore db check` does so.")
     problems = backends.check_store(settings)
