@@ -14,7 +14,7 @@ run: .venv/.run
 test: .venv/.dev
 	$(BIN)/python -m pytest -m "not system" -n auto
 
-# Chromium comes from the system: apt-get install chromium
+# These come from the system: apt-get install chromium nginx-light openssl postgresql-15 pgbouncer
 test-system: .venv/.system
 	$(BIN)/python -m pytest -m system
 
