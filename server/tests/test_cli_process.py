@@ -104,7 +104,7 @@ def test_a_full_disk_under_the_store_is_one_line_and_keeps_what_was_taken(enviro
     )
     assert 1 == process.returncode
     lines = process.stderr.splitlines()
-    assert lines[-1].startswith("petstore: The store cannot be used now:")
+    assert lines[-1].startswith("petstore: This cannot be done now:")
     assert "Traceback" not in process.stderr
     kept = int(lines[0].split()[2])
     assert kept == len(run(environment, "orders", "export", "-").stdout.splitlines())

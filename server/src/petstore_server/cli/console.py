@@ -181,7 +181,7 @@ def report(failure: Failure, as_json: bool) -> None:
 def explain(error: BaseException) -> Failure:
     """What a user is told of an error."""
     if isinstance(error, ServiceUnavailable):
-        return Failure(error.code, f"The store cannot be used now: {error.reason}", FAILURE)
+        return Failure(error.code, f"This cannot be done now: {error.reason}", FAILURE)
     if isinstance(error, DomainError):
         return Failure(error.code, error.message, exit_code_of(error))
     if isinstance(error, click.Abort):
