@@ -1,5 +1,6 @@
 """Fixtures of more than one module: the engines, and the stores that every storage test runs over."""
 
+import signal
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -8,6 +9,10 @@ import pytest
 
 from engines import PostgresEngine, running_engine
 from open_stores import PostgresPlaces, SqlitePlaces, Stores
+
+# A run in a shell's background begins with Ctrl-C ignored, and so would every command that a test starts.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture(name="postgres", scope="session")
