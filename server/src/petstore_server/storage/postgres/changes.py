@@ -97,6 +97,7 @@ class Changes:
         self._closed = True
         while tasks := self._lanes | self._waiting:
             await asyncio.gather(*tasks)
+            await asyncio.sleep(0)  # since CPython 3.12 finished tasks are gathered at once, before they leave the sets
 
     def _queue(self, jobs: Sequence[_Job]) -> None:
         self._jobs.extend(jobs)
