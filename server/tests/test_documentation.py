@@ -33,6 +33,7 @@ from service import Service, bearer, in_service
 
 ARCHITECTURE = ROOT / "docs" / "architecture.md"
 INTERFACE = ROOT / "docs" / "decisions" / "0001-interface.md"
+SPEC = ROOT / "docs" / "spec.md"
 USING = ROOT / "docs" / "using-the-api.md"
 WITH_EXAMPLES = [document for document in DOCUMENTS if examples(document)]
 ORDERS_CSV = "id,petId,quantity,shipDate,complete,status\n1,1,2,,,\n2,2,1,,,\n3,2,1,,,\n4,1,1,,,shipped\n"
@@ -141,19 +142,31 @@ def test_no_document_names_a_machine(document: Path) -> None:
     assert set() == set(re.findall(r"https?://([^/\s`\"')]+)", text)) - HOSTS
 
 
-def test_every_decision_that_is_cited_is_explained() -> None:
+def test_every_cited_decision_is_explained() -> None:
     explained = re.findall(r"^## D(\d+) ", INTERFACE.read_text(), re.MULTILINE)
     assert [str(number) for number in range(1, len(explained) + 1)] == explained
-    unexplained = [(name(file), number) for file, number in _citations() if number not in explained]
+    unexplained = [
+        (name(file), number) for file, number in _citations(r"(?<![\w%\\])D(\d{1,2})\b") if number not in explained
+    ]
     assert [] == unexplained
 
 
-def _citations() -> Iterator[tuple[Path, str]]:
-    places = [ROOT / "server", ROOT / "tests", ROOT / "bench", ROOT / "docs"]
+def test_every_cited_rule_of_the_interface_exists() -> None:
+    sections = re.findall(r"^## S(\d) ", SPEC.read_text(), re.MULTILINE)
+    rules = re.findall(r"^- \*\*S(\d\.\d+)\*\* ", SPEC.read_text(), re.MULTILINE)
+    assert len(rules) == len(set(rules))
+    cited = list(_citations(r"(?<![\w%\\-])S([1-9](?:\.\d+)?)\b"))
+    assert cited
+    assert [] == [(name(file), number) for file, number in cited if number not in {*sections, *rules}]
+
+
+def _citations(pattern: str) -> Iterator[tuple[Path, str]]:
+    """The files that match a pattern, each with the match's group."""
+    places = [ROOT / place for place in ("server", "client", "tests", "bench", "docs")]
     for file in sorted(
-        file for place in places for kind in ("py", "sql", "yaml", "md") for file in place.rglob(f"*.{kind}")
+        file for place in places for kind in ("py", "sql", "lua", "yaml", "md") for file in place.rglob(f"*.{kind}")
     ):
-        for number in re.findall(r"(?<![\w%\\])D(\d{1,2})\b", file.read_text()):
+        for number in re.findall(pattern, file.read_text()):
             yield file, number
 
 

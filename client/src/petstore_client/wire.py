@@ -97,7 +97,7 @@ class Reply(NamedTuple):
 
 
 class ErrorBody(msgspec.Struct):
-    """The Error record (spec, Errors)."""
+    """The Error record (spec S2.3)."""
 
     code: str
     message: str

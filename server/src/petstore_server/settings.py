@@ -147,7 +147,7 @@ def _base_url(value: str) -> str | None:
     if parts.scheme not in ("http", "https") or not parts.hostname or parts.query or parts.fragment:
         raise ValueError("must be an http:// or https:// address")
     if not parts.path.rstrip("/").endswith("/v1"):
-        raise ValueError("must end with /v1 (spec, What the service does)")
+        raise ValueError("must end with /v1")
     return value.rstrip("/")
 
 

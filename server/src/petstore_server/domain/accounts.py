@@ -1,4 +1,4 @@
-"""Accounts and plans: who may ask how often (spec, Limits; D10, D11)."""
+"""Accounts and plans: who may ask how often (spec S7; D10, D11)."""
 
 import re
 from dataclasses import dataclass
@@ -30,7 +30,7 @@ PLAN_LIMITS = {
     Plan.PRO: Limits(300, 10_000),
     Plan.BUSINESS: Limits(1_000, 100_000),
 }
-"""The table of the spec. Enterprise is not in it: its numbers are each account's own."""
+"""The plans' limits (spec S7.4). Enterprise is missing: its limits are set for each account (D11)."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""Strikes and bans: what becomes of a key that goes on after a 429 (spec, Limits 3; D15)."""
+"""Strikes and bans: what becomes of a key that goes on after a 429 (spec S7.3; D15)."""
 
 from dataclasses import dataclass
 from math import floor

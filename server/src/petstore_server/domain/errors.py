@@ -27,7 +27,7 @@ class DomainError(Exception):
 
 
 class MissingApiKey(DomainError):
-    """No bearer credential came with the request (spec, Authentication 2)."""
+    """No bearer credential came with the request (spec S5.2)."""
 
     code = "missing_api_key"
 
@@ -78,7 +78,7 @@ class PetNotFound(DomainError):
 
 
 class OrderConflict(DomainError):
-    """The order's state does not allow the transition (spec, States and transitions)."""
+    """The order's state does not allow the transition (spec S3)."""
 
 
 class OrderAlreadyShipped(OrderConflict):

@@ -1,4 +1,4 @@
-"""Orders: the record, its identifiers, and the transitions between states (spec, Resources and States)."""
+"""Orders: the record, its identifiers, and the transitions between states (spec S2, S3)."""
 
 import json
 import re
@@ -49,7 +49,7 @@ class Order:
     status: Status = Status.PENDING
 
     def record(self) -> str:
-        """The Order of the interface as JSON text: exactly the spec's fields, absent ones left out (D7).
+        """The Order of the interface as JSON text: exactly its five fields, absent ones left out (spec S2.1; D7).
 
         Numbers, booleans and canonical dates need no escaping, so the text is put together directly.
         """

@@ -1,4 +1,4 @@
-"""Rate limit windows and the verdict on a request (spec, Limits; D12–D15).
+"""Rate limit windows and the verdict on a request (spec S7; D12–D15).
 
 A window is fixed: it opens with the first request, at the whole second in which that came, and its end stands.
 The adapters in `ratelimit` count; what the counts mean is decided here alone.
@@ -53,7 +53,7 @@ class Verdict(NamedTuple):
 
     @property
     def retry_after(self) -> int:
-        """Whole seconds, at least 1, after which the shown window has reset (spec, Limits 2)."""
+        """Whole seconds, at least 1, after which the shown window has reset (spec S7.2)."""
         return max(1, ceil(self.shown.reset - self.now))
 
 

@@ -1,4 +1,4 @@
-"""Who is asking: from the Authorization header to a grant (spec, Authentication; D9)."""
+"""Who is asking: from the Authorization header to a grant (spec S5; D9)."""
 
 from collections.abc import Callable
 

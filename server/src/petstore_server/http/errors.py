@@ -117,7 +117,7 @@ def error_answer(error: DomainError) -> Answer:
 
 
 def error_body(code: str, message: str, status: int) -> bytes:
-    """The Error record of the spec as JSON: exactly its three fields."""
+    """The Error record as JSON: exactly its three fields (spec S2.3)."""
     return msgspec.json.encode({"code": code, "message": message, "status": status})
 
 

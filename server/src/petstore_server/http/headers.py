@@ -1,4 +1,4 @@
-"""The limit headers: what a verdict looks like on the wire (spec, Limits 1; D13)."""
+"""The limit headers: what a verdict looks like on the wire (spec S7.1; D13)."""
 
 from functools import lru_cache
 from math import ceil

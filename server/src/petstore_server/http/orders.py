@@ -1,4 +1,4 @@
-"""The order operations: listOrders and cancelOrder (spec, Endpoints)."""
+"""The order operations: listOrders and cancelOrder (spec S4)."""
 
 from collections.abc import Callable
 

@@ -1,4 +1,4 @@
-"""The deprecated operation GET /v1/pets/{petId} (spec, Versioning 3; D16)."""
+"""The deprecated operation GET /v1/pets/{petId} (spec S8.3; D16)."""
 
 from collections.abc import Callable
 from datetime import datetime
