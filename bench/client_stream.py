@@ -26,7 +26,7 @@ import httpx2
 import msgspec
 
 from petstore_client import AsyncClient, Client, Order
-from process import UNLIMITED, Server, new_key, petstore, serving
+from support.process import UNLIMITED, Server, new_key, petstore, serving
 
 SERVER_CORE, CLIENT_CORE = {0}, {1}
 

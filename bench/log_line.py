@@ -16,14 +16,14 @@ from collections.abc import Mapping, MutableMapping
 from pathlib import Path
 from typing import Any, TextIO
 
-from petstore_server.asgi import Application
-from petstore_server.backends import Backend, open_backend
 from petstore_server.domain.accounts import Limits, Plan
 from petstore_server.domain.keys import ALL_SCOPES, ApiKey, Environment, digest, new_key
 from petstore_server.domain.orders import Order
-from petstore_server.http.observe import configure_logging
 from petstore_server.ports import By
+from petstore_server.runtime.application import Application
+from petstore_server.runtime.backend import Backend, open_backend
 from petstore_server.settings import Settings, read_settings
+from petstore_server.telemetry.logs import configure_logging
 
 ROUNDS = 21
 REQUESTS = 2_000  # in a round

@@ -21,10 +21,10 @@ import uvloop
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "server" / "tests"))
 
-from engines import PostgresEngine, running_engine
-from open_stores import BY, opened_at
 from petstore_server.domain.orders import CANCEL, Order, ship
 from petstore_server.ports import Store
+from support.engines import PostgresEngine, running_engine
+from support.open_stores import BY, opened_at
 
 CALLERS = 32
 CANCELS = 20_000

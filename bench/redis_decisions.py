@@ -25,10 +25,10 @@ sys.path.insert(0, str(Path(__file__).parent.parent / "server" / "tests"))
 from petstore_server.domain.accounts import Limits, Plan
 from petstore_server.domain.bans import BanPolicy
 from petstore_server.domain.keys import ALL_SCOPES, Grant
+from petstore_server.ratelimit.fallback import SharedLimiter
 from petstore_server.ratelimit.memory import MemoryLimiter
 from petstore_server.ratelimit.redis import RedisCounters
-from petstore_server.ratelimit.shared import SharedLimiter
-from redis_engine import RedisEngine, own_redis
+from support.redis_engine import RedisEngine, own_redis
 
 CALLERS, ACCOUNTS = 32, 1000
 REDIS_CORE, CALLERS_CORE = 0, 1

@@ -22,8 +22,8 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "server" / "tests"))
 
-from load import send_all
-from process import UNLIMITED, Server, new_key, petstore, serving
+from support.load import send_all
+from support.process import UNLIMITED, Server, new_key, petstore, serving
 
 TARGET = "/v1/store/orders"
 SIZES = (10, 1_000, 100_000)

@@ -21,18 +21,18 @@ import uvloop
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "server" / "tests"))
 
-from engines import PostgresEngine, running_engine
-from open_stores import BY, opened_at
 from petstore_server.domain.accounts import PLAN_LIMITS, Plan
 from petstore_server.domain.bans import BanPolicy
 from petstore_server.domain.keys import ALL_SCOPES, Environment, Grant
 from petstore_server.domain.orders import CANCEL, Order
+from petstore_server.ratelimit.fallback import Latest
 from petstore_server.ratelimit.redis import RedisCounters
-from petstore_server.ratelimit.shared import Latest
 from petstore_server.storage.engines import AnyStore
-from process import UNLIMITED, petstore, petstore_json, serving
-from redis_engine import RedisEngine, own_redis
 from requests_against_nginx import TARGET, cpu_seconds, order_lines, rate
+from support.engines import PostgresEngine, running_engine
+from support.open_stores import BY, opened_at
+from support.process import UNLIMITED, petstore, petstore_json, serving
+from support.redis_engine import RedisEngine, own_redis
 
 ACCOUNTS = 50_000
 ORDERS = 100_000

@@ -18,7 +18,7 @@ from petstore_client.clock import Clock
 from petstore_client.testing import FakeClock
 from petstore_server.domain.accounts import PLAN_LIMITS, Plan
 from petstore_server.domain.bans import BanPolicy
-from petstore_server.domain.keys import ALL_SCOPES, Grant
+from petstore_server.domain.keys import ALL_SCOPES, Principal
 from petstore_server.domain.windows import Outcome
 from petstore_server.http.headers import limit_headers
 from petstore_server.ratelimit.memory import MemoryLimiter
@@ -33,7 +33,7 @@ class LimitedService(httpx2.AsyncBaseTransport):
     def __init__(self, clock: Clock, plan: Plan) -> None:
         self._clock = clock
         self.limiter = MemoryLimiter(BanPolicy(), clock.now)
-        self._grant = Grant("key_1", 1, plan, PLAN_LIMITS[plan], ALL_SCOPES)
+        self._grant = Principal("key_1", 1, plan, PLAN_LIMITS[plan], ALL_SCOPES)
         self._retry_at = float("-inf")
         self.admitted = self.refused = self.early = 0
 
@@ -41,15 +41,15 @@ class LimitedService(httpx2.AsyncBaseTransport):
         await asyncio.sleep(LATENCY / 2)
         now = self._clock.now()
         self.early += now < self._retry_at
-        verdict = await self.limiter.admit(self._grant)
-        headers: Any = limit_headers(verdict)
-        if verdict.outcome is Outcome.ADMITTED:
+        decision = await self.limiter.admit(self._grant)
+        headers: Any = limit_headers(decision)
+        if decision.outcome is Outcome.ADMITTED:
             self.admitted += 1
             response = httpx2.Response(204, headers=headers)
         else:
             self.refused += 1
-            self._retry_at = max(self._retry_at, now + verdict.retry_after)
-            code = "api_key_banned" if verdict.outcome is Outcome.BANNED else "rate_limit_exceeded"
+            self._retry_at = max(self._retry_at, now + decision.retry_after)
+            code = "api_key_banned" if decision.outcome is Outcome.BANNED else "rate_limit_exceeded"
             body = {"code": code, "message": "No.", "status": 429}
             response = httpx2.Response(429, headers=headers, json=body)
         await asyncio.sleep(LATENCY / 2)

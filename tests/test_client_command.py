@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from process import UNLIMITED, new_key, petstore, serving
+from support.process import UNLIMITED, new_key, petstore, serving
 
 COMMAND = str(Path(sys.executable).parent / "petstore-client")
 

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from documents import ROOT, block, table
 from petstore_client import Client, PetstoreError
-from process import new_key, petstore, serving
+from support.documents import ROOT, block, table
+from support.process import new_key, petstore, serving
 
 DOCUMENT = ROOT / "docs" / "client.md"
 EXAMPLES = re.findall(r"^```python\n(.*?)^```", DOCUMENT.read_text(), re.DOTALL | re.MULTILINE)

@@ -9,8 +9,6 @@ from pathlib import Path
 import httpx2
 import pytest
 
-from checked_clients import CheckedAsyncTransport
-from engines import PostgresEngine, running_engine
 from petstore_client import (
     AsyncClient,
     AuthenticationError,
@@ -29,8 +27,10 @@ from petstore_server.domain.orders import Order as Stored
 from petstore_server.domain.orders import Status
 from petstore_server.domain.pets import Pet as StoredPet
 from quota_simulation import OwnClock
-from redis_engine import shared_redis
-from service import START, Clock, Service, running
+from support.checked_clients import CheckedAsyncTransport
+from support.engines import PostgresEngine, running_engine
+from support.redis_engine import shared_redis
+from support.service import START, Clock, Service, running
 
 Story = Callable[[Service, "Connected"], Awaitable[None]]
 Run = Callable[[Story], None]
@@ -160,7 +160,7 @@ def test_keys_are_refused_as_what_they_are(run: Run) -> None:
 
 def test_a_pet_comes_with_a_warning_that_names_the_sunset(run: Run) -> None:
     async def story(service: Service, connected: Connected) -> None:
-        await service.backend.store.pets.import_batch([StoredPet(3, "Clover", "rabbit")], "test", service.by)
+        await service.backend.store.pets.import_batch([StoredPet(3, "Clover", "rabbit")], "test", service.actor)
         async with connected(await service.key()) as petstore:
             with pytest.warns(DeprecationWarning, match="until 2027-12-01"):
                 assert Pet(id=3, name="Clover", tag="rabbit") == await petstore.get_pet(3)

@@ -22,7 +22,7 @@ from petstore_client import (
     InvalidResponseError,
     Order,
 )
-from process import UNLIMITED, Server, new_key, petstore, serving
+from support.process import UNLIMITED, Server, new_key, petstore, serving
 
 COUNT = 20_000
 
@@ -102,21 +102,21 @@ def test_a_server_that_is_restarted_is_found_again(tmp_path: Path) -> None:
 
 
 @contextmanager
-def peer(*answers: bytes, hold: bool = False) -> Iterator[tuple[str, list[bytes]]]:
+def peer(*responses: bytes, hold: bool = False) -> Iterator[tuple[str, list[bytes]]]:
     """A peer that gives each connection one answer and closes it, or holds it; yields its base URL and requests."""
     requests: list[bytes] = []
     held: list[socket.socket] = []
     with socket.create_server(("127.0.0.1", 0)) as listener:
 
         def serve() -> None:
-            for answer in answers:
+            for response in responses:
                 try:
                     connection, _ = listener.accept()
                 except OSError:
                     return
                 held.append(connection)
                 requests.append(connection.recv(65536))
-                connection.sendall(answer)
+                connection.sendall(response)
                 if not hold:
                     connection.close()
 
@@ -172,9 +172,9 @@ def test_a_chunked_body_is_read_to_its_end() -> None:
 
 
 @pytest.mark.parametrize("answer", [b"", b"HTTP/1.1 200 OK\r\n", head(BODY[:100], len(BODY))], ids=["", "head", "body"])
-def test_a_server_that_never_goes_on_is_a_timeout(answer: bytes) -> None:
+def test_a_server_that_never_goes_on_is_a_timeout(response: bytes) -> None:
     with (
-        peer(answer, hold=True) as (url, _),
+        peer(response, hold=True) as (url, _),
         Client(url, api_key="key", timeout=0.2, max_retries=0) as client,
         pytest.raises(APITimeoutError),
     ):
@@ -182,9 +182,9 @@ def test_a_server_that_never_goes_on_is_a_timeout(answer: bytes) -> None:
 
 
 @pytest.mark.parametrize("answer", [b"", b"SSH-2.0-OpenSSH_9.2\r\n", b"HTTP/1.1 banana\r\n\r\n"])
-def test_a_peer_that_does_not_speak_http_is_a_connection_error(answer: bytes) -> None:
+def test_a_peer_that_does_not_speak_http_is_a_connection_error(response: bytes) -> None:
     with (
-        peer(answer) as (url, _),
+        peer(response) as (url, _),
         Client(url, api_key="key", max_retries=0) as client,
         pytest.raises(APIConnectionError) as caught,
     ):
@@ -214,9 +214,9 @@ def test_a_host_that_does_not_exist_says_so() -> None:
 
 def test_a_redirect_is_not_followed_with_the_key() -> None:
     with peer(b"") as (elsewhere, stolen):
-        answer = f"HTTP/1.1 307 Temporary Redirect\r\nLocation: {elsewhere}\r\nContent-Length: 0\r\n\r\n".encode()
+        response = f"HTTP/1.1 307 Temporary Redirect\r\nLocation: {elsewhere}\r\nContent-Length: 0\r\n\r\n".encode()
         with (
-            peer(answer) as (url, _),
+            peer(response) as (url, _),
             Client(url, api_key="key") as client,
             pytest.raises(InvalidResponseError, match="redirect"),
         ):

@@ -119,22 +119,22 @@ def test_a_partner_lists_the_orders_and_cancels_one_with_a_pasted_key(visit: Vis
     visit.authorize()
     listing = visit.open("listOrders")
     listing.locator(".execute").click()
-    answer = listing.locator(".live-responses-table")
-    expect(answer.locator(".response-col_status").nth(1)).to_contain_text("200")
-    expect(answer).to_contain_text('"shipDate"')
+    response = listing.locator(".live-responses-table")
+    expect(response.locator(".response-col_status").nth(1)).to_contain_text("200")
+    expect(response).to_contain_text('"shipDate"')
     for shown in ("x-ratelimit-limit: 60", "x-ratelimit-remaining: 59", "x-ratelimit-reset: ", "ratelimit-policy: "):
-        expect(answer).to_contain_text(shown)
+        expect(response).to_contain_text(shown)
 
     cancelling = visit.open("cancelOrder")
     cancelling.get_by_placeholder("orderId").fill(visit.demo.pending)
     cancelling.locator(".execute").click()
-    answer = cancelling.locator(".live-responses-table")
-    expect(answer.locator(".response-col_status").nth(1)).to_contain_text("204")
-    expect(answer).to_contain_text("x-ratelimit-remaining: 58")
+    response = cancelling.locator(".live-responses-table")
+    expect(response.locator(".response-col_status").nth(1)).to_contain_text("204")
+    expect(response).to_contain_text("x-ratelimit-remaining: 58")
     cancelling.locator(".execute").click()
-    expect(answer.locator(".response-col_status").nth(1)).to_contain_text("409")
-    expect(answer).to_contain_text('"order_already_cancelled"')
-    expect(answer).to_contain_text("x-ratelimit-remaining: 57")
+    expect(response.locator(".response-col_status").nth(1)).to_contain_text("409")
+    expect(response).to_contain_text('"order_already_cancelled"')
+    expect(response).to_contain_text("x-ratelimit-remaining: 57")
 
     assert visit.requests_elsewhere() == []
     assert visit.complaints == []
@@ -145,9 +145,9 @@ def test_without_a_key_the_page_shows_what_is_missing(visit: Visit) -> None:
 
     listing = visit.open("listOrders")
     listing.locator(".execute").click()
-    answer = listing.locator(".live-responses-table")
-    expect(answer.locator(".response-col_status").nth(1)).to_contain_text("401")
-    expect(answer).to_contain_text('"missing_api_key"')
+    response = listing.locator(".live-responses-table")
+    expect(response.locator(".response-col_status").nth(1)).to_contain_text("401")
+    expect(response).to_contain_text('"missing_api_key"')
     assert visit.complaints == []
 
 
@@ -161,10 +161,10 @@ def test_the_page_names_the_public_address_but_sends_to_its_own(visit: Visit) ->
 def test_identifiers_of_64_bits_are_shown_and_sent_with_every_digit(visit: Visit) -> None:
     from playwright.sync_api import expect
 
-    def answer(route: "Route") -> None:
+    def response(route: "Route") -> None:
         route.fulfill(content_type="application/json", body='[{"id":9223372036854775806},{"id":9223372036854775807}]')
 
-    visit.page.route("**/v1/store/orders", answer)
+    visit.page.route("**/v1/store/orders", response)
     listing = visit.open("listOrders")
     listing.locator(".execute").click()
     expect(listing.locator(".live-responses-table")).to_contain_text('"id": 9223372036854775806')

@@ -13,8 +13,8 @@ from typing import NamedTuple
 
 import pytest
 
-from nginx_front import Front, front
-from process import UNLIMITED, Server, exchange, new_key, petstore, serving
+from support.nginx_front import Front, front
+from support.process import UNLIMITED, Server, exchange, new_key, petstore, serving
 
 pytestmark = pytest.mark.system
 
@@ -60,7 +60,7 @@ def test_an_answer_comes_through_as_the_service_gave_it(site: Site) -> None:
     moving = {"x-ratelimit-remaining", "ratelimit", "date", *THE_FRONTS_OWN}
     same = [name for name in expected.headers if name not in moving]
     assert [expected.headers[name] for name in same] == [found.headers[name] for name in same]
-    remaining = [int(answer.headers["x-ratelimit-remaining"]) for answer in (expected, found)]
+    remaining = [int(response.headers["x-ratelimit-remaining"]) for response in (expected, found)]
     assert [remaining[0], remaining[0] - 1] == remaining
     assert "private, no-cache" == found.headers["cache-control"]
 
@@ -86,7 +86,7 @@ def test_head_tells_of_the_body_and_sends_none(site: Site) -> None:
 
 def test_cancels_and_refusals_keep_their_statuses_and_bodies(site: Site) -> None:
     with site.front.client(site.key) as client:
-        answers = [
+        responses = [
             client.delete(f"{TARGET}/7"),
             client.delete(f"{TARGET}/7"),
             client.delete(f"{TARGET}/7000000"),
@@ -103,7 +103,7 @@ def test_cancels_and_refusals_keep_their_statuses_and_bodies(site: Site) -> None
         (404, "invalid_order_id"),
         (405, "method_not_allowed"),
         (404, "not_found"),
-    ] == [(answer.status_code, answer.json()["code"] if answer.content else "") for answer in answers]
+    ] == [(response.status_code, response.json()["code"] if response.content else "") for response in responses]
 
 
 def test_a_used_up_limit_is_429_with_the_services_retry_after(site: Site) -> None:
@@ -130,8 +130,8 @@ def test_clients_are_told_apart_where_the_front_is_trusted(
 ) -> None:
     def remaining(before: Front, address: str, **headers: str) -> int:
         with before.client(address=address) as client:
-            answer = client.get(TARGET, headers={name.replace("_", "-"): value for name, value in headers.items()})
-        return int(answer.headers["x-ratelimit-remaining"])
+            response = client.get(TARGET, headers={name.replace("_", "-"): value for name, value in headers.items()})
+        return int(response.headers["x-ratelimit-remaining"])
 
     spoofed = {"X_Forwarded_For": "203.0.113.9", "Forwarded": "for=203.0.113.9"}
     with serving(tmp_path / "store.db", **settings) as server, front(tmp_path / "nginx", server.port) as before:
@@ -153,8 +153,8 @@ def test_a_body_too_large_gets_the_services_413(site: Site, size: int, chunked: 
         yield b"x"
 
     with site.front.client(site.key) as client:
-        answer = client.request("DELETE", f"{TARGET}/8", content=parts() if chunked else b"x" * size)
-        assert (413, "payload_too_large") == (answer.status_code, answer.json()["code"])
+        response = client.request("DELETE", f"{TARGET}/8", content=parts() if chunked else b"x" * size)
+        assert (413, "payload_too_large") == (response.status_code, response.json()["code"])
         assert 200 == client.get(TARGET).status_code
     assert [] == site.front.written_to_disk()
 
@@ -169,7 +169,7 @@ def test_headers_and_targets_too_large_get_the_services_431_and_414(site: Site) 
         many = client.get(TARGET, headers={f"X-Filler-{number}": "x" * 4000 for number in range(9)})
         one = client.get(TARGET, headers={"X-Filler": "x" * 40_000})
         target = client.get(f"{TARGET}?{'x' * 9000}")
-    codes = [(answer.status_code, answer.json()["code"]) for answer in (many, one, target)]
+    codes = [(response.status_code, response.json()["code"]) for response in (many, one, target)]
     assert [(431, "headers_too_large")] * 2 + [(414, "uri_too_long")] == codes
 
 
@@ -197,9 +197,9 @@ def test_what_nginx_refuses_itself_has_the_error_body(site: Site, request_head: 
 
 def test_plain_http_on_the_tls_port_is_refused(site: Site) -> None:
     with socket.create_connection(("127.0.0.1", site.front.port)) as connection:
-        answer = exchange(connection, b"GET /v1/x HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
-    assert answer.startswith(b"HTTP/1.1 400 ")
-    assert b'"code":"bad_request"' in answer
+        response = exchange(connection, b"GET /v1/x HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
+    assert response.startswith(b"HTTP/1.1 400 ")
+    assert b'"code":"bad_request"' in response
 
 
 def test_a_websocket_handshake_gets_the_answer_of_any_request(site: Site) -> None:
@@ -273,9 +273,9 @@ def begun_list(site: Site) -> Iterator[tuple[socket.socket, int, bytearray]]:
         read = b""
         while b"\r\n\r\n" not in read:
             read += connection.recv(1024)
-        answered, _, body = read.partition(b"\r\n\r\n")
-        length = re.search(rb"(?i)content-length: (\d+)", answered)
-        assert length, answered
+        responded, _, body = read.partition(b"\r\n\r\n")
+        length = re.search(rb"(?i)content-length: (\d+)", responded)
+        assert length, responded
         yield connection, int(length[1]), bytearray(body)
 
 
@@ -327,10 +327,10 @@ def failing(tmp_path: Path) -> Iterator[tuple[Service, Front]]:
 def test_a_cancellation_is_never_sent_twice_but_a_list_may_be(failing: tuple[Service, Front]) -> None:
     service, before = failing
     requests = [f"DELETE {TARGET}/1", f"DELETE {TARGET}/2", f"GET {TARGET}", f"GET {TARGET}"]
-    answers = [_ask(before, request) for request in requests]
-    assert [204, 503, 204, 204] == [status for status, _ in answers]
-    assert "\r\nretry-after: 1\r\n" in answers[1][1]
-    assert '"code":"service_unavailable"' in answers[1][1]
+    responses = [_ask(before, request) for request in requests]
+    assert [204, 503, 204, 204] == [status for status, _ in responses]
+    assert "\r\nretry-after: 1\r\n" in responses[1][1]
+    assert '"code":"service_unavailable"' in responses[1][1]
     assert [*requests, requests[-1]] == service.requests
 
 
@@ -343,14 +343,14 @@ def test_connections_to_the_service_are_kept_open(failing: tuple[Service, Front]
 
 def _ask(before: Front, request: str) -> tuple[int, str]:
     with before.connect() as connection:
-        answer = exchange(connection, f"{request} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n".encode())
-    return int(answer.split(b" ")[1]), answer.decode().replace("Retry-After", "retry-after")
+        response = exchange(connection, f"{request} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n".encode())
+    return int(response.split(b" ")[1]), response.decode().replace("Retry-After", "retry-after")
 
 
 def test_a_service_that_is_down_is_503_with_retry_after(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
     with front(tmp_path / "nginx", port) as before:
-        status, answer = _ask(before, f"GET {TARGET}")
+        status, response = _ask(before, f"GET {TARGET}")
     assert 503 == status
-    assert '"code":"service_unavailable"' in answer
+    assert '"code":"service_unavailable"' in response

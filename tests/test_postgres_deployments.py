@@ -12,13 +12,13 @@ from pathlib import Path
 import psycopg
 import pytest
 
-from engines import SERVER_USER, PostgresEngine, free_port
-from open_stores import BY, PostgresPlaces, add_key, body, log, opened_at
 from petstore_server.domain.errors import OrderAlreadyCancelled, StoreUnusable
 from petstore_server.domain.keys import Environment
 from petstore_server.domain.orders import CANCEL, Order
 from petstore_server.domain.pets import Pet
 from petstore_server.storage.postgres import check
+from support.engines import SERVER_USER, PostgresEngine, free_port
+from support.open_stores import BY, PostgresPlaces, add_key, body, log, opened_at
 
 pytestmark = pytest.mark.system
 
@@ -96,20 +96,24 @@ async def _work_through(url: str) -> None:
         await one.orders.import_batch(orders, "import:1", BY)
         key = await add_key(one)
         grants = await asyncio.gather(
-            *(store.keys.grant(key.digest, Environment.PRODUCTION, 1.0) for store in (one, other) for _ in range(50))
+            *(
+                store.keys.principal(key.digest, Environment.PRODUCTION, 1.0)
+                for store in (one, other)
+                for _ in range(50)
+            )
         )
         assert all(grants)
         await other.pets.import_batch([Pet(1, "Ada")], "import:2", BY)
-        answers = await asyncio.gather(
+        responses = await asyncio.gather(
             *(store.orders.change(number, CANCEL, BY) for number in range(1_000) for store in (one, other)),
             *(store.orders.snapshot() for store in (one, other) for _ in range(100)),
             *(store.orders.find(number) for store in (one, other) for number in range(100)),
             return_exceptions=True,
         )
-        cancels = answers[:2_000]
-        assert 1_000 == sum(isinstance(answer, Order) for answer in cancels)
-        assert 1_000 == sum(isinstance(answer, OrderAlreadyCancelled) for answer in cancels)
-        assert not any(isinstance(answer, Exception) for answer in answers[2_000:])
+        cancels = responses[:2_000]
+        assert 1_000 == sum(isinstance(response, Order) for response in cancels)
+        assert 1_000 == sum(isinstance(response, OrderAlreadyCancelled) for response in cancels)
+        assert not any(isinstance(response, Exception) for response in responses[2_000:])
         for number in range(4_000, 4_050):
             await one.orders.import_batch([Order(number)], "import:3", BY)
             assert f'{{"id":{number}}}'.encode() in await body(other)

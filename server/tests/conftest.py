@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from engines import PostgresEngine, running_engine
-from open_stores import PostgresPlaces, SqlitePlaces, Stores
+from support.engines import PostgresEngine, running_engine
+from support.open_stores import PostgresPlaces, SqlitePlaces, Stores
 
 # A run in a shell's background begins with Ctrl-C ignored, and so would every command that a test starts.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:

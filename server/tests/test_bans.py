@@ -3,47 +3,47 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from petstore_server.domain.bans import BAN_MEMORY, Ban, BanPolicy, Conduct, next_ban, refuse
+from petstore_server.domain.bans import BAN_MEMORY, AbuseRecord, Ban, BanPolicy, next_ban, refuse
 
 POLICY = BanPolicy(strikes=3, seconds=120, max_seconds=3600, grace_seconds=2)
 
 
-def refuse_at(conduct: Conduct, *moments: float, retry_at: float = 1_000_000.0) -> list[Ban | None]:
-    return [refuse(conduct, "key_a", now, retry_at, POLICY) for now in moments]
+def refuse_at(record: AbuseRecord, *moments: float, retry_at: float = 1_000_000.0) -> list[Ban | None]:
+    return [refuse(record, "key_a", now, retry_at, POLICY) for now in moments]
 
 
 def test_the_first_refusal_is_no_strike() -> None:
-    conduct = Conduct()
-    assert [None] == refuse_at(conduct, 1000.0)
-    assert () == conduct.strikes
+    record = AbuseRecord()
+    assert [None] == refuse_at(record, 1000.0)
+    assert () == record.strikes
 
 
 def test_refusals_within_the_grace_are_free_and_those_after_it_strikes() -> None:
-    conduct = Conduct()
-    refuse_at(conduct, 1000.0, 1000.5, 1001.999, 1002.0)
-    assert (1002.0,) == conduct.strikes
+    record = AbuseRecord()
+    refuse_at(record, 1000.0, 1000.5, 1001.999, 1002.0)
+    assert (1002.0,) == record.strikes
 
 
 def test_a_refusal_after_retry_after_begins_a_new_series() -> None:
-    conduct = Conduct()
-    refuse_at(conduct, 1000.0, retry_at=1060.0)
-    refuse_at(conduct, 1060.0, retry_at=1120.0)
-    assert () == conduct.strikes
-    assert (1060.0, 1120.0) == (conduct.refused_at, conduct.retry_at)
+    record = AbuseRecord()
+    refuse_at(record, 1000.0, retry_at=1060.0)
+    refuse_at(record, 1060.0, retry_at=1120.0)
+    assert () == record.strikes
+    assert (1060.0, 1120.0) == (record.refused_at, record.retry_at)
 
 
 def test_the_last_strike_bans_and_uses_the_strikes_up() -> None:
-    conduct = Conduct()
-    first, *rest = refuse_at(conduct, 1000.0, 1010.2, 1010.4, 1010.6)
+    record = AbuseRecord()
+    first, *rest = refuse_at(record, 1000.0, 1010.2, 1010.4, 1010.6)
     assert [None, None, Ban("key_a", 1010, 1130, 1)] == rest
     assert first is None
-    assert () == conduct.strikes
+    assert () == record.strikes
 
 
 def test_strikes_older_than_ten_minutes_do_not_count() -> None:
-    conduct = Conduct()
-    assert [None] * 4 == refuse_at(conduct, 1000.0, 1010.0, 1020.0, 1610.0)
-    assert (1020.0, 1610.0) == conduct.strikes
+    record = AbuseRecord()
+    assert [None] * 4 == refuse_at(record, 1000.0, 1010.0, 1020.0, 1610.0)
+    assert (1020.0, 1610.0) == record.strikes
 
 
 def test_each_further_ban_within_a_day_doubles_up_to_the_longest() -> None:
@@ -68,21 +68,21 @@ def test_a_ban_holds_until_its_end_and_not_after_the_clock_was_set_back_an_hour(
 
 @given(steps=st.lists(st.floats(0, 30), max_size=60), retry=st.floats(1, 100))
 def test_a_client_that_waits_for_retry_after_is_never_banned(steps: list[float], retry: float) -> None:
-    conduct, now = Conduct(), 1000.0
+    record, now = AbuseRecord(), 1000.0
     for step in steps:
         now += retry + step
-        assert refuse(conduct, "key_a", now, now + retry, POLICY) is None
-    assert () == conduct.strikes
+        assert refuse(record, "key_a", now, now + retry, POLICY) is None
+    assert () == record.strikes
 
 
 @given(gaps=st.lists(st.floats(0.01, 200), min_size=1, max_size=80))
 def test_a_ban_comes_exactly_when_enough_strikes_fall_within_ten_minutes(gaps: list[float]) -> None:
-    conduct, now = Conduct(), 1000.0
-    refuse(conduct, "key_a", now, 1e9, POLICY)
+    record, now = AbuseRecord(), 1000.0
+    refuse(record, "key_a", now, 1e9, POLICY)
     strikes: list[float] = []
     for gap in gaps:
         now += gap
-        ban = refuse(conduct, "key_a", now, 1e9, POLICY)
+        ban = refuse(record, "key_a", now, 1e9, POLICY)
         if now - 1000.0 >= POLICY.grace_seconds:
             strikes = [at for at in strikes if at > now - 600] + [now]
         expected = len(strikes) >= POLICY.strikes

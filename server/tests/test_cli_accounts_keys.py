@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 
-from command_line import CommandLine
-from open_stores import opened
 from petstore_server.domain.bans import Ban
 from petstore_server.domain.keys import Environment, digest, is_well_formed
 from petstore_server.domain.windows import Count
 from petstore_server.ports import Usage
+from support.command_line import CommandLine
+from support.open_stores import opened
 
 
 @pytest.fixture
@@ -35,7 +35,7 @@ def create_key(cli: CommandLine, *options: str, **settings: str) -> dict[str, An
 def save(cli: CommandLine, usage: dict[int, Usage], bans: list[Ban]) -> None:
     async def run() -> None:
         async with opened(cli.store) as store:
-            await store.ledger.save(usage, bans)
+            await store.usage.save(usage, bans)
 
     asyncio.run(run())
 
@@ -133,11 +133,11 @@ def test_a_key_is_stored_by_its_digest_and_shown_nowhere_again(acme: CommandLine
         assert all(secret not in text for secret in secrets)
     assert made["key"].encode() not in cli_bytes(acme)
 
-    async def grant() -> Any:
+    async def principal() -> Any:
         async with opened(acme.store) as store:
-            return await store.keys.grant(digest(made["key"]), Environment.PRODUCTION, time.time())
+            return await store.keys.principal(digest(made["key"]), Environment.PRODUCTION, time.time())
 
-    assert made["id"] == asyncio.run(grant()).key_id
+    assert made["id"] == asyncio.run(principal()).key_id
 
 
 def cli_bytes(cli: CommandLine) -> bytes:

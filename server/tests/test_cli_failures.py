@@ -9,11 +9,11 @@ import apsw
 import click
 import pytest
 
-from command_line import CommandLine
 from petstore_server.cli import console, stores
 from petstore_server.cli.main import petstore
 from petstore_server.domain import errors
 from petstore_server.settings import SettingsError
+from support.command_line import CommandLine
 
 
 @pytest.fixture
@@ -188,4 +188,4 @@ def test_the_operator_has_a_name_even_where_the_system_knows_none(monkeypatch: p
         raise KeyError("no such user id")
 
     monkeypatch.setattr("getpass.getuser", unknown)
-    assert f"operator:{os.getuid()}" == stores.operator().actor
+    assert f"operator:{os.getuid()}" == stores.operator().name

@@ -9,9 +9,9 @@ import apsw
 import pytest
 import yaml
 
-from command_line import CommandLine
-from petstore_server.cli import store_health
+from petstore_server.cli.doctor import store as store_health
 from petstore_server.storage import sqlite
+from support.command_line import CommandLine
 
 
 @pytest.fixture
@@ -21,7 +21,7 @@ def cli(tmp_path: Path) -> CommandLine:
     return cli
 
 
-def findings(cli: CommandLine, **settings: str) -> dict[str, tuple[str, str]]:
+def results(cli: CommandLine, **settings: str) -> dict[str, tuple[str, str]]:
     """Level and message of each check that `doctor` told of; of several of one name the worst."""
     ports = {"PETSTORE_PORT": "0", "PETSTORE_ADMIN_PORT": "0"}
     done = cli("doctor", "--json", **{**ports, **settings})
@@ -48,7 +48,7 @@ def test_a_sound_store_is_told_so_and_a_damaged_one_fails(cli: CommandLine) -> N
     done = cli("db", "check")
     assert 1 == done.code
     assert "Order 1" in done.out
-    assert "fail" == findings(cli)["integrity"][0]
+    assert "fail" == results(cli)["integrity"][0]
 
 
 def test_a_backup_can_be_restored(cli: CommandLine, tmp_path: Path) -> None:
@@ -69,35 +69,35 @@ def test_a_file_that_is_no_backup_is_not_restored(cli: CommandLine, tmp_path: Pa
 
 
 def test_the_doctor_finds_a_new_store_sound_and_without_partners(cli: CommandLine) -> None:
-    told = findings(cli)
+    told = results(cli)
     assert {"ok"} == {told[check][0] for check in ("settings", "store", "disk", "clock", "integrity", "server")}
     assert "warn" == told["accounts"][0]
     cli.must("accounts", "create", "acme", "--plan", "free")
-    assert "warn" == findings(cli)["keys"][0]
+    assert "warn" == results(cli)["keys"][0]
     cli.must("keys", "create", "acme", "--expires", "3d")
-    told = findings(cli)
+    told = results(cli)
     assert ("ok", "warn") == (told["accounts"][0], told["keys"][0])
 
 
 def test_the_doctor_says_what_is_missing(tmp_path: Path) -> None:
-    level, message = findings(CommandLine(tmp_path / "missing.db"))["store"]
+    level, message = results(CommandLine(tmp_path / "missing.db"))["store"]
     assert "fail" == level
     assert str(tmp_path / "missing.db") in message
     assert not (tmp_path / "missing.db").exists()
 
 
 def test_the_doctor_tells_of_bad_settings_and_shows_no_password(cli: CommandLine) -> None:
-    assert "fail" == findings(cli, PETSTORE_PORT="many")["settings"][0]
-    told = findings(cli, PETSTORE_REDIS_URL="redis://:secret@host/0")
+    assert "fail" == results(cli, PETSTORE_PORT="many")["settings"][0]
+    told = results(cli, PETSTORE_REDIS_URL="redis://:secret@host/0")
     assert "fail" == told["redis"][0]
     assert "redis://:***@host/0" in told["redis"][1]
-    assert "fail" == findings(cli, PETSTORE_WORKERS="2")["redis"][0]
-    assert "fail" == findings(cli, PETSTORE_DATABASE_URL="postgresql://me:secret@host/petstore")["store"][0]
+    assert "fail" == results(cli, PETSTORE_WORKERS="2")["redis"][0]
+    assert "fail" == results(cli, PETSTORE_DATABASE_URL="postgresql://me:secret@host/petstore")["store"][0]
 
 
 def test_the_doctor_hints_at_what_a_deployment_forgets(cli: CommandLine) -> None:
-    assert "warn" == findings(cli)["address"][0]
-    told = findings(cli, PETSTORE_BASE_URL="https://api.example.com/v1", PETSTORE_ADMIN_HOST="0.0.0.0")
+    assert "warn" == results(cli)["address"][0]
+    told = results(cli, PETSTORE_BASE_URL="https://api.example.com/v1", PETSTORE_ADMIN_HOST="0.0.0.0")
     assert "address" not in told
     assert ("warn", "warn") == (told["proxies"][0], told["admin"][0])
 
@@ -107,30 +107,30 @@ def test_the_doctor_tells_a_port_that_is_taken(cli: CommandLine) -> None:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
         port = taken.getsockname()[1]
-        level, message = findings(cli, PETSTORE_PORT=str(port))["ports"]
+        level, message = results(cli, PETSTORE_PORT=str(port))["ports"]
     assert "fail" == level
     assert str(port) in message
 
 
 def test_the_doctor_tells_a_server_that_holds_the_store(cli: CommandLine) -> None:
     with sqlite.lock_for_serving(cli.store, shared=False):
-        level, message = findings(cli, PETSTORE_ADMIN_PORT="1")["server"]
+        level, message = results(cli, PETSTORE_ADMIN_PORT="1")["server"]
     assert "warn" == level
     assert "does not answer" in message
-    assert ("ok", "No server runs on this store.") == findings(cli)["server"]
+    assert ("ok", "No server runs on this store.") == results(cli)["server"]
 
 
 def test_the_doctor_looks_at_disk_clock_log_and_permissions(cli: CommandLine, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(store_health, "_LEAST_FREE", 1 << 60)
     cli.store.chmod(0o666)
-    told = findings(cli)
+    told = results(cli)
     assert ("fail", "warn") == (told["disk"][0], told["permissions"][0])
     far = 4_000_000_000
     os.utime(cli.store, (far, far))
     assert "warn" == store_health._clock(cli.store).level
     with cli.store.with_name(cli.store.name + "-wal").open("wb") as log:
         log.truncate(store_health._LARGE_LOG + 1)
-    assert ["disk", "log"] == [finding.check for finding in store_health._disk(cli.store)]
+    assert ["disk", "log"] == [result.check for result in store_health._disk(cli.store)]
 
 
 def test_the_contract_is_printed_as_yaml_or_json(cli: CommandLine) -> None:

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from checked_clients import contract
 from petstore_server.http.connection import _origin_form
-from process import UNLIMITED, Server, exchange, new_key, receive, serving
+from support.checked_clients import contract
+from support.process import UNLIMITED, Server, exchange, new_key, receive, serving
 
 TARGET = "/v1/store/orders"
 
@@ -24,7 +24,7 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Server, s
         yield server, key
 
 
-def answers(raw: bytes, method: str = "GET", target: str = TARGET) -> list[tuple[int, dict[str, str], bytes]]:
+def responses(raw: bytes, method: str = "GET", target: str = TARGET) -> list[tuple[int, dict[str, str], bytes]]:
     """Take apart the answers on a connection, holding each to the contract."""
     found = []
     while raw:
@@ -43,7 +43,7 @@ def answers(raw: bytes, method: str = "GET", target: str = TARGET) -> list[tuple
 def ask(server: Server, request: str | bytes, method: str = "GET", target: str = TARGET) -> tuple[int, dict[str, str]]:
     with server.connect() as connection:
         raw = exchange(connection, request if isinstance(request, bytes) else request.encode("latin-1"))
-    ((status, headers, _),) = answers(raw, method, target)
+    ((status, headers, _),) = responses(raw, method, target)
     return status, headers
 
 

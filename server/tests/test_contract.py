@@ -9,10 +9,10 @@ import yaml
 from jsonschema import Draft202012Validator, FormatChecker
 from openapi_spec_validator import OpenAPIV31SpecValidator
 
-from checked_clients import contract
 from petstore_server.http import errors
 from petstore_server.http.contract import contract_json, contract_yaml, load_contract, shipped_text
 from petstore_server.settings import read_settings
+from support.checked_clients import contract
 
 CODES = {
     *("bad_request", "uri_too_long", "headers_too_large", "missing_api_key", "invalid_api_key", "insufficient_scope"),

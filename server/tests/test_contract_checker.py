@@ -9,7 +9,7 @@ from typing import Any
 import httpx2
 import pytest
 
-from checked_clients import App, Message, checked_async_client, checked_client, contract
+from support.checked_clients import App, Message, checked_async_client, checked_client, contract
 
 Lines = list[tuple[str, str]]
 

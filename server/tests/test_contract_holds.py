@@ -15,8 +15,8 @@ from petstore_server.http.contract import load_contract
 from petstore_server.http.errors import STATUS
 from petstore_server.http.routes import Route
 from petstore_server.settings import read_settings
-from process import UNLIMITED, Server, new_key, petstore, serving
-from service import running
+from support.process import UNLIMITED, Server, new_key, petstore, serving
+from support.service import running
 
 CONTRACT = load_contract(read_settings({}))
 NUMBERS = itertools.count(1)

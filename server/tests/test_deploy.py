@@ -12,15 +12,15 @@ from typing import Any
 import pytest
 import yaml
 
-from documents import ROOT, block, table
-from generated_tables import OPERATING
-from petstore_server.asgi import DRAIN_SECONDS
 from petstore_server.cli.main import petstore as command_line
 from petstore_server.domain.accounts import Plan
 from petstore_server.domain.windows import Outcome
 from petstore_server.http.connection import IDLE_SECONDS
 from petstore_server.http.request import MAX_HEADERS
+from petstore_server.runtime.application import DRAIN_SECONDS
 from petstore_server.settings import SETTINGS, read_settings
+from support.documents import ROOT, block, table
+from support.generated_tables import OPERATING
 
 DEPLOY = ROOT / "deploy"
 FILES = sorted(path for path in DEPLOY.rglob("*") if path.is_file())

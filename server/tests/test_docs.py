@@ -8,9 +8,9 @@ from html.parser import HTMLParser
 import pytest
 import yaml
 
-from petstore_server.http.answers import Answer
-from petstore_server.http.docs import Documents
+from petstore_server.http.documentation import Documents
 from petstore_server.http.errors import MethodNotAllowed, RouteNotFound
+from petstore_server.http.responses import Response
 from petstore_server.settings import read_settings
 
 GZIP = {b"accept-encoding": b"gzip, deflate, br"}
@@ -21,13 +21,13 @@ def documents() -> Documents:
     return Documents(read_settings({"PETSTORE_BASE_URL": "https://api.example/v1"}))
 
 
-def get(documents: Documents, path: str, headers: dict[bytes, bytes] | None = None) -> Answer:
-    return documents.answer(path.split("/")[1:], "GET", headers or {})
+def get(documents: Documents, path: str, headers: dict[bytes, bytes] | None = None) -> Response:
+    return documents.response(path.split("/")[1:], "GET", headers or {})
 
 
-def body(answer: Answer) -> bytes:
-    joined = b"".join(answer.chunks)
-    assert len(joined) == answer.length
+def body(response: Response) -> bytes:
+    joined = b"".join(response.chunks)
+    assert len(joined) == response.length
     return joined
 
 
@@ -44,8 +44,8 @@ def test_every_document_has_a_strong_name_by_which_it_is_not_sent_again(document
     names = set()
     for path in documents.paths:
         for asked in ({}, GZIP):
-            answer = get(documents, path, asked)
-            etag = dict(answer.headers)[b"etag"]
+            response = get(documents, path, asked)
+            etag = dict(response.headers)[b"etag"]
             assert re.fullmatch(rb'"[!#-~]+"', etag)
             names.add(etag)
             again = get(documents, path, {**asked, b"if-none-match": b'"other", ' + etag})
@@ -114,6 +114,6 @@ def test_anything_else_is_not_found(documents: Documents, path: str) -> None:
 @pytest.mark.parametrize("method", ["POST", "DELETE", "OPTIONS", "TRACE"])
 def test_documents_are_read_and_nothing_else(documents: Documents, method: str) -> None:
     with pytest.raises(MethodNotAllowed) as raised:
-        documents.answer(["docs"], method, {})
+        documents.response(["docs"], method, {})
     assert raised.value.allow == "GET, HEAD"
-    assert documents.answer(["docs"], "HEAD", {}).status == 200
+    assert documents.response(["docs"], "HEAD", {}).status == 200

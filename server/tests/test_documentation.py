@@ -11,7 +11,10 @@ from pathlib import Path
 import click
 import pytest
 
-from documents import (
+from petstore_server.cli.main import petstore as command_line
+from petstore_server.http.errors import STATUS
+from petstore_server.settings import SETTINGS
+from support.documents import (
     DOCUMENTS,
     ROOT,
     SOURCE,
@@ -24,12 +27,9 @@ from documents import (
     table,
     tree,
 )
-from generated_tables import OPERATING, TABLES, with_tables
-from petstore_server.cli.main import petstore as command_line
-from petstore_server.http.errors import STATUS
-from petstore_server.settings import SETTINGS
-from process import PETSTORE, Server, environment, new_key, petstore, serving
-from service import Service, bearer, in_service
+from support.generated_tables import OPERATING, TABLES, with_tables
+from support.process import PETSTORE, Server, environment, new_key, petstore, serving
+from support.service import Service, bearer, in_service
 
 ARCHITECTURE = ROOT / "docs" / "architecture.md"
 INTERFACE = ROOT / "docs" / "decisions" / "0001-interface.md"
@@ -48,9 +48,9 @@ def test_the_map_has_every_file_of_the_package_and_no_other() -> None:
     assert {file for file in there if not file.endswith(passed_over)} == tree(block(ARCHITECTURE, "tree"))
 
 
-def test_the_floors_are_those_that_the_linter_holds() -> None:
+def test_layers_in_the_documentation_equal_those_the_linter_enforces() -> None:
     contracts = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["importlinter"]["contracts"]
-    assert contracts[0]["layers"] == block(ARCHITECTURE, "floors").splitlines()
+    assert contracts[0]["layers"] == block(ARCHITECTURE, "layers").splitlines()
 
 
 @pytest.mark.parametrize("which", TABLES)

@@ -12,14 +12,14 @@ from typing import Any
 import httpx2
 import pytest
 
-from engines import PostgresEngine
 from petstore_server.domain.accounts import Limits, Plan
 from petstore_server.domain.errors import ServiceUnavailable
 from petstore_server.domain.keys import Environment, Scope
 from petstore_server.domain.orders import Order, Status
 from petstore_server.domain.pets import Pet
-from redis_engine import shared_redis
-from service import START, URLS, Clock, Service, bearer, in_service, running
+from support.engines import PostgresEngine
+from support.redis_engine import shared_redis
+from support.service import START, URLS, Clock, Service, bearer, in_service, running
 
 ORDERS = "/v1/store/orders"
 
@@ -122,11 +122,11 @@ def test_a_cancel_is_answered_by_what_became_of_the_order(tmp_path: Path) -> Non
     async def story(service: Service) -> list[tuple[int, str]]:
         await service.orders(Order(-5), Order(2, status=Status.SHIPPED))
         headers = bearer(await service.key())
-        answers = []
+        responses = []
         for order_id in ("-5", "-5", "2", "3", "%2D5", "007", "%201", "1%2F2", "9223372036854775808", "-0"):
             response = await service.client.delete(f"{ORDERS}/{order_id}", headers=headers)
-            answers.append((204, "") if response.status_code == 204 else code(response))
-        return answers
+            responses.append((204, "") if response.status_code == 204 else code(response))
+        return responses
 
     assert [
         (204, ""),
@@ -225,20 +225,20 @@ def test_unknown_expired_revoked_suspended_and_foreign_keys_get_the_same_answer(
     async def story(service: Service) -> set[tuple[Any, ...]]:
         store = service.backend.store
         revoked, revoked_id = await service.key_and_id()
-        await store.keys.revoke(revoked_id, service.by)
+        await store.keys.revoke(revoked_id, service.actor)
         suspended = await service.account()
-        await store.accounts.suspend(suspended, service.by)
+        await store.accounts.suspend(suspended, service.actor)
         keys = [
             revoked,
             await service.key(suspended),
             await service.key(expires_at=START),
             await service.key(environment=Environment.STAGING),
         ]
-        answers = set()
+        responses = set()
         for key in [*keys, "pso_live_" + "0" * 33]:
             response = await service.client.get(ORDERS, headers=bearer(key))
-            answers.add((response.status_code, response.content, response.headers["www-authenticate"]))
-        return answers
+            responses.add((response.status_code, response.content, response.headers["www-authenticate"]))
+        return responses
 
     assert 1 == len(in_service(tmp_path, story))
 
@@ -254,11 +254,11 @@ def test_a_change_of_access_holds_after_one_round_of_upkeep(tmp_path: Path) -> N
             statuses.append((await service.client.get(ORDERS, headers=bearer(key))).status_code)
 
         await ask()
-        await store.accounts.suspend(account, service.by)
+        await store.accounts.suspend(account, service.actor)
         await ask()
-        await store.accounts.resume(account, service.by)
+        await store.accounts.resume(account, service.actor)
         await ask()
-        await store.keys.revoke(key_id, service.by)
+        await store.keys.revoke(key_id, service.actor)
         await ask()
         return statuses
 
@@ -269,8 +269,8 @@ def test_a_remembered_key_expires_on_the_second(tmp_path: Path) -> None:
     async def story(service: Service) -> list[int]:
         key = await service.key(expires_at=START + 10)
         statuses = []
-        for moment in (START, START + 9.9, START + 10):
-            service.clock.now = moment
+        for timestamp in (START, START + 9.9, START + 10):
+            service.clock.now = timestamp
             statuses.append((await service.client.get(ORDERS, headers=bearer(key))).status_code)
         return statuses
 
@@ -335,7 +335,7 @@ def test_a_key_that_goes_on_is_banned_and_every_path_says_so(tmp_path: Path) -> 
             assert ((60, 0, int(START) + 123), "120") == (limits(banned), banned.headers["retry-after"])
             assert '"minute";r=0;t=120, "day";r=0;t=120' == banned.headers["ratelimit"]
         await service.upkeep()
-        await service.backend.store.keys.unban(key_id, service.by)
+        await service.backend.store.keys.unban(key_id, service.actor)
         await service.upkeep()
         service.clock.now += 60
         assert 200 == (await service.client.get(ORDERS, headers=bearer(key))).status_code
@@ -408,8 +408,8 @@ def test_forwarded_is_read_instead_where_it_is_the_one_named(tmp_path: Path) -> 
 
 def test_the_deprecated_operation_says_so_until_its_sunset_and_is_gone_after(tmp_path: Path) -> None:
     async def story(service: Service) -> None:
-        by = service.by
-        await service.backend.store.pets.import_batch([Pet(3, "Echo", "budgerigar"), Pet(4)], "test", by)
+        actor = service.actor
+        await service.backend.store.pets.import_batch([Pet(3, "Echo", "budgerigar"), Pet(4)], "test", actor)
         headers = bearer(await service.key())
         pet = await service.client.get("/v1/pets/3", headers=headers)
         assert {"id": 3, "name": "Echo", "tag": "budgerigar"} == pet.json()

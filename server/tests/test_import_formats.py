@@ -11,12 +11,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from command_line import CommandLine
-from petstore_server.cli import json_rows
 from petstore_server.cli.orders import ORDERS
-from petstore_server.cli.reading import Source
-from petstore_server.cli.rows import Reject, Row, UnreadableFile
 from petstore_server.domain.orders import INT64_MAX, INT64_MIN, Order, Status, order_from_fields
+from petstore_server.formats import json_rows
+from petstore_server.formats.reading import Source
+from petstore_server.formats.rows import Reject, Row, UnreadableFile
+from support.command_line import CommandLine
 
 RECORDS: list[dict[str, Any]] = [
     {"id": 1, "petId": 10, "quantity": 2, "shipDate": "2026-11-01T10:00:00Z", "complete": False, "status": "pending"},

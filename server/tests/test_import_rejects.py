@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from command_line import CommandLine
-from petstore_server.cli import rows as rows_module
+from petstore_server.formats import rows as rows_module
+from support.command_line import CommandLine
 
 DIRTY = (
     b"\xef\xbb\xbf"

@@ -13,13 +13,13 @@ from hypothesis import strategies as st
 
 from petstore_server.domain.accounts import Limits, Plan
 from petstore_server.domain.bans import Ban, BanPolicy
-from petstore_server.domain.keys import ALL_SCOPES, Grant
-from petstore_server.domain.windows import ADDRESS_LIMIT, Outcome, Verdict
+from petstore_server.domain.keys import ALL_SCOPES, Principal
+from petstore_server.domain.windows import ADDRESS_LIMIT, Decision, Outcome
 from petstore_server.ports import Usage
+from petstore_server.ratelimit.fallback import FallbackLimiter
 from petstore_server.ratelimit.memory import MemoryLimiter
 from petstore_server.ratelimit.redis import RedisCounters
-from petstore_server.ratelimit.shared import SharedLimiter
-from redis_engine import shared_redis
+from support.redis_engine import shared_redis
 
 T = TypeVar("T")
 POLICY = BanPolicy()
@@ -40,7 +40,7 @@ class Clock:
 class Limiters(Protocol):
     """One way of counting: makes limiters that know nothing yet, and awaits what they do."""
 
-    def make(self, policy: BanPolicy, clock: Clock) -> MemoryLimiter | SharedLimiter: ...
+    def make(self, policy: BanPolicy, clock: Clock) -> MemoryLimiter | FallbackLimiter: ...
     def run(self, work: Coroutine[Any, Any, T]) -> T: ...
 
 
@@ -61,11 +61,11 @@ class InProcess:
 class InRedis:
     def __init__(self) -> None:
         self._runner = asyncio.Runner()
-        self._made: list[SharedLimiter] = []
+        self._made: list[FallbackLimiter] = []
 
-    def make(self, policy: BanPolicy, clock: Clock) -> SharedLimiter:
+    def make(self, policy: BanPolicy, clock: Clock) -> FallbackLimiter:
         self._close_made()
-        limiter = SharedLimiter(RedisCounters(shared_redis().empty(), policy, clock), MemoryLimiter(policy, clock))
+        limiter = FallbackLimiter(RedisCounters(shared_redis().empty(), policy, clock), MemoryLimiter(policy, clock))
         self.run(limiter.start())
         self._made.append(limiter)
         return limiter
@@ -102,20 +102,20 @@ def way(request: pytest.FixtureRequest) -> Limiters:
 now = InProcess().run
 
 
-def grant(account: int = 1, key: str = "key_a", limits: Limits = SMALL) -> Grant:
-    return Grant(key, account, Plan.ENTERPRISE, limits, ALL_SCOPES)
+def principal(account: int = 1, key: str = "key_a", limits: Limits = SMALL) -> Principal:
+    return Principal(key, account, Plan.ENTERPRISE, limits, ALL_SCOPES)
 
 
-def admitted(verdicts: list[Verdict]) -> int:
-    return sum(verdict.outcome is Outcome.ADMITTED for verdict in verdicts)
+def admitted(decisions: list[Decision]) -> int:
+    return sum(decision.outcome is Outcome.ADMITTED for decision in decisions)
 
 
 def test_exactly_the_limit_is_admitted_and_a_refusal_by_one_window_costs_the_other_nothing(way: Limiters) -> None:
     clock = Clock()
     limiter = way.make(POLICY, clock)
-    verdicts = [way.run(limiter.admit(grant())) for _ in range(5)]
-    assert 3 == admitted(verdicts)
-    assert (0, 7) == tuple(window.remaining for window in verdicts[-1].windows)
+    decisions = [way.run(limiter.admit(principal())) for _ in range(5)]
+    assert 3 == admitted(decisions)
+    assert (0, 7) == tuple(window.remaining for window in decisions[-1].windows)
 
 
 @UNHURRIED
@@ -140,37 +140,37 @@ def test_admissions_follow_a_naive_model_of_both_windows(way: Limiters, limits: 
             served.append(clock.now)
         else:  # a request that is refused opens no window
             opened = {s: (start if any(at >= start for at in served) else -1e9) for s, start in opened.items()}
-        verdict = way.run(limiter.admit(grant(limits=limits)))
-        assert expected == (verdict.outcome is Outcome.ADMITTED)
+        decision = way.run(limiter.admit(principal(limits=limits)))
+        assert expected == (decision.outcome is Outcome.ADMITTED)
 
 
 @UNHURRIED
 @given(st.lists(st.sampled_from(["key_a", "key_b", "key_c"]), max_size=12))
 def test_keys_of_one_account_share_its_windows(way: Limiters, keys: list[str]) -> None:
     limiter = way.make(POLICY, Clock())
-    assert min(3, len(keys)) == admitted([way.run(limiter.admit(grant(key=key))) for key in keys])
+    assert min(3, len(keys)) == admitted([way.run(limiter.admit(principal(key=key))) for key in keys])
 
 
 def test_accounts_do_not_share_windows(way: Limiters) -> None:
     limiter = way.make(POLICY, Clock())
-    assert 6 == admitted([way.run(limiter.admit(grant(account=1 + number % 2))) for number in range(10)])
+    assert 6 == admitted([way.run(limiter.admit(principal(account=1 + number % 2))) for number in range(10)])
 
 
 def test_waiting_exactly_retry_after_admits_the_next_request(way: Limiters) -> None:
     clock = Clock()
     limiter = way.make(POLICY, clock)
-    refused = [way.run(limiter.admit(grant())) for _ in range(4)][-1]
+    refused = [way.run(limiter.admit(principal())) for _ in range(4)][-1]
     clock.now += refused.retry_after
-    assert way.run(limiter.admit(grant())).outcome is Outcome.ADMITTED
+    assert way.run(limiter.admit(principal())).outcome is Outcome.ADMITTED
 
 
 def test_a_plan_change_keeps_what_was_used(way: Limiters) -> None:
     limiter = way.make(POLICY, Clock())
     for _ in range(3):
-        way.run(limiter.admit(grant()))
-    larger = way.run(limiter.admit(grant(limits=Limits(10, 100))))
+        way.run(limiter.admit(principal()))
+    larger = way.run(limiter.admit(principal(limits=Limits(10, 100))))
     assert (6, 96) == tuple(window.remaining for window in larger.windows)
-    smaller = way.run(limiter.admit(grant(limits=Limits(2, 3))))
+    smaller = way.run(limiter.admit(principal(limits=Limits(2, 3))))
     assert (Outcome.LIMITED, (0, 0)) == (smaller.outcome, tuple(window.remaining for window in smaller.windows))
 
 
@@ -178,10 +178,10 @@ def test_the_request_that_brings_the_last_strike_is_answered_as_banned(way: Limi
     clock = Clock()
     limiter = way.make(POLICY, clock)
     for _ in range(4):
-        way.run(limiter.admit(grant()))
+        way.run(limiter.admit(principal()))
     clock.now += 3
-    verdicts = [way.run(limiter.admit(grant())) for _ in range(21)]
-    assert [Outcome.LIMITED] * 19 + [Outcome.BANNED] * 2 == [verdict.outcome for verdict in verdicts]
+    decisions = [way.run(limiter.admit(principal())) for _ in range(21)]
+    assert [Outcome.LIMITED] * 19 + [Outcome.BANNED] * 2 == [decision.outcome for decision in decisions]
     assert (20, 1) == (limiter.strikes, limiter.bans)
 
 
@@ -192,18 +192,18 @@ def test_requests_during_a_ban_never_prolong_it(way: Limiters) -> None:
     resets = set()
     for _ in range(100):
         clock.now += 1
-        resets.add(way.run(limiter.admit(grant())).shown.reset)
+        resets.add(way.run(limiter.admit(principal())).shown.reset)
     assert {1_000_120} == resets
     clock.now = 1_000_120.0
-    assert way.run(limiter.admit(grant())).outcome is Outcome.ADMITTED
+    assert way.run(limiter.admit(principal())).outcome is Outcome.ADMITTED
 
 
 def test_a_ban_is_per_key_and_leaves_the_accounts_other_keys_alone(way: Limiters) -> None:
     clock = Clock()
     limiter = way.make(POLICY, clock)
     limiter.replace_bans([Ban("key_a", int(clock.now), int(clock.now) + 120, 1)])
-    assert way.run(limiter.admit(grant())).outcome is Outcome.BANNED
-    assert way.run(limiter.admit(grant(key="key_b"))).outcome is Outcome.ADMITTED
+    assert way.run(limiter.admit(principal())).outcome is Outcome.BANNED
+    assert way.run(limiter.admit(principal(key="key_b"))).outcome is Outcome.ADMITTED
 
 
 def test_a_lifted_ban_ends_at_once_and_one_not_yet_saved_stays(way: Limiters) -> None:
@@ -211,28 +211,28 @@ def test_a_lifted_ban_ends_at_once_and_one_not_yet_saved_stays(way: Limiters) ->
     limiter = way.make(POLICY._replace(strikes=1), clock)
     limiter.replace_bans([Ban("key_b", int(clock.now), int(clock.now) + 120, 1)])
     for _ in range(4):
-        way.run(limiter.admit(grant()))
+        way.run(limiter.admit(principal()))
     clock.now += 3
-    way.run(limiter.admit(grant()))  # bans key_a
+    way.run(limiter.admit(principal()))  # bans key_a
     limiter.replace_bans([])
-    assert way.run(limiter.admit(grant(key="key_b", account=2))).outcome is Outcome.ADMITTED
-    assert way.run(limiter.admit(grant())).outcome is Outcome.BANNED
+    assert way.run(limiter.admit(principal(key="key_b", account=2))).outcome is Outcome.ADMITTED
+    assert way.run(limiter.admit(principal())).outcome is Outcome.BANNED
     _, unsaved = limiter.take_unsaved()
     limiter.saved(unsaved)
     limiter.replace_bans([])
     clock.now += 60
-    assert way.run(limiter.admit(grant())).outcome is Outcome.ADMITTED
+    assert way.run(limiter.admit(principal())).outcome is Outcome.ADMITTED
 
 
 def test_counts_survive_from_one_limiter_to_the_next() -> None:
     clock = Clock()
     first = MemoryLimiter(POLICY, clock)
     for _ in range(3):
-        now(first.admit(grant()))
+        now(first.admit(principal()))
     usage, bans = first.take_unsaved()
     second = MemoryLimiter(POLICY, clock)
     second.load(usage, bans)
-    assert now(second.admit(grant())).outcome is Outcome.LIMITED
+    assert now(second.admit(principal())).outcome is Outcome.LIMITED
     assert ({}, []) == first.take_unsaved()
     first.put_back(usage)
     assert usage == first.take_unsaved()[0]
@@ -248,8 +248,8 @@ def test_an_address_gets_sixty_a_minute(way: Limiters) -> None:
 def test_a_full_table_of_addresses_shares_one_overflow_window_and_stays_bounded() -> None:
     clock = Clock()
     limiter = MemoryLimiter(POLICY, clock, max_addresses=1000)
-    verdicts = [now(limiter.admit_address(f"10.{n >> 16}.{n >> 8 & 255}.{n & 255}")) for n in range(5000)]
-    assert 1000 + ADDRESS_LIMIT == admitted(verdicts)
+    decisions = [now(limiter.admit_address(f"10.{n >> 16}.{n >> 8 & 255}.{n & 255}")) for n in range(5000)]
+    assert 1000 + ADDRESS_LIMIT == admitted(decisions)
     assert len(limiter._addresses) <= 1001
     assert now(limiter.admit_address("10.0.0.1")).outcome is Outcome.ADMITTED  # a known one keeps its own
     clock.now += 60
@@ -263,18 +263,18 @@ def test_the_conduct_of_keys_that_behave_is_forgotten() -> None:
     limiter = MemoryLimiter(POLICY, clock)
     for number in range(100):
         for _ in range(4):
-            now(limiter.admit(grant(account=number, key=f"key_{number}")))
-    assert 100 == len(limiter._conduct)
+            now(limiter.admit(principal(account=number, key=f"key_{number}")))
+    assert 100 == len(limiter._abuse)
     clock.now += 61
     limiter.forget()
-    assert {} == limiter._conduct
+    assert {} == limiter._abuse
 
 
 def test_a_burst_of_tasks_is_admitted_exactly_to_the_limit() -> None:
     limiter = MemoryLimiter(POLICY, Clock())
 
-    async def burst() -> list[Verdict]:
-        return await asyncio.gather(*[limiter.admit(grant(limits=Limits(60, 1000))) for _ in range(500)])
+    async def burst() -> list[Decision]:
+        return await asyncio.gather(*[limiter.admit(principal(limits=Limits(60, 1000))) for _ in range(500)])
 
     assert 60 == admitted(asyncio.run(burst()))
 
@@ -304,7 +304,7 @@ def test_the_script_and_the_process_give_the_same_verdicts_to_the_same_calls(
 ) -> None:
     """What is counted by the domain's functions in one is counted by the script in the other, figure for figure."""
     clock = Clock(1_793_000_000.25)
-    pair: list[tuple[Limiters, MemoryLimiter | SharedLimiter]] = [
+    pair: list[tuple[Limiters, MemoryLimiter | FallbackLimiter]] = [
         (way, way.make(policy, clock)) for way in (InProcess(), in_redis)
     ]
     stored: dict[str, Ban] = {}
@@ -315,7 +315,7 @@ def test_the_script_and_the_process_give_the_same_verdicts_to_the_same_calls(
         elif kind == "admit":
             account, key, per_minute = rest
             asked = [
-                way.run(each.admit(grant(account, f"{key}{account}", Limits(per_minute, 5)))) for way, each in pair
+                way.run(each.admit(principal(account, f"{key}{account}", Limits(per_minute, 5)))) for way, each in pair
             ]
             assert asked[0] == asked[1]
         else:
@@ -348,6 +348,6 @@ def test_addresses_are_counted_alike_in_both(in_redis: InRedis, steps: list[tupl
         assert told == in_redis.run(ask_address(shared, address, charge, times))
 
 
-async def ask_address(limiter: SharedLimiter, address: str, charge: bool, times: int) -> list[Verdict]:
+async def ask_address(limiter: FallbackLimiter, address: str, charge: bool, times: int) -> list[Decision]:
     """One after another."""
     return [await (limiter.admit_address(address) if charge else limiter.peek_address(address)) for _ in range(times)]

@@ -7,7 +7,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from petstore_server.domain.errors import InvalidInput
-from petstore_server.domain.moments import canonical_moment, format_moment, parse_moment, parse_span, parse_when
+from petstore_server.domain.timestamps import (
+    canonical_timestamp,
+    format_timestamp,
+    parse_duration,
+    parse_timestamp,
+    parse_when,
+)
 
 NOW = datetime(2026, 11, 20, 12, 0, tzinfo=UTC)
 
@@ -28,7 +34,7 @@ NOW = datetime(2026, 11, 20, 12, 0, tzinfo=UTC)
     ],
 )
 def test_a_moment_is_written_in_one_form(text: str, canonical: str) -> None:
-    assert canonical == canonical_moment(text)
+    assert canonical == canonical_timestamp(text)
 
 
 @pytest.mark.parametrize(
@@ -58,17 +64,17 @@ def test_a_moment_is_written_in_one_form(text: str, canonical: str) -> None:
 )
 def test_what_is_no_moment_is_refused_not_rounded(text: str) -> None:
     with pytest.raises(ValueError, match="is "):
-        canonical_moment(text)
+        canonical_timestamp(text)
 
 
 @given(st.datetimes(timezones=st.just(UTC)))
-def test_what_is_written_is_read_back_to_the_microsecond(moment: datetime) -> None:
-    assert moment == parse_moment(format_moment(moment))
-    assert format_moment(moment) == canonical_moment(format_moment(moment))
+def test_what_is_written_is_read_back_to_the_microsecond(timestamp: datetime) -> None:
+    assert timestamp == parse_timestamp(format_timestamp(timestamp))
+    assert format_timestamp(timestamp) == canonical_timestamp(format_timestamp(timestamp))
 
 
 def test_spans_count_from_now_forwards_or_back() -> None:
-    assert 86_400 == parse_span("24h")
+    assert 86_400 == parse_duration("24h")
     assert NOW + timedelta(days=7) == parse_when("7d", NOW)
     assert NOW - timedelta(minutes=15) == parse_when("15m", NOW, past=True)
     assert NOW == parse_when("2026-11-20T13:00:00+01:00", NOW)

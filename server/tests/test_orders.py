@@ -10,7 +10,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from petstore_server.domain import errors
-from petstore_server.domain.moments import canonical_moment
 from petstore_server.domain.orders import (
     CANCEL,
     COMPLETE,
@@ -19,22 +18,23 @@ from petstore_server.domain.orders import (
     Import,
     Order,
     Status,
-    judge_import,
+    evaluate_import,
     order_from_fields,
     parse_order_id,
     ship,
 )
+from petstore_server.domain.timestamps import canonical_timestamp
 
 INT64 = st.integers(INT64_MIN, INT64_MAX)
 MOMENTS = st.datetimes(min_value=datetime(1, 1, 2), max_value=datetime(9999, 12, 30)).map(  # noqa: DTZ001 - naive on purpose
-    lambda moment: moment.isoformat() + "Z"
+    lambda timestamp: timestamp.isoformat() + "Z"
 )
 ORDERS = st.builds(
     Order,
     INT64,
     st.none() | INT64,
     st.none() | INT64,
-    st.none() | MOMENTS.map(canonical_moment),
+    st.none() | MOMENTS.map(canonical_timestamp),
     st.none() | st.booleans(),
     st.sampled_from(Status),
 )
@@ -129,11 +129,11 @@ def test_an_import_leaves_alone_replaces_or_rejects() -> None:
     pending, changed = Order(1, quantity=1), Order(1, quantity=2)
     shipped = Order(1, quantity=1, status=Status.SHIPPED)
     assert [Import.CREATED, Import.UNCHANGED, Import.REPLACED, Import.UNCHANGED, Import.REJECTED] == [
-        judge_import(None, pending),
-        judge_import(pending, pending),
-        judge_import(pending, changed),
-        judge_import(shipped, shipped),
-        judge_import(shipped, pending),
+        evaluate_import(None, pending),
+        evaluate_import(pending, pending),
+        evaluate_import(pending, changed),
+        evaluate_import(shipped, shipped),
+        evaluate_import(shipped, pending),
     ]
 
 

@@ -6,9 +6,6 @@ from typing import Any
 
 import pytest
 
-from command_line import CommandLine
-from engines import PostgresEngine
-from open_stores import BY, Stores, add_key, api_key, body, log, opened
 from petstore_server.domain.bans import Ban
 from petstore_server.domain.orders import CANCEL, INT64_MAX, INT64_MIN, Order, Status
 from petstore_server.domain.pets import Pet
@@ -16,6 +13,9 @@ from petstore_server.domain.windows import Count
 from petstore_server.ports import Store, Usage
 from petstore_server.storage import copying
 from petstore_server.storage.sqlite import lock_for_serving
+from support.command_line import CommandLine
+from support.engines import PostgresEngine
+from support.open_stores import BY, Stores, add_key, api_key, body, log, opened
 
 ORDERS = 12_000
 
@@ -26,7 +26,7 @@ async def fill(path: Path) -> None:
         await add_key(store, "b", "zoo")
         await add_key(store, "a", "shop")
         await store.keys.rotate("key_a", api_key("c"), 9_000.0, BY)
-        await store.ledger.save({1: Usage(Count(60, 5), Count(0, 50))}, [Ban("key_b", 1, 2, 3)])
+        await store.usage.save({1: Usage(Count(60, 5), Count(0, 50))}, [Ban("key_b", 1, 2, 3)])
         await store.pets.import_batch(
             [Pet(INT64_MIN), Pet(7, 'A "pet" \\ of\x00 {all}, NULL', "ünïcode")], "import:1", BY
         )
@@ -40,8 +40,8 @@ async def content(store: Store) -> list[Any]:
     return [
         await store.accounts.list(),
         await store.keys.list(),
-        await store.ledger.all_usage(),
-        await store.ledger.bans(),
+        await store.usage.all(),
+        await store.usage.bans(),
         [order async for batch in store.orders.scan() for order in batch],
         [await store.pets.find(pet_id) for pet_id in (INT64_MIN, 7)],
         await log(store),

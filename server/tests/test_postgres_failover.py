@@ -7,11 +7,11 @@ from collections.abc import Iterator
 
 import pytest
 
-from engines import PostgresEngine, running_engine
-from open_stores import BY, body, log, opened_at
 from petstore_server.domain.errors import ServiceUnavailable
 from petstore_server.domain.orders import CANCEL, Order, Status
 from petstore_server.ports import Store
+from support.engines import PostgresEngine, running_engine
+from support.open_stores import BY, body, log, opened_at
 
 
 @pytest.fixture(name="pair")

@@ -11,13 +11,13 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from engines import PostgresEngine
-from open_stores import BY, SqlitePlaces, Stores, body
 from petstore_server.domain.orders import INT64_MAX, INT64_MIN, Order, ship
 from petstore_server.ports import Body
 from petstore_server.storage.listing import starts_piece
 from petstore_server.storage.postgres import PostgresStore
 from petstore_server.storage.postgres.freshness import _CHANGED, _NEWS, _STARTS, Seen
+from support.engines import PostgresEngine
+from support.open_stores import BY, SqlitePlaces, Stores, body
 
 SHIP = ship(datetime(2026, 11, 1, tzinfo=UTC))
 _INSERT = """

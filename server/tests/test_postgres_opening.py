@@ -8,14 +8,14 @@ from typing import Any
 
 import pytest
 
-from command_line import CommandLine
-from engines import PostgresEngine
-from open_stores import BY, Stores
 from petstore_server.domain.errors import StoreUnusable
 from petstore_server.domain.orders import Order
 from petstore_server.settings import SettingsError
 from petstore_server.storage import engines
 from petstore_server.storage.postgres import LATEST_VERSION, check, migrate, open_store
+from support.command_line import CommandLine
+from support.engines import PostgresEngine
+from support.open_stores import BY, Stores
 
 
 def silent(line: str) -> None:

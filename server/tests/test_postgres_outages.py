@@ -9,8 +9,6 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from engines import PostgresEngine, running_engine
-from open_stores import BY, PostgresPlaces, Stores, add_key, api_key, body, log, opened_at
 from petstore_server.domain.errors import OrderAlreadyCancelled, ServiceUnavailable
 from petstore_server.domain.keys import Environment
 from petstore_server.domain.orders import CANCEL, Order, Status
@@ -19,6 +17,8 @@ from petstore_server.ports import Store
 from petstore_server.storage.postgres import PostgresStore
 from petstore_server.storage.postgres.pool import CONNECTIONS
 from petstore_server.storage.postgres.session import Session
+from support.engines import PostgresEngine, running_engine
+from support.open_stores import BY, PostgresPlaces, Stores, add_key, api_key, body, log, opened_at
 
 SOON = 2.0
 """Seconds after which a request is told at the latest that the store cannot be used."""
@@ -56,12 +56,12 @@ def calls(store: Store) -> list[Callable[[], Awaitable[object]]]:
         store.orders.snapshot,
         lambda: store.orders.change(1, CANCEL, BY),
         lambda: store.orders.find(1),
-        lambda: store.keys.grant(api_key("one").digest, Environment.PRODUCTION, 1.0),
+        lambda: store.keys.principal(api_key("one").digest, Environment.PRODUCTION, 1.0),
         lambda: store.pets.find(1),
         store.access_version,
         store.check,
-        lambda: store.ledger.save({}, []),
-        store.ledger.bans,
+        lambda: store.usage.save({}, []),
+        store.usage.bans,
         lambda: store.accounts.find("zoo"),
     ]
 
@@ -206,15 +206,15 @@ def test_connections_that_are_ended_under_load_lose_no_acknowledged_change(
     async def run() -> None:
         async with filled(postgres_stores, 3_000) as store:
             numbers = iter(range(3_000))
-            answers: dict[int, str] = {}
+            responses: dict[int, str] = {}
 
             async def cancel() -> None:
                 for number in numbers:
                     try:
                         await store.orders.change(number, CANCEL, BY)
-                        answers[number] = "done"
+                        responses[number] = "done"
                     except ServiceUnavailable:
-                        answers[number] = "unsure"
+                        responses[number] = "unsure"
 
             cancelling = [asyncio.create_task(cancel()) for _ in range(32)]
             while not all(task.done() for task in cancelling):
@@ -223,8 +223,8 @@ def test_connections_that_are_ended_under_load_lose_no_acknowledged_change(
             cancelled = {
                 order.id async for batch in store.orders.scan() for order in batch if order.status is Status.CANCELLED
             }
-            assert {number for number, answer in answers.items() if answer == "done"} <= cancelled
-            assert 3_000 == len(answers)
+            assert {number for number, response in responses.items() if response == "done"} <= cancelled
+            assert 3_000 == len(responses)
             entries = [entry.subject for entry in await log(store) if entry.action == "order.cancel"]
             assert sorted(entries) == sorted(f"order:{number}" for number in cancelled)
 
@@ -263,8 +263,8 @@ def test_an_order_that_another_program_keeps_locked_holds_up_no_other(
                 other.execute("SELECT 1 FROM petstore.orders WHERE id = 3 FOR UPDATE")
                 began = time.perf_counter()
                 changes = [asyncio.create_task(store.orders.change(number, CANCEL, BY)) for number in range(6)]
-                answers = await asyncio.gather(*changes[:3], *changes[4:])
-                assert {Status.CANCELLED} == {order.status for order in answers}
+                responses = await asyncio.gather(*changes[:3], *changes[4:])
+                assert {Status.CANCELLED} == {order.status for order in responses}
                 assert time.perf_counter() - began < 0.5
                 with pytest.raises(ServiceUnavailable) as caught:
                     await changes[3]
@@ -282,8 +282,8 @@ def test_an_order_that_is_free_again_in_time_is_changed(postgres_stores: Stores,
                 other.execute("SELECT 1 FROM petstore.orders WHERE id IN (3, 4) FOR UPDATE")
                 changes = [asyncio.create_task(store.orders.change(number, CANCEL, BY)) for number in (3, 4, 3)]
                 await asyncio.sleep(0.2)
-            answers = await asyncio.gather(*changes, return_exceptions=True)
-            assert [Order, Order, OrderAlreadyCancelled] == [type(answer) for answer in answers]
+            responses = await asyncio.gather(*changes, return_exceptions=True)
+            assert [Order, Order, OrderAlreadyCancelled] == [type(response) for response in responses]
 
     asyncio.run(run())
 

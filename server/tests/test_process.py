@@ -17,10 +17,10 @@ from pathlib import Path
 import httpx2
 import pytest
 
-from engines import PostgresEngine
-from load import send_all
-from process import PETSTORE, UNLIMITED, URLS, environment, new_key, petstore, petstore_json, receive, serving
-from redis_engine import shared_redis
+from support.engines import PostgresEngine
+from support.load import send_all
+from support.process import PETSTORE, UNLIMITED, URLS, environment, new_key, petstore, petstore_json, receive, serving
+from support.redis_engine import shared_redis
 
 ORDERS = "/v1/store/orders"
 
@@ -41,7 +41,7 @@ def store(tmp_path: Path) -> Path:
 
 
 @pytest.fixture(params=["embedded", "scaled-out"])
-def either_store(request: pytest.FixtureRequest, store: Path) -> Iterator[Path]:
+def each_backend(request: pytest.FixtureRequest, store: Path) -> Iterator[Path]:
     """A store in SQLite with limits in process, and one in PostgreSQL with limits in Redis."""
     if request.param == "embedded":
         yield store
@@ -105,8 +105,8 @@ def test_a_second_server_on_the_same_store_is_refused(store: Path) -> None:
     assert "PETSTORE_REDIS_URL" in done.stderr
 
 
-def test_what_the_command_line_changes_the_server_shows_at_once(either_store: Path) -> None:
-    store = either_store
+def test_what_the_command_line_changes_the_server_shows_at_once(each_backend: Path) -> None:
+    store = each_backend
     with serving(store) as server:
         key, _ = new_key(store)
         with server.client(key) as client:
@@ -121,8 +121,8 @@ def test_what_the_command_line_changes_the_server_shows_at_once(either_store: Pa
             assert 6 == petstore(store, "orders", "ship", "1").returncode
 
 
-def test_a_revocation_a_plan_and_a_suspension_hold_within_a_second(either_store: Path) -> None:
-    store = either_store
+def test_a_revocation_a_plan_and_a_suspension_hold_within_a_second(each_backend: Path) -> None:
+    store = each_backend
     with serving(store) as server:
         key, key_id = new_key(store)
         with server.client(key) as client:
@@ -147,8 +147,8 @@ def test_a_revocation_a_plan_and_a_suspension_hold_within_a_second(either_store:
             within_a_second(401, "60")
 
 
-def test_counts_and_bans_are_on_disk_within_a_second_even_if_the_server_is_killed(either_store: Path) -> None:
-    store = either_store
+def test_counts_and_bans_are_on_disk_within_a_second_even_if_the_server_is_killed(each_backend: Path) -> None:
+    store = each_backend
     key, key_id = new_key(store)
     quick = {"PETSTORE_BAN_GRACE_SECONDS": "0", "PETSTORE_BAN_STRIKES": "3"}
     with serving(store, **quick) as server:
@@ -166,12 +166,12 @@ def test_counts_and_bans_are_on_disk_within_a_second_even_if_the_server_is_kille
         assert "api_key_banned" == client.get(ORDERS).json()["code"]
         petstore(store, "keys", "unban", key_id)
         time.sleep(1)
-        answer = client.get(ORDERS)
-        assert answer.status_code == 200 or "rate_limit_exceeded" == answer.json()["code"]
+        response = client.get(ORDERS)
+        assert response.status_code == 200 or "rate_limit_exceeded" == response.json()["code"]
 
 
-def test_no_acknowledged_cancel_is_lost_when_the_server_is_killed_under_load(either_store: Path) -> None:
-    store = either_store
+def test_no_acknowledged_cancel_is_lost_when_the_server_is_killed_under_load(each_backend: Path) -> None:
+    store = each_backend
     put_orders(store, 3000)
     key, _ = new_key(store, plan=UNLIMITED)
     acknowledged: set[int] = set()

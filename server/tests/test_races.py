@@ -7,8 +7,8 @@ import subprocess
 from collections import Counter
 from pathlib import Path
 
-from load import send_all
-from process import PETSTORE, UNLIMITED, environment, new_key, petstore, serving
+from support.load import send_all
+from support.process import PETSTORE, UNLIMITED, environment, new_key, petstore, serving
 
 ORDERS = "/v1/store/orders"
 TRIES = 10_000

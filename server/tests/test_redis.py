@@ -12,33 +12,33 @@ import pytest
 
 from petstore_server.domain.accounts import Limits, Plan
 from petstore_server.domain.bans import Ban, BanPolicy
-from petstore_server.domain.keys import ALL_SCOPES, Grant
-from petstore_server.domain.windows import ADDRESS_LIMIT, Count, Outcome, Verdict
-from petstore_server.http.observe import configure_logging
+from petstore_server.domain.keys import ALL_SCOPES, Principal
+from petstore_server.domain.windows import ADDRESS_LIMIT, Count, Decision, Outcome
 from petstore_server.ports import Usage
+from petstore_server.ratelimit.fallback import BAN_BRIDGE_SECONDS, CountersUnavailable, FallbackLimiter
 from petstore_server.ratelimit.memory import MemoryLimiter
 from petstore_server.ratelimit.redis import RedisCounters
-from petstore_server.ratelimit.shared import BAN_BRIDGE_SECONDS, CountersUnavailable, SharedLimiter
-from redis_engine import RedisEngine, own_redis, shared_redis
+from petstore_server.telemetry.logs import configure_logging
+from support.redis_engine import RedisEngine, own_redis, shared_redis
 
 POLICY = BanPolicy()
 STRICT = BanPolicy(strikes=1, grace_seconds=0)
 LIMITS = Limits(60, 1000)
 
 
-def grant(account: int = 1, key: str = "key_a", limits: Limits = LIMITS) -> Grant:
-    return Grant(key, account, Plan.ENTERPRISE, limits, ALL_SCOPES)
+def principal(account: int = 1, key: str = "key_a", limits: Limits = LIMITS) -> Principal:
+    return Principal(key, account, Plan.ENTERPRISE, limits, ALL_SCOPES)
 
 
-def admitted(verdicts: list[Verdict]) -> int:
-    return sum(verdict.outcome is Outcome.ADMITTED for verdict in verdicts)
+def admitted(decisions: list[Decision]) -> int:
+    return sum(decision.outcome is Outcome.ADMITTED for decision in decisions)
 
 
 @asynccontextmanager
-async def limiter(url: str, clock: Callable[[], float] | None = None) -> AsyncIterator[SharedLimiter]:
+async def limiter(url: str, clock: Callable[[], float] | None = None) -> AsyncIterator[FallbackLimiter]:
     """A limiter as a server process has one, on Redis's clock; or one with a clock of its own, and strict."""
     policy = POLICY if clock is None else STRICT
-    made = SharedLimiter(RedisCounters(url, policy, clock), MemoryLimiter(policy, clock or time.time))
+    made = FallbackLimiter(RedisCounters(url, policy, clock), MemoryLimiter(policy, clock or time.time))
     await made.start()
     try:
         yield made
@@ -70,8 +70,8 @@ def run(story: Coroutine[Any, Any, None]) -> None:
 def test_exactly_the_limit_is_admitted_over_several_limiters_at_once(engine: RedisEngine) -> None:
     async def story() -> None:
         async with limiter(engine.url) as one, limiter(engine.url) as other:
-            verdicts = await asyncio.gather(*[each.admit(grant()) for _ in range(200) for each in (one, other)])
-            assert 60 == admitted(verdicts)
+            decisions = await asyncio.gather(*[each.admit(principal()) for _ in range(200) for each in (one, other)])
+            assert 60 == admitted(decisions)
             addressed = [each.admit_address("192.0.2.1") for _ in range(100) for each in (one, other)]
             assert ADDRESS_LIMIT == admitted(await asyncio.gather(*addressed))
 
@@ -82,11 +82,11 @@ def test_requests_that_come_together_go_in_one_call(engine: RedisEngine) -> None
     async def story() -> None:
         async with limiter(engine.url) as one:
             before = script_calls(engine)
-            asked = [one.admit(grant(account)) for account in range(1, 33)]
-            verdicts = await asyncio.gather(*asked, one.admit_address("192.0.2.1"), one.peek_address("192.0.2.1"))
+            asked = [one.admit(principal(account)) for account in range(1, 33)]
+            decisions = await asyncio.gather(*asked, one.admit_address("192.0.2.1"), one.peek_address("192.0.2.1"))
             assert 1 == script_calls(engine) - before
-            assert [59] * 34 == [verdict.shown.remaining for verdict in verdicts]
-            assert 1 == len({verdict.now for verdict in verdicts})
+            assert [59] * 34 == [decision.shown.remaining for decision in decisions]
+            assert 1 == len({decision.now for decision in decisions})
 
     run(story())
 
@@ -95,8 +95,8 @@ def test_more_requests_than_a_call_takes_go_in_several(engine: RedisEngine) -> N
     async def story() -> None:
         async with limiter(engine.url) as one:
             before = script_calls(engine)
-            verdicts = await asyncio.gather(*[one.admit(grant(account)) for account in range(1, 1001)])
-            assert (1000, 4) == (admitted(verdicts), script_calls(engine) - before)
+            decisions = await asyncio.gather(*[one.admit(principal(account)) for account in range(1, 1001)])
+            assert (1000, 4) == (admitted(decisions), script_calls(engine) - before)
 
     run(story())
 
@@ -104,10 +104,10 @@ def test_more_requests_than_a_call_takes_go_in_several(engine: RedisEngine) -> N
 def test_the_clock_is_that_of_redis(engine: RedisEngine) -> None:
     async def story() -> None:
         async with limiter(engine.url) as one:
-            verdict = await one.admit(grant())
+            decision = await one.admit(principal())
             seconds, microseconds = engine.client.time()
-            assert abs(seconds + microseconds / 1e6 - verdict.now) < 1
-            assert int(verdict.now) + 60 == verdict.windows[0].reset
+            assert abs(seconds + microseconds / 1e6 - decision.now) < 1
+            assert int(decision.now) + 60 == decision.windows[0].reset
 
     run(story())
 
@@ -115,9 +115,9 @@ def test_the_clock_is_that_of_redis(engine: RedisEngine) -> None:
 def test_the_script_survives_a_flush_of_scripts(engine: RedisEngine) -> None:
     async def story() -> None:
         async with limiter(engine.url) as one:
-            await one.admit(grant())
+            await one.admit(principal())
             engine.client.script_flush()
-            assert 58 == (await one.admit(grant())).shown.remaining
+            assert 58 == (await one.admit(principal())).shown.remaining
             assert one.fault is None
 
     run(story())
@@ -126,8 +126,8 @@ def test_the_script_survives_a_flush_of_scripts(engine: RedisEngine) -> None:
 def test_every_key_expires_by_itself_and_an_accounts_keys_share_a_hash_tag(engine: RedisEngine) -> None:
     async def story() -> None:
         async with limiter(engine.url) as one:
-            await one.admit(grant(limits=Limits(1, 10)))
-            await one.admit(grant(limits=Limits(1, 10)))
+            await one.admit(principal(limits=Limits(1, 10)))
+            await one.admit(principal(limits=Limits(1, 10)))
             await one.admit_address("2001:db8::/64")
 
     run(story())
@@ -144,10 +144,10 @@ def test_what_an_account_used_can_be_read(engine: RedisEngine) -> None:
     async def story() -> None:
         async with limiter(engine.url) as one:
             for _ in range(3):
-                verdict = await one.admit(grant(7))
+                decision = await one.admit(principal(7))
         counters = RedisCounters(engine.url, POLICY)
         await counters.connect()
-        start = verdict.windows[0].reset - 60
+        start = decision.windows[0].reset - 60
         assert Usage(Count(start, 3), Count(start, 3)) == await counters.usage(7)
         assert Usage() == await counters.usage(8)
         await counters.close()
@@ -163,15 +163,15 @@ class Moment:
         return self.now
 
 
-async def ban_by(one: SharedLimiter) -> Ban:
+async def ban_by(one: FallbackLimiter) -> Ban:
     """Misbehave until the key is banned."""
-    while (await one.admit(grant(limits=Limits(1, 10)))).outcome is not Outcome.BANNED:
+    while (await one.admit(principal(limits=Limits(1, 10)))).outcome is not Outcome.BANNED:
         pass
     return one.take_unsaved()[1][0]
 
 
-async def outcome(one: SharedLimiter) -> Outcome:
-    return (await one.admit(grant(limits=Limits(10, 100)))).outcome
+async def outcome(one: FallbackLimiter) -> Outcome:
+    return (await one.admit(principal(limits=Limits(10, 100)))).outcome
 
 
 def test_a_ban_holds_in_every_process_at_once_and_for_good_once_the_store_has_it(engine: RedisEngine) -> None:
@@ -231,13 +231,13 @@ def test_a_further_ban_doubles_whichever_process_gave_the_first(engine: RedisEng
     run(story())
 
 
-async def timed(verdict: Coroutine[Any, Any, Verdict]) -> tuple[float, Verdict]:
+async def timed(decision: Coroutine[Any, Any, Decision]) -> tuple[float, Decision]:
     began = time.perf_counter()
-    result = await verdict
+    result = await decision
     return time.perf_counter() - began, result
 
 
-async def exact_again(one: SharedLimiter) -> float:
+async def exact_again(one: FallbackLimiter) -> float:
     """Do upkeep as a server does until limits are exact; return the seconds that took."""
     began = time.perf_counter()
     while await one.check() is not None:
@@ -254,20 +254,20 @@ def test_a_frozen_redis_costs_one_wait_and_each_process_then_counts_alone_at_the
 
     async def story() -> None:
         async with limiter(own.url) as one:
-            assert 59 == (await one.admit(grant())).shown.remaining
+            assert 59 == (await one.admit(principal())).shown.remaining
             with own.frozen():
-                waits = await asyncio.gather(*[timed(one.admit(grant())) for _ in range(10)])
+                waits = await asyncio.gather(*[timed(one.admit(principal())) for _ in range(10)])
                 assert 0.15 < max(wait for wait, _ in waits) < 0.25
-                later = [await timed(one.admit(grant())) for _ in range(100)]
+                later = [await timed(one.admit(principal())) for _ in range(100)]
                 assert max(wait for wait, _ in later) < 0.05
-                assert 59 == admitted([verdict for _, verdict in (*waits, *later)])  # one was counted before
+                assert 59 == admitted([decision for _, decision in (*waits, *later)])  # one was counted before
                 assert one.fault is not None
                 assert await one.check() is not None
                 assert ADDRESS_LIMIT == admitted([await one.admit_address("192.0.2.1") for _ in range(100)])
                 assert 0 == (await one.peek_address("192.0.2.1")).shown.remaining
             assert await exact_again(one) < 5
             assert one.local_decisions == 210
-            assert 0 < (await one.admit(grant())).shown.remaining < 59  # what it held is there again
+            assert 0 < (await one.admit(principal())).shown.remaining < 59  # what it held is there again
 
     run(story())
     told = [json.loads(line) for line in log.getvalue().splitlines()]
@@ -278,13 +278,13 @@ def test_a_frozen_redis_costs_one_wait_and_each_process_then_counts_alone_at_the
 def test_a_redis_that_is_killed_is_used_again_once_it_is_back(own: RedisEngine) -> None:
     async def story() -> None:
         async with limiter(own.url) as one:
-            await one.admit(grant())
+            await one.admit(principal())
             with own.gone():
-                wait, verdict = await timed(one.admit(grant()))
-                assert (True, 58) == (wait < 0.25, verdict.shown.remaining)
+                wait, decision = await timed(one.admit(principal()))
+                assert (True, 58) == (wait < 0.25, decision.shown.remaining)
                 assert await one.check() is not None
             assert await exact_again(one) < 5
-            assert 59 == (await one.admit(grant())).shown.remaining  # it had forgotten, having no file
+            assert 59 == (await one.admit(principal())).shown.remaining  # it had forgotten, having no file
 
     run(story())
 
@@ -292,12 +292,12 @@ def test_a_redis_that_is_killed_is_used_again_once_it_is_back(own: RedisEngine) 
 def test_a_process_that_starts_while_redis_is_gone_counts_alone_and_then_together(own: RedisEngine) -> None:
     async def story() -> None:
         with own.gone():
-            made = SharedLimiter(RedisCounters(own.url, POLICY), MemoryLimiter(POLICY, time.time))
+            made = FallbackLimiter(RedisCounters(own.url, POLICY), MemoryLimiter(POLICY, time.time))
             await made.start()
-            assert 60 == admitted([await made.admit(grant()) for _ in range(100)])
+            assert 60 == admitted([await made.admit(principal()) for _ in range(100)])
             assert made.fault is not None
         assert await exact_again(made) < 5
-        assert 59 == (await made.admit(grant())).shown.remaining
+        assert 59 == (await made.admit(principal())).shown.remaining
         await made.close()
 
     run(story())
@@ -307,7 +307,7 @@ def test_a_redis_that_may_not_write_is_an_outage_and_never_an_error(own: RedisEn
     async def story() -> None:
         async with limiter(own.url) as one:
             own.client.config_set("maxmemory", "1")
-            assert Outcome.ADMITTED is (await one.admit(grant())).outcome
+            assert Outcome.ADMITTED is (await one.admit(principal())).outcome
             assert "OOM" in str(one.fault)
             assert await one.check() is not None
             own.client.config_set("maxmemory", "0")
@@ -319,7 +319,7 @@ def test_a_redis_that_may_not_write_is_an_outage_and_never_an_error(own: RedisEn
 def test_a_process_that_was_held_up_itself_does_not_blame_redis(engine: RedisEngine) -> None:
     async def story() -> None:
         async with limiter(engine.url) as one:
-            asked = asyncio.create_task(one.admit(grant()))
+            asked = asyncio.create_task(one.admit(principal()))
             for _ in range(3):
                 await asyncio.sleep(0)  # the call is on its way
             time.sleep(0.4)  # noqa: ASYNC251 - what is tested
@@ -332,7 +332,7 @@ def test_a_process_that_was_held_up_itself_does_not_blame_redis(engine: RedisEng
 def test_a_client_that_goes_away_leaves_the_others_their_verdicts(engine: RedisEngine) -> None:
     async def story() -> None:
         async with limiter(engine.url) as one:
-            asked = [asyncio.create_task(one.admit(grant(account))) for account in (1, 2, 3)]
+            asked = [asyncio.create_task(one.admit(principal(account))) for account in (1, 2, 3)]
             await asyncio.sleep(0)
             asked[1].cancel()
             assert [59, 59] == [(await asked[number]).shown.remaining for number in (0, 2)]

@@ -11,10 +11,10 @@ from pathlib import Path
 import httpx2
 import pytest
 
-from engines import PostgresEngine
-from load import Reply, send_all
-from process import UNLIMITED, URLS, Server, new_key, petstore, petstore_json, serving
-from redis_engine import RedisEngine, own_redis, shared_redis
+from support.engines import PostgresEngine
+from support.load import Reply, send_all
+from support.process import UNLIMITED, URLS, Server, new_key, petstore, petstore_json, serving
+from support.redis_engine import RedisEngine, own_redis, shared_redis
 
 ORDERS = "/v1/store/orders"
 
@@ -25,7 +25,7 @@ def store(tmp_path: Path) -> Path:
 
 
 @pytest.fixture(params=["sqlite", "postgres"])
-def any_store(request: pytest.FixtureRequest, store: Path) -> Iterator[Path]:
+def each_backend(request: pytest.FixtureRequest, store: Path) -> Iterator[Path]:
     """A store of each engine; that of PostgreSQL has a path in name only."""
     if request.param == "sqlite":
         yield store
@@ -65,29 +65,29 @@ def within_a_second(truth: Callable[[], bool]) -> None:
         time.sleep(0.02)
 
 
-def test_exactly_the_limit_is_admitted_by_two_servers_together(any_store: Path) -> None:
-    key, _ = new_key(any_store)
-    with two_servers(any_store, shared_redis().empty()) as servers:
+def test_exactly_the_limit_is_admitted_by_two_servers_together(each_backend: Path) -> None:
+    key, _ = new_key(each_backend)
+    with two_servers(each_backend, shared_redis().empty()) as servers:
         assert {"200": 60, "rate_limit_exceeded": 340} == flood(servers, key, 200)
-        shown = petstore_json(any_store, "accounts", "show", "acme", PETSTORE_REDIS_URL=shared_redis().url)
+        shown = petstore_json(each_backend, "accounts", "show", "acme", PETSTORE_REDIS_URL=shared_redis().url)
         assert [60, 60] == [window["used"] for window in shown["windows"]]
         assert {"missing_api_key": 60, "rate_limit_exceeded": 140} == flood(servers, "", 100)
 
 
-def test_bans_and_unbans_hold_in_both_within_a_second(any_store: Path) -> None:
-    key, key_id = new_key(any_store)
+def test_bans_and_unbans_hold_in_both_within_a_second(each_backend: Path) -> None:
+    key, key_id = new_key(each_backend)
     quick = {"PETSTORE_BAN_GRACE_SECONDS": "0", "PETSTORE_BAN_STRIKES": "3"}
     with (
-        two_servers(any_store, shared_redis().empty(), **quick) as (one, other),
+        two_servers(each_backend, shared_redis().empty(), **quick) as (one, other),
         one.client(key) as here,
         other.client(key) as there,
     ):
         flood((one,), key, 60)
         assert "api_key_banned" == [here.get(ORDERS).json()["code"] for _ in range(4)][-1]
         assert "api_key_banned" == there.get(ORDERS).json()["code"]
-        within_a_second(lambda: bool(petstore_json(any_store, "keys", "list", "--banned")))
-        petstore_json(any_store, "accounts", "set-plan", "acme", "pro")  # so that a lifted ban shows
-        petstore_json(any_store, "keys", "unban", key_id)
+        within_a_second(lambda: bool(petstore_json(each_backend, "keys", "list", "--banned")))
+        petstore_json(each_backend, "accounts", "set-plan", "acme", "pro")  # so that a lifted ban shows
+        petstore_json(each_backend, "keys", "unban", key_id)
         within_a_second(lambda: here.get(ORDERS).status_code == there.get(ORDERS).status_code == 200)
 
 
@@ -103,24 +103,24 @@ def test_a_ban_in_redis_outlives_redis_itself(store: Path) -> None:
         assert "api_key_banned" == there.get(ORDERS).json()["code"]
 
 
-def test_revocations_and_plans_hold_in_both_within_a_second(any_store: Path) -> None:
-    key, key_id = new_key(any_store)
+def test_revocations_and_plans_hold_in_both_within_a_second(each_backend: Path) -> None:
+    key, key_id = new_key(each_backend)
     with (
-        two_servers(any_store, shared_redis().empty()) as (one, other),
+        two_servers(each_backend, shared_redis().empty()) as (one, other),
         one.client(key) as here,
         other.client(key) as there,
     ):
 
         def both(status: int, limit: str) -> bool:
-            answers = [client.head(ORDERS) for client in (here, there)]
+            responses = [client.head(ORDERS) for client in (here, there)]
             return [(status, limit)] * 2 == [
-                (answer.status_code, answer.headers["x-ratelimit-limit"]) for answer in answers
+                (response.status_code, response.headers["x-ratelimit-limit"]) for response in responses
             ]
 
         within_a_second(lambda: both(200, "60"))
-        petstore(any_store, "accounts", "set-plan", "acme", "business")
+        petstore(each_backend, "accounts", "set-plan", "acme", "business")
         within_a_second(lambda: both(200, "1000"))
-        petstore(any_store, "keys", "revoke", key_id)
+        petstore(each_backend, "keys", "revoke", key_id)
         within_a_second(lambda: both(401, "60"))
 
 
@@ -131,8 +131,8 @@ def test_an_outage_of_redis_under_load_is_never_an_error_and_never_unlimited(sto
     with own_redis() as redis, two_servers(store, redis.url) as servers, httpx2.Client() as admin:
 
         def states() -> list[tuple[int, str]]:
-            answers = [admin.get(f"{server.admin}/readyz") for server in servers]
-            return [(answer.status_code, answer.json()["status"]) for answer in answers]
+            responses = [admin.get(f"{server.admin}/readyz") for server in servers]
+            return [(response.status_code, response.json()["status"]) for response in responses]
 
         assert [(200, "ok")] * 2 == states()
         with redis.frozen() if kind == "frozen" else redis.gone():
@@ -178,17 +178,17 @@ def test_a_redis_that_refuses_us_prevents_the_start_in_one_line(
     assert named in done.stderr
 
 
-def findings(store: Path, redis: RedisEngine) -> dict[str, str]:
+def results(store: Path, redis: RedisEngine) -> dict[str, str]:
     """What the doctor says of Redis: the message of each finding, by level."""
     done = petstore(store, "doctor", "--json", PETSTORE_REDIS_URL=redis.url)
     found = json.loads(done.stdout)
     return {each["level"]: each["message"] for each in found if each["check"] == "redis"}
 
 
-def test_the_doctor_looks_into_every_store_that_can_be_served(any_store: Path) -> None:
-    new_key(any_store)
+def test_the_doctor_looks_into_every_store_that_can_be_served(each_backend: Path) -> None:
+    new_key(each_backend)
     redis = {"PETSTORE_REDIS_URL": shared_redis().empty()}
-    done = petstore(any_store, "doctor", "--json", **redis)
+    done = petstore(each_backend, "doctor", "--json", **redis)
     found = {each["check"]: each for each in json.loads(done.stdout)}
     assert ("ok", "ok") == (found["store"]["level"], found["accounts"]["level"])
     assert 0 == done.returncode, done.stdout
@@ -196,10 +196,10 @@ def test_the_doctor_looks_into_every_store_that_can_be_served(any_store: Path) -
 
 def test_the_doctor_warns_of_a_redis_that_forgets_evicts_or_is_gone(store: Path) -> None:
     with own_redis() as redis:
-        assert "append-only" in findings(store, redis)["warn"]
+        assert "append-only" in results(store, redis)["warn"]
         redis.client.config_set("appendonly", "yes")
-        assert "ok" in findings(store, redis)
+        assert "ok" in results(store, redis)
         redis.client.config_set("maxmemory-policy", "allkeys-lru")
-        assert "allkeys-lru" in findings(store, redis)["warn"]
+        assert "allkeys-lru" in results(store, redis)["warn"]
         with redis.gone():
-            assert "fails" in findings(store, redis)["fail"]
+            assert "fails" in results(store, redis)["fail"]

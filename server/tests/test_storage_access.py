@@ -5,21 +5,21 @@ from dataclasses import replace
 
 import pytest
 
-from open_stores import BY, Stores, add_key, api_key, log
 from petstore_server.domain.accounts import PLAN_LIMITS, Account, Limits, Plan
 from petstore_server.domain.bans import Ban
 from petstore_server.domain.errors import AccountExists, AccountNotFound, KeyNotBanned, KeyNotFound, KeyNotUsable
-from petstore_server.domain.keys import ALL_SCOPES, Environment, Grant, Scope
+from petstore_server.domain.keys import ALL_SCOPES, Environment, Principal, Scope
 from petstore_server.domain.windows import Count
-from petstore_server.ports import By, Usage
+from petstore_server.ports import Actor, Usage
 from petstore_server.storage.engines import AnyStore
+from support.open_stores import BY, Stores, add_key, api_key, log
 
 NOW = 2_000.0
 LIVE = Environment.PRODUCTION
 
 
 async def granted(store: AnyStore, name: str, now: float = NOW) -> bool:
-    return await store.keys.grant(api_key(name).digest, LIVE, now) is not None
+    return await store.keys.principal(api_key(name).digest, LIVE, now) is not None
 
 
 def test_a_grant_holds_all_that_a_request_needs(stores: Stores) -> None:
@@ -31,7 +31,7 @@ def test_a_grant_holds_all_that_a_request_needs(stores: Stores) -> None:
             )
             assert await store.keys.create(key, BY) == key
             assert await store.keys.find(key.id) == key
-            assert await store.keys.grant(key.digest, LIVE, NOW) == Grant(
+            assert await store.keys.principal(key.digest, LIVE, NOW) == Principal(
                 key.id, account.id, Plan.ENTERPRISE, Limits(7, 70), key.scopes, NOW + 1
             )
 
@@ -46,7 +46,7 @@ def test_a_key_is_valid_until_it_expires_and_in_its_environment_alone(stores: St
             assert await granted(store, "one", NOW - 0.001)
             assert not await granted(store, "one", NOW)
             assert not await granted(store, "unknown")
-            assert await store.keys.grant(api_key("one").digest, Environment.STAGING, 1.0) is None
+            assert await store.keys.principal(api_key("one").digest, Environment.STAGING, 1.0) is None
 
     asyncio.run(run())
 
@@ -56,11 +56,11 @@ def test_revoking_and_suspending_end_a_key_and_resuming_brings_it_back(stores: S
         async with stores.opened() as store, stores.opened() as other:
             key = await add_key(store)
             assert await granted(other, "one")
-            assert (await store.accounts.suspend("zoo", By("operator:x", 5.0))).suspended_at == 5.0
+            assert (await store.accounts.suspend("zoo", Actor("operator:x", 5.0))).suspended_at == 5.0
             assert not await granted(other, "one")
             assert (await store.accounts.resume("zoo", BY)).suspended_at is None
             assert await granted(other, "one")
-            assert (await store.keys.revoke(key.id, By("operator:x", 6.0))).revoked_at == 6.0
+            assert (await store.keys.revoke(key.id, Actor("operator:x", 6.0))).revoked_at == 6.0
             assert not await granted(other, "one")
             assert (await other.keys.find(key.id)).revoked_at == 6.0
 
@@ -71,11 +71,11 @@ def test_doing_it_twice_changes_nothing(stores: Stores) -> None:
     async def run() -> None:
         async with stores.opened() as store:
             key = await add_key(store)
-            first = By("operator:x", 5.0)
+            first = Actor("operator:x", 5.0)
             await store.keys.revoke(key.id, first)
             await store.accounts.suspend("zoo", first)
             version, entries = await store.access_version(), len(await log(store))
-            later = By("operator:y", 6.0)
+            later = Actor("operator:y", 6.0)
             assert (await store.keys.revoke(key.id, later)).revoked_at == 5.0
             assert (await store.accounts.suspend("zoo", later)).suspended_at == 5.0
             await store.accounts.set_plan("zoo", Plan.FREE, PLAN_LIMITS[Plan.FREE], later)
@@ -139,9 +139,9 @@ def test_a_plan_change_shows_in_the_next_grant(stores: Stores) -> None:
             key = await add_key(store)
             after = await store.accounts.set_plan("zoo", Plan.ENTERPRISE, Limits(5, 50), BY)
             assert after == await store.accounts.find("zoo")
-            grant = await store.keys.grant(key.digest, LIVE, NOW)
-            assert grant is not None
-            assert (grant.plan, grant.limits) == (Plan.ENTERPRISE, Limits(5, 50))
+            principal = await store.keys.principal(key.digest, LIVE, NOW)
+            assert principal is not None
+            assert (principal.plan, principal.limits) == (Plan.ENTERPRISE, Limits(5, 50))
 
     asyncio.run(run())
 
@@ -153,9 +153,9 @@ def test_a_rotated_key_lives_on_until_the_grace_ends_and_its_successor_inherits_
             old = replace(api_key("old"), scopes=frozenset({Scope.PETS_READ}), note="shop", expires_at=9_000.0)
             await store.keys.create(old, BY)
             ban = Ban(old.id, 1_900, 2_900, 2)
-            await store.ledger.save({}, [ban])
+            await store.usage.save({}, [ban])
             new = replace(api_key("new", "elsewhere"), created_at=2_000.0)
-            made = await store.keys.rotate(old.id, new, 3_000.0, By("operator:x", NOW))
+            made = await store.keys.rotate(old.id, new, 3_000.0, Actor("operator:x", NOW))
             assert made == replace(
                 old,
                 id=new.id,
@@ -166,7 +166,7 @@ def test_a_rotated_key_lives_on_until_the_grace_ends_and_its_successor_inherits_
             )
             assert await store.keys.find(new.id) == made
             assert await store.keys.find(old.id) == replace(old, expires_at=3_000.0, ban=ban)
-            assert await store.ledger.bans() == [replace(ban, key_id=new.id), ban]
+            assert await store.usage.bans() == [replace(ban, key_id=new.id), ban]
             assert await granted(store, "old", 2_999.0)
             assert not await granted(store, "old", 3_000.0)
             assert await granted(store, "new", 8_999.0)
@@ -179,7 +179,7 @@ def test_a_grace_never_prolongs_a_key(stores: Stores) -> None:
         async with stores.opened() as store:
             await store.accounts.create("zoo", Plan.FREE, PLAN_LIMITS[Plan.FREE], BY)
             await store.keys.create(replace(api_key("old"), expires_at=2_500.0), BY)
-            await store.keys.rotate("key_old", api_key("new"), 3_000.0, By("operator:x", NOW))
+            await store.keys.rotate("key_old", api_key("new"), 3_000.0, Actor("operator:x", NOW))
             assert (await store.keys.find("key_old")).expires_at == 2_500.0
 
     asyncio.run(run())
@@ -195,7 +195,7 @@ def test_expired_revoked_and_rotated_keys_cannot_be_rotated(stores: Stores) -> N
             await store.keys.rotate("key_rotated", api_key("next"), 3_000.0, BY)
             for name, reason in (("expired", "expired"), ("revoked", "revoked"), ("rotated", "rotated to key_next")):
                 with pytest.raises(KeyNotUsable, match=reason):
-                    await store.keys.rotate(f"key_{name}", api_key("new"), 3_000.0, By("operator:x", NOW))
+                    await store.keys.rotate(f"key_{name}", api_key("new"), 3_000.0, Actor("operator:x", NOW))
             assert len(await store.keys.list()) == 4
 
     asyncio.run(run())
@@ -206,14 +206,14 @@ def test_unbanning_forgets_the_ban_and_only_a_ban_in_force_can_be_lifted(stores:
         async with stores.opened() as store:
             key = await add_key(store)
             ban = Ban(key.id, 2_000, 2_120, 1)
-            await store.ledger.save({}, [ban])
+            await store.usage.save({}, [ban])
             assert (await store.keys.find(key.id)).ban == ban
             with pytest.raises(KeyNotBanned):
-                await store.keys.unban(key.id, By("operator:x", 2_120.0))
-            assert await store.keys.unban(key.id, By("operator:x", 2_119.0)) == key
-            assert await store.ledger.bans() == []
+                await store.keys.unban(key.id, Actor("operator:x", 2_120.0))
+            assert await store.keys.unban(key.id, Actor("operator:x", 2_119.0)) == key
+            assert await store.usage.bans() == []
             with pytest.raises(KeyNotBanned):
-                await store.keys.unban(key.id, By("operator:x", 2_119.0))
+                await store.keys.unban(key.id, Actor("operator:x", 2_119.0))
 
     asyncio.run(run())
 
@@ -223,13 +223,13 @@ def test_usage_and_bans_are_kept_as_last_saved(stores: Stores) -> None:
         async with stores.opened() as store:
             key = await add_key(store)
             usage = Usage(Count(100, 5), Count(90, 500))
-            assert await store.ledger.usage(1) == Usage()
-            await store.ledger.save({1: Usage(Count(1, 1), Count(1, 1))}, [Ban(key.id, 1, 2, 1)])
-            await store.ledger.save({1: usage}, [Ban(key.id, 3, 4, 2)])
+            assert await store.usage.find(1) == Usage()
+            await store.usage.save({1: Usage(Count(1, 1), Count(1, 1))}, [Ban(key.id, 1, 2, 1)])
+            await store.usage.save({1: usage}, [Ban(key.id, 3, 4, 2)])
         async with stores.opened() as store:
-            assert await store.ledger.usage(1) == usage
-            assert await store.ledger.all_usage() == {1: usage}
-            assert await store.ledger.bans() == [Ban(key.id, 3, 4, 2)]
+            assert await store.usage.find(1) == usage
+            assert await store.usage.all() == {1: usage}
+            assert await store.usage.bans() == [Ban(key.id, 3, 4, 2)]
 
     asyncio.run(run())
 
@@ -239,9 +239,9 @@ def test_saving_passes_over_accounts_and_keys_that_a_restore_took_away(stores: S
         async with stores.opened() as store:
             await add_key(store)
             usage = Usage(Count(1, 1), Count(1, 1))
-            await store.ledger.save({1: usage, 99: usage}, [Ban("key_gone", 1, 2, 1)])
-            assert await store.ledger.all_usage() == {1: usage}
-            assert await store.ledger.bans() == []
+            await store.usage.save({1: usage, 99: usage}, [Ban("key_gone", 1, 2, 1)])
+            assert await store.usage.all() == {1: usage}
+            assert await store.usage.bans() == []
 
     asyncio.run(run())
 
@@ -257,7 +257,7 @@ def test_every_change_of_access_is_heard_and_nothing_else(stores: Stores) -> Non
                 store.accounts.set_plan("zoo", Plan.PRO, PLAN_LIMITS[Plan.PRO], BY),
                 store.accounts.suspend("zoo", BY),
                 store.accounts.resume("zoo", BY),
-                store.ledger.save({}, [ban]),
+                store.usage.save({}, [ban]),
                 store.keys.unban(key.id, BY),
                 store.keys.rotate(key.id, api_key("two"), 3_000.0, BY),
                 store.keys.revoke(key.id, BY),
@@ -265,12 +265,12 @@ def test_every_change_of_access_is_heard_and_nothing_else(stores: Stores) -> Non
                 await change
                 heard.add(await other.access_version())
             assert len(heard) == 9
-            await store.ledger.save({1: Usage(Count(1, 1), Count(1, 1))}, [])
+            await store.usage.save({1: Usage(Count(1, 1), Count(1, 1))}, [])
             await store.check()
             assert await other.access_version() in heard
-            await store.ledger.save({}, [ban])
+            await store.usage.save({}, [ban])
             heard.add(version := await other.access_version())
-            await store.ledger.save({}, [ban])  # the same again is nothing new
+            await store.usage.save({}, [ban])  # the same again is nothing new
             assert (len(heard), await other.access_version()) == (10, version)
 
     asyncio.run(run())
@@ -283,7 +283,7 @@ def test_operators_actions_are_in_the_audit_log_without_a_key(stores: Stores) ->
             await store.accounts.set_plan("zoo", Plan.ENTERPRISE, Limits(5, 50), BY)
             await store.accounts.suspend("zoo", BY)
             await store.accounts.resume("zoo", BY)
-            await store.ledger.save({}, [Ban(key.id, 1_000, 9_000, 1)])
+            await store.usage.save({}, [Ban(key.id, 1_000, 9_000, 1)])
             await store.keys.unban(key.id, BY)
             await store.keys.rotate(key.id, api_key("two"), 3_000.0, BY)
             await store.keys.revoke(key.id, BY)
@@ -315,7 +315,7 @@ def test_the_audit_log_is_read_from_a_moment_on_oldest_first(stores: Stores) -> 
         async with stores.opened() as store:
             moments = [float(number % 7) for number in range(1_200)]
             for number, at in enumerate(moments):
-                await store.accounts.create(f"a{number}", Plan.FREE, PLAN_LIMITS[Plan.FREE], By("operator:x", at))
+                await store.accounts.create(f"a{number}", Plan.FREE, PLAN_LIMITS[Plan.FREE], Actor("operator:x", at))
             assert [entry.at for entry in await log(store)] == sorted(moments)
             assert [entry.at for entry in await log(store, 3.0)] == sorted(at for at in moments if at >= 3.0)
             assert await log(store, 6.5) == []

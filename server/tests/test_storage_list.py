@@ -11,7 +11,6 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from open_stores import BY, Stores, body
 from petstore_server.domain.errors import OrderConflict, OrderNotFound
 from petstore_server.domain.orders import CANCEL, INT64_MAX, INT64_MIN, Order, Status, ship
 from petstore_server.ports import Body, Store
@@ -19,6 +18,7 @@ from petstore_server.storage.engines import AnyStore
 from petstore_server.storage.listing import starts_piece
 from petstore_server.storage.sqlite import migrate
 from petstore_server.storage.sqlite.orders import _CHANGED, _STARTS, _VERSION
+from support.open_stores import BY, Stores, body
 
 SHIP = ship(datetime(2026, 11, 1, tzinfo=UTC))
 BEGINNINGS = [order_id for order_id in range(-20_000, 20_000) if starts_piece(order_id)]

@@ -13,11 +13,11 @@ from typing import Any
 import apsw
 import pytest
 
-from open_stores import BY, body, opened
 from petstore_server.domain.errors import StoreUnusable
 from petstore_server.domain.orders import Order
 from petstore_server.storage.sqlite import LATEST_VERSION, check, lock_for_serving, migrate, open_store
 from petstore_server.storage.sqlite.connections import connect_writer
+from support.open_stores import BY, body, opened
 
 
 def silent(line: str) -> None:

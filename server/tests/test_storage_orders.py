@@ -8,7 +8,6 @@ from datetime import UTC, datetime
 
 import pytest
 
-from open_stores import BY, Stores, log, opened_at
 from petstore_server.domain.errors import OrderAlreadyCancelled, OrderAlreadyShipped, OrderNotFound
 from petstore_server.domain.orders import (
     CANCEL,
@@ -21,7 +20,8 @@ from petstore_server.domain.orders import (
     Transition,
     ship,
 )
-from petstore_server.ports import By
+from petstore_server.ports import Actor
+from support.open_stores import BY, Stores, log, opened_at
 
 SHIP = ship(datetime(2026, 11, 1, tzinfo=UTC))
 
@@ -32,10 +32,10 @@ def test_each_caller_of_a_shared_commit_gets_its_own_answer(stores: Stores) -> N
             await store.orders.import_batch([Order(1), Order(2), Order(3, status=Status.SHIPPED)], "import:1", BY)
             commits = store.stats.commits
             ids = [1, 1, 2, 3, 4]
-            answers = await asyncio.gather(
+            responses = await asyncio.gather(
                 *(store.orders.change(order_id, CANCEL, BY) for order_id in ids), return_exceptions=True
             )
-            assert [type(answer) for answer in answers] == [
+            assert [type(response) for response in responses] == [
                 Order,
                 OrderAlreadyCancelled,
                 Order,
@@ -65,9 +65,9 @@ def test_a_change_is_written_with_what_it_changed(stores: Stores) -> None:
     async def run() -> None:
         async with stores.opened() as store:
             await store.orders.import_batch([Order(7, 3), Order(8)], "import:1", BY)
-            await store.orders.change(7, CANCEL, By("key:key_a", 5.5))
-            await store.orders.change(8, SHIP, By("operator:ann", 6.0))
-            await store.orders.change(8, COMPLETE, By("operator:ann", 7.0))
+            await store.orders.change(7, CANCEL, Actor("key:key_a", 5.5))
+            await store.orders.change(8, SHIP, Actor("operator:ann", 6.0))
+            await store.orders.change(8, COMPLETE, Actor("operator:ann", 7.0))
             assert await store.orders.find(7) == Order(7, 3, status=Status.CANCELLED)
             assert await store.orders.find(8) == Order(
                 8, ship_date="2026-11-01T00:00:00Z", complete=True, status=Status.SHIPPED
@@ -122,10 +122,10 @@ def test_an_import_judges_each_order(stores: Stores) -> None:
             before = [Order(1, 1), Order(2, 2), Order(3, 3), Order(4, 4, status=Status.SHIPPED)]
             await store.orders.import_batch(before, "import:1", BY)
             await store.orders.change(3, CANCEL, BY)
-            verdicts = await store.orders.import_batch(
+            decisions = await store.orders.import_batch(
                 [Order(1, 1), Order(2, 20), Order(3, 30), Order(4, 4, status=Status.SHIPPED), Order(5)], "import:2", BY
             )
-            assert verdicts == [
+            assert decisions == [
                 Import.UNCHANGED,
                 Import.REPLACED,
                 Import.REJECTED,

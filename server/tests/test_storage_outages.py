@@ -10,11 +10,11 @@ from pathlib import Path
 import apsw
 import pytest
 
-from open_stores import BY, Stores, body, log, opened
 from petstore_server.domain.errors import ServiceUnavailable
 from petstore_server.domain.keys import Environment
 from petstore_server.domain.orders import CANCEL, Order, Status
 from petstore_server.storage.sqlite import SqliteStore, check, connections
+from support.open_stores import BY, Stores, body, log, opened
 
 
 @contextmanager
@@ -33,11 +33,11 @@ def full_disk(path: Path) -> Iterator[None]:
 
 async def refused(store: SqliteStore, order_ids: range) -> list[ServiceUnavailable]:
     """Cancel orders all at once; every one must be refused."""
-    answers = await asyncio.gather(
+    responses = await asyncio.gather(
         *(store.orders.change(order_id, CANCEL, BY) for order_id in order_ids), return_exceptions=True
     )
-    assert {type(answer) for answer in answers} == {ServiceUnavailable}
-    return [answer for answer in answers if isinstance(answer, ServiceUnavailable)]
+    assert {type(response) for response in responses} == {ServiceUnavailable}
+    return [response for response in responses if isinstance(response, ServiceUnavailable)]
 
 
 def test_on_a_full_disk_nothing_is_acknowledged_and_nothing_lost(tmp_path: Path) -> None:
@@ -160,7 +160,7 @@ def test_a_closed_store_is_unavailable(stores: Stores) -> None:
             for asked in (
                 store.orders.snapshot(),
                 store.orders.change(1, CANCEL, BY),
-                store.keys.grant(b"", Environment.PRODUCTION, 1.0),
+                store.keys.principal(b"", Environment.PRODUCTION, 1.0),
                 store.keys.list(),
                 store.access_version(),
                 store.check(),
@@ -191,7 +191,7 @@ def test_a_caller_who_goes_away_does_not_disturb_the_others(stores: Stores) -> N
             changes = [asyncio.create_task(store.orders.change(number, CANCEL, BY)) for number in range(10)]
             await asyncio.sleep(0)
             changes[3].cancel()
-            answers = await asyncio.gather(*changes, return_exceptions=True)
-            assert sum(isinstance(answer, Order) for answer in answers) == 9
+            responses = await asyncio.gather(*changes, return_exceptions=True)
+            assert sum(isinstance(response, Order) for response in responses) == 9
 
     asyncio.run(run())

@@ -4,10 +4,10 @@ import asyncio
 
 import pytest
 
-from open_stores import BY, Stores, log
 from petstore_server.domain.errors import PetNotFound
 from petstore_server.domain.orders import INT64_MAX, INT64_MIN, Import
 from petstore_server.domain.pets import Pet
+from support.open_stores import BY, Stores, log
 
 
 def test_pets_are_created_left_alone_or_replaced(stores: Stores) -> None:

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from open_stores import BY, add_key, body, log, opened
 from petstore_server.domain.errors import Conflict, OrderConflict, StoreUnusable
 from petstore_server.domain.orders import CANCEL, Order, Status
 from petstore_server.storage.sqlite import LATEST_VERSION, backup, check, lock_for_serving, restore
+from support.open_stores import BY, add_key, body, log, opened
 
 
 def filled(path: Path, count: int = 3) -> Path:

@@ -10,10 +10,10 @@ from petstore_server.domain.windows import (
     MINUTE,
     Count,
     Outcome,
-    judge_account,
-    judge_address,
-    judge_ban,
-    settle,
+    evaluate_account,
+    evaluate_address,
+    evaluate_ban,
+    roll_window,
 )
 
 MOMENTS = st.floats(min_value=0, max_value=4e9, allow_nan=False)
@@ -21,79 +21,79 @@ LIMITS = Limits(60, 1000)
 
 
 def test_a_window_opens_with_the_whole_second_of_the_first_request() -> None:
-    assert Count(1000, 0) == settle(Count(), MINUTE, 1000.9)
+    assert Count(1000, 0) == roll_window(Count(), MINUTE, 1000.9)
 
 
 def test_a_window_stands_until_its_end_and_is_new_from_then_on() -> None:
-    assert Count(1000, 7) == settle(Count(1000, 7), MINUTE, 1059.999)
-    assert Count(1060, 0) == settle(Count(1000, 7), MINUTE, 1060.0)
+    assert Count(1000, 7) == roll_window(Count(1000, 7), MINUTE, 1059.999)
+    assert Count(1060, 0) == roll_window(Count(1000, 7), MINUTE, 1060.0)
 
 
 @given(start=st.integers(0, 2**32), used=st.integers(0, 10**6), seconds=st.sampled_from([MINUTE, DAY]), now=MOMENTS)
 def test_nobody_waits_longer_than_a_window_whatever_the_clock_does(
     start: int, used: int, seconds: int, now: float
 ) -> None:
-    window = settle(Count(start, used), seconds, now)
+    window = roll_window(Count(start, used), seconds, now)
     assert window.start <= now < window.start + seconds
     assert window.used in (0, used)
 
 
 def test_a_clock_set_back_keeps_what_was_used() -> None:
-    assert Count(400, 7) == settle(Count(1000, 7), MINUTE, 400.5)
+    assert Count(400, 7) == roll_window(Count(1000, 7), MINUTE, 400.5)
 
 
 def test_the_shown_window_is_the_one_with_the_least_remaining() -> None:
-    by_minute = judge_account(True, Count(1000, 59), Count(1000, 100), LIMITS, 1001.0)
+    by_minute = evaluate_account(True, Count(1000, 59), Count(1000, 100), LIMITS, 1001.0)
     assert ("minute", 60, 1, 1060) == (*by_minute.shown[:1], *by_minute.shown[2:])
-    by_day = judge_account(True, Count(1000, 1), Count(500, 999), LIMITS, 1001.0)
+    by_day = evaluate_account(True, Count(1000, 1), Count(500, 999), LIMITS, 1001.0)
     assert ("day", 1000, 1, 500 + DAY) == (*by_day.shown[:1], *by_day.shown[2:])
 
 
 def test_a_tie_shows_the_window_that_resets_later() -> None:
-    assert "day" == judge_account(True, Count(1000, 55), Count(1000, 995), LIMITS, 1001.0).shown.name
-    minute_later = judge_account(True, Count(1000, 55), Count(1010 - DAY, 995), LIMITS, 1001.0)
+    assert "day" == evaluate_account(True, Count(1000, 55), Count(1000, 995), LIMITS, 1001.0).shown.name
+    minute_later = evaluate_account(True, Count(1000, 55), Count(1010 - DAY, 995), LIMITS, 1001.0)
     assert "minute" == minute_later.shown.name
 
 
 def test_a_refusal_shows_the_exhausted_window_that_resets_last() -> None:
-    both = judge_account(False, Count(1000, 60), Count(900, 1000), LIMITS, 1001.0)
+    both = evaluate_account(False, Count(1000, 60), Count(900, 1000), LIMITS, 1001.0)
     assert ("day", 900 + DAY) == (both.shown.name, both.shown.reset)
-    minute = judge_account(False, Count(1000, 60), Count(900, 60), LIMITS, 1001.0)
+    minute = evaluate_account(False, Count(1000, 60), Count(900, 60), LIMITS, 1001.0)
     assert ("minute", 1060) == (minute.shown.name, minute.shown.reset)
 
 
 def test_a_smaller_plan_leaves_nothing_rather_than_less_than_nothing() -> None:
-    verdict = judge_account(False, Count(1000, 250), Count(1000, 250), LIMITS, 1001.0)
-    assert (0, 750) == tuple(window.remaining for window in verdict.windows)
+    decision = evaluate_account(False, Count(1000, 250), Count(1000, 250), LIMITS, 1001.0)
+    assert (0, 750) == tuple(window.remaining for window in decision.windows)
 
 
 @given(now=st.floats(1000, 1059.999), used=st.integers(0, 60))
 def test_waiting_for_retry_after_reaches_the_reset_and_is_at_least_a_second(now: float, used: int) -> None:
-    verdict = judge_account(False, Count(1000, used), Count(1000, used), LIMITS, now)
-    assert verdict.retry_after >= 1
-    assert now + verdict.retry_after >= verdict.shown.reset or verdict.shown.name == "day"
-    assert verdict.retry_after <= DAY
+    decision = evaluate_account(False, Count(1000, used), Count(1000, used), LIMITS, now)
+    assert decision.retry_after >= 1
+    assert now + decision.retry_after >= decision.shown.reset or decision.shown.name == "day"
+    assert decision.retry_after <= DAY
 
 
 def test_a_ban_shows_the_minutes_limit_nothing_remaining_and_its_own_end() -> None:
     ban = Ban("key_a", 1000, 1120, 1)
-    verdict = judge_ban(ban, Count(1000, 3), Count(1000, 3), LIMITS, 1000.5)
+    decision = evaluate_ban(ban, Count(1000, 3), Count(1000, 3), LIMITS, 1000.5)
     assert (Outcome.BANNED, 60, 0, 1120, 120) == (
-        verdict.outcome,
-        verdict.shown.limit,
-        verdict.shown.remaining,
-        verdict.shown.reset,
-        verdict.retry_after,
+        decision.outcome,
+        decision.shown.limit,
+        decision.shown.remaining,
+        decision.shown.reset,
+        decision.retry_after,
     )
-    assert [0, 0] == [window.remaining for window in verdict.windows]
+    assert [0, 0] == [window.remaining for window in decision.windows]
 
 
 def test_a_ban_shows_the_end_of_an_exhausted_window_where_that_is_later() -> None:
     ban = Ban("key_a", 1000, 1120, 1)
-    assert 900 + DAY == judge_ban(ban, Count(1000, 60), Count(900, 1000), LIMITS, 1000.5).shown.reset
-    assert 1120 == judge_ban(ban, Count(1000, 60), Count(900, 60), LIMITS, 1000.5).shown.reset
+    assert 900 + DAY == evaluate_ban(ban, Count(1000, 60), Count(900, 1000), LIMITS, 1000.5).shown.reset
+    assert 1120 == evaluate_ban(ban, Count(1000, 60), Count(900, 60), LIMITS, 1000.5).shown.reset
 
 
 def test_an_address_has_one_window_of_sixty_a_minute() -> None:
-    verdict = judge_address(True, Count(1000, 1), 1000.0)
-    assert (("address", 60, 60, 59, 1060),) == verdict.windows
+    decision = evaluate_address(True, Count(1000, 1), 1000.0)
+    assert (("address", 60, 60, 59, 1060),) == decision.windows

@@ -14,9 +14,9 @@ from pathlib import Path
 import httpx2
 import pytest
 
-from load import send_all
-from process import PETSTORE, UNLIMITED, Server, environment, new_key, petstore, serving
-from redis_engine import shared_redis
+from support.load import send_all
+from support.process import PETSTORE, UNLIMITED, Server, environment, new_key, petstore, serving
+from support.redis_engine import shared_redis
 
 ORDERS = "/v1/store/orders"
 
@@ -55,7 +55,7 @@ def metrics(server: Server) -> dict[str, float]:
     return {line.rpartition(" ")[0]: float(line.rpartition(" ")[2]) for line in lines if not line.startswith("#")}
 
 
-def answered(server: Server) -> float:
+def responded(server: Server) -> float:
     found = metrics(server)
     return sum(value for name, value in found.items() if name.startswith("petstore_requests_total"))
 
@@ -68,8 +68,8 @@ def eventually(truth: Callable[[], bool], seconds: float = 10.0) -> None:
 
 
 def readiness(server: Server) -> tuple[int, str]:
-    answer = httpx2.get(f"{server.admin}/readyz")
-    return answer.status_code, answer.json()["status"]
+    response = httpx2.get(f"{server.admin}/readyz")
+    return response.status_code, response.json()["status"]
 
 
 def test_workers_count_as_one_and_metrics_sum_them(store: Path, server: Server) -> None:
@@ -104,7 +104,7 @@ def test_a_worker_killed_under_load_costs_its_connections_alone_and_is_replaced(
     key, _ = new_key(store, plan=UNLIMITED)
     first, second = workers(server)
     assert {"200": 200} == send(server, key, 200)
-    before = answered(server)
+    before = responded(server)
     killer = threading.Timer(0.2, lambda: subprocess.run(["kill", "-9", str(first)], check=True))
     killer.start()
     under_load = send(server, key, 6000)
@@ -115,7 +115,7 @@ def test_a_worker_killed_under_load_costs_its_connections_alone_and_is_replaced(
     eventually(lambda: (200, "ok") == readiness(server))
     assert second in workers(server)
     assert 2 == len(workers(server))
-    assert answered(server) >= before  # a sum that fell would read as a restart
+    assert responded(server) >= before  # a sum that fell would read as a restart
     assert {"200": 200} == send(server, key, 200)
     ended = [json.loads(line) for line in server.log.read_text().splitlines() if "worker ended" in line]
     assert [(1, -9)] == [(line["worker"], line["code"]) for line in ended]

@@ -9,16 +9,16 @@ from typing import Any, NamedTuple, Protocol
 
 from petstore_server.domain.accounts import Account, Limits, Plan
 from petstore_server.domain.bans import Ban
-from petstore_server.domain.keys import ApiKey, Environment, Grant
+from petstore_server.domain.keys import ApiKey, Environment, Principal
 from petstore_server.domain.orders import Import, Order, Transition
 from petstore_server.domain.pets import Pet
-from petstore_server.domain.windows import Count, Verdict
+from petstore_server.domain.windows import Count, Decision
 
 
-class By(NamedTuple):
-    """Who does something (`key:<id>` or `operator:<user>`) and when: what the audit log says of it."""
+class Actor(NamedTuple):
+    """Who makes a change (`key:<id>` or `operator:<user>`) and when (Unix seconds), for the audit log."""
 
-    actor: str
+    name: str
     at: float
 
 
@@ -64,7 +64,7 @@ class Orders(Protocol):
     async def snapshot(self) -> Snapshot:
         """The list of all orders, never older than any change acknowledged before this call, by any process."""
 
-    async def change(self, order_id: int, transition: Transition, by: By) -> Order:
+    async def change(self, order_id: int, transition: Transition, actor: Actor) -> Order:
         """Apply the transition and return the order after it, once both it and its audit entry are durable.
 
         Concurrent changes share a commit; each caller gets its own answer. Raises OrderNotFound, OrderConflict.
@@ -76,7 +76,7 @@ class Orders(Protocol):
     def scan(self, batch_size: int = 1000) -> AsyncIterator[list[Order]]:
         """All orders of one consistent snapshot, ascending by id, in bounded memory."""
 
-    async def import_batch(self, orders: Sequence[Order], import_id: str, by: By) -> list[Import]:
+    async def import_batch(self, orders: Sequence[Order], import_id: str, actor: Actor) -> list[Import]:
         """Take the orders in, in one transaction with one audit entry; say of each what became of it."""
 
 
@@ -84,12 +84,12 @@ class Pets(Protocol):
     async def find(self, pet_id: int) -> Pet:
         """The pet. Raises PetNotFound."""
 
-    async def import_batch(self, pets: Sequence[Pet], import_id: str, by: By) -> list[Import]:
+    async def import_batch(self, pets: Sequence[Pet], import_id: str, actor: Actor) -> list[Import]:
         """Take the pets in, replacing those of the same id (never REJECTED), in one transaction."""
 
 
 class Accounts(Protocol):
-    async def create(self, name: str, plan: Plan, limits: Limits, by: By) -> Account:
+    async def create(self, name: str, plan: Plan, limits: Limits, actor: Actor) -> Account:
         """Raises AccountExists."""
 
     async def find(self, name: str) -> Account:
@@ -98,21 +98,21 @@ class Accounts(Protocol):
     async def list(self) -> list[Account]:
         """All accounts, by name."""
 
-    async def set_plan(self, name: str, plan: Plan, limits: Limits, by: By) -> Account:
+    async def set_plan(self, name: str, plan: Plan, limits: Limits, actor: Actor) -> Account:
         """Change the plan; what was used stays used. Raises AccountNotFound."""
 
-    async def suspend(self, name: str, by: By) -> Account:
+    async def suspend(self, name: str, actor: Actor) -> Account:
         """Make the account's keys invalid; suspending twice changes nothing. Raises AccountNotFound."""
 
-    async def resume(self, name: str, by: By) -> Account:
+    async def resume(self, name: str, actor: Actor) -> Account:
         """Make them valid again; resuming twice changes nothing. Raises AccountNotFound."""
 
 
 class Keys(Protocol):
-    async def grant(self, digest: bytes, environment: Environment, now: float) -> Grant | None:
+    async def principal(self, digest: bytes, environment: Environment, now: float) -> Principal | None:
         """What the key with this SHA-256 allows at `now`; None unless it is valid in this environment."""
 
-    async def create(self, key: ApiKey, by: By) -> ApiKey:
+    async def create(self, key: ApiKey, actor: Actor) -> ApiKey:
         """Store a key of the account `key.account`. Raises AccountNotFound."""
 
     async def find(self, key_id: str) -> ApiKey:
@@ -121,26 +121,26 @@ class Keys(Protocol):
     async def list(self, account: str | None = None) -> list[ApiKey]:
         """The keys of one account or of all, oldest first. Raises AccountNotFound."""
 
-    async def rotate(self, key_id: str, new: ApiKey, grace_ends: float, by: By) -> ApiKey:
+    async def rotate(self, key_id: str, new: ApiKey, grace_ends: float, actor: Actor) -> ApiKey:
         """Store `new` in place of the key, which ends at `grace_ends` (or earlier, if it was to); it inherits the ban.
 
         Of `new` only id, digest and created_at count; the rest is the old key's. Raises KeyNotFound, KeyNotUsable.
         """
 
-    async def revoke(self, key_id: str, by: By) -> ApiKey:
+    async def revoke(self, key_id: str, actor: Actor) -> ApiKey:
         """End the key now; revoking twice changes nothing. Raises KeyNotFound."""
 
-    async def unban(self, key_id: str, by: By) -> ApiKey:
+    async def unban(self, key_id: str, actor: Actor) -> ApiKey:
         """Lift the key's ban and forget it. Raises KeyNotFound, KeyNotBanned."""
 
 
-class Ledger(Protocol):
+class UsageStore(Protocol):
     """What a limiter in process memory keeps in the store, so that it survives a restart (D12)."""
 
-    async def usage(self, account_id: int) -> Usage:
+    async def find(self, account_id: int) -> Usage:
         """What the account has used, as last saved."""
 
-    async def all_usage(self) -> Mapping[int, Usage]:
+    async def all(self) -> Mapping[int, Usage]:
         """What each account (by id) has used, as last saved."""
 
     async def bans(self) -> Sequence[Ban]:
@@ -167,7 +167,7 @@ class Store(Protocol):
     @property
     def keys(self) -> Keys: ...
     @property
-    def ledger(self) -> Ledger: ...
+    def usage(self) -> UsageStore: ...
     @property
     def audit(self) -> Audit: ...
 
@@ -184,13 +184,13 @@ class Store(Protocol):
 class Limiter(Protocol):
     """Counts requests; never evicts an account, bounded for addresses (D12, D14)."""
 
-    async def admit(self, grant: Grant) -> Verdict:
+    async def admit(self, principal: Principal) -> Decision:
         """Charge both windows of the key's account, or neither; note strikes, and ban a key that earned it."""
 
-    async def admit_address(self, address: str) -> Verdict:
+    async def admit_address(self, address: str) -> Decision:
         """Charge the window of an address (as text; IPv6 by /64) whose caller has no valid key."""
 
-    async def peek_address(self, address: str) -> Verdict:
+    async def peek_address(self, address: str) -> Decision:
         """The window of an address, charged with nothing."""
 
     @property

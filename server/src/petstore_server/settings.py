@@ -158,12 +158,12 @@ def _networks(value: str) -> tuple[Network, ...]:
         raise ValueError(f"must be addresses or networks with commas between ({error})") from None
 
 
-def _moment(value: str) -> datetime:
+def _timestamp(value: str) -> datetime:
     try:
-        moment = datetime.fromisoformat(value)
+        timestamp = datetime.fromisoformat(value)
     except ValueError:
         raise ValueError("must be a date (2027-12-01) or an RFC 3339 date-time") from None
-    return moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment.astimezone(UTC)
+    return timestamp.replace(tzinfo=UTC) if timestamp.tzinfo is None else timestamp.astimezone(UTC)
 
 
 SETTINGS = (
@@ -234,8 +234,8 @@ SETTINGS = (
         "Seconds to go on accepting after SIGTERM while /readyz says 503, so that balancers notice.",
         _seconds,
     ),
-    Setting("PETSTORE_PETS_DEPRECATED_AT", "2026-11-01", "Since when GET /v1/pets/{petId} is deprecated.", _moment),
-    Setting("PETSTORE_PETS_SUNSET", "2027-12-01", "From when GET /v1/pets/{petId} answers 410.", _moment),
+    Setting("PETSTORE_PETS_DEPRECATED_AT", "2026-11-01", "Since when GET /v1/pets/{petId} is deprecated.", _timestamp),
+    Setting("PETSTORE_PETS_SUNSET", "2027-12-01", "From when GET /v1/pets/{petId} answers 410.", _timestamp),
     Setting(
         "PETSTORE_LOG_LEVEL",
         "info",

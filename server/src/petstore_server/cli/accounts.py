@@ -5,15 +5,15 @@ from typing import Any
 
 import click
 
-from petstore_server import backends
-from petstore_server.cli.arguments import AccountName, limits_of, moment_text
+from petstore_server.cli.arguments import AccountName, limits_of, timestamp_text
 from petstore_server.cli.console import Group, details, show, table
 from petstore_server.cli.keys import key_fields
 from petstore_server.cli.stores import operator, settings_here, with_store
 from petstore_server.domain.accounts import Account, Plan
 from petstore_server.domain.keys import ApiKey
-from petstore_server.domain.windows import DAY, MINUTE, Window, judge_account, settle
+from petstore_server.domain.windows import DAY, MINUTE, Window, evaluate_account, roll_window
 from petstore_server.ports import Store, Usage
+from petstore_server.runtime import backend
 
 
 @click.group(cls=Group)
@@ -65,7 +65,7 @@ def list_accounts() -> None:
         [_fields(account) for account in found],
         lambda: table(
             header,
-            [(each.name, each.plan, *each.limits, _state(each), moment_text(each.created_at)) for each in found],
+            [(each.name, each.plan, *each.limits, _state(each), timestamp_text(each.created_at)) for each in found],
         ),
     )
 
@@ -85,7 +85,7 @@ def show_account(name: str) -> None:
 
     async def look(store: Store) -> tuple[Account, Usage, list[ApiKey]]:
         account = await store.accounts.find(name)
-        usage = await backends.account_usage(settings_here(), store, account.id)
+        usage = await backend.account_usage(settings_here(), store, account.id)
         return account, usage, await store.keys.list(name)
 
     account, usage, keys = with_store(look)
@@ -149,7 +149,7 @@ def _summary(account: Account) -> str:
             ("account", account.name),
             ("plan", f"{account.plan} ({account.limits.per_minute} a minute, {account.limits.per_day} a day)"),
             ("state", _state(account)),
-            ("created", moment_text(account.created_at)),
+            ("created", timestamp_text(account.created_at)),
         ]
     )
 
@@ -161,15 +161,15 @@ def _fields(account: Account) -> dict[str, Any]:
         "perMinute": account.limits.per_minute,
         "perDay": account.limits.per_day,
         "state": _state(account),
-        "createdAt": moment_text(account.created_at),
-        "suspendedAt": moment_text(account.suspended_at),
+        "createdAt": timestamp_text(account.created_at),
+        "suspendedAt": timestamp_text(account.suspended_at),
     }
 
 
 def _windows(account: Account, usage: Usage, now: float) -> list[dict[str, Any]]:
     """Both windows as they stand at `now`; one that nothing was charged to is not open and has no reset."""
-    minute, day = settle(usage.minute, MINUTE, now), settle(usage.day, DAY, now)
-    told = judge_account(True, minute, day, account.limits, now).windows
+    minute, day = roll_window(usage.minute, MINUTE, now), roll_window(usage.day, DAY, now)
+    told = evaluate_account(True, minute, day, account.limits, now).windows
     return [_window(window, count.used) for window, count in zip(told, (minute, day), strict=True)]
 
 
@@ -179,7 +179,7 @@ def _window(window: Window, used: int) -> dict[str, Any]:
         "used": used,
         "limit": window.limit,
         "remaining": window.remaining,
-        "reset": moment_text(window.reset) if used else None,
+        "reset": timestamp_text(window.reset) if used else None,
     }
 
 

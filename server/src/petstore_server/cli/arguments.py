@@ -8,8 +8,8 @@ import click
 from petstore_server.cli.stores import now
 from petstore_server.domain.accounts import Limits, Plan, check_account_name, plan_limits
 from petstore_server.domain.errors import InvalidInput, InvalidOrderId
-from petstore_server.domain.moments import format_moment, parse_span, parse_when
 from petstore_server.domain.orders import parse_order_id
+from petstore_server.domain.timestamps import format_timestamp, parse_duration, parse_when
 
 
 class OrderId(click.ParamType[int]):
@@ -55,7 +55,7 @@ class When(click.ParamType[datetime]):
             self.fail(error.message, param, ctx)
 
 
-class Span(click.ParamType[int]):
+class Duration(click.ParamType[int]):
     """A length of time in seconds, such as 24h; 0 is none."""
 
     name = "span"
@@ -64,7 +64,7 @@ class Span(click.ParamType[int]):
         if isinstance(value, int):
             return value
         try:
-            return 0 if value == "0" else parse_span(str(value))
+            return 0 if value == "0" else parse_duration(str(value))
         except ValueError as error:
             self.fail(f"'{value}' {error}.", param, ctx)
 
@@ -77,8 +77,8 @@ def limits_of(plan: Plan, per_minute: int | None, per_day: int | None) -> Limits
         raise click.UsageError(error.message, click.get_current_context()) from None
 
 
-def moment_text(seconds: float | None) -> str | None:
+def timestamp_text(seconds: float | None) -> str | None:
     """Unix seconds as RFC 3339 in UTC, to the second; None stays None."""
     if seconds is None:
         return None
-    return format_moment(datetime.fromtimestamp(int(seconds), UTC))
+    return format_timestamp(datetime.fromtimestamp(int(seconds), UTC))

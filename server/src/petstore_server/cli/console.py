@@ -121,7 +121,7 @@ def wants_json() -> bool:
     return bool(ctx and ctx.meta.get(_JSON))
 
 
-def chatter(text: str) -> None:
+def log_to_stderr(text: str) -> None:
     """Tell the operator something that is not data, on stderr."""
     click.echo(text, err=True)
 

@@ -5,11 +5,11 @@ from pathlib import Path
 
 import click
 
-from petstore_server import backends
-from petstore_server.cli.console import FAILURE, Group, chatter, show, wants_json, write_json
-from petstore_server.cli.copying import copy
+from petstore_server.cli.console import FAILURE, Group, log_to_stderr, show, wants_json, write_json
+from petstore_server.cli.db_copy import copy
 from petstore_server.cli.progress import progress
 from petstore_server.cli.stores import settings_here
+from petstore_server.runtime import backend
 
 
 @click.group(cls=Group)
@@ -35,7 +35,7 @@ def migrate() -> None:
     Example:
       petstore db migrate
     """
-    before, after = backends.migrate_store(settings_here(), chatter)
+    before, after = backend.migrate_store(settings_here(), log_to_stderr)
     told = f"The schema was migrated from version {before} to {after}."
     if before == after:
         told = f"The schema is at version {after}; nothing was to be done."
@@ -50,7 +50,7 @@ def check() -> None:
     Example:
       petstore db check
     """
-    problems = backends.check_store(settings_here())
+    problems = backend.check_store(settings_here())
     show({"sound": not problems, "problems": problems}, lambda: "\n".join(problems) or "The store is sound.")
     if problems:
         click.get_current_context().exit(FAILURE)
@@ -66,7 +66,7 @@ def backup(file: Path) -> None:
       petstore db backup /backups/orders-2026-11-20.db
     """
     with progress("Backing up (pages)") as advance:
-        backends.backup_store(settings_here(), file, lambda done, total: advance(done))
+        backend.backup_store(settings_here(), file, lambda done, total: advance(done))
     _done({"backup": str(file.absolute())}, f"Backed up to {file.absolute()}.")
 
 
@@ -84,12 +84,12 @@ def restore(file: Path, yes: bool) -> None:
       petstore db restore /backups/orders-2026-11-20.db
     """
     settings = settings_here()
-    path = backends.store_path(settings)
+    path = backend.store_path(settings)
     if path.exists() and sys.stdin.isatty() and not yes:
         question = f"Replace the content of {path} by that of {file}?"
         if not click.confirm(question, err=True):
             raise click.ClickException("Nothing was restored.")
-    backends.restore_store(settings, file)
+    backend.restore_store(settings, file)
     _done({"restored": str(path), "from": str(file.absolute())}, f"Restored {path} from {file}.")
 
 
@@ -97,4 +97,4 @@ def _done(fields: dict[str, str], told: str) -> None:
     if wants_json():
         write_json(fields)
     else:
-        chatter(told)
+        log_to_stderr(told)

@@ -10,8 +10,8 @@ from typing import IO
 import click
 
 from petstore_server.cli.progress import progress
-from petstore_server.cli.reading import STDIN, format_by_ending
 from petstore_server.domain.orders import ORDER_FIELDS, Order
+from petstore_server.formats.reading import STDIN, format_by_ending
 from petstore_server.ports import Store
 
 

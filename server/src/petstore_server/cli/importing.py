@@ -9,21 +9,21 @@ from typing import Any, Generic, NamedTuple, TextIO, TypeVar
 
 import click
 
-from petstore_server.cli.console import PARTLY_DONE, chatter, wants_json, write_json
-from petstore_server.cli.csv_rows import Cell
+from petstore_server.cli.console import PARTLY_DONE, log_to_stderr, wants_json, write_json
 from petstore_server.cli.progress import progress
-from petstore_server.cli.reading import STDIN, Source, open_source
-from petstore_server.cli.rows import Reject, Row, reject
 from petstore_server.cli.stores import operator, with_store
 from petstore_server.domain.errors import InvalidField
 from petstore_server.domain.orders import Import
-from petstore_server.ports import By, Store
+from petstore_server.formats.csv_rows import Cell
+from petstore_server.formats.reading import STDIN, Source, open_source
+from petstore_server.formats.rows import Reject, Row, reject
+from petstore_server.ports import Actor, Store
 
 T = TypeVar("T")
 _BATCH = 4000  # a commit of some 30 ms: no cancel waits long, and few disk flushes are needed
 _SHOWN_REJECTS = 20
 
-Take = Callable[[Sequence[T], str, By], Awaitable[list[Import]]]
+Take = Callable[[Sequence[T], str, Actor], Awaitable[list[Import]]]
 """Takes a batch into the store, under an import id."""
 
 
@@ -50,16 +50,16 @@ class Rejects:
             self._file.write(json.dumps(rejected._asdict(), ensure_ascii=False) + "\n")
         elif self.count <= _SHOWN_REJECTS and not wants_json():
             column = f", {rejected.column}" if rejected.column else ""
-            chatter(f"line {rejected.line}{column}: {rejected.reason}")
+            log_to_stderr(f"line {rejected.line}{column}: {rejected.reason}")
 
 
 class _Run(Generic[T]):
     """One import under way."""
 
-    def __init__(self, kind: Kind[T], rejects: Rejects, import_id: str, by: By) -> None:
+    def __init__(self, kind: Kind[T], rejects: Rejects, import_id: str, actor: Actor) -> None:
         self._kind = kind
         self._rejects = rejects
-        self._by = by
+        self._by = actor
         self.import_id = import_id
         self.counts = dict.fromkeys(Import, 0)
 
@@ -135,7 +135,7 @@ def _created(name: str | None, source: str) -> Iterator[TextIO | None]:
 def _tell_of_a_stop(run: _Run[Any], plural: str) -> None:
     done = sum(run.counts[outcome] for outcome in (Import.CREATED, Import.UNCHANGED, Import.REPLACED))
     if done:
-        chatter(f"Stopped after {done} {plural}, which are kept; importing the file again takes in the rest.")
+        log_to_stderr(f"Stopped after {done} {plural}, which are kept; importing the file again takes in the rest.")
 
 
 def _sum_up(run: _Run[Any], rejects: Rejects, rejects_file: str | None) -> None:
@@ -145,8 +145,8 @@ def _sum_up(run: _Run[Any], rejects: Rejects, rejects_file: str | None) -> None:
         write_json({"import": run.import_id, **counts})
         return
     if rejects_file is None and rejects.count > _SHOWN_REJECTS:
-        chatter(f"… and {rejects.count - _SHOWN_REJECTS} more; --rejects FILE writes them all.")
+        log_to_stderr(f"… and {rejects.count - _SHOWN_REJECTS} more; --rejects FILE writes them all.")
     told = ", ".join(f"{count} {name}" for name, count in counts.items())
-    chatter(f"{run.import_id}: {told}.")
+    log_to_stderr(f"{run.import_id}: {told}.")
     if rejects_file is not None and rejects.count:
-        chatter(f"The rejected rows and their reasons are in {rejects_file}.")
+        log_to_stderr(f"The rejected rows and their reasons are in {rejects_file}.")

@@ -7,8 +7,8 @@ from typing import Any
 
 import click
 
-from petstore_server.cli.arguments import Span, When, moment_text
-from petstore_server.cli.console import Group, chatter, details, show, table, wants_json, write, write_json
+from petstore_server.cli.arguments import Duration, When, timestamp_text
+from petstore_server.cli.console import Group, details, log_to_stderr, show, table, wants_json, write, write_json
 from petstore_server.cli.stores import now, operator, settings_here, with_store
 from petstore_server.domain.errors import InvalidInput
 from petstore_server.domain.keys import ALL_SCOPES, ApiKey, Environment, Scope, digest, new_key, new_key_id
@@ -46,10 +46,10 @@ def create(account: str, scopes: tuple[str, ...], expires: datetime | None, note
       KEY=$(petstore keys create acme --scope orders:read --expires 90d)
     """
     if expires is not None and expires <= now():
-        raise InvalidInput(f"--expires {moment_text(expires.timestamp())} is in the past; give a moment to come.")
+        raise InvalidInput(f"--expires {timestamp_text(expires.timestamp())} is in the past; give a moment to come.")
     environment = Environment(settings_here().environment)
     secret = new_key(environment, secrets.randbelow)
-    by = operator()
+    actor = operator()
     key = ApiKey(
         id=new_key_id(secrets.randbelow),
         account=account,
@@ -57,10 +57,10 @@ def create(account: str, scopes: tuple[str, ...], expires: datetime | None, note
         environment=environment,
         scopes=frozenset(map(Scope, scopes)) or ALL_SCOPES,
         note=note,
-        created_at=by.at,
+        created_at=actor.at,
         expires_at=expires.timestamp() if expires else None,
     )
-    _hand_over(with_store(lambda store: store.keys.create(key, by), writes=True), secret)
+    _hand_over(with_store(lambda store: store.keys.create(key, actor), writes=True), secret)
 
 
 @keys.command("list")
@@ -75,8 +75,10 @@ def list_keys(account: str | None, banned: bool) -> None:
       petstore keys list --banned
     """
     found = with_store(lambda store: store.keys.list(account))
-    moment = time.time()
-    listed = [key_fields(key, moment) for key in found if not banned or (key.ban is not None and key.ban.holds(moment))]
+    timestamp = time.time()
+    listed = [
+        key_fields(key, timestamp) for key in found if not banned or (key.ban is not None and key.ban.holds(timestamp))
+    ]
     header = ("ID", "ACCOUNT", "ENVIRONMENT", "STATE", "SCOPES", "EXPIRES", "BANNED UNTIL", "NOTE")
     show(listed, lambda: table(header, [_row(key) for key in listed]))
 
@@ -95,7 +97,9 @@ def show_key(key_id: str) -> None:
 
 @keys.command()
 @click.argument("key_id", metavar="ID")
-@click.option("--grace", type=Span(), default="24h", show_default=True, help="How long the old key stays valid; or 0.")
+@click.option(
+    "--grace", type=Duration(), default="24h", show_default=True, help="How long the old key stays valid; or 0."
+)
 def rotate(key_id: str, grace: int) -> None:
     """Replace the key ID by a new one and print that, this once, as the only line of stdout.
 
@@ -105,18 +109,18 @@ def rotate(key_id: str, grace: int) -> None:
     Example:
       petstore keys rotate key_3kTMd9QxBv1a --grace 7d
     """
-    by = operator()
+    actor = operator()
 
     async def replace(store: Any) -> tuple[ApiKey, str]:
         old: ApiKey = await store.keys.find(key_id)
         secret = new_key(old.environment, secrets.randbelow)
         new = ApiKey(
-            new_key_id(secrets.randbelow), old.account, digest(secret), old.environment, old.scopes, old.note, by.at
+            new_key_id(secrets.randbelow), old.account, digest(secret), old.environment, old.scopes, old.note, actor.at
         )
-        return await store.keys.rotate(key_id, new, by.at + grace, by), secret
+        return await store.keys.rotate(key_id, new, actor.at + grace, actor), secret
 
     key, secret = with_store(replace, writes=True)
-    chatter(f"The old key {key_id} ends at {moment_text(by.at + grace)}, if not sooner.")
+    log_to_stderr(f"The old key {key_id} ends at {timestamp_text(actor.at + grace)}, if not sooner.")
     _hand_over(key, secret)
 
 
@@ -144,21 +148,21 @@ def unban(key_id: str) -> None:
     _show(with_store(lambda store: store.keys.unban(key_id, operator()), writes=True))
 
 
-def key_fields(key: ApiKey, moment: float) -> dict[str, Any]:
+def key_fields(key: ApiKey, timestamp: float) -> dict[str, Any]:
     """What may be shown of a key at `moment` (Unix seconds): everything but the digest."""
-    ban = key.ban if key.ban is not None and key.ban.holds(moment) else None
+    ban = key.ban if key.ban is not None and key.ban.holds(timestamp) else None
     return {
         "id": key.id,
         "account": key.account,
         "environment": str(key.environment),
-        "state": str(key.state(moment)),
+        "state": str(key.state(timestamp)),
         "scopes": sorted(key.scopes),
         "note": key.note,
-        "createdAt": moment_text(key.created_at),
-        "expiresAt": moment_text(key.expires_at),
-        "revokedAt": moment_text(key.revoked_at),
+        "createdAt": timestamp_text(key.created_at),
+        "expiresAt": timestamp_text(key.expires_at),
+        "revokedAt": timestamp_text(key.revoked_at),
         "rotatedFrom": key.rotated_from,
-        "ban": ban and {"since": moment_text(ban.began), "until": moment_text(ban.until), "level": ban.level},
+        "ban": ban and {"since": timestamp_text(ban.began), "until": timestamp_text(ban.until), "level": ban.level},
     }
 
 
@@ -167,7 +171,9 @@ def _hand_over(key: ApiKey, secret: str) -> None:
     if wants_json():
         write_json({"id": key.id, "key": secret, **key_fields(key, key.created_at)})
         return
-    chatter(f"Key {key.id} of {key.account} ({key.environment}). It is shown this once and not stored: keep it safe.")
+    log_to_stderr(
+        f"Key {key.id} of {key.account} ({key.environment}). It is shown this once and not stored: keep it safe."
+    )
     write(secret + "\n")
 
 

@@ -9,23 +9,23 @@ import click
 from petstore_server.cli.arguments import OrderId, When
 from petstore_server.cli.console import (
     Group,
-    chatter,
     details,
     exit_code_of,
     explain,
+    log_to_stderr,
     report,
     show,
     wants_json,
     write,
     write_json,
 )
-from petstore_server.cli.csv_rows import boolean_cell, integer_cell, text_cell
 from petstore_server.cli.exporting import export_orders
 from petstore_server.cli.importing import Kind, import_file
-from petstore_server.cli.reading import FORMATS, STDIN
 from petstore_server.cli.stores import now, operator, with_store
 from petstore_server.domain.errors import OrderConflict, OrderNotFound
 from petstore_server.domain.orders import CANCEL, COMPLETE, ORDER_FIELDS, Order, Transition, order_from_fields, ship
+from petstore_server.formats.csv_rows import boolean_cell, integer_cell, text_cell
+from petstore_server.formats.reading import FORMATS, STDIN
 from petstore_server.ports import Store
 
 ORDERS = Kind(
@@ -93,7 +93,7 @@ def export(file: str, file_format: str | None) -> None:
     if wants_json():
         write_json({"file": file, "exported": count})
     else:
-        chatter(f"Exported {count} orders to {file}.")
+        log_to_stderr(f"Exported {count} orders to {file}.")
 
 
 @orders.command("list")

@@ -3,10 +3,10 @@
 import click
 
 from petstore_server.cli.console import Group
-from petstore_server.cli.csv_rows import integer_cell, text_cell
 from petstore_server.cli.importing import Kind, import_file
 from petstore_server.cli.orders import FORMAT, REJECTS
 from petstore_server.domain.pets import PET_FIELDS, pet_from_fields
+from petstore_server.formats.csv_rows import integer_cell, text_cell
 
 PETS = Kind(
     "pets",

@@ -14,15 +14,15 @@ from pathlib import Path
 import click
 import structlog
 
-from petstore_server.asgi import Application, run
-from petstore_server.backends import lock_for_serving, open_backend, require_servable
 from petstore_server.cli.console import FAILURE
-from petstore_server.cli.demo import Demo, fill
-from petstore_server.cli.loops import loop_factory
-from petstore_server.cli.workers import WorkerFailed, serve_with_workers
 from petstore_server.domain.keys import Environment
-from petstore_server.http.observe import configure_logging
+from petstore_server.runtime.application import Application, run
+from petstore_server.runtime.backend import lock_for_serving, open_backend, require_servable
+from petstore_server.runtime.demo import Demo, fill
+from petstore_server.runtime.event_loops import loop_factory
+from petstore_server.runtime.supervisor import WorkerFailed, serve_with_workers
 from petstore_server.settings import Settings, SettingsError, read_settings
+from petstore_server.telemetry.logs import configure_logging
 
 _OPTIONS = {"host": "PETSTORE_HOST", "port": "PETSTORE_PORT", "admin_port": "PETSTORE_ADMIN_PORT"}
 _OPTIONS |= {"workers": "PETSTORE_WORKERS"}

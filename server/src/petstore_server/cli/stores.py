@@ -8,9 +8,9 @@ from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime
 from typing import TypeVar
 
-from petstore_server import backends
-from petstore_server.cli.console import chatter
-from petstore_server.ports import By, Store
+from petstore_server.cli.console import log_to_stderr
+from petstore_server.ports import Actor, Store
+from petstore_server.runtime import backend
 from petstore_server.settings import Settings, read_settings
 
 T = TypeVar("T")
@@ -29,7 +29,7 @@ def with_store(work: Callable[[Store], Awaitable[T]], *, writes: bool = False) -
     settings = settings_here()
 
     async def run() -> T:
-        store = await backends.open_store(settings, create=writes, announce=chatter)
+        store = await backend.open_store(settings, create=writes, announce=log_to_stderr)
         try:
             return await work(store)
         finally:
@@ -38,9 +38,9 @@ def with_store(work: Callable[[Store], Awaitable[T]], *, writes: bool = False) -
     return asyncio.run(run())
 
 
-def operator() -> By:
+def operator() -> Actor:
     """The operator at the keyboard, now: what the audit log says of a change."""
-    return By(f"operator:{_user()}", time.time())
+    return Actor(f"operator:{_user()}", time.time())
 
 
 def now() -> datetime:

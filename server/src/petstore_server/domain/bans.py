@@ -41,7 +41,7 @@ class Ban:
 
 
 @dataclass(slots=True)
-class Conduct:
+class AbuseRecord:
     """How a key has behaved of late. Moments are Unix seconds.
 
     `refused_at` is the first of the running series of 429s, `retry_at` the moment that the latest Retry-After named.
@@ -53,25 +53,25 @@ class Conduct:
     ban: Ban | None = None
 
 
-def refuse(conduct: Conduct, key_id: str, now: float, retry_at: float, policy: BanPolicy) -> Ban | None:
+def refuse(record: AbuseRecord, key_id: str, now: float, retry_at: float, policy: BanPolicy) -> Ban | None:
     """Note a request that was refused at `now` and is told to come back at `retry_at`; return the ban it earns.
 
     A strike is a refusal before the Retry-After of an earlier 429 has passed, unless it came within the grace
     after the first of those 429s, when requests may have been under way already.
     """
-    if not conduct.refused_at <= now < conduct.retry_at:  # a new series; also after the clock was set back
-        conduct.refused_at, conduct.retry_at = now, retry_at
+    if not record.refused_at <= now < record.retry_at:  # a new series; also after the clock was set back
+        record.refused_at, record.retry_at = now, retry_at
         return None
-    conduct.retry_at = max(conduct.retry_at, retry_at)
-    if now - conduct.refused_at < policy.grace_seconds:
+    record.retry_at = max(record.retry_at, retry_at)
+    if now - record.refused_at < policy.grace_seconds:
         return None
-    recent = tuple(at for at in conduct.strikes if now - STRIKE_WINDOW < at <= now)
-    conduct.strikes = (*recent, now)
-    if len(conduct.strikes) < policy.strikes:
+    recent = tuple(at for at in record.strikes if now - STRIKE_WINDOW < at <= now)
+    record.strikes = (*recent, now)
+    if len(record.strikes) < policy.strikes:
         return None
-    conduct.strikes = ()
-    conduct.ban = next_ban(conduct.ban, key_id, now, policy)
-    return conduct.ban
+    record.strikes = ()
+    record.ban = next_ban(record.ban, key_id, now, policy)
+    return record.ban
 
 
 def next_ban(previous: Ban | None, key_id: str, now: float, policy: BanPolicy) -> Ban:

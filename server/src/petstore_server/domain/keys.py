@@ -71,7 +71,7 @@ class ApiKey:
 
 
 @dataclass(frozen=True, slots=True)
-class Grant:
+class Principal:
     """What a valid key allows, all that a request needs: whose it is, plan and limits, scopes, end."""
 
     key_id: str

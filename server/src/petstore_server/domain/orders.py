@@ -17,7 +17,7 @@ from petstore_server.domain.errors import (
     OrderNotPending,
     OrderNotShipped,
 )
-from petstore_server.domain.moments import canonical_moment, format_moment
+from petstore_server.domain.timestamps import canonical_timestamp, format_timestamp
 
 INT64_MIN = -(2**63)
 INT64_MAX = 2**63 - 1
@@ -115,7 +115,7 @@ COMPLETE = Transition("order.complete", _complete)
 
 def ship(at: datetime) -> Transition:
     """pending → shipped, with `shipDate` set to `at` (aware) (D6)."""
-    ship_date = format_moment(at)
+    ship_date = format_timestamp(at)
 
     def apply(order: Order) -> Order:
         if order.status is not Status.PENDING:
@@ -134,7 +134,7 @@ class Import(StrEnum):
     REJECTED = "rejected"
 
 
-def judge_import(existing: Order | None, incoming: Order) -> Import:
+def evaluate_import(existing: Order | None, incoming: Order) -> Import:
     """An identical order is left alone, a pending one replaced, one that has moved on is not touched."""
     if existing is None:
         return Import.CREATED
@@ -190,7 +190,7 @@ def _ship_date(value: object) -> str | None:
     if type(value) is not str:
         raise InvalidField("shipDate", "'shipDate' is not text.")
     try:
-        return canonical_moment(value)
+        return canonical_timestamp(value)
     except ValueError as error:
         raise InvalidField("shipDate", f"'shipDate' {error}.") from None
 

@@ -24,7 +24,7 @@ class Pet:
         return {name: value for name, value in values.items() if value is not None}
 
 
-def judge_pet_import(existing: Pet | None, incoming: Pet) -> Import:
+def evaluate_pet_import(existing: Pet | None, incoming: Pet) -> Import:
     """An identical pet is left alone, any other replaced: a pet has no states."""
     if existing is None:
         return Import.CREATED

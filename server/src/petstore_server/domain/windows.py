@@ -40,7 +40,7 @@ class Outcome(Enum):
     BANNED = "banned"
 
 
-class Verdict(NamedTuple):
+class Decision(NamedTuple):
     """What was decided on one request at `now` (Unix seconds), with every figure that the headers need.
 
     `shown` is the window of the X-RateLimit headers; `windows` are all that apply.
@@ -57,7 +57,7 @@ class Verdict(NamedTuple):
         return max(1, ceil(self.shown.reset - self.now))
 
 
-def settle(count: Count, seconds: int, now: float) -> Count:
+def roll_window(count: Count, seconds: int, now: float) -> Count:
     """The window that runs at `now`: the given one, or a new and empty one where that has ended.
 
     After the clock was set back the window is moved to begin now and keeps what was charged to it: nobody then
@@ -75,7 +75,7 @@ def fits(minute: Count, day: Count, limits: Limits) -> bool:
     return minute.used < limits.per_minute and day.used < limits.per_day
 
 
-def judge_account(admitted: bool, minute: Count, day: Count, limits: Limits, now: float) -> Verdict:
+def evaluate_account(admitted: bool, minute: Count, day: Count, limits: Limits, now: float) -> Decision:
     """The verdict from both settled windows, after the charge where the request was admitted.
 
     Headers tell of the window with the least remaining, on a tie the later to reset; of a refusal, the exhausted
@@ -88,10 +88,10 @@ def judge_account(admitted: bool, minute: Count, day: Count, limits: Limits, now
     tied = by_day.remaining == by_minute.remaining
     day_shows = by_day.reset >= by_minute.reset if tied else by_day.remaining < by_minute.remaining
     outcome = Outcome.ADMITTED if admitted else Outcome.LIMITED
-    return Verdict(outcome, by_day if day_shows else by_minute, (by_minute, by_day), now)
+    return Decision(outcome, by_day if day_shows else by_minute, (by_minute, by_day), now)
 
 
-def judge_ban(ban: Ban, minute: Count, day: Count, limits: Limits, now: float) -> Verdict:
+def evaluate_ban(ban: Ban, minute: Count, day: Count, limits: Limits, now: float) -> Decision:
     """The verdict on a banned key: nothing remains until the ban ends, or an exhausted window if that is later."""
     ends = [ban.until]
     if minute.used >= limits.per_minute:
@@ -100,10 +100,10 @@ def judge_ban(ban: Ban, minute: Count, day: Count, limits: Limits, now: float) -
         ends.append(day.start + DAY)
     by_minute = Window("minute", MINUTE, limits.per_minute, 0, max(ends))
     by_day = Window("day", DAY, limits.per_day, 0, max(ends))
-    return Verdict(Outcome.BANNED, by_minute, (by_minute, by_day), now)
+    return Decision(Outcome.BANNED, by_minute, (by_minute, by_day), now)
 
 
-def judge_address(admitted: bool, count: Count, now: float) -> Verdict:
+def evaluate_address(admitted: bool, count: Count, now: float) -> Decision:
     """The verdict on a caller without a valid key, from its address's settled window (D14)."""
     window = Window("address", MINUTE, ADDRESS_LIMIT, max(0, ADDRESS_LIMIT - count.used), count.start + MINUTE)
-    return Verdict(Outcome.ADMITTED if admitted else Outcome.LIMITED, window, (window,), now)
+    return Decision(Outcome.ADMITTED if admitted else Outcome.LIMITED, window, (window,), now)

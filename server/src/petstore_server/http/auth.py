@@ -3,7 +3,7 @@
 from collections.abc import Callable
 
 from petstore_server.domain.errors import InvalidApiKey, MissingApiKey
-from petstore_server.domain.keys import Environment, Grant, digest, is_well_formed
+from petstore_server.domain.keys import Environment, Principal, digest, is_well_formed
 from petstore_server.ports import Keys
 
 REMEMBERED = 65_536
@@ -20,7 +20,7 @@ class Authenticator:
         self._keys = keys
         self._environment = environment
         self._clock = clock
-        self._grants: dict[bytes, Grant] = {}
+        self._grants: dict[bytes, Principal] = {}
         self._confirmed_at = clock()
 
     def confirm(self, *, changed: bool) -> None:
@@ -29,7 +29,7 @@ class Authenticator:
             self._grants = {}  # a new table: a look-up under way remembers its answer in the old one
         self._confirmed_at = self._clock()
 
-    async def identify(self, authorization: bytes | None) -> Grant:
+    async def identify(self, authorization: bytes | None) -> Principal:
         """The grant of the key in an Authorization header; of several, joined by commas, none is valid.
 
         Every key that is well-formed but not valid costs a look-up, whatever is wrong with it: nothing can be told
@@ -40,18 +40,18 @@ class Authenticator:
         key_digest = digest(key)
         now = self._clock()
         grants = self._grants
-        grant = grants.get(key_digest)
-        if grant is not None and grant.holds(now) and abs(now - self._confirmed_at) <= TRUSTED_SECONDS:
-            return grant
+        principal = grants.get(key_digest)
+        if principal is not None and principal.holds(now) and abs(now - self._confirmed_at) <= TRUSTED_SECONDS:
+            return principal
         if not is_well_formed(key):
             raise InvalidApiKey
-        grant = await self._keys.grant(key_digest, self._environment, now)
-        if grant is None:
+        principal = await self._keys.principal(key_digest, self._environment, now)
+        if principal is None:
             raise InvalidApiKey
         if len(grants) >= REMEMBERED:
             grants.clear()
-        grants[key_digest] = grant
-        return grant
+        grants[key_digest] = principal
+        return principal
 
 
 def _bearer(authorization: bytes | None) -> str:

@@ -11,7 +11,7 @@ from typing import Any
 
 import yaml
 
-from petstore_server.domain.moments import format_moment
+from petstore_server.domain.timestamps import format_timestamp
 from petstore_server.http.pets import deprecation_notices
 from petstore_server.settings import Settings
 
@@ -35,7 +35,7 @@ def contract_yaml(settings: Settings) -> str:
     notices = dict(deprecation_notices(settings.pets_deprecated_at, settings.pets_sunset))
     replacements = {
         _SERVERS: _servers(settings),
-        _SUNSET: f"'{format_moment(settings.pets_sunset)}'",
+        _SUNSET: f"'{format_timestamp(settings.pets_sunset)}'",
         _SUNSET_HEADER: notices[b"sunset"].decode(),
         _DEPRECATION_HEADER: f"'{notices[b'deprecation'].decode()}'",
     }

@@ -7,7 +7,7 @@ import msgspec
 
 from petstore_server.domain import errors as domain
 from petstore_server.domain.errors import DomainError
-from petstore_server.http.answers import Answer, Headers, content
+from petstore_server.http.responses import Headers, Response, content
 
 
 class BadRequest(DomainError):
@@ -109,7 +109,7 @@ STATUS: dict[type[DomainError], int] = {
 """Every error that an API client can meet. Anything else is a fault of ours, and becomes InternalError."""
 
 
-def error_answer(error: DomainError) -> Answer:
+def error_response(error: DomainError) -> Response:
     """The answer to an error of the table: its status, the Error body and the headers that belong to its kind."""
     status = STATUS[type(error)]
     headers = [(b"cache-control", b"no-store"), *_headers(error)]  # 404, 405 and 410 could be cached else

@@ -3,29 +3,29 @@
 from functools import lru_cache
 from math import ceil
 
-from petstore_server.domain.windows import Outcome, Verdict
-from petstore_server.http.answers import Headers
+from petstore_server.domain.windows import Decision, Outcome
+from petstore_server.http.responses import Headers
 
 
-def limit_headers(verdict: Verdict) -> Headers:
+def limit_headers(decision: Decision) -> Headers:
     """X-RateLimit-* of the shown window, RateLimit and RateLimit-Policy of all; Retry-After on a refusal.
 
     Reset is in whole Unix seconds, Retry-After and RateLimit's `t` in whole seconds from now (delay-seconds,
     RFC 9110 §10.2.3; draft-ietf-httpapi-ratelimit-headers).
     """
-    shown, now = verdict.shown, verdict.now
+    shown, now = decision.shown, decision.now
     state = ", ".join(
-        [f'"{window.name}";r={window.remaining};t={max(1, ceil(window.reset - now))}' for window in verdict.windows]
+        [f'"{window.name}";r={window.remaining};t={max(1, ceil(window.reset - now))}' for window in decision.windows]
     )
     headers = [
         (b"x-ratelimit-limit", b"%d" % shown.limit),
         (b"x-ratelimit-remaining", b"%d" % shown.remaining),
         (b"x-ratelimit-reset", b"%d" % shown.reset),
-        (b"ratelimit-policy", _policy(tuple([(w.name, w.limit, w.seconds) for w in verdict.windows]))),
+        (b"ratelimit-policy", _policy(tuple([(w.name, w.limit, w.seconds) for w in decision.windows]))),
         (b"ratelimit", state.encode()),
     ]
-    if verdict.outcome is not Outcome.ADMITTED:
-        headers.append((b"retry-after", b"%d" % verdict.retry_after))
+    if decision.outcome is not Outcome.ADMITTED:
+        headers.append((b"retry-after", b"%d" % decision.retry_after))
     return headers
 
 

@@ -8,9 +8,9 @@ import msgspec
 
 from petstore_server.domain.errors import PetNotFound
 from petstore_server.domain.orders import is_int64
-from petstore_server.http.answers import Answer, Headers, content
 from petstore_server.http.errors import Gone
 from petstore_server.http.request import Request
+from petstore_server.http.responses import Headers, Response, content
 from petstore_server.ports import Pets
 
 
@@ -22,7 +22,7 @@ class PetOperations:
         self._clock = clock
         self._sunset = sunset.timestamp()
 
-    async def get_pet(self, request: Request) -> Answer:
+    async def get_pet(self, request: Request) -> Response:
         """One pet. Raises Gone, PetNotFound (also for an identifier that is no int64)."""
         if self._clock() >= self._sunset:
             raise Gone

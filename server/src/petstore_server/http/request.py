@@ -4,8 +4,8 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any
 from urllib.parse import unquote
 
-from petstore_server.domain.keys import Grant
-from petstore_server.domain.windows import Verdict
+from petstore_server.domain.keys import Principal
+from petstore_server.domain.windows import Decision
 from petstore_server.http.errors import BadRequest, HeadersTooLarge, PayloadTooLarge, UriTooLong
 
 MAX_TARGET = 8 * 1024
@@ -33,13 +33,13 @@ class Request:
         "_hosts",
         "_receive",
         "_scope",
-        "grant",
+        "decision",
         "headers",
         "method",
         "operation",
+        "principal",
         "request_id",
         "segments",
-        "verdict",
     )
 
     def __init__(self, scope: Scope, receive: Receive) -> None:
@@ -53,8 +53,8 @@ class Request:
             self._join(scope["headers"])
         self.request_id = ""
         self.operation = "none"
-        self.grant: Grant | None = None
-        self.verdict: Verdict | None = None
+        self.principal: Principal | None = None
+        self.decision: Decision | None = None
 
     @property
     def peer(self) -> str | None:

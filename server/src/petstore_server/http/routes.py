@@ -4,9 +4,9 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import NamedTuple
 
 from petstore_server.domain.keys import Scope
-from petstore_server.http.answers import Answer
 from petstore_server.http.errors import MethodNotAllowed, RouteNotFound
 from petstore_server.http.request import Request
+from petstore_server.http.responses import Response
 
 
 class Operation(NamedTuple):
@@ -14,7 +14,7 @@ class Operation(NamedTuple):
 
     id: str
     scope: Scope
-    handle: Callable[[Request], Awaitable[Answer]]
+    handle: Callable[[Request], Awaitable[Response]]
 
 
 class Route(NamedTuple):

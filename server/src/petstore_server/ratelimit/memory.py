@@ -5,19 +5,19 @@ Nothing here awaits between reading a count and charging it, so on one event loo
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
-from petstore_server.domain.bans import BAN_MEMORY, STRIKE_WINDOW, Ban, BanPolicy, Conduct, refuse
-from petstore_server.domain.keys import Grant
+from petstore_server.domain.bans import BAN_MEMORY, STRIKE_WINDOW, AbuseRecord, Ban, BanPolicy, refuse
+from petstore_server.domain.keys import Principal
 from petstore_server.domain.windows import (
     ADDRESS_LIMIT,
     DAY,
     MINUTE,
     Count,
-    Verdict,
+    Decision,
+    evaluate_account,
+    evaluate_address,
+    evaluate_ban,
     fits,
-    judge_account,
-    judge_address,
-    judge_ban,
-    settle,
+    roll_window,
 )
 from petstore_server.ports import Usage
 
@@ -34,7 +34,7 @@ class MemoryLimiter:
         self._clock = clock
         self._max_addresses = max_addresses
         self._usage: dict[int, Usage] = {}
-        self._conduct: dict[str, Conduct] = {}
+        self._abuse: dict[str, AbuseRecord] = {}
         self._addresses: dict[str, Count] = {}  # oldest window first
         self._unsaved_usage: set[int] = set()
         self._unsaved_bans: list[Ban] = []
@@ -46,35 +46,35 @@ class MemoryLimiter:
         """This moment, in Unix seconds."""
         return self._clock()
 
-    async def admit(self, grant: Grant) -> Verdict:
+    async def admit(self, principal: Principal) -> Decision:
         now = self._clock()
-        minute, day = self._settled(grant.account_id, now)
-        conduct = self._conduct.get(grant.key_id)
-        if conduct is not None and conduct.ban is not None and conduct.ban.holds(now):
-            return judge_ban(conduct.ban, minute, day, grant.limits, now)
-        if fits(minute, day, grant.limits):
+        minute, day = self._rolled(principal.account_id, now)
+        record = self._abuse.get(principal.key_id)
+        if record is not None and record.ban is not None and record.ban.holds(now):
+            return evaluate_ban(record.ban, minute, day, principal.limits, now)
+        if fits(minute, day, principal.limits):
             minute, day = Count(minute.start, minute.used + 1), Count(day.start, day.used + 1)
-            self._usage[grant.account_id] = Usage(minute, day)
-            self._unsaved_usage.add(grant.account_id)
-            return judge_account(True, minute, day, grant.limits, now)
-        verdict = judge_account(False, minute, day, grant.limits, now)
-        ban = self._refuse(grant.key_id, now, verdict.shown.reset)
-        return verdict if ban is None else judge_ban(ban, minute, day, grant.limits, now)
+            self._usage[principal.account_id] = Usage(minute, day)
+            self._unsaved_usage.add(principal.account_id)
+            return evaluate_account(True, minute, day, principal.limits, now)
+        decision = evaluate_account(False, minute, day, principal.limits, now)
+        ban = self._refuse(principal.key_id, now, decision.shown.reset)
+        return decision if ban is None else evaluate_ban(ban, minute, day, principal.limits, now)
 
-    async def admit_address(self, address: str) -> Verdict:
+    async def admit_address(self, address: str) -> Decision:
         now = self._clock()
         slot, count = self._address_window(address, now)
         if count.used >= ADDRESS_LIMIT:
-            return judge_address(False, count, now)
+            return evaluate_address(False, count, now)
         charged = Count(count.start, count.used + 1)
         if self._addresses.get(slot, charged).start != charged.start:
             del self._addresses[slot]  # a new window goes to the end: the oldest stay in front
         self._addresses[slot] = charged
-        return judge_address(True, charged, now)
+        return evaluate_address(True, charged, now)
 
-    async def peek_address(self, address: str) -> Verdict:
+    async def peek_address(self, address: str) -> Decision:
         now = self._clock()
-        return judge_address(True, self._address_window(address, now)[1], now)
+        return evaluate_address(True, self._address_window(address, now)[1], now)
 
     def load(self, usage: Mapping[int, Usage], bans: Iterable[Ban]) -> None:
         """Begin with what an earlier process saved."""
@@ -84,28 +84,28 @@ class MemoryLimiter:
     def replace_bans(self, bans: Iterable[Ban]) -> None:
         """Take the store's word for which bans there are; those not yet saved stay."""
         current = {ban.key_id: ban for ban in bans} | {ban.key_id: ban for ban in self._unsaved_bans}
-        for key_id, conduct in self._conduct.items():
-            conduct.ban = current.pop(key_id, None)
+        for key_id, record in self._abuse.items():
+            record.ban = current.pop(key_id, None)
         for key_id, ban in current.items():
-            self._conduct[key_id] = Conduct(ban=ban)
+            self._abuse[key_id] = AbuseRecord(ban=ban)
 
     def ban(self, key_id: str) -> Ban | None:
         """The latest ban of the key, as far as it is known."""
-        conduct = self._conduct.get(key_id)
-        return None if conduct is None else conduct.ban
+        record = self._abuse.get(key_id)
+        return None if record is None else record.ban
 
     def current_bans(self) -> dict[str, Ban]:
         """The latest ban of each key that has one, by key."""
-        return {key_id: conduct.ban for key_id, conduct in self._conduct.items() if conduct.ban is not None}
+        return {key_id: record.ban for key_id, record in self._abuse.items() if record.ban is not None}
 
-    def follow(self, grant: Grant, usage: Usage, ban: Ban | None, *, struck: bool) -> None:
+    def follow(self, principal: Principal, usage: Usage, ban: Ban | None, *, struck: bool) -> None:
         """Know what was counted elsewhere, to go on from there; a ban that it earned is to be saved."""
-        self._usage[grant.account_id] = usage
+        self._usage[principal.account_id] = usage
         self.strikes += struck
         if ban is not None:
             self.bans += 1
             self._unsaved_bans.append(ban)
-            self._conduct.setdefault(grant.key_id, Conduct()).ban = ban
+            self._abuse.setdefault(principal.key_id, AbuseRecord()).ban = ban
 
     @property
     def fault(self) -> str | None:
@@ -138,23 +138,23 @@ class MemoryLimiter:
     def forget(self) -> None:
         """Drop the conduct of keys that have behaved for long enough, so that the table stays small."""
         now = self._clock()
-        for key_id, conduct in list(self._conduct.items()):
-            ban, strikes = conduct.ban, conduct.strikes
+        for key_id, record in list(self._abuse.items()):
+            ban, strikes = record.ban, record.strikes
             if strikes and now - strikes[-1] < STRIKE_WINDOW:
                 continue
-            if conduct.retry_at <= now and (ban is None or now >= max(ban.until, ban.began + BAN_MEMORY)):
-                del self._conduct[key_id]
+            if record.retry_at <= now and (ban is None or now >= max(ban.until, ban.began + BAN_MEMORY)):
+                del self._abuse[key_id]
 
-    def _settled(self, account_id: int, now: float) -> tuple[Count, Count]:
+    def _rolled(self, account_id: int, now: float) -> tuple[Count, Count]:
         minute, day = self._usage.get(account_id, _UNUSED)
-        return settle(minute, MINUTE, now), settle(day, DAY, now)
+        return roll_window(minute, MINUTE, now), roll_window(day, DAY, now)
 
     def _refuse(self, key_id: str, now: float, retry_at: float) -> Ban | None:
-        conduct = self._conduct.get(key_id)
-        if conduct is None:
-            conduct = self._conduct[key_id] = Conduct()
-        ban = refuse(conduct, key_id, now, retry_at, self._policy)
-        self.strikes += ban is not None or now in conduct.strikes[-1:]
+        record = self._abuse.get(key_id)
+        if record is None:
+            record = self._abuse[key_id] = AbuseRecord()
+        ban = refuse(record, key_id, now, retry_at, self._policy)
+        self.strikes += ban is not None or now in record.strikes[-1:]
         if ban is not None:
             self.bans += 1
             self._unsaved_bans.append(ban)
@@ -166,7 +166,7 @@ class MemoryLimiter:
         known = self._addresses.get(address)
         if known is None and len(self._addresses) >= self._max_addresses:
             address, known = _OVERFLOW, self._addresses.get(_OVERFLOW)
-        return address, settle(known or Count(), MINUTE, now)
+        return address, roll_window(known or Count(), MINUTE, now)
 
     def _drop_ended_windows(self, now: float) -> None:
         """Make room at the old end: two at a time is faster than one request can fill."""

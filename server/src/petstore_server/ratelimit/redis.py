@@ -19,10 +19,10 @@ from redis.exceptions import AuthenticationError, NoPermissionError, NoScriptErr
 
 from petstore_server.domain.accounts import Limits, Plan
 from petstore_server.domain.bans import BAN_MEMORY, CLOCK_TOLERANCE, STRIKE_WINDOW, Ban, BanPolicy
-from petstore_server.domain.keys import Grant
+from petstore_server.domain.keys import Principal
 from petstore_server.domain.windows import ADDRESS_LIMIT, DAY, MINUTE, Count
 from petstore_server.ports import Usage
-from petstore_server.ratelimit.shared import (
+from petstore_server.ratelimit.fallback import (
     BAN_BRIDGE_SECONDS,
     AccountCount,
     AddressCount,
@@ -39,7 +39,7 @@ _LAST_LOOK_SECONDS = 0.02
 _LARGEST_BATCH = 256  # a call of this size holds Redis up for about a millisecond
 _SCRIPT = Path(__file__).with_name("count.lua").read_text("utf-8")
 _REFUSALS = (AuthenticationError, NoPermissionError, ValueError)  # a ValueError is about the URL
-_NOBODY = Grant("probe", 0, Plan.ENTERPRISE, Limits(1 << 53, 1 << 53), frozenset())
+_PROBE = Principal("probe", 0, Plan.ENTERPRISE, Limits(1 << 53, 1 << 53), frozenset())
 _NO_BAN = Latest()
 _Answer = asyncio.Future[tuple[float, Any]]
 _decode = msgspec.msgpack.Decoder(
@@ -59,18 +59,18 @@ class _Batch:
         self.asked_at = asked_at
         self.keys: list[str] = []
         self.figures: list[tuple[int, ...]] = []
-        self.answers: list[_Answer] = []
+        self.responses: list[_Answer] = []
         self.address_keys: list[str] = []
         self.charges: list[bool] = []
         self.address_answers: list[_Answer] = []
 
     def __len__(self) -> int:
-        return len(self.answers) + len(self.address_answers)
+        return len(self.responses) + len(self.address_answers)
 
     def fail(self, reason: str) -> None:
-        for answer in (*self.answers, *self.address_answers):
-            if not answer.done():
-                answer.set_exception(CountersUnavailable(reason))
+        for response in (*self.responses, *self.address_answers):
+            if not response.done():
+                response.set_exception(CountersUnavailable(reason))
 
 
 class RedisCounters:
@@ -89,23 +89,23 @@ class RedisCounters:
         self._sending: asyncio.Task[None] | None = None
         self._late: asyncio.TimerHandle | None = None
 
-    async def count(self, grant: Grant, ban: Latest) -> AccountCount:
+    async def count(self, principal: Principal, ban: Latest) -> AccountCount:
         """Charge both windows of the key's account, or neither; note a strike. `ban` is what the store has of it."""
-        account, (per_minute, per_day) = grant.account_id, grant.limits
+        account, (per_minute, per_day) = principal.account_id, principal.limits
         batch = self._batch()
-        batch.keys += (f"petstore:account:{{{account}}}", f"petstore:key:{{{account}}}:{grant.key_id}")
+        batch.keys += (f"petstore:account:{{{account}}}", f"petstore:key:{{{account}}}:{principal.key_id}")
         batch.figures.append((per_minute, per_day, *ban))
-        now, counted = await self._answer(batch.answers)
+        now, counted = await self._respond(batch.responses)
         step, minute, minute_used, day, day_used, struck, began, until, level = counted
         usage = Usage(Count(minute, minute_used), Count(day, day_used))
-        return AccountCount(now, step, usage, struck, Ban(grant.key_id, began, until, level) if level else None)
+        return AccountCount(now, step, usage, struck, Ban(principal.key_id, began, until, level) if level else None)
 
     async def count_address(self, address: str, *, charge: bool) -> AddressCount:
         """Charge the window of an address, or only look at it."""
         batch = self._batch()
         batch.address_keys.append(f"petstore:address:{{{address}}}")
         batch.charges.append(charge)
-        now, (step, start, used) = await self._answer(batch.address_answers)
+        now, (step, start, used) = await self._respond(batch.address_answers)
         return AddressCount(now, step, Count(start, used))
 
     async def usage(self, account_id: int) -> Usage:
@@ -138,7 +138,7 @@ class RedisCounters:
 
     async def prove(self) -> None:
         """Count a request of nobody's, like any other: what is wrong with Redis would show."""
-        await self.count(_NOBODY, _NO_BAN)
+        await self.count(_PROBE, _NO_BAN)
 
     async def info(self) -> dict[str, Any]:
         """What Redis says of itself."""
@@ -173,10 +173,10 @@ class RedisCounters:
             self._sending = loop.create_task(self._send_all())
         return self._waiting[-1]
 
-    def _answer(self, answers: list[_Answer]) -> _Answer:
-        answer: _Answer = asyncio.get_running_loop().create_future()
-        answers.append(answer)
-        return answer
+    def _respond(self, responses: list[_Answer]) -> _Answer:
+        response: _Answer = asyncio.get_running_loop().create_future()
+        responses.append(response)
+        return response
 
     async def _send_all(self) -> None:
         """Send what waits until nothing does, one call at a time: what comes meanwhile goes in the next.
@@ -212,19 +212,19 @@ class RedisCounters:
     async def _send(self, batch: _Batch) -> None:
         keys = batch.keys + batch.address_keys
         figures = msgspec.msgpack.encode((batch.figures, batch.charges))
-        moment = "" if self._clock is None else repr(self._clock())
-        arguments: list[Any] = [*keys, self._rules, figures, moment]
+        timestamp = "" if self._clock is None else repr(self._clock())
+        arguments: list[Any] = [*keys, self._rules, figures, timestamp]
         try:
             reply = await self._connected().evalsha(self._digest, len(keys), *arguments)
         except NoScriptError:  # flushed, or restarted: nothing was counted yet
             reply = await self._connected().eval(_SCRIPT, len(keys), *arguments)
         now, counted, addresses = _decode(reply)
-        for answer, count in zip(batch.answers, counted, strict=True):
-            if not answer.done():  # else its client has gone away
-                answer.set_result((now, count))
-        for answer, window in zip(batch.address_answers, addresses, strict=True):
-            if not answer.done():
-                answer.set_result((now, window))
+        for response, count in zip(batch.responses, counted, strict=True):
+            if not response.done():  # else its client has gone away
+                response.set_result((now, count))
+        for response, window in zip(batch.address_answers, addresses, strict=True):
+            if not response.done():
+                response.set_result((now, window))
 
     async def _fail(self, sent: _Batch | None, reason: str) -> None:
         waiting, self._waiting = self._waiting, deque()

@@ -5,8 +5,8 @@ from typing import Any
 
 from petstore_server.domain.accounts import Limits, Plan
 from petstore_server.domain.keys import ApiKey
-from petstore_server.domain.orders import Import, Order, judge_import
-from petstore_server.domain.pets import Pet, judge_pet_import
+from petstore_server.domain.orders import Import, Order, evaluate_import
+from petstore_server.domain.pets import Pet, evaluate_pet_import
 
 Entry = tuple[dict[str, Any] | None, dict[str, Any]]
 """Before and after."""
@@ -22,43 +22,43 @@ def difference(before: Order, after: Order) -> tuple[dict[str, Any], dict[str, A
     )
 
 
-def judge_orders(existing: Mapping[int, Order], orders: Sequence[Order]) -> tuple[list[Import], dict[int, Order]]:
+def evaluate_orders(existing: Mapping[int, Order], orders: Sequence[Order]) -> tuple[list[Import], dict[int, Order]]:
     """The verdict on each order, one after another, and the orders that are to be written, by id."""
-    verdicts: list[Import] = []
+    decisions: list[Import] = []
     changed: dict[int, Order] = {}
     for order in orders:
-        verdict = judge_import(changed.get(order.id, existing.get(order.id)), order)
-        if verdict in (Import.CREATED, Import.REPLACED):
+        decision = evaluate_import(changed.get(order.id, existing.get(order.id)), order)
+        if decision in (Import.CREATED, Import.REPLACED):
             changed[order.id] = order
-        verdicts.append(verdict)
-    return verdicts, changed
+        decisions.append(decision)
+    return decisions, changed
 
 
-def orders_entry(existing: Mapping[int, Order], changed: Mapping[int, Order], verdicts: Sequence[Import]) -> Entry:
+def orders_entry(existing: Mapping[int, Order], changed: Mapping[int, Order], decisions: Sequence[Import]) -> Entry:
     """What the audit log says of a batch: the counts, and before and after of each order that existed (D6)."""
     replaced = [order_id for order_id in changed if order_id in existing]
     if not replaced:
-        return None, _counts(verdicts)
+        return None, _counts(decisions)
     before = {"orders": [existing[order_id].fields() for order_id in replaced]}
-    return before, _counts(verdicts) | {"orders": [changed[order_id].fields() for order_id in replaced]}
+    return before, _counts(decisions) | {"orders": [changed[order_id].fields() for order_id in replaced]}
 
 
-def judge_pets(existing: Mapping[int, Pet], pets: Sequence[Pet]) -> tuple[list[Import], list[Pet]]:
+def evaluate_pets(existing: Mapping[int, Pet], pets: Sequence[Pet]) -> tuple[list[Import], list[Pet]]:
     """The verdict on each pet, one after another, and the pets that are to be written."""
-    known, verdicts = dict(existing), []
+    known, decisions = dict(existing), []
     for pet in pets:
-        verdicts.append(judge_pet_import(known.get(pet.id), pet))
+        decisions.append(evaluate_pet_import(known.get(pet.id), pet))
         known[pet.id] = pet
-    return verdicts, [pet for pet in known.values() if pet != existing.get(pet.id)]
+    return decisions, [pet for pet in known.values() if pet != existing.get(pet.id)]
 
 
-def pets_entry(existing: Mapping[int, Pet], changed: Sequence[Pet], verdicts: Sequence[Import]) -> Entry:
+def pets_entry(existing: Mapping[int, Pet], changed: Sequence[Pet], decisions: Sequence[Import]) -> Entry:
     """What the audit log says of a batch: the counts, and before and after of each pet that existed."""
     replaced = [pet for pet in changed if pet.id in existing]
     if not replaced:
-        return None, _counts(verdicts)
+        return None, _counts(decisions)
     before = {"pets": [existing[pet.id].fields() for pet in replaced]}
-    return before, _counts(verdicts) | {"pets": [pet.fields() for pet in replaced]}
+    return before, _counts(decisions) | {"pets": [pet.fields() for pet in replaced]}
 
 
 def plan_fields(plan: Plan, limits: Limits) -> dict[str, Any]:
@@ -77,5 +77,5 @@ def key_fields(key: ApiKey) -> dict[str, Any]:
     }
 
 
-def _counts(verdicts: Sequence[Import]) -> dict[str, Any]:
-    return {str(verdict): verdicts.count(verdict) for verdict in Import if verdict in verdicts}
+def _counts(decisions: Sequence[Import]) -> dict[str, Any]:
+    return {str(decision): decisions.count(decision) for decision in Import if decision in decisions}

@@ -7,7 +7,7 @@ from typing import Any
 from petstore_server.domain.accounts import Account, Limits, Plan
 from petstore_server.domain.bans import Ban
 from petstore_server.domain.errors import InvalidField
-from petstore_server.domain.keys import ApiKey, Environment, Grant, Scope
+from petstore_server.domain.keys import ApiKey, Environment, Principal, Scope
 from petstore_server.domain.orders import order_from_fields
 from petstore_server.domain.windows import Count
 from petstore_server.ports import Usage
@@ -21,10 +21,10 @@ def account_of(row: tuple[Any, ...]) -> Account:
     return Account(account_id, name, Plan(plan), Limits(per_minute, per_day), created_at, suspended_at)
 
 
-def grant_of(row: tuple[Any, ...]) -> Grant:
+def principal_of(row: tuple[Any, ...]) -> Principal:
     """A grant from the key's id, the account's id, plan, both limits, scopes and end."""
     key_id, account_id, plan, per_minute, per_day, scopes, expires_at = row
-    return Grant(key_id, account_id, Plan(plan), Limits(per_minute, per_day), scopes_of(scopes), expires_at)
+    return Principal(key_id, account_id, Plan(plan), Limits(per_minute, per_day), scopes_of(scopes), expires_at)
 
 
 def key_of(row: tuple[Any, ...]) -> ApiKey:

@@ -1,7 +1,7 @@
 """The store in a PostgreSQL database, shared by any number of processes and hosts. Needs the extra `postgres`."""
 
+from petstore_server.storage.postgres.maintenance import check
 from petstore_server.storage.postgres.opening import LATEST_VERSION, migrate, open_store
 from petstore_server.storage.postgres.store import PostgresStore
-from petstore_server.storage.postgres.upkeep import check
 
 __all__ = ["LATEST_VERSION", "PostgresStore", "check", "migrate", "open_store"]

@@ -7,7 +7,7 @@ import psycopg
 
 from petstore_server.domain.accounts import Account, Limits, Plan
 from petstore_server.domain.errors import AccountExists, AccountNotFound
-from petstore_server.ports import By
+from petstore_server.ports import Actor
 from petstore_server.storage.entries import plan_fields
 from petstore_server.storage.postgres.audit import record
 from petstore_server.storage.postgres.pool import Pool
@@ -39,14 +39,14 @@ class PostgresAccounts:
     def __init__(self, pool: Pool) -> None:
         self._pool = pool
 
-    async def create(self, name: str, plan: Plan, limits: Limits, by: By) -> Account:
+    async def create(self, name: str, plan: Plan, limits: Limits, actor: Actor) -> Account:
         """Raises AccountExists."""
 
         async def create(session: Session) -> Account:
             if await session.rows(_FIND, (name,)):  # before the insert, which would use up an id
                 raise AccountExists(name)
-            await session.execute(_INSERT, (name, str(plan), *limits, by.at))
-            await record(session, by, "account.create", f"account:{name}", None, plan_fields(plan, limits))
+            await session.execute(_INSERT, (name, str(plan), *limits, actor.at))
+            await record(session, actor, "account.create", f"account:{name}", None, plan_fields(plan, limits))
             await access_changed(session)
             return await find_account(session, name)
 
@@ -63,7 +63,7 @@ class PostgresAccounts:
         """All accounts, by name."""
         return [account_of(row) for row in await self._pool.rows(f"{_SELECT} ORDER BY name")]
 
-    async def set_plan(self, name: str, plan: Plan, limits: Limits, by: By) -> Account:
+    async def set_plan(self, name: str, plan: Plan, limits: Limits, actor: Actor) -> Account:
         """Change the plan; what was used stays used. Raises AccountNotFound."""
 
         async def set_plan(session: Session) -> Account:
@@ -75,28 +75,28 @@ class PostgresAccounts:
                 (str(plan), *limits, before.id),
             )
             was, now = plan_fields(before.plan, before.limits), plan_fields(plan, limits)
-            await record(session, by, "account.set_plan", f"account:{name}", was, now)
+            await record(session, actor, "account.set_plan", f"account:{name}", was, now)
             await access_changed(session)
             return replace(before, plan=plan, limits=limits)
 
         return await self._pool.transaction(set_plan)
 
-    async def suspend(self, name: str, by: By) -> Account:
+    async def suspend(self, name: str, actor: Actor) -> Account:
         """Make the account's keys invalid; suspending twice changes nothing. Raises AccountNotFound."""
-        return await self._set_suspended(name, by.at, "account.suspend", by)
+        return await self._set_suspended(name, actor.at, "account.suspend", actor)
 
-    async def resume(self, name: str, by: By) -> Account:
+    async def resume(self, name: str, actor: Actor) -> Account:
         """Make them valid again; resuming twice changes nothing. Raises AccountNotFound."""
-        return await self._set_suspended(name, None, "account.resume", by)
+        return await self._set_suspended(name, None, "account.resume", actor)
 
-    async def _set_suspended(self, name: str, at: float | None, action: str, by: By) -> Account:
+    async def _set_suspended(self, name: str, at: float | None, action: str, actor: Actor) -> Account:
         async def set_suspended(session: Session) -> Account:
             before = _one(await session.rows(_LOCK, (name,)), name)
             if (before.suspended_at is None) == (at is None):
                 return before
             await session.execute("UPDATE petstore.accounts SET suspended_at = %s WHERE id = %s", (at, before.id))
             was, now = {"suspended_at": before.suspended_at}, {"suspended_at": at}
-            await record(session, by, action, f"account:{name}", was, now)
+            await record(session, actor, action, f"account:{name}", was, now)
             await access_changed(session)
             return replace(before, suspended_at=at)
 

@@ -4,7 +4,7 @@ import json
 from collections.abc import AsyncIterator
 from typing import Any
 
-from petstore_server.ports import AuditEntry, By
+from petstore_server.ports import Actor, AuditEntry
 from petstore_server.storage.postgres.pool import Pool
 from petstore_server.storage.postgres.session import Session
 
@@ -18,9 +18,9 @@ _ENTRIES = """
 """
 
 
-async def record(session: Session, by: By, action: str, subject: str, before: Any, after: Any) -> None:
+async def record(session: Session, actor: Actor, action: str, subject: str, before: Any, after: Any) -> None:
     """Add an entry within the transaction of what it tells of."""
-    await session.execute(_INSERT, (by.at, by.actor, action, subject, as_json(before), as_json(after)))
+    await session.execute(_INSERT, (actor.at, actor.name, action, subject, as_json(before), as_json(after)))
 
 
 def as_json(value: Any) -> str | None:

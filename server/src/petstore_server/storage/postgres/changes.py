@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from petstore_server.domain.errors import DomainError, OrderNotFound, ServiceUnavailable
 from petstore_server.domain.orders import Order, Transition
-from petstore_server.ports import By
+from petstore_server.ports import Actor
 from petstore_server.storage.entries import difference
 from petstore_server.storage.postgres.arrays import numbers, texts
 from petstore_server.storage.postgres.audit import as_json
@@ -53,8 +53,8 @@ _WRITE = """
 class _Job(NamedTuple):
     order_id: int
     transition: Transition
-    by: By
-    answer: asyncio.Future[Order]
+    actor: Actor
+    response: asyncio.Future[Order]
     ends: float
 
 
@@ -65,7 +65,7 @@ class _Locked(Exception):
 class _Applied(NamedTuple):
     """A change that is to be written: its audit entry."""
 
-    by: By
+    actor: Actor
     action: str
     subject: str
     before: str | None
@@ -84,13 +84,13 @@ class Changes:
         self._waiting: set[asyncio.Task[None]] = set()
         self._closed = False
 
-    async def apply(self, order_id: int, transition: Transition, by: By) -> Order:
+    async def apply(self, order_id: int, transition: Transition, actor: Actor) -> Order:
         """The order after the change, once it is durable. Raises OrderNotFound, OrderConflict, ServiceUnavailable."""
         if self._closed:
             raise ServiceUnavailable("the store is closed")
-        answer: asyncio.Future[Order] = self._loop.create_future()
-        self._queue([_Job(order_id, transition, by, answer, self._loop.time() + _PATIENCE_SECONDS)])
-        return await answer
+        response: asyncio.Future[Order] = self._loop.create_future()
+        self._queue([_Job(order_id, transition, actor, response, self._loop.time() + _PATIENCE_SECONDS)])
+        return await response
 
     async def close(self) -> None:
         """Finish what is queued."""
@@ -119,22 +119,22 @@ class Changes:
                 outcomes = [error] * len(batch)
             else:
                 self._stats.committed(len(batch))
-            self._answer(batch, outcomes)
+            self._respond(batch, outcomes)
 
-    def _answer(self, batch: Sequence[_Job], outcomes: Sequence[Order | Exception]) -> None:
+    def _respond(self, batch: Sequence[_Job], outcomes: Sequence[Order | Exception]) -> None:
         """Tell each caller, all in one turn of the loop."""
         locked: list[_Job] = []
         for job, outcome in zip(batch, outcomes, strict=True):
-            if job.answer.done():  # the caller has gone away
+            if job.response.done():  # the caller has gone away
                 continue
             if isinstance(outcome, Order):
-                job.answer.set_result(outcome)
+                job.response.set_result(outcome)
             elif not isinstance(outcome, _Locked):
-                job.answer.set_exception(outcome)
+                job.response.set_exception(outcome)
             elif self._loop.time() < job.ends:
                 locked.append(job)
             else:
-                job.answer.set_exception(ServiceUnavailable("another program keeps the order locked"))
+                job.response.set_exception(ServiceUnavailable("another program keeps the order locked"))
         if locked:
             _keep(asyncio.create_task(self._try_again(locked)), self._waiting)
 
@@ -175,12 +175,12 @@ def _decide(now: dict[int, Order], job: _Job, entries: list[_Applied]) -> Order 
         return OrderNotFound(job.order_id)
     try:
         after = job.transition.apply(order)
-    except DomainError as verdict:
-        return verdict
+    except DomainError as decision:
+        return decision
     except Exception as error:  # noqa: BLE001 - a defect in one change is that caller's alone
         return error
     was, is_now = difference(order, after)
-    entries.append(_Applied(job.by, job.transition.action, f"order:{after.id}", as_json(was), as_json(is_now)))
+    entries.append(_Applied(job.actor, job.transition.action, f"order:{after.id}", as_json(was), as_json(is_now)))
     return after
 
 
@@ -193,8 +193,8 @@ def _columns(before: dict[int, Order], now: dict[int, Order], entries: list[_App
         numbers(order.id for order in changed),
         texts(order.status for order in changed),
         texts(shown),
-        numbers(entry.by.at for entry in entries),
-        texts(entry.by.actor for entry in entries),
+        numbers(entry.actor.at for entry in entries),
+        texts(entry.actor.name for entry in entries),
         texts(entry.action for entry in entries),
         texts(entry.subject for entry in entries),
         texts(entry.before for entry in entries),

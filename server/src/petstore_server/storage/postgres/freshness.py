@@ -81,7 +81,7 @@ class FreshList:
 
     async def newest(self) -> EncodedList:
         """The list, never older than any change acknowledged before this call, by any process."""
-        return await self._shared.answer()
+        return await self._shared.response()
 
     async def close(self) -> None:
         """Wait for what is under way."""

@@ -4,14 +4,14 @@ import builtins
 from dataclasses import replace
 
 from petstore_server.domain.errors import KeyNotBanned, KeyNotFound, KeyNotUsable
-from petstore_server.domain.keys import ApiKey, Environment, Grant, KeyState
-from petstore_server.ports import By
+from petstore_server.domain.keys import ApiKey, Environment, KeyState, Principal
+from petstore_server.ports import Actor
 from petstore_server.storage.entries import key_fields
 from petstore_server.storage.postgres.accounts import access_changed, find_account
 from petstore_server.storage.postgres.audit import record
 from petstore_server.storage.postgres.pool import Pool
 from petstore_server.storage.postgres.session import SNAPSHOT, Row, Session
-from petstore_server.storage.rows import grant_of, key_of
+from petstore_server.storage.rows import key_of, principal_of
 
 # Unknown, expired, revoked and other-environment keys all take this one look-up (D9).
 _GRANT = """
@@ -41,18 +41,18 @@ class PostgresKeys:
     def __init__(self, pool: Pool) -> None:
         self._pool = pool
 
-    async def grant(self, digest: bytes, environment: Environment, now: float) -> Grant | None:
+    async def principal(self, digest: bytes, environment: Environment, now: float) -> Principal | None:
         """What the key with this SHA-256 allows at `now`; None unless it is valid in this environment."""
         rows = await self._pool.rows(_GRANT, (digest, str(environment), now))
-        return grant_of(rows[0]) if rows else None
+        return principal_of(rows[0]) if rows else None
 
-    async def create(self, key: ApiKey, by: By) -> ApiKey:
+    async def create(self, key: ApiKey, actor: Actor) -> ApiKey:
         """Store a key of the account `key.account`. Raises AccountNotFound."""
 
         async def create(session: Session) -> ApiKey:
             account = await find_account(session, key.account)
             await _insert(session, key, account.id)
-            await record(session, by, "key.create", f"key:{key.id}", None, key_fields(key))
+            await record(session, actor, "key.create", f"key:{key.id}", None, key_fields(key))
             await access_changed(session)
             return key
 
@@ -73,7 +73,7 @@ class PostgresKeys:
 
         return [key_of(row) for row in await self._pool.transaction(read, SNAPSHOT)]
 
-    async def rotate(self, key_id: str, new: ApiKey, grace_ends: float, by: By) -> ApiKey:
+    async def rotate(self, key_id: str, new: ApiKey, grace_ends: float, actor: Actor) -> ApiKey:
         """Store `new` in place of the key, which ends at `grace_ends` (or earlier, if it was to); it inherits the ban.
 
         A key has one successor: rotating it again would give a key that ends with this one's grace.
@@ -82,7 +82,7 @@ class PostgresKeys:
 
         async def rotate(session: Session) -> ApiKey:
             old = await _lock(session, key_id)
-            await _require_usable(session, old, by.at)
+            await _require_usable(session, old, actor.at)
             ends = grace_ends if old.expires_at is None else min(old.expires_at, grace_ends)
             successor = replace(
                 old,
@@ -99,36 +99,36 @@ class PostgresKeys:
             )
             await session.execute("UPDATE petstore.keys SET expires_at = %s WHERE id = %s", (ends, old.id))
             was, now = {"expires_at": old.expires_at}, {"expires_at": ends, "rotated_to": new.id}
-            await record(session, by, "key.rotate", f"key:{old.id}", was, now)
+            await record(session, actor, "key.rotate", f"key:{old.id}", was, now)
             await access_changed(session)
             return successor
 
         return await self._pool.transaction(rotate)
 
-    async def revoke(self, key_id: str, by: By) -> ApiKey:
+    async def revoke(self, key_id: str, actor: Actor) -> ApiKey:
         """End the key now; revoking twice changes nothing. Raises KeyNotFound."""
 
         async def revoke(session: Session) -> ApiKey:
             key = await _lock(session, key_id)
             if key.revoked_at is not None:
                 return key
-            await session.execute("UPDATE petstore.keys SET revoked_at = %s WHERE id = %s", (by.at, key_id))
-            await record(session, by, "key.revoke", f"key:{key_id}", {"revoked_at": None}, {"revoked_at": by.at})
+            await session.execute("UPDATE petstore.keys SET revoked_at = %s WHERE id = %s", (actor.at, key_id))
+            await record(session, actor, "key.revoke", f"key:{key_id}", {"revoked_at": None}, {"revoked_at": actor.at})
             await access_changed(session)
-            return replace(key, revoked_at=by.at)
+            return replace(key, revoked_at=actor.at)
 
         return await self._pool.transaction(revoke)
 
-    async def unban(self, key_id: str, by: By) -> ApiKey:
+    async def unban(self, key_id: str, actor: Actor) -> ApiKey:
         """Lift the key's ban and forget it. Raises KeyNotFound, KeyNotBanned."""
 
         async def unban(session: Session) -> ApiKey:
             key = await _lock(session, key_id)
-            if key.ban is None or not key.ban.holds(by.at):
+            if key.ban is None or not key.ban.holds(actor.at):
                 raise KeyNotBanned(key_id)
             await session.execute("DELETE FROM petstore.bans WHERE key_id = %s", (key_id,))
             was = {"began": key.ban.began, "until": key.ban.until, "level": key.ban.level}
-            await record(session, by, "key.unban", f"key:{key_id}", was, None)
+            await record(session, actor, "key.unban", f"key:{key_id}", was, None)
             await access_changed(session)
             return replace(key, ban=None)
 

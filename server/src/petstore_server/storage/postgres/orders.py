@@ -6,8 +6,8 @@ import psycopg
 
 from petstore_server.domain.errors import OrderNotFound
 from petstore_server.domain.orders import INT64_MAX, INT64_MIN, Import, Order, Transition
-from petstore_server.ports import By
-from petstore_server.storage.entries import judge_orders, orders_entry
+from petstore_server.ports import Actor
+from petstore_server.storage.entries import evaluate_orders, orders_entry
 from petstore_server.storage.listing import EncodedList
 from petstore_server.storage.postgres.arrays import numbers, texts
 from petstore_server.storage.postgres.audit import record
@@ -49,9 +49,9 @@ class PostgresOrders:
         """The list, never older than any change acknowledged before this call, by any process."""
         return await self._list.newest()
 
-    async def change(self, order_id: int, transition: Transition, by: By) -> Order:
+    async def change(self, order_id: int, transition: Transition, actor: Actor) -> Order:
         """Apply the transition and return the order after it. Raises OrderNotFound, OrderConflict."""
-        return await self._changes.apply(order_id, transition, by)
+        return await self._changes.apply(order_id, transition, actor)
 
     async def find(self, order_id: int) -> Order:
         """The order as it is. Raises OrderNotFound."""
@@ -71,7 +71,7 @@ class PostgresOrders:
                 more = len(batch) == batch_size and batch[-1].id < INT64_MAX
                 first = batch[-1].id + 1 if more else None
 
-    async def import_batch(self, orders: Sequence[Order], import_id: str, by: By) -> list[Import]:
+    async def import_batch(self, orders: Sequence[Order], import_id: str, actor: Actor) -> list[Import]:
         """Take the orders in, in one transaction with one audit entry; say of each what became of it.
 
         Only the orders of the batch are locked, so others can go on changing the rest (D6).
@@ -83,11 +83,11 @@ class PostgresOrders:
         async def take_in(session: Session) -> list[Import]:
             found = [Order.from_record(*row) for row in await session.rows(_LOCK, (wanted,))]
             existing = {order.id: order for order in found}
-            verdicts, changed = judge_orders(existing, orders)
+            decisions, changed = evaluate_orders(existing, orders)
             await _write(session, _INSERT, [order for order in changed.values() if order.id not in existing])
             await _write(session, _REPLACE, [order for order in changed.values() if order.id in existing])
-            await record(session, by, "orders.import", import_id, *orders_entry(existing, changed, verdicts))
-            return verdicts
+            await record(session, actor, "orders.import", import_id, *orders_entry(existing, changed, decisions))
+            return decisions
 
         for _ in range(_TRIES - 1):
             try:

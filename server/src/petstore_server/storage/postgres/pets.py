@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from petstore_server.domain.errors import PetNotFound
 from petstore_server.domain.orders import Import
 from petstore_server.domain.pets import Pet
-from petstore_server.ports import By
-from petstore_server.storage.entries import judge_pets, pets_entry
+from petstore_server.ports import Actor
+from petstore_server.storage.entries import evaluate_pets, pets_entry
 from petstore_server.storage.postgres.arrays import numbers, texts
 from petstore_server.storage.postgres.audit import record
 from petstore_server.storage.postgres.pool import Pool
@@ -45,7 +45,7 @@ class PostgresPets:
             raise PetNotFound
         return pet_of(found[0][0])
 
-    async def import_batch(self, pets: Sequence[Pet], import_id: str, by: By) -> list[Import]:
+    async def import_batch(self, pets: Sequence[Pet], import_id: str, actor: Actor) -> list[Import]:
         """Take the pets in, replacing those of the same id, in one transaction with one audit entry."""
         if not pets:
             return []
@@ -54,11 +54,11 @@ class PostgresPets:
             await session.execute(_ALONE)
             found = [pet_of(row[0]) for row in await session.rows(_FIND_MANY, (numbers(pet.id for pet in pets),))]
             before = {pet.id: pet for pet in found}
-            verdicts, changed = judge_pets(before, pets)
+            decisions, changed = evaluate_pets(before, pets)
             await session.execute(
                 _UPSERT, (numbers(pet.id for pet in changed), texts(pet_record(pet) for pet in changed))
             )
-            await record(session, by, "pets.import", import_id, *pets_entry(before, changed, verdicts))
-            return verdicts
+            await record(session, actor, "pets.import", import_id, *pets_entry(before, changed, decisions))
+            return decisions
 
         return await self._pool.transaction(take_in, BATCH)

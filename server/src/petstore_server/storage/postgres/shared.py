@@ -17,7 +17,7 @@ class Shared(Generic[Result]):
         self._waiting: asyncio.Future[Result] | None = None
         self._asking: asyncio.Task[None] | None = None
 
-    async def answer(self) -> Result:
+    async def response(self) -> Result:
         """The answer. Raises what asking raises; who waits while the store is found unusable is told so at once."""
         if self._waiting is None:
             self._waiting = asyncio.get_running_loop().create_future()

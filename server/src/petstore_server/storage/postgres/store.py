@@ -6,11 +6,11 @@ from petstore_server.storage.postgres.accounts import PostgresAccounts
 from petstore_server.storage.postgres.audit import PostgresAudit
 from petstore_server.storage.postgres.freshness import HISTORY
 from petstore_server.storage.postgres.keys import PostgresKeys
-from petstore_server.storage.postgres.ledger import PostgresLedger
 from petstore_server.storage.postgres.orders import PostgresOrders
 from petstore_server.storage.postgres.pets import PostgresPets
 from petstore_server.storage.postgres.pool import Pool
 from petstore_server.storage.postgres.session import Session
+from petstore_server.storage.postgres.usage import PostgresUsage
 from petstore_server.storage.stats import Stats
 
 _ACCESS = f"SELECT {HISTORY}, access_version FROM petstore.store"  # noqa: S608 - constants
@@ -27,7 +27,7 @@ class PostgresStore:
         self.pets = PostgresPets(self._pool)
         self.accounts = PostgresAccounts(self._pool)
         self.keys = PostgresKeys(self._pool)
-        self.ledger = PostgresLedger(self._pool)
+        self.usage = PostgresUsage(self._pool)
         self.audit = PostgresAudit(self._pool)
 
     async def access_version(self) -> int:

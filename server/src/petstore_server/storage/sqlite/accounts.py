@@ -7,7 +7,7 @@ import apsw
 
 from petstore_server.domain.accounts import Account, Limits, Plan
 from petstore_server.domain.errors import AccountExists, AccountNotFound
-from petstore_server.ports import By
+from petstore_server.ports import Actor
 from petstore_server.storage.entries import plan_fields
 from petstore_server.storage.rows import ACCOUNT_COLUMNS, account_of
 from petstore_server.storage.sqlite.audit import record
@@ -33,7 +33,7 @@ class SqliteAccounts:
         self._reader = reader
         self._writer = writer
 
-    async def create(self, name: str, plan: Plan, limits: Limits, by: By) -> Account:
+    async def create(self, name: str, plan: Plan, limits: Limits, actor: Actor) -> Account:
         """Raises AccountExists."""
 
         def create(connection: apsw.Connection) -> Account:
@@ -41,10 +41,10 @@ class SqliteAccounts:
                 raise AccountExists(name)
             connection.execute(
                 "INSERT INTO accounts (name, plan, per_minute, per_day, created_at) VALUES (?, ?, ?, ?, ?)",
-                (name, str(plan), *limits, by.at),
+                (name, str(plan), *limits, actor.at),
             )
             access_changed(connection)
-            record(connection, by, "account.create", f"account:{name}", None, plan_fields(plan, limits))
+            record(connection, actor, "account.create", f"account:{name}", None, plan_fields(plan, limits))
             return find_account(connection, name)
 
         return await self._writer.run(create)
@@ -62,7 +62,7 @@ class SqliteAccounts:
             ]
         )
 
-    async def set_plan(self, name: str, plan: Plan, limits: Limits, by: By) -> Account:
+    async def set_plan(self, name: str, plan: Plan, limits: Limits, actor: Actor) -> Account:
         """Change the plan; what was used stays used. Raises AccountNotFound."""
 
         def set_plan(connection: apsw.Connection) -> Account:
@@ -75,20 +75,20 @@ class SqliteAccounts:
             )
             access_changed(connection)
             was, now = plan_fields(before.plan, before.limits), plan_fields(plan, limits)
-            record(connection, by, "account.set_plan", f"account:{name}", was, now)
+            record(connection, actor, "account.set_plan", f"account:{name}", was, now)
             return replace(before, plan=plan, limits=limits)
 
         return await self._writer.run(set_plan)
 
-    async def suspend(self, name: str, by: By) -> Account:
+    async def suspend(self, name: str, actor: Actor) -> Account:
         """Make the account's keys invalid; suspending twice changes nothing. Raises AccountNotFound."""
-        return await self._set_suspended(name, by.at, "account.suspend", by)
+        return await self._set_suspended(name, actor.at, "account.suspend", actor)
 
-    async def resume(self, name: str, by: By) -> Account:
+    async def resume(self, name: str, actor: Actor) -> Account:
         """Make them valid again; resuming twice changes nothing. Raises AccountNotFound."""
-        return await self._set_suspended(name, None, "account.resume", by)
+        return await self._set_suspended(name, None, "account.resume", actor)
 
-    async def _set_suspended(self, name: str, at: float | None, action: str, by: By) -> Account:
+    async def _set_suspended(self, name: str, at: float | None, action: str, actor: Actor) -> Account:
         def set_suspended(connection: apsw.Connection) -> Account:
             before = find_account(connection, name)
             if (before.suspended_at is None) == (at is None):
@@ -96,7 +96,7 @@ class SqliteAccounts:
             connection.execute("UPDATE accounts SET suspended_at = ? WHERE id = ?", (at, before.id))
             access_changed(connection)
             was, now = {"suspended_at": before.suspended_at}, {"suspended_at": at}
-            record(connection, by, action, f"account:{name}", was, now)
+            record(connection, actor, action, f"account:{name}", was, now)
             return replace(before, suspended_at=at)
 
         return await self._writer.run(set_suspended)

@@ -7,7 +7,7 @@ from typing import Any
 
 import apsw
 
-from petstore_server.ports import AuditEntry, By
+from petstore_server.ports import Actor, AuditEntry
 from petstore_server.storage.sqlite.connections import rows
 from petstore_server.storage.sqlite.reader import Reader
 
@@ -18,11 +18,11 @@ _ENTRIES = """
 """
 
 
-def record(connection: apsw.Connection, by: By, action: str, subject: str, before: Any, after: Any) -> None:
+def record(connection: apsw.Connection, actor: Actor, action: str, subject: str, before: Any, after: Any) -> None:
     """Add an entry within the transaction of what it tells of."""
     connection.execute(
         'INSERT INTO audit (at, actor, action, subject, "before", "after") VALUES (?, ?, ?, ?, ?, ?)',
-        (by.at, by.actor, action, subject, _json(before), _json(after)),
+        (actor.at, actor.name, action, subject, _json(before), _json(after)),
     )
 
 

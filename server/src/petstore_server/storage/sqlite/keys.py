@@ -6,10 +6,10 @@ from typing import Any
 import apsw
 
 from petstore_server.domain.errors import KeyNotBanned, KeyNotFound, KeyNotUsable
-from petstore_server.domain.keys import ApiKey, Environment, Grant, KeyState
-from petstore_server.ports import By
+from petstore_server.domain.keys import ApiKey, Environment, KeyState, Principal
+from petstore_server.ports import Actor
 from petstore_server.storage.entries import key_fields
-from petstore_server.storage.rows import grant_of, key_of
+from petstore_server.storage.rows import key_of, principal_of
 from petstore_server.storage.sqlite.accounts import access_changed, find_account
 from petstore_server.storage.sqlite.audit import record
 from petstore_server.storage.sqlite.reader import Reader
@@ -38,19 +38,19 @@ class SqliteKeys:
         self._reader = reader
         self._writer = writer
 
-    async def grant(self, digest: bytes, environment: Environment, now: float) -> Grant | None:
+    async def principal(self, digest: bytes, environment: Environment, now: float) -> Principal | None:
         """What the key with this SHA-256 allows at `now`; None unless it is valid in this environment."""
         rows: list[tuple[Any, ...]] = self._reader.now(_GRANT, (digest, str(environment), now))
-        return grant_of(rows[0]) if rows else None
+        return principal_of(rows[0]) if rows else None
 
-    async def create(self, key: ApiKey, by: By) -> ApiKey:
+    async def create(self, key: ApiKey, actor: Actor) -> ApiKey:
         """Store a key of the account `key.account`. Raises AccountNotFound."""
 
         def create(connection: apsw.Connection) -> ApiKey:
             account = find_account(connection, key.account)
             _insert(connection, key, account.id)
             access_changed(connection)
-            record(connection, by, "key.create", f"key:{key.id}", None, key_fields(key))
+            record(connection, actor, "key.create", f"key:{key.id}", None, key_fields(key))
             return key
 
         return await self._writer.run(create)
@@ -72,7 +72,7 @@ class SqliteKeys:
 
         return await self._reader.run(read)
 
-    async def rotate(self, key_id: str, new: ApiKey, grace_ends: float, by: By) -> ApiKey:
+    async def rotate(self, key_id: str, new: ApiKey, grace_ends: float, actor: Actor) -> ApiKey:
         """Store `new` in place of the key, which ends at `grace_ends` (or earlier, if it was to); it inherits the ban.
 
         A key has one successor: rotating it again would give a key that ends with this one's grace.
@@ -81,7 +81,7 @@ class SqliteKeys:
 
         def rotate(connection: apsw.Connection) -> ApiKey:
             old = _find(connection, key_id)
-            _require_usable(connection, old, by.at)
+            _require_usable(connection, old, actor.at)
             ends = grace_ends if old.expires_at is None else min(old.expires_at, grace_ends)
             successor = replace(
                 old,
@@ -98,36 +98,36 @@ class SqliteKeys:
             connection.execute("UPDATE keys SET expires_at = ? WHERE id = ?", (ends, old.id))
             access_changed(connection)
             was, now = {"expires_at": old.expires_at}, {"expires_at": ends, "rotated_to": new.id}
-            record(connection, by, "key.rotate", f"key:{old.id}", was, now)
+            record(connection, actor, "key.rotate", f"key:{old.id}", was, now)
             return successor
 
         return await self._writer.run(rotate)
 
-    async def revoke(self, key_id: str, by: By) -> ApiKey:
+    async def revoke(self, key_id: str, actor: Actor) -> ApiKey:
         """End the key now; revoking twice changes nothing. Raises KeyNotFound."""
 
         def revoke(connection: apsw.Connection) -> ApiKey:
             key = _find(connection, key_id)
             if key.revoked_at is not None:
                 return key
-            connection.execute("UPDATE keys SET revoked_at = ? WHERE id = ?", (by.at, key_id))
+            connection.execute("UPDATE keys SET revoked_at = ? WHERE id = ?", (actor.at, key_id))
             access_changed(connection)
-            record(connection, by, "key.revoke", f"key:{key_id}", {"revoked_at": None}, {"revoked_at": by.at})
-            return replace(key, revoked_at=by.at)
+            record(connection, actor, "key.revoke", f"key:{key_id}", {"revoked_at": None}, {"revoked_at": actor.at})
+            return replace(key, revoked_at=actor.at)
 
         return await self._writer.run(revoke)
 
-    async def unban(self, key_id: str, by: By) -> ApiKey:
+    async def unban(self, key_id: str, actor: Actor) -> ApiKey:
         """Lift the key's ban and forget it. Raises KeyNotFound, KeyNotBanned."""
 
         def unban(connection: apsw.Connection) -> ApiKey:
             key = _find(connection, key_id)
-            if key.ban is None or not key.ban.holds(by.at):
+            if key.ban is None or not key.ban.holds(actor.at):
                 raise KeyNotBanned(key_id)
             connection.execute("DELETE FROM bans WHERE key_id = ?", (key_id,))
             access_changed(connection)
             was = {"began": key.ban.began, "until": key.ban.until, "level": key.ban.level}
-            record(connection, by, "key.unban", f"key:{key_id}", was, None)
+            record(connection, actor, "key.unban", f"key:{key_id}", was, None)
             return replace(key, ban=None)
 
         return await self._writer.run(unban)

@@ -11,8 +11,8 @@ import apsw
 
 from petstore_server.domain.errors import OrderNotFound
 from petstore_server.domain.orders import Import, Order, Transition
-from petstore_server.ports import By
-from petstore_server.storage.entries import difference, judge_orders, orders_entry
+from petstore_server.ports import Actor
+from petstore_server.storage.entries import difference, evaluate_orders, orders_entry
 from petstore_server.storage.listing import (
     STARTS_PIECE,
     Assembly,
@@ -62,14 +62,14 @@ class SqliteOrders:
         """The list, never older than any change acknowledged before this call, by any process."""
         return await self._keeper.at_least(Version(*self._reader.now(_VERSION)[0]))
 
-    async def change(self, order_id: int, transition: Transition, by: By) -> Order:
+    async def change(self, order_id: int, transition: Transition, actor: Actor) -> Order:
         """Apply the transition and return the order after it. Raises OrderNotFound, OrderConflict."""
 
         def change(connection: apsw.Connection) -> Order:
             before = _find(rows(connection, _FIND, (order_id,)), order_id)
             after = transition.apply(before)
             _update(connection, before, after)
-            record(connection, by, transition.action, f"order:{order_id}", *difference(before, after))
+            record(connection, actor, transition.action, f"order:{order_id}", *difference(before, after))
             return after
 
         return await self._writer.run(change)
@@ -87,7 +87,7 @@ class SqliteOrders:
         finally:
             scan.close()
 
-    async def import_batch(self, orders: Sequence[Order], import_id: str, by: By) -> list[Import]:
+    async def import_batch(self, orders: Sequence[Order], import_id: str, actor: Actor) -> list[Import]:
         """Take the orders in, in one transaction with one audit entry; say of each what became of it.
 
         Give it some thousands: that keeps the transaction well below 100 ms. Batches begin IMPORT_GAP_SECONDS
@@ -101,14 +101,14 @@ class SqliteOrders:
         def take_in(connection: apsw.Connection) -> list[Import]:
             found = [Order.from_record(*row) for row in rows(connection, _FIND_MANY, (wanted,))]
             existing = {order.id: order for order in found}
-            verdicts, changed = judge_orders(existing, orders)
+            decisions, changed = evaluate_orders(existing, orders)
             if changed:
                 revision = connection.execute(_NEXT_REVISION).get
                 connection.executemany(
                     _UPSERT, [(order.id, str(order.status), revision, order.record()) for order in changed.values()]
                 )
-            record(connection, by, "orders.import", import_id, *orders_entry(existing, changed, verdicts))
-            return verdicts
+            record(connection, actor, "orders.import", import_id, *orders_entry(existing, changed, decisions))
+            return decisions
 
         try:
             return await self._writer.run(take_in)

@@ -8,8 +8,8 @@ import apsw
 from petstore_server.domain.errors import PetNotFound
 from petstore_server.domain.orders import Import
 from petstore_server.domain.pets import Pet
-from petstore_server.ports import By
-from petstore_server.storage.entries import judge_pets, pets_entry
+from petstore_server.ports import Actor
+from petstore_server.storage.entries import evaluate_pets, pets_entry
 from petstore_server.storage.sqlite.audit import record
 from petstore_server.storage.sqlite.connections import rows
 from petstore_server.storage.sqlite.reader import Reader
@@ -30,7 +30,7 @@ class SqlitePets:
             raise PetNotFound
         return Pet(*found[0])
 
-    async def import_batch(self, pets: Sequence[Pet], import_id: str, by: By) -> list[Import]:
+    async def import_batch(self, pets: Sequence[Pet], import_id: str, actor: Actor) -> list[Import]:
         """Take the pets in, replacing those of the same id, in one transaction with one audit entry."""
         if not pets:
             return []
@@ -41,12 +41,12 @@ class SqlitePets:
                 connection, "SELECT id, name, tag FROM pets WHERE id IN (SELECT value FROM json_each(?))", (wanted,)
             )
             before = {row[0]: Pet(*row) for row in found}
-            verdicts, changed = judge_pets(before, pets)
+            decisions, changed = evaluate_pets(before, pets)
             connection.executemany(
                 "INSERT OR REPLACE INTO pets (id, name, tag) VALUES (?, ?, ?)",
                 [(pet.id, pet.name, pet.tag) for pet in changed],
             )
-            record(connection, by, "pets.import", import_id, *pets_entry(before, changed, verdicts))
-            return verdicts
+            record(connection, actor, "pets.import", import_id, *pets_entry(before, changed, decisions))
+            return decisions
 
         return await self._writer.run(take_in)

@@ -8,10 +8,10 @@ import apsw
 from petstore_server.storage.sqlite.accounts import SqliteAccounts
 from petstore_server.storage.sqlite.audit import SqliteAudit
 from petstore_server.storage.sqlite.keys import SqliteKeys
-from petstore_server.storage.sqlite.ledger import SqliteLedger
 from petstore_server.storage.sqlite.orders import SqliteOrders
 from petstore_server.storage.sqlite.pets import SqlitePets
 from petstore_server.storage.sqlite.reader import Reader
+from petstore_server.storage.sqlite.usage import SqliteUsage
 from petstore_server.storage.sqlite.writer import Writer
 from petstore_server.storage.stats import Stats
 
@@ -29,7 +29,7 @@ class SqliteStore:
         self.pets = SqlitePets(self._reader, self._writer)
         self.accounts = SqliteAccounts(self._reader, self._writer)
         self.keys = SqliteKeys(self._reader, self._writer)
-        self.ledger = SqliteLedger(self._reader, self._writer)
+        self.usage = SqliteUsage(self._reader, self._writer)
         self.audit = SqliteAudit(self._reader)
 
     async def access_version(self) -> int:

@@ -24,7 +24,7 @@ _MOST_IN_A_COMMIT = 1000
 
 class _Job(NamedTuple):
     change: Change[Any]
-    answer: asyncio.Future[Any]
+    response: asyncio.Future[Any]
 
 
 class Writer:
@@ -49,9 +49,9 @@ class Writer:
         """
         if self._closed:
             raise ServiceUnavailable("the store is closed")
-        answer: asyncio.Future[Result] = self._loop.create_future()
-        self._jobs.put(_Job(change, answer))
-        return await answer
+        response: asyncio.Future[Result] = self._loop.create_future()
+        self._jobs.put(_Job(change, response))
+        return await response
 
     async def close(self) -> None:
         """Finish what is queued, then let go of the store."""
@@ -68,7 +68,7 @@ class Writer:
                 outcomes, committed = self._commit(batch)
                 # The loop may be gone where a program ends without closing its store.
                 with contextlib.suppress(RuntimeError):
-                    self._loop.call_soon_threadsafe(self._answer, batch, outcomes, committed)
+                    self._loop.call_soon_threadsafe(self._respond, batch, outcomes, committed)
         self._connection.close()
 
     def _take(self) -> tuple[list[_Job], bool]:
@@ -112,15 +112,15 @@ class Writer:
         if _identity(self._path) != self._file:
             raise FileNotFoundError(self._path)
 
-    def _answer(self, batch: list[_Job], outcomes: list[Any], committed: bool) -> None:
+    def _respond(self, batch: list[_Job], outcomes: list[Any], committed: bool) -> None:
         """On the event loop: tell each caller, all in one turn."""
         for job, outcome in zip(batch, outcomes, strict=True):
-            if job.answer.done():  # the caller has gone away
+            if job.response.done():  # the caller has gone away
                 continue
             if isinstance(outcome, Exception):
-                job.answer.set_exception(outcome)
+                job.response.set_exception(outcome)
             else:
-                job.answer.set_result(outcome)
+                job.response.set_result(outcome)
         if committed:
             self.stats.committed(len(batch))
 
@@ -129,8 +129,8 @@ def _perform(change: Change[Any], connection: apsw.Connection) -> Any:
     """The change's result, or the DomainError that is its answer."""
     try:
         return change(connection)
-    except DomainError as verdict:
-        return verdict
+    except DomainError as decision:
+        return decision
 
 
 def _identity(path: Path) -> tuple[int, int]:

@@ -1,0 +1,1 @@
+"""CSV, JSON and JSON Lines in and out."""

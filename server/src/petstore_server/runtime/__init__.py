@@ -1,0 +1,1 @@
+"""The running service: composition, servers, workers, background tasks."""

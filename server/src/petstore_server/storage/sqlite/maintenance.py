@@ -1,0 +1,193 @@
+"""Backup, restore and check of the store's file."""
+
+import os
+import secrets
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from itertools import islice
+from pathlib import Path
+
+import apsw
+
+from petstore_server.domain.errors import Conflict, StoreUnusable
+from petstore_server.storage.rows import order_problem
+from petstore_server.storage.sqlite.connections import (
+    CREATE,
+    connect,
+    connect_reader,
+    connect_writer,
+    plain_words,
+    snapshot,
+)
+from petstore_server.storage.sqlite.opening import (
+    LATEST_VERSION,
+    apply_migrations,
+    lock_for_serving,
+    older_schema,
+    require_place,
+    schema_version,
+    unusable_on_error,
+    use_log,
+)
+
+Progress = Callable[[int, int], None]
+"""Told how many pages of how many are done."""
+
+_PAGES_A_STEP = 1000
+_MOST_PROBLEMS = 100
+
+
+def backup(path: Path, target: Path, progress: Progress | None = None) -> None:
+    """Copy the store as it is at this moment, while servers go on with their work.
+
+    The copy is verified before it gets its name; it is one file, without a log beside it. Raises StoreUnusable, and
+    Conflict if the target exists already.
+    """
+    path, target = path.resolve(), target.resolve()
+    require_place(path, file_too=True)
+    if target.exists():
+        raise Conflict(f"{target} exists already; choose another name.")
+    if not target.parent.is_dir():
+        raise Conflict(f"The directory {target.parent} does not exist; create it or choose another name.")
+    with _temporary_beside(target) as copy:
+        with unusable_on_error(path):
+            _copy(path, copy, progress)
+        _require_sound(copy, f"The store at {path} is damaged, so no backup was made")
+        with unusable_on_error(target):
+            copy.rename(target)
+            _flush(target)
+            _flush(target.parent)
+
+
+def restore(path: Path, source: Path) -> None:
+    """Put a backup into the store's place; running servers see it with their next read.
+
+    The backup is verified and migrated in a copy beside the store, and the copy begins a new epoch, before anything
+    of the store changes. A store too damaged to be opened is replaced as a file, for which no server may run.
+    Raises StoreUnusable.
+    """
+    path, source = path.resolve(), source.resolve()
+    require_place(path, file_too=False)
+    if not source.is_file():
+        raise StoreUnusable(f"There is no backup at {source}.")
+    with _temporary_beside(path) as copy:
+        with unusable_on_error(source):
+            _copy(source, copy, None)
+            _begin_epoch(copy, source)
+        _require_sound(copy, f"The backup at {source} is damaged, so nothing was restored")
+        with unusable_on_error(path):
+            _put_into_place(copy, path)
+
+
+def check(path: Path) -> list[str]:
+    """What is wrong with the store, in plain words; empty if it is sound. Raises StoreUnusable if there is none."""
+    path = path.resolve()
+    require_place(path, file_too=True)
+    try:
+        connection = connect_reader(path)
+        try:
+            with snapshot(connection):
+                return list(islice(_problems(connection, path), _MOST_PROBLEMS))
+        finally:
+            connection.close()
+    except apsw.Error as error:
+        return [f"The store at {path} cannot be read: {plain_words(error)}."]
+    except StoreUnusable as error:
+        return [error.message]
+
+
+def _problems(connection: apsw.Connection, path: Path) -> Iterator[str]:
+    version = schema_version(connection, path)
+    if version < LATEST_VERSION:
+        yield older_schema(path, version)
+        return
+    for (result,) in connection.execute(f"PRAGMA integrity_check({_MOST_PROBLEMS})"):
+        if result != "ok":
+            yield f"The file is damaged: {result}."
+    for table, _, parent, _ in connection.execute("PRAGMA foreign_key_check"):
+        yield f"A row of {table} refers to a row of {parent} that is not there."
+    for order_id, record, status in connection.execute("SELECT id, record, status FROM orders ORDER BY id"):
+        problem = order_problem(order_id, record, status)
+        if problem:
+            yield f"Order {order_id} {problem}."
+
+
+def _copy(source: Path, copy: Path, progress: Progress | None) -> None:
+    """Copy a store as it is at this moment into a new file without a log beside it."""
+    original, duplicate = connect_reader(source), connect(copy, CREATE)
+    try:
+        if schema_version(original, source) == 0:
+            raise StoreUnusable(f"There is no store in {source}.")
+        # One read transaction for all steps: otherwise the copy would begin again after every change.
+        with snapshot(original), duplicate.backup("main", original, "main") as steps:
+            original.execute("SELECT epoch FROM store").fetchall()
+            while not steps.done:
+                steps.step(_PAGES_A_STEP)
+                if progress is not None:
+                    progress(steps.page_count - steps.remaining, steps.page_count)
+        duplicate.pragma("journal_mode", "delete")
+    finally:
+        duplicate.close()
+        original.close()
+
+
+def _begin_epoch(copy: Path, source: Path) -> None:
+    """Bring the copy up to date, and make everyone take it for another history than the one before."""
+    connection = connect_writer(copy)
+    try:
+        apply_migrations(connection, source)
+        connection.execute("UPDATE store SET epoch = lower(hex(randomblob(16)))")
+        connection.pragma("journal_mode", "delete")
+    finally:
+        connection.close()
+
+
+def _put_into_place(copy: Path, path: Path) -> None:
+    try:
+        _write_over(copy, path)
+    except (apsw.NotADBError, apsw.CorruptError):
+        with lock_for_serving(path, shared=False):
+            for log in ("-wal", "-shm"):
+                path.with_name(path.name + log).unlink(missing_ok=True)
+            copy.replace(path)
+            _flush(path)
+            _flush(path.parent)
+
+
+def _write_over(copy: Path, path: Path) -> None:
+    """In one transaction, so that readers see the store of before or of after and nothing between."""
+    source, destination = connect_reader(copy), connect_writer(path, CREATE)
+    try:
+        with destination.backup("main", source, "main") as steps:
+            while not steps.done:
+                steps.step(-1)
+        use_log(destination, path)
+    finally:
+        destination.close()
+        source.close()
+
+
+def _require_sound(copy: Path, otherwise: str) -> None:
+    problems = check(copy)
+    if problems:
+        raise StoreUnusable(f"{otherwise}: {problems[0]}")
+
+
+@contextmanager
+def _temporary_beside(path: Path) -> Iterator[Path]:
+    """A name in the same directory for a file that is not complete yet; whatever has it in the end is removed."""
+    copy = path.with_name(f".{path.name}.{secrets.token_hex(4)}.partial")
+    try:
+        yield copy
+    finally:
+        for suffix in ("", "-journal", "-wal", "-shm"):
+            copy.with_name(copy.name + suffix).unlink(missing_ok=True)
+
+
+def _flush(path: Path) -> None:
+    """Have the system write a file, or the names in a directory, to the disk."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

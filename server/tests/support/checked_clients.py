@@ -1,0 +1,114 @@
+"""HTTP clients for tests that hold each exchange to the contract, without the test having to ask."""
+
+from collections.abc import Awaitable, Callable, MutableMapping
+from functools import cache
+from typing import Any
+
+import httpx2
+
+from support.contract import Contract
+
+Message = MutableMapping[str, Any]
+App = Callable[[Any, Callable[[], Awaitable[Message]], Callable[[Message], Awaitable[None]]], Awaitable[None]]
+
+
+def checked_client(server: str | httpx2.BaseTransport, **options: Any) -> httpx2.Client:
+    """A client of the server at a base address, or behind a transport, that checks every exchange.
+
+    It reads each body whole, so it is not for tests of slow readers or of cut bodies.
+    """
+    if isinstance(server, str):
+        return httpx2.Client(transport=CheckedTransport(httpx2.HTTPTransport()), base_url=server, **options)
+    return httpx2.Client(transport=CheckedTransport(server), **{"base_url": "http://petstore.test", **options})
+
+
+def checked_async_client(app: App, **options: Any) -> httpx2.AsyncClient:
+    """A client of an ASGI application in this process that checks every exchange.
+
+    An error that the application lets out is raised in the test.
+    """
+    transport = CheckedAsyncTransport(httpx2.ASGITransport(app=_silent_on_head(app)))
+    return httpx2.AsyncClient(transport=transport, **{"base_url": "http://petstore.test", **options})
+
+
+@cache
+def contract() -> Contract:
+    """The one compiled contract of a test run."""
+    return Contract()
+
+
+class CheckedTransport(httpx2.BaseTransport):
+    """Sends through another transport and checks what comes back."""
+
+    def __init__(self, inner: httpx2.BaseTransport) -> None:
+        self._inner = inner
+
+    def handle_request(self, request: httpx2.Request) -> httpx2.Response:
+        response = self._inner.handle_request(request)
+        try:
+            assert isinstance(response.stream, httpx2.SyncByteStream)
+            body = b"".join(response.stream)
+        finally:
+            response.close()
+        return _checked(request, response, body)
+
+    def close(self) -> None:
+        self._inner.close()
+
+
+class CheckedAsyncTransport(httpx2.AsyncBaseTransport):
+    """The same, awaited."""
+
+    def __init__(self, inner: httpx2.AsyncBaseTransport) -> None:
+        self._inner = inner
+
+    async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
+        response = await self._inner.handle_async_request(request)
+        try:
+            assert isinstance(response.stream, httpx2.AsyncByteStream)
+            body = b"".join([part async for part in response.stream])
+        finally:
+            await response.aclose()
+        return _checked(request, response, body)
+
+    async def aclose(self) -> None:
+        await self._inner.aclose()
+
+
+def _checked(request: httpx2.Request, response: httpx2.Response, body: bytes) -> httpx2.Response:
+    """The response with its body at hand, once the exchange has passed."""
+
+    def again() -> httpx2.Response:
+        return httpx2.Response(
+            response.status_code,
+            headers=response.headers,
+            stream=httpx2.ByteStream(body),
+            extensions=response.extensions,
+            request=request,
+        )
+
+    contract().check(
+        request.method,
+        request.url.raw_path.decode("ascii"),
+        response.status_code,
+        response.headers.multi_items(),
+        again().read(),
+    )
+    return again()
+
+
+def _silent_on_head(app: App) -> App:
+    """The application, failing where it sends a body in answer to HEAD: the ASGI transport would hide it."""
+
+    async def watched(scope: Any, receive: Any, send: Callable[[Message], Awaitable[None]]) -> None:
+        sent = 0
+
+        async def count(message: Message) -> None:
+            nonlocal sent
+            sent += len(message.get("body", b""))
+            await send(message)
+
+        await app(scope, receive, count)
+        assert not (sent and scope.get("method") == "HEAD"), f"HEAD {scope['path']} was answered with {sent} bytes"
+
+    return watched

@@ -1,0 +1,248 @@
+"""Holds exchanges to the contract: every answer a test sees is checked against the shipped `openapi.yaml` (D18).
+
+`Contract().check(...)` judges one exchange; `checked_client` and `checked_async_client` (checked_clients.py) do that
+for all that a test sends. What no schema can say, the rules between the parts of an answer, is in contract_rules.py.
+"""
+
+import json
+import re
+from collections.abc import Mapping
+from itertools import pairwise
+from typing import Any, NamedTuple, NoReturn
+from urllib.parse import unquote
+
+import jsonschema_rs
+import yaml
+
+from petstore_server.http.contract import shipped_text
+from support.contract_rules import Lines, check_code, check_limits, fail, same
+
+_HTTPS_OWN = {"connection", "content-length", "content-type", "date", "keep-alive", "server", "transfer-encoding"}
+_LIMIT_HEADERS = {"x-ratelimit-limit", "x-ratelimit-remaining", "x-ratelimit-reset", "ratelimit-policy", "ratelimit"}
+_NOTICES = ("Deprecation", "Sunset", "Link")
+_INTEGER = re.compile(r"0|-?[1-9][0-9]*", re.ASCII)
+
+
+class Header(NamedTuple):
+    required: bool
+    numeric: bool
+    validator: jsonschema_rs.Draft202012Validator
+
+
+class Response(NamedTuple):
+    """What one documented answer must look like."""
+
+    headers: Mapping[str, Header]
+    content_type: str | None
+    validator: jsonschema_rs.Draft202012Validator | None
+
+    def with_headers(self, more: Mapping[str, Header]) -> "Response":
+        return self._replace(headers={**self.headers, **more})
+
+    def without_limits(self) -> "Response":
+        return self._replace(headers={name: self.headers[name] for name in self.headers.keys() - _LIMIT_HEADERS})
+
+
+class Path(NamedTuple):
+    """A path of the contract: its segments (None for a parameter), and its answers by method and status."""
+
+    segments: tuple[str | None, ...]
+    responses: Mapping[str, Mapping[int, Response]]
+    to_other_methods: Mapping[int, Response]
+
+    def matches(self, segments: list[str]) -> bool:
+        return len(segments) == len(self.segments) and all(
+            text if expected is None else text == expected
+            for expected, text in zip(self.segments, segments, strict=True)
+        )
+
+
+class Contract:
+    """The shipped contract, compiled once."""
+
+    def __init__(self) -> None:
+        self.document: dict[str, Any] = yaml.safe_load(shipped_text())
+        self._others = self._answers(self.document["x-other-requests"]["responses"])
+        notices = self._headers({name: {"$ref": f"#/components/headers/{name}"} for name in _NOTICES})
+        self._paths = [self._path(template, item, notices) for template, item in self.document["paths"].items()]
+        self._error = self._validator({"$ref": "#/components/schemas/Error"})
+
+    def check(self, method: str, target: str, status: int, headers: list[tuple[str, str]], body: bytes) -> None:
+        """Raise AssertionError unless the exchange is as the contract says.
+
+        `target` is the request's path and query as sent, `headers` keeps repeated ones apart, `body` is without its
+        content coding.
+        """
+        try:
+            lines: Lines = {}
+            for name, value in headers:
+                lines.setdefault(name.lower(), []).append(value)
+            self._check(method, target, status, lines, body)
+        except AssertionError as error:
+            raise AssertionError(f"{method} {target} answered {status}: {error}") from None
+
+    def _check(self, method: str, target: str, status: int, lines: Lines, body: bytes) -> None:
+        segments = [unquote(segment) for segment in target.partition("?")[0].split("/")[1:]]
+        _check_framing(method, status, lines, body)
+        if segments[:1] != ["v1"]:
+            self._check_outside(method, status, lines, body)
+            return
+        path = next((path for path in self._paths if path.matches(segments)), None)
+        response = _pick(self._documented(path, method), status)
+        _check_headers(response, lines)
+        value = _check_body(response, method, lines, body)
+        code = value["code"] if status >= 400 and value else None
+        check_limits(status, code, lines)
+        check_code(code, segments, lines)
+        if path and status == 405:
+            same(set(lines["allow"][0].split(", ")), set(path.responses), "the methods in Allow")
+
+    def _documented(self, path: Path | None, method: str) -> Mapping[int, Response]:
+        if path is None:
+            return {status: response for status, response in self._others.items() if status != 405}
+        return path.responses.get(method, path.to_other_methods)
+
+    def _check_outside(self, method: str, status: int, lines: Lines, body: bytes) -> None:
+        """The contract itself and its page, or an error: no key, so no limits (D2)."""
+        for name in lines.keys() & _LIMIT_HEADERS:
+            fail(f"{name} stands on an answer outside /v1")
+        same(len(lines.get("x-request-id", [])), 1, "how often X-Request-Id stands")
+        if status < 400:
+            same(status in (200, 304), True, "whether the status is one of a document's")
+            return
+        response = _pick({s: a for s, a in self._others.items() if s not in (401, 429)}, status).without_limits()
+        _check_headers(response, lines)
+        _check_body(response, method, lines, body)
+
+    def _path(self, template: str, item: Mapping[str, Any], notices: Mapping[str, Header]) -> Path:
+        segments = [None if part.startswith("{") else part for part in template.split("/")[1:]]
+        responses = {name.upper(): self._answers(operation["responses"]) for name, operation in item.items()}
+        if "GET" in responses:
+            responses["HEAD"] = responses["GET"]
+        others = {status: response for status, response in self._others.items() if status != 404}
+        if any(operation.get("deprecated") for operation in item.values()):
+            for status in others.keys() - {401, 429}:
+                others[status] = others[status].with_headers(notices)
+        return Path(("v1", *segments), responses, others)
+
+    def _answers(self, responses: Mapping[str, Any]) -> dict[int, Response]:
+        return {int(status): self._respond(self._resolve(response)) for status, response in responses.items()}
+
+    def _respond(self, response: Mapping[str, Any]) -> Response:
+        headers = self._headers(response["headers"])
+        for content_type, content in response.get("content", {}).items():
+            return Response(headers, content_type, self._validator(content["schema"]))
+        return Response(headers, None, None)
+
+    def _headers(self, headers: Mapping[str, Any]) -> dict[str, Header]:
+        compiled = {}
+        for name, header in headers.items():
+            definition = self._resolve(header)
+            schema = definition["schema"]
+            numeric = schema["type"] == "integer"
+            compiled[name.lower()] = Header(definition.get("required", False), numeric, self._validator(schema))
+        return compiled
+
+    def _validator(self, schema: Mapping[str, Any]) -> jsonschema_rs.Draft202012Validator:
+        rooted = {**schema, "components": self.document["components"]}
+        return jsonschema_rs.Draft202012Validator(rooted, validate_formats=True)
+
+    def _resolve(self, node: Mapping[str, Any]) -> Mapping[str, Any]:
+        if "$ref" in node:
+            found: Any = self.document
+            for part in node["$ref"].removeprefix("#/").split("/"):
+                found = found[part]
+            node = found
+        return node
+
+
+def _pick(responses: Mapping[int, Response], status: int) -> Response:
+    if status not in responses:
+        fail(f"this status is not documented here; documented are {sorted(responses)}")
+    return responses[status]
+
+
+def _check_framing(method: str, status: int, lines: Lines, body: bytes) -> None:
+    """What holds for every answer, documented or not."""
+    for name in lines:
+        if name.startswith("access-control-"):
+            fail(f"{name} is present; keys do not belong in pages of other origins")
+    for name in ("content-type", "content-length", "retry-after"):
+        if len(lines.get(name, [])) > 1:
+            fail(f"{name} stands {len(lines[name])} times")
+    if "retry-after" in lines and status not in (429, 503):
+        fail("Retry-After is present; it belongs on 429 and 503 alone")
+    if status in (204, 304) or method == "HEAD":
+        _check_bodiless(status, lines, body)
+    elif "content-length" in lines and "content-encoding" not in lines:
+        same(int(lines["content-length"][0]), len(body), "Content-Length")
+
+
+def _check_bodiless(status: int, lines: Lines, body: bytes) -> None:
+    if body:
+        fail(f"there is a body of {len(body)} bytes, and must be none")
+    if status in (204, 304) and "content-type" in lines:
+        fail("Content-Type is present without a body")
+    if status == 204 and "content-length" in lines:
+        fail("Content-Length is present on a 204 (RFC 9110 §8.6)")
+
+
+def _check_headers(response: Response, lines: Lines) -> None:
+    for name, header in response.headers.items():
+        values = lines.get(name, [])
+        if len(values) > 1 or (header.required and not values):
+            fail(f"{name} stands {len(values)} times, and must stand once")
+        for value in values:
+            _check_header(name, header, value)
+    for name in lines.keys() - response.headers.keys() - _HTTPS_OWN:
+        fail(f"{name} is not documented here")
+
+
+def _check_header(name: str, header: Header, value: str) -> None:
+    if header.numeric and not _INTEGER.fullmatch(value):
+        fail(f"{name} is {value!r}, and must be a whole number")
+    _validate(header.validator, int(value) if header.numeric else value, name)
+
+
+def _check_body(response: Response, method: str, lines: Lines, body: bytes) -> Any:
+    """The body's value; None where there must be no body."""
+    if response.validator is None:
+        return None
+    same(lines.get("content-type"), [response.content_type], "Content-Type")
+    if method == "HEAD":
+        return None
+    value = _strict_json(body)
+    _validate(response.validator, value, "the body")
+    if isinstance(value, list):
+        ids = [order["id"] for order in value if "id" in order]
+        for before, after in pairwise(ids):
+            if before >= after:
+                fail(f"order {after} follows order {before}; the list must ascend by id")
+    return value
+
+
+def _strict_json(body: bytes) -> Any:
+    """JSON without what a lenient reader lets through: repeated names, NaN, fractions (no field here has one)."""
+
+    def pairs(found: list[tuple[str, Any]]) -> dict[str, Any]:
+        value = dict(found)
+        if len(value) != len(found):
+            fail(f"the body repeats a name: {[name for name, _ in found]}")
+        return value
+
+    def refuse(text: str) -> NoReturn:
+        fail(f"the body holds {text}, which is no integer")
+
+    try:
+        text = body.decode("utf-8")
+        return json.loads(text, object_pairs_hook=pairs, parse_float=refuse, parse_constant=refuse)
+    except ValueError as error:
+        fail(f"the body is no JSON in UTF-8 ({error})")
+
+
+def _validate(validator: jsonschema_rs.Draft202012Validator, value: Any, what: str) -> None:
+    try:
+        validator.validate(value)
+    except jsonschema_rs.ValidationError as error:
+        where = "".join(f"[{part!r}]" for part in error.instance_path)
+        fail(f"{what}{where} is not as documented: {error.message}")

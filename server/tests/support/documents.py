@@ -1,0 +1,97 @@
+"""The repository's documents, taken apart for tests, and the means to run the examples in them.
+
+A comment before a fenced `sh` block makes it an example that runs, in `sh -eu`:
+
+    <!-- runs -->             every command succeeds
+    <!-- runs: 200 404 -->    the same, and these are the statuses of the HTTP answers that it shows, in order
+    <!-- runs: serves -->     the same, and the last line, `petstore serve`, serves what the others have made
+
+The blocks of one document share a directory and a store, `orders.db`, that is being served. KEY and API are set, and
+the addresses at which a server listens by default stand for those at which this one does.
+"""
+
+import re
+from pathlib import Path
+from typing import NamedTuple
+
+ROOT = Path(__file__).resolve().parents[3]
+SOURCE = ROOT / "server" / "src" / "petstore_server"
+DOCUMENTS = sorted(
+    [*ROOT.glob("*.md"), ROOT / "server" / "README.md", ROOT / "deploy" / "README.md", *ROOT.glob("docs/**/*.md")]
+)
+
+_EXAMPLE = re.compile(r"<!-- runs(?:: (?P<outcome>[^>]+?))? -->\n```sh\n(?P<script>.*?)```\n", re.DOTALL)
+_FENCED = re.compile(r"^```.*?^```$", re.DOTALL | re.MULTILINE)
+_LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
+
+
+class Example(NamedTuple):
+    """A block that runs; `statuses` are those of the answers that it must show."""
+
+    script: str
+    statuses: list[str]
+    serves: bool
+
+
+class Link(NamedTuple):
+    """A link from a document to another, or to a heading."""
+
+    target: Path
+    heading: str
+
+
+def name(document: Path) -> str:
+    """A document's path in the repository."""
+    return str(document.relative_to(ROOT))
+
+
+def examples(document: Path) -> list[Example]:
+    """The blocks that run, in the order of the document."""
+    found = []
+    for match in _EXAMPLE.finditer(document.read_text()):
+        outcome = match["outcome"] or ""
+        found.append(Example(match["script"], re.findall(r"\d{3}", outcome), outcome == "serves"))
+    return found
+
+
+def links(document: Path) -> list[Link]:
+    """The links within the repository."""
+    found = []
+    for target in _LINK.findall(_FENCED.sub("", document.read_text())):
+        if "://" not in target:
+            path, _, heading = target.partition("#")
+            found.append(Link((document.parent / path).resolve() if path else document, heading))
+    return found
+
+
+def headings(document: Path) -> list[str]:
+    """The names under which links find the document's headings."""
+    lines = re.findall(r"^#+ (.+)$", _FENCED.sub("", document.read_text()), re.MULTILINE)
+    return [re.sub(r"[^\w\- ]", "", line.lower()).replace(" ", "-") for line in lines]
+
+
+def block(document: Path, mark: str) -> str:
+    """The fenced block after the comment `<!-- mark -->`."""
+    return document.read_text().partition(f"<!-- {mark} -->\n```text\n")[2].partition("```")[0]
+
+
+def table(document: Path, mark: str) -> list[list[str]]:
+    """The rows of the table after the comment `<!-- mark -->`, without its header; backticks are left out."""
+    lines = document.read_text().partition(f"<!-- {mark} -->\n")[2].partition("\n\n")[0].splitlines()
+    return [[cell.strip().replace("`", "") for cell in line.strip("|").split("|")] for line in lines[2:]]
+
+
+def tree(text: str) -> set[str]:
+    """The files of a tree that is drawn by indentation: `folder/` and below it `file.py   what it is`."""
+    folders: list[tuple[int, str]] = []
+    files = set()
+    for line in text.splitlines():
+        indent, entry = len(line) - len(line.lstrip()), line.split()[0]
+        while folders and folders[-1][0] >= indent:
+            folders.pop()
+        path = (folders[-1][1] if folders else "") + entry
+        if entry.endswith("/"):
+            folders.append((indent, path))
+        else:
+            files.add(path)
+    return files

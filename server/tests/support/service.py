@@ -1,0 +1,140 @@
+"""The whole application in this process, over a store of its own, with a clock that tests set."""
+
+import asyncio
+import random
+from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, TypeVar
+
+import httpx2
+
+from petstore_server.domain.accounts import Limits, Plan, plan_limits
+from petstore_server.domain.keys import ALL_SCOPES, ApiKey, Environment, Scope, digest, new_key, new_key_id
+from petstore_server.domain.orders import Order
+from petstore_server.ports import Actor
+from petstore_server.ratelimit.fallback import FallbackLimiter
+from petstore_server.runtime.application import Application
+from petstore_server.runtime.backend import Backend, open_backend
+from petstore_server.settings import Settings, read_settings
+from petstore_server.telemetry.logs import configure_logging
+from support.checked_clients import checked_async_client
+
+T = TypeVar("T")
+START = 1_793_000_000.25
+"""The first moment of every test, in Unix seconds."""
+
+URLS: dict[Path, dict[str, str]] = {}
+"""The engines of the services in a folder, as settings, where they are not the embedded ones."""
+
+
+class Clock:
+    """A clock that tests set."""
+
+    def __init__(self, now: float = START) -> None:
+        self.now = now
+
+    def __call__(self) -> float:
+        return self.now
+
+
+@dataclass
+class Service:
+    """A running application and what tests do with it. `client` sends no key of itself."""
+
+    application: Application
+    backend: Backend
+    clock: Clock
+    client: httpx2.AsyncClient
+    settings: Settings
+    source: random.Random = field(default_factory=lambda: random.Random(5))
+    _accounts: int = 0
+
+    @property
+    def actor(self) -> Actor:
+        return Actor("operator:test", self.clock.now)
+
+    async def account(self, plan: Plan = Plan.FREE, limits: Limits | None = None) -> str:
+        """Make an account; return its name."""
+        self._accounts += 1
+        name = f"account {self._accounts}"
+        await self.backend.store.accounts.create(name, plan, limits or plan_limits(plan, None, None), self.actor)
+        return name
+
+    async def key(
+        self,
+        account: str | None = None,
+        *,
+        scopes: frozenset[Scope] = ALL_SCOPES,
+        environment: Environment = Environment.PRODUCTION,
+        expires_at: float | None = None,
+    ) -> str:
+        """Make a key, in an account of its own unless one is given; return the key itself."""
+        return (await self.key_and_id(account, scopes=scopes, environment=environment, expires_at=expires_at))[0]
+
+    async def key_and_id(
+        self,
+        account: str | None = None,
+        *,
+        scopes: frozenset[Scope] = ALL_SCOPES,
+        environment: Environment = Environment.PRODUCTION,
+        expires_at: float | None = None,
+    ) -> tuple[str, str]:
+        """The same, with the key's id."""
+        key = new_key(environment, self.source.randrange)
+        entry = ApiKey(
+            new_key_id(self.source.randrange),
+            account or await self.account(),
+            digest(key),
+            environment,
+            scopes,
+            "",
+            self.clock.now,
+            expires_at,
+        )
+        return key, (await self.backend.store.keys.create(entry, self.actor)).id
+
+    async def orders(self, *orders: Order) -> None:
+        """Put orders into the store."""
+        await self.backend.store.orders.import_batch(orders, "test", self.actor)
+
+    async def upkeep(self) -> None:
+        """One round of what a serving process does every quarter of a second."""
+        await self.backend.save()
+        await self.backend.watch(self.application.confirm)
+
+
+@asynccontextmanager
+async def running(
+    folder: Path, clock: Clock | None = None, environ: Mapping[str, str] | None = None
+) -> AsyncIterator[Service]:
+    """A service over the store in a folder; several of these, one after another, share it."""
+    clock = clock or Clock()
+    urls = URLS.get(folder, {"PETSTORE_DATABASE_URL": f"sqlite:///{folder / 'store.db'}"})
+    settings = read_settings({**urls, **(environ or {})})
+    configure_logging(settings.log_level)
+    backend = await open_backend(settings, clock, lambda text: None)
+    if isinstance(backend.limiter, FallbackLimiter):
+        backend.limiter._counters._clock = clock  # type: ignore[attr-defined]  # in production it is Redis's own
+    try:
+        application = Application(settings, backend, clock, lambda size: "r" * size)
+        async with checked_async_client(application.gate) as client:
+            yield Service(application, backend, clock, client, settings)
+    finally:
+        await backend.close()
+
+
+def in_service(folder: Path, story: Callable[[Service], Coroutine[Any, Any, T]], **environ: str) -> T:
+    """Run one story against a service of its own."""
+
+    async def told() -> T:
+        async with running(folder, environ=environ) as service:
+            return await story(service)
+
+    return asyncio.run(told())
+
+
+def bearer(key: str, **more: str) -> dict[str, str]:
+    """The headers of a request with this key."""
+    return {"Authorization": f"Bearer {key}", **more}

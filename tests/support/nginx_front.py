@@ -1,0 +1,154 @@
+"""nginx running the shipped front, deploy/nginx/petstore.conf, with nothing in it changed but where things are."""
+
+import os
+import shutil
+import socket
+import ssl
+import subprocess
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import httpx2
+import pytest
+
+from support.checked_clients import CheckedTransport, checked_client
+
+SHIPPED = Path(__file__).parents[2] / "deploy" / "nginx" / "petstore.conf"
+DEFAULT_PORT = 8080
+"""Where the shipped front expects the service."""
+
+# What surrounds the front where it is installed: the settings of Debian's own nginx.conf, which it has to hold against,
+# with compression at its most eager.
+_SURROUNDINGS = """
+daemon off; worker_processes 1; pid {folder}/nginx.pid; error_log {folder}/error.log info; {user}
+events {{ worker_connections 768; }}
+http {{
+    sendfile on; tcp_nopush on; default_type application/octet-stream; access_log {folder}/other.log;
+    ssl_protocols TLSv1 TLSv1.1 TLSv1.2 TLSv1.3; gzip on; gzip_types *; gzip_proxied any; gzip_vary on;
+    client_body_temp_path {folder}/temp/body; proxy_temp_path {folder}/temp/proxy;
+    fastcgi_temp_path {folder}/temp/fastcgi; uwsgi_temp_path {folder}/temp/uwsgi; scgi_temp_path {folder}/temp/scgi;
+    include {folder}/petstore.conf;
+}}
+"""
+
+
+@dataclass
+class Front:
+    """A running front."""
+
+    port: int
+    folder: Path
+    process: "subprocess.Popen[bytes]"
+
+    def client(self, key: str | None = None, address: str = "127.0.0.1", **options: Any) -> httpx2.Client:
+        """A client that connects from that address, and holds every exchange to the contract."""
+        headers = {"Authorization": f"Bearer {key}"} if key else {}
+        transport = httpx2.HTTPTransport(verify=self._trust(), local_address=address)
+        base = f"https://localhost:{self.port}"
+        return checked_client(CheckedTransport(transport), base_url=base, headers=headers, timeout=30.0, **options)
+
+    def connect(self) -> ssl.SSLSocket:
+        """A bare connection, for what no client would send."""
+        plain = socket.create_connection(("127.0.0.1", self.port), timeout=30)
+        return self._trust().wrap_socket(plain, server_hostname="localhost")
+
+    def written_to_disk(self) -> list[Path]:
+        """The files in which nginx keeps bodies for the time being."""
+        return [path for path in (self.folder / "temp").rglob("*") if path.is_file()]
+
+    def memory(self) -> int:
+        """Bytes resident, in the master and its worker."""
+        children = Path(f"/proc/{self.process.pid}/task/{self.process.pid}/children").read_text().split()
+        return sum(_resident(process) for process in (str(self.process.pid), *children))
+
+    def log(self) -> str:
+        return (self.folder / "access.log").read_text()
+
+    def _trust(self) -> ssl.SSLContext:
+        return ssl.create_default_context(cafile=str(self.folder / "fullchain.pem"))
+
+
+def nginx_command() -> str:
+    """nginx's path. Without it the test fails under CI, and is skipped elsewhere."""
+    found = shutil.which("nginx", path=f"{os.environ.get('PATH', '')}:/usr/sbin")
+    missing = "nginx" if found is None else None if shutil.which("openssl") else "openssl"
+    if missing is not None:
+        message = f"{missing} is missing: apt-get install nginx-light openssl"
+        if os.environ.get("CI") == "true":
+            pytest.fail(message)
+        pytest.skip(message)
+    assert found is not None
+    return found
+
+
+@contextmanager
+def front(folder: Path, service_port: int) -> Iterator[Front]:
+    """The shipped front on a free port, before the service on that port; stopped at the end."""
+    command = nginx_command()
+    (folder / "temp").mkdir(parents=True)
+    _make_certificate(folder)
+    port = _free_port()
+    (folder / "petstore.conf").write_text(rendered(folder, port, service_port))
+    user = "user root;" if os.geteuid() == 0 else ""
+    (folder / "nginx.conf").write_text(_SURROUNDINGS.format(folder=folder, user=user))
+    arguments = [command, "-p", str(folder), "-c", str(folder / "nginx.conf"), "-e", str(folder / "error.log")]
+    checked = subprocess.run([*arguments, "-t"], capture_output=True, text=True, check=False)
+    assert 0 == checked.returncode, checked.stderr
+    with subprocess.Popen(arguments, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
+        try:
+            _wait_until_open(port, process, folder)
+            yield Front(port, folder, process)
+        finally:
+            process.terminate()
+
+
+def rendered(folder: Path, port: int, service_port: int) -> str:
+    """The shipped file with ports, certificate and log put where a test can have them. Each must be found in it."""
+    text = SHIPPED.read_text()
+    for shipped, here in (
+        ("listen 443 ssl", f"listen 127.0.0.1:{port} ssl"),
+        ("listen [::]:443 ssl http2 default_server;", ""),
+        (f"server 127.0.0.1:{DEFAULT_PORT};", f"server 127.0.0.1:{service_port};"),
+        ("/etc/petstore/tls/fullchain.pem", f"{folder}/fullchain.pem"),
+        ("/etc/petstore/tls/privkey.pem", f"{folder}/privkey.pem"),
+        ("/var/log/nginx/petstore.access.log", f"{folder}/access.log"),
+    ):
+        assert 1 == text.count(shipped), shipped
+        text = text.replace(shipped, here)
+    return text
+
+
+def _make_certificate(folder: Path) -> None:
+    key, certificate = folder / "privkey.pem", folder / "fullchain.pem"
+    subject = ["-subj", "/CN=localhost", "-addext", "subjectAltName=DNS:localhost"]
+    curve = ["-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes"]
+    subprocess.run(
+        ["openssl", "req", "-x509", *curve, "-keyout", key, "-out", certificate, "-days", "1", *subject],
+        capture_output=True,
+        check=True,
+    )
+
+
+def _free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port: int = taken.getsockname()[1]
+        return port
+
+
+def _wait_until_open(port: int, process: "subprocess.Popen[bytes]", folder: Path) -> None:
+    for _ in range(200):
+        assert process.poll() is None, (folder / "error.log").read_text()
+        with socket.socket() as trial:
+            if trial.connect_ex(("127.0.0.1", port)) == 0:
+                return
+        time.sleep(0.02)
+    raise AssertionError((folder / "error.log").read_text())
+
+
+def _resident(process: str) -> int:
+    kibibytes = Path(f"/proc/{process}/status").read_text().partition("VmRSS:")[2].split()[0]
+    return int(kibibytes) * 1024
