@@ -88,6 +88,19 @@ def test_every_event_of_the_log_is_documented_with_its_level() -> None:
     assert written == {(event, level) for event, level, _ in table(OPERATING, "events")}
 
 
+def test_every_message_under_troubleshooting_exists() -> None:
+    code = "\n".join(file.read_text() for file in SOURCE.rglob("*.py"))
+    messages = re.sub(r'"\n\s*f?"', "", code).replace("`", "")
+    shown = re.findall(r"^\| `([^`]+)` \|", _section(OPERATING, "Troubleshooting"), re.MULTILINE)
+    parts = {part.strip() for message in shown for part in message.split("…")}
+    assert {"Cannot listen on"} <= parts
+    assert [] == sorted(part for part in parts if part not in messages)
+
+
+def _section(document: Path, heading: str) -> str:
+    return document.read_text().partition(f"\n## {heading}\n")[2].partition("\n## ")[0]
+
+
 @every_document
 def test_links_lead_somewhere(document: Path) -> None:
     broken = [
