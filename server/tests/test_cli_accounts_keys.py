@@ -6,6 +6,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+import apsw
 import pytest
 
 from petstore_server.domain.bans import Ban
@@ -211,3 +212,38 @@ def test_every_change_is_in_the_audit_log_with_its_operator(acme: CommandLine) -
     assert "" == acme.must("audit", "--json", "--since", "2999-01-01T00:00:00Z").out
     assert 3 == len(acme.must("audit").out.splitlines())
     assert 2 == acme("audit", "--since", "long ago").code
+
+
+@pytest.mark.parametrize("at", [1e18, -1e18, float("inf")])
+def test_listings_never_fail_on_a_time_that_the_store_holds(acme: CommandLine, at: float) -> None:
+    key = create_key(acme)
+    connection = apsw.Connection(str(acme.store))
+    connection.execute("UPDATE keys SET expires_at = ?, created_at = ?", (at, at))
+    connection.execute("UPDATE audit SET at = ?", (at,))
+    connection.close()
+    for command in (
+        ["keys", "list"],
+        ["keys", "show", key["id"]],
+        ["accounts", "show", "acme"],
+        ["audit"],
+        ["doctor"],
+    ):
+        for options in ([], ["--json"]):
+            done = acme(*command, *options, PETSTORE_PORT="0", PETSTORE_ADMIN_PORT="0")
+            assert (0, "") == (done.code, done.err)
+
+
+def test_a_time_that_is_out_of_range_is_rejected_before_anything_changes(acme: CommandLine) -> None:
+    key = create_key(acme)
+    before = acme.must("audit", "--json").out
+    for command in (
+        ["keys", "rotate", key["id"], "--grace", "999999999w"],
+        ["keys", "create", "acme", "--expires", "999999999w"],
+        ["orders", "ship", "1", "--at", "999999999w"],
+        ["audit", "--since", "999999999w"],
+    ):
+        done = acme(*command)
+        assert (2, "") == (done.code, done.out)
+        assert "999999999w" in done.err
+        assert "longer than 100 years" in done.err
+    assert before == acme.must("audit", "--json").out

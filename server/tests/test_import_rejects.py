@@ -41,7 +41,7 @@ DIRTY_REJECTS = [
     (14, "petId", "not a whole number"),
     (15, "petId", "not a whole number"),
     (16, "quantity", "not a whole number"),
-    (17, "shipDate", "not a moment that exists"),
+    (17, "shipDate", "not a date and time that exists"),
 ]
 
 

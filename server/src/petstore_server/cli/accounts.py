@@ -5,12 +5,13 @@ from typing import Any
 
 import click
 
-from petstore_server.cli.arguments import AccountName, limits_of, timestamp_text
+from petstore_server.cli.arguments import AccountName, limits_of
 from petstore_server.cli.console import Group, details, show, table
 from petstore_server.cli.keys import key_fields
 from petstore_server.cli.stores import operator, settings_here, with_store
 from petstore_server.domain.accounts import Account, Plan
 from petstore_server.domain.keys import ApiKey
+from petstore_server.domain.timestamps import format_unix
 from petstore_server.domain.windows import DAY, MINUTE, Window, evaluate_account, roll_window
 from petstore_server.ports import Store, Usage
 from petstore_server.runtime import backend
@@ -65,7 +66,7 @@ def list_accounts() -> None:
         [_fields(account) for account in found],
         lambda: table(
             header,
-            [(each.name, each.plan, *each.limits, _state(each), timestamp_text(each.created_at)) for each in found],
+            [(each.name, each.plan, *each.limits, _state(each), format_unix(each.created_at)) for each in found],
         ),
     )
 
@@ -149,7 +150,7 @@ def _summary(account: Account) -> str:
             ("account", account.name),
             ("plan", f"{account.plan} ({account.limits.per_minute} a minute, {account.limits.per_day} a day)"),
             ("state", _state(account)),
-            ("created", timestamp_text(account.created_at)),
+            ("created", format_unix(account.created_at)),
         ]
     )
 
@@ -161,8 +162,8 @@ def _fields(account: Account) -> dict[str, Any]:
         "perMinute": account.limits.per_minute,
         "perDay": account.limits.per_day,
         "state": _state(account),
-        "createdAt": timestamp_text(account.created_at),
-        "suspendedAt": timestamp_text(account.suspended_at),
+        "createdAt": format_unix(account.created_at),
+        "suspendedAt": format_unix(account.suspended_at),
     }
 
 
@@ -179,7 +180,7 @@ def _window(window: Window, used: int) -> dict[str, Any]:
         "used": used,
         "limit": window.limit,
         "remaining": window.remaining,
-        "reset": timestamp_text(window.reset) if used else None,
+        "reset": format_unix(window.reset) if used else None,
     }
 
 

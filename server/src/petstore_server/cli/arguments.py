@@ -1,6 +1,6 @@
 """What operators type, read into what the domain takes; anything malformed is wrong usage (exit code 2)."""
 
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Any
 
 import click
@@ -9,7 +9,7 @@ from petstore_server.cli.stores import now
 from petstore_server.domain.accounts import Limits, Plan, check_account_name, plan_limits
 from petstore_server.domain.errors import InvalidInput, InvalidOrderId
 from petstore_server.domain.orders import parse_order_id
-from petstore_server.domain.timestamps import format_timestamp, parse_duration, parse_when
+from petstore_server.domain.timestamps import parse_duration, parse_when
 
 
 class OrderId(click.ParamType[int]):
@@ -75,10 +75,3 @@ def limits_of(plan: Plan, per_minute: int | None, per_day: int | None) -> Limits
         return plan_limits(plan, per_minute, per_day)
     except InvalidInput as error:
         raise click.UsageError(error.message, click.get_current_context()) from None
-
-
-def timestamp_text(seconds: float | None) -> str | None:
-    """Unix seconds as RFC 3339 in UTC, to the second; None stays None."""
-    if seconds is None:
-        return None
-    return format_timestamp(datetime.fromtimestamp(int(seconds), UTC))

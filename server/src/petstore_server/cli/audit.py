@@ -1,7 +1,7 @@
 """`petstore audit`: who changed what, and when."""
 
 import json
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Any
 
 import click
@@ -9,7 +9,7 @@ import click
 from petstore_server.cli.arguments import When
 from petstore_server.cli.console import Command, wants_json, write, write_json
 from petstore_server.cli.stores import with_store
-from petstore_server.domain.timestamps import format_timestamp
+from petstore_server.domain.timestamps import format_unix
 from petstore_server.ports import AuditEntry, Store
 
 _SHOWN = 200  # characters of a change on one line
@@ -31,20 +31,17 @@ def audit(since: datetime | None) -> None:
     async def stream(store: Store) -> None:
         async for entry in store.audit.entries(since.timestamp() if since else None):
             if wants_json():
-                write_json({**entry._asdict(), "at": _timestamp(entry.at)})
+                write_json({**entry._asdict(), "at": format_unix(entry.at, microseconds=True)})
             else:
                 write(_line(entry))
 
     with_store(stream)
 
 
-def _timestamp(seconds: float) -> str:
-    return format_timestamp(datetime.fromtimestamp(seconds, UTC))
-
-
 def _line(entry: AuditEntry) -> str:
     change = f"{_short(entry.before)} → {_short(entry.after)}"
-    return f"{_timestamp(entry.at):<27}  {entry.actor:<20}  {entry.action:<16}  {entry.subject}  {change}\n"
+    at = format_unix(entry.at, microseconds=True) or "-"
+    return f"{at:<27}  {entry.actor:<20}  {entry.action:<16}  {entry.subject}  {change}\n"
 
 
 def _short(value: Any) -> str:

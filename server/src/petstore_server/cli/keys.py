@@ -7,11 +7,12 @@ from typing import Any
 
 import click
 
-from petstore_server.cli.arguments import Duration, When, timestamp_text
+from petstore_server.cli.arguments import Duration, When
 from petstore_server.cli.console import Group, details, log_to_stderr, show, table, wants_json, write, write_json
 from petstore_server.cli.stores import now, operator, settings_here, with_store
 from petstore_server.domain.errors import InvalidInput
 from petstore_server.domain.keys import ALL_SCOPES, ApiKey, Environment, Scope, digest, new_key, new_key_id
+from petstore_server.domain.timestamps import format_unix
 
 
 @click.group(cls=Group)
@@ -46,7 +47,7 @@ def create(account: str, scopes: tuple[str, ...], expires: datetime | None, note
       KEY=$(petstore keys create acme --scope orders:read --expires 90d)
     """
     if expires is not None and expires <= now():
-        raise InvalidInput(f"--expires {timestamp_text(expires.timestamp())} is in the past; give a moment to come.")
+        raise InvalidInput(f"--expires {format_unix(expires.timestamp())} is in the past; give a moment to come.")
     environment = Environment(settings_here().environment)
     secret = new_key(environment, secrets.randbelow)
     actor = operator()
@@ -120,7 +121,7 @@ def rotate(key_id: str, grace: int) -> None:
         return await store.keys.rotate(key_id, new, actor.at + grace, actor), secret
 
     key, secret = with_store(replace, writes=True)
-    log_to_stderr(f"The old key {key_id} ends at {timestamp_text(actor.at + grace)}, if not sooner.")
+    log_to_stderr(f"The old key {key_id} ends at {format_unix(actor.at + grace)}, if not sooner.")
     _hand_over(key, secret)
 
 
@@ -158,11 +159,11 @@ def key_fields(key: ApiKey, timestamp: float) -> dict[str, Any]:
         "state": str(key.state(timestamp)),
         "scopes": sorted(key.scopes),
         "note": key.note,
-        "createdAt": timestamp_text(key.created_at),
-        "expiresAt": timestamp_text(key.expires_at),
-        "revokedAt": timestamp_text(key.revoked_at),
+        "createdAt": format_unix(key.created_at),
+        "expiresAt": format_unix(key.expires_at),
+        "revokedAt": format_unix(key.revoked_at),
         "rotatedFrom": key.rotated_from,
-        "ban": ban and {"since": timestamp_text(ban.began), "until": timestamp_text(ban.until), "level": ban.level},
+        "ban": ban and {"since": format_unix(ban.began), "until": format_unix(ban.until), "level": ban.level},
     }
 
 

@@ -8,11 +8,11 @@ import time
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
-from petstore_server.cli.arguments import timestamp_text
 from petstore_server.cli.console import explain
 from petstore_server.cli.doctor.results import CheckResult
 from petstore_server.domain.errors import DomainError, StoreUnusable
 from petstore_server.domain.keys import ApiKey, KeyState
+from petstore_server.domain.timestamps import format_unix
 from petstore_server.ports import Store
 from petstore_server.runtime import backend
 from petstore_server.settings import Settings, SettingsError
@@ -87,10 +87,10 @@ def _clock(path: Path | None) -> CheckResult:
     now = time.time()
     remedy = "Set the clock and keep it right with NTP: limits and bans are counted by it."
     if now < _EARLIEST_NOW:
-        return CheckResult("clock", "fail", f"The clock says {timestamp_text(now)}.", remedy)
+        return CheckResult("clock", "fail", f"The clock says {format_unix(now)}.", remedy)
     if path is not None and path.exists() and path.stat().st_mtime > now + _CLOCK_TOLERANCE:
         return CheckResult("clock", "warn", "The store was written at a moment still to come by this clock.", remedy)
-    return CheckResult("clock", "ok", f"The clock says {timestamp_text(now)}.")
+    return CheckResult("clock", "ok", f"The clock says {format_unix(now)}.")
 
 
 async def _contents(settings: Settings) -> list[CheckResult]:
@@ -119,10 +119,10 @@ async def _partners(store: Store) -> AsyncIterator[CheckResult]:
 
 def _key_findings(key: ApiKey, now: float) -> Iterator[CheckResult]:
     if key.expires_at is not None and key.expires_at < now + _SOON:
-        message = f"Key {key.id} of {key.account} ends at {timestamp_text(key.expires_at)}."
+        message = f"Key {key.id} of {key.account} ends at {format_unix(key.expires_at)}."
         yield CheckResult("keys", "warn", message, f"petstore keys rotate {key.id}, unless its successor is in use.")
     if key.ban is not None and key.ban.holds(now):
-        message = f"Key {key.id} of {key.account} is banned until {timestamp_text(key.ban.until)}."
+        message = f"Key {key.id} of {key.account} is banned until {format_unix(key.ban.until)}."
         yield CheckResult(
             "bans", "warn", message, f"Ask {key.account} to honour Retry-After; petstore keys unban {key.id}"
         )

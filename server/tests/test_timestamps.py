@@ -1,4 +1,4 @@
-"""Dates as they are read and written (D7)."""
+"""Timestamps and durations: parsing, formatting and their bounds (D7)."""
 
 from datetime import UTC, datetime, timedelta
 
@@ -8,8 +8,10 @@ from hypothesis import strategies as st
 
 from petstore_server.domain.errors import InvalidInput
 from petstore_server.domain.timestamps import (
+    LONGEST_DURATION,
     canonical_timestamp,
     format_timestamp,
+    format_unix,
     parse_duration,
     parse_timestamp,
     parse_when,
@@ -33,7 +35,7 @@ NOW = datetime(2026, 11, 20, 12, 0, tzinfo=UTC)
         ("9999-12-31T23:59:59.999999Z", "9999-12-31T23:59:59.999999Z"),
     ],
 )
-def test_a_moment_is_written_in_one_form(text: str, canonical: str) -> None:
+def test_a_timestamp_has_one_canonical_form(text: str, canonical: str) -> None:
     assert canonical == canonical_timestamp(text)
 
 
@@ -62,26 +64,71 @@ def test_a_moment_is_written_in_one_form(text: str, canonical: str) -> None:
         "2026-11-01T10:00:00Z\n",
     ],
 )
-def test_what_is_no_moment_is_refused_not_rounded(text: str) -> None:
+def test_an_invalid_timestamp_is_rejected_not_rounded(text: str) -> None:
     with pytest.raises(ValueError, match="is "):
         canonical_timestamp(text)
 
 
 @given(st.datetimes(timezones=st.just(UTC)))
-def test_what_is_written_is_read_back_to_the_microsecond(timestamp: datetime) -> None:
+def test_a_formatted_timestamp_parses_to_the_same_microsecond(timestamp: datetime) -> None:
     assert timestamp == parse_timestamp(format_timestamp(timestamp))
     assert format_timestamp(timestamp) == canonical_timestamp(format_timestamp(timestamp))
 
 
-def test_spans_count_from_now_forwards_or_back() -> None:
+def test_durations_count_from_now_forwards_or_backwards() -> None:
     assert 86_400 == parse_duration("24h")
     assert NOW + timedelta(days=7) == parse_when("7d", NOW)
     assert NOW - timedelta(minutes=15) == parse_when("15m", NOW, past=True)
     assert NOW == parse_when("2026-11-20T13:00:00+01:00", NOW)
 
 
-@pytest.mark.parametrize("text", ["", "tomorrow", "7", "-7d", "0d", "7y", "999999999w", "2026-11-20"])
-def test_what_is_no_when_is_refused_with_the_forms_that_are(text: str) -> None:
+@pytest.mark.parametrize("past", [False, True])
+def test_a_date_is_its_first_second_in_utc(past: bool) -> None:
+    assert datetime(2027, 1, 1, tzinfo=UTC) == parse_when("2027-01-01", NOW, past=past)
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", "tomorrow", "7", "-7d", "0d", "7y", "2026-02-30", "2026-11-20T10:00:00", "999999999w", "9" * 5_000 + "s"],
+)
+@pytest.mark.parametrize("past", [False, True])
+def test_an_invalid_time_is_rejected_with_the_accepted_forms(text: str, past: bool) -> None:
     with pytest.raises(InvalidInput) as caught:
-        parse_when(text, NOW)
-    assert repr(text)[1:-1] in caught.value.message
+        parse_when(text, NOW, past=past)
+    assert text in caught.value.message
+    assert "duration" in caught.value.message
+
+
+def test_a_duration_is_at_most_100_years() -> None:
+    assert LONGEST_DURATION == parse_duration(f"{LONGEST_DURATION}s")
+    for text in (f"{LONGEST_DURATION + 1}s", "5300w", "999999999w"):
+        with pytest.raises(ValueError, match="longer than 100 years"):
+            parse_duration(text)
+
+
+@given(st.floats(), st.booleans())
+def test_any_stored_number_is_formatted(seconds: float, microseconds: bool) -> None:
+    text = format_unix(seconds, microseconds=microseconds)
+    assert (text is None) == (seconds != seconds)
+    if text is not None:
+        assert text == canonical_timestamp(text)
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [
+        (None, None),
+        (0, "1970-01-01T00:00:00Z"),
+        (1.9, "1970-01-01T00:00:01Z"),
+        (-0.5, "1969-12-31T23:59:59Z"),
+        (6.05e14, "9999-12-31T23:59:59Z"),
+        (-1e300, "0001-01-01T00:00:00Z"),
+    ],
+)
+def test_times_beyond_the_calendar_are_shown_as_its_first_or_last_second(seconds: float | None, text: str) -> None:
+    assert text == format_unix(seconds)
+
+
+def test_microseconds_are_shown_on_request() -> None:
+    assert "1970-01-01T00:00:01.500000Z" == format_unix(1.5, microseconds=True)
+    assert "1970-01-01T00:00:01Z" == format_unix(1.0, microseconds=True)
