@@ -1,10 +1,10 @@
-"""What a number of accounts asks of the service, and which part of it is used up first.
+"""Simulate the load of a number of accounts, and find the part of the service that saturates first.
 
     .venv/bin/python bench/scaling_simulation.py [--accounts 100 1000 100000 1000000] [--orders N] [--no-etags]
 
-Accounts poll the list and cancel orders by the habits below; ten minutes of the busiest hour are played through,
-request by request, with one seed, so every run prints the same. What a request costs is measured, not assumed: COSTS
-names the programs. `--orders` keeps the list at that length instead of letting it grow with the accounts.
+Accounts poll the list and cancel orders as HABITS says. Ten minutes of the busiest hour are simulated request by
+request with one seed, so every run prints the same. The cost of a request is measured: COSTS names the programs.
+`--orders` sets the length of the list instead of letting it grow with the accounts.
 """
 
 import argparse
@@ -16,14 +16,14 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
 
-WINDOW = 600  # seconds that are played through
+WINDOW = 600  # simulated seconds
 DAY = 86_400
 BUSIEST = 2.0  # the busiest hour, as a multiple of the day's mean
 HISTORY = 2 * DAY  # seconds before the window in which changes of the list are known
 
 
 class Habit(NamedTuple):
-    """Of a plan: its share of the accounts, the median seconds between polls, and cancellations a day."""
+    """A plan's share of the accounts, the median seconds between polls, and cancellations per day."""
 
     share: float
     interval: float
@@ -40,18 +40,18 @@ SPREAD = 1.0  # sigma of the log-normal that polling intervals follow
 AT_THE_MINUTE = 0.5  # of the polling programs are started by a clock, in the first second of a minute
 WITH_ETAG = 0.7  # send If-None-Match
 WITH_GZIP = 0.6  # accept gzip
-ORDERS_EACH = 100  # orders an account has in the store, a year's
+ORDERS_EACH = 100  # orders of one account in the store: those of a year
 SHOWN_CHANGES = 3  # of an order in its life: placed, shipped, completed
-BATCH_SECONDS = 60  # operators bring changes in once a minute at most
-ACCESS_CHANGES = 1 / (90 * DAY)  # of an account's keys, plan or state, a second
+BATCH_SECONDS = 60  # operators import changes at most once per minute
+ACCESS_CHANGES = 1 / (90 * DAY)  # of an account's keys, plan or state, per second
 
 
 @dataclass(frozen=True)
 class Costs:
-    """Seconds of processor time, and bytes, over PostgreSQL and Redis.
+    """Seconds of processor time, and bytes, on PostgreSQL and Redis.
 
-    From bench/shared_engines.py, but for a byte of a list, which is from bench/requests_against_nginx.py, and the bytes
-    of an order and their compression, which are those of an import file of orders.
+    From bench/shared_engines.py, except: the cost of a byte of a list is from bench/requests_against_nginx.py, and the
+    size of an order and its compression are those of an import file of orders.
     """
 
     list_request: float = 105e-6
@@ -70,14 +70,14 @@ class Costs:
 
 COSTS = Costs()
 
-# What one of each part gives; a machine of ordinary size, used to 60 %.
+# Capacity of one of each part: an ordinary machine, at 60 % utilisation.
 CORES, GIGABIT, GIBIBYTE = 4, 125e6, 2**30
 USED = 0.6
 
 
 @dataclass
 class Played:
-    """What happened in the window."""
+    """Counts of what happened in the window."""
 
     accounts: int
     orders: int
@@ -97,20 +97,20 @@ class Played:
 
 
 def play(accounts: int, orders: int, with_etags: bool) -> Played:
-    """Play the window through."""
+    """Simulate the window."""
     rng = random.Random(20261120)
     played = Played(accounts, orders)
-    changes = _moments_of_change(rng, orders)
-    drops = list(_moments(rng, ACCESS_CHANGES * accounts, -HISTORY, WINDOW))
-    played.changes = sum(0 <= moment < WINDOW for moment in changes)
+    changes = _change_times(rng, orders)
+    drops = list(_times(rng, ACCESS_CHANGES * accounts, -HISTORY, WINDOW))
+    played.changes = sum(0 <= time < WINDOW for time in changes)
     body = orders * COSTS.order_bytes
     for habit in HABITS:
         for _ in range(round(habit.share * accounts)):
             _poll(played, rng, habit, changes, drops, body, with_etags)
-            for moment in _moments(rng, habit.cancels / DAY * BUSIEST, 0, WINDOW):
+            for time in _times(rng, habit.cancels / DAY * BUSIEST, 0, WINDOW):
                 played.cancels += 1
-                played.by_second[int(moment)] += 1
-                played.key_look_ups += _dropped(drops, moment - habit.interval, moment)
+                played.by_second[int(time)] += 1
+                played.key_look_ups += _dropped(drops, time - habit.interval, time)
     return played
 
 
@@ -129,30 +129,30 @@ def _poll(
     if clocked:
         interval = max(60.0, round(interval / 60) * 60.0)
     etag, zipped = rng.random() < WITH_ETAG and with_etags, rng.random() < WITH_GZIP
-    moment = rng.random() * interval
+    time = rng.random() * interval
     if clocked:
-        moment = moment // 60 * 60 + rng.random()
-    while moment < WINDOW:
-        since = moment - interval
-        played.by_second[int(moment)] += 1
-        played.key_look_ups += _dropped(drops, since, moment)
-        if etag and bisect_right(changes, since) == bisect_right(changes, moment):
+        time = time // 60 * 60 + rng.random()
+    while time < WINDOW:
+        since = time - interval
+        played.by_second[int(time)] += 1
+        played.key_look_ups += _dropped(drops, since, time)
+        if etag and bisect_right(changes, since) == bisect_right(changes, time):
             played.unchanged += 1
         else:
             played.lists += 1
             played.body_bytes += body * (COSTS.gzip_ratio if zipped else 1.0)
-        moment += interval
+        time += interval
 
 
-def _moments(rng: random.Random, rate: float, begin: float, end: float) -> Iterator[float]:
-    """Moments of a Poisson process of that rate a second."""
-    moment = begin + rng.expovariate(rate)
-    while moment < end:
-        yield moment
-        moment += rng.expovariate(rate)
+def _times(rng: random.Random, rate: float, begin: float, end: float) -> Iterator[float]:
+    """Times of a Poisson process with this rate per second."""
+    time = begin + rng.expovariate(rate)
+    while time < end:
+        yield time
+        time += rng.expovariate(rate)
 
 
-def _moments_of_change(rng: random.Random, orders: int) -> list[float]:
+def _change_times(rng: random.Random, orders: int) -> list[float]:
     """When the list changed: in batches, so at most once each BATCH_SECONDS."""
     rate = orders * SHOWN_CHANGES / (365 * DAY)
     changed = 1 - math.exp(-rate * BATCH_SECONDS)
@@ -163,13 +163,13 @@ def _moments_of_change(rng: random.Random, orders: int) -> list[float]:
     ]
 
 
-def _dropped(drops: list[float], since: float, moment: float) -> bool:
-    """Whether a process forgot the key since its last request, as access changed somewhere."""
-    return bisect_right(drops, since) != bisect_right(drops, moment)
+def _dropped(drops: list[float], since: float, time: float) -> bool:
+    """Whether a process dropped its cached keys since this key's last request, because access changed."""
+    return bisect_right(drops, since) != bisect_right(drops, time)
 
 
 class Row(NamedTuple):
-    """One line of the table: a text, or how many of a part are needed."""
+    """One line of the table: a text, or the number of parts that are needed."""
 
     name: str
     text: str
@@ -177,7 +177,7 @@ class Row(NamedTuple):
 
 
 def rows(played: Played) -> list[Row]:
-    """What the window asks of each part."""
+    """The load on each part."""
     a_second = 1 / WINDOW
     mean, peak = played.requests * a_second, max(played.by_second.values())
     body = played.orders * COSTS.order_bytes
@@ -193,33 +193,33 @@ def rows(played: Played) -> list[Row]:
         played.key_look_ups * COSTS.postgres_key + played.cancels * COSTS.postgres_cancel
     )
     counters = played.accounts * COSTS.redis_account
-    renewed = played.changes * a_second * body * (1 + COSTS.gzip_ratio)  # one edge, which asks for each form once
+    renewed = played.changes * a_second * body * (1 + COSTS.gzip_ratio)  # one edge, which requests each form once
     return [
         Row("orders", f"{played.orders:,}"),
-        Row("requests a second", f"{mean:,.1f}"),
-        Row("in the fullest second", f"{peak:,}"),
-        Row("cancellations a second", f"{played.cancels * a_second:,.2f}"),
-        Row("polls answered 304", f"{played.unchanged / max(1, played.lists + played.unchanged):.0%}"),
-        Row("requests whose key is looked up anew", f"{played.key_look_ups / max(1, played.requests):.0%}"),
-        Row("list, plain", _bytes(body)),
-        Row("answers a second", _bytes(out)),
-        Row("the same behind an edge by ETag", _bytes(played.requests * a_second * COSTS.head_bytes + renewed)),
+        Row("requests per second", f"{mean:,.1f}"),
+        Row("requests in the busiest second", f"{peak:,}"),
+        Row("cancellations per second", f"{played.cancels * a_second:,.2f}"),
+        Row("polls that get 304", f"{played.unchanged / max(1, played.lists + played.unchanged):.0%}"),
+        Row("requests with a key look-up", f"{played.key_look_ups / max(1, played.requests):.0%}"),
+        Row("list, uncompressed", _bytes(body)),
+        Row("response bytes per second", _bytes(out)),
+        Row("the same with an edge cache", _bytes(played.requests * a_second * COSTS.head_bytes + renewed)),
         Row("links of 1 Gbit/s", "", out / GIGABIT / USED),
-        Row("cores that serve", "", host / USED),
-        Row("cores that serve 304s in the fullest second", "", peak * COSTS.unchanged),
-        Row("memory for the list (GiB a process)", "", body * (1 + COSTS.gzip_ratio) / GIBIBYTE),
-        Row("cores of PostgreSQL", "", postgres / USED),
-        Row("cores of Redis", "", mean * COSTS.redis_decision / USED),
-        Row("cores of Redis in the fullest second", "", peak * COSTS.redis_decision),
-        Row("memory of Redis (GiB)", "", counters / GIBIBYTE),
-        Row("breaks first", first_to_break(out, host, body, postgres, mean)),
+        Row("cores for serving", "", host / USED),
+        Row("cores for 304s in the busiest second", "", peak * COSTS.unchanged),
+        Row("list in memory (GiB per process)", "", body * (1 + COSTS.gzip_ratio) / GIBIBYTE),
+        Row("cores for PostgreSQL", "", postgres / USED),
+        Row("cores for Redis", "", mean * COSTS.redis_decision / USED),
+        Row("cores for Redis in the busiest second", "", peak * COSTS.redis_decision),
+        Row("memory for Redis (GiB)", "", counters / GIBIBYTE),
+        Row("saturates first", first_to_saturate(out, host, body, postgres, mean)),
     ]
 
 
-def first_to_break(out: float, host: float, body: float, postgres: float, mean: float) -> str:
-    """Which part of one ordinary host, with one database and one Redis beside it, is used up the most."""
+def first_to_saturate(out: float, host: float, body: float, postgres: float, mean: float) -> str:
+    """The most used part of one ordinary host with one database and one Redis."""
     use = {
-        "bytes out": out / GIGABIT,
+        "network": out / GIGABIT,
         "processor": host / CORES,
         "list in memory": body * (1 + COSTS.gzip_ratio) / (4 * GIBIBYTE),
         "PostgreSQL": postgres / CORES,
