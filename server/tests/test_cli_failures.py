@@ -126,7 +126,7 @@ def test_a_password_in_an_address_is_not_repeated(cli: CommandLine) -> None:
     done = cli("orders", "list", PETSTORE_REDIS_URL="http://me:secret@host/0")
     assert 2 == done.code
     assert "secret" not in done.err
-    assert "me:***@host" in done.err
+    assert "http://host/0" in done.err
 
 
 @pytest.mark.parametrize("command", [["orders", "import", "{file}"], ["pets", "import", "{file}"]])

@@ -1,13 +1,13 @@
-"""Settings: unknown names and bad values stop the start with one line that names them."""
+"""Settings: an unknown name or an invalid value aborts the start with one line that names it."""
 
 from datetime import UTC, datetime
 
 import pytest
 
-from petstore_server.settings import SETTINGS, SettingsError, read_settings
+from petstore_server.settings import SETTINGS, UNPARSABLE_URL, SettingsError, describe_url, read_settings
 
 
-def test_the_defaults_are_good() -> None:
+def test_the_defaults_are_valid() -> None:
     settings = read_settings({"PATH": "/bin", "HOME": "/root"})
     assert ("sqlite:///petstore.db", None, "127.0.0.1", 8080, 8081) == (
         settings.database_url,
@@ -19,12 +19,12 @@ def test_the_defaults_are_good() -> None:
     assert datetime(2027, 12, 1, tzinfo=UTC) == settings.pets_sunset
 
 
-def test_an_unknown_name_is_refused_with_the_one_that_was_meant() -> None:
+def test_an_unknown_name_is_rejected_and_the_closest_one_suggested() -> None:
     with pytest.raises(SettingsError, match=r"PETSTORE_DATABASE_URI .* did you mean PETSTORE_DATABASE_URL"):
         read_settings({"PETSTORE_DATABASE_URI": "sqlite:///x.db"})
 
 
-def test_names_of_the_client_and_of_kubernetes_are_let_be() -> None:
+def test_names_of_the_client_and_of_kubernetes_are_ignored() -> None:
     read_settings(
         {
             "PETSTORE_API_KEY": "x",
@@ -35,7 +35,7 @@ def test_names_of_the_client_and_of_kubernetes_are_let_be() -> None:
     )
 
 
-def test_a_port_that_kubernetes_injected_is_refused_with_its_cause() -> None:
+def test_a_port_that_kubernetes_injected_is_rejected_with_its_cause() -> None:
     with pytest.raises(SettingsError, match=r"PETSTORE_PORT .*Kubernetes"):
         read_settings({"PETSTORE_PORT": "tcp://10.0.0.1:8080"})
 
@@ -57,7 +57,15 @@ def test_a_port_that_kubernetes_injected_is_refused_with_its_cause() -> None:
         ("PETSTORE_TRUSTED_PROXIES", "10.0.0.1/8"),
         ("PETSTORE_TRUSTED_PROXIES", "proxy"),
         ("PETSTORE_FORWARDED_HEADER", "X-Real-IP"),
+        ("PETSTORE_BASE_URL", "https://me:secret@petstore.example/v1"),
         ("PETSTORE_BAN_STRIKES", "0"),
+        ("PETSTORE_BAN_STRIKES", "10001"),
+        ("PETSTORE_BAN_SECONDS", "31536001"),
+        ("PETSTORE_BAN_MAX_SECONDS", "31536001"),
+        ("PETSTORE_BAN_GRACE_SECONDS", "31536001"),
+        ("PETSTORE_DRAIN_DELAY_SECONDS", "3601"),
+        ("PETSTORE_PETS_DEPRECATED_AT", "0001-01-01T00:00:00+14:00"),
+        ("PETSTORE_PETS_DEPRECATED_AT", "1969-12-31"),
         ("PETSTORE_BAN_SECONDS", "two"),
         ("PETSTORE_BAN_MAX_SECONDS", "60"),
         ("PETSTORE_BAN_GRACE_SECONDS", "-1"),
@@ -67,12 +75,55 @@ def test_a_port_that_kubernetes_injected_is_refused_with_its_cause() -> None:
         ("PETSTORE_LOG_LEVEL", "loud"),
     ],
 )
-def test_a_bad_value_is_refused_in_one_line_that_names_the_setting(name: str, value: str) -> None:
+def test_an_invalid_value_is_rejected_in_one_line_that_names_the_setting(name: str, value: str) -> None:
     with pytest.raises(SettingsError) as caught:
         read_settings({name: value})
     assert name in str(caught.value)
     assert "\n" not in str(caught.value)
 
 
-def test_every_setting_is_explained() -> None:
+def test_every_setting_has_a_help_text() -> None:
     assert all(setting.help.endswith(".") for setting in SETTINGS)
+
+
+@pytest.mark.parametrize(
+    ("url", "described"),
+    [
+        ("sqlite:////var/lib/petstore/store.db", "sqlite:////var/lib/petstore/store.db"),
+        ("postgresql://me:secret@db.internal:5432/petstore?sslmode=require", "postgresql://db.internal:5432/petstore"),
+        ("postgresql://me:secret@one:5432,two:5433/petstore", "postgresql://one:5432,two:5433/petstore"),
+        ("postgresql:///petstore?host=/run/postgresql&password=secret", "postgresql:///petstore"),
+        ("postgresql://[2001:db8::1]:5432/petstore", "postgresql://[2001:db8::1]:5432/petstore"),
+        ("redis://:secret@redis.internal:6379/0", "redis://redis.internal:6379/0"),
+        ("redis://:se@cret@redis.internal:6379/0", "redis://redis.internal:6379/0"),
+        ("rediss://redis.internal/0?password=secret", "rediss://redis.internal/0"),
+        ("unix:///run/redis.sock?db=1&password=secret", "unix:///run/redis.sock"),
+    ],
+)
+def test_a_url_is_described_without_its_secrets(url: str, described: str) -> None:
+    assert described == describe_url(url)
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "postgresql://me:sec/ret@host/db",
+        "postgresql://me:5?secret@host/db",
+        "postgresql://me:5#secret@host/db",
+        "postgresql://me:5/secret@host/db",
+        "postgresql://host:secret/db",
+        "redis://:secret",
+        "redis://host/0?password=sec@ret",
+        "secret",
+        "redis//:secret@host",
+        "redis://host/sec ret",
+    ],
+)
+@pytest.mark.parametrize("name", ["PETSTORE_DATABASE_URL", "PETSTORE_REDIS_URL", "PETSTORE_BASE_URL"])
+def test_no_part_of_a_url_that_cannot_be_parsed_is_shown(name: str, url: str) -> None:
+    assert UNPARSABLE_URL == describe_url(url)
+    with pytest.raises(SettingsError) as caught:
+        read_settings({name: url})
+    assert name in str(caught.value)
+    assert "secret" not in str(caught.value)
+    assert "ret" not in str(caught.value).split()

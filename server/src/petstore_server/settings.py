@@ -18,7 +18,7 @@ class SettingsError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """Every setting, read and checked. Spans are in seconds, moments aware and in UTC."""
+    """Every setting, read and checked. Durations are in seconds; dates are aware and in UTC."""
 
     database_url: str
     redis_url: str | None
@@ -43,12 +43,16 @@ class Settings:
 
 
 class Setting(NamedTuple):
-    """One row of the table. `read` turns text into the value, or raises ValueError saying what it must be."""
+    """One row of the table. `read` turns text into the value; its ValueError says what the value must be.
+
+    `show` makes an invalid value printable: an address may hold a password, so no part of its text is copied.
+    """
 
     name: str
     default: str
     help: str
     read: Callable[[str], Any]
+    show: Callable[[str], str] = repr
 
 
 def read_settings(environ: Mapping[str, str]) -> Settings:
@@ -60,7 +64,7 @@ def read_settings(environ: Mapping[str, str]) -> Settings:
         try:
             values[_field(setting)] = setting.read(text)
         except ValueError as error:
-            raise SettingsError(f"{setting.name} {error}; it is {text!r}.") from None
+            raise SettingsError(f"{setting.name} {error}; it is {setting.show(text)}.") from None
     settings = Settings(**values)
     if settings.ban_max_seconds < settings.ban_seconds:
         raise SettingsError("PETSTORE_BAN_MAX_SECONDS must not be less than PETSTORE_BAN_SECONDS.")
@@ -74,18 +78,18 @@ def _field(setting: Setting) -> str:
 
 
 def _refuse_unknown_names(environ: Mapping[str, str]) -> None:
-    """A typing error in PETSTORE_DATABASE_URL must not serve an empty store."""
+    """Reject unknown names: a typo in PETSTORE_DATABASE_URL must not serve an empty store."""
     known = {setting.name for setting in SETTINGS}
     for name in sorted(environ):
         if not name.startswith("PETSTORE_") or name in known or name in _FOREIGN or _KUBERNETES.match(name):
             continue
         close = difflib.get_close_matches(name, known, n=1)
         hint = f"did you mean {close[0]}?" if close else "`petstore serve --help` lists them all."
-        raise SettingsError(f"{name} is no setting of this service; {hint}")
+        raise SettingsError(f"{name} is not a setting of this service; {hint}")
 
 
 _FOREIGN = {"PETSTORE_API_KEY"}  # the client's
-_KUBERNETES = re.compile(r"PETSTORE_(SERVICE_|PORT_)")  # injected into every pod beside a service named petstore
+_KUBERNETES = re.compile(r"PETSTORE_(SERVICE_|PORT_)")  # injected into every pod next to a service named petstore
 
 
 def _text(value: str) -> str:
@@ -120,24 +124,65 @@ def _port(value: str) -> int:
     return _whole(0, 65_535)(value)
 
 
-def _seconds(value: str) -> float:
-    if not re.fullmatch(r"\d{1,9}(\.\d{1,9})?", value, re.ASCII):
-        raise ValueError("must be a number of seconds, 0 or more")
-    return float(value)
+def _seconds(highest: int) -> Callable[[str], float]:
+    def read(value: str) -> float:
+        if not re.fullmatch(r"\d{1,9}(\.\d{1,9})?", value, re.ASCII) or float(value) > highest:
+            raise ValueError(f"must be a number of seconds from 0 to {highest}")
+        return float(value)
+
+    return read
 
 
 def _database_url(value: str) -> str:
     if value.startswith("sqlite:///") and len(value) > len("sqlite:///"):
         return value
-    if value.startswith(("postgresql://", "postgres://")):
-        return value
-    raise ValueError("must be sqlite:///FILE or postgresql://USER@HOST/NAME")
+    if not value.startswith(("postgresql://", "postgres://")):
+        raise ValueError("must be sqlite:///FILE or postgresql://USER@HOST/NAME")
+    if value.count("@") > 1:  # libpq ends the password at the first one
+        raise ValueError(_NOT_PARSED)
+    return _parsed_url(value)
 
 
 def _redis_url(value: str) -> str | None:
-    if value and not value.startswith(("redis://", "rediss://", "unix://")):
+    if not value:
+        return None
+    if not value.startswith(("redis://", "rediss://", "unix://")):
         raise ValueError("must be redis://HOST:PORT/0, rediss:// for TLS, or empty")
-    return value or None
+    return _parsed_url(value)
+
+
+def _parsed_url(value: str) -> str:
+    if describe_url(value) == UNPARSABLE_URL:
+        raise ValueError(_NOT_PARSED)
+    return value
+
+
+UNPARSABLE_URL = "a URL that cannot be parsed"
+"""Shown in place of a URL whose parts are not certain, because any part of it may be a password."""
+
+_NOT_PARSED = "must be a valid URL; percent-encode special characters in its user name and password"
+
+_URL = re.compile(
+    r"""(?P<scheme>[a-z][a-z0-9+.-]*)://
+    (?:[^/?#]*@)?                                      # user name and password, up to the last @ before the path
+    (?P<host>(?:\[[0-9A-Fa-f:.]+\]|[\w.%-]*)(?::\d{1,5})?(?:,[\w.:%-]*)*)
+    (?P<path>/[\w./%+~-]*)?
+    (?:[?\#][^@]*)?                                    # an @ here may belong to a password with a ? in it
+    """,
+    re.ASCII | re.VERBOSE,
+)
+
+
+def describe_url(url: str) -> str:
+    """Describe a database or Redis URL without its secrets: scheme, host, port, and database or path only.
+
+    The result is built from parsed parts. A URL that cannot be parsed with certainty, for example because its password
+    holds an unencoded `/`, is described by a fixed text that has no part of it.
+    """
+    if url.startswith("sqlite:///"):
+        return url
+    parts = _URL.fullmatch(url)
+    return f"{parts['scheme']}://{parts['host']}{parts['path'] or ''}" if parts else UNPARSABLE_URL
 
 
 def _base_url(value: str) -> str | None:
@@ -145,7 +190,9 @@ def _base_url(value: str) -> str | None:
         return None
     parts = urlsplit(value)
     if parts.scheme not in ("http", "https") or not parts.hostname or parts.query or parts.fragment:
-        raise ValueError("must be an http:// or https:// address")
+        raise ValueError("must be an http:// or https:// URL")
+    if parts.username is not None or parts.password is not None:
+        raise ValueError("must not hold a user name or password: the contract shows it to everyone")
     if not parts.path.rstrip("/").endswith("/v1"):
         raise ValueError("must end with /v1")
     return value.rstrip("/")
@@ -155,15 +202,24 @@ def _networks(value: str) -> tuple[Network, ...]:
     try:
         return tuple(ipaddress.ip_network(part.strip()) for part in value.split(",") if part.strip())
     except ValueError as error:
-        raise ValueError(f"must be addresses or networks with commas between ({error})") from None
+        raise ValueError(f"must be addresses or networks separated by commas ({error})") from None
 
 
 def _timestamp(value: str) -> datetime:
     try:
         timestamp = datetime.fromisoformat(value)
-    except ValueError:
+        timestamp = timestamp.replace(tzinfo=UTC) if timestamp.tzinfo is None else timestamp.astimezone(UTC)
+    except (ValueError, OverflowError):
         raise ValueError("must be a date (2027-12-01) or an RFC 3339 date-time") from None
-    return timestamp.replace(tzinfo=UTC) if timestamp.tzinfo is None else timestamp.astimezone(UTC)
+    if timestamp < _EPOCH:  # RFC 9745 gives it in Unix seconds
+        raise ValueError("must not be before 1970-01-01")
+    return timestamp
+
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_YEAR_SECONDS = 31_536_000
+_HOUR_SECONDS = 3600
+_MOST_STRIKES = 10_000  # a strike then costs either limiter no more than a small multiple of the first one
 
 
 SETTINGS = (
@@ -172,12 +228,14 @@ SETTINGS = (
         "sqlite:///petstore.db",
         "Where the store is: sqlite:///FILE (four slashes for an absolute path) or postgresql://….",
         _database_url,
+        describe_url,
     ),
     Setting(
         "PETSTORE_REDIS_URL",
         "",
         "Where limits are counted, such as redis://host:6379/0; empty: in process.",
         _redis_url,
+        describe_url,
     ),
     Setting("PETSTORE_HOST", "127.0.0.1", "Address on which the API listens.", _text),
     Setting("PETSTORE_PORT", "8080", "Port of the API; 0 takes a free one.", _port),
@@ -195,17 +253,19 @@ SETTINGS = (
         "",
         "Public address of production, ending in /v1; shown in the contract.",
         _base_url,
+        describe_url,
     ),
     Setting(
         "PETSTORE_STAGING_BASE_URL",
         "",
         "Public address of staging, ending in /v1; shown in the contract.",
         _base_url,
+        describe_url,
     ),
     Setting(
         "PETSTORE_TRUSTED_PROXIES",
         "",
-        "Addresses or networks, with commas between, of proxies whose word on the client's address counts.",
+        "Addresses or networks, separated by commas, of proxies that are trusted to name the client's address.",
         _networks,
     ),
     Setting(
@@ -214,28 +274,28 @@ SETTINGS = (
         "The one header in which those proxies name the client: X-Forwarded-For or Forwarded.",
         _one_of("x-forwarded-for", "forwarded"),
     ),
-    Setting("PETSTORE_BAN_STRIKES", "20", "Strikes within ten minutes that ban a key.", _whole(1, 100_000)),
-    Setting("PETSTORE_BAN_SECONDS", "120", "Length of a first ban, in seconds.", _whole(1, 31_536_000)),
+    Setting("PETSTORE_BAN_STRIKES", "20", "Strikes within ten minutes that ban a key.", _whole(1, _MOST_STRIKES)),
+    Setting("PETSTORE_BAN_SECONDS", "120", "Length of a first ban, in seconds.", _whole(1, _YEAR_SECONDS)),
     Setting(
         "PETSTORE_BAN_MAX_SECONDS",
         "3600",
-        "Length that repeated bans double up to, in seconds.",
-        _whole(1, 31_536_000),
+        "Longest ban, in seconds; each ban within 24 hours of the last one is twice as long, up to this.",
+        _whole(1, _YEAR_SECONDS),
     ),
     Setting(
         "PETSTORE_BAN_GRACE_SECONDS",
         "2",
-        "Seconds after a first 429 in which further requests are no strikes: they may have been under way.",
-        _seconds,
+        "Seconds after a first 429 in which further requests are not strikes: they may already have been sent.",
+        _seconds(_YEAR_SECONDS),
     ),
     Setting(
         "PETSTORE_DRAIN_DELAY_SECONDS",
         "0",
-        "Seconds to go on accepting after SIGTERM while /readyz says 503, so that balancers notice.",
-        _seconds,
+        "Seconds to keep accepting after SIGTERM while /readyz returns 503, so that load balancers notice.",
+        _seconds(_HOUR_SECONDS),
     ),
-    Setting("PETSTORE_PETS_DEPRECATED_AT", "2026-11-01", "Since when GET /v1/pets/{petId} is deprecated.", _timestamp),
-    Setting("PETSTORE_PETS_SUNSET", "2027-12-01", "From when GET /v1/pets/{petId} answers 410.", _timestamp),
+    Setting("PETSTORE_PETS_DEPRECATED_AT", "2026-11-01", "When GET /v1/pets/{petId} was deprecated.", _timestamp),
+    Setting("PETSTORE_PETS_SUNSET", "2027-12-01", "When GET /v1/pets/{petId} starts to return 410.", _timestamp),
     Setting(
         "PETSTORE_LOG_LEVEL",
         "info",
