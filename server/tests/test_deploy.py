@@ -1,4 +1,4 @@
-"""What stands in deploy/ names only what the service has: its metrics, settings, ports, bounds and commands."""
+"""Checks the files in deploy/ against the service: metrics, settings, ports, bounds and commands."""
 
 import json
 import re
@@ -59,17 +59,17 @@ def expressions() -> Iterator[tuple[str, str]]:
             yield case["name"], series["series"]
 
 
-def figure(name: str) -> str:
-    """The metric to which a name in an expression belongs: a histogram has three."""
+def metric_of(name: str) -> str:
+    """The metric of a time series name in an expression: a histogram has three such names."""
     return name if name in METRICS else re.sub(r"_(bucket|sum|count)$", "", name)
 
 
 @pytest.mark.parametrize("expression", sorted({expression for _, expression in expressions()}))
-def test_expressions_name_metrics_and_labels_that_exist(expression: str) -> None:
+def test_expressions_use_existing_metrics_and_labels(expression: str) -> None:
     for name, selector in re.findall(r"\b(petstore_\w+)(?:\{([^}]*)\})?", expression):
-        assert figure(name) in METRICS
+        assert metric_of(name) in METRICS
         for label, operator, text in re.findall(r'(\w+)\s*(=~|!~|!=|=)\s*"([^"]*)"', selector):
-            assert label in METRICS[figure(name)] | PROMETHEUS_OWN
+            assert label in METRICS[metric_of(name)] | PROMETHEUS_OWN
             if label in VALUES and operator in ("=", "!="):
                 assert text in VALUES[label]
     labels = {label for metric in METRICS.values() for label in metric} | PROMETHEUS_OWN
@@ -79,7 +79,7 @@ def test_expressions_name_metrics_and_labels_that_exist(expression: str) -> None
 
 def test_every_metric_is_on_the_dashboard() -> None:
     shown = {
-        figure(name)
+        metric_of(name)
         for panel in panels()
         for target in panel.get("targets", [])
         for name in re.findall(r"\bpetstore_\w+", target["expr"])
@@ -87,7 +87,7 @@ def test_every_metric_is_on_the_dashboard() -> None:
     assert METRICS.keys() == shown
 
 
-def test_every_alert_says_what_to_do_and_has_an_example_that_raises_it() -> None:
+def test_every_alert_has_an_action_and_a_test_that_raises_it() -> None:
     assert [] == [rule["alert"] for rule in rules() if set(rule["annotations"]) != {"summary", "action"}]
     raised = {
         example["alertname"]
@@ -98,7 +98,7 @@ def test_every_alert_says_what_to_do_and_has_an_example_that_raises_it() -> None
     assert {rule["alert"] for rule in rules()} == raised
 
 
-def test_the_dashboards_panels_have_numbers_of_their_own_and_do_not_overlap() -> None:
+def test_dashboard_panels_have_unique_ids_and_do_not_overlap() -> None:
     numbers = [panel["id"] for panel in panels()]
     assert len(numbers) == len(set(numbers))
     cells = [
@@ -111,19 +111,19 @@ def test_the_dashboards_panels_have_numbers_of_their_own_and_do_not_overlap() ->
     assert {"${datasource}"} == {panel["datasource"]["uid"] for panel in panels() if "targets" in panel}
 
 
-def test_what_is_scraped_is_the_admin_port() -> None:
+def test_prometheus_scrapes_the_admin_port() -> None:
     (job,) = load("prometheus/prometheus.yml")["scrape_configs"]
     assert [f"{DEFAULTS.admin_host}:{DEFAULTS.admin_port}"] == job["static_configs"][0]["targets"]
     assert all(f'job="{job["job_name"]}"' in rule["expr"] for rule in rules() if "up{" in rule["expr"])
 
 
 @pytest.mark.parametrize("file", FILES, ids=lambda file: str(file.relative_to(DEPLOY)))
-def test_settings_that_are_named_exist(file: Path) -> None:
+def test_named_settings_exist(file: Path) -> None:
     named = set(re.findall(r"PETSTORE_[A-Z_]*[A-Z]", file.read_text()))
     assert set() == named - {setting.name for setting in SETTINGS}
 
 
-def test_the_environment_file_is_one_that_the_service_takes() -> None:
+def test_the_service_accepts_the_environment_file() -> None:
     lines = (DEPLOY / "systemd/petstore.env").read_text().splitlines()
     given = dict(line.split("=", 1) for line in lines if line.startswith("PETSTORE_"))
     scaled = dict(line[1:].split("=", 1) for line in lines if line.startswith("#PETSTORE_"))
@@ -133,7 +133,7 @@ def test_the_environment_file_is_one_that_the_service_takes() -> None:
     assert read_settings({**given, **scaled}).redis_url is not None
 
 
-def test_the_unit_serves_from_its_own_directory_and_waits_for_the_drain() -> None:
+def test_the_unit_uses_its_state_directory_and_waits_for_the_drain() -> None:
     unit = RawConfigParser(strict=False)
     unit.optionxform = str  # type: ignore[assignment,method-assign]
     unit.read(DEPLOY / "systemd/petstore.service")
@@ -144,7 +144,7 @@ def test_the_unit_serves_from_its_own_directory_and_waits_for_the_drain() -> Non
     assert DEFAULTS.drain_delay_seconds + DRAIN_SECONDS + 4 < int(service["TimeoutStopSec"])
 
 
-def test_the_composition_is_one_that_the_service_takes() -> None:
+def test_the_service_accepts_the_compose_file() -> None:
     services = load("compose.yaml")["services"]
     environ = {
         name: re.sub(r"\$\{[^}]*\}", "5ec4e7", value) for name, value in services["petstore"]["environment"].items()
@@ -166,7 +166,7 @@ def image_environment() -> dict[str, str]:
     return dict(re.findall(r"^ +(PETSTORE_\w+)=(\S+)", (DEPLOY / "Containerfile").read_text(), re.MULTILINE))
 
 
-def test_the_image_serves_as_a_user_with_the_locks_that_exist() -> None:
+def test_the_image_runs_as_a_user_and_uses_existing_lock_files() -> None:
     text = (DEPLOY / "Containerfile").read_text()
     settings = read_settings(image_environment())
     assert ("0.0.0.0", "0.0.0.0") == (settings.host, settings.admin_host)
@@ -183,7 +183,7 @@ def test_the_image_serves_as_a_user_with_the_locks_that_exist() -> None:
     assert ["psycopg", "psycopg-binary", "redis"] == sorted(re.findall(pattern[1], locked, re.MULTILINE))
 
 
-def test_the_front_leaves_bounds_and_idle_connections_to_the_service() -> None:
+def test_nginx_leaves_bounds_and_idle_connections_to_the_service() -> None:
     text = (DEPLOY / "nginx/petstore.conf").read_text()
     assert re.findall(r"^\s+server 127\.0\.0\.1:(\d+);", text, re.MULTILINE) == [str(DEFAULTS.port)]
     buffer = re.search(r"large_client_header_buffers 4 (\d+)k;", text)
@@ -194,15 +194,15 @@ def test_the_front_leaves_bounds_and_idle_connections_to_the_service() -> None:
     assert str(DEFAULTS.admin_port) not in re.sub(r"#.*", "", text)
 
 
-def test_the_readme_names_every_file() -> None:
+def test_the_readme_lists_every_file() -> None:
     text = (DEPLOY / "README.md").read_text()
     named = {DEPLOY / target for target in re.findall(r"\]\(([^)#]+)\)", text) if not target.startswith("../")}
     assert set(FILES) - {DEPLOY / "README.md"} == named
 
 
 @pytest.mark.parametrize(("mark", "orders"), [("simulation", None), ("simulation: 10000", 10_000)])
-def test_the_simulation_prints_what_the_document_says(mark: str, orders: int | None) -> None:
-    """Of the smaller scales, that is: the larger ones take seconds, by the same code and the same seed."""
+def test_the_documented_simulation_matches_its_output(mark: str, orders: int | None) -> None:
+    """Only the two smaller scales: the larger ones take seconds, with the same code and seed."""
     documented = [re.split(r"  +", line) for line in block(ROOT / "docs" / "scaling.md", mark).splitlines()]
     simulation = runpy.run_path(str(ROOT / "bench" / "scaling_simulation.py"))
     printed = simulation["table"]([100, 1_000], orders, True).splitlines()

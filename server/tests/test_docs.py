@@ -1,4 +1,4 @@
-"""What is served outside /v1: the contract and its page, with caching and the page's protection."""
+"""The documents outside /v1: the contract and its page, their caching and security headers."""
 
 import gzip
 import json
@@ -40,7 +40,7 @@ def test_the_contract_is_served_as_json_and_as_yaml(documents: Documents) -> Non
     assert contract["servers"] == [{"url": "https://api.example/v1", "description": "Production"}]
 
 
-def test_every_document_has_a_strong_name_by_which_it_is_not_sent_again(documents: Documents) -> None:
+def test_every_document_has_a_strong_etag_and_honours_if_none_match(documents: Documents) -> None:
     names = set()
     for path in documents.paths:
         for asked in ({}, GZIP):
@@ -51,11 +51,11 @@ def test_every_document_has_a_strong_name_by_which_it_is_not_sent_again(document
             again = get(documents, path, {**asked, b"if-none-match": b'"other", ' + etag})
             assert (again.status, b"".join(again.chunks)) == (304, b"")
             assert dict(again.headers)[b"etag"] == etag
-    unzipped = 1  # the picture, which is compressed already
-    assert len(names) == 2 * len(documents.paths) - unzipped
+    uncompressed = 1  # the image, which is already compressed
+    assert len(names) == 2 * len(documents.paths) - uncompressed
 
 
-def test_gzip_is_sent_to_those_who_accept_it_and_holds_the_same(documents: Documents) -> None:
+def test_gzip_is_sent_if_accepted_and_has_the_same_content(documents: Documents) -> None:
     path = "/docs/swagger-ui-bundle.js"
     plain, zipped = get(documents, path), get(documents, path, GZIP)
     assert dict(zipped.headers)[b"content-encoding"] == b"gzip"
@@ -65,7 +65,7 @@ def test_gzip_is_sent_to_those_who_accept_it_and_holds_the_same(documents: Docum
     assert zipped.length < plain.length / 3
 
 
-def test_every_document_is_protected_and_says_how_long_it_may_be_kept(documents: Documents) -> None:
+def test_every_document_has_security_and_caching_headers(documents: Documents) -> None:
     for path in documents.paths:
         headers = dict(get(documents, path).headers)
         assert headers[b"x-content-type-options"] == b"nosniff"
@@ -78,7 +78,7 @@ def test_every_document_is_protected_and_says_how_long_it_may_be_kept(documents:
 
 
 class Links(HTMLParser):
-    """Collects where a page's scripts, styles and links lead, and any inline script or style."""
+    """Collects the targets of a page's scripts, styles and links, and any inline script or style."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -95,7 +95,7 @@ class Links(HTMLParser):
             self.inline.append(tag)
 
 
-def test_the_page_refers_to_nothing_that_is_not_served_here(documents: Documents) -> None:
+def test_the_page_loads_only_files_from_this_server(documents: Documents) -> None:
     links = Links()
     links.feed(body(get(documents, "/docs")).decode())
     targets = [target for target in links.targets if not target.startswith("#")]
@@ -106,13 +106,13 @@ def test_the_page_refers_to_nothing_that_is_not_served_here(documents: Documents
 
 
 @pytest.mark.parametrize("path", ["/", "/docs/", "/docs/index.html", "/docs/../docs", "/openapi", "/v2/store/orders"])
-def test_anything_else_is_not_found(documents: Documents, path: str) -> None:
+def test_other_paths_are_not_found(documents: Documents, path: str) -> None:
     with pytest.raises(RouteNotFound):
         get(documents, path)
 
 
 @pytest.mark.parametrize("method", ["POST", "DELETE", "OPTIONS", "TRACE"])
-def test_documents_are_read_and_nothing_else(documents: Documents, method: str) -> None:
+def test_documents_allow_only_get_and_head(documents: Documents, method: str) -> None:
     with pytest.raises(MethodNotAllowed) as raised:
         documents.response(["docs"], method, {})
     assert raised.value.allow == "GET, HEAD"

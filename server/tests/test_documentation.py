@@ -1,4 +1,4 @@
-"""The documents say what is so: their tables, paths and links are held to the code, and their examples run."""
+"""Checks the documents against the code: tables, paths, links and messages. Runs their examples."""
 
 import os
 import re
@@ -42,10 +42,10 @@ HOSTS = {"127.0.0.1:8080", "127.0.0.1:8081", "api.example.com"}
 every_document = pytest.mark.parametrize("document", DOCUMENTS, ids=name)
 
 
-def test_the_map_has_every_file_of_the_package_and_no_other() -> None:
-    there = {str(file.relative_to(SOURCE)) for file in SOURCE.rglob("*") if file.is_file()}
-    passed_over = ("__init__.py", ".pyc", "py.typed")
-    assert {file for file in there if not file.endswith(passed_over)} == tree(block(ARCHITECTURE, "tree"))
+def test_the_tree_in_the_architecture_lists_exactly_the_files_of_the_package() -> None:
+    files = {str(file.relative_to(SOURCE)) for file in SOURCE.rglob("*") if file.is_file()}
+    ignored = ("__init__.py", ".pyc", "py.typed")
+    assert {file for file in files if not file.endswith(ignored)} == tree(block(ARCHITECTURE, "tree"))
 
 
 def test_layers_in_the_documentation_equal_those_the_linter_enforces() -> None:
@@ -54,15 +54,15 @@ def test_layers_in_the_documentation_equal_those_the_linter_enforces() -> None:
 
 
 @pytest.mark.parametrize("which", TABLES)
-def test_settings_and_commands_are_documented_as_they_are(which: str) -> None:
+def test_tables_of_settings_and_commands_match_the_code(which: str) -> None:
     documented = OPERATING.read_text()
     assert with_tables(documented) == documented, (
-        f"The table of {which} differs; write it anew: .venv/bin/python server/tests/generated_tables.py"
+        f"The table of {which} differs; regenerate it: .venv/bin/python server/tests/generated_tables.py"
     )
     assert f"<!-- {which} -->\n{TABLES[which]()}" in documented
 
 
-def test_every_error_code_is_explained_to_partners_with_its_status() -> None:
+def test_every_error_code_is_documented_with_its_status() -> None:
     documented = {code: int(status) for code, status, _, _ in table(USING, "errors")}
     assert {error.code: status for error, status in STATUS.items()} == documented
 
@@ -82,7 +82,7 @@ def test_every_metric_is_documented_with_its_labels(tmp_path: Path) -> None:
     assert in_service(tmp_path, story) == documented
 
 
-def test_every_event_of_the_log_is_documented_with_its_level() -> None:
+def test_every_log_event_is_documented_with_its_level() -> None:
     code = "\n".join(file.read_text() for file in SOURCE.rglob("*.py"))
     written = {(event, level) for level, event in re.findall(r'(?:log|get_logger\(\))\.([a-z]+)\(\s*"([^"]+)"', code)}
     assert written == {(event, level) for event, level, _ in table(OPERATING, "events")}
@@ -94,7 +94,8 @@ def test_every_message_under_troubleshooting_exists() -> None:
     shown = re.findall(r"^\| `([^`]+)` \|", _section(OPERATING, "Troubleshooting"), re.MULTILINE)
     parts = {part.strip() for message in shown for part in message.split("…")}
     assert {"Cannot listen on"} <= parts
-    assert [] == sorted(part for part in parts if part not in messages)
+    outdated = sorted(part for part in parts if part not in messages)
+    assert [] == outdated, "Correct these messages in docs/operating.md, Troubleshooting."
 
 
 def _section(document: Path, heading: str) -> str:
@@ -102,7 +103,7 @@ def _section(document: Path, heading: str) -> str:
 
 
 @every_document
-def test_links_lead_somewhere(document: Path) -> None:
+def test_links_have_a_target(document: Path) -> None:
     broken = [
         link
         for link in links(document)
@@ -112,7 +113,7 @@ def test_links_lead_somewhere(document: Path) -> None:
 
 
 @every_document
-def test_modules_that_are_named_exist(document: Path) -> None:
+def test_named_modules_exist(document: Path) -> None:
     named = set(re.findall(r"`([\w/]+\.py)`|\b(bench/\w+\.py)", document.read_text()))
     folders = (SOURCE, ROOT, ROOT / "server" / "tests")
     missing = [one or other for one, other in named if not any((at / (one or other)).is_file() for at in folders)]
@@ -120,7 +121,7 @@ def test_modules_that_are_named_exist(document: Path) -> None:
 
 
 @every_document
-def test_commands_and_targets_that_are_named_exist(document: Path) -> None:
+def test_named_commands_and_make_targets_exist(document: Path) -> None:
     text = document.read_text()
     unknown = [
         typed
@@ -133,7 +134,7 @@ def test_commands_and_targets_that_are_named_exist(document: Path) -> None:
 
 
 def _is_known(typed: str) -> bool:
-    """Whether the words begin with a command: `keys list acme` does, `keys lists` does not."""
+    """Whether the words begin with a command: true for `keys list acme`, false for `keys lists`."""
     words = typed.split()
     found = command_line.commands.get(words[0])
     if isinstance(found, click.Group) and len(words) > 1:
@@ -142,14 +143,14 @@ def _is_known(typed: str) -> bool:
 
 
 @every_document
-def test_settings_that_are_named_exist(document: Path) -> None:
+def test_named_settings_exist(document: Path) -> None:
     known = {setting.name for setting in SETTINGS} | {"PETSTORE_API_KEY"}
     named = set(re.findall(r"PETSTORE_[A-Z_]*[A-Z]", document.read_text()))
     assert set() == named - known
 
 
 @every_document
-def test_no_document_names_a_machine(document: Path) -> None:
+def test_documents_contain_no_machine_paths_or_hosts(document: Path) -> None:
     text = document.read_text()
     assert [] == re.findall(r"(?<![\w.])/(?:work|home|root|mnt|tmp)\b\S*", text)
     assert set() == set(re.findall(r"https?://([^/\s`\"')]+)", text)) - HOSTS
@@ -183,7 +184,7 @@ def _citations(pattern: str) -> Iterator[tuple[Path, str]]:
             yield file, number
 
 
-def test_what_is_to_pass_runs_the_readmes_test_command() -> None:
+def test_ci_runs_the_same_checks_as_the_readme_names() -> None:
     assert "\n    make test\n" in (ROOT / "README.md").read_text()
     script = ROOT / ".ci" / "run"
     assert os.access(script, os.X_OK)
@@ -193,7 +194,7 @@ def test_what_is_to_pass_runs_the_readmes_test_command() -> None:
 
 
 @pytest.mark.parametrize("document", WITH_EXAMPLES, ids=name)
-def test_the_examples_of_a_document_run(document: Path, tmp_path: Path) -> None:
+def test_examples_run(document: Path, tmp_path: Path) -> None:
     _require_curl()
     store = tmp_path / "orders.db"
     with serving(store) as server:
@@ -213,7 +214,7 @@ def _require_curl() -> None:
 
 
 def _fill(store: Path) -> str:
-    """Put in what the examples expect, and return a key."""
+    """Import the orders and pets that the examples expect; return a key."""
     pets = petstore(store, "pets", "import", "-", "--format", "csv", text="id,name,tag\n1,Biscuit,dog\n")
     orders = petstore(store, "orders", "import", "-", "--format", "csv", text=ORDERS_CSV)
     assert (0, 0) == (pets.returncode, orders.returncode), orders.stderr
@@ -221,14 +222,14 @@ def _fill(store: Path) -> str:
 
 
 def _run(script: str, store: Path, server: Server, key: str) -> str:
-    """Run an example as a reader does who pastes it; return what it wrote."""
+    """Run an example as if a reader had pasted it; return its output."""
     script = script.replace("http://127.0.0.1:8080", server.api).replace("http://127.0.0.1:8081", server.admin)
     ports = {"PETSTORE_PORT": str(server.port), "PETSTORE_ADMIN_PORT": server.admin.rpartition(":")[2]}
     return _shell(script, store, KEY=key, API=f"{server.api}/v1", **ports)
 
 
 def _serve(example: Example, folder: Path) -> None:
-    """Run an example that ends in `petstore serve`, and list the orders with the key that it printed."""
+    """Run an example that ends with `petstore serve`, and list the orders with the key that it printed."""
     folder.mkdir()
     (folder / "orders.csv").write_text(ORDERS_CSV)
     script, last, rest = example.script.rpartition("petstore serve\n")

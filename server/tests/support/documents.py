@@ -1,13 +1,13 @@
-"""The repository's documents, taken apart for tests, and the means to run the examples in them.
+"""Parse the repository's documents for tests: examples, links, headings, tables, trees.
 
-A comment before a fenced `sh` block makes it an example that runs, in `sh -eu`:
+A comment before a fenced `sh` block marks it as an example to run, with `sh -eu`:
 
     <!-- runs -->             every command succeeds
-    <!-- runs: 200 404 -->    the same, and these are the statuses of the HTTP answers that it shows, in order
-    <!-- runs: serves -->     the same, and the last line, `petstore serve`, serves what the others have made
+    <!-- runs: 200 404 -->    the same, and the HTTP responses in its output have these statuses, in this order
+    <!-- runs: serves -->     the same, and the last line, `petstore serve`, serves what the other lines created
 
-The blocks of one document share a directory and a store, `orders.db`, that is being served. KEY and API are set, and
-the addresses at which a server listens by default stand for those at which this one does.
+The blocks of one document share a directory and a store, `orders.db`, which a server uses. KEY and API are set, and the
+default addresses of a server are replaced by the addresses of this one.
 """
 
 import re
@@ -26,7 +26,7 @@ _LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
 
 
 class Example(NamedTuple):
-    """A block that runs; `statuses` are those of the answers that it must show."""
+    """A block to run; `statuses` are the expected statuses of the HTTP responses in its output."""
 
     script: str
     statuses: list[str]
@@ -46,7 +46,7 @@ def name(document: Path) -> str:
 
 
 def examples(document: Path) -> list[Example]:
-    """The blocks that run, in the order of the document."""
+    """The blocks to run, in the order of the document."""
     found = []
     for match in _EXAMPLE.finditer(document.read_text()):
         outcome = match["outcome"] or ""
@@ -65,7 +65,7 @@ def links(document: Path) -> list[Link]:
 
 
 def headings(document: Path) -> list[str]:
-    """The names under which links find the document's headings."""
+    """The anchors of the document's headings, as used in links."""
     lines = re.findall(r"^#+ (.+)$", _FENCED.sub("", document.read_text()), re.MULTILINE)
     return [re.sub(r"[^\w\- ]", "", line.lower()).replace(" ", "-") for line in lines]
 
@@ -76,13 +76,13 @@ def block(document: Path, mark: str) -> str:
 
 
 def table(document: Path, mark: str) -> list[list[str]]:
-    """The rows of the table after the comment `<!-- mark -->`, without its header; backticks are left out."""
+    """The rows of the table after the comment `<!-- mark -->`, without its header and without backticks."""
     lines = document.read_text().partition(f"<!-- {mark} -->\n")[2].partition("\n\n")[0].splitlines()
     return [[cell.strip().replace("`", "") for cell in line.strip("|").split("|")] for line in lines[2:]]
 
 
 def tree(text: str) -> set[str]:
-    """The files of a tree that is drawn by indentation: `folder/` and below it `file.py   what it is`."""
+    """The files of a tree drawn by indentation: `folder/`, and below it `file.py   description`."""
     folders: list[tuple[int, str]] = []
     files = set()
     for line in text.splitlines():

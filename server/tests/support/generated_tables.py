@@ -1,8 +1,8 @@
-"""The tables of docs/operating.md that are written from the code.
+"""Generate the tables of docs/operating.md from the code.
 
     .venv/bin/python server/tests/generated_tables.py
 
-writes them anew; `test_documentation.py` fails while they differ.
+writes them; `test_documentation.py` fails while they differ.
 """
 
 from collections.abc import Iterable, Iterator
@@ -34,12 +34,12 @@ TABLES = {"settings": settings_table, "commands": commands_table}
 
 
 def with_tables(text: str) -> str:
-    """The document with each table in its place, between `<!-- name -->` and `<!-- /name -->`."""
+    """The document with each table inserted between `<!-- name -->` and `<!-- /name -->`."""
     for name, table in TABLES.items():
         before, opening, rest = text.partition(f"<!-- {name} -->\n")
         _, closing, after = rest.partition(f"<!-- /{name} -->")
         if not opening or not closing:
-            raise ValueError(f"There is no place for the table of {name}.")
+            raise ValueError(f"There is no marker for the table of {name}.")
         text = f"{before}{opening}{table()}{closing}{after}"
     return text
 
