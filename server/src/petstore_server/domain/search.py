@@ -1,0 +1,165 @@
+"""Filtering, sorting and paging of orders, as rules on values (version 2 of the interface, D20).
+
+A storage engine finds candidates through its indexes; whether an order matches, and where it stands in the sort order,
+is decided here for every engine. Timestamps are Unix microseconds.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from enum import StrEnum
+from hashlib import sha256
+from typing import NamedTuple
+
+from petstore_server.domain.orders import Order, Status
+
+DEFAULT_LIMIT = 100
+MAX_LIMIT = 1000
+"""Orders on one page."""
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+class SortField(StrEnum):
+    ID = "id"
+    SHIP_DATE = "shipDate"
+    UPDATED_AT = "updatedAt"
+
+
+class Sort(NamedTuple):
+    """The order of a list. Ties are sorted by id in the same direction."""
+
+    field: SortField = SortField.ID
+    descending: bool = False
+
+
+class IndexEntry(NamedTuple):
+    """What filters and sorts look at: one order, without its record."""
+
+    id: int
+    status: Status
+    pet_id: int | None
+    complete: bool
+    ship_date: int | None
+    updated_at: int
+    created_at: int | None
+
+
+class TrackedOrder(NamedTuple):
+    """An order with the timestamps of its last change and of its creation (None: created before version 2)."""
+
+    order: Order
+    updated_at: int
+    created_at: int | None
+
+    def entry(self) -> IndexEntry:
+        """The part that filters and sorts look at."""
+        order = self.order
+        ship_date = None if order.ship_date is None else microseconds(datetime.fromisoformat(order.ship_date))
+        return IndexEntry(
+            order.id, order.status, order.pet_id, bool(order.complete), ship_date, self.updated_at, self.created_at
+        )
+
+
+class Position(NamedTuple):
+    """A place in the sort order: that of an order with this sort value and id. `value` is None without a ship date."""
+
+    value: int | None
+    id: int
+
+
+@dataclass(frozen=True, slots=True)
+class Filters:
+    """The orders that a list returns. None, and no statuses, mean all; ranges include their start, not their end."""
+
+    statuses: frozenset[Status] = frozenset()
+    pet_id: int | None = None
+    complete: bool | None = None
+    ship_date_from: int | None = None
+    ship_date_to: int | None = None
+    updated_from: int | None = None
+
+    def matches(self, entry: IndexEntry) -> bool:
+        """Whether the order belongs to the list."""
+        if self.statuses and entry.status not in self.statuses:
+            return False
+        if self.pet_id is not None and entry.pet_id != self.pet_id:
+            return False
+        if self.complete is not None and entry.complete is not self.complete:
+            return False
+        if self.updated_from is not None and entry.updated_at < self.updated_from:
+            return False
+        return self._in_ship_range(entry.ship_date)
+
+    def _in_ship_range(self, ship_date: int | None) -> bool:
+        if self.ship_date_from is None and self.ship_date_to is None:
+            return True
+        if ship_date is None:
+            return False
+        if self.ship_date_from is not None and ship_date < self.ship_date_from:
+            return False
+        return self.ship_date_to is None or ship_date < self.ship_date_to
+
+
+class Query(NamedTuple):
+    """One page of a list: `limit` orders after `after`, or from the start."""
+
+    filters: Filters
+    sort: Sort
+    limit: int = DEFAULT_LIMIT
+    after: Position | None = None
+
+
+class Page(NamedTuple):
+    """Orders in sort order. `next` is the position after which the list goes on, None at its end.
+
+    A page may be shorter than the limit, even empty, and still have a `next`: the work for one page is bounded.
+    """
+
+    orders: Sequence[TrackedOrder]
+    next: Position | None
+
+
+SortKey = tuple[bool, int, int]
+
+
+def position_of(entry: IndexEntry, sort: Sort) -> Position:
+    """Where the order stands in the list."""
+    if sort.field is SortField.SHIP_DATE:
+        return Position(entry.ship_date, entry.id)
+    if sort.field is SortField.UPDATED_AT:
+        return Position(entry.updated_at, entry.id)
+    return Position(entry.id, entry.id)
+
+
+def sort_key(position: Position, sort: Sort) -> SortKey:
+    """A key by which Python sorts positions ascending; orders without a value come last in both directions."""
+    sign = -1 if sort.descending else 1
+    return position.value is None, sign * (position.value or 0), sign * position.id
+
+
+def query_digest(filters: Filters, sort: Sort) -> bytes:
+    """Identify filters and sort, 8 bytes: a cursor is bound to them. The page size may differ between pages."""
+    text = repr(
+        (
+            sorted(filters.statuses),
+            filters.pet_id,
+            filters.complete,
+            filters.ship_date_from,
+            filters.ship_date_to,
+            filters.updated_from,
+            str(sort.field),
+            sort.descending,
+        )
+    )
+    return sha256(text.encode()).digest()[:8]
+
+
+def microseconds(timestamp: datetime) -> int:
+    """An aware datetime in Unix microseconds."""
+    return (timestamp - _EPOCH) // timedelta(microseconds=1)
+
+
+def from_microseconds(value: int) -> datetime:
+    """Unix microseconds as an aware datetime in UTC. Raises OverflowError beyond the years 1 to 9999."""
+    return _EPOCH + timedelta(microseconds=value)
