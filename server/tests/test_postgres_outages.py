@@ -1,12 +1,14 @@
 """What becomes of requests when PostgreSQL fails, and that service recovers by itself when it is back."""
 
 import asyncio
+import os
 import signal
 import socket
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 
+import psycopg
 import pytest
 
 from petstore_server.domain.errors import OrderAlreadyCancelled, ServiceUnavailable
@@ -174,6 +176,54 @@ def test_a_crash_under_load_loses_no_acknowledged_change(own_stores: Stores, own
                     await store.orders.change(number, CANCEL, BY)
 
     asyncio.run(run())
+
+
+def crash(engine: PostgresEngine) -> None:
+    """Kill a backend: PostgreSQL ends all others and recovers from its log, without a restart."""
+    with engine.admin() as victim:
+        os.kill(victim.info.backend_pid, signal.SIGKILL)
+        for _ in range(100):
+            try:
+                victim.execute("SELECT 1")
+            except psycopg.OperationalError:
+                break
+            time.sleep(0.01)
+    while True:
+        with suppress(psycopg.OperationalError), engine.admin():
+            return
+        time.sleep(0.02)
+
+
+async def list_is_current_after_a_crash(engine: PostgresEngine) -> bool:
+    """Crash the server below a store that holds a list; return whether transaction numbers were assigned again."""
+    places = PostgresPlaces(engine)
+    stores = Stores(places)
+    async with stores.opened() as store:
+        await store.orders.import_batch([Order(1)], "import:1", BY)
+        with engine.admin() as admin:  # numbers that are used, and not yet in the log on disk
+            for _ in range(50):
+                with suppress(ZeroDivisionError), admin.transaction():
+                    admin.execute("SELECT pg_current_xact_id()")
+                    raise ZeroDivisionError
+            [(highest,)] = admin.execute("SELECT pg_snapshot_xmax(pg_current_snapshot())::text::bigint").fetchall()
+        assert b'[{"id":1}]' == await body(store)
+        access = await store.access_version()
+        await asyncio.to_thread(crash, engine)
+        with engine.admin(stores.url.rpartition("/")[2]) as other, other.transaction():
+            other.execute("INSERT INTO petstore.orders (id, status, record) VALUES (2, 'pending', '{\"id\":2}')")
+            [(number,)] = other.execute("SELECT pg_current_xact_id()::text::bigint").fetchall()
+        assert b'[{"id":1},{"id":2}]' == await body(store)
+        assert access != await store.access_version()
+    places.remove()
+    return bool(number < highest)
+
+
+def test_the_list_is_current_after_a_backend_was_killed_and_transaction_numbers_are_assigned_again() -> None:
+    with running_engine(settings={"wal_writer_delay": "10s"}) as engine:
+        for _ in range(5):  # the log may be written just before the crash
+            if asyncio.run(list_is_current_after_a_crash(engine)):
+                return
+    raise AssertionError("no transaction number was assigned twice")
 
 
 def terminate(stores: Stores, engine: PostgresEngine) -> int:

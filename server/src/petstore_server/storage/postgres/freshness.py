@@ -22,10 +22,12 @@ from petstore_server.storage.stats import Stats
 _MOST_CHANGED = 50_000  # beyond so many, reading the whole list anew is no slower
 _PIECES_AT_ONCE = 16  # some 1.5 MB: read in milliseconds, so the bound on a statement holds
 
-# Which history of which store this is. A restart, a failover (its timeline) and a restore all begin another one: what
-# was seen before may be gone, or its numbers may be given again.
+# Identifies one history of one store. A restart, a failover (the timeline changes) and a restore each begin another
+# one: changes seen before may be gone, and PostgreSQL may assign transaction numbers again. The same holds after crash
+# recovery, for which the server does not restart; PostgreSQL then discards its statistics, which sets `stats_reset`.
 HISTORY = """
-    concat_ws('/', epoch, pg_postmaster_start_time(), left(pg_walfile_name(pg_current_wal_insert_lsn()), 8),
+    concat_ws('/', epoch, pg_postmaster_start_time(), (SELECT stats_reset FROM pg_stat_wal),
+        left(pg_walfile_name(pg_current_wal_insert_lsn()), 8),
         'petstore.orders'::regclass::oid, pg_relation_filenode('petstore.orders'))
 """
 
