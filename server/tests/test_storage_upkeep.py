@@ -1,6 +1,7 @@
 """Backup, restore and check of the store."""
 
 import asyncio
+import os
 import sqlite3
 import threading
 from pathlib import Path
@@ -9,8 +10,10 @@ import pytest
 
 from petstore_server.domain.errors import Conflict, OrderConflict, StoreUnusable
 from petstore_server.domain.orders import CANCEL, Order, Status
-from petstore_server.storage.sqlite import LATEST_VERSION, backup, check, lock_for_serving, restore
+from petstore_server.storage.sqlite import LATEST_VERSION, backup, check, lock_for_serving, readable_by_others, restore
 from support.open_stores import BY, add_key, body, log, opened
+
+KEPT = "store.db.before-restore-19700101T001640Z"
 
 
 def filled(path: Path, count: int = 3) -> Path:
@@ -38,6 +41,10 @@ def execute(path: Path, *statements: str) -> None:
         connection.execute(statement)
     connection.commit()
     connection.close()
+
+
+def modes_in(directory: Path) -> dict[str, int]:
+    return {file.name: file.stat().st_mode & 0o777 for file in directory.iterdir()}
 
 
 def test_a_backup_is_one_sound_file_with_everything(tmp_path: Path) -> None:
@@ -117,7 +124,7 @@ def test_a_running_store_sees_a_restore_with_its_next_read(tmp_path: Path) -> No
             await store.orders.import_batch([Order(3)], "import:2", BY)
             await add_key(store)
             later, later_access = await store.orders.snapshot(), await store.access_version()
-            restore(path, tmp_path / "copy.db")
+            restore(path, tmp_path / "copy.db", BY)
             after = await store.orders.snapshot()
             assert after is not before
             assert after.plain == before.plain
@@ -132,7 +139,80 @@ def test_a_running_store_sees_a_restore_with_its_next_read(tmp_path: Path) -> No
 
     asyncio.run(run())
     assert check(path) == []
-    assert sorted(file.name for file in tmp_path.iterdir()) == ["copy.db", "store.db"]
+    assert sorted(file.name for file in tmp_path.iterdir()) == ["copy.db", "store.db", KEPT]
+
+
+def test_a_restore_keeps_the_previous_content_and_is_recorded(tmp_path: Path) -> None:
+    path = filled(tmp_path / "store.db")
+    backup(path, tmp_path / "copy.db", None)
+
+    async def add() -> None:
+        async with opened(path) as store:
+            await store.orders.import_batch([Order(9)], "import:2", BY)
+
+    asyncio.run(add())
+    before = listed(path)
+    kept = restore(path, tmp_path / "copy.db", BY)
+    assert kept == tmp_path / KEPT
+    assert check(kept) == []
+    assert listed(kept) == before
+    assert restore(path, tmp_path / "copy.db", BY) == tmp_path / f"{KEPT}-2"
+
+    async def entries() -> list[tuple[object, ...]]:
+        async with opened(path) as store:
+            return [entry[1:] for entry in await log(store) if entry.action == "store.restore"]
+
+    assert asyncio.run(entries()) == [
+        (BY.at, BY.name, "store.restore", "store", {"kept": f"{KEPT}-2"}, {"backup": "copy.db"})
+    ]
+
+
+def test_a_change_during_a_restore_is_in_the_kept_file_or_in_the_restored_store(tmp_path: Path) -> None:
+    path = filled(tmp_path / "store.db", 2_000)
+    backup(path, tmp_path / "copy.db", None)
+
+    async def cancelled(file: Path) -> set[int]:
+        async with opened(file) as store:
+            orders = [order async for batch in store.orders.scan() for order in batch]
+            return {order.id for order in orders if order.status is Status.CANCELLED}
+
+    async def run() -> set[int]:
+        acknowledged: set[int] = set()
+        async with opened(path) as store:
+            restoring = asyncio.create_task(asyncio.to_thread(restore, path, tmp_path / "copy.db", BY))
+            for number in range(2_000):
+                if restoring.done():
+                    break
+                await store.orders.change(number, CANCEL, BY)
+                acknowledged.add(number)
+            await restoring
+        return acknowledged
+
+    acknowledged = asyncio.run(run())
+    assert acknowledged == asyncio.run(cancelled(tmp_path / KEPT)) | asyncio.run(cancelled(path))
+
+
+@pytest.mark.parametrize("mask", [0, 0o22, 0o777])
+def test_files_of_a_store_can_be_read_by_their_owner_only_whatever_the_umask(tmp_path: Path, mask: int) -> None:
+    path, copy = tmp_path / "store.db", tmp_path / "copy.db"
+    before = os.umask(mask)
+    try:
+
+        async def modes() -> dict[str, int]:
+            async with opened(path) as store:
+                await store.orders.import_batch([Order(1)], "import:1", BY)
+                assert readable_by_others(path) == []
+                return modes_in(tmp_path)
+
+        assert asyncio.run(modes()) == dict.fromkeys(("store.db", "store.db-wal", "store.db-shm"), 0o600)
+        backup(path, copy, None)
+        with lock_for_serving(path, shared=False):
+            restore(path, copy, BY)
+        assert set(modes_in(tmp_path).values()) == {0o600}
+    finally:
+        os.umask(before)
+    path.chmod(0o640)
+    assert readable_by_others(path) == [path]
 
 
 def test_a_restore_under_load_shows_one_store_or_the_other(tmp_path: Path) -> None:
@@ -145,7 +225,7 @@ def test_a_restore_under_load_shows_one_store_or_the_other(tmp_path: Path) -> No
             await store.orders.import_batch([Order(number) for number in range(5_000, 9_000)], "import:2", BY)
             new = await body(store)
             seen: list[bytes] = []
-            restoring = asyncio.create_task(asyncio.to_thread(restore, path, tmp_path / "copy.db"))
+            restoring = asyncio.create_task(asyncio.to_thread(restore, path, tmp_path / "copy.db", BY))
             number = 0
             while not restoring.done():
                 seen.append(await body(store))
@@ -164,7 +244,7 @@ def test_a_restore_under_load_shows_one_store_or_the_other(tmp_path: Path) -> No
 
 def test_a_restore_makes_a_missing_store(tmp_path: Path) -> None:
     backup(filled(tmp_path / "store.db"), tmp_path / "copy.db", None)
-    restore(tmp_path / "new.db", tmp_path / "copy.db")
+    restore(tmp_path / "new.db", tmp_path / "copy.db", BY)
     assert listed(tmp_path / "new.db") == listed(tmp_path / "store.db")
 
 
@@ -174,8 +254,11 @@ def test_a_restore_replaces_a_store_that_cannot_be_opened_unless_it_is_served(tm
     backup(path, tmp_path / "copy.db", None)
     path.write_bytes(b"not a database any more" * 1_000)
     with lock_for_serving(path, shared=False), pytest.raises(StoreUnusable, match="already uses"):
-        restore(path, tmp_path / "copy.db")
-    restore(path, tmp_path / "copy.db")
+        restore(path, tmp_path / "copy.db", BY)
+    broken = path.read_bytes()
+    kept = restore(path, tmp_path / "copy.db", BY)
+    assert kept is not None
+    assert kept.read_bytes() == broken
     assert listed(path) == expected
 
 
@@ -206,7 +289,7 @@ def test_a_restore_of_anything_but_a_sound_backup_changes_nothing(tmp_path: Path
         ("damaged.db", "nothing was restored: Order 2 "),
     ):
         with pytest.raises(StoreUnusable, match=reason) as caught:
-            restore(path, tmp_path / name)
+            restore(path, tmp_path / name, BY)
         assert name in caught.value.message
     assert listed(path) == before
     assert not [file for file in tmp_path.iterdir() if file.name.endswith(".partial")]

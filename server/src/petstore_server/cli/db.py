@@ -8,7 +8,7 @@ import click
 from petstore_server.cli.console import FAILURE, Group, log_to_stderr, show, wants_json, write_json
 from petstore_server.cli.db_copy import copy
 from petstore_server.cli.progress import progress
-from petstore_server.cli.stores import settings_here
+from petstore_server.cli.stores import operator, settings_here
 from petstore_server.runtime import backend
 
 
@@ -74,10 +74,11 @@ def backup(file: Path) -> None:
 @click.argument("file", type=click.Path(path_type=Path, exists=True, dir_okay=False))
 @click.option("--yes", is_flag=True, help="Do not ask.")
 def restore(file: Path, yes: bool) -> None:
-    """Put the backup FILE in the place of the store, whose present content is lost; servers see it at once.
+    """Replace the content of the store by the backup FILE; running servers see it at once.
 
-    Asks before it does so where stdin is a terminal. A store too damaged to be opened is replaced as well, for which
-    no server may run.
+    Asks first if stdin is a terminal. The previous content is kept in a file next to the store, and the audit log of
+    the restored store records the restore. A store too damaged to be opened is replaced too, for which no server may
+    run.
 
     \b
     Example:
@@ -89,8 +90,12 @@ def restore(file: Path, yes: bool) -> None:
         question = f"Replace the content of {path} by that of {file}?"
         if not click.confirm(question, err=True):
             raise click.ClickException("Nothing was restored.")
-    backend.restore_store(settings, file)
-    _done({"restored": str(path), "from": str(file.absolute())}, f"Restored {path} from {file}.")
+    kept = backend.restore_store(settings, file, operator())
+    fields = {"restored": str(path), "from": str(file.absolute())}
+    if kept is None:
+        _done(fields, f"Restored {path} from {file}.")
+    else:
+        _done({**fields, "kept": str(kept)}, f"Restored {path} from {file}. The previous content is in {kept}.")
 
 
 def _done(fields: dict[str, str], told: str) -> None:

@@ -11,7 +11,7 @@ import structlog
 
 from petstore_server.domain.bans import BanPolicy
 from petstore_server.domain.errors import ServiceUnavailable
-from petstore_server.ports import Store, Usage
+from petstore_server.ports import Actor, Store, Usage
 from petstore_server.ratelimit.fallback import CountersUnavailable, FallbackLimiter
 from petstore_server.ratelimit.memory import MemoryLimiter
 from petstore_server.settings import Settings, SettingsError
@@ -238,9 +238,12 @@ def backup_store(settings: Settings, target: Path, progress: Callable[[int, int]
     engines.backup_store(settings.database_url, target, progress)
 
 
-def restore_store(settings: Settings, source: Path) -> None:
-    """Put a backup in the place of a SQLite store. Raises StoreUnusable when it is damaged or the store in use."""
-    engines.restore_store(settings.database_url, source)
+def restore_store(settings: Settings, source: Path, actor: Actor) -> Path | None:
+    """Replace the content of a SQLite store by a backup; return the file that keeps the previous content, if any.
+
+    Raises StoreUnusable when the backup is damaged or the store in use.
+    """
+    return engines.restore_store(settings.database_url, source, actor)
 
 
 def check_store(settings: Settings) -> list[str]:

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Union
 
+from petstore_server.ports import Actor
 from petstore_server.settings import SettingsError
 from petstore_server.storage import sqlite
 
@@ -77,12 +78,12 @@ def backup_store(url: str, target: Path, progress: Callable[[int, int], None]) -
     sqlite.backup(sqlite_path(url), target, progress)
 
 
-def restore_store(url: str, source: Path) -> None:
-    """Put a backup in the place of a SQLite store.
+def restore_store(url: str, source: Path, actor: Actor) -> Path | None:
+    """Replace the content of a SQLite store by a backup; return the file that keeps the previous content, if any.
 
     Raises StoreUnusable when the backup is damaged or the store in use, and SettingsError for PostgreSQL.
     """
-    sqlite.restore(sqlite_path(url), source)
+    return sqlite.restore(sqlite_path(url), source, actor)
 
 
 def require_driver() -> None:

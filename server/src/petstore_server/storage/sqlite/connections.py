@@ -1,5 +1,6 @@
-"""Connections to the store's file, and what SQLite's errors mean to those who use the store."""
+"""Connections to the store's file, and the meaning of SQLite's errors."""
 
+import os
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -25,7 +26,9 @@ _POLL_SECONDS = 0.001
 
 
 def connect(path: Path, flags: int = apsw.SQLITE_OPEN_READWRITE) -> apsw.Connection:
-    """Open a connection that waits its turn. Raises apsw.Error."""
+    """Open a connection that waits for its turn. Raises apsw.Error, and OSError for a file that cannot be created."""
+    if flags & apsw.SQLITE_OPEN_CREATE:
+        create_private(path)
     connection = apsw.Connection(str(path), flags=flags)
     # SQLite's own waiting grows to 100 ms between tries, and so starves behind an importer that commits back to back.
     connection.set_busy_handler(_patience(BUSY_SECONDS))
@@ -34,6 +37,18 @@ def connect(path: Path, flags: int = apsw.SQLITE_OPEN_READWRITE) -> apsw.Connect
     # Otherwise SQLite plans a join anew for every value that is bound, which triples the cost of looking up a key.
     connection.config(apsw.SQLITE_DBCONFIG_ENABLE_QPSG, 1)
     return connection
+
+
+def create_private(path: Path) -> None:
+    """Create a missing file that only its owner can read, whatever the umask; SQLite gives its log the same mode."""
+    try:
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+    except FileExistsError:
+        return
+    try:
+        os.fchmod(descriptor, 0o600)
+    finally:
+        os.close(descriptor)
 
 
 def connect_writer(path: Path, flags: int = apsw.SQLITE_OPEN_READWRITE) -> apsw.Connection:

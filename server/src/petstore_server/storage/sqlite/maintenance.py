@@ -4,13 +4,16 @@ import os
 import secrets
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from datetime import UTC, datetime
 from itertools import islice
 from pathlib import Path
 
 import apsw
 
 from petstore_server.domain.errors import Conflict, StoreUnusable
+from petstore_server.ports import Actor
 from petstore_server.storage.rows import order_problem
+from petstore_server.storage.sqlite.audit import record
 from petstore_server.storage.sqlite.connections import (
     CREATE,
     connect,
@@ -59,24 +62,33 @@ def backup(path: Path, target: Path, progress: Progress | None = None) -> None:
             _flush(target.parent)
 
 
-def restore(path: Path, source: Path) -> None:
-    """Put a backup into the store's place; running servers see it with their next read.
+def restore(path: Path, source: Path, actor: Actor) -> Path | None:
+    """Replace the store's content by a backup; running servers see it with their next read.
 
-    The backup is verified and migrated in a copy beside the store, and the copy begins a new epoch, before anything
-    of the store changes. A store too damaged to be opened is replaced as a file, for which no server may run.
-    Raises StoreUnusable.
+    Return the file that keeps the previous content, next to the store; None if there was no store. The backup is
+    verified and migrated in a copy, which gets a new epoch and an audit entry, before the store changes. A store too
+    damaged to be opened is replaced as a file, for which no server may run. Raises StoreUnusable.
     """
     path, source = path.resolve(), source.resolve()
     require_place(path, file_too=False)
     if not source.is_file():
         raise StoreUnusable(f"There is no backup at {source}.")
+    kept = _unused_name(path, actor.at) if path.exists() else None
     with _temporary_beside(path) as copy:
         with unusable_on_error(source):
             _copy(source, copy, None)
-            _begin_epoch(copy, source)
+            _begin_epoch(copy, source, kept, actor)
         _require_sound(copy, f"The backup at {source} is damaged, so nothing was restored")
         with unusable_on_error(path):
-            _put_into_place(copy, path)
+            _replace_content(copy, path, kept)
+    return kept
+
+
+def readable_by_others(path: Path) -> list[Path]:
+    """Return the files of the store (the store itself, its log) that users other than its owner can read."""
+    path = path.resolve()
+    files = [path.with_name(path.name + suffix) for suffix in ("", "-wal", "-shm")]
+    return [file for file in files if file.exists() and file.stat().st_mode & 0o044]
 
 
 def check(path: Path) -> list[str]:
@@ -106,10 +118,10 @@ def _problems(connection: apsw.Connection, path: Path) -> Iterator[str]:
             yield f"The file is damaged: {result}."
     for table, _, parent, _ in connection.execute("PRAGMA foreign_key_check"):
         yield f"A row of {table} refers to a row of {parent} that is not there."
-    for order_id, record, status in connection.execute("SELECT id, record, status FROM orders ORDER BY id"):
-        problem = order_problem(order_id, record, status)
+    for order in connection.execute("SELECT id, record, status FROM orders ORDER BY id"):
+        problem = order_problem(*order)
         if problem:
-            yield f"Order {order_id} {problem}."
+            yield f"Order {order[0]} {problem}."
 
 
 def _copy(source: Path, copy: Path, progress: Progress | None) -> None:
@@ -131,40 +143,76 @@ def _copy(source: Path, copy: Path, progress: Progress | None) -> None:
         original.close()
 
 
-def _begin_epoch(copy: Path, source: Path) -> None:
-    """Bring the copy up to date, and make everyone take it for another history than the one before."""
+def _begin_epoch(copy: Path, source: Path, kept: Path | None, actor: Actor) -> None:
+    """Migrate the copy, record the restore, and mark the copy as another history, so that no cache is used for it."""
     connection = connect_writer(copy)
     try:
         apply_migrations(connection, source)
-        connection.execute("UPDATE store SET epoch = lower(hex(randomblob(16)))")
+        with connection:
+            connection.execute("UPDATE store SET epoch = lower(hex(randomblob(16)))")
+            before = None if kept is None else {"kept": kept.name}
+            record(connection, actor, "store.restore", "store", before, {"backup": source.name})
         connection.pragma("journal_mode", "delete")
     finally:
         connection.close()
 
 
-def _put_into_place(copy: Path, path: Path) -> None:
+def _unused_name(path: Path, at: float) -> Path:
+    """Return a name next to the store for its previous content, made of the time (Unix seconds)."""
+    name = f"{path.name}.before-restore-{datetime.fromtimestamp(at, UTC):%Y%m%dT%H%M%SZ}"
+    names = (path.with_name(name + suffix) for suffix in ("", *(f"-{number}" for number in range(2, 1000))))
+    return next(kept for kept in names if not kept.exists())
+
+
+def _replace_content(copy: Path, path: Path, kept: Path | None) -> None:
     try:
-        _write_over(copy, path)
+        _write_over(copy, path, kept)
     except (apsw.NotADBError, apsw.CorruptError):
         with lock_for_serving(path, shared=False):
+            if kept is not None:
+                kept.unlink(missing_ok=True)  # what could be copied before the damage was found
+                path.rename(kept)
             for log in ("-wal", "-shm"):
-                path.with_name(path.name + log).unlink(missing_ok=True)
+                file = path.with_name(path.name + log)
+                if file.exists():
+                    file.rename(path.with_name(f"{kept.name if kept else path.name}{log}"))
             copy.replace(path)
             _flush(path)
             _flush(path.parent)
 
 
-def _write_over(copy: Path, path: Path) -> None:
-    """In one transaction, so that readers see the store of before or of after and nothing between."""
+def _write_over(copy: Path, path: Path, kept: Path | None) -> None:
+    """Replace the content in one transaction: readers see the store before or after it, and nothing in between."""
     source, destination = connect_reader(copy), connect_writer(path, CREATE)
     try:
+        use_log(destination, path)  # so that the present content can be read while the transaction is open
         with destination.backup("main", source, "main") as steps:
+            steps.step(
+                0
+            )  # begins the transaction: nothing can change between the copy that is kept and the new content
+            if kept is not None:
+                _keep(path, kept)
             while not steps.done:
                 steps.step(-1)
         use_log(destination, path)
     finally:
         destination.close()
         source.close()
+
+
+def _keep(path: Path, kept: Path) -> None:
+    """Copy the store's present content, damaged or not, to a file of its own, and flush it to the disk."""
+    original, duplicate = connect_reader(path), connect(kept, CREATE)
+    try:
+        with duplicate.backup("main", original, "main") as steps:
+            while not steps.done:
+                steps.step(-1)
+        duplicate.pragma("journal_mode", "delete")
+    finally:
+        duplicate.close()
+        original.close()
+    _flush(kept)
+    _flush(kept.parent)
 
 
 def _require_sound(copy: Path, otherwise: str) -> None:

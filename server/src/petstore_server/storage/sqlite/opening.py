@@ -9,7 +9,13 @@ from types import TracebackType
 import apsw
 
 from petstore_server.domain.errors import StoreUnusable
-from petstore_server.storage.sqlite.connections import BUSY_SECONDS, CREATE, connect_writer, plain_words
+from petstore_server.storage.sqlite.connections import (
+    BUSY_SECONDS,
+    CREATE,
+    connect_writer,
+    create_private,
+    plain_words,
+)
 from petstore_server.storage.sqlite.store import SqliteStore
 
 APPLICATION_ID = 0x50455453
@@ -141,7 +147,7 @@ def unusable_on_error(path: Path) -> Iterator[None]:
     except apsw.Error as error:
         raise StoreUnusable(f"The store at {path} cannot be used: {plain_words(error)}. {_advice(error)}") from error
     except OSError as error:
-        raise StoreUnusable(f"The store at {path} cannot be used: {error.strerror}.") from error
+        raise StoreUnusable(f"The store at {path} cannot be used: {error.strerror}. {_PERMISSIONS}") from error
 
 
 def _advice(error: apsw.Error) -> str:
@@ -149,7 +155,10 @@ def _advice(error: apsw.Error) -> str:
         return "Check PETSTORE_DATABASE_URL, or bring a backup back with `petstore db restore`."
     if isinstance(error, apsw.BusyError):
         return f"Try again when it has finished ({BUSY_SECONDS:g} seconds were not enough)."
-    return "Check the disk and the permissions of the file and its directory."
+    return _PERMISSIONS
+
+
+_PERMISSIONS = "Check the disk and the permissions of the file and its directory."
 
 
 class ServingLock:
@@ -160,7 +169,9 @@ class ServingLock:
         require_place(path, file_too=False)
         with unusable_on_error(path):
             # Never removed: another process may hold the lock of a file that has lost its name.
-            self._file = path.with_name(path.name + ".lock").open("ab")
+            lock = path.with_name(path.name + ".lock")
+            create_private(lock)
+            self._file = lock.open("ab")
             try:
                 fcntl.flock(self._file, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)
             except BlockingIOError:
