@@ -7,12 +7,13 @@ from typing import Any
 import pytest
 
 from petstore_server.domain.bans import Ban
+from petstore_server.domain.errors import ServiceUnavailable
 from petstore_server.domain.orders import CANCEL, INT64_MAX, INT64_MIN, Order, Status
 from petstore_server.domain.pets import Pet
 from petstore_server.domain.windows import Count
 from petstore_server.ports import Store, Usage
 from petstore_server.storage import copying
-from petstore_server.storage.sqlite import lock_for_serving
+from petstore_server.storage.sqlite import connections, lock_for_serving
 from support.command_line import CommandLine
 from support.engines import PostgresEngine
 from support.open_stores import BY, Stores, add_key, api_key, body, log, opened
@@ -185,6 +186,33 @@ def test_a_source_that_is_served_is_not_copied(source: Path, postgres_stores: St
         done = CommandLine(source)("db", "copy", "--to", postgres_stores.url)
     assert 1 == done.code
     assert "stop it" in done.err
+
+
+def test_a_source_cannot_change_until_its_copy_is_verified(
+    source: Path, postgres_stores: Stores, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(connections, "BUSY_SECONDS", 0.05)
+    refused: list[str] = []
+
+    async def revoke() -> None:
+        async with opened(source) as store:
+            try:
+                await store.keys.revoke("key_b", BY)
+            except ServiceUnavailable as error:
+                refused.append(error.reason)
+
+    async def run() -> None:
+        async with copying.copying(source, postgres_stores.url, lambda line: None) as work:
+            await work.take(lambda done: None)
+            await revoke()
+            await work.verify(lambda done: None)
+            await revoke()
+        async with opened(source) as one, postgres_stores.opened() as other:
+            assert await content(one) == await content(other)
+
+    asyncio.run(run())
+    assert 2 == len(refused)
+    assert "locked" in refused[0]
 
 
 def test_what_cannot_be_a_target_is_refused(source: Path, tmp_path: Path) -> None:

@@ -19,8 +19,9 @@ from petstore_server.storage import engines
 def copy(target: str) -> None:
     """Copy the whole SQLite store to an empty PostgreSQL database, and verify every row.
 
-    For this time no server may run on the store. After an interruption, run it again: it goes on where it was. The
-    store itself stays as it is; afterwards set PETSTORE_DATABASE_URL to the URL, and PETSTORE_REDIS_URL.
+    No server may run on the store meanwhile, and commands that would change it fail. After an interruption, run it
+    again: it continues where it stopped. The store itself stays as it is; afterwards set PETSTORE_DATABASE_URL to the
+    URL, and PETSTORE_REDIS_URL.
 
     \b
     Example:

@@ -17,7 +17,7 @@ from petstore_server.storage import postgres, sqlite
 from petstore_server.storage.postgres.opening import connected, place
 from petstore_server.storage.postgres.pets import pet_record
 from petstore_server.storage.postgres.session import Driver
-from petstore_server.storage.sqlite.connections import connect_reader, snapshot
+from petstore_server.storage.sqlite.connections import connect_writer, write_lock
 from petstore_server.storage.sqlite.opening import (
     LATEST_VERSION,
     older_schema,
@@ -217,20 +217,21 @@ class Copy:
 
 @asynccontextmanager
 async def copying(source: Path, url: str, announce: Callable[[str], None]) -> AsyncIterator[Copy]:
-    """Lock the source against servers, see to it that the target has the schema, and copy.
+    """Migrate the target, and keep servers and writers off the source until the copy is verified or given up.
 
+    Otherwise a key that is revoked meanwhile would be active in a copy that is reported as verified.
     Raises StoreUnusable.
     """
     source = source.resolve()  # noqa: ASYNC240 - nothing else goes on meanwhile
     require_place(source, file_too=True)
     with sqlite.lock_for_serving(source, shared=False), unusable_on_error(source):
-        connection = connect_reader(source)
+        connection = connect_writer(source)
         try:
             version = schema_version(connection, source)
             if version < LATEST_VERSION:
                 raise StoreUnusable(older_schema(source, version))
             await postgres.migrate(url, announce)
-            with snapshot(connection):
+            with write_lock(connection):
                 async with connected(url) as driver:
                     yield Copy(source, connection, url, driver)
         finally:

@@ -94,6 +94,17 @@ def snapshot(connection: apsw.Connection) -> Iterator[None]:
             connection.execute("ROLLBACK")
 
 
+@contextmanager
+def write_lock(connection: apsw.Connection) -> Iterator[None]:
+    """A transaction that keeps other writers off and changes nothing itself."""
+    connection.execute("BEGIN IMMEDIATE")
+    try:
+        yield
+    finally:
+        if connection.in_transaction:
+            connection.execute("ROLLBACK")
+
+
 def unavailable(error: apsw.Error) -> ServiceUnavailable:
     """What an error of SQLite becomes: ServiceUnavailable with a reason for operators."""
     return ServiceUnavailable(f"the store cannot be used: {plain_words(error)}")
