@@ -1,7 +1,7 @@
-"""A day of virtual time: workers who want all they can get, against the server's own limiter.
+"""A day of virtual time: workers that use as much quota as they can, with the server's own limiter.
 
-The service here is the real MemoryLimiter and the real limit headers, behind an answer that takes 50 ms. Every request
-is counted, and whether it came before the moment that an earlier 429 had named.
+The service consists of the real MemoryLimiter and the real limit headers; each response takes 50 ms. It counts the
+requests, and those that arrive before the Retry-After of an earlier 429 has elapsed.
 """
 
 import asyncio
@@ -14,7 +14,7 @@ from typing import Any
 import httpx2
 
 from petstore_client import AsyncClient, RateLimitError
-from petstore_client.clock import Clock
+from petstore_client._types import Clock
 from petstore_client.testing import FakeClock
 from petstore_server.domain.accounts import PLAN_LIMITS, Plan
 from petstore_server.domain.bans import BanPolicy
@@ -28,7 +28,7 @@ LATENCY = 0.05
 
 
 class LimitedService(httpx2.AsyncBaseTransport):
-    """The limits of the server, and nothing else of it: every admitted request is answered 204."""
+    """Only the limits of the server: every admitted request gets 204."""
 
     def __init__(self, clock: Clock, plan: Plan) -> None:
         self._clock = clock
@@ -58,7 +58,7 @@ class LimitedService(httpx2.AsyncBaseTransport):
 
 @dataclass
 class Day:
-    """What came of it."""
+    """The result of a simulated day."""
 
     quota: int
     admitted: int
@@ -69,7 +69,7 @@ class Day:
 
     @property
     def share(self) -> float:
-        """The part of the day's quota that was used."""
+        """The used part of the day's quota."""
         return self.admitted / self.quota
 
 
@@ -79,10 +79,10 @@ def simulate(
     plan: Plan = Plan.FREE,
     pause: float = 0.0,
 ) -> Day:
-    """Let workers cancel one order after the other for a day; they share the clients in turn.
+    """Let workers cancel orders one by one for a day; they share the clients.
 
-    A worker who is told to come back later does so then, and no sooner. Between two calls each of them does something
-    else, for `pause` seconds on average.
+    A worker that gets a RateLimitError continues at `retry_at`. Between two calls each worker pauses, for `pause`
+    seconds on average.
     """
     clock = FakeClock()
     service = LimitedService(clock, plan)
@@ -111,7 +111,7 @@ def simulate(
 
 
 class OwnClock:
-    """The same time under another identity: clients on clocks of their own share no gate, as in so many processes."""
+    """The same time with another identity: clients with different clocks share no gate, as in different processes."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock

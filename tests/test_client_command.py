@@ -1,4 +1,4 @@
-"""`petstore-client` as a process of its own, against a serving one."""
+"""The command `petstore-client` as a process, with a real server."""
 
 import json
 import os
@@ -37,7 +37,7 @@ def test_a_long_list_streams_through_a_pipe(environ: dict[str, str]) -> None:
     assert 30_000 == len(json.loads(run(environ, "orders", "list", "--json").stdout))
 
 
-def test_a_reader_that_has_enough_ends_it_quietly(environ: dict[str, str]) -> None:
+def test_a_closed_pipe_ends_the_command_quietly(environ: dict[str, str]) -> None:
     with subprocess.Popen(
         [COMMAND, "orders", "list"], env=environ, stdout=subprocess.PIPE, stderr=subprocess.PIPE
     ) as process:
@@ -49,7 +49,7 @@ def test_a_reader_that_has_enough_ends_it_quietly(environ: dict[str, str]) -> No
     assert 141 == process.returncode
 
 
-def test_an_order_is_cancelled_and_then_a_conflict(environ: dict[str, str]) -> None:
+def test_an_order_is_cancelled_once_and_then_a_conflict(environ: dict[str, str]) -> None:
     first, second = run(environ, "orders", "cancel", "7"), run(environ, "orders", "cancel", "7")
     assert (0, "order 7: cancelled\n", "") == (first.returncode, first.stdout, first.stderr)
     assert (6, "") == (second.returncode, second.stdout)
@@ -61,4 +61,4 @@ def test_a_wrong_key_fails_without_showing_it(environ: dict[str, str]) -> None:
     assert (1, "") == (done.returncode, done.stdout)
     assert "invalid_api_key" == json.loads(done.stderr.splitlines()[-1])["code"]
     assert "wrongwrong" not in done.stderr
-    assert "GET /store/orders answered 401" in done.stderr
+    assert "GET /store/orders responded 401" in done.stderr

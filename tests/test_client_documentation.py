@@ -1,4 +1,4 @@
-"""`docs/client.md` says what is so: every example runs, and its tables are held to the code."""
+"""`docs/client.md`: every example runs, and the tables match the code."""
 
 import inspect
 import os
@@ -71,7 +71,7 @@ def test_the_examples_are_type_checked(tmp_path: Path) -> None:
     assert "" == done.stdout
 
 
-def test_the_settings_are_those_that_the_client_takes() -> None:
+def test_the_settings_table_matches_the_signature() -> None:
     parameters = inspect.signature(Client).parameters
     rows = table(DOCUMENT, "settings")
     assert list(parameters) == [row[0] for row in rows]
@@ -80,7 +80,7 @@ def test_the_settings_are_those_that_the_client_takes() -> None:
             assert repr(parameters[name].default) == default, name
 
 
-def test_the_tree_of_errors_is_the_real_one() -> None:
+def test_the_error_tree_matches_the_code() -> None:
     def tree(kind: type, depth: int = 0) -> list[str]:
         children: list[type] = kind.__subclasses__()
         return [f"{'  ' * depth}{kind.__name__}", *[line for child in children for line in tree(child, depth + 1)]]

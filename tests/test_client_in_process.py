@@ -1,4 +1,4 @@
-"""The client against the real service in this process, over both backends; each exchange is held to the contract."""
+"""The client with the real service in this process, with both backends; every exchange is checked by the contract."""
 
 import asyncio
 import itertools
@@ -42,7 +42,9 @@ class Connected:
     _numbers = itertools.count(1)
 
     def __init__(self, service: Service, clock: FakeClock | None) -> None:
-        self._base_url = f"http://petstore-{next(self._numbers)}.test/v1"  # no limits of other tests hold here
+        self._base_url = (
+            f"http://petstore-{next(self._numbers)}.test/v1"  # unique, so that each test has its own limits
+        )
         self._service = service
         self._clock = clock
         self.sent = 0
@@ -69,7 +71,7 @@ def _postgres() -> Iterator[PostgresEngine]:
 
 @pytest.fixture(name="run", params=["sqlite", "postgres and redis"])
 def _run(request: pytest.FixtureRequest, tmp_path: Path) -> Run:
-    """Tells a story over each backend, in real time."""
+    """Runs a story with each backend, in real time."""
     environ = {}
     if request.param != "sqlite":
         postgres: PostgresEngine = request.getfixturevalue("postgres")
@@ -78,22 +80,22 @@ def _run(request: pytest.FixtureRequest, tmp_path: Path) -> Run:
             "PETSTORE_REDIS_URL": shared_redis().empty(),
         }
 
-    async def told(story: Story) -> None:
+    async def seen(story: Story) -> None:
         async with running(tmp_path, environ=environ) as service:
             await story(service, Connected(service, None))
 
-    return lambda story: asyncio.run(told(story))
+    return lambda story: asyncio.run(seen(story))
 
 
 def on_a_clock(folder: Path, story: Callable[[Service, Connected, FakeClock], Awaitable[None]]) -> None:
-    """Tell a story on a clock that service and client share, and on which nobody waits."""
+    """Run a story on a fake clock that the service and the client share."""
     clock = FakeClock(START)
 
-    async def told() -> None:
+    async def seen() -> None:
         async with running(folder, Following(clock)) as service:
             await story(service, Connected(service, clock), clock)
 
-    asyncio.run(told())
+    asyncio.run(seen())
 
 
 def test_orders_are_listed_and_streamed_exactly(run: Run) -> None:
@@ -142,7 +144,7 @@ def test_an_order_is_cancelled_once(run: Run) -> None:
     run(story)
 
 
-def test_keys_are_refused_as_what_they_are(run: Run) -> None:
+def test_invalid_and_restricted_keys_raise_their_errors(run: Run) -> None:
     async def story(service: Service, connected: Connected) -> None:
         async with connected("pso_live_unknown") as stranger:
             with pytest.raises(AuthenticationError) as unknown:
@@ -158,7 +160,7 @@ def test_keys_are_refused_as_what_they_are(run: Run) -> None:
     run(story)
 
 
-def test_a_pet_comes_with_a_warning_that_names_the_sunset(run: Run) -> None:
+def test_get_pet_warns_with_the_date_of_the_sunset(run: Run) -> None:
     async def story(service: Service, connected: Connected) -> None:
         await service.backend.store.pets.import_batch([StoredPet(3, "Clover", "rabbit")], "test", service.actor)
         async with connected(await service.key()) as petstore:
@@ -170,10 +172,10 @@ def test_a_pet_comes_with_a_warning_that_names_the_sunset(run: Run) -> None:
     run(story)
 
 
-def test_a_cancel_whose_answer_was_lost_succeeds(run: Run) -> None:
+def test_a_cancel_whose_response_was_lost_succeeds(run: Run) -> None:
     async def story(service: Service, connected: Connected) -> None:
         class Losing(httpx2.AsyncBaseTransport):
-            """Carries the first request out and loses its answer."""
+            """Carries the first request out and loses its response."""
 
             def __init__(self) -> None:
                 self._inner = httpx2.ASGITransport(app=service.application.gate)
@@ -198,7 +200,7 @@ def test_a_cancel_whose_answer_was_lost_succeeds(run: Run) -> None:
     run(story)
 
 
-def test_a_used_up_minute_is_known_without_a_single_429(run: Run) -> None:
+def test_an_exhausted_minute_is_known_without_a_429(run: Run) -> None:
     async def story(service: Service, connected: Connected) -> None:
         account = await service.account(Plan.ENTERPRISE, Limits(5, 1000))
         async with connected(await service.key(account), max_wait=0.0) as petstore:
@@ -215,7 +217,7 @@ def test_a_used_up_minute_is_known_without_a_single_429(run: Run) -> None:
     run(story)
 
 
-def test_a_minute_is_waited_out_to_the_second(tmp_path: Path) -> None:
+def test_the_wait_for_the_next_minute_is_exact_to_the_second(tmp_path: Path) -> None:
     async def story(service: Service, connected: Connected, clock: FakeClock) -> None:
         account = await service.account(Plan.ENTERPRISE, Limits(5, 1000))
         async with connected(await service.key(account)) as petstore:
@@ -227,7 +229,7 @@ def test_a_minute_is_waited_out_to_the_second(tmp_path: Path) -> None:
     on_a_clock(tmp_path, story)
 
 
-def test_a_429_that_others_caused_is_waited_out_without_a_strike(tmp_path: Path) -> None:
+def test_a_429_caused_by_others_is_waited_out_without_a_strike(tmp_path: Path) -> None:
     async def story(service: Service, connected: Connected, clock: FakeClock) -> None:
         account = await service.account(Plan.ENTERPRISE, Limits(5, 1000))
         key = await service.key(account)
@@ -242,7 +244,7 @@ def test_a_429_that_others_caused_is_waited_out_without_a_strike(tmp_path: Path)
     on_a_clock(tmp_path, story)
 
 
-def test_a_ban_that_others_earned_is_raised_at_once(tmp_path: Path) -> None:
+def test_a_ban_caused_by_others_is_raised_immediately(tmp_path: Path) -> None:
     async def story(service: Service, connected: Connected, clock: FakeClock) -> None:
         account = await service.account(Plan.ENTERPRISE, Limits(1, 1000))
         key = await service.key(account)
@@ -264,7 +266,7 @@ def test_a_ban_that_others_earned_is_raised_at_once(tmp_path: Path) -> None:
 
 
 class Following(Clock):
-    """The service's clock, showing what the client's shows."""
+    """A clock for the service that follows the client's."""
 
     def __init__(self, clock: FakeClock) -> None:
         super().__init__(clock.now())

@@ -1,4 +1,4 @@
-"""The client against a serving process, over real sockets, and against peers that no service should be."""
+"""The client with a real server over sockets, and with misbehaving peers."""
 
 import asyncio
 import gzip
@@ -42,7 +42,7 @@ def expected() -> list[Order]:
     return [Order(id=number, pet_id=number % 9, quantity=1) for number in range(1, COUNT + 1)]
 
 
-def test_a_list_comes_whole_by_every_way(served: tuple[Server, str]) -> None:
+def test_every_way_of_listing_returns_the_complete_list(served: tuple[Server, str]) -> None:
     server, key = served
     with Client(f"{server.api}/v1", api_key=key) as petstore_client:
         assert expected() == petstore_client.list_orders()
@@ -56,7 +56,7 @@ def test_a_list_comes_whole_by_every_way(served: tuple[Server, str]) -> None:
     assert expected() == asyncio.run(awaited())
 
 
-def test_one_of_many_threads_cancels_an_order(served: tuple[Server, str]) -> None:
+def test_exactly_one_of_many_threads_cancels_an_order(served: tuple[Server, str]) -> None:
     server, key = served
     with Client(f"{server.api}/v1", api_key=key) as client, ThreadPoolExecutor(16) as pool:
 
@@ -71,7 +71,7 @@ def test_one_of_many_threads_cancels_an_order(served: tuple[Server, str]) -> Non
     assert 20 == sum(won)
 
 
-def test_a_client_that_is_killed_half_way_through_a_list_leaves_its_connections_usable(
+def test_abandoned_iterations_leave_the_client_usable(
     served: tuple[Server, str],
 ) -> None:
     server, key = served
@@ -81,13 +81,13 @@ def test_a_client_that_is_killed_half_way_through_a_list_leaves_its_connections_
         assert COUNT == len(client.list_orders())
 
 
-def test_a_key_that_is_wrong_is_told_over_the_wire(served: tuple[Server, str]) -> None:
+def test_a_wrong_key_is_an_authentication_error(served: tuple[Server, str]) -> None:
     server, _ = served
     with Client(f"{server.api}/v1", api_key="pso_live_wrong") as client, pytest.raises(AuthenticationError):
         client.list_orders()
 
 
-def test_a_server_that_is_restarted_is_found_again(tmp_path: Path) -> None:
+def test_a_call_survives_a_restart_of_the_server(tmp_path: Path) -> None:
     store = tmp_path / "store.db"
     key, _ = new_key(store, plan=UNLIMITED)
     with serving(store) as first:
@@ -103,7 +103,7 @@ def test_a_server_that_is_restarted_is_found_again(tmp_path: Path) -> None:
 
 @contextmanager
 def peer(*responses: bytes, hold: bool = False) -> Iterator[tuple[str, list[bytes]]]:
-    """A peer that gives each connection one answer and closes it, or holds it; yields its base URL and requests."""
+    """A peer that sends one response on each connection and closes or holds it; yields its base URL and requests."""
     requests: list[bytes] = []
     held: list[socket.socket] = []
     with socket.create_server(("127.0.0.1", 0)) as listener:
@@ -141,7 +141,7 @@ BODY = json.dumps([{"id": number} for number in range(2000)], separators=(",", "
 
 @pytest.mark.parametrize("length", [None, len(BODY)], ids=["to the end", "declared"])
 @pytest.mark.parametrize("compressed", [False, True])
-def test_a_body_that_breaks_off_never_passes_for_whole(length: int | None, compressed: bool) -> None:
+def test_a_truncated_body_is_never_accepted_as_complete(length: int | None, compressed: bool) -> None:
     body = gzip.compress(BODY) if compressed else BODY
     more = ["Content-Encoding: gzip"] if compressed else []
     declared = None if length is None else len(body)
@@ -153,7 +153,7 @@ def test_a_body_that_breaks_off_never_passes_for_whole(length: int | None, compr
     assert [Order(id=number) for number in range(len(got))] == got
 
 
-def test_a_list_that_broke_off_is_asked_for_again() -> None:
+def test_a_truncated_list_is_requested_again() -> None:
     with (
         peer(head(BODY[:3000], len(BODY)), head(BODY, len(BODY))) as (url, requests),
         Client(url, api_key="key", jitter=lambda: 0.0) as client,
@@ -171,8 +171,10 @@ def test_a_chunked_body_is_read_to_its_end() -> None:
         assert 2000 == len(list(client.iter_orders()))
 
 
-@pytest.mark.parametrize("answer", [b"", b"HTTP/1.1 200 OK\r\n", head(BODY[:100], len(BODY))], ids=["", "head", "body"])
-def test_a_server_that_never_goes_on_is_a_timeout(response: bytes) -> None:
+@pytest.mark.parametrize(
+    "response", [b"", b"HTTP/1.1 200 OK\r\n", head(BODY[:100], len(BODY))], ids=["", "head", "body"]
+)
+def test_a_server_that_stalls_causes_a_timeout(response: bytes) -> None:
     with (
         peer(response, hold=True) as (url, _),
         Client(url, api_key="key", timeout=0.2, max_retries=0) as client,
@@ -181,7 +183,7 @@ def test_a_server_that_never_goes_on_is_a_timeout(response: bytes) -> None:
         client.list_orders()
 
 
-@pytest.mark.parametrize("answer", [b"", b"SSH-2.0-OpenSSH_9.2\r\n", b"HTTP/1.1 banana\r\n\r\n"])
+@pytest.mark.parametrize("response", [b"", b"SSH-2.0-OpenSSH_9.2\r\n", b"HTTP/1.1 banana\r\n\r\n"])
 def test_a_peer_that_does_not_speak_http_is_a_connection_error(response: bytes) -> None:
     with (
         peer(response) as (url, _),
@@ -193,7 +195,7 @@ def test_a_peer_that_does_not_speak_http_is_a_connection_error(response: bytes) 
     assert caught.value.may_have_been_applied
 
 
-def test_a_port_where_nobody_listens_says_so() -> None:
+def test_a_refused_connection_says_so() -> None:
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
     with (
@@ -204,7 +206,7 @@ def test_a_port_where_nobody_listens_says_so() -> None:
     assert not caught.value.sent
 
 
-def test_a_host_that_does_not_exist_says_so() -> None:
+def test_an_unknown_host_says_so() -> None:
     with (
         Client("http://petstore.invalid/v1", api_key="key", max_retries=0) as client,
         pytest.raises(APIConnectionError, match="is the address right"),

@@ -1,10 +1,10 @@
-"""Many workers on one key: no ban, nobody early, and nearly all of the quota."""
+"""Many workers with one key: no bans, no early requests, and nearly the whole quota used."""
 
 import pytest
 
 from petstore_client import AsyncClient
-from petstore_client.clock import Clock
-from petstore_client.shared import Pacing
+from petstore_client._options import Pacing
+from petstore_client._types import Clock
 from petstore_server.domain.accounts import Plan
 from quota_simulation import LimitedService, OwnClock, simulate
 
@@ -13,9 +13,7 @@ BASE_URL = "http://petstore.test/v1"
 
 @pytest.mark.parametrize("pacing", [None, "minute", "day"])
 @pytest.mark.parametrize("clients", [1, 20])
-def test_twenty_workers_use_their_free_plan_for_a_day_without_one_request_too_early(
-    clients: int, pacing: Pacing | None
-) -> None:
+def test_twenty_workers_use_a_free_plan_for_a_day_without_an_early_request(clients: int, pacing: Pacing | None) -> None:
     def shared(clock: Clock, service: LimitedService) -> list[AsyncClient]:
         return [
             AsyncClient(BASE_URL, api_key="key", transport=service, clock=clock, pacing=pacing) for _ in range(clients)
@@ -26,7 +24,7 @@ def test_twenty_workers_use_their_free_plan_for_a_day_without_one_request_too_ea
     assert day.share >= 0.95, day
 
 
-def test_a_larger_plan_is_used_as_well() -> None:
+def test_a_larger_plan_is_used_fully() -> None:
     day = simulate(
         20, lambda clock, service: [AsyncClient(BASE_URL, api_key="key", transport=service, clock=clock)], Plan.PRO
     )
@@ -35,7 +33,7 @@ def test_a_larger_plan_is_used_as_well() -> None:
 
 
 @pytest.mark.parametrize(("processes", "pause"), [(4, 2.0), (8, 0.0), (20, 3.0), (20, 30.0)])
-def test_processes_that_know_nothing_of_one_another_earn_no_ban(processes: int, pause: float) -> None:
+def test_independent_processes_are_not_banned(processes: int, pause: float) -> None:
     def apart(clock: Clock, service: LimitedService) -> list[AsyncClient]:
         return [
             AsyncClient(BASE_URL, api_key="key", transport=service, clock=OwnClock(clock)) for _ in range(processes)
@@ -43,5 +41,5 @@ def test_processes_that_know_nothing_of_one_another_earn_no_ban(processes: int, 
 
     day = simulate(20, apart, pause=pause)
     assert 0 == day.bans, day
-    assert day.strikes < processes, day  # at most one each, when the day is used up
+    assert day.strikes < processes, day  # at most one each, at the end of the day's quota
     assert day.share >= 0.95, day

@@ -1,4 +1,4 @@
-"""The distribution: its wheel installs by itself, and its tests run where there is no server."""
+"""The distribution: the wheel is complete, and its tests pass without the server."""
 
 import subprocess
 import sys
@@ -21,7 +21,7 @@ def _wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return wheel
 
 
-def test_the_wheel_holds_the_package_its_types_and_what_it_needs(wheel: Path) -> None:
+def test_the_wheel_contains_the_package_its_types_and_its_requirements(wheel: Path) -> None:
     with zipfile.ZipFile(wheel) as archive:
         names = set(archive.namelist())
         (metadata,) = [name for name in names if name.endswith(".dist-info/METADATA")]

@@ -1,10 +1,16 @@
 import pytest
 
-from flavours import Connect, awaited, blocking
+from support.variants import Connect, asynchronous, blocking
 
 
-@pytest.fixture(params=[blocking, awaited], ids=["Client", "AsyncClient"])
+@pytest.fixture(params=[blocking, asynchronous], ids=["Client", "AsyncClient"])
 def connect(request: pytest.FixtureRequest) -> Connect:
-    """Makes a client of a fake service: once the blocking one, once the asynchronous one."""
+    """Makes a client of a fake service: once the blocking variant, once the asynchronous one."""
     made: Connect = request.param
     return made
+
+
+@pytest.fixture
+def anyio_backend() -> str:
+    """Runs asynchronous tests on asyncio, the only event loop that the client supports."""
+    return "asyncio"

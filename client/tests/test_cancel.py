@@ -1,9 +1,8 @@
-"""A cancel whose answer was lost."""
+"""Cancelling, in particular when a response is lost."""
 
 import httpx2
 import pytest
 
-from flavours import Connect
 from petstore_client import (
     APIConnectionError,
     APITimeoutError,
@@ -15,19 +14,20 @@ from petstore_client import (
     RateLimitError,
     ServerError,
 )
-from petstore_client.clock import Clock
+from petstore_client._types import Clock
 from petstore_client.testing import (
     Answered,
     Banned,
     Dropped,
     Failing,
     FakePetstore,
-    Happening,
+    Fault,
     RateLimited,
     TimedOut,
     Unreachable,
 )
-from petstore_client.testing.happenings import Raw, Serve
+from petstore_client.testing.faults import Raw, Serve
+from support.variants import Connect
 
 
 def fake_with_order() -> FakePetstore:
@@ -56,7 +56,7 @@ def test_a_pending_order_is_cancelled(connect: Connect) -> None:
     ],
     ids=repr,
 )
-def test_already_cancelled_after_a_lost_answer_is_success(connect: Connect, lost: list[Happening]) -> None:
+def test_already_cancelled_after_a_lost_response_is_success(connect: Connect, lost: list[Fault]) -> None:
     fake = fake_with_order()
     fake.then(*lost)
     with connect(fake) as petstore:
@@ -70,7 +70,7 @@ def test_already_cancelled_after_a_lost_answer_is_success(connect: Connect, lost
     [[], [RateLimited(5)], [RateLimited(5), RateLimited(5)], [Unreachable()]],
     ids=["first attempt", "429", "two 429s", "never connected"],
 )
-def test_already_cancelled_without_a_lost_answer_is_a_conflict(connect: Connect, before: list[Happening]) -> None:
+def test_already_cancelled_without_a_lost_response_is_a_conflict(connect: Connect, before: list[Fault]) -> None:
     fake = fake_with_order()
     fake.cancelled.add(1)
     fake.then(*before)
@@ -80,7 +80,7 @@ def test_already_cancelled_without_a_lost_answer_is_a_conflict(connect: Connect,
     assert not caught.value.may_have_been_applied
 
 
-def test_a_lost_answer_of_one_call_says_nothing_of_another(connect: Connect) -> None:
+def test_a_lost_response_of_one_call_does_not_affect_another(connect: Connect) -> None:
     fake = fake_with_order()
     fake.then(Dropped(applied=True))
     with connect(fake, max_retries=0) as petstore:
@@ -90,7 +90,7 @@ def test_a_lost_answer_of_one_call_says_nothing_of_another(connect: Connect) -> 
             petstore.cancel_order(1)
 
 
-def test_already_shipped_after_a_lost_answer_is_a_conflict(connect: Connect) -> None:
+def test_already_shipped_after_a_lost_response_is_a_conflict(connect: Connect) -> None:
     fake = FakePetstore([Order(id=1)], shipped=[1])
     fake.then(Dropped())
     with connect(fake) as petstore, pytest.raises(ConflictError) as caught:
@@ -98,17 +98,17 @@ def test_already_shipped_after_a_lost_answer_is_a_conflict(connect: Connect) -> 
     assert "order_already_shipped" == caught.value.code
 
 
-def test_an_unknown_order_after_a_lost_answer_is_not_found(connect: Connect) -> None:
+def test_an_unknown_order_after_a_lost_response_is_not_found(connect: Connect) -> None:
     fake = FakePetstore()
     fake.then(Dropped())
     with connect(fake) as petstore, pytest.raises(NotFoundError):
         petstore.cancel_order(1)
 
 
-def test_a_conflict_whose_body_was_lost_is_no_lost_cancel(connect: Connect) -> None:
+def test_a_conflict_whose_body_was_lost_is_still_a_conflict(connect: Connect) -> None:
     class LostBody(Answered):
-        def happen(self, request: httpx2.Request, clock: Clock, serve: Serve) -> Raw:
-            return super().happen(request, clock, serve)._replace(cut=True)
+        def apply(self, request: httpx2.Request, clock: Clock, serve: Serve) -> Raw:
+            return super().apply(request, clock, serve)._replace(cut=True)
 
     fake = fake_with_order()
     fake.cancelled.add(1)
@@ -128,15 +128,15 @@ def test_a_conflict_whose_body_was_lost_is_no_lost_cancel(connect: Connect) -> N
     ],
     ids=repr,
 )
-def test_a_cancel_that_fails_in_doubt_says_so(
-    connect: Connect, lost: list[Happening], kind: type[PetstoreError]
+def test_a_failed_cancel_that_may_have_been_applied_says_so(
+    connect: Connect, lost: list[Fault], kind: type[PetstoreError]
 ) -> None:
     fake = fake_with_order()
     fake.then(*lost)
     with connect(fake, max_retries=2) as petstore, pytest.raises(kind) as caught:
         petstore.cancel_order(1)
     assert caught.value.may_have_been_applied
-    assert ["It may have been applied all the same; a later order_already_cancelled would say so."] == (
+    assert ["It may have been applied; if so, a later attempt responds order_already_cancelled."] == (
         caught.value.__notes__
     )
 

@@ -1,4 +1,4 @@
-"""The command `petstore-client`: what goes to stdout, what to stderr, and the exit codes."""
+"""The command `petstore-client`: stdout, stderr and exit codes."""
 
 import json
 import os
@@ -51,7 +51,7 @@ def _run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) ->
     return run
 
 
-def test_a_list_in_a_pipe_is_columns_under_one_header(run: Run) -> None:
+def test_a_list_in_a_pipe_is_columns_with_one_header(run: Run) -> None:
     done = run(FakePetstore(ORDERS), "orders", "list")
     assert (0, "") == (done.code, done.err)
     lines = [line.split() for line in done.out.splitlines()]
@@ -61,7 +61,7 @@ def test_a_list_in_a_pipe_is_columns_under_one_header(run: Run) -> None:
     assert 4 == len(lines)
 
 
-def test_a_list_on_a_terminal_is_a_table_and_loses_no_digit(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_list_on_a_terminal_is_a_table_with_all_digits(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "200")
     monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
     many = [Order(id=number) for number in range(1, 1201)]
@@ -76,21 +76,21 @@ def test_a_list_on_a_terminal_is_a_table_and_loses_no_digit(run: Run, monkeypatc
     assert "…" not in narrow.out
 
 
-def test_json_is_an_array_and_jsonl_a_line_for_each(run: Run) -> None:
+def test_json_is_one_array_and_jsonl_one_line_per_order(run: Run) -> None:
     fake = FakePetstore(ORDERS)
     assert RECORDS == json.loads(run(fake, "orders", "list", "--json").out)
     lines = run(fake, "orders", "list", "--jsonl").out.splitlines()
     assert RECORDS == [json.loads(line) for line in lines]
 
 
-def test_an_empty_list_is_empty_in_every_form(run: Run) -> None:
+def test_an_empty_list_is_empty_in_every_format(run: Run) -> None:
     fake = FakePetstore()
     assert [] == json.loads(run(fake, "orders", "list", "--json").out)
     assert "" == run(fake, "orders", "list", "--jsonl").out
     assert 1 == len(run(fake, "orders", "list").out.splitlines())
 
 
-def test_orders_are_cancelled_one_after_the_other(run: Run) -> None:
+def test_orders_are_cancelled_in_sequence(run: Run) -> None:
     fake = FakePetstore(ORDERS, shipped=[2**63 - 1])
     done = run(fake, "orders", "cancel", "1", "99", str(2**63 - 1), str(-(2**63)))
     assert (5, f"order 1: cancelled\norder {-(2**63)}: cancelled\n") == (done.code, done.out)
@@ -98,20 +98,20 @@ def test_orders_are_cancelled_one_after_the_other(run: Run) -> None:
     assert {1, -(2**63)} == fake.cancelled
 
 
-def test_a_conflict_has_an_exit_code_of_its_own(run: Run) -> None:
+def test_a_conflict_has_its_own_exit_code(run: Run) -> None:
     done = run(FakePetstore(ORDERS, shipped=[1]), "orders", "cancel", "1", "--json")
     assert (6, []) == (done.code, json.loads(done.out))
     assert "order_already_shipped" == json.loads(done.err)["code"]
 
 
-def test_cancelled_orders_are_told_as_json(run: Run) -> None:
+def test_cancelled_orders_are_reported_as_json(run: Run) -> None:
     fake = FakePetstore(ORDERS)
     assert [{"id": 1, "cancelled": True}] == json.loads(run(fake, "orders", "cancel", "1", "--json").out)
     done = run(fake, "orders", "cancel", str(-(2**63)), "--jsonl")
     assert {"id": -(2**63), "cancelled": True} == json.loads(done.out)
 
 
-def test_what_stops_one_cancel_stops_the_others(run: Run) -> None:
+def test_an_error_that_affects_all_cancels_stops_the_rest(run: Run) -> None:
     fake = FakePetstore(ORDERS)
     fake.then(Banned())
     done = run(fake, "orders", "cancel", "1", str(-(2**63)))
@@ -119,24 +119,24 @@ def test_what_stops_one_cancel_stops_the_others(run: Run) -> None:
     assert 1 == len(fake.requests)
 
 
-def test_a_cancel_in_doubt_says_what_to_do(run: Run) -> None:
+def test_a_cancel_that_may_have_been_applied_says_what_to_do(run: Run) -> None:
     fake = FakePetstore(ORDERS)
     fake.then(*[Dropped()] * 5)
     done = run(fake, "orders", "cancel", "1")
     assert 1 == done.code
-    assert "The order may be cancelled all the same: run the command again." in done.err
+    assert "The order may have been cancelled: run the command again." in done.err
 
 
-def test_waiting_and_repeating_are_told_on_stderr(run: Run) -> None:
+def test_waits_and_retries_are_reported_on_stderr(run: Run) -> None:
     fake = FakePetstore(ORDERS)
     fake.then(RateLimited(5), Failing(503, retry_after=3))
     done = run(fake, "orders", "list", "--jsonl")
     assert (0, 3) == (done.code, len(done.out.splitlines()))
-    assert "The limit is used up; going on at" in done.err
-    assert "Trying again in 3 s." in done.err
+    assert "The limit is used up; continuing at" in done.err
+    assert "Retrying in 3 s." in done.err
 
 
-def test_a_list_that_breaks_off_fails_with_a_line(run: Run) -> None:
+def test_a_truncated_list_fails_with_one_line(run: Run) -> None:
     fake = FakePetstore([Order(id=number) for number in range(500)])
     fake.then(CutOff(2000))
     done = run(fake, "orders", "list", "--jsonl")
@@ -160,7 +160,7 @@ def test_a_list_that_breaks_off_fails_with_a_line(run: Run) -> None:
     ],
     ids=" ".join,
 )
-def test_wrong_usage_is_2_and_sends_nothing(run: Run, arguments: list[str]) -> None:
+def test_wrong_usage_exits_with_2_and_sends_nothing(run: Run, arguments: list[str]) -> None:
     fake = FakePetstore(ORDERS)
     done = run(fake, *arguments)
     assert (2, "") == (done.code, done.out)
@@ -188,7 +188,7 @@ def test_without_the_extra_it_says_what_to_install() -> None:
     assert "petstore-client: the command needs click and rich: pip install 'petstore-client[cli]'\n" == done.stderr
 
 
-def test_the_log_is_shown_where_it_is_asked_for(run: Run) -> None:
+def test_verbose_does_not_change_the_result(run: Run) -> None:
     fake = FakePetstore(ORDERS)
     run(fake, "--verbose", "orders", "cancel", "1")
     assert {1} == fake.cancelled

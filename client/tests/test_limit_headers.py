@@ -1,14 +1,14 @@
-"""What the limit headers say, and how long that means to wait."""
+"""The limit headers, and the waits that they imply."""
 
 from datetime import UTC, datetime, timedelta
 from email.utils import formatdate
 
 import pytest
 
-from flavours import Connect
 from petstore_client import Order
-from petstore_client.limits import RateLimit, RateWindow, Window, read_limits
+from petstore_client._limits import RateLimit, RateWindow, Window, read_limits
 from petstore_client.testing import FakePetstore, RateLimited
+from support.variants import Connect
 
 NOW = 1_800_000_000.0
 
@@ -21,16 +21,16 @@ def pause(**headers: str) -> float:
     return read_limits({name.replace("_", "-"): value for name, value in headers.items()}, NOW).pause
 
 
-def test_retry_after_in_seconds_is_waited() -> None:
+def test_retry_after_in_seconds_is_the_wait() -> None:
     assert 37.0 == pause(retry_after="37")
 
 
-def test_retry_after_as_a_date_is_taken_against_the_answers_own_date() -> None:
+def test_retry_after_as_a_date_is_compared_with_the_date_of_the_response() -> None:
     skewed = NOW - 86_400
     assert 90.0 == pause(retry_after=http_date(skewed + 90), date=http_date(skewed))
 
 
-def test_retry_after_as_a_date_without_one_to_compare_is_taken_against_this_clock() -> None:
+def test_retry_after_as_a_date_is_compared_with_this_clock_if_the_response_has_no_date() -> None:
     assert 90.0 == pause(retry_after=http_date(NOW + 90))
 
 
@@ -39,55 +39,55 @@ def test_retry_after_as_a_date_without_one_to_compare_is_taken_against_this_cloc
     ["Friday, 15-Jan-27 08:01:30 GMT", "Fri Jan 15 08:01:30 2027"],
     ids=["RFC 850", "asctime"],
 )
-def test_the_old_forms_of_dates_are_read_as_well(date: str) -> None:
+def test_obsolete_date_formats_are_read(date: str) -> None:
     assert 90.0 == pause(retry_after=date, date=http_date(NOW))
 
 
 @pytest.mark.parametrize(
     "garbage", ["", "soon", "-5", "1.5", "1e9", "9" * 40, "٣", "30, 60", "Fri, 99 Foo 2027", "0x10", "\x00"]
 )
-def test_garbage_is_a_minute(garbage: str) -> None:
+def test_an_unreadable_retry_after_means_one_minute(garbage: str) -> None:
     assert 60.0 == pause(retry_after=garbage)
 
 
-def test_a_429_that_names_no_moment_is_a_minute() -> None:
+def test_a_429_without_a_time_means_one_minute() -> None:
     assert 60.0 == pause()
 
 
 @pytest.mark.parametrize("early", ["0", http_date(NOW - 1000)], ids=["zero", "past"])
-def test_a_moment_that_has_passed_is_a_second(early: str) -> None:
+def test_a_time_in_the_past_means_one_second(early: str) -> None:
     assert 1.0 == pause(retry_after=early)
 
 
-def test_a_retry_after_beyond_all_dates_is_waited_for_a_year() -> None:
+def test_an_excessive_retry_after_is_capped_at_a_year() -> None:
     assert 366 * 86_400.0 == pause(retry_after="999999999999")
 
 
-def test_no_request_goes_before_the_exhausted_window_resets() -> None:
+def test_the_wait_lasts_until_the_exhausted_window_resets() -> None:
     assert 42.0 == pause(retry_after="5", ratelimit='"minute";r=0;t=42, "day";r=10;t=5000')
     assert 5000.0 == pause(retry_after="5", ratelimit='"minute";r=0;t=42, "day";r=0;t=5000')
     assert 50.0 == pause(retry_after="50", ratelimit='"minute";r=0;t=42')
 
 
-def test_t_stands_in_for_a_missing_retry_after() -> None:
+def test_t_replaces_a_missing_retry_after() -> None:
     assert 42.0 == pause(ratelimit='"minute";r=0;t=42, "day";r=10;t=5000')
 
 
-def test_reset_stands_in_for_both_and_is_taken_against_the_answers_date() -> None:
+def test_reset_replaces_both_and_is_compared_with_the_date_of_the_response() -> None:
     skewed = NOW + 7200
     limits = {"x_ratelimit_limit": "60", "x_ratelimit_remaining": "0", "x_ratelimit_reset": f"{skewed + 33:.0f}"}
     assert 33.0 == pause(**limits, date=http_date(skewed))
     assert 33.0 == pause(**limits, date=http_date(skewed), retry_after="5")
 
 
-def test_a_guess_at_the_servers_clock_does_not_outrank_retry_after() -> None:
+def test_a_guess_at_the_servers_clock_does_not_override_retry_after() -> None:
     limits = {"x_ratelimit_limit": "60", "x_ratelimit_remaining": "0", "x_ratelimit_reset": f"{NOW + 3600:.0f}"}
     assert 5.0 == pause(**limits, retry_after="5")
     assert 3600.0 == pause(**limits)
 
 
 @pytest.mark.parametrize("reset", [NOW - 5, NOW + 86_401, 10**11])
-def test_a_reset_that_no_window_has_is_garbage(reset: float) -> None:
+def test_an_impossible_reset_is_ignored(reset: float) -> None:
     limits = {"x_ratelimit_limit": "60", "x_ratelimit_remaining": "0", "x_ratelimit_reset": f"{reset:.0f}"}
     assert 60.0 == pause(**limits, date=http_date(NOW))
 
@@ -104,23 +104,23 @@ def test_both_windows_are_read() -> None:
     assert not limits.of_address
 
 
-def test_the_window_of_an_address_is_told_apart() -> None:
+def test_the_window_of_an_address_is_recognised() -> None:
     assert read_limits({"ratelimit": '"address";r=59;t=42'}, NOW).of_address
 
 
 @pytest.mark.parametrize(
     "broken", ["", "minute", '"minute"', '"minute";r=1', '"minute";r=x;t=4', '"minute";r=-1;t=4', ";;;", '"a;r=1;t=2']
 )
-def test_a_broken_field_is_passed_over(broken: str) -> None:
+def test_a_malformed_field_is_ignored(broken: str) -> None:
     assert () == read_limits({"ratelimit": broken}, NOW).windows
 
 
-def test_parameters_of_other_drafts_are_passed_over() -> None:
+def test_parameters_of_other_drafts_are_ignored() -> None:
     limits = read_limits({"ratelimit": '"minute"; pk=:YWJj:; r=5; t=6;x="y"'}, NOW)
     assert [("minute", 5, 6.0)] == [(window.name, window.remaining, window.left) for window in limits.windows]
 
 
-def test_the_client_shows_the_limits_of_the_last_answer(connect: Connect) -> None:
+def test_the_client_shows_the_limits_of_the_last_response(connect: Connect) -> None:
     fake = FakePetstore([Order(id=1)], per_minute=60, per_day=1000)
     with connect(fake) as petstore:
         before = petstore.rate_limit

@@ -1,9 +1,8 @@
-"""What is repeated, how long after, and how often."""
+"""Which failures are retried, when, and how often."""
 
 import httpx2
 import pytest
 
-from flavours import Connect
 from petstore_client import (
     APIConnectionError,
     APIStatusError,
@@ -19,8 +18,8 @@ from petstore_client import (
     RetryEvent,
     ServerError,
 )
-from petstore_client.clock import Clock
-from petstore_client.retry import RetryBudget, backoff
+from petstore_client._retry import RetryBudget, backoff
+from petstore_client._types import Clock
 from petstore_client.testing import (
     Answered,
     Banned,
@@ -29,15 +28,16 @@ from petstore_client.testing import (
     Failing,
     FakeClock,
     FakePetstore,
-    Happening,
+    Fault,
     RateLimited,
     TimedOut,
     Unreachable,
 )
-from petstore_client.testing.happenings import Raw, Serve
+from petstore_client.testing.faults import Raw, Serve
+from support.variants import Connect
 
 ORDERS = [Order(id=number, pet_id=1) for number in range(1, 4)]
-TRANSIENT: list[Happening] = [
+TRANSIENT: list[Fault] = [
     Unreachable(),
     Dropped(),
     TimedOut(),
@@ -50,10 +50,10 @@ def answered(status: int, code: str) -> Answered:
     return Answered(status, b'{"code":"%s","message":"No.","status":%d}' % (code.encode(), status))
 
 
-@pytest.mark.parametrize("happening", TRANSIENT, ids=repr)
-def test_a_passing_failure_is_repeated_until_it_has_passed(connect: Connect, happening: Happening) -> None:
+@pytest.mark.parametrize("fault", TRANSIENT, ids=repr)
+def test_a_transient_failure_is_retried_until_it_succeeds(connect: Connect, fault: Fault) -> None:
     fake = FakePetstore(ORDERS)
-    fake.then(happening, happening)
+    fake.then(fault, fault)
     with connect(fake) as petstore:
         assert ORDERS == petstore.list_orders()
     assert 3 == len(fake.requests)
@@ -71,7 +71,7 @@ def test_a_passing_failure_is_repeated_until_it_has_passed(connect: Connect, hap
         (501, "", ServerError),
     ],
 )
-def test_a_refusal_is_never_repeated(connect: Connect, status: int, code: str, kind: type[APIStatusError]) -> None:
+def test_a_refusal_is_never_retried(connect: Connect, status: int, code: str, kind: type[APIStatusError]) -> None:
     fake = FakePetstore(ORDERS)
     fake.then(answered(status, code))
     with connect(fake) as petstore, pytest.raises(kind) as caught:
@@ -106,7 +106,7 @@ def test_without_retries_the_first_failure_is_raised(connect: Connect) -> None:
     assert 2 == len(fake.requests)
 
 
-def test_the_whole_time_of_failing_attempts_is_bounded(connect: Connect) -> None:
+def test_the_total_time_of_failing_attempts_is_bounded(connect: Connect) -> None:
     clock = FakeClock()
     fake = FakePetstore(ORDERS, clock=clock)
     fake.then(*[TimedOut()] * 9)
@@ -116,14 +116,14 @@ def test_the_whole_time_of_failing_attempts_is_bounded(connect: Connect) -> None
     assert clock.monotonic() < 30.0 * 3 + 2
 
 
-def test_backing_off_is_exponential_with_full_jitter() -> None:
+def test_backoff_is_exponential_with_full_jitter() -> None:
     assert [0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 20.0, 20.0] == [backoff(attempt, lambda: 1.0) for attempt in range(1, 9)]
     assert [0.0, 0.0] == [backoff(attempt, lambda: 0.0) for attempt in (1, 9)]
     assert 2.0 == backoff(4, lambda: 0.5)
     assert 20.0 == backoff(10**6, lambda: 1.0)
 
 
-def test_every_attempt_waits_its_turn(connect: Connect) -> None:
+def test_every_retry_waits_for_its_backoff(connect: Connect) -> None:
     fake = FakePetstore(ORDERS)
     fake.then(*[Failing(500)] * 4)
     with connect(fake, jitter=lambda: 1.0) as petstore:
@@ -132,7 +132,7 @@ def test_every_attempt_waits_its_turn(connect: Connect) -> None:
     assert [0.0, 0.5, 1.5, 3.5, 7.5] == pytest.approx(times)
 
 
-def test_a_503_is_repeated_no_sooner_than_it_says(connect: Connect) -> None:
+def test_a_503_is_retried_no_sooner_than_its_retry_after(connect: Connect) -> None:
     fake = FakePetstore(ORDERS)
     fake.then(Failing(503, retry_after=7))
     with connect(fake, jitter=lambda: 0.0) as petstore:
@@ -140,7 +140,7 @@ def test_a_503_is_repeated_no_sooner_than_it_says(connect: Connect) -> None:
     assert 7.0 == pytest.approx(fake.requests[1].at - fake.requests[0].at)
 
 
-def test_a_503_that_asks_for_longer_than_is_waited_is_raised(connect: Connect) -> None:
+def test_a_503_whose_retry_after_exceeds_max_wait_is_raised(connect: Connect) -> None:
     fake = FakePetstore(ORDERS)
     fake.then(Failing(503, retry_after=76))
     with connect(fake) as petstore, pytest.raises(ServerError) as caught:
@@ -149,7 +149,7 @@ def test_a_503_that_asks_for_longer_than_is_waited_is_raised(connect: Connect) -
     assert 1 == len(fake.requests)
 
 
-def test_a_failing_server_is_not_hammered_by_many_calls(connect: Connect) -> None:
+def test_the_retry_budget_bounds_the_load_on_a_failing_server(connect: Connect) -> None:
     fake = FakePetstore(ORDERS)
     fake.then(*[Failing(500)] * 10_000)
     with connect(fake, retry_budget=20) as petstore:
@@ -170,7 +170,7 @@ def test_successes_earn_further_retries() -> None:
     assert budget.take(200.0)
 
 
-def test_the_request_id_stays_over_the_attempts_and_differs_from_call_to_call(connect: Connect) -> None:
+def test_all_attempts_of_a_call_have_the_same_request_id(connect: Connect) -> None:
     fake = FakePetstore(ORDERS)
     fake.then(Failing(500), RateLimited(1))
     with connect(fake) as petstore:
@@ -180,20 +180,20 @@ def test_the_request_id_stays_over_the_attempts_and_differs_from_call_to_call(co
     assert first == second == third != other
 
 
-def test_the_hook_is_told_of_every_retry(connect: Connect) -> None:
+def test_the_hook_receives_every_retry(connect: Connect) -> None:
     fake = FakePetstore(ORDERS)
     fake.then(Dropped(), Failing(503, retry_after=3), RateLimited(5))
-    told: list[RetryEvent] = []
-    with connect(fake, on_retry=told.append, jitter=lambda: 0.0) as petstore:
+    seen: list[RetryEvent] = []
+    with connect(fake, on_retry=seen.append, jitter=lambda: 0.0) as petstore:
         petstore.list_orders()
-    assert [1, 2, 3] == [event.attempt for event in told]
-    assert [0.0, 3.0, 5.0] == pytest.approx([event.wait for event in told])
-    assert [APIConnectionError, ServerError, RateLimitError] == [type(event.error) for event in told]
-    assert {"listOrders"} == {event.operation for event in told}
-    assert {fake.requests[0].headers["x-request-id"]} == {event.request_id for event in told}
+    assert [1, 2, 3] == [event.attempt for event in seen]
+    assert [0.0, 3.0, 5.0] == pytest.approx([event.wait for event in seen])
+    assert [APIConnectionError, ServerError, RateLimitError] == [type(event.error) for event in seen]
+    assert {"listOrders"} == {event.operation for event in seen}
+    assert {fake.requests[0].headers["x-request-id"]} == {event.request_id for event in seen}
 
 
-def test_a_hook_that_fails_costs_no_call_its_result(connect: Connect) -> None:
+def test_a_failing_hook_does_not_affect_the_call(connect: Connect) -> None:
     def broken(event: object) -> None:
         raise RuntimeError("broken hook")
 
@@ -204,7 +204,7 @@ def test_a_hook_that_fails_costs_no_call_its_result(connect: Connect) -> None:
     assert {1} == fake.cancelled
 
 
-def test_a_ban_is_never_repeated(connect: Connect) -> None:
+def test_a_ban_is_never_retried(connect: Connect) -> None:
     fake = FakePetstore(ORDERS)
     fake.then(Banned(10))
     with connect(fake) as petstore, pytest.raises(KeyBannedError):
@@ -212,12 +212,12 @@ def test_a_ban_is_never_repeated(connect: Connect) -> None:
     assert 1 == len(fake.requests)
 
 
-def test_an_error_body_that_breaks_off_leaves_the_status(connect: Connect) -> None:
+def test_a_truncated_error_body_keeps_the_status(connect: Connect) -> None:
     fake = FakePetstore(ORDERS)
 
     class Broken(Failing):
-        def happen(self, request: httpx2.Request, clock: Clock, serve: Serve) -> Raw:
-            return super().happen(request, clock, serve)._replace(cut=True)
+        def apply(self, request: httpx2.Request, clock: Clock, serve: Serve) -> Raw:
+            return super().apply(request, clock, serve)._replace(cut=True)
 
     fake.then(Broken(500), Broken(500))
     with connect(fake, max_retries=1) as petstore, pytest.raises(ServerError) as caught:
@@ -225,7 +225,7 @@ def test_an_error_body_that_breaks_off_leaves_the_status(connect: Connect) -> No
     assert 500 == caught.value.status
 
 
-def test_a_connection_that_cannot_be_made_says_that_nothing_was_sent(connect: Connect) -> None:
+def test_a_failed_connection_says_that_nothing_was_sent(connect: Connect) -> None:
     fake = FakePetstore(ORDERS)
     fake.then(*[Unreachable()] * 9)
     with connect(fake) as petstore, pytest.raises(APIConnectionError) as caught:
@@ -236,9 +236,9 @@ def test_a_connection_that_cannot_be_made_says_that_nothing_was_sent(connect: Co
 
 
 def test_every_error_is_a_petstore_error(connect: Connect) -> None:
-    happenings: list[Happening] = [*TRANSIENT, RateLimited(999), Banned(), answered(401, "invalid_api_key")]
-    for happening in happenings:
+    faults: list[Fault] = [*TRANSIENT, RateLimited(999), Banned(), answered(401, "invalid_api_key")]
+    for fault in faults:
         fake = FakePetstore(ORDERS)
-        fake.then(*[happening] * 9)
+        fake.then(*[fault] * 9)
         with connect(fake) as petstore, pytest.raises(PetstoreError):
             petstore.list_orders()

@@ -1,4 +1,4 @@
-"""Large lists: decoded as they come, whole or not at all."""
+"""Large lists: decoded while they arrive, and never silently incomplete."""
 
 import gzip
 import json
@@ -10,10 +10,10 @@ from collections.abc import Iterator
 import msgspec
 import pytest
 
-from flavours import Connect
 from petstore_client import APITimeoutError, InvalidResponseError, Order, RateLimitError, ServerError
-from petstore_client.stream import LONGEST_ORDER, Inflater, OrdersDecoder
-from petstore_client.testing import Answered, CutOff, Dropped, Failing, FakePetstore, Happening, RateLimited, Slow
+from petstore_client._stream import LONGEST_ORDER, Inflater, OrdersDecoder
+from petstore_client.testing import Answered, CutOff, Dropped, Failing, FakePetstore, Fault, RateLimited, Slow
+from support.variants import Connect
 
 ORDERS = [Order(id=number, pet_id=number % 7, quantity=1) for number in range(200)]
 BODY = msgspec.json.encode(ORDERS)
@@ -53,7 +53,7 @@ def random_sizes(seed: int, most: int) -> Iterator[int]:
 
 
 @pytest.mark.parametrize("most", [1, 2, 7, 60, 500])
-def test_the_same_orders_come_out_however_the_bytes_are_split(most: int) -> None:
+def test_the_orders_do_not_depend_on_how_the_bytes_are_split(most: int) -> None:
     for seed in range(5):
         assert ORDERS == decoded(*in_pieces(BODY, random_sizes(seed, most)))
         assert AWKWARD_ORDERS == decoded(*in_pieces(AWKWARD.encode(), random_sizes(seed, most)))
@@ -72,12 +72,12 @@ def test_an_empty_list_is_empty(body: bytes) -> None:
     assert [] == decoded(*in_pieces(body, iter([1] * 9)))
 
 
-def test_orders_come_before_the_list_is_whole() -> None:
+def test_orders_are_available_before_the_list_is_complete() -> None:
     decoder = OrdersDecoder()
     assert ORDERS[:3] == decoder.feed(msgspec.json.encode(ORDERS[:3])[:-1] + b",")
 
 
-def test_a_body_cut_anywhere_never_gives_a_wrong_order_and_never_passes_for_whole() -> None:
+def test_a_body_cut_anywhere_is_truncated_and_never_yields_a_wrong_order() -> None:
     body = AWKWARD.encode()
     for length in range(len(body)):
         decoder = OrdersDecoder()
@@ -116,7 +116,7 @@ def test_a_body_cut_anywhere_never_gives_a_wrong_order_and_never_passes_for_whol
         b"\xef\xbb\xbf[]",
     ],
 )
-def test_what_is_no_list_of_orders_is_refused(body: bytes) -> None:
+def test_a_body_that_is_not_a_list_of_orders_is_rejected(body: bytes) -> None:
     with pytest.raises(InvalidResponseError):
         decoded(body)
     with pytest.raises(InvalidResponseError):
@@ -143,12 +143,12 @@ def test_an_endless_list_in_an_order_does_not_fill_the_memory() -> None:
 
 
 def _feed(decoder: OrdersDecoder, piece: bytes) -> None:
-    """Feed the same piece until it is more than any order may have."""
+    """Feed the same piece until it exceeds the longest order."""
     for _ in range(LONGEST_ORDER // len(piece) + 10):
         decoder.feed(piece)
 
 
-def test_a_list_takes_memory_that_does_not_grow_with_it() -> None:
+def test_memory_does_not_grow_with_the_list() -> None:
     piece = msgspec.json.encode(ORDERS)[1:-1] + b","
     decoder = OrdersDecoder()
     decoder.feed(b"[")
@@ -161,7 +161,7 @@ def test_a_list_takes_memory_that_does_not_grow_with_it() -> None:
         tracemalloc.stop()
 
 
-def test_gzip_is_undone_in_bounded_pieces() -> None:
+def test_gzip_is_decompressed_in_bounded_pieces() -> None:
     bomb = gzip.compress(b" " * 50_000_000)
     inflater = Inflater()
     tracemalloc.start()
@@ -173,7 +173,7 @@ def test_gzip_is_undone_in_bounded_pieces() -> None:
     assert 50_000_000 == total
 
 
-def test_several_gzip_members_are_one_text() -> None:
+def test_several_gzip_members_are_one_body() -> None:
     body = gzip.compress(b"[1,") + gzip.compress(b"") + gzip.compress(b"2]")
     for size in (1, 5, 10_000):
         inflater = Inflater()
@@ -182,7 +182,7 @@ def test_several_gzip_members_are_one_text() -> None:
 
 
 @pytest.mark.parametrize("cut", [1, 4, 8, 9, 20])
-def test_a_compressed_body_cut_by_a_single_byte_is_incomplete(connect: Connect, cut: int) -> None:
+def test_a_compressed_body_without_its_last_bytes_is_incomplete(connect: Connect, cut: int) -> None:
     fake = FakePetstore()
     fake.then(Answered(200, gzip.compress(BODY)[:-cut], {**JSON, "content-encoding": "gzip"}))
     with connect(fake, max_retries=0) as petstore, pytest.raises(InvalidResponseError) as caught:
@@ -190,7 +190,7 @@ def test_a_compressed_body_cut_by_a_single_byte_is_incomplete(connect: Connect, 
     assert caught.value.truncated
 
 
-def test_damaged_compression_is_refused(connect: Connect) -> None:
+def test_damaged_compression_is_rejected(connect: Connect) -> None:
     body = bytearray(gzip.compress(BODY))
     body[len(body) // 2] ^= 0xFF
     fake = FakePetstore()
@@ -199,7 +199,7 @@ def test_damaged_compression_is_refused(connect: Connect) -> None:
         list(petstore.iter_orders())
 
 
-def test_a_compression_that_was_not_asked_for_is_refused(connect: Connect) -> None:
+def test_a_compression_that_was_not_requested_is_rejected(connect: Connect) -> None:
     fake = FakePetstore()
     fake.then(Answered(200, zlib.compress(BODY), {**JSON, "content-encoding": "deflate"}))
     with connect(fake) as petstore, pytest.raises(InvalidResponseError, match="deflate"):
@@ -208,7 +208,7 @@ def test_a_compression_that_was_not_asked_for_is_refused(connect: Connect) -> No
 
 
 @pytest.mark.parametrize("compressed", [False, True])
-def test_both_ways_of_listing_give_all_orders(connect: Connect, compressed: bool) -> None:
+def test_both_ways_of_listing_return_all_orders(connect: Connect, compressed: bool) -> None:
     fake = FakePetstore(ORDERS)
     answer = Answered(200, gzip.compress(BODY), {**JSON, "content-encoding": "gzip"})
     with connect(fake) as petstore:
@@ -217,16 +217,16 @@ def test_both_ways_of_listing_give_all_orders(connect: Connect, compressed: bool
         assert ORDERS == list(petstore.iter_orders())
 
 
-@pytest.mark.parametrize("happening", [Dropped(), CutOff(0), CutOff(20), Failing(503), RateLimited(5)], ids=repr)
-def test_an_iteration_is_begun_again_until_the_first_order(connect: Connect, happening: Happening) -> None:
+@pytest.mark.parametrize("fault", [Dropped(), CutOff(0), CutOff(20), Failing(503), RateLimited(5)], ids=repr)
+def test_an_iteration_is_retried_until_the_first_order(connect: Connect, fault: Fault) -> None:
     fake = FakePetstore(ORDERS)
-    fake.then(happening)
+    fake.then(fault)
     with connect(fake) as petstore:
         assert ORDERS == list(petstore.iter_orders())
     assert 2 == len(fake.requests)
 
 
-def test_after_the_first_order_nothing_is_repeated(connect: Connect) -> None:
+def test_after_the_first_order_nothing_is_retried(connect: Connect) -> None:
     fake = FakePetstore(ORDERS)
     fake.then(CutOff(1000))
     with connect(fake) as petstore:
@@ -248,7 +248,7 @@ def test_a_list_that_stalls_after_the_first_order_is_a_timeout(connect: Connect)
             list(petstore.iter_orders())
 
 
-def test_failures_that_last_are_raised_before_the_first_order(connect: Connect) -> None:
+def test_permanent_failures_are_raised_before_the_first_order(connect: Connect) -> None:
     fake = FakePetstore(ORDERS)
     fake.then(*[Failing(500)] * 5, RateLimited(999))
     with connect(fake) as petstore:
@@ -257,7 +257,7 @@ def test_failures_that_last_are_raised_before_the_first_order(connect: Connect) 
                 next(petstore.iter_orders())
 
 
-def test_nothing_is_sent_before_the_iteration_begins(connect: Connect) -> None:
+def test_nothing_is_sent_before_the_iteration_starts(connect: Connect) -> None:
     fake = FakePetstore(ORDERS)
     with connect(fake) as petstore:
         petstore.iter_orders()
@@ -268,7 +268,7 @@ def test_an_unchanged_list_is_not_sent_again(connect: Connect) -> None:
     fake = FakePetstore(ORDERS)
     with connect(fake) as petstore:
         first = petstore.list_orders()
-        first.clear()  # the caller's own
+        first.clear()  # the list belongs to the caller
         assert ORDERS == petstore.list_orders()
         fake.orders[999] = Order(id=999)
         assert [*ORDERS, Order(id=999)] == petstore.list_orders()
@@ -278,14 +278,14 @@ def test_an_unchanged_list_is_not_sent_again(connect: Connect) -> None:
     assert asked[1] == asked[2] != asked[3]
 
 
-def test_the_list_is_sent_each_time_where_that_is_wanted(connect: Connect) -> None:
+def test_without_conditional_the_list_is_sent_each_time(connect: Connect) -> None:
     fake = FakePetstore(ORDERS)
     with connect(fake, conditional=False) as petstore:
         assert [ORDERS, ORDERS] == [petstore.list_orders(), petstore.list_orders()]
     assert [None, None] == [request.headers.get("if-none-match") for request in fake.requests]
 
 
-def test_a_304_that_was_not_asked_for_is_refused(connect: Connect) -> None:
+def test_an_unexpected_304_is_rejected(connect: Connect) -> None:
     fake = FakePetstore(ORDERS)
     fake.then(Answered(304))
     with connect(fake) as petstore, pytest.raises(InvalidResponseError, match="304"):

@@ -1,4 +1,4 @@
-"""What the package shows to the world: names, signatures, the cost of importing it."""
+"""The public surface: names, signatures, imports."""
 
 import ast
 import inspect
@@ -12,21 +12,21 @@ import pytest
 
 import petstore_client
 import petstore_client.testing
-from flavours import Connect
 from petstore_client import AsyncClient, Client, NotFoundError, Pet
 from petstore_client.testing import FakePetstore
+from support.variants import Connect
 
 SOURCE = Path(petstore_client.__file__).parent
 
 
 @pytest.mark.parametrize("module", [petstore_client, petstore_client.testing])
-def test_everything_that_is_exported_is_there_and_sorted(module: object) -> None:
+def test_all_exported_names_exist_and_are_sorted(module: object) -> None:
     names = module.__all__  # type: ignore[attr-defined]
     assert sorted(names) == names
     assert all(hasattr(module, name) for name in names)
 
 
-def test_every_public_thing_that_the_package_imports_is_exported() -> None:
+def test_every_public_name_in_the_package_is_exported() -> None:
     public = {
         name
         for name, value in vars(petstore_client).items()
@@ -38,7 +38,7 @@ def test_every_public_thing_that_the_package_imports_is_exported() -> None:
 @pytest.mark.parametrize(
     "name", [n for n in [*petstore_client.__all__, *petstore_client.testing.__all__] if n[0] != "_"]
 )
-def test_everything_that_is_exported_says_what_it_is(name: str) -> None:
+def test_every_exported_name_has_a_docstring(name: str) -> None:
     thing = getattr(petstore_client, name, None) or getattr(petstore_client.testing, name)
     assert thing.__doc__
     for attribute, value in vars(thing).items():
@@ -46,7 +46,7 @@ def test_everything_that_is_exported_says_what_it_is(name: str) -> None:
             assert value.__doc__, attribute
 
 
-def test_both_clients_take_the_same() -> None:
+def test_both_clients_take_the_same_options() -> None:
     blocking, awaited = inspect.signature(Client), inspect.signature(AsyncClient)
     assert list(blocking.parameters) == list(awaited.parameters)
     assert [p.default for p in blocking.parameters.values()] == [p.default for p in awaited.parameters.values()]
@@ -56,7 +56,7 @@ def test_both_clients_take_the_same() -> None:
     }
 
 
-def test_both_clients_do_the_same() -> None:
+def test_both_clients_have_the_same_methods() -> None:
     def methods(kind: type) -> dict[str, list[str]]:
         return {
             name: list(inspect.signature(value).parameters)
@@ -72,10 +72,10 @@ def test_the_types_are_shipped() -> None:
     assert resources.files(petstore_client).joinpath("py.typed").is_file()
 
 
-def test_getting_a_pet_warns_of_the_sunset_at_the_callers_line(connect: Connect) -> None:
+def test_get_pet_warns_about_the_sunset_at_the_line_of_the_caller(connect: Connect) -> None:
     fake = FakePetstore(pets=[Pet(id=3, name="Clover", tag="rabbit")])
     with connect(fake) as petstore:
-        with pytest.warns(DeprecationWarning, match="is answered until 2027-12-01") as caught:
+        with pytest.warns(DeprecationWarning, match="works until 2027-12-01") as caught:
             assert Pet(id=3, name="Clover", tag="rabbit") == petstore.get_pet(3)
         with pytest.raises(NotFoundError), warnings.catch_warnings(action="ignore"):
             petstore.get_pet(4)
@@ -83,13 +83,13 @@ def test_getting_a_pet_warns_of_the_sunset_at_the_callers_line(connect: Connect)
 
 
 def _loop_files() -> list[str]:
-    """A task has nobody above it but the loop."""
+    """The caller of a task is the event loop."""
     import asyncio.events
 
     return [asyncio.events.__file__]
 
 
-def test_an_awaited_warning_points_at_the_line_that_awaits() -> None:
+def test_an_asynchronous_warning_points_at_the_line_that_awaits() -> None:
     fake = FakePetstore(pets=[Pet(id=3)])
 
     async def story() -> None:
@@ -101,7 +101,7 @@ def test_an_awaited_warning_points_at_the_line_that_awaits() -> None:
     assert __file__ == caught[0].filename
 
 
-def test_importing_the_package_needs_httpx2_and_msgspec_alone() -> None:
+def test_importing_the_package_needs_only_httpx2_and_msgspec() -> None:
     code = (
         "import sys; import httpx2, msgspec, httpcore2, json, logging, asyncio; before = set(sys.modules);"
         "import petstore_client, petstore_client.testing;"
@@ -111,7 +111,7 @@ def test_importing_the_package_needs_httpx2_and_msgspec_alone() -> None:
     assert ["petstore_client"] == done.stdout.split()
 
 
-def test_no_module_is_long_or_without_a_word_on_what_it_is() -> None:
+def test_every_module_is_short_and_has_a_docstring() -> None:
     for module in SOURCE.rglob("*.py"):
         text = module.read_text()
         assert len(text.splitlines()) <= 310, module

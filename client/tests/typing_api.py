@@ -1,4 +1,4 @@
-"""Only type-checked, never run: the types that users of the package rely on."""
+"""The types that users of the package rely on. Only type-checked, never run."""
 
 from collections.abc import AsyncIterator, Iterator
 from datetime import datetime

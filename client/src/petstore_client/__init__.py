@@ -2,8 +2,11 @@
 
 import logging
 
-from petstore_client.async_client import AsyncClient
-from petstore_client.client import Client
+from petstore_client._async_client import AsyncClient
+from petstore_client._client import Client
+from petstore_client._limits import RateLimit, RateWindow
+from petstore_client._types import Order, Pet, RateLimitEvent, RetryEvent
+from petstore_client._version import __version__
 from petstore_client.errors import (
     APIConnectionError,
     APIStatusError,
@@ -19,10 +22,6 @@ from petstore_client.errors import (
     RateLimitError,
     ServerError,
 )
-from petstore_client.events import RateLimitEvent, RetryEvent
-from petstore_client.limits import RateLimit, RateWindow
-from petstore_client.records import Order, Pet
-from petstore_client.version import __version__
 
 __all__ = [
     "APIConnectionError",

@@ -1,4 +1,4 @@
-"""`python -m petstore_client` is the command `petstore-client`."""
+"""Run the command `petstore-client` with `python -m petstore_client`."""
 
 from petstore_client.cli import main
 

@@ -1,20 +1,20 @@
-"""What may go wrong, as a tree to catch by.
+"""The exceptions of the client.
 
 PetstoreError
-├── ConfigurationError       the base URL or the key cannot be right; nothing was sent (a ValueError, too)
-├── APIConnectionError       no whole answer: refused, broken off, unreachable
-│   └── APITimeoutError      the server did not answer in time
-├── InvalidResponseError     an answer, but none of this API: HTML, a redirect, a truncated list
-└── APIStatusError           the API refused
+├── ConfigurationError       an argument is invalid; nothing was sent (also a ValueError)
+├── APIConnectionError       no complete response: refused, broken or unreachable connection
+│   └── APITimeoutError      no response within the timeout
+├── InvalidResponseError     a response that does not follow this API: HTML, a redirect, a truncated list
+└── APIStatusError           the API refused the request
     ├── AuthenticationError      401
     ├── PermissionDeniedError    403
     ├── NotFoundError            404
     ├── ConflictError            409
-    ├── RateLimitError           429, or held back by this client before it came to that
+    ├── RateLimitError           429, or a call that the client stopped before it was sent
     │   └── KeyBannedError       429 `api_key_banned`
     └── ServerError              500 and above
 
-Every error can be pickled, so that it gets home from a worker process. None holds the API key.
+All exceptions can be pickled, for example to cross a process boundary. None contains the API key.
 """
 
 from datetime import UTC, datetime
@@ -23,11 +23,11 @@ _NEVER = datetime.fromtimestamp(0, UTC)
 
 
 class PetstoreError(Exception):
-    """Anything that this client raises of itself.
+    """Base class of the exceptions that this client raises.
 
-    `request_id` is the X-Request-Id under which the server's log has the call; None where nothing was sent.
-    `may_have_been_applied` is True where a cancel failed after an attempt whose answer was lost: the order may have
-    been cancelled all the same.
+    `request_id` is the X-Request-Id under which the server logged the call, or None if nothing was sent.
+    `may_have_been_applied` is True if a cancel failed after an attempt whose response was lost: the order may have
+    been cancelled.
     """
 
     request_id: str | None = None
@@ -35,11 +35,11 @@ class PetstoreError(Exception):
 
 
 class ConfigurationError(PetstoreError, ValueError):
-    """The base URL, the key or another argument cannot be right; the message says what to change."""
+    """The base URL, the key or another argument is invalid; the message says what to change."""
 
 
 class APIConnectionError(PetstoreError):
-    """No whole answer came. `sent` is False where no connection could be made, so that the server saw nothing."""
+    """No complete response arrived. `sent` is False if no connection was made, so that the server saw nothing."""
 
     def __init__(self, message: str, sent: bool = True) -> None:
         super().__init__(message, sent)
@@ -51,13 +51,13 @@ class APIConnectionError(PetstoreError):
 
 
 class APITimeoutError(APIConnectionError):
-    """The server did not connect, or not answer, within the timeout."""
+    """The connection or the response took longer than the timeout."""
 
 
 class InvalidResponseError(PetstoreError):
-    """What came is no answer of this API; the message says why and what to look at.
+    """The response does not follow this API; the message says why and what to check.
 
-    `status` is the HTTP status. `truncated` is True where the answer began well and broke off.
+    `status` is the HTTP status. `truncated` is True if the response started correctly and then ended early.
     """
 
     def __init__(self, message: str, status: int | None = None, truncated: bool = False) -> None:
@@ -71,7 +71,7 @@ class InvalidResponseError(PetstoreError):
 
 
 class APIStatusError(PetstoreError):
-    """The API refused the call. `code` is for programs (empty where the answer had none), `message` for people."""
+    """The API refused the request. `code` is for programs ("" if the response had none), `message` for people."""
 
     def __init__(self, code: str, message: str, status: int, *more: object) -> None:
         super().__init__(code, message, status, *more)
@@ -84,25 +84,25 @@ class APIStatusError(PetstoreError):
 
 
 class AuthenticationError(APIStatusError):
-    """401: the key is missing, mistyped, expired, revoked, or of the other environment."""
+    """401: the key is missing, mistyped, expired, revoked, or belongs to the other environment."""
 
 
 class PermissionDeniedError(APIStatusError):
-    """403: the key lacks the scope that the operation needs."""
+    """403: the key does not have the scope that the operation needs."""
 
 
 class NotFoundError(APIStatusError):
-    """404: there is no such order or pet."""
+    """404: the order or pet does not exist."""
 
 
 class ConflictError(APIStatusError):
-    """409: the order has shipped (`order_already_shipped`) or was cancelled before (`order_already_cancelled`)."""
+    """409: the order has shipped (`order_already_shipped`) or is already cancelled (`order_already_cancelled`)."""
 
 
 class RateLimitError(APIStatusError):
     """The limits allow no request before `retry_at`, an aware datetime in UTC by this host's clock.
 
-    `sent` is False where this client held the call back, so that the server did not see it.
+    `sent` is False if the client stopped the call before sending it.
     """
 
     def __init__(
@@ -114,13 +114,13 @@ class RateLimitError(APIStatusError):
 
 
 class KeyBannedError(RateLimitError):
-    """The key is banned until `retry_at`, because requests went on after a 429; it is never waited out."""
+    """The key is banned until `retry_at` because requests continued after a 429. The client never waits for that."""
 
 
 class ServerError(APIStatusError):
-    """500 and above: a fault of the service, or of what stands before it.
+    """500 and above: a fault of the service or of a proxy in front of it.
 
-    `retry_after` is the wait in seconds that the answer named, or None.
+    `retry_after` is the wait in seconds that the response asked for, or None.
     """
 
     def __init__(self, code: str, message: str, status: int, retry_after: float | None = None) -> None:

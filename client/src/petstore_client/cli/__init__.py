@@ -1,4 +1,4 @@
-"""`petstore-client`, the command: orders on a terminal, and in pipes. It needs the extra `cli`."""
+"""The command `petstore-client`. It needs the extra `cli`."""
 
 import sys
 

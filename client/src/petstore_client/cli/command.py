@@ -8,39 +8,42 @@ from typing import Any
 
 import click
 
-from petstore_client.cli.console import EXIT_CODES_HELP, Root, tell
-from petstore_client.cli.tables import with_progress, write_columns, write_json, write_table
-from petstore_client.client import Client
+from petstore_client._client import Client
+from petstore_client._types import RateLimitEvent, RetryEvent
+from petstore_client._version import __version__
+from petstore_client.cli.console import EXIT_CODES_HELP, Root, report
+from petstore_client.cli.output import with_progress, write_columns, write_json, write_table
 from petstore_client.errors import ConflictError, NotFoundError, PetstoreError
-from petstore_client.events import RateLimitEvent, RetryEvent
-from petstore_client.version import __version__
 
 
 class OrderId(click.ParamType[int]):
-    """An order's identifier: a whole number of at most 64 bits in plain digits."""
+    """An order identifier: a whole number of at most 64 bits in plain digits (D4)."""
 
     name = "ID"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
         text = str(value)
         if not re.fullmatch(r"0|-?[1-9][0-9]{0,18}", text) or not -(2**63) <= int(text) < 2**63:
-            self.fail(f"'{text}' is no order identifier: a whole number of at most 64 bits.", param, ctx)
+            self.fail(f"'{text}' is not an order identifier, which is a whole number of at most 64 bits.", param, ctx)
         return int(text)
 
 
 JSON = click.option("--json", "as_json", is_flag=True, help="Write one JSON array; errors become JSON on stderr.")
-JSONL = click.option("--jsonl", "as_lines", is_flag=True, help="Write one JSON object a line; errors likewise.")
+JSONL = click.option("--jsonl", "as_lines", is_flag=True, help="Write one JSON object per line; errors likewise.")
 
 
 @click.group(cls=Root, epilog=EXIT_CODES_HELP)
 @click.version_option(__version__, prog_name="petstore-client")
-@click.option("--base-url", metavar="URL", help="Where the API is, with /v1 at the end; PETSTORE_BASE_URL otherwise.")
-@click.option("--max-wait", type=click.FloatRange(0), default=75.0, help="Seconds to wait for a limit (75).")
-@click.option("--timeout", type=click.FloatRange(0, min_open=True), default=30.0, help="Seconds to wait for an answer.")
+@click.option("--base-url", metavar="URL", help="Address of the API, ending with /v1. Default: PETSTORE_BASE_URL.")
+@click.option("--max-wait", type=click.FloatRange(0), default=75.0, help="Seconds to wait for a limit to reset (75).")
+@click.option(
+    "--timeout", type=click.FloatRange(0, min_open=True), default=30.0, help="Seconds to wait for a response (30)."
+)
 @click.option("--verbose", is_flag=True, help="Log every request to stderr, without the key.")
 @click.pass_context
 def petstore_client(ctx: click.Context, base_url: str | None, max_wait: float, timeout: float, verbose: bool) -> None:
-    """List and cancel the orders of a pet store. The API key comes from PETSTORE_API_KEY, and from nowhere else.
+    """List and cancel the orders of a pet store. Set PETSTORE_API_KEY to the API key; it is not an option,
+    because options appear in the process list.
 
     \b
     Examples:
@@ -55,14 +58,14 @@ def petstore_client(ctx: click.Context, base_url: str | None, max_wait: float, t
         "base_url": base_url,
         "max_wait": max_wait,
         "timeout": timeout,
-        "on_retry": _told_of_retry,
-        "on_rate_limit": _told_of_limit,
+        "on_retry": _report_retry,
+        "on_rate_limit": _report_limit,
     }
 
 
 @petstore_client.group()
 def orders() -> None:
-    """Orders: list, cancel."""
+    """List and cancel orders."""
 
 
 @orders.command("list")
@@ -70,7 +73,8 @@ def orders() -> None:
 @JSONL
 @click.pass_obj
 def list_orders(options: dict[str, Any], as_json: bool, as_lines: bool) -> None:
-    """List all orders, ascending by id: a table on a terminal, columns in a pipe. Lists of any size stream.
+    """List all orders, ascending by id: a table on a terminal, columns in a pipe. The list is
+    printed while it arrives.
 
     \b
     Examples:
@@ -94,7 +98,7 @@ def list_orders(options: dict[str, Any], as_json: bool, as_lines: bool) -> None:
 @JSONL
 @click.pass_context
 def cancel_orders(ctx: click.Context, order_ids: tuple[int, ...], as_json: bool, as_lines: bool) -> None:
-    """Cancel pending orders. With several ids each is tried; the exit code is that of the first that failed.
+    """Cancel pending orders. Each ID is tried; the exit code is that of the first failure.
 
     \b
     Example:
@@ -109,10 +113,10 @@ def cancel_orders(ctx: click.Context, order_ids: tuple[int, ...], as_json: bool,
                 try:
                     client.cancel_order(order_id)
                 except (NotFoundError, ConflictError) as error:
-                    codes.append(tell(error, as_json or as_lines))
+                    codes.append(report(error, as_json or as_lines))
                 except PetstoreError as error:
-                    codes.append(tell(error, as_json or as_lines))
-                    return  # what stopped this one stops the others
+                    codes.append(report(error, as_json or as_lines))
+                    return  # this error would stop the others as well
                 else:
                     yield {"id": order_id, "cancelled": True}
 
@@ -127,14 +131,14 @@ def cancel_orders(ctx: click.Context, order_ids: tuple[int, ...], as_json: bool,
 
 def _not_both(as_json: bool, as_lines: bool) -> None:
     if as_json and as_lines:
-        raise click.UsageError("--json and --jsonl exclude one another.")
+        raise click.UsageError("--json and --jsonl cannot be combined.")
 
 
-def _told_of_retry(event: RetryEvent) -> None:
-    click.echo(f"petstore-client: {event.error} Trying again in {event.wait:.0f} s.", err=True)
+def _report_retry(event: RetryEvent) -> None:
+    click.echo(f"petstore-client: {event.error} Retrying in {event.wait:.0f} s.", err=True)
 
 
-def _told_of_limit(event: RateLimitEvent) -> None:
+def _report_limit(event: RateLimitEvent) -> None:
     if event.waits:
-        moment = event.retry_at.astimezone().strftime("%H:%M:%S")
-        click.echo(f"petstore-client: The limit is used up; going on at {moment}.", err=True)
+        until = event.retry_at.astimezone().strftime("%H:%M:%S")
+        click.echo(f"petstore-client: The limit is used up; continuing at {until}.", err=True)

@@ -1,4 +1,4 @@
-"""How the command speaks: data on stdout, chatter on stderr, and one line and exit code for every failure."""
+"""Messages, errors and exit codes: data goes to stdout, everything else to stderr, one line for each failure."""
 
 import json
 import os
@@ -20,18 +20,18 @@ from petstore_client.errors import (
 FAILURE, USAGE, NOT_FOUND, CONFLICT = 1, 2, 5, 6
 INTERRUPTED, PIPE_CLOSED = 128 + signal.SIGINT, 128 + signal.SIGPIPE
 
-EXIT_CODES_HELP = "Exit codes: 0 done, 1 failure, 2 wrong usage, 5 not found, 6 conflict, 130 interrupted."
+EXIT_CODES_HELP = "Exit codes: 0 success, 1 failure, 2 usage, 5 not found, 6 conflict, 130 interrupted."
 
 
 class PipeClosed(Exception):
-    """The reader of stdout went away, as `head` does."""
+    """The reader of stdout closed it, as `head` does."""
 
 
 class Root(click.Group):
-    """The whole command. Whatever goes wrong below it is told in one line here, and nowhere else."""
+    """The root command. It reports every failure below it, in one line."""
 
     def main(self, args: Sequence[str] | None = None, *rest: Any, **extra: Any) -> Any:
-        """Run and exit; click's meaning of the arguments, but every error becomes one line and an exit code."""
+        """Run and exit. The arguments are those of click, but every error becomes one line and an exit code."""
         arguments = list(sys.argv[1:] if args is None else args)
         extra.update(standalone_mode=False, prog_name="petstore-client")
         try:
@@ -41,19 +41,19 @@ class Root(click.Group):
             _abandon_stdout()
             code = PIPE_CLOSED
         except Exception as error:  # noqa: BLE001 - the one place where errors end, so that no traceback reaches a user
-            code = tell(error, as_json="--json" in arguments or "--jsonl" in arguments)
+            code = report(error, as_json="--json" in arguments or "--jsonl" in arguments)
         sys.exit(code if isinstance(code, int) else 0)
 
     def invoke(self, ctx: click.Context) -> Any:
-        """Run the command; a closed pipe is told apart from other failures, which click would not do."""
+        """Run the command, and distinguish a closed pipe from other failures, which click does not."""
         try:
             return super().invoke(ctx)
         except BrokenPipeError:
             raise PipeClosed from None
 
 
-def tell(error: Exception, as_json: bool) -> int:
-    """Tell of a failure on stderr, as `{"code","message"}` where JSON was asked for; return the exit code."""
+def report(error: Exception, as_json: bool) -> int:
+    """Print a failure to stderr, as `{"code","message"}` if JSON was requested, and return the exit code."""
     code, message, exit_code = explain(error)
     if as_json:
         text = json.dumps({"code": code, "message": message}, ensure_ascii=False)
@@ -64,7 +64,7 @@ def tell(error: Exception, as_json: bool) -> int:
 
 
 def explain(error: Exception) -> tuple[str, str, int]:
-    """The code, the sentence and the exit code of an error."""
+    """The code, the message and the exit code of an error."""
     if isinstance(error, click.Abort):
         return "interrupted", "Interrupted.", INTERRUPTED
     if isinstance(error, click.ClickException):
@@ -80,7 +80,7 @@ def _explain_petstore_error(error: PetstoreError) -> tuple[str, str, int]:
     code = (error.code if isinstance(error, APIStatusError) else "") or _snake(type(error).__name__)
     message = error.message if isinstance(error, APIStatusError) else str(error)
     if error.may_have_been_applied:
-        message += " The order may be cancelled all the same: run the command again."
+        message += " The order may have been cancelled: run the command again."
     kinds = ((ConfigurationError, USAGE), (NotFoundError, NOT_FOUND), (ConflictError, CONFLICT))
     return code, message, next((exit_code for kind, exit_code in kinds if isinstance(error, kind)), FAILURE)
 
@@ -90,7 +90,7 @@ def _snake(name: str) -> str:
 
 
 def _abandon_stdout() -> None:
-    """Keep the interpreter from complaining about the closed pipe when it ends."""
+    """Prevent the interpreter from reporting the closed pipe at exit."""
     try:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     except (OSError, ValueError):

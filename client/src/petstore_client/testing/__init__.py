@@ -1,24 +1,24 @@
-"""For the tests of programs that use this client: a service in memory, and a clock on which nobody waits.
+"""For tests of programs that use this client: a service in memory, and a clock that never really sleeps.
 
     clock = FakeClock()
     fake = FakePetstore([Order(id=7)], clock=clock)
     fake.then(RateLimited(30), Dropped(applied=True))
     with fake.client() as petstore:
-        petstore.cancel_order(7)        # held up by a 429, then its answer is lost, then it finds the order cancelled
+        petstore.cancel_order(7)        # waits for a 429, then loses a response, then finds the order cancelled
     assert fake.cancelled == {7}
     assert clock.slept >= 30
 
-What `then` is given happens to the next requests, in turn; after that the service answers as the real one does.
+The faults given to `then` affect the next requests, one each; after that the fake behaves like the real service.
 """
 
 from petstore_client.testing.clock import FakeClock
-from petstore_client.testing.happenings import (
+from petstore_client.testing.faults import (
     Answered,
     Banned,
     CutOff,
     Dropped,
     Failing,
-    Happening,
+    Fault,
     RateLimited,
     Redirected,
     Slow,
@@ -26,6 +26,8 @@ from petstore_client.testing.happenings import (
     Unreachable,
 )
 from petstore_client.testing.service import FakePetstore, Received
+
+Happening = Fault  # its name in version 1.0
 
 __all__ = [
     "Answered",
@@ -35,7 +37,7 @@ __all__ = [
     "Failing",
     "FakeClock",
     "FakePetstore",
-    "Happening",
+    "Fault",
     "RateLimited",
     "Received",
     "Redirected",

@@ -1,4 +1,4 @@
-"""A clock on which nobody waits."""
+"""A clock for tests that never really sleeps."""
 
 import asyncio
 import selectors
@@ -9,10 +9,10 @@ T = TypeVar("T")
 
 
 class FakeClock:
-    """A clock that stands still until somebody sleeps on it, or moves it.
+    """A clock that advances only when something sleeps on it, or when a test moves it.
 
-    A sleep returns at once, having moved the clock on by its length; `slept` adds them up, in seconds. Tasks that sleep
-    side by side do so in the right order only within `run`, where asyncio itself keeps this time.
+    A sleep returns immediately and advances the clock by its duration; `slept` is the sum in seconds. Concurrent tasks
+    sleep in the right order only within `run`, where asyncio itself uses this clock.
     """
 
     def __init__(self, now: float = 1_800_000_000.0) -> None:
@@ -33,16 +33,16 @@ class FakeClock:
         self._passed += seconds
 
     def set(self, now: float) -> None:
-        """Set the time of day, in Unix seconds; no time passes by that."""
+        """Set the time of day, in Unix seconds, without letting time pass."""
         self._set = now - self._passed
 
     def sleep(self, seconds: float) -> None:
-        """Let time pass, as one who sleeps does."""
+        """Let time pass, and count it as slept."""
         self.slept += seconds
         self.advance(seconds)
 
     async def sleep_async(self, seconds: float) -> None:
-        """The same, awaited."""
+        """The same for a task."""
         loop = asyncio.get_running_loop()
         if isinstance(loop, _Loop):
             self.slept += seconds
@@ -52,7 +52,7 @@ class FakeClock:
             await asyncio.sleep(0)
 
     def run(self, main: Coroutine[Any, Any, T]) -> T:
-        """Like `asyncio.run`, on a loop in which all time is this clock's: whenever all tasks wait, it moves on."""
+        """Like `asyncio.run`, on a loop that uses this clock: it advances whenever all tasks wait."""
         with asyncio.Runner(loop_factory=self.new_event_loop) as runner:
             return runner.run(main)
 
@@ -62,7 +62,7 @@ class FakeClock:
 
 
 class _Selector(selectors.SelectSelector):
-    """Moves the clock on instead of waiting."""
+    """Advances the clock instead of waiting."""
 
     def __init__(self, clock: FakeClock) -> None:
         super().__init__()

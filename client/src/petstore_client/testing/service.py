@@ -1,4 +1,4 @@
-"""The service in memory, as a transport: what is sent through it never leaves the process."""
+"""The service in memory, as a transport: requests never leave the process."""
 
 import hashlib
 import itertools
@@ -11,18 +11,17 @@ from typing import Any, NamedTuple
 import httpx2
 import msgspec
 
-from petstore_client.async_client import AsyncClient
-from petstore_client.client import Client
-from petstore_client.clock import Clock
-from petstore_client.records import Order, Pet
+from petstore_client._async_client import AsyncClient
+from petstore_client._client import Client
+from petstore_client._types import Clock, Order, Pet
 from petstore_client.testing.clock import FakeClock
-from petstore_client.testing.happenings import Happening, Raw, error
+from petstore_client.testing.faults import Fault, Raw, error
 
 _numbers = itertools.count(1)
 
 
 class Received(NamedTuple):
-    """A request as it came; `at` is in Unix seconds, `path` without the base URL's /v1."""
+    """A request that arrived. `at` is in Unix seconds; `path` does not include the /v1 of the base URL."""
 
     method: str
     path: str
@@ -33,9 +32,9 @@ class Received(NamedTuple):
 class FakePetstore(httpx2.BaseTransport, httpx2.AsyncBaseTransport):
     """The Pet Store Orders API in memory, for tests.
 
-    `shipped` are identifiers of orders that have shipped. `per_minute` and `per_day` are the limits of its one account.
-    `requests` are all that came, `cancelled` the orders that were; `early` counts requests that came before the moment
-    that a 429 had named, which the real service answers with a ban in the end.
+    `shipped` lists the identifiers of shipped orders. `per_minute` and `per_day` are the limits of its only account.
+    `requests` lists all requests, `cancelled` holds the cancelled orders, and `early` counts requests that arrived
+    before the Retry-After of a 429 had elapsed, for which the real service eventually bans the key.
     """
 
     def __init__(
@@ -56,38 +55,38 @@ class FakePetstore(httpx2.BaseTransport, httpx2.AsyncBaseTransport):
         self.clock: Clock = clock or FakeClock()
         self.requests: list[Received] = []
         self.early = 0
-        self.base_url = f"http://petstore-{next(_numbers)}.test/v1"  # of its own, so that no other limits hold here
+        self.base_url = f"http://petstore-{next(_numbers)}.test/v1"  # unique, so that each fake has its own limits
         self.api_key = "pso_test_fake_key_for_tests"
         self._sunset = sunset
-        self._script: deque[Happening] = deque()
+        self._faults: deque[Fault] = deque()
         self._windows = (_Window("minute", 60, per_minute), _Window("day", 86_400, per_day))
         self._retry_at = float("-inf")
 
-    def then(self, *happenings: Happening) -> None:
-        """Have these happen to the next requests, in turn."""
-        self._script.extend(happenings)
+    def then(self, *faults: Fault) -> None:
+        """Apply these faults to the next requests, one each."""
+        self._faults.extend(faults)
 
     def client(self, **options: Any) -> Client:
-        """A client of this service, on its clock; the options are those of `Client`."""
+        """A client of this service that uses its clock; the options are those of `Client`."""
         return Client(**self._options(options))
 
     def async_client(self, **options: Any) -> AsyncClient:
-        """The same, for asyncio."""
+        """The same for asyncio."""
         return AsyncClient(**self._options(options))
 
     def handle_request(self, request: httpx2.Request) -> httpx2.Response:
-        """Answer a request of a blocking client."""
-        return self._answer(request)
+        """Respond to a request of a blocking client."""
+        return self._respond(request)
 
     async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
-        """Answer a request of an asynchronous client."""
-        return self._answer(request)
+        """Respond to a request of an asynchronous client."""
+        return self._respond(request)
 
     def _options(self, options: dict[str, Any]) -> dict[str, Any]:
         own = {"base_url": self.base_url, "api_key": self.api_key, "transport": self, "clock": self.clock}
         return {**own, **options}
 
-    def _answer(self, request: httpx2.Request) -> httpx2.Response:
+    def _respond(self, request: httpx2.Request) -> httpx2.Response:
         now = self.clock.now()
         path = request.url.path.removeprefix("/v1")
         self.requests.append(Received(request.method, path, request.headers, now))
@@ -96,7 +95,7 @@ class FakePetstore(httpx2.BaseTransport, httpx2.AsyncBaseTransport):
         def serve() -> Raw:
             return self._serve(request, path)
 
-        raw = self._script.popleft().happen(request, self.clock, serve) if self._script else serve()
+        raw = self._faults.popleft().apply(request, self.clock, serve) if self._faults else serve()
         if raw.status == 429 and raw.headers.get("retry-after", "").isdigit():
             self._retry_at = max(self._retry_at, now + int(raw.headers["retry-after"]))
         headers = {
@@ -107,7 +106,7 @@ class FakePetstore(httpx2.BaseTransport, httpx2.AsyncBaseTransport):
         return httpx2.Response(raw.status, headers=headers, stream=_Body(raw, self.clock, request))
 
     def _serve(self, request: httpx2.Request, path: str) -> Raw:
-        """What the real service answers."""
+        """The response of the real service."""
         now = self.clock.now()
         if request.headers.get("authorization") != f"Bearer {self.api_key}":
             return error(401, "invalid_api_key", "This API key is not valid here.")
@@ -130,7 +129,7 @@ class FakePetstore(httpx2.BaseTransport, httpx2.AsyncBaseTransport):
             return self._cancel(number)
         if operation == ("GET", "/pets"):
             return self._pet(number)
-        return error(404, "not_found", "Nothing is served under this path.")
+        return error(404, "not_found", "There is no such path.")
 
     def _list(self, request: httpx2.Request) -> Raw:
         body = msgspec.json.encode(list(self.orders.values()))
@@ -169,7 +168,7 @@ class FakePetstore(httpx2.BaseTransport, httpx2.AsyncBaseTransport):
 
 
 class _Window:
-    """A fixed window, as the service counts."""
+    """A fixed window (D12)."""
 
     def __init__(self, name: str, seconds: int, limit: int) -> None:
         self.name = name
@@ -185,7 +184,7 @@ class _Window:
 
 
 class _Body(httpx2.SyncByteStream, httpx2.AsyncByteStream):
-    """A body that takes its time, and may break off."""
+    """A body that may arrive slowly and end early."""
 
     def __init__(self, raw: Raw, clock: Clock, request: httpx2.Request) -> None:
         self._raw = raw

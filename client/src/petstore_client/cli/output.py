@@ -1,4 +1,4 @@
-"""How orders are shown: a table on a terminal, plain columns or JSON in a pipe."""
+"""How orders are printed: a table on a terminal, plain columns or JSON in a pipe."""
 
 import itertools
 import sys
@@ -11,10 +11,10 @@ from rich.console import Console
 from rich.progress import Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
-from petstore_client.records import Order
+from petstore_client._types import Order
 
 PAGE = 500
-"""Orders to a table: the widths of its columns hold for all, and memory for one page."""
+"""Orders for each table, so that memory stays bounded."""
 
 _COLUMNS = ("ID", "PET", "QUANTITY", "SHIP DATE", "COMPLETE")
 _WIDTHS = (20, 20, 20, 27, 8)
@@ -22,7 +22,7 @@ _PLAIN = "{:>20}  {:>20}  {:>20}  {:<27}  {}\n"
 
 
 def write_table(orders: Iterable[Order]) -> None:
-    """Tables of a page each, on a terminal."""
+    """Print tables of one page each, on a terminal."""
     console = Console()
     pages = iter(orders)
     shown = 0
@@ -39,13 +39,13 @@ def write_table(orders: Iterable[Order]) -> None:
 
 
 def write_columns(orders: Iterable[Order]) -> None:
-    """The same columns for a pipe: a line an order, under one header."""
+    """Print the same columns for a pipe: one header, then one line for each order."""
     sys.stdout.write(_PLAIN.format(*_COLUMNS))
     sys.stdout.writelines(_PLAIN.format(*_cells(order)) for order in orders)
 
 
 def write_json(records: Iterable[Any], lines: bool) -> None:
-    """A JSON array, or JSON Lines, written as the records come."""
+    """Write a JSON array, or JSON Lines, as the records arrive."""
     before, between, after = ("", "\n", "\n") if lines else ("[", ",\n", "]\n")
     count = 0
     for count, record in enumerate(records, 1):
@@ -56,7 +56,7 @@ def write_json(records: Iterable[Any], lines: bool) -> None:
 
 
 def with_progress(orders: Iterable[Order]) -> Iterator[Order]:
-    """The same orders, counted on stderr where that is a terminal and stdout is none."""
+    """The same orders, counted on stderr if that is a terminal and stdout is not."""
     if not sys.stderr.isatty() or sys.stdout.isatty():
         yield from orders
         return
@@ -70,10 +70,10 @@ def with_progress(orders: Iterable[Order]) -> Iterator[Order]:
 
 
 def _cells(order: Order) -> tuple[str, ...]:
-    date = "-" if order.ship_date is None else _moment(order.ship_date)
+    date = "-" if order.ship_date is None else _timestamp(order.ship_date)
     complete = "-" if order.complete is None else str(order.complete).lower()
     return (*("-" if n is None else str(n) for n in (order.id, order.pet_id, order.quantity)), date, complete)
 
 
-def _moment(moment: datetime) -> str:
-    return moment.astimezone(UTC).isoformat().replace("+00:00", "Z")
+def _timestamp(date: datetime) -> str:
+    return date.astimezone(UTC).isoformat().replace("+00:00", "Z")

@@ -1,7 +1,7 @@
-"""The limit headers of an answer, and the moments that they name.
+"""The limit headers of a response, and the waits that they imply.
 
-Retry-After (RFC 9110 §10.2.3) and `t` of RateLimit (draft-ietf-httpapi-ratelimit-headers) are in seconds from now, so
-no clock is involved; Reset is a Unix timestamp, and means something only against the Date of the same answer.
+Retry-After (RFC 9110 §10.2.3) and `t` of RateLimit (draft-ietf-httpapi-ratelimit-headers) count seconds from now and
+need no clock. X-RateLimit-Reset is a Unix timestamp, which is compared with the Date of the same response.
 """
 
 import re
@@ -11,8 +11,8 @@ from datetime import UTC, datetime, timedelta
 from email.utils import parsedate_to_datetime
 from typing import NamedTuple
 
-GARBAGE_WAIT = 60.0
-"""Seconds to wait after a 429 that names no moment, or none that can be read."""
+DEFAULT_WAIT = 60.0
+"""Seconds to wait after a 429 whose headers name no time, or an unreadable one."""
 
 LONGEST_WAIT = 366 * 86_400.0
 LONGEST_WINDOW = 86_400
@@ -25,7 +25,7 @@ _DIGITS = re.compile(r"\d{1,12}", re.ASCII)
 
 @dataclass(frozen=True, slots=True)
 class RateWindow:
-    """One window as an answer told of it. `seconds` is its length, None where the answer did not say."""
+    """One rate limit window as a response described it. `seconds` is its duration, None if the response had none."""
 
     name: str
     limit: int | None
@@ -36,7 +36,7 @@ class RateWindow:
 
 @dataclass(frozen=True, slots=True)
 class RateLimit:
-    """Where the limits stood after an answer: the window with the least left, and all `windows`.
+    """The limits as a response described them: the window with the least remaining, and all `windows`.
 
     `reset` is an aware datetime in UTC, by the server's clock.
     """
@@ -48,7 +48,7 @@ class RateLimit:
 
 
 class Window(NamedTuple):
-    """A window as the gate needs it: `left` is in seconds from the answer to the window's end."""
+    """A window as the gate needs it: `left` is the time in seconds from the response to the end of the window."""
 
     name: str
     limit: int | None
@@ -58,7 +58,11 @@ class Window(NamedTuple):
 
 
 class Limits(NamedTuple):
-    """What an answer said of limits. `pause` is how long a 429 asks to wait, in seconds from the answer."""
+    """The limits in one response.
+
+    `pause` is the wait in seconds that a 429 asks for. `of_address` is True if the windows describe the client's
+    address instead of its account (D14).
+    """
 
     windows: tuple[Window, ...]
     pause: float
@@ -68,13 +72,13 @@ class Limits(NamedTuple):
 
 
 def read_limits(headers: Mapping[str, str], now: float) -> Limits:
-    """Read an answer's headers (any case); `now` is when it came, in Unix seconds by this host's clock."""
+    """Read the headers of a response (any case); `now` is its arrival time in Unix seconds by this host's clock."""
     date = _date(headers.get("date"))
     clock = now if date is None else date
     retry_after = _retry_after(headers.get("retry-after"), clock)
     windows = _windows(headers)
     shown = _shown(headers)
-    clock_known = date is not None or retry_after is None  # a guess at the server's clock must not outrank Retry-After
+    clock_known = date is not None or retry_after is None  # a guess at the server's clock must not override Retry-After
     if not windows and shown is not None and clock_known and 0 <= shown[2] - clock <= LONGEST_WINDOW:
         windows = (Window("", shown[0], shown[1], shown[2] - clock, None),)
     return Limits(
@@ -87,21 +91,21 @@ def read_limits(headers: Mapping[str, str], now: float) -> Limits:
 
 
 def _pause(retry_after: float | None, windows: tuple[Window, ...]) -> float:
-    """The later of what Retry-After names and of the end of the windows that are used up."""
+    """The later of Retry-After and the end of the exhausted windows, in seconds."""
     named = [window.left for window in windows if window.remaining == 0]
     if retry_after is not None:
         named.append(retry_after)
-    return min(max(1.0, *named), LONGEST_WAIT) if named else GARBAGE_WAIT
+    return min(max(1.0, *named), LONGEST_WAIT) if named else DEFAULT_WAIT
 
 
 def _retry_after(value: str | None, clock: float) -> float | None:
-    """Seconds, from either form of the field; a minute where it cannot be read, None where there is none."""
+    """Seconds from either form of the field; DEFAULT_WAIT if it is unreadable, None if it is absent."""
     if value is None:
         return None
     if _DIGITS.fullmatch(value.strip()):
         return min(float(value), LONGEST_WAIT)
-    moment = _date(value)
-    return GARBAGE_WAIT if moment is None else min(max(0.0, moment - clock), LONGEST_WAIT)
+    date = _date(value)
+    return DEFAULT_WAIT if date is None else min(max(0.0, date - clock), LONGEST_WAIT)
 
 
 def _windows(headers: Mapping[str, str]) -> tuple[Window, ...]:
@@ -116,7 +120,7 @@ def _windows(headers: Mapping[str, str]) -> tuple[Window, ...]:
 
 
 def _items(value: str) -> list[tuple[str, dict[str, int]]]:
-    """The items of a list of strings with integer parameters (RFC 9651); what is no such item is passed over."""
+    """The items of a list of strings with integer parameters (RFC 9651); anything else is skipped."""
     return [
         (name, {key: int(number) for key, number in _PARAMETER.findall(parameters)})
         for name, parameters in _ITEM.findall(value)
@@ -149,7 +153,7 @@ def _rate_limit(shown: tuple[int, int, int], windows: tuple[Window, ...], clock:
                 for window in windows
             ),
         )
-    except (OverflowError, ValueError, OSError):  # a timestamp beyond the year 9999
+    except (OverflowError, ValueError, OSError):  # a timestamp after the year 9999
         return None
 
 
@@ -158,7 +162,7 @@ def _date(value: str | None) -> float | None:
     if value is None:
         return None
     try:
-        moment = parsedate_to_datetime(value)
-        return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()
+        date = parsedate_to_datetime(value)
+        return (date if date.tzinfo else date.replace(tzinfo=UTC)).timestamp()
     except (TypeError, ValueError, OverflowError, IndexError):
         return None

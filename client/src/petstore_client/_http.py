@@ -1,4 +1,4 @@
-"""Requests and answers as HTTP: what is sent, and what an answer means. No I/O."""
+"""HTTP requests and responses: what is sent, and what a response means. No I/O."""
 
 import platform
 import re
@@ -10,6 +10,7 @@ from urllib.parse import urlsplit
 import httpx2
 import msgspec
 
+from petstore_client._version import __version__
 from petstore_client.errors import (
     APIConnectionError,
     APIStatusError,
@@ -23,12 +24,12 @@ from petstore_client.errors import (
     PetstoreError,
     ServerError,
 )
-from petstore_client.version import __version__
 
 USER_AGENT = f"petstore-client/{__version__} python/{platform.python_version()} httpx2/{httpx2.__version__}"
 LONGEST_SMALL_BODY = 1 << 16
-"""Bytes of an error or of a single record; what is longer is none of this API."""
+"""Bytes. No error body and no single record of this API is longer."""
 
+TRANSPORT_ERRORS = (httpx2.HTTPError, OSError)
 _NOT_SENT = (
     httpx2.ConnectError,
     httpx2.ConnectTimeout,
@@ -49,7 +50,7 @@ _KIND: dict[int, type[APIStatusError]] = {
 
 
 class Secret:
-    """An API key that shows itself to nobody who does not ask for its text."""
+    """An API key that is hidden from repr(), copy and pickle."""
 
     __slots__ = ("text",)
 
@@ -60,7 +61,7 @@ class Secret:
         return "'***'"
 
     def __reduce__(self) -> str:
-        raise TypeError("An API key is not pickled; make the client in the process that uses it.")
+        raise TypeError("An API key cannot be pickled; make the client in the process that uses it.")
 
     def redact(self, text: str) -> str:
         """The text without the key."""
@@ -69,13 +70,17 @@ class Secret:
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """Where requests go, and with which key."""
+    """Where requests go, and with which key. `base_url` ends with `/v1`, which names the service (DESIGN D1)."""
 
     base_url: str
     key: Secret
 
+    def url(self, version: str, path: str) -> str:
+        """The address of a path in a version of the API, such as "v1"."""
+        return f"{self.base_url.removesuffix('v1')}{version}{path}"
+
     def headers(self, request_id: str) -> dict[str, str]:
-        """The headers of every request but the key, which `authorize` adds at the last moment."""
+        """The headers of every request except the key, which `authorize` adds just before sending."""
         return {
             "Accept": "application/json",
             "Accept-Encoding": "gzip",
@@ -84,12 +89,12 @@ class Target:
         }
 
     def authorize(self, request: httpx2.Request) -> None:
-        """Put the key into a request, whose headers do not show it in any representation."""
+        """Add the key to a request, whose repr() does not show it."""
         request.headers["Authorization"] = f"Bearer {self.key.text}"
 
 
 class Reply(NamedTuple):
-    """An answer whose body has not been read. `encoding` is the body's Content-Encoding, in lower case."""
+    """The head of a response whose body has not been read. `encoding` is its Content-Encoding in lower case."""
 
     status: int
     headers: Mapping[str, str]
@@ -105,9 +110,9 @@ class ErrorBody(msgspec.Struct):
 
 
 def read_target(base_url: str | None, api_key: str | None, environ: Mapping[str, str]) -> Target:
-    """Check the base URL and the key, taken from the environment where they are not given.
+    """Check the base URL and the key, which default to the environment.
 
-    Raises ConfigurationError, which says what to change and never shows the key.
+    Raises ConfigurationError, which says what to change and never contains the key.
     """
     url = base_url or environ.get("PETSTORE_BASE_URL")
     if not url:
@@ -118,7 +123,7 @@ def read_target(base_url: str | None, api_key: str | None, environ: Mapping[str,
     if not _KEY.fullmatch(key):
         if _KEY.fullmatch(key.strip()):
             raise ConfigurationError("The API key has space or a line break around it; pass api_key.strip().")
-        raise ConfigurationError("The API key has characters that no key has (ASCII without spaces); copy it again.")
+        raise ConfigurationError("The API key contains characters that keys do not have; copy it again.")
     return Target(_base_url(url), Secret(key))
 
 
@@ -135,73 +140,78 @@ def _base_url(url: str) -> str:
     except (ValueError, httpx2.InvalidURL):
         valid = False
     if not valid:
-        raise ConfigurationError("The base URL must look like https://HOST/v1; this one is no such address.")
+        raise ConfigurationError("The base URL is not a valid address; it must look like https://HOST/v1.")
     if parts.username is not None or parts.query or parts.fragment:
-        raise ConfigurationError("The base URL must not hold a user, a query or a fragment; the key goes into api_key.")
-    base_url = str(httpx2.URL(url)).rstrip("/")  # one spelling of one address, so that it has one gate
+        raise ConfigurationError(
+            "The base URL must not contain a user, a query or a fragment; pass the key as api_key."
+        )
+    base_url = str(httpx2.URL(url)).rstrip("/")  # one spelling of each address, so that it has one gate
     if not base_url.endswith("/v1"):
-        raise ConfigurationError(f"The base URL must end with the version, /v1: {base_url}/v1 perhaps.")
+        raise ConfigurationError(f"The base URL must end with the version, /v1; did you mean {base_url}/v1?")
     return base_url
 
 
-def connection_error(error: httpx2.HTTPError | OSError, target: Target) -> APIConnectionError:
-    """What a failure of the transport means to the caller."""
+def connection_error(error: Exception, target: Target) -> APIConnectionError:
+    """The exception for a failure of the transport (one of TRANSPORT_ERRORS)."""
     sent = not isinstance(error, _NOT_SENT)
     reason = target.key.redact(" ".join(str(error).split())) or type(error).__name__
     if isinstance(error, httpx2.TimeoutException | TimeoutError):
         if sent:
-            return APITimeoutError(f"{target.base_url} did not answer within the timeout ({reason}).", True)
-        return APITimeoutError(f"No connection to {target.base_url} came about in time ({reason}).", False)
+            return APITimeoutError(f"{target.base_url} did not respond within the timeout ({reason}).", True)
+        return APITimeoutError(f"No connection to {target.base_url} within the timeout ({reason}).", False)
     if sent:
-        return APIConnectionError(f"The connection to {target.base_url} broke before the answer was whole ({reason}).")
+        return APIConnectionError(
+            f"The connection to {target.base_url} broke before the response was complete ({reason})."
+        )
     return APIConnectionError(
-        f"No connection to {target.base_url} could be made ({reason}); is the address right, and the server up?", False
+        f"No connection to {target.base_url} ({reason}); is the address right, and is the server running?", False
     )
 
 
-def encoding_of(response: httpx2.Response) -> str:
-    """The Content-Encoding of the body as it will be read."""
-    return "" if response.is_stream_consumed else response.headers.get("content-encoding", "").strip().lower()
+def reply_of(response: httpx2.Response) -> Reply:
+    """The head of a response."""
+    encoding = "" if response.is_stream_consumed else response.headers.get("content-encoding", "").strip().lower()
+    return Reply(response.status_code, response.headers, encoding)
 
 
 def check_success(reply: Reply, expected: int, target: Target) -> None:
-    """Raise InvalidResponseError where an answer below 400 is not the expected one."""
+    """Raise InvalidResponseError if a response below 400 is not the expected one."""
     status = reply.status
     if 300 <= status < 400 and status != 304:
         where = target.key.redact(reply.headers.get("location", ""))[:200] or "nowhere"
         raise InvalidResponseError(
-            f"{target.base_url} answered with a redirect to {where}. It was not followed, so that the key goes nowhere "
-            "else; if the API has moved, change the base URL.",
+            f"{target.base_url} responded with a redirect to {where}. The client does not follow redirects, so that "
+            "the key is not sent elsewhere; if the API has moved, change the base URL.",
             status,
         )
     if status != expected:
         raise InvalidResponseError(
-            f"{target.base_url} answered {status} where this API answers {expected}; is the base URL right?", status
+            f"{target.base_url} responded {status} instead of {expected}; is the base URL right?", status
         )
     if status == 200:
-        check_json(reply, target)
+        _check_json(reply, target)
 
 
-def check_json(reply: Reply, target: Target) -> None:
-    """Raise InvalidResponseError where the body is not declared as JSON, as pages of proxies and log-ins are not."""
+def _check_json(reply: Reply, target: Target) -> None:
+    """Raise InvalidResponseError if the body is not declared as JSON, for example a proxy's or a login page."""
     kind = reply.headers.get("content-type", "").partition(";")[0].strip().lower()
     if kind != "application/json":
         raise InvalidResponseError(
-            f"{target.base_url} answered {reply.status} with {kind[:80] or 'no type'} instead of JSON; does the base "
-            "URL lead to the API, or to a page or proxy before it?",
+            f"{target.base_url} responded {reply.status} with {kind[:80] or 'no content type'} instead of JSON; does "
+            "the base URL lead to the API, or to a page or proxy in front of it?",
             reply.status,
         )
 
 
 def refusal(reply: Reply, body: bytes, target: Target, retry_after: float | None) -> PetstoreError:
-    """The error that an answer of 400 or above, other than 429, stands for."""
+    """The exception for a response of 400 or above, except 429."""
     record = read_error(body)
     status = reply.status
-    if record is None and status == 404:  # of this API it would say what is missing
+    if record is None and status == 404:  # a 404 of this API says what is missing
         return InvalidResponseError(
-            f"{target.base_url} answered 404 without the Error record of this API; is the base URL right?", status
+            f"{target.base_url} responded 404 without the Error record of this API; is the base URL right?", status
         )
-    code, message = (record.code, record.message) if record else ("", f"The server answered {status}.")
+    code, message = (record.code, record.message) if record else ("", f"The server responded {status}.")
     message = target.key.redact(message)
     if status >= 500:
         return ServerError(code, message, status, retry_after)
@@ -209,7 +219,7 @@ def refusal(reply: Reply, body: bytes, target: Target, retry_after: float | None
 
 
 def read_error(body: bytes) -> ErrorBody | None:
-    """The Error record, or None where the body is something else."""
+    """The Error record, or None if the body is something else."""
     try:
         return msgspec.json.decode(body, type=ErrorBody)
     except (msgspec.DecodeError, UnicodeDecodeError):

@@ -1,4 +1,4 @@
-"""Both clients behind one face, so that every test of behaviour runs over each."""
+"""Both client variants behind one interface, so that every test of behaviour runs with each."""
 
 import asyncio
 from collections.abc import Callable, Coroutine, Iterator
@@ -11,8 +11,8 @@ from petstore_client.testing import FakeClock, FakePetstore
 T = TypeVar("T")
 
 
-class Face(Protocol):
-    """What a test does with a client of either kind."""
+class AnyClient(Protocol):
+    """What a test does with a client of either variant."""
 
     def list_orders(self) -> list[Order]: ...
     def iter_orders(self) -> Iterator[Order]: ...
@@ -25,10 +25,10 @@ class Face(Protocol):
 class Connect(Protocol):
     """Makes a client of a fake service; a context manager."""
 
-    def __call__(self, fake: FakePetstore, **options: Any) -> AbstractContextManager[Face]: ...
+    def __call__(self, fake: FakePetstore, **options: Any) -> AbstractContextManager[AnyClient]: ...
 
 
-class Awaited:
+class Synchronous:
     """An AsyncClient whose calls are run to their end, on the fake's clock."""
 
     def __init__(self, client: AsyncClient, run: Callable[[Coroutine[Any, Any, Any]], Any]) -> None:
@@ -68,16 +68,16 @@ async def _closed(orders: Any) -> None:
 
 
 @contextmanager
-def blocking(fake: FakePetstore, **options: Any) -> Iterator[Face]:
+def blocking(fake: FakePetstore, **options: Any) -> Iterator[AnyClient]:
     with fake.client(**options) as client:
         yield client
 
 
 @contextmanager
-def awaited(fake: FakePetstore, **options: Any) -> Iterator[Face]:
+def asynchronous(fake: FakePetstore, **options: Any) -> Iterator[AnyClient]:
     assert isinstance(fake.clock, FakeClock)
-    # One loop for all calls: an asynchronous iteration belongs to the loop that began it.
+    # One loop for all calls: an asynchronous iteration belongs to the loop that started it.
     with asyncio.Runner(loop_factory=fake.clock.new_event_loop) as runner:
         client = fake.async_client(**options)
-        yield Awaited(client, runner.run)
+        yield Synchronous(client, runner.run)
         runner.run(client.close())

@@ -1,8 +1,8 @@
-"""A list of orders decoded as its bytes arrive, in memory that does not grow with the list. No I/O.
+"""Decoding a list of orders while its bytes arrive, in bounded memory. No I/O.
 
-The bytes are cut behind the last `},` and what stands before is decoded as a list of its own. That cut may fall into
-a field that this version does not know; the text before it then is no JSON, and the true boundary is looked for. What
-does decode is whole: in `[` + text + `]` all brackets and quotes must match, so the cut lay between two orders.
+The bytes are cut after the last `},` and the part before it is decoded as a list. That cut may lie inside a field that
+this version does not know; the part before it is then not valid JSON, and the decoder looks for the true boundary. If
+it decodes, it is correct: all brackets and quotes in `[` + part + `]` must match, so the cut lay between two orders.
 """
 
 import re
@@ -11,11 +11,11 @@ from collections.abc import Iterator
 
 import msgspec
 
+from petstore_client._types import Order
 from petstore_client.errors import InvalidResponseError
-from petstore_client.records import Order
 
 LONGEST_ORDER = 1 << 20
-"""Bytes in which an order must end; without a bound a server could fill the memory with one."""
+"""Bytes in which an order must end; without a bound a server could fill the memory with one order."""
 
 LONGEST_PIECE = 1 << 18
 """Bytes that are decompressed at a time."""
@@ -26,7 +26,7 @@ _decode = msgspec.json.Decoder(list[Order]).decode
 
 
 class OrdersDecoder:
-    """Takes the body in pieces of any size and gives the orders that are whole."""
+    """Takes the body in pieces of any size and returns the complete orders."""
 
     def __init__(self) -> None:
         self._rest = b""
@@ -41,12 +41,12 @@ class OrdersDecoder:
             if not rest:
                 return []
             if rest[:1] != b"[":
-                raise InvalidResponseError("The answer is no list of orders; is the base URL right?", 200)
+                raise InvalidResponseError("The response is not a list of orders; is the base URL right?", 200)
             self._opened = True
             rest = rest[1:]
-        orders, cut = self._whole(rest)
+        orders, cut = self._complete(rest)
         if not cut and len(rest) > LONGEST_ORDER:
-            raise InvalidResponseError(f"After {self._count} orders came no further one within a megabyte.", 200)
+            raise InvalidResponseError(f"After {self._count} orders, a megabyte followed without another one.", 200)
         self._rest = rest[cut + 1 :] if cut else rest
         self._count += len(orders)
         return orders
@@ -57,20 +57,20 @@ class OrdersDecoder:
         self._rest = b""
         if not self._opened or not rest.endswith(b"]"):
             raise InvalidResponseError(
-                f"The list broke off after {self._count} orders: it is incomplete. Ask for it again.", 200, True
+                f"The list ended early, after {self._count} orders: it is incomplete. Request it again.", 200, True
             )
         if self._count and rest == b"]":
-            raise InvalidResponseError(f"After {self._count} orders came a comma and no order.", 200)
+            raise InvalidResponseError(f"After {self._count} orders, a comma without an order followed.", 200)
         return self._decode(b"[" + rest)
 
-    def _whole(self, rest: bytes) -> tuple[list[Order], int]:
-        """The orders that are whole, and where they end."""
+    def _complete(self, rest: bytes) -> tuple[list[Order], int]:
+        """The complete orders, and the position where they end."""
         cut = rest.rfind(b"},") + 1
         if cut:
             try:
                 return _decode(b"[" + rest[:cut] + b"]"), cut
             except (msgspec.DecodeError, UnicodeDecodeError):
-                pass  # the cut lay within an order, or this is none: the true boundary tells
+                pass  # the cut lies within an order, or this is not an order: the true boundary shows which
         elif len(rest) <= LONGEST_ORDER:
             return [], 0
         cut = _boundary(rest)
@@ -80,14 +80,14 @@ class OrdersDecoder:
         try:
             return _decode(text)
         except (msgspec.DecodeError, UnicodeDecodeError) as error:
-            truncated = "truncated" in str(error)  # as msgspec puts it; it has no class of its own for that
+            truncated = "truncated" in str(error)  # msgspec has no exception class for it
             raise InvalidResponseError(
-                f"After {self._count} orders came something that is no order: {error}.", 200, truncated
+                f"After {self._count} orders, something that is not an order followed: {error}.", 200, truncated
             ) from None
 
 
 def _boundary(rest: bytes) -> int:
-    """Where the last whole element ends, which is where a comma stands outside of all brackets; 0 if nowhere."""
+    """The end of the last complete element, which is a comma outside of all brackets; 0 if there is none."""
     depth = end = 0
     for match in _TOKEN.finditer(rest):
         token = match[0]
@@ -97,43 +97,43 @@ def _boundary(rest: bytes) -> int:
             depth -= 1
         elif token == b"," and depth == 0:
             end = match.start()
-        if token == b'"' or depth < 0:  # a text that goes on in the next piece, or the end of the list
+        if token == b'"' or depth < 0:  # a string that continues in the next piece, or the end of the list
             break
     return end
 
 
 class Inflater:
-    """Undoes gzip, in pieces of bounded size, and tells whether all of it came."""
+    """Decompresses gzip in pieces of bounded size, and checks that it is complete."""
 
     def __init__(self) -> None:
         self._member = zlib.decompressobj(zlib.MAX_WBITS | 16)
         self._begun = False
 
     def feed(self, piece: bytes) -> Iterator[bytes]:
-        """What the piece holds. Raises InvalidResponseError where it is damaged."""
+        """The decompressed content of the piece. Raises InvalidResponseError if it is damaged."""
         while piece:
             if self._member.eof:
                 self._member, self._begun = zlib.decompressobj(zlib.MAX_WBITS | 16), False
             try:
                 text = self._member.decompress(piece, LONGEST_PIECE)
             except zlib.error:
-                raise InvalidResponseError("The compressed answer is damaged. Ask for it again.", 200, True) from None
+                raise InvalidResponseError("The compressed response is damaged. Request it again.", 200, True) from None
             self._begun = True
             piece = self._member.unused_data if self._member.eof else self._member.unconsumed_tail
             if text:
                 yield text
 
     def finish(self) -> Iterator[bytes]:
-        """What was held back, at the end of the body. Raises InvalidResponseError unless that was reached."""
+        """The remaining content, at the end of the body. Raises InvalidResponseError if the end is missing."""
         while self._begun and not self._member.eof:
             text = self._member.decompress(self._member.unconsumed_tail, LONGEST_PIECE)
             if not text:
-                raise InvalidResponseError("The compressed answer broke off. Ask for it again.", 200, True)
+                raise InvalidResponseError("The compressed response ended early. Request it again.", 200, True)
             yield text
 
 
 class Plain:
-    """Takes an answer that is not compressed as it is."""
+    """Passes an uncompressed response through."""
 
     def feed(self, piece: bytes) -> Iterator[bytes]:
         if piece:
@@ -144,9 +144,9 @@ class Plain:
 
 
 def reader(encoding: str) -> Inflater | Plain:
-    """What undoes this Content-Encoding. Raises InvalidResponseError for one that was not asked for."""
+    """The decompressor for a Content-Encoding. Raises InvalidResponseError for one that was not requested."""
     if encoding in ("", "identity"):
         return Plain()
     if encoding in ("gzip", "x-gzip"):
         return Inflater()
-    raise InvalidResponseError(f"The answer is compressed as {encoding[:40]}, for which it was not asked.", 200)
+    raise InvalidResponseError(f"The response is compressed as {encoding[:40]}, which was not requested.", 200)

@@ -1,0 +1,147 @@
+"""The client for threads: every call blocks until it has its result."""
+
+import threading
+from collections.abc import Generator, Iterator
+from types import TracebackType
+from typing import Generic, Self
+
+import httpx2
+
+from petstore_client._admission import Session
+from petstore_client._base import BaseClient, build_request, warn_of_sunset
+from petstore_client._effects import Effects, Emit, Exchange, Queue, Read, Send, Sleep, T
+from petstore_client._http import Reply, reply_of
+from petstore_client._operations import cancel_order, get_pet, iter_orders, list_orders
+from petstore_client._options import Options, takes
+from petstore_client._types import Order, Pet
+
+
+class Client(BaseClient[httpx2.Client, httpx2.BaseTransport]):
+    """A client of the Pet Store Orders API. Use it as a context manager, or call `close`; threads may share it.
+
+    Limits belong to the base URL and key: all clients in a process that have both in common share them.
+    """
+
+    @takes(Options[httpx2.Client, httpx2.BaseTransport])
+    def __init__(self, options: Options[httpx2.Client, httpx2.BaseTransport]) -> None:
+        self._configure(options)
+        self._http = httpx2.Client(**self._http_options())
+
+    def list_orders(self) -> list[Order]:
+        """All orders, ascending by id, regardless of status: one consistent list.
+
+        Raises AuthenticationError, PermissionDeniedError, RateLimitError, ServerError, APIConnectionError,
+        InvalidResponseError.
+        """
+        return self._keep(self._run(list_orders(self._session, self._known_list())))
+
+    def iter_orders(self) -> Generator[Order, None, None]:
+        """All orders, one by one as they arrive, in memory that does not grow with the list.
+
+        After the first order nothing is repeated: a list that ends early raises InvalidResponseError (`truncated`),
+        one that stalls APITimeoutError. Other errors as for `list_orders`. The connection is in use until the
+        iteration ends or is closed.
+        """
+        driver = _Driver(iter_orders(self._session), self._http, self._session)
+        try:
+            while (orders := driver.run()) is not None:
+                yield from orders
+        finally:
+            driver.close()
+
+    def cancel_order(self, order_id: int) -> None:
+        """Cancel a pending order. When this returns, the cancellation is stored durably.
+
+        The request is repeated if its response was lost; a repetition that finds the order cancelled is a success.
+        Raises NotFoundError, ConflictError (`code` is `order_already_shipped` or `order_already_cancelled`), and the
+        errors of `list_orders`; their `may_have_been_applied` says whether the order may be cancelled nevertheless.
+        """
+        self._run(cancel_order(self._session, order_id))
+
+    def get_pet(self, pet_id: int) -> Pet:
+        """A pet. Deprecated: emits a DeprecationWarning that names the sunset; after it, raises APIStatusError 410.
+
+        Raises NotFoundError, and the errors of `list_orders`.
+        """
+        pet, sunset = self._run(get_pet(self._session, pet_id))
+        warn_of_sunset(sunset, stacklevel=2)
+        return pet
+
+    def close(self) -> None:
+        """Close all connections."""
+        self._http.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        exc_type: type[BaseException] | None,
+        exc_value: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def _run(self, effects: Effects[T]) -> T:
+        driver = _Driver(effects, self._http, self._session)
+        try:
+            driver.run()
+        finally:
+            driver.close()
+        return driver.call.result
+
+
+class _Driver(Generic[T]):
+    """Performs the effects of one call, blocking."""
+
+    def __init__(self, effects: Effects[T], http: httpx2.Client, session: Session) -> None:
+        self.call = Exchange(effects)
+        self._http = http
+        self._session = session
+        self._response: httpx2.Response | None = None
+        self._pieces: Iterator[bytes] = iter(())
+
+    def run(self) -> list[Order] | None:
+        """Continue until the call emits orders, and return them; None at its end. Raises PetstoreError."""
+        effect = self.call.resume()
+        while effect is not None and not isinstance(effect, Emit):
+            try:
+                outcome = self._perform(effect)
+            except BaseException as error:  # noqa: BLE001 - the call raises it again unless it can handle it
+                effect = self.call.fail(error)
+            else:
+                effect = self.call.resume(outcome)
+        return None if effect is None else effect.orders
+
+    def close(self) -> None:
+        """End the call in any state."""
+        try:
+            self.call.end()
+        finally:
+            self._close_response()
+
+    def _perform(self, effect: Send | Read | Sleep | Queue) -> Reply | bytes | None:
+        if isinstance(effect, Read):
+            return next(self._pieces, None)
+        self._close_response()
+        if isinstance(effect, Send):
+            return self._send(effect)
+        if isinstance(effect, Sleep):
+            self._session.options.clock.sleep(effect.seconds)
+        else:
+            decided = threading.Event()
+            self._session.gate.when_decided(effect.ticket, decided.set)
+            decided.wait(effect.seconds)
+        return None
+
+    def _send(self, effect: Send) -> Reply:
+        request = build_request(self._http, effect, self._session.target)
+        response = self._response = self._http.send(request, stream=True)
+        # A test transport may return a complete body, which httpx2 has already decoded.
+        self._pieces = iter([response.content]) if response.is_stream_consumed else response.iter_raw()
+        return reply_of(response)
+
+    def _close_response(self) -> None:
+        response, self._response = self._response, None
+        if response is not None:
+            response.close()

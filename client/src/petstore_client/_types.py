@@ -1,0 +1,97 @@
+"""Types that callers see: records, events for hooks, and the clock."""
+
+import asyncio
+import time
+from datetime import datetime
+from typing import Annotated, NamedTuple, Protocol
+
+from msgspec import Meta, Struct, field
+
+from petstore_client.errors import PetstoreError
+
+Timestamp = Annotated[datetime, Meta(tz=True)]
+"""A datetime with an offset; one without is rejected because it is ambiguous."""
+
+
+class Order(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
+    """An order. A field without a value is None; fields that this version does not know are ignored.
+
+    `ship_date` is the expected or actual ship date, an aware datetime with microseconds. Integers are exact.
+    """
+
+    id: int | None = None
+    pet_id: int | None = field(default=None, name="petId")
+    quantity: int | None = None
+    ship_date: Timestamp | None = field(default=None, name="shipDate")
+    complete: bool | None = None
+
+
+class Pet(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
+    """A pet. A field without a value is None."""
+
+    id: int | None = None
+    name: str | None = None
+    tag: str | None = None
+
+
+class RetryEvent(NamedTuple):
+    """A failed attempt that is repeated after `wait` seconds (after a 429, not before the gate opens).
+
+    `operation` is the operationId; `attempt` is the number of the failed attempt, starting at 1.
+    """
+
+    operation: str
+    attempt: int
+    wait: float
+    error: PetstoreError
+    request_id: str
+
+
+class RateLimitEvent(NamedTuple):
+    """A call that a limit delays by `wait` seconds, until `retry_at` (aware, UTC).
+
+    `refused` is True if the server responded 429, False if the client delayed the call before sending it.
+    `waits` is False if the call fails with RateLimitError instead of waiting.
+    """
+
+    operation: str
+    wait: float
+    retry_at: datetime
+    refused: bool
+    waits: bool
+    request_id: str
+
+
+class Clock(Protocol):
+    """The time source of a client. `petstore_client.testing.FakeClock` is one that never really sleeps."""
+
+    def now(self) -> float:
+        """The time of day, in Unix seconds."""
+
+    def monotonic(self) -> float:
+        """Seconds since an arbitrary start, on a clock that is never set."""
+
+    def sleep(self, seconds: float) -> None:
+        """Block for this many seconds."""
+
+    async def sleep_async(self, seconds: float) -> None:
+        """Suspend the task for this many seconds."""
+
+
+class SystemClock:
+    """The clock of this host."""
+
+    def now(self) -> float:
+        return time.time()
+
+    def monotonic(self) -> float:
+        return time.monotonic()
+
+    def sleep(self, seconds: float) -> None:
+        time.sleep(seconds)
+
+    async def sleep_async(self, seconds: float) -> None:
+        await asyncio.sleep(seconds)
+
+
+SYSTEM_CLOCK = SystemClock()
