@@ -82,7 +82,7 @@ def test_a_spreadsheet_with_bad_rows_is_taken_in_but_for_them(cli: CommandLine) 
         ('{"id":1,"quantity":"1"}', "quantity", "not a whole number"),
         ('{"id":1,"quantity":true}', "quantity", "not a whole number"),
         ('{"id":1,"complete":1}', "complete", "neither true nor false"),
-        ('{"id":1,"colour":"red"}', "colour", "no field of an order"),
+        ('{"id":1,"colour":"red"}', "colour", "not a field of an order"),
         ('{"id":1,"petId":{"id":2}}', "petId", "not a whole number"),
         ('{"id":9223372036854775808}', "id", "64-bit"),
         ('{"id":1,"status":"PENDING"}', "status", "none of"),
@@ -119,7 +119,7 @@ def test_an_escaped_quote_is_no_repeated_name(cli: CommandLine) -> None:
         ('[{"id":1}\n{"id":2},{"id":3}]', [1, 3], [(2, "comma is missing", '{"id":2}')]),
         ('[{"id":1},\n7, null,\n{"id":3}]', [1, 3], [(2, "object in braces", "7, null,")]),
         ('[{"id":1},,{"id":3}]', [1, 3], [(1, "object in braces", ",")]),
-        ('[{"id":1,"x":{"y":[1]}},{"id":3}]', [3], [(1, "no field", '{"id":1,"x":{"y":[1]}}')]),
+        ('[{"id":1,"x":{"y":[1]}},{"id":3}]', [3], [(1, "not a field", '{"id":1,"x":{"y":[1]}}')]),
         ('[{"id":1,"status":"}"},{"id":3}]', [3], [(1, "none of", '{"id":1,"status":"}"}')]),
         ('[{"id":1},\n{"id":2}', [1, 2], [(2, "may have been cut off", "")]),
         ('[{"id":1},\n{"id":2', [1], [(2, "not closed", '{"id":2'), (2, "may have been cut off", "")]),
@@ -203,7 +203,7 @@ def test_an_order_that_has_moved_on_is_rejected_with_its_line(cli: CommandLine) 
 def test_without_a_file_the_first_rejects_are_shown_and_the_rest_counted(cli: CommandLine) -> None:
     done = cli("orders", "import", "-", stdin="id\n" + "x\n" * 25)
     assert 3 == done.code
-    assert "line 2, id: 'id' is not a whole number." in done.err
+    assert "line 2, id: id 'x' is not a whole number." in done.err
     assert "line 21, id:" in done.err
     assert "line 22, id:" not in done.err
     assert "… and 5 more; --rejects FILE writes them all." in done.err

@@ -299,7 +299,7 @@ def test_a_restore_of_anything_but_a_sound_backup_changes_nothing(tmp_path: Path
     ("statement", "problem"),
     [
         ("UPDATE orders SET record = '{\"id\":1,' WHERE id = 1", "Order 1 has a record that cannot be read"),
-        ('UPDATE orders SET record = \'{"id":1,"x":2}\' WHERE id = 1', "'x' is no field"),
+        ('UPDATE orders SET record = \'{"id":1,"x":2}\' WHERE id = 1', "'x' is not a field"),
         ("UPDATE orders SET record = '[1]' WHERE id = 1", "Order 1 has a record that cannot be read"),
         ("UPDATE orders SET record = '{\"id\":2}' WHERE id = 1", "Order 1 has a record that names order 2."),
         ("UPDATE orders SET record = '{\"id\": 1}' WHERE id = 1", "Order 1 has a record in another form"),

@@ -15,6 +15,10 @@ DomainError
     └── StoreUnusable
 """
 
+import json
+
+_MAX_QUOTED = 60
+
 
 class DomainError(Exception):
     """Anything the service refuses; `code` is for programs, the message is a whole sentence for people."""
@@ -134,11 +138,22 @@ class InvalidInput(DomainError):
 
 
 class InvalidField(InvalidInput):
-    """One field of a record is malformed; `field` is its name in the record."""
+    """One field of a record is malformed. The message is made of the field's name, its value and the problem.
 
-    def __init__(self, field: str, message: str) -> None:
-        super().__init__(message)
+    `field` is the name in the record; `problem` completes a sentence about the field and does not contain the value,
+    so that equal problems can be counted. A `value` of None is not quoted.
+    """
+
+    def __init__(self, field: str, problem: str, value: object = None) -> None:
+        super().__init__(f"'{field}' {problem}." if value is None else f"{field} {_quote(value)} {problem}.")
         self.field = field
+        self.problem = problem
+
+
+def _quote(value: object) -> str:
+    """The value in quotes, at most 60 characters of it."""
+    text = value if isinstance(value, str) else json.dumps(value, default=str)
+    return f"'{text}'" if len(text) <= _MAX_QUOTED else f"'{text[:_MAX_QUOTED]}…'"
 
 
 class NotFound(DomainError):

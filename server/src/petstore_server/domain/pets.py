@@ -34,13 +34,13 @@ def evaluate_pet_import(existing: Pet | None, incoming: Pet) -> Import:
 def pet_from_fields(fields: dict[str, Any]) -> Pet:
     """Build a pet from an import record. Raises InvalidField."""
     for name in fields.keys() - set(PET_FIELDS):
-        raise InvalidField(name, f"'{name}' is no field of a pet; the fields are {', '.join(PET_FIELDS)}.")
+        raise InvalidField(name, f"is not a field of a pet; the fields are {', '.join(PET_FIELDS)}")
     pet_id = fields.get("id")
     if type(pet_id) is not int:
-        raise InvalidField("id", "'id' is missing or not a whole number.")
+        raise InvalidField("id", "is missing or not a whole number", pet_id)
     if not INT64_MIN <= pet_id <= INT64_MAX:
-        raise InvalidField("id", "'id' is out of range: it must fit a signed 64-bit integer.")
+        raise InvalidField("id", "does not fit a signed 64-bit integer", pet_id)
     for name in ("name", "tag"):
         if not isinstance(fields.get(name), str | None):
-            raise InvalidField(name, f"'{name}' is not text.")
+            raise InvalidField(name, "is not text", fields[name])
     return Pet(pet_id, fields.get("name"), fields.get("tag"))
