@@ -11,7 +11,7 @@ from petstore_server.cli.arguments import Duration, When
 from petstore_server.cli.console import Group, details, log_to_stderr, show, table, wants_json, write, write_json
 from petstore_server.cli.stores import now, operator, settings_here, with_store
 from petstore_server.domain.errors import InvalidInput
-from petstore_server.domain.keys import ALL_SCOPES, ApiKey, Environment, Scope, digest, new_key, new_key_id
+from petstore_server.domain.keys import DEFAULT_SCOPES, ApiKey, Environment, Scope, digest, new_key, new_key_id
 from petstore_server.domain.timestamps import format_unix
 
 
@@ -32,7 +32,7 @@ def keys() -> None:
     "scopes",
     multiple=True,
     type=click.Choice([str(scope) for scope in Scope]),
-    help="What the key may do; repeat for several. All of them unless given.",
+    help="What the key may do; repeat for several. Default: orders:read, orders:cancel, pets:read.",
 )
 @click.option("--expires", type=When(), metavar="WHEN", help="When the key ends: 90d, or 2027-01-01T00:00:00Z.")
 @click.option("--note", default="", metavar="TEXT", help="What the key is for; shown in lists.")
@@ -56,7 +56,7 @@ def create(account: str, scopes: tuple[str, ...], expires: datetime | None, note
         account=account,
         digest=digest(secret),
         environment=environment,
-        scopes=frozenset(map(Scope, scopes)) or ALL_SCOPES,
+        scopes=frozenset(map(Scope, scopes)) or DEFAULT_SCOPES,
         note=note,
         created_at=actor.at,
         expires_at=expires.timestamp() if expires else None,
@@ -187,7 +187,7 @@ def _show(key: ApiKey) -> None:
 
 
 def _row(key: dict[str, Any]) -> list[object]:
-    scopes = "all" if len(key["scopes"]) == len(ALL_SCOPES) else ",".join(key["scopes"])
+    scopes = "default" if DEFAULT_SCOPES == set(key["scopes"]) else ",".join(key["scopes"])
     ban = key["ban"]["until"] if key["ban"] else None
     return [
         key["id"],

@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta
 from typing import NamedTuple
 
 from petstore_server.domain.accounts import PLAN_LIMITS, Plan
-from petstore_server.domain.keys import ALL_SCOPES, ApiKey, Environment, digest, new_key, new_key_id
+from petstore_server.domain.keys import DEFAULT_SCOPES, ApiKey, Environment, digest, new_key, new_key_id
 from petstore_server.domain.orders import Order, Status
 from petstore_server.domain.pets import Pet
 from petstore_server.domain.timestamps import format_timestamp
@@ -44,7 +44,13 @@ async def fill(store: Store, environment: Environment) -> Demo:
     await store.accounts.create("demo", Plan.FREE, PLAN_LIMITS[Plan.FREE], actor)
     key = new_key(environment, secrets.randbelow)
     entry = ApiKey(
-        new_key_id(secrets.randbelow), "demo", digest(key), environment, ALL_SCOPES, "serve --demo", created_at=actor.at
+        new_key_id(secrets.randbelow),
+        "demo",
+        digest(key),
+        environment,
+        DEFAULT_SCOPES,
+        "serve --demo",
+        created_at=actor.at,
     )
     await store.keys.create(entry, actor)
     return Demo(key, _first(orders, Status.PENDING), _first(orders, Status.SHIPPED))
