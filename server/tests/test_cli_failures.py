@@ -1,6 +1,7 @@
-"""Whatever goes wrong is one line and an exit code; with `--json` one object. No traceback reaches a user."""
+"""Every failure is one line and an exit code, or one object with `--json`. No traceback reaches a user."""
 
 import errno
+import json
 import os
 from collections.abc import Iterator
 from pathlib import Path
@@ -9,11 +10,12 @@ import apsw
 import click
 import pytest
 
-from petstore_server.cli import console, stores
+from petstore_server.cli import stores
 from petstore_server.cli.main import petstore
 from petstore_server.domain import errors
 from petstore_server.settings import SettingsError
 from support.command_line import CommandLine
+from support.process import petstore_bytes
 
 
 @pytest.fixture
@@ -64,7 +66,6 @@ ERRORS: list[tuple[BaseException, str, int]] = [
     (SettingsError("PETSTORE_PORT is bad."), "bad_settings", 2),
     (click.UsageError("No."), "usage", 2),
     (click.ClickException("No."), "failure", 1),
-    (apsw.FullError("FullError: database or disk is full"), "store_failure", 1),
     (PermissionError(errno.EACCES, "Permission denied", "/etc/shadow"), "io_failure", 1),
     (KeyboardInterrupt(), "interrupted", 130),
     (ZeroDivisionError("two\nlines"), "internal_error", 1),
@@ -81,8 +82,7 @@ def test_every_error_has_a_code_a_line_and_an_exit_code(
     monkeypatch.setattr(stores, "settings_here", fail)
     done = cli("accounts", "list", "--json")
     assert (exit_code, "") == (done.code, done.out)
-    told = done.err.strip().splitlines()
-    assert 1 == len(told)
+    assert 1 == len(done.err.strip().splitlines())
     assert code == cli("accounts", "list", "--json").error()["code"]
     assert ["code", "message"] == list(done.error())
     plain = cli("accounts", "list")
@@ -113,7 +113,7 @@ def test_wrong_usage_is_exit_code_2_and_one_object_with_json(cli: CommandLine, a
     assert (2, "", "usage") == (done.code, done.out, done.error()["code"])
 
 
-def test_a_setting_that_is_misspelt_or_bad_is_one_line(cli: CommandLine) -> None:
+def test_a_misspelt_or_invalid_setting_is_one_line(cli: CommandLine) -> None:
     done = cli("orders", "list", PETSTORE_DATABASE_URI="x")
     assert (2, 1) == (done.code, len(done.err.splitlines()))
     assert "PETSTORE_DATABASE_URI" in done.err
@@ -140,9 +140,9 @@ def test_a_file_that_cannot_be_read_is_one_line(cli: CommandLine, tmp_path: Path
 
 
 @pytest.mark.parametrize(
-    "content", [b"this is no database at all, but text" * 100, b"SQLite format 3\x00" + b"\xff" * 4096]
+    "content", [b"this is text and not a database at" * 100, b"SQLite format 3\x00" + b"\xff" * 4096]
 )
-def test_a_store_that_is_none_is_one_line_that_names_it(cli: CommandLine, content: bytes) -> None:
+def test_a_file_that_is_not_a_store_is_one_line_that_names_it(cli: CommandLine, content: bytes) -> None:
     cli.store.write_bytes(content)
     for command in (["orders", "list"], ["accounts", "create", "acme", "--plan", "free"], ["db", "migrate"]):
         done = cli(*command)
@@ -178,14 +178,150 @@ def test_an_import_that_stops_says_what_is_kept(cli: CommandLine, monkeypatch: p
     assert 8000 == len(cli.must("orders", "export", "-").out.splitlines())
 
 
-def test_passwords_are_masked_wherever_they_stand_in_an_address() -> None:
-    assert "redis://:***@host/0 and x://u:***@h" == console.mask("redis://:pw@host/0 and x://u:pw@h")
-    assert "http://host:8080/readyz" == console.mask("http://host:8080/readyz")
+LEAKED = "pso_live_" + "Ab3" * 11
 
 
-def test_the_operator_has_a_name_even_where_the_system_knows_none(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["keys", "show", LEAKED],
+        ["keys", "rotate", LEAKED[:-3]],
+        ["keys", "create", LEAKED],
+        ["accounts", "show", LEAKED],
+        ["accounts", "create", LEAKED, "--plan", "free"],
+        ["keys", "create", "acme", "--note", LEAKED],
+        ["keys", "create", "acme", "--expires", LEAKED],
+        ["keys", LEAKED],
+        ["keys", "list", "acme", LEAKED],
+        ["orders", "cancel", LEAKED],
+        ["orders", "import", LEAKED],
+    ],
+    ids=lambda arguments: " ".join(arguments)[:20],
+)
+@pytest.mark.parametrize("options", [[], ["--json"]])
+def test_a_key_given_as_an_argument_is_neither_repeated_nor_stored(
+    cli: CommandLine, arguments: list[str], options: list[str]
+) -> None:
+    cli.must("accounts", "create", "acme", "--plan", "free")
+    done = cli(*arguments, *options)
+    assert 0 != done.code
+    assert LEAKED[9:20] not in done.out + done.err
+    assert "Traceback" not in done.err
+    assert LEAKED[9:20].encode() not in b"".join(file.read_bytes() for file in cli.store.parent.iterdir())
+
+
+NOT_UTF_8 = os.fsdecode(b"caf\xe9")
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["keys", "show", NOT_UTF_8],
+        ["keys", "create", NOT_UTF_8],
+        ["keys", "create", "acme", "--note", NOT_UTF_8],
+        ["accounts", "create", NOT_UTF_8, "--plan", "free"],
+        ["accounts", "suspend", "acme", "--as", NOT_UTF_8],
+        ["orders", "cancel", NOT_UTF_8],
+        ["audit", "--since", NOT_UTF_8],
+        [NOT_UTF_8],
+        ["db", "restore", NOT_UTF_8],
+    ],
+    ids=lambda arguments: " ".join(arguments[:-1]) or "command",
+)
+def test_an_argument_that_is_not_utf_8_is_wrong_usage(cli: CommandLine, arguments: list[str]) -> None:
+    cli.must("accounts", "create", "acme", "--plan", "free")
+    done = cli(*arguments)
+    assert (2, "") == (done.code, done.out)
+    assert "caf" in done.err
+    assert "internal error" not in done.err
+
+
+def test_a_file_name_that_is_not_utf_8_can_be_used(cli: CommandLine, tmp_path: Path) -> None:
+    file = tmp_path / f"{NOT_UTF_8}.jsonl"
+    file.write_text('{"id":1}\n')
+    cli.must("orders", "import", str(file))
+    missing = cli("orders", "import", str(tmp_path / f"{NOT_UTF_8}.csv"))
+    assert (1, True) == (missing.code, "caf\\xe9.csv: No such file" in missing.err)
+
+
+CONTROLS = set("\x1b\x07\x9b\r\u202e")
+HOSTILE = "\x1b[2J\x1b]0;title\x07\x9b31m\u202eabc\rroot"
+
+
+def test_control_characters_in_stored_text_are_escaped(cli: CommandLine) -> None:
+    cli.must("accounts", "create", "acme", "--plan", "free")
+    cli.must("keys", "create", "acme", "--note", "clean")
+    connection = apsw.Connection(str(cli.store))
+    connection.execute("UPDATE keys SET note = ?", (HOSTILE + "\nkey_forged  acme",))
+    connection.execute("UPDATE audit SET actor = ?, subject = ?", (HOSTILE, HOSTILE))
+    connection.close()
+    key_id = cli.must("keys", "list", "--json").json()[0]["id"]
+    for command in (["keys", "list"], ["keys", "show", key_id], ["accounts", "show", "acme"], ["audit"], ["doctor"]):
+        for options in ([], ["--json"]):
+            done = cli(*command, *options, PETSTORE_PORT="0", PETSTORE_ADMIN_PORT="0")
+            assert not CONTROLS & set(done.out + done.err), command
+            assert not any(line.startswith("key_forged") for line in done.out.splitlines())
+    assert HOSTILE == cli.must("audit", "--json").json_lines()[0]["actor"]
+    assert r"\x1b[2J" in cli.must("audit").out
+
+
+@pytest.mark.parametrize(
+    "arguments", [["keys", "show", HOSTILE], [HOSTILE], ["orders", "list", HOSTILE], ["orders", "import", HOSTILE]]
+)
+@pytest.mark.parametrize("options", [[], ["--json"]])
+def test_control_characters_in_arguments_are_escaped(
+    cli: CommandLine, arguments: list[str], options: list[str]
+) -> None:
+    done = cli(*arguments, *options)
+    assert 0 != done.code
+    assert not CONTROLS & set(done.err)
+
+
+@pytest.mark.parametrize("encoding", ["latin-1", "ascii"])
+def test_output_never_fails_on_a_terminal_with_another_encoding(cli: CommandLine, encoding: str) -> None:
+    cli.must("accounts", "create", "acme", "--plan", "free")
+    cli.must("keys", "create", "acme", "--note", "Käse für 東京")
+    settings = {"PYTHONIOENCODING": encoding, "PETSTORE_PORT": "0", "PETSTORE_ADMIN_PORT": "0"}
+    for command in (["audit"], ["keys", "list"], ["keys", "list", "--json"], ["doctor"], ["keys", "create", "--help"]):
+        done = petstore_bytes(cli.store, *command, **settings)
+        assert (0, b"") == (done.returncode, done.stderr), command
+        text = done.stdout.decode(encoding, "replace")  # click writes help to an ASCII terminal as UTF-8
+        if "--json" in command:
+            assert "Käse für 東京" == json.loads(text)[0]["note"]
+        if "audit" in command:
+            assert " - -> " in text
+
+
+def test_the_operator_is_the_one_named_else_the_caller_of_sudo_else_the_user(
+    cli: CommandLine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("SUDO_USER", raising=False)
+    monkeypatch.setenv("LOGNAME", "user")
+    cli.must("accounts", "create", "a", "--plan", "free")
+    monkeypatch.setenv("SUDO_USER", "caller")
+    cli.must("accounts", "create", "b", "--plan", "free")
+    cli.must("accounts", "create", "c", "--plan", "free", "--as", "Ann Example")
+    cli.must("orders", "import", "-", "--as", "Ann Example", stdin='{"id":1}')
+    cli.must("orders", "cancel", "1", "--as", "Ann Example")
+    actors = [entry["actor"] for entry in cli.must("audit", "--json").json_lines()]
+    named = "operator:Ann Example"
+    assert ["operator:user", "operator:caller", named, named, named] == actors
+    for name in ("", " ", "x" * 101, "two\nlines", "\x1b[0m"):
+        assert 2 == cli("accounts", "suspend", "a", "--as", name).code
+
+
+def test_every_command_that_writes_takes_the_operators_name() -> None:
+    reads = {"list", "show", "export", "check", "backup", "migrate", "copy", "serve"}
+    reads |= {"audit", "openapi", "doctor", "completion"}
+    for path, command in COMMANDS.items():
+        names = [option for parameter in command.params for option in parameter.opts]
+        assert ("--as" in names) == (path[-1] not in reads), path
+
+
+def test_the_operator_has_a_name_even_if_the_user_id_has_none(monkeypatch: pytest.MonkeyPatch) -> None:
     def unknown() -> str:
         raise KeyError("no such user id")
 
+    monkeypatch.delenv("SUDO_USER", raising=False)
     monkeypatch.setattr("getpass.getuser", unknown)
     assert f"operator:{os.getuid()}" == stores.operator().name

@@ -9,9 +9,11 @@ import apsw
 import pytest
 import yaml
 
-from petstore_server.cli.doctor import store as store_health
+from petstore_server.operations.health.engines import check_postgres
+from petstore_server.operations.health.files import LARGE_LOG, check_clock, check_disk
 from petstore_server.storage import sqlite
 from support.command_line import CommandLine
+from support.engines import PostgresEngine
 
 
 @pytest.fixture
@@ -22,25 +24,25 @@ def cli(tmp_path: Path) -> CommandLine:
 
 
 def results(cli: CommandLine, **settings: str) -> dict[str, tuple[str, str]]:
-    """Level and message of each check that `doctor` told of; of several of one name the worst."""
+    """Level and message of each check of `doctor`; of several with one name the worst."""
     ports = {"PETSTORE_PORT": "0", "PETSTORE_ADMIN_PORT": "0"}
     done = cli("doctor", "--json", **{**ports, **settings})
-    told = json.loads(done.out)
-    assert (1 if any(each["level"] == "fail" for each in told) else 0) == done.code
-    assert all(each["remedy"] for each in told if each["level"] != "ok")
-    worst = sorted(told, key=lambda each: ["ok", "warn", "fail"].index(each["level"]))
+    found = json.loads(done.out)
+    assert (1 if any(each["level"] == "fail" for each in found) else 0) == done.code
+    assert all(each["remedy"] for each in found if each["level"] != "ok")
+    worst = sorted(found, key=lambda each: ["ok", "warn", "fail"].index(each["level"]))
     return {each["check"]: (each["level"], each["message"]) for each in worst}
 
 
-def test_migrating_makes_a_missing_store_and_then_has_nothing_to_do(tmp_path: Path) -> None:
+def test_migrating_creates_a_missing_store_and_then_changes_nothing(tmp_path: Path) -> None:
     cli = CommandLine(tmp_path / "new.db")
     first = cli.must("db", "migrate", "--json")
     assert {"before": 0, "after": sqlite.LATEST_VERSION} == first.json()
     assert str(cli.store) in first.err
-    assert "nothing was to be done" in cli.must("db", "migrate").out
+    assert "nothing was changed" in cli.must("db", "migrate").out
 
 
-def test_a_sound_store_is_told_so_and_a_damaged_one_fails(cli: CommandLine) -> None:
+def test_a_sound_store_passes_the_check_and_a_damaged_one_fails(cli: CommandLine) -> None:
     assert {"sound": True, "problems": []} == cli.must("db", "check", "--json").json()
     connection = apsw.Connection(str(cli.store))
     connection.execute("UPDATE orders SET record = '{\"id\":2}'")
@@ -48,6 +50,7 @@ def test_a_sound_store_is_told_so_and_a_damaged_one_fails(cli: CommandLine) -> N
     done = cli("db", "check")
     assert 1 == done.code
     assert "Order 1" in done.out
+    assert "petstore: The store is not sound: 1 problem.\n" == done.err
     assert "fail" == results(cli)["integrity"][0]
 
 
@@ -55,54 +58,105 @@ def test_a_backup_can_be_restored(cli: CommandLine, tmp_path: Path) -> None:
     target = tmp_path / "backup.db"
     assert {"backup": str(target)} == cli.must("db", "backup", str(target), "--json").json()
     cli.must("orders", "cancel", "1")
-    cli.must("db", "restore", str(target))  # asks nobody where stdin is no terminal
+    done = cli.must("db", "restore", str(target), "--yes", "--json", "--as", "Ann").json()
     assert "pending" == cli.must("orders", "show", "1", "--json").json()["status"]
+    assert {"restored": str(cli.store), "from": str(target)} == {key: done[key] for key in ("restored", "from")}
+    previous = CommandLine(Path(done["kept"]))
+    assert "cancelled" == previous.must("orders", "show", "1", "--json").json()["status"]
+    last = cli.must("audit", "--json").json_lines()[-1]
+    assert ("store.restore", "operator:Ann") == (last["action"], last["actor"])
     assert 6 == cli("db", "backup", str(target)).code
-    assert 2 == cli("db", "restore", str(tmp_path / "missing.db")).code
+    assert 2 == cli("db", "restore", str(tmp_path / "missing.db"), "--yes").code
 
 
-def test_a_file_that_is_no_backup_is_not_restored(cli: CommandLine, tmp_path: Path) -> None:
+def test_a_restore_needs_yes_if_it_cannot_ask(cli: CommandLine, tmp_path: Path) -> None:
+    target = tmp_path / "backup.db"
+    cli.must("db", "backup", str(target))
+    cli.must("orders", "cancel", "1")
+    done = cli("db", "restore", str(target))
+    assert (2, "") == (done.code, done.out)
+    assert "--yes" in done.err
+    assert "cancelled" == cli.must("orders", "show", "1", "--json").json()["status"]
+    cli.store.unlink()
+    cli.must("db", "restore", str(target))  # replaces nothing
+    assert "pending" == cli.must("orders", "show", "1", "--json").json()["status"]
+
+
+def test_a_file_that_is_not_a_backup_is_not_restored(cli: CommandLine, tmp_path: Path) -> None:
     other = tmp_path / "other.db"
     other.write_text("no database" * 1000)
-    assert 1 == cli("db", "restore", str(other)).code
+    assert 1 == cli("db", "restore", str(other), "--yes").code
     assert 1 == cli.must("orders", "show", "1", "--json").json()["id"]
 
 
-def test_the_doctor_finds_a_new_store_sound_and_without_partners(cli: CommandLine) -> None:
-    told = results(cli)
-    assert {"ok"} == {told[check][0] for check in ("settings", "store", "disk", "clock", "integrity", "server")}
-    assert "warn" == told["accounts"][0]
+def test_doctor_finds_a_new_store_sound_and_without_partners(cli: CommandLine) -> None:
+    found = results(cli)
+    checks = ("settings", "store", "disk", "clock", "integrity", "server", "permissions")
+    assert {"ok"} == {found[check][0] for check in checks}
+    assert "warn" == found["accounts"][0]
     cli.must("accounts", "create", "acme", "--plan", "free")
     assert "warn" == results(cli)["keys"][0]
     cli.must("keys", "create", "acme", "--expires", "3d")
-    told = results(cli)
-    assert ("ok", "warn") == (told["accounts"][0], told["keys"][0])
+    found = results(cli)
+    assert ("ok", "1 account (0 suspended); 1 working key.") == found["accounts"]
+    assert "warn" == found["keys"][0]
 
 
-def test_the_doctor_says_what_is_missing(tmp_path: Path) -> None:
+def test_keys_of_a_suspended_account_do_not_count_as_working(cli: CommandLine) -> None:
+    cli.must("accounts", "create", "acme", "--plan", "free")
+    cli.must("keys", "create", "acme", "--expires", "3d")
+    cli.must("accounts", "suspend", "acme")
+    assert ("warn", "No account has a key that works.") == results(cli)["keys"]
+    cli.must("accounts", "create", "globex", "--plan", "free")
+    cli.must("keys", "create", "globex")
+    assert ("ok", "2 accounts (1 suspended); 1 working key.") == results(cli)["accounts"]
+
+
+def test_doctor_names_the_store_that_is_missing(tmp_path: Path) -> None:
     level, message = results(CommandLine(tmp_path / "missing.db"))["store"]
     assert "fail" == level
     assert str(tmp_path / "missing.db") in message
     assert not (tmp_path / "missing.db").exists()
 
 
-def test_the_doctor_tells_of_bad_settings_and_shows_no_password(cli: CommandLine) -> None:
+@pytest.mark.parametrize(
+    ("name", "url", "shown"),
+    [
+        ("PETSTORE_REDIS_URL", "redis://:secret@127.0.0.1:1/0", "redis://127.0.0.1:1/0"),
+        ("PETSTORE_REDIS_URL", "redis://127.0.0.1:1/0?password=secret", "redis://127.0.0.1:1/0"),
+        ("PETSTORE_REDIS_URL", "redis://me:sec/ret@127.0.0.1:1/0", ""),
+        ("PETSTORE_DATABASE_URL", "postgresql://me:secret@127.0.0.1:1/petstore", "127.0.0.1"),
+        ("PETSTORE_DATABASE_URL", "postgresql://127.0.0.1:1/petstore?password=secret", "127.0.0.1"),
+        ("PETSTORE_DATABASE_URL", "postgresql://me:se@cret@127.0.0.1:1/petstore", ""),
+        ("PETSTORE_DATABASE_URL", "postgresql://me:sec#ret@127.0.0.1:1/petstore", ""),
+        ("PETSTORE_DATABASE_URL", "postgresql://me:[secret@127.0.0.1:1/petstore", ""),
+        ("PETSTORE_DATABASE_URL", "postgresql:/me:secret@127.0.0.1/petstore", ""),
+        ("PETSTORE_BASE_URL", "https://me:secret@example.com/v1", ""),
+    ],
+)
+def test_no_password_of_an_address_is_shown(cli: CommandLine, name: str, url: str, shown: str) -> None:
+    assert "fail" in {level for level, _ in results(cli, **{name: url}).values()}
+    for command in (["doctor"], ["doctor", "--json"], ["orders", "list"], ["accounts", "show", "acme"]):
+        done = cli(*command, PETSTORE_PORT="0", PETSTORE_ADMIN_PORT="0", **{name: url})
+        for part in ("secret", "se@cret", "sec/ret", "sec#ret", "cret@", "ret@", "sec"):
+            assert part not in done.out + done.err
+        if command[0] == "doctor":
+            assert shown in done.out
+
+
+def test_doctor_reports_invalid_settings(cli: CommandLine) -> None:
     assert "fail" == results(cli, PETSTORE_PORT="many")["settings"][0]
-    told = results(cli, PETSTORE_REDIS_URL="redis://:secret@host/0")
-    assert "fail" == told["redis"][0]
-    assert "redis://:***@host/0" in told["redis"][1]
     assert "fail" == results(cli, PETSTORE_WORKERS="2")["redis"][0]
-    assert "fail" == results(cli, PETSTORE_DATABASE_URL="postgresql://me:secret@host/petstore")["store"][0]
 
 
-def test_the_doctor_hints_at_what_a_deployment_forgets(cli: CommandLine) -> None:
+def test_doctor_hints_at_settings_that_a_deployment_forgets(cli: CommandLine) -> None:
     assert "warn" == results(cli)["address"][0]
-    told = results(cli, PETSTORE_BASE_URL="https://api.example.com/v1", PETSTORE_ADMIN_HOST="0.0.0.0")
-    assert "address" not in told
-    assert ("warn", "warn") == (told["proxies"][0], told["admin"][0])
+    found = results(cli, PETSTORE_BASE_URL="https://api.example.com/v1", PETSTORE_ADMIN_HOST="0.0.0.0")
+    assert "address" not in found
+    assert ("warn", "warn") == (found["proxies"][0], found["admin"][0])
 
 
-def test_the_doctor_tells_a_port_that_is_taken(cli: CommandLine) -> None:
+def test_doctor_reports_a_port_that_is_taken(cli: CommandLine) -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
@@ -112,7 +166,7 @@ def test_the_doctor_tells_a_port_that_is_taken(cli: CommandLine) -> None:
     assert str(port) in message
 
 
-def test_the_doctor_tells_a_server_that_holds_the_store(cli: CommandLine) -> None:
+def test_doctor_reports_a_server_that_holds_the_store(cli: CommandLine) -> None:
     with sqlite.lock_for_serving(cli.store, shared=False):
         level, message = results(cli, PETSTORE_ADMIN_PORT="1")["server"]
     assert "warn" == level
@@ -120,17 +174,48 @@ def test_the_doctor_tells_a_server_that_holds_the_store(cli: CommandLine) -> Non
     assert ("ok", "No server runs on this store.") == results(cli)["server"]
 
 
-def test_the_doctor_looks_at_disk_clock_log_and_permissions(cli: CommandLine, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(store_health, "_LEAST_FREE", 1 << 60)
-    cli.store.chmod(0o666)
-    told = results(cli)
-    assert ("fail", "warn") == (told["disk"][0], told["permissions"][0])
-    far = 4_000_000_000
-    os.utime(cli.store, (far, far))
-    assert "warn" == store_health._clock(cli.store).level
+@pytest.mark.parametrize("mode", [0o644, 0o660, 0o604, 0o666])
+def test_doctor_reports_a_store_that_other_users_can_access(cli: CommandLine, mode: int) -> None:
+    assert "ok" == results(cli)["permissions"][0]
+    cli.store.chmod(mode)
+    level, message = results(cli)["permissions"]
+    assert "warn" == level
+    assert f"(mode 0{mode:o})" in message
+
+
+def test_doctor_examines_disk_log_and_clock(cli: CommandLine) -> None:
+    (low,) = check_disk(cli.store, least_free=1 << 60)
+    assert ("disk", "fail") == (low.check, low.level)
     with cli.store.with_name(cli.store.name + "-wal").open("wb") as log:
-        log.truncate(store_health._LARGE_LOG + 1)
-    assert ["disk", "log"] == [result.check for result in store_health._disk(cli.store)]
+        log.truncate(LARGE_LOG + 1)
+    assert ["disk", "log"] == [result.check for result in check_disk(cli.store)]
+    now = 1_795_000_000.0
+    os.utime(cli.store, (now, now + 3600))
+    assert "warn" == check_clock(cli.store, now).level
+    assert "ok" == check_clock(cli.store, now + 3600).level
+    assert "fail" == check_clock(None, 0).level
+
+
+@pytest.mark.parametrize("name", ["synchronous_commit", "fsync", "full_page_writes"])
+def test_doctor_reports_a_postgresql_that_may_lose_acknowledged_changes(name: str) -> None:
+    safe = {"synchronous_commit": "on", "fsync": "on", "full_page_writes": "on"}
+    assert ["ok"] == [result.level for result in check_postgres(safe)]
+    (result,) = check_postgres({**safe, name: "off"})
+    assert "warn" == result.level
+    assert f"{name} = off" in result.message
+
+
+def test_doctor_asks_postgresql_for_its_settings(tmp_path: Path, postgres: PostgresEngine) -> None:
+    database = postgres.new_database()
+    with postgres.admin() as admin:
+        admin.execute(f'ALTER DATABASE "{database}" SET synchronous_commit = off')
+    cli = CommandLine(tmp_path / "unused.db")
+    settings = {"PETSTORE_DATABASE_URL": postgres.url(database)}
+    cli.must("db", "migrate", **settings)
+    done = cli("doctor", "--json", PETSTORE_PORT="0", PETSTORE_ADMIN_PORT="0", **settings)
+    messages = [result["message"] for result in done.json() if result["check"] == "postgresql"]
+    assert any("synchronous_commit = off" in message for message in messages)
+    postgres.drop_database(database)
 
 
 def test_the_contract_is_printed_as_yaml_or_json(cli: CommandLine) -> None:

@@ -43,6 +43,12 @@ def petstore(store: Path, *arguments: str, text: str | None = None, **more: str)
     )
 
 
+def petstore_bytes(store: Path, *arguments: str, **more: str) -> subprocess.CompletedProcess[bytes]:
+    """Run one command to its end; its output is bytes, in the encoding of its terminal."""
+    command = [str(PETSTORE), *arguments]
+    return subprocess.run(command, env=environment(store, **more), capture_output=True, timeout=60, check=False)
+
+
 def petstore_json(store: Path, *arguments: str, text: str | None = None, **more: str) -> Any:
     """Run one command that must succeed, and read the JSON it prints."""
     done = petstore(store, *arguments, "--json", text=text, **more)

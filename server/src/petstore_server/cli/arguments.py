@@ -1,15 +1,34 @@
-"""What operators type, read into what the domain takes; anything malformed is wrong usage (exit code 2)."""
+"""Parameter types: what operators type, parsed into what the domain takes. Bad input is wrong usage (exit code 2)."""
 
+import re
+from collections.abc import Awaitable, Callable, Iterable
 from datetime import datetime
 from typing import Any
 
 import click
+from click.shell_completion import CompletionItem
 
-from petstore_server.cli.stores import now
+from petstore_server.cli.stores import now, with_store
 from petstore_server.domain.accounts import Limits, Plan, check_account_name, plan_limits
 from petstore_server.domain.errors import InvalidInput, InvalidOrderId
+from petstore_server.domain.keys import looks_like_key
 from petstore_server.domain.orders import parse_order_id
 from petstore_server.domain.timestamps import parse_duration, parse_when
+from petstore_server.operations.audit import check_operator_name
+from petstore_server.ports import Store
+
+_SURROGATE = re.compile("[\ud800-\udfff]")
+
+
+class Text(click.ParamType[str]):
+    """Text of an argument or option, which must be UTF-8."""
+
+    name = "text"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        if _SURROGATE.search(str(value)):
+            self.fail(f"'{value}' is not UTF-8; check the encoding of your terminal or script.", param, ctx)
+        return str(value)
 
 
 class OrderId(click.ParamType[int]):
@@ -26,20 +45,74 @@ class OrderId(click.ParamType[int]):
             self.fail(f"'{value}': {error.message}", param, ctx)
 
 
-class AccountName(click.ParamType[str]):
+class NewAccountName(Text):
     """The name of a new account."""
 
     name = "name"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        text = super().convert(value, param, ctx)
+        if looks_like_key(text):
+            self.fail("This is an API key; an account's name is shown in lists and logs.", param, ctx)
         try:
-            return check_account_name(str(value))
+            return check_account_name(text)
+        except InvalidInput as error:
+            self.fail(error.message, param, ctx)
+
+
+class AccountName(Text):
+    """The name of an account in the store, which the shell completes."""
+
+    name = "account"
+
+    def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+        """The accounts whose names start with what was typed."""
+
+        async def find(store: Store) -> list[CompletionItem]:
+            return [CompletionItem(account.name, help=str(account.plan)) for account in await store.accounts.list()]
+
+        return _completions(find, incomplete)
+
+
+class KeyId(Text):
+    """The id of a key in the store, which the shell completes."""
+
+    name = "id"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        text = super().convert(value, param, ctx)
+        if looks_like_key(text):
+            self.fail(
+                "This is an API key, and commands take the key's id, such as key_3kTMd9QxBv1a. Other users of this "
+                "machine can see arguments, and your shell may have saved it: rotate the key.",
+                param,
+                ctx,
+            )
+        return text
+
+    def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+        """The keys whose ids start with what was typed."""
+
+        async def find(store: Store) -> list[CompletionItem]:
+            return [CompletionItem(key.id, help=f"{key.account} {key.note}") for key in await store.keys.list()]
+
+        return _completions(find, incomplete)
+
+
+class OperatorName(Text):
+    """The name of an operator, for the audit log."""
+
+    name = "name"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        try:
+            return check_operator_name(super().convert(value, param, ctx))
         except InvalidInput as error:
             self.fail(error.message, param, ctx)
 
 
 class When(click.ParamType[datetime]):
-    """A moment: RFC 3339, or a span from now (back from now where `past`)."""
+    """A time: RFC 3339, a date, or a duration from now (before now if `past`)."""
 
     name = "when"
 
@@ -56,9 +129,9 @@ class When(click.ParamType[datetime]):
 
 
 class Duration(click.ParamType[int]):
-    """A length of time in seconds, such as 24h; 0 is none."""
+    """A duration in seconds, such as 24h, or 0."""
 
-    name = "span"
+    name = "duration"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
         if isinstance(value, int):
@@ -75,3 +148,11 @@ def limits_of(plan: Plan, per_minute: int | None, per_day: int | None) -> Limits
         return plan_limits(plan, per_minute, per_day)
     except InvalidInput as error:
         raise click.UsageError(error.message, click.get_current_context()) from None
+
+
+def _completions(find: Callable[[Store], Awaitable[Iterable[CompletionItem]]], incomplete: str) -> list[CompletionItem]:
+    """Those of the found items that start with what was typed; none if the store cannot be read."""
+    try:
+        return [item for item in with_store(find) if item.value.startswith(incomplete)]
+    except Exception:  # noqa: BLE001 - a shell that completes must not print an error
+        return []

@@ -7,20 +7,23 @@ from typing import Any
 import click
 
 from petstore_server.cli.arguments import When
-from petstore_server.cli.console import Command, wants_json, write, write_json
+from petstore_server.cli.commands import Command
+from petstore_server.cli.output import printable, wants_json, write, write_json
 from petstore_server.cli.stores import with_store
-from petstore_server.domain.timestamps import format_unix
-from petstore_server.ports import AuditEntry, Store
+from petstore_server.operations.audit import entry_fields
+from petstore_server.ports import Store
 
 _SHOWN = 200  # characters of a change on one line
 
 
 @click.command(cls=Command)
-@click.option("--since", type=When(past=True), metavar="WHEN", help="From when on: 24h (back from now), or RFC 3339.")
+@click.option(
+    "--since", type=When(past=True), metavar="WHEN", help="Only changes since then: 24h (ago), or 2026-11-20."
+)
 def audit(since: datetime | None) -> None:
     """Show every recorded change, oldest first: when, by whom, what, and the values before and after.
 
-    With --json, one object a line. A change over several batches, such as an import, has one entry a batch.
+    With --json, one object per line. A change made in several batches, such as an import, has one entry per batch.
 
     \b
     Examples:
@@ -31,17 +34,17 @@ def audit(since: datetime | None) -> None:
     async def stream(store: Store) -> None:
         async for entry in store.audit.entries(since.timestamp() if since else None):
             if wants_json():
-                write_json({**entry._asdict(), "at": format_unix(entry.at, microseconds=True)})
+                write_json(entry_fields(entry))
             else:
-                write(_line(entry))
+                write(_line(entry_fields(entry)))
 
     with_store(stream)
 
 
-def _line(entry: AuditEntry) -> str:
-    change = f"{_short(entry.before)} → {_short(entry.after)}"
-    at = format_unix(entry.at, microseconds=True) or "-"
-    return f"{at:<27}  {entry.actor:<20}  {entry.action:<16}  {entry.subject}  {change}\n"
+def _line(entry: dict[str, Any]) -> str:
+    change = f"{_short(entry['before'])} → {_short(entry['after'])}"
+    cells = (f"{printable(entry['at']):<27}", f"{printable(entry['actor']):<20}", f"{printable(entry['action']):<16}")
+    return "  ".join((*cells, printable(entry["subject"]), printable(change))) + "\n"
 
 
 def _short(value: Any) -> str:

@@ -3,7 +3,8 @@
 import click
 from click.shell_completion import get_completion_class
 
-from petstore_server.cli.console import Command, show
+from petstore_server.cli.commands import Command
+from petstore_server.cli.output import show
 
 
 @click.command(cls=Command)

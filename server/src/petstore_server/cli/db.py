@@ -1,12 +1,14 @@
-"""`petstore db`: the store itself: migrate, check, back up, restore, copy."""
+"""`petstore db`: the store as a whole: migrate, check, back up, restore, copy."""
 
 import sys
 from pathlib import Path
 
 import click
 
-from petstore_server.cli.console import FAILURE, Group, log_to_stderr, show, wants_json, write_json
+from petstore_server.cli.commands import Group, WritingCommand
 from petstore_server.cli.db_copy import copy
+from petstore_server.cli.failures import FAILURE
+from petstore_server.cli.output import log_to_stderr, plural, show, wants_json, write_json
 from petstore_server.cli.progress import progress
 from petstore_server.cli.stores import operator, settings_here
 from petstore_server.runtime import backend
@@ -14,7 +16,7 @@ from petstore_server.runtime import backend
 
 @click.group(cls=Group)
 def db() -> None:
-    """The store itself, which PETSTORE_DATABASE_URL names: migrate, check, back up, restore, copy.
+    """The store as a whole, named by PETSTORE_DATABASE_URL: migrate, check, back up, restore, copy.
 
     \b
     Example:
@@ -27,24 +29,24 @@ db.add_command(copy)
 
 @db.command()
 def migrate() -> None:
-    """Bring the store to the schema of this version; a missing store is made.
+    """Bring the store to the schema of this version; a missing store is created.
 
-    The version before this one goes on working on a migrated store.
+    The previous version of this program continues to work on a migrated store.
 
     \b
     Example:
       petstore db migrate
     """
     before, after = backend.migrate_store(settings_here(), log_to_stderr)
-    told = f"The schema was migrated from version {before} to {after}."
+    message = f"Migrated the schema from version {before} to {after}."
     if before == after:
-        told = f"The schema is at version {after}; nothing was to be done."
-    show({"before": before, "after": after}, lambda: told)
+        message = f"The schema has version {after} already; nothing was changed."
+    show({"before": before, "after": after}, lambda: message)
 
 
 @db.command()
 def check() -> None:
-    """Read all of the store and verify that it is sound; exit code 1 where it is not.
+    """Read the whole store and verify it; exit code 1 if it is not sound.
 
     \b
     Example:
@@ -53,13 +55,15 @@ def check() -> None:
     problems = backend.check_store(settings_here())
     show({"sound": not problems, "problems": problems}, lambda: "\n".join(problems) or "The store is sound.")
     if problems:
+        if not wants_json():
+            log_to_stderr(f"petstore: The store is not sound: {plural(len(problems), 'problem')}.")
         click.get_current_context().exit(FAILURE)
 
 
 @db.command()
 @click.argument("file", type=click.Path(path_type=Path, dir_okay=False))
 def backup(file: Path) -> None:
-    """Copy the store to FILE, consistent even while servers work on it.
+    """Copy the store to FILE, consistently even while servers use it.
 
     \b
     Example:
@@ -70,15 +74,15 @@ def backup(file: Path) -> None:
     _done({"backup": str(file.absolute())}, f"Backed up to {file.absolute()}.")
 
 
-@db.command()
+@db.command(cls=WritingCommand)
 @click.argument("file", type=click.Path(path_type=Path, exists=True, dir_okay=False))
-@click.option("--yes", is_flag=True, help="Do not ask.")
+@click.option("--yes", is_flag=True, help="Do not ask; required if stdin is not a terminal.")
 def restore(file: Path, yes: bool) -> None:
-    """Replace the content of the store by the backup FILE; running servers see it at once.
+    """Replace the content of the store by the backup FILE; running servers show it at once.
 
-    Asks first if stdin is a terminal. The previous content is kept in a file next to the store, and the audit log of
-    the restored store records the restore. A store too damaged to be opened is replaced too, for which no server may
-    run.
+    Asks first. Changes made since the backup are no longer in the store: cancelled and shipped orders, but also
+    revoked and new keys. The previous content is kept in a file next to the store, and the audit log of the restored
+    store records the restore. A store that is too damaged to be opened is replaced too, if no server runs.
 
     \b
     Example:
@@ -86,10 +90,8 @@ def restore(file: Path, yes: bool) -> None:
     """
     settings = settings_here()
     path = backend.store_path(settings)
-    if path.exists() and sys.stdin.isatty() and not yes:
-        question = f"Replace the content of {path} by that of {file}?"
-        if not click.confirm(question, err=True):
-            raise click.ClickException("Nothing was restored.")
+    if path.exists() and not yes:
+        _confirm(f"Replace the content of {path} by the backup {file}?")
     kept = backend.restore_store(settings, file, operator())
     fields = {"restored": str(path), "from": str(file.absolute())}
     if kept is None:
@@ -98,8 +100,16 @@ def restore(file: Path, yes: bool) -> None:
         _done({**fields, "kept": str(kept)}, f"Restored {path} from {file}. The previous content is in {kept}.")
 
 
-def _done(fields: dict[str, str], told: str) -> None:
+def _confirm(question: str) -> None:
+    """Ask on the terminal, and end the command unless the answer is yes."""
+    if not sys.stdin.isatty():
+        raise click.UsageError("This replaces the store. Add --yes to confirm, since stdin is not a terminal.")
+    if not click.confirm(question, err=True):
+        raise click.ClickException("Nothing was restored.")
+
+
+def _done(fields: dict[str, str], message: str) -> None:
     if wants_json():
         write_json(fields)
     else:
-        log_to_stderr(told)
+        log_to_stderr(message)

@@ -1,15 +1,15 @@
-"""`petstore db copy`: from the SQLite file to PostgreSQL, for who outgrows one process."""
+"""`petstore db copy`: from the SQLite file to PostgreSQL, when one process is no longer enough."""
 
 import asyncio
 
 import click
 
-from petstore_server.cli.console import Command, log_to_stderr, wants_json, write_json
+from petstore_server.cli.commands import Command
+from petstore_server.cli.output import log_to_stderr, plural, wants_json, write_json
 from petstore_server.cli.progress import progress
 from petstore_server.cli.stores import settings_here
-from petstore_server.runtime import backend
-from petstore_server.settings import Settings
-from petstore_server.storage import engines
+from petstore_server.runtime import installation
+from petstore_server.settings import Settings, SettingsError, read_settings
 
 
 @click.command(cls=Command)
@@ -20,23 +20,25 @@ def copy(target: str) -> None:
     """Copy the whole SQLite store to an empty PostgreSQL database, and verify every row.
 
     No server may run on the store meanwhile, and commands that would change it fail. After an interruption, run it
-    again: it continues where it stopped. The store itself stays as it is; afterwards set PETSTORE_DATABASE_URL to the
+    again: it continues where it stopped. The store itself is not changed. Afterwards set PETSTORE_DATABASE_URL to the
     URL, and PETSTORE_REDIS_URL.
 
     \b
     Example:
       petstore db copy --to postgresql://petstore@db.internal/petstore
     """
-    if engines.is_sqlite(target) or not target.startswith(("postgresql://", "postgres://")):
+    if not target.startswith(("postgresql://", "postgres://")):
         raise click.BadParameter("must be postgresql://USER@HOST/NAME.", param_hint="--to")
-    engines.require_driver()
+    try:
+        read_settings({"PETSTORE_DATABASE_URL": target})
+    except SettingsError as error:
+        reason = str(error).removeprefix("PETSTORE_DATABASE_URL ")
+        raise click.BadParameter(reason, param_hint="--to") from None
     asyncio.run(_copy(settings_here(), target))
 
 
 async def _copy(settings: Settings, target: str) -> None:
-    from petstore_server.storage.copying import copying  # needs the driver, which is an extra
-
-    async with copying(backend.store_path(settings), target, log_to_stderr) as work:
+    async with installation.copying(settings, target, log_to_stderr) as work:
         total = sum(work.rows.values())
         with progress("Copying (rows)", total) as advance:
             await work.take(advance)
@@ -45,5 +47,6 @@ async def _copy(settings: Settings, target: str) -> None:
     if wants_json():
         write_json({"rows": copied.rows, "etag": copied.etag})
         return
-    told = ", ".join(f"{count} {name}" for name, count in copied.rows.items())
-    log_to_stderr(f"Copied and verified: {told}. Both lists have the ETag {copied.etag}.")
+    counts = ", ".join(f"{count} {name}" for name, count in copied.rows.items())
+    total_rows = plural(sum(copied.rows.values()), "row")
+    log_to_stderr(f"Copied and verified {total_rows} ({counts}). Both lists have the ETag {copied.etag}.")

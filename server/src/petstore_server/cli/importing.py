@@ -9,7 +9,8 @@ from typing import Any, Generic, NamedTuple, TextIO, TypeVar
 
 import click
 
-from petstore_server.cli.console import PARTLY_DONE, log_to_stderr, wants_json, write_json
+from petstore_server.cli.failures import PARTLY_DONE
+from petstore_server.cli.output import log_to_stderr, wants_json, write_json
 from petstore_server.cli.progress import progress
 from petstore_server.cli.stores import operator, with_store
 from petstore_server.domain.errors import InvalidField

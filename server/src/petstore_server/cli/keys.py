@@ -1,23 +1,26 @@
-"""`petstore keys`: the API keys of accounts. A key itself is shown once, when it is made."""
+"""`petstore keys`: the API keys of accounts. A key itself is shown once, when it is created."""
 
 import secrets
+import sys
 import time
 from datetime import datetime
 from typing import Any
 
 import click
 
-from petstore_server.cli.arguments import Duration, When
-from petstore_server.cli.console import Group, details, log_to_stderr, show, table, wants_json, write, write_json
-from petstore_server.cli.stores import now, operator, settings_here, with_store
-from petstore_server.domain.errors import InvalidInput
-from petstore_server.domain.keys import DEFAULT_SCOPES, ApiKey, Environment, Scope, digest, new_key, new_key_id
+from petstore_server.cli.arguments import AccountName, Duration, KeyId, Text, When
+from petstore_server.cli.commands import Group, WritingCommand
+from petstore_server.cli.output import Column, details, log_to_stderr, show, table, wants_json, write_secret
+from petstore_server.cli.stores import operator, settings_here, with_store
+from petstore_server.domain.keys import ALL_SCOPES, Environment, Scope
 from petstore_server.domain.timestamps import format_unix
+from petstore_server.operations import keys as operations
+from petstore_server.operations.keys import IssuedKey, KeyReport
 
 
 @click.group(cls=Group)
 def keys() -> None:
-    """API keys: create, list, rotate, revoke, lift bans.
+    """API keys: create, list, rotate and revoke them, lift bans.
 
     \b
     Example:
@@ -25,48 +28,49 @@ def keys() -> None:
     """
 
 
-@keys.command()
-@click.argument("account")
+@keys.command(cls=WritingCommand)
+@click.argument("account", type=AccountName())
 @click.option(
     "--scope",
     "scopes",
     multiple=True,
     type=click.Choice([str(scope) for scope in Scope]),
-    help="What the key may do; repeat for several. Default: orders:read, orders:cancel, pets:read.",
+    help="What the key allows; repeat for several. All of them if not given.",
 )
-@click.option("--expires", type=When(), metavar="WHEN", help="When the key ends: 90d, or 2027-01-01T00:00:00Z.")
-@click.option("--note", default="", metavar="TEXT", help="What the key is for; shown in lists.")
+@click.option(
+    "--expires", type=When(), metavar="WHEN", help="When the key expires: 90d, or 2027-01-01. Never if not given."
+)
+@click.option("--note", type=Text(), default="", metavar="TEXT", help="What the key is for; shown in lists.")
 def create(account: str, scopes: tuple[str, ...], expires: datetime | None, note: str) -> None:
-    """Create a key of ACCOUNT and print it, this once, as the only line of stdout.
+    """Create a key for ACCOUNT and print it once, as the only line on stdout.
 
-    The key is one of PETSTORE_ENVIRONMENT: pso_live_… in production, pso_test_… in staging.
+    The key is valid in PETSTORE_ENVIRONMENT: pso_live_… for production, pso_test_… for staging.
 
     \b
     Examples:
       petstore keys create acme
       KEY=$(petstore keys create acme --scope orders:read --expires 90d)
     """
-    if expires is not None and expires <= now():
-        raise InvalidInput(f"--expires {format_unix(expires.timestamp())} is in the past; give a moment to come.")
     environment = Environment(settings_here().environment)
-    secret = new_key(environment, secrets.randbelow)
-    actor = operator()
-    key = ApiKey(
-        id=new_key_id(secrets.randbelow),
-        account=account,
-        digest=digest(secret),
-        environment=environment,
-        scopes=frozenset(map(Scope, scopes)) or DEFAULT_SCOPES,
-        note=note,
-        created_at=actor.at,
-        expires_at=expires.timestamp() if expires else None,
+    issued = with_store(
+        lambda store: operations.issue_key(
+            store,
+            account,
+            environment=environment,
+            scopes=frozenset(map(Scope, scopes)) or ALL_SCOPES,
+            expires_at=expires.timestamp() if expires else None,
+            note=note,
+            actor=operator(),
+            randbelow=secrets.randbelow,
+        ),
+        writes=True,
     )
-    _hand_over(with_store(lambda store: store.keys.create(key, actor), writes=True), secret)
+    _hand_over(issued)
 
 
 @keys.command("list")
-@click.argument("account", required=False)
-@click.option("--banned", is_flag=True, help="Only the keys that are banned now.")
+@click.argument("account", required=False, type=AccountName())
+@click.option("--banned", is_flag=True, help="Only keys that are banned now.")
 def list_keys(account: str | None, banned: bool) -> None:
     """List the keys of ACCOUNT, or of all accounts, oldest first.
 
@@ -75,88 +79,94 @@ def list_keys(account: str | None, banned: bool) -> None:
       petstore keys list acme
       petstore keys list --banned
     """
-    found = with_store(lambda store: store.keys.list(account))
-    timestamp = time.time()
-    listed = [
-        key_fields(key, timestamp) for key in found if not banned or (key.ban is not None and key.ban.holds(timestamp))
-    ]
-    header = ("ID", "ACCOUNT", "ENVIRONMENT", "STATE", "SCOPES", "EXPIRES", "BANNED UNTIL", "NOTE")
-    show(listed, lambda: table(header, [_row(key) for key in listed]))
+    now = time.time()
+    reports = with_store(lambda store: operations.list_keys(store, account))
+    listed = [key_fields(report, now) for report in reports if not banned or report.is_banned(now)]
+    columns = (
+        "ID",
+        "ACCOUNT",
+        "ENVIRONMENT",
+        "STATE",
+        Column("SCOPES", shrinks=True),
+        "EXPIRES",
+        "BANNED UNTIL",
+        Column("NOTE", shrinks=True),
+    )
+    show(listed, lambda: table(columns, [_row(key) for key in listed]))
 
 
 @keys.command("show")
-@click.argument("key_id", metavar="ID")
+@click.argument("key_id", metavar="ID", type=KeyId())
 def show_key(key_id: str) -> None:
-    """Show all that is known of the key ID; never the key itself, which is not stored.
+    """Show everything known about the key ID; the key itself is not stored.
 
     \b
     Example:
       petstore keys show key_3kTMd9QxBv1a
     """
-    _show(with_store(lambda store: store.keys.find(key_id)))
+    _show(with_store(lambda store: operations.find_key(store, key_id)))
 
 
-@keys.command()
-@click.argument("key_id", metavar="ID")
+@keys.command(cls=WritingCommand)
+@click.argument("key_id", metavar="ID", type=KeyId())
 @click.option(
-    "--grace", type=Duration(), default="24h", show_default=True, help="How long the old key stays valid; or 0."
+    "--grace",
+    type=Duration(),
+    default="24h",
+    show_default=True,
+    metavar="DURATION",
+    help="How long the old key remains valid, such as 7d, or 0.",
 )
 def rotate(key_id: str, grace: int) -> None:
-    """Replace the key ID by a new one and print that, this once, as the only line of stdout.
+    """Replace the key ID by a new key and print that once, as the only line on stdout.
 
-    The new key has the scopes, the end and the ban of the old one, and counts against the same limits.
+    The new key has the scopes, the note, the expiry and any ban of the old one, and uses the same limits.
 
     \b
     Example:
       petstore keys rotate key_3kTMd9QxBv1a --grace 7d
     """
-    actor = operator()
-
-    async def replace(store: Any) -> tuple[ApiKey, str]:
-        old: ApiKey = await store.keys.find(key_id)
-        secret = new_key(old.environment, secrets.randbelow)
-        new = ApiKey(
-            new_key_id(secrets.randbelow), old.account, digest(secret), old.environment, old.scopes, old.note, actor.at
-        )
-        return await store.keys.rotate(key_id, new, actor.at + grace, actor), secret
-
-    key, secret = with_store(replace, writes=True)
-    log_to_stderr(f"The old key {key_id} ends at {format_unix(actor.at + grace)}, if not sooner.")
-    _hand_over(key, secret)
+    rotation = with_store(
+        lambda store: operations.rotate_key(store, key_id, grace=grace, actor=operator(), randbelow=secrets.randbelow),
+        writes=True,
+    )
+    _hand_over(rotation.new)
+    log_to_stderr(f"The old key {key_id} expires at {format_unix(rotation.old.expires_at)}.")
 
 
-@keys.command()
-@click.argument("key_id", metavar="ID")
+@keys.command(cls=WritingCommand)
+@click.argument("key_id", metavar="ID", type=KeyId())
 def revoke(key_id: str) -> None:
-    """End the key ID now, for good; servers follow within a second.
+    """End the key ID now and permanently; servers apply it within a second.
 
     \b
     Example:
       petstore keys revoke key_3kTMd9QxBv1a
     """
-    _show(with_store(lambda store: store.keys.revoke(key_id, operator()), writes=True))
+    _show(with_store(lambda store: operations.revoke_key(store, key_id, operator()), writes=True))
 
 
-@keys.command()
-@click.argument("key_id", metavar="ID")
+@keys.command(cls=WritingCommand)
+@click.argument("key_id", metavar="ID", type=KeyId())
 def unban(key_id: str) -> None:
-    """Lift the ban of the key ID and forget it; servers follow within a second.
+    """Lift the ban of the key ID; its next ban is as short as a first one. Servers apply it within a second.
 
     \b
     Example:
       petstore keys unban key_3kTMd9QxBv1a
     """
-    _show(with_store(lambda store: store.keys.unban(key_id, operator()), writes=True))
+    _show(with_store(lambda store: operations.unban_key(store, key_id, operator()), writes=True))
 
 
-def key_fields(key: ApiKey, timestamp: float) -> dict[str, Any]:
-    """What may be shown of a key at `moment` (Unix seconds): everything but the digest."""
-    ban = key.ban if key.ban is not None and key.ban.holds(timestamp) else None
+def key_fields(report: KeyReport, now: float) -> dict[str, Any]:
+    """What may be shown of a key at `now` (Unix seconds): everything but the digest."""
+    key = report.key
+    ban = key.ban if key.ban is not None and report.is_banned(now) else None
     return {
         "id": key.id,
         "account": key.account,
         "environment": str(key.environment),
-        "state": str(key.state(timestamp)),
+        "state": report.state(now),
         "scopes": sorted(key.scopes),
         "note": key.note,
         "createdAt": format_unix(key.created_at),
@@ -167,19 +177,26 @@ def key_fields(key: ApiKey, timestamp: float) -> dict[str, Any]:
     }
 
 
-def _hand_over(key: ApiKey, secret: str) -> None:
-    """The one moment at which a key is written anywhere."""
-    if wants_json():
-        write_json({"id": key.id, "key": secret, **key_fields(key, key.created_at)})
-        return
-    log_to_stderr(
-        f"Key {key.id} of {key.account} ({key.environment}). It is shown this once and not stored: keep it safe."
-    )
-    write(secret + "\n")
+def _hand_over(issued: IssuedKey) -> None:
+    """Print a new key: the only place where a key is written."""
+    report, key = issued.report, issued.report.key
+    try:
+        if wants_json():
+            write_secret({"id": key.id, "key": issued.secret, **key_fields(report, key.created_at)})
+        else:
+            write_secret(issued.secret)
+        sys.stdout.flush()
+    except OSError:
+        log_to_stderr(f"The new key could not be printed; revoke it: petstore keys revoke {key.id}")
+        raise
+    if not wants_json():
+        log_to_stderr(f"Key {key.id} of {key.account} ({key.environment}). It is not stored and not shown again.")
+    if report.suspended:
+        log_to_stderr(f"The account {key.account} is suspended: its keys are invalid until `petstore accounts resume`.")
 
 
-def _show(key: ApiKey) -> None:
-    fields = key_fields(key, time.time())
+def _show(report: KeyReport) -> None:
+    fields = key_fields(report, time.time())
     pairs = {**fields, "scopes": ", ".join(fields["scopes"]), "ban": fields["ban"] and fields["ban"]["until"]}
     labels = {"createdAt": "created", "expiresAt": "expires", "revokedAt": "revoked", "rotatedFrom": "rotated from"}
     labels["ban"] = "banned until"
@@ -187,7 +204,7 @@ def _show(key: ApiKey) -> None:
 
 
 def _row(key: dict[str, Any]) -> list[object]:
-    scopes = "default" if DEFAULT_SCOPES == set(key["scopes"]) else ",".join(key["scopes"])
+    scopes = "all" if len(key["scopes"]) == len(ALL_SCOPES) else ",".join(key["scopes"])
     ban = key["ban"]["until"] if key["ban"] else None
     return [
         key["id"],

@@ -5,10 +5,11 @@ import click
 from petstore_server import __version__
 from petstore_server.cli.accounts import accounts
 from petstore_server.cli.audit import audit
+from petstore_server.cli.commands import Root
 from petstore_server.cli.completion import completion
-from petstore_server.cli.console import EXIT_CODES_HELP, Root
 from petstore_server.cli.db import db
-from petstore_server.cli.doctor.command import doctor
+from petstore_server.cli.doctor import doctor
+from petstore_server.cli.failures import EXIT_CODES_HELP
 from petstore_server.cli.keys import keys
 from petstore_server.cli.openapi import openapi
 from petstore_server.cli.orders import orders

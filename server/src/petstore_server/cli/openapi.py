@@ -2,7 +2,8 @@
 
 import click
 
-from petstore_server.cli.console import Command, wants_json, write, write_json
+from petstore_server.cli.commands import Command
+from petstore_server.cli.output import wants_json, write, write_json
 from petstore_server.cli.stores import settings_here
 
 

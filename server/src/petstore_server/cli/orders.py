@@ -1,31 +1,23 @@
 """`petstore orders`: load, look at, ship, complete and cancel orders."""
 
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Callable
 from datetime import datetime
 from typing import Any
 
 import click
 
 from petstore_server.cli.arguments import OrderId, When
-from petstore_server.cli.console import (
-    Group,
-    details,
-    exit_code_of,
-    explain,
-    log_to_stderr,
-    report,
-    show,
-    wants_json,
-    write,
-    write_json,
-)
+from petstore_server.cli.commands import Group, WritingCommand
 from petstore_server.cli.exporting import export_orders
+from petstore_server.cli.failures import explain, report
 from petstore_server.cli.importing import Kind, import_file
+from petstore_server.cli.output import details, log_to_stderr, show, wants_json, write, write_json
 from petstore_server.cli.stores import now, operator, with_store
-from petstore_server.domain.errors import OrderConflict, OrderNotFound
-from petstore_server.domain.orders import CANCEL, COMPLETE, ORDER_FIELDS, Order, Transition, order_from_fields, ship
+from petstore_server.domain.orders import ORDER_FIELDS, Order, order_from_fields
 from petstore_server.formats.csv_rows import boolean_cell, integer_cell, text_cell
 from petstore_server.formats.reading import FORMATS, STDIN
+from petstore_server.operations import orders as operations
+from petstore_server.operations.orders import Changed
 from petstore_server.ports import Store
 
 ORDERS = Kind(
@@ -53,7 +45,7 @@ def orders() -> None:
     """
 
 
-@orders.command("import")
+@orders.command("import", cls=WritingCommand)
 @click.argument("file")
 @FORMAT
 @REJECTS
@@ -134,7 +126,7 @@ ORDER_IDS = click.argument("order_ids", type=OrderId(), nargs=-1, required=True,
 SEVERAL = "With several ids each is tried; the exit code is that of the first that failed."
 
 
-@orders.command("ship", context_settings=_NEGATIVE_IDS, epilog=SEVERAL)
+@orders.command("ship", cls=WritingCommand, context_settings=_NEGATIVE_IDS, epilog=SEVERAL)
 @ORDER_IDS
 @click.option("--at", type=When(), metavar="WHEN", help="The ship date to set; now unless given.")
 def ship_orders(order_ids: tuple[int, ...], at: datetime | None) -> None:
@@ -145,10 +137,10 @@ def ship_orders(order_ids: tuple[int, ...], at: datetime | None) -> None:
       petstore orders ship 42
       petstore orders ship 42 43 44 --at 2026-11-20T09:30:00Z
     """
-    _change(order_ids, ship(at or now()))
+    _change(lambda store: operations.ship_orders(store, order_ids, at or now(), operator()))
 
 
-@orders.command("complete", context_settings=_NEGATIVE_IDS, epilog=SEVERAL)
+@orders.command("complete", cls=WritingCommand, context_settings=_NEGATIVE_IDS, epilog=SEVERAL)
 @ORDER_IDS
 def complete_orders(order_ids: tuple[int, ...]) -> None:
     """Mark shipped orders as complete: they have been fulfilled.
@@ -157,10 +149,10 @@ def complete_orders(order_ids: tuple[int, ...]) -> None:
     Example:
       petstore orders complete 42
     """
-    _change(order_ids, COMPLETE)
+    _change(lambda store: operations.complete_orders(store, order_ids, operator()))
 
 
-@orders.command("cancel", context_settings=_NEGATIVE_IDS, epilog=SEVERAL)
+@orders.command("cancel", cls=WritingCommand, context_settings=_NEGATIVE_IDS, epilog=SEVERAL)
 @ORDER_IDS
 def cancel_orders(order_ids: tuple[int, ...]) -> None:
     """Cancel pending orders. What has shipped cannot be cancelled.
@@ -169,25 +161,25 @@ def cancel_orders(order_ids: tuple[int, ...]) -> None:
     Example:
       petstore orders cancel 42
     """
-    _change(order_ids, CANCEL)
+    _change(lambda store: operations.cancel_orders(store, order_ids, operator()))
 
 
-def _change(order_ids: Sequence[int], transition: Transition) -> None:
-    """Change one order after the other, going on past one that cannot be; exits with the first failure's code."""
+def _change(change: Callable[[Store], AsyncIterator[Changed]]) -> None:
+    """Change orders and show what became of each; exits with the code of the first failure."""
 
-    async def change(store: Store) -> int:
+    async def run(store: Store) -> int:
         code = 0
-        for order_id in order_ids:
-            try:
-                order = await store.orders.change(order_id, transition, operator())
-            except (OrderNotFound, OrderConflict) as error:
-                report(explain(error), wants_json())
-                code = code or exit_code_of(error)
-            else:
+        async for changed in change(store):
+            if changed.error is not None:
+                failure = explain(changed.error)
+                report(failure, wants_json())
+                code = code or failure.exit_code
+            elif changed.order is not None:
+                order = changed.order
                 show(order.fields(), lambda order=order: _told(order))  # type: ignore[misc]
         return code
 
-    click.get_current_context().exit(with_store(change, writes=True))
+    click.get_current_context().exit(with_store(run, writes=True))
 
 
 def _told(order: Order) -> str:

@@ -2,7 +2,7 @@
 
 import click
 
-from petstore_server.cli.console import Group
+from petstore_server.cli.commands import Group, WritingCommand
 from petstore_server.cli.importing import Kind, import_file
 from petstore_server.cli.orders import FORMAT, REJECTS
 from petstore_server.domain.pets import PET_FIELDS, pet_from_fields
@@ -27,7 +27,7 @@ def pets() -> None:
     """
 
 
-@pets.command("import")
+@pets.command("import", cls=WritingCommand)
 @click.argument("file")
 @FORMAT
 @REJECTS

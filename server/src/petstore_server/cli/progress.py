@@ -4,7 +4,7 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-from petstore_server.cli.console import wants_json
+from petstore_server.cli.output import wants_json
 
 
 @contextmanager

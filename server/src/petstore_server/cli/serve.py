@@ -14,7 +14,7 @@ from pathlib import Path
 import click
 import structlog
 
-from petstore_server.cli.console import FAILURE
+from petstore_server.cli.failures import FAILURE
 from petstore_server.domain.keys import Environment
 from petstore_server.runtime.application import Application, run
 from petstore_server.runtime.backend import lock_for_serving, open_backend, require_servable

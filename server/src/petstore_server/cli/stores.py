@@ -1,4 +1,4 @@
-"""How a command gets at the store: open, work, close; and who is said to have done it."""
+"""How a command uses the store: open, work, close; and the operator's name for the audit log."""
 
 import asyncio
 import getpass
@@ -8,12 +8,18 @@ from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime
 from typing import TypeVar
 
-from petstore_server.cli.console import log_to_stderr
+import click
+
+from petstore_server.cli.output import log_to_stderr, printable
 from petstore_server.ports import Actor, Store
 from petstore_server.runtime import backend
+from petstore_server.runtime.installation import LocalInstallation
 from petstore_server.settings import Settings, read_settings
 
 T = TypeVar("T")
+
+OPERATOR_KEY = "petstore.operator"
+"""The key in click's `meta` under which `--as` is noted."""
 
 
 def settings_here() -> Settings:
@@ -21,10 +27,15 @@ def settings_here() -> Settings:
     return read_settings(os.environ)
 
 
+def installation() -> LocalInstallation:
+    """The installation that the settings name. Raises SettingsError."""
+    return LocalInstallation(settings_here())
+
+
 def with_store(work: Callable[[Store], Awaitable[T]], *, writes: bool = False) -> T:
     """Do `work` on the store that the settings name, and close it.
 
-    A command that writes makes a missing store and says so; one that reads raises StoreUnusable.
+    A command that writes creates a missing store and says so; for one that reads, a missing store is StoreUnusable.
     """
     settings = settings_here()
 
@@ -39,17 +50,24 @@ def with_store(work: Callable[[Store], Awaitable[T]], *, writes: bool = False) -
 
 
 def operator() -> Actor:
-    """The operator at the keyboard, now: what the audit log says of a change."""
-    return Actor(f"operator:{_user()}", time.time())
+    """The operator who runs this command, and the current time, for the audit log."""
+    return Actor(f"operator:{_operator_name()}", time.time())
 
 
 def now() -> datetime:
-    """This moment, aware and in UTC."""
+    """The current time, aware and in UTC."""
     return datetime.now(UTC)
+
+
+def _operator_name() -> str:
+    """The name given with `--as`, else the user who called sudo, else the user of this process."""
+    ctx = click.get_current_context(silent=True)
+    given = ctx and ctx.meta.get(OPERATOR_KEY)
+    return str(given or printable(os.environ.get("SUDO_USER") or _user())[:100])
 
 
 def _user() -> str:
     try:
         return getpass.getuser()
-    except (KeyError, OSError, ImportError):  # a container may run under a user id that has no name
+    except (KeyError, OSError, ImportError):  # a container may run with a user id that has no name
         return str(os.getuid()) if hasattr(os, "getuid") else "unknown"

@@ -4,7 +4,8 @@ import sys
 
 import click
 
-from petstore_server.cli.console import Root, log_to_stderr
+from petstore_server.cli.commands import Root
+from petstore_server.cli.output import log_to_stderr
 from petstore_server.runtime.worker import serve_inherited
 
 

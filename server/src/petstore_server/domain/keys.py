@@ -20,6 +20,8 @@ _CHECKSUM_LENGTH = 6  # 62^6 > 2^32, the range of CRC-32
 _ID_LENGTH = 12
 _FORM = re.compile(rf"pso_(live|test)_[0-9A-Za-z]{{{_RANDOM_LENGTH + _CHECKSUM_LENGTH}}}", re.ASCII)
 
+_LEAKED = re.compile(r"(pso_(?:live|test)_)[0-9A-Za-z]+", re.ASCII)
+
 
 class Environment(StrEnum):
     PRODUCTION = "production"
@@ -33,11 +35,9 @@ class Scope(StrEnum):
     ORDERS_READ = "orders:read"
     ORDERS_CANCEL = "orders:cancel"
     PETS_READ = "pets:read"
-    ORDERS_WRITE = "orders:write"
 
 
-DEFAULT_SCOPES = frozenset({Scope.ORDERS_READ, Scope.ORDERS_CANCEL, Scope.PETS_READ})
-"""What a key may do unless it was given scopes by name. Experimental scopes are only granted by name (D9)."""
+ALL_SCOPES = frozenset(Scope)
 
 
 class KeyState(StrEnum):
@@ -102,6 +102,16 @@ def new_key_id(randbelow: Callable[[int], int]) -> str:
 def is_well_formed(key: str) -> bool:
     """Whether the text has a key's form and a checksum that fits."""
     return bool(_FORM.fullmatch(key)) and _checksum(key[:-_CHECKSUM_LENGTH]) == key[-_CHECKSUM_LENGTH:]
+
+
+def looks_like_key(text: str) -> bool:
+    """Whether the text holds an API key, complete or not."""
+    return bool(_LEAKED.search(text))
+
+
+def hide_keys(text: str) -> str:
+    """The text with every API key in it, complete or not, cut to its prefix."""
+    return _LEAKED.sub(r"\1[hidden]", text) if "pso_" in text else text
 
 
 def digest(key: str) -> bytes:

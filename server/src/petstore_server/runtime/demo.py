@@ -1,15 +1,18 @@
-"""Sample data for `petstore serve --demo`: a small store in which every answer of the interface can be had."""
+"""Sample data for `petstore serve --demo`: a small store with which every response of the API can be produced."""
 
 import secrets
 import time
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from typing import NamedTuple
 
 from petstore_server.domain.accounts import PLAN_LIMITS, Plan
-from petstore_server.domain.keys import DEFAULT_SCOPES, ApiKey, Environment, digest, new_key, new_key_id
+from petstore_server.domain.keys import ALL_SCOPES, Environment
 from petstore_server.domain.orders import Order, Status
 from petstore_server.domain.pets import Pet
 from petstore_server.domain.timestamps import format_timestamp
+from petstore_server.operations.accounts import create_account
+from petstore_server.operations.keys import Randbelow, issue_key
 from petstore_server.ports import Actor, Store
 
 _PETS = (
@@ -28,36 +31,40 @@ _CANCELLED_EVERY = 10
 
 
 class Demo(NamedTuple):
-    """What a visitor needs: the key, and orders to try it on."""
+    """What a visitor needs: the key, and ids of a pending and a shipped order."""
 
     key: str
     pending: int
     shipped: int
 
 
-async def fill(store: Store, environment: Environment) -> Demo:
+async def fill(
+    store: Store,
+    environment: Environment,
+    clock: Callable[[], float] = time.time,
+    randbelow: Randbelow = secrets.randbelow,
+) -> Demo:
     """Put pets, orders, and an account on the free plan with one key into an empty store."""
-    actor = Actor("operator:demo", time.time())
+    actor = Actor("operator:demo", clock())
     await store.pets.import_batch([Pet(number, *pet) for number, pet in enumerate(_PETS, 1)], "demo", actor)
     orders = [_order(number, datetime.fromtimestamp(actor.at, UTC)) for number in range(1, _ORDERS + 1)]
     await store.orders.import_batch(orders, "demo", actor)
-    await store.accounts.create("demo", Plan.FREE, PLAN_LIMITS[Plan.FREE], actor)
-    key = new_key(environment, secrets.randbelow)
-    entry = ApiKey(
-        new_key_id(secrets.randbelow),
+    await create_account(store, "demo", Plan.FREE, PLAN_LIMITS[Plan.FREE], actor)
+    issued = await issue_key(
+        store,
         "demo",
-        digest(key),
-        environment,
-        DEFAULT_SCOPES,
-        "serve --demo",
-        created_at=actor.at,
+        environment=environment,
+        scopes=ALL_SCOPES,
+        expires_at=None,
+        note="serve --demo",
+        actor=actor,
+        randbelow=randbelow,
     )
-    await store.keys.create(entry, actor)
-    return Demo(key, _first(orders, Status.PENDING), _first(orders, Status.SHIPPED))
+    return Demo(issued.secret, _first(orders, Status.PENDING), _first(orders, Status.SHIPPED))
 
 
 def _order(number: int, now: datetime) -> Order:
-    """Every fourth order has shipped, every tenth was cancelled."""
+    """Every fourth order has shipped, every tenth is cancelled."""
     status = Status.PENDING
     if number % _SHIPPED_EVERY == 0:
         status = Status.SHIPPED

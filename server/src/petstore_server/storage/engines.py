@@ -70,6 +70,17 @@ def check_store(url: str) -> list[str]:
     return asyncio.run(postgres.check(url))
 
 
+async def durability_settings(url: str) -> dict[str, str]:
+    """Return PostgreSQL's settings that decide whether an acknowledged change is durable, by name.
+
+    Raises SettingsError, StoreUnusable.
+    """
+    require_driver()
+    from petstore_server.storage import postgres
+
+    return await postgres.durability_settings(url)
+
+
 def backup_store(url: str, target: Path, progress: Callable[[int, int], None]) -> None:
     """Copy a SQLite store to a file while others use it; `progress` is told of pages copied and in all.
 

@@ -10,7 +10,16 @@ _INDEXES = """
     SELECT indexrelid::regclass::text FROM pg_index JOIN pg_class ON pg_class.oid = indrelid
     WHERE relnamespace = 'petstore'::regnamespace AND NOT (indisvalid AND indisready)
 """
+_DURABILITY = """
+    SELECT name, setting FROM pg_settings WHERE name IN ('fsync', 'full_page_writes', 'synchronous_commit')
+"""
 _ORDERS = "DECLARE sound NO SCROLL CURSOR FOR SELECT id, record, status FROM petstore.orders ORDER BY id"
+
+
+async def durability_settings(url: str) -> dict[str, str]:
+    """Return the settings that decide whether an acknowledged change is durable, by name. Raises StoreUnusable."""
+    async with connected(url) as driver:
+        return dict(await (await driver.execute(_DURABILITY)).fetchall())
 
 
 async def check(url: str) -> list[str]:

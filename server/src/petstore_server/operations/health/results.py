@@ -1,4 +1,4 @@
-"""What `petstore doctor` found."""
+"""The result of one health check."""
 
 from typing import Literal, NamedTuple
 
@@ -6,7 +6,7 @@ Level = Literal["ok", "warn", "fail"]
 
 
 class CheckResult(NamedTuple):
-    """The outcome of one check: what is so, and, unless all is well, what to do about it."""
+    """What one check found and, unless all is well, what to do about it. Neither text holds a secret."""
 
     check: str
     level: Level

@@ -1,0 +1,117 @@
+"""The kinds of commands: all take `--json`, those that write take `--as`, and every error becomes an exit code."""
+
+import os
+import sys
+from collections.abc import Sequence
+from typing import Any
+
+import click
+
+from petstore_server.cli.arguments import OperatorName
+from petstore_server.cli.failures import PIPE_CLOSED, report_error
+from petstore_server.cli.output import JSON_KEY, prepare_streams
+from petstore_server.cli.stores import OPERATOR_KEY
+
+
+class Command(click.Command):
+    """A command that takes `--json`."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.params.append(
+            click.Option(
+                ["--json"],
+                is_flag=True,
+                expose_value=False,
+                is_eager=True,
+                callback=_note(JSON_KEY),
+                help="Write data as JSON to stdout, and errors as one JSON object to stderr.",
+            )
+        )
+
+
+class WritingCommand(Command):
+    """A command that changes the store: it takes `--as` too."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.params.insert(
+            -1,
+            click.Option(
+                ["--as", "operator_name"],
+                type=OperatorName(),
+                metavar="NAME",
+                expose_value=False,
+                callback=_note(OPERATOR_KEY),
+                help="The operator's name for the audit log; the name of your user if not given.",
+            ),
+        )
+
+
+class Group(click.Group):
+    """A noun; its verbs are commands that take `--json`."""
+
+    command_class = Command
+    group_class = type
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """List the commands with the whole first sentence of their help; click itself would cut it off."""
+        with formatter.section("Commands"):
+            formatter.write_dl(
+                [(name, command.get_short_help_str(limit=1000)) for name, command in self.commands.items()]
+            )
+
+
+class Root(Group):
+    """The whole command line. Every error below it is reported here, and only here."""
+
+    def main(self, args: Sequence[str] | None = None, *rest: Any, **extra: Any) -> Any:
+        """Run and exit. Takes click's arguments; every error becomes one line and an exit code."""
+        arguments = list(sys.argv[1:] if args is None else args)
+        extra["standalone_mode"] = False
+        extra["prog_name"] = "petstore"  # however it was started: in help, hints and completion
+        if os.environ.get("NO_COLOR"):
+            extra["color"] = False
+        prepare_streams()
+        try:
+            code = super().main(arguments, *rest, **extra)
+        except _PipeClosed:
+            _abandon_stdout()
+            code = PIPE_CLOSED
+        except Exception as error:  # noqa: BLE001 - no traceback may reach a user
+            code = report_error(error, as_json="--json" in arguments)
+            _flush_stdout()
+        sys.exit(code if isinstance(code, int) else 0)
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Run the command, and make sure that its output has been written."""
+        try:
+            result = super().invoke(ctx)
+            sys.stdout.flush()
+        except BrokenPipeError:
+            raise _PipeClosed from None  # click would make it exit code 1
+        return result
+
+
+class _PipeClosed(Exception):
+    """The reader of stdout has closed it, as `head` does."""
+
+
+def _note(key: str) -> Any:
+    def note(ctx: click.Context, _: click.Parameter, value: object) -> None:
+        ctx.meta[key] = value
+
+    return note
+
+
+def _flush_stdout() -> None:
+    """Write what is buffered. If that fails again, Python must not retry at exit and print a second error."""
+    try:
+        sys.stdout.flush()
+    except OSError:
+        _abandon_stdout()
+
+
+def _abandon_stdout() -> None:
+    """Discard what is buffered for stdout, so that writing it does not fail at exit."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -1,1 +1,0 @@
-"""`petstore doctor`: what is wrong with an installation, and what to do about it."""

@@ -1,0 +1,123 @@
+"""From errors to what a user sees: one line on stderr, or one JSON object, and an exit code."""
+
+import errno
+import json
+import os
+import traceback
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import click
+
+from petstore_server.cli.output import log_to_stderr, printable, write_to_stderr
+from petstore_server.domain.errors import (
+    Conflict,
+    DomainError,
+    InvalidInput,
+    InvalidOrderId,
+    NotFound,
+    OrderConflict,
+    OrderNotFound,
+    PetNotFound,
+    ServiceUnavailable,
+)
+from petstore_server.settings import SettingsError
+
+FAILURE, USAGE, PARTLY_DONE, NOT_FOUND, CONFLICT = 1, 2, 3, 5, 6
+INTERRUPTED, PIPE_CLOSED = 130, 141  # 128 + the signal, as shells count
+
+EXIT_CODES_HELP = (
+    "Exit codes: 0 success, 1 failure, 2 wrong usage or a bad setting, 3 partly done (an import with rejects), "
+    "5 not found, 6 conflict, 130 interrupted."
+)
+
+_EXIT_CODES: tuple[tuple[type[DomainError], int], ...] = (
+    (InvalidInput, USAGE),
+    (InvalidOrderId, USAGE),
+    (NotFound, NOT_FOUND),
+    (OrderNotFound, NOT_FOUND),
+    (PetNotFound, NOT_FOUND),
+    (Conflict, CONFLICT),
+    (OrderConflict, CONFLICT),
+)
+
+
+class Failure(NamedTuple):
+    """What a user sees of an error, and the exit code."""
+
+    code: str
+    message: str
+    exit_code: int
+
+
+def exit_code_of(error: DomainError) -> int:
+    """The exit code of an error that the service raises."""
+    return next((code for kind, code in _EXIT_CODES if isinstance(error, kind)), FAILURE)
+
+
+def explain(error: BaseException) -> Failure:
+    """What a user sees of an error."""
+    if isinstance(error, ServiceUnavailable):
+        return Failure(error.code, f"This cannot be done now: {error.reason}", FAILURE)
+    if isinstance(error, DomainError):
+        return Failure(error.code, error.message, exit_code_of(error))
+    if isinstance(error, click.Abort):
+        return _explain_abort(error)
+    if isinstance(error, UnicodeEncodeError):
+        text = repr(error.object[error.start : error.end])
+        return Failure("invalid_input", f"The text {text} is not UTF-8; correct the argument or setting.", USAGE)
+    for kind, code, describe, exit_code in _DESCRIBED:
+        if isinstance(error, kind):
+            return Failure(code, describe(error), exit_code)
+    message = f"internal error: {type(error).__name__}: {_one_line(error)}"
+    return Failure("internal_error", f"{message}; run with PETSTORE_LOG_LEVEL=debug to see the traceback", FAILURE)
+
+
+def report(failure: Failure, as_json: bool) -> None:
+    """Write a failure to stderr, as `{"code","message"}` with `--json`."""
+    if as_json:
+        log_to_stderr(json.dumps({"code": failure.code, "message": failure.message}))
+    else:
+        log_to_stderr(f"petstore: {failure.message}")
+
+
+def report_error(error: Exception, as_json: bool) -> int:
+    """Write the error that ended a command to stderr; return the exit code."""
+    failure = explain(error)
+    if failure.code == "internal_error" and os.environ.get("PETSTORE_LOG_LEVEL", "").lower() == "debug":
+        traceback.print_exception(error)
+    if isinstance(error, click.UsageError) and error.ctx is not None and not as_json:
+        hint = f"Try '{error.ctx.command_path} --help' for help."
+        write_to_stderr(f"{error.ctx.get_usage()}\n{hint}\n\npetstore: {printable(failure.message)}\n")
+    else:
+        report(failure, as_json)
+    return failure.exit_code
+
+
+def _explain_abort(error: click.Abort) -> Failure:
+    if isinstance(error.__cause__ or error.__context__, EOFError):
+        return Failure("aborted", "No answer was given; nothing was changed.", FAILURE)
+    return Failure("interrupted", "Interrupted.", INTERRUPTED)
+
+
+def _describe_click(error: Any) -> str:
+    return str(error.format_message())
+
+
+def _describe_os_error(error: Any) -> str:
+    reason = error.strerror or _one_line(error)
+    if error.errno == errno.ENOSPC:
+        reason += " (free some space and try again)"
+    return f"{os.fsdecode(error.filename)}: {reason}." if error.filename else f"{reason}."
+
+
+def _one_line(error: BaseException) -> str:
+    return " ".join(str(error).split())
+
+
+_DESCRIBED: tuple[tuple[type[BaseException], str, Callable[[Any], str], int], ...] = (
+    (SettingsError, "bad_settings", str, USAGE),
+    (click.UsageError, "usage", _describe_click, USAGE),
+    (click.ClickException, "failure", _describe_click, FAILURE),
+    (OSError, "io_failure", _describe_os_error, FAILURE),
+)

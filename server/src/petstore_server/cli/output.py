@@ -1,0 +1,222 @@
+"""What the command line prints: data on stdout, messages on stderr, in a form that is safe for a terminal.
+
+Everything printed passes through `write`, `write_json` or `log_to_stderr`. They escape control characters, so that a
+note, a cell of an import file or an argument cannot move the cursor, change colours or forge a line. Messages hide API
+keys, which may have been typed in place of an id; only `write_secret` prints a key.
+"""
+
+import io
+import json
+import os
+import re
+import shutil
+import sys
+import textwrap
+import unicodedata
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
+from typing import Any, NamedTuple
+
+import click
+
+from petstore_server.domain.keys import hide_keys
+
+JSON_KEY = "petstore.json"
+"""The key in click's `meta` under which `--json` is noted."""
+
+# Control characters except tab and line feed, surrogates (bytes of an argument that are not UTF-8), and characters that
+# change the direction of text.
+_UNSAFE = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
+_COLOUR = re.compile("(\x1b\\[(?:0|31|32|33)m)")  # the sequences that `paint` produces
+_PLAIN = str.maketrans({"→": "->", "…": "...", "≤": "<=", "–": "-"})  # for encodings other than UTF-8
+_SHORTEST = 12  # columns to which a cell is shortened at most
+
+
+class Column(NamedTuple):
+    """A column of a table. The cells of one that `shrinks` may be shortened to fit a terminal."""
+
+    title: str
+    shrinks: bool = False
+
+
+def wants_json() -> bool:
+    """Whether the running command was given `--json`."""
+    ctx = click.get_current_context(silent=True)
+    return bool(ctx and ctx.meta.get(JSON_KEY))
+
+
+def prepare_streams() -> None:
+    """Have stdout and stderr replace what their encoding lacks, instead of failing."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
+
+
+def write(text: str) -> None:
+    """Write data to stdout, buffered: the text brings its own line ends."""
+    sys.stdout.write(_encodable(_escape(text), sys.stdout))
+
+
+def write_json(value: Any) -> None:
+    """Write one JSON value as a line of stdout."""
+    sys.stdout.write(json_line(value, sys.stdout))
+
+
+def write_secret(value: Any) -> None:
+    """Write a new key to stdout: text as a line, anything else as JSON. No other function prints a key."""
+    sys.stdout.write(value + "\n" if isinstance(value, str) else json_line(value, sys.stdout))
+
+
+def log_to_stderr(text: str) -> None:
+    """Write one line, which is not data, to stderr. A stderr that nothing reads any more is ignored."""
+    write_to_stderr(printable(text) + "\n")
+
+
+def write_to_stderr(text: str) -> None:
+    """Write lines, which bring their own line ends, to stderr. A stderr that nothing reads any more is ignored."""
+    with suppress(OSError):
+        sys.stderr.write(_encodable(hide_keys(_escape(text)), sys.stderr))
+        sys.stderr.flush()
+
+
+def show(value: Any, plain: Callable[[], str]) -> None:
+    """Write a result to stdout: as JSON with `--json`, else the text of `plain`."""
+    if wants_json():
+        write_json(value)
+    else:
+        write(plain() + "\n")
+
+
+def json_line(value: Any, stream: Any) -> str:
+    """The value as one line of JSON, which the stream's encoding can hold."""
+    text = json.dumps(value, ensure_ascii=not _is_utf8(stream), separators=(",", ":"))
+    return _UNSAFE.sub(lambda match: f"\\u{ord(match[0]):04x}", text) + "\n"
+
+
+def printable(value: object) -> str:
+    """The value as text of one line without control characters; None is `-`."""
+    return "-" if value is None else _escape(str(value)).replace("\n", "\\n").replace("\t", "\\t")
+
+
+def paint(text: str, colour: str) -> str:
+    """The text in red, green or yellow if stdout is a terminal and NO_COLOR is not set."""
+    return click.style(text, fg=colour) if sys.stdout.isatty() and not os.environ.get("NO_COLOR") else text
+
+
+def plural(count: int, noun: str) -> str:
+    """A number with its noun: "1 key", "2 keys"."""
+    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
+
+
+def details(pairs: Iterable[tuple[str, object]]) -> str:
+    """Names and values, one pair a line; None is shown as `-`. Long values are wrapped on a terminal."""
+    rows = [(name + ":", printable(value)) for name, value in pairs]
+    names = max(_columns(name) for name, _ in rows)
+    return "\n".join(wrapped(f"{_padded(name, names)}  {value}", names + 2) for name, value in rows)
+
+
+def wrapped(line: str, indent: int) -> str:
+    """The line, broken at words to fit the terminal that stdout is, with `indent` spaces before all but the first."""
+    width = _terminal_width()
+    if width is None or len(line) <= width or width <= 2 * indent:
+        return line
+    return textwrap.fill(
+        line, width, subsequent_indent=" " * indent, break_on_hyphens=False, drop_whitespace=True, tabsize=1
+    )
+
+
+def table(columns: Sequence[str | Column], rows: Sequence[Sequence[object]]) -> str:
+    """Rows in columns under a header; None is shown as `-`.
+
+    On a terminal that is too narrow, columns without a value are left out, then cells of columns that shrink are
+    shortened; if that is not enough, each row becomes a block of names and values.
+    """
+    header = [Column(column) if isinstance(column, str) else column for column in columns]
+    cells = [[printable(value) for value in row] for row in rows]
+    width = _terminal_width()
+    if width is not None and not _fits(header, cells, width):
+        kept = [index for index in range(len(header)) if any(row[index] != "-" for row in cells)]
+        header, cells = [header[index] for index in kept], [[row[index] for index in kept] for row in cells]
+        cells = _shortened(header, cells, width)
+        if not _fits(header, cells, width):
+            return "\n\n".join(
+                details((column.title.lower(), cell) for column, cell in zip(header, row, strict=True)) for row in cells
+            )
+    widths = _widths(header, cells)
+    lines = [[column.title for column in header], *cells]
+    return "\n".join(
+        "  ".join(_padded(cell, width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in lines
+    )
+
+
+def _escape(text: str) -> str:
+    """Replace control characters with escapes such as `\\x1b`; line feeds and the colours of `paint` remain."""
+    if _UNSAFE.search(text) is None:
+        return text
+    parts = _COLOUR.split(text)  # every second part is a colour
+    parts[::2] = (_UNSAFE.sub(_as_escape, part) for part in parts[::2])
+    return "".join(parts)
+
+
+def _as_escape(match: re.Match[str]) -> str:
+    number = ord(match[0])
+    if 0xDC80 <= number <= 0xDCFF:  # a byte that is not UTF-8 (PEP 383)
+        number -= 0xDC00
+    return f"\\x{number:02x}" if number < 0x100 else f"\\u{number:04x}"
+
+
+def _encodable(text: str, stream: Any) -> str:
+    return text if text.isascii() or _is_utf8(stream) else text.translate(_PLAIN)
+
+
+def _is_utf8(stream: Any) -> bool:
+    return (getattr(stream, "encoding", None) or "").lower().replace("-", "") == "utf8"
+
+
+def _terminal_width() -> int | None:
+    """The columns of the terminal that stdout is; None if it is not a terminal."""
+    return shutil.get_terminal_size().columns if sys.stdout.isatty() else None
+
+
+def _widths(header: Sequence[Column], cells: Sequence[Sequence[str]]) -> list[int]:
+    return [
+        max(_columns(column.title), *(_columns(row[index]) for row in cells), 0) for index, column in enumerate(header)
+    ]
+
+
+def _fits(header: Sequence[Column], cells: Sequence[Sequence[str]], width: int) -> bool:
+    return sum(_widths(header, cells)) + 2 * (len(header) - 1) <= width
+
+
+def _shortened(header: Sequence[Column], cells: list[list[str]], width: int) -> list[list[str]]:
+    """The cells with those of columns that shrink shortened, from the right, as far as the width demands."""
+    widths = _widths(header, cells)
+    excess = sum(widths) + 2 * (len(header) - 1) - width
+    for index in reversed(range(len(header))):
+        if header[index].shrinks and excess > 0:
+            room = max(_SHORTEST, widths[index] - excess)
+            excess -= max(0, widths[index] - room)
+            cells = [[_cut(cell, room) if at == index else cell for at, cell in enumerate(row)] for row in cells]
+    return cells
+
+
+def _cut(text: str, width: int) -> str:
+    if _columns(text) <= width:
+        return text
+    while _columns(text) > width - 1:
+        text = text[:-1]
+    return text + "…"
+
+
+def _padded(text: str, width: int) -> str:
+    return text + " " * (width - _columns(text))
+
+
+def _columns(text: str) -> int:
+    """How many columns of a terminal the text takes."""
+    if text.isascii():
+        return len(text)
+    return sum(
+        0 if unicodedata.combining(character) else 2 if unicodedata.east_asian_width(character) in "WF" else 1
+        for character in text
+    )

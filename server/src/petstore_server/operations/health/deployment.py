@@ -1,0 +1,84 @@
+"""Checks of how the service is deployed: addresses, proxies, ports, and the server that runs."""
+
+import ipaddress
+import socket
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+
+from petstore_server.operations.health.results import CheckResult
+from petstore_server.settings import Settings
+
+_RESPONSE_SECONDS = 2.0
+
+
+def check_deployment(settings: Settings) -> Iterator[CheckResult]:
+    """Settings that are valid but may not be intended."""
+    name, address = "PETSTORE_BASE_URL", settings.base_url
+    if settings.environment == "staging":
+        name, address = "PETSTORE_STAGING_BASE_URL", settings.staging_base_url
+    if address is None:
+        remedy = f"Set {name}, for example to https://api.example.com/v1."
+        yield CheckResult("address", "warn", "The API description does not name this service's address.", remedy)
+    elif _is_loopback(settings.host) and not settings.trusted_proxies:
+        message = "The service has a public address but listens on the loopback interface and trusts no proxy."
+        remedy = "Set PETSTORE_TRUSTED_PROXIES to the proxy's address; otherwise all its clients count as one address."
+        yield CheckResult("proxies", "warn", message, remedy)
+    if not _is_loopback(settings.admin_host):
+        remedy = "Set PETSTORE_ADMIN_HOST to 127.0.0.1 or a private address: the admin port requires no key."
+        yield CheckResult("admin", "warn", f"The admin port listens on {settings.admin_host}.", remedy)
+
+
+def find_server(settings: Settings) -> CheckResult:
+    """Ask the server at the admin port of the settings whether it is ready."""
+    address = f"http://{_in_url(settings.admin_host)}:{settings.admin_port}/readyz"
+    try:
+        with urllib.request.urlopen(address, timeout=_RESPONSE_SECONDS):
+            return CheckResult("server", "ok", "A server runs on this store and is ready.")
+    except urllib.error.HTTPError as error:
+        answer = error.read(500).decode("utf-8", "replace")
+        return CheckResult("server", "fail", f"A server runs on this store and is not ready: {answer}", "See its log.")
+    except OSError:
+        message = f"A server runs on this store, but does not answer at {address}."
+        remedy = "Set PETSTORE_ADMIN_HOST and PETSTORE_ADMIN_PORT as for the server; if they are, see its log."
+        return CheckResult("server", "warn", message, remedy)
+
+
+def check_ports(settings: Settings) -> Iterator[CheckResult]:
+    """Whether a server could listen on the ports of the settings."""
+    for name, host, port in (
+        ("PETSTORE_PORT", settings.host, settings.port),
+        ("PETSTORE_ADMIN_PORT", settings.admin_host, settings.admin_port),
+    ):
+        reason = _cannot_listen(host, port)
+        if reason:
+            message = f"A server could not listen on {host}:{port}: {reason}."
+            yield CheckResult(
+                "ports", "fail", message, f"Stop the program that uses it, or choose another with {name}."
+            )
+
+
+def _cannot_listen(host: str, port: int) -> str | None:
+    try:
+        family, kind, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+        with socket.socket(family, kind) as probe:
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            probe.bind(address)
+            probe.listen(1)  # with SO_REUSEADDR only this fails if another program listens there
+    except OSError as error:
+        return error.strerror or str(error)
+    return None
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
+def _in_url(host: str) -> str:
+    """The address at which a server that listens on `host` answers on this machine."""
+    if host in ("0.0.0.0", "::", ""):  # noqa: S104 - compared, not bound
+        return "127.0.0.1" if host == "0.0.0.0" else "[::1]"  # noqa: S104
+    return f"[{host}]" if ":" in host else host

@@ -1,0 +1,80 @@
+"""Checks of a SQLite store's file, the disk it is on, and the clock of this machine."""
+
+import os
+import shutil
+import stat
+from collections.abc import Iterator
+from pathlib import Path
+
+from petstore_server.domain.timestamps import format_unix
+from petstore_server.operations.health.results import CheckResult
+
+_MIB = 1 << 20
+LEAST_FREE = 64 * _MIB
+"""Bytes that must be free on the disk."""
+
+LARGE_LOG = 256 * _MIB
+"""Bytes above which the store's log is too large."""
+
+_QUICK_TO_READ = 200 * _MIB
+_EARLIEST_NOW = 1_767_225_600  # 2026-01-01: this program is younger
+_CLOCK_TOLERANCE = 60  # seconds
+_OTHERS = stat.S_IRWXG | stat.S_IRWXO
+
+
+def check_files(file: Path) -> Iterator[CheckResult]:
+    """Permissions: this user must be able to read and write, and other users should not be able to."""
+    results = [*_access(file), *_modes(file)]
+    yield from results
+    if file.exists() and not results:
+        yield CheckResult("permissions", "ok", f"Only its owner can read and write {file}.")
+
+
+def check_disk(file: Path, least_free: int = LEAST_FREE) -> Iterator[CheckResult]:
+    """Space on the disk of the store, and the size of its log."""
+    if not file.parent.is_dir():
+        return
+    free = shutil.disk_usage(file.parent).free
+    size = file.stat().st_size if file.exists() else 0
+    message = f"{free // _MIB} MiB are free in {file.parent}; the store takes {size // _MIB} MiB."
+    if free < least_free:
+        yield CheckResult("disk", "fail", message, "Free some space: changes fail on a full disk.")
+    elif free < 2 * size:
+        yield CheckResult("disk", "warn", message, "Free some space: a backup here needs as much again.")
+    else:
+        yield CheckResult("disk", "ok", message)
+    log = file.with_name(file.name + "-wal")
+    if log.exists() and log.stat().st_size > LARGE_LOG:
+        remedy = "Look for an export or backup that does not end; the log shrinks after it has."
+        yield CheckResult("log", "warn", f"The store's log {log} has {log.stat().st_size // _MIB} MiB.", remedy)
+
+
+def check_clock(file: Path | None, now: float) -> CheckResult:
+    """Whether `now`, in Unix seconds, is plausible."""
+    remedy = "Set the clock and keep it right with NTP: limits and bans depend on it."
+    if now < _EARLIEST_NOW:
+        return CheckResult("clock", "fail", f"The clock says {format_unix(now)}.", remedy)
+    if file is not None and file.exists() and file.stat().st_mtime > now + _CLOCK_TOLERANCE:
+        message = f"The clock says {format_unix(now)}, and the store was written later than that."
+        return CheckResult("clock", "warn", message, remedy)
+    return CheckResult("clock", "ok", f"The clock says {format_unix(now)}.")
+
+
+def is_quick_to_read(file: Path) -> bool:
+    """Whether the whole store can be read in a few seconds."""
+    return file.stat().st_size <= _QUICK_TO_READ
+
+
+def _access(file: Path) -> Iterator[CheckResult]:
+    for place in (file.parent, file):
+        if place.exists() and not os.access(place, os.R_OK | os.W_OK):
+            remedy = f"Run as the owner of {place}, or let this user read and write it."
+            yield CheckResult("permissions", "fail", f"This user cannot read and write {place}.", remedy)
+
+
+def _modes(file: Path) -> Iterator[CheckResult]:
+    for place in (file, *(file.with_name(file.name + suffix) for suffix in ("-wal", "-shm"))):
+        if place.exists() and place.stat().st_mode & _OTHERS:
+            mode = stat.S_IMODE(place.stat().st_mode)
+            message = f"Other users of this machine have access to {place} (mode {mode:04o})."
+            yield CheckResult("permissions", "warn", message, f"chmod 600 {place}")

@@ -1,0 +1,60 @@
+"""Orders: ship, complete and cancel one or several."""
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+from datetime import datetime
+from itertools import islice
+from typing import NamedTuple
+
+from petstore_server.domain.errors import DomainError, OrderConflict, OrderNotFound, ServiceUnavailable
+from petstore_server.domain.orders import CANCEL, COMPLETE, Order, Transition, ship
+from petstore_server.ports import Actor, Store
+
+_AT_ONCE = 100  # changes that share commits
+
+
+class Changed(NamedTuple):
+    """What became of one order: the order after the change, or the error that prevented it."""
+
+    order_id: int
+    order: Order | None
+    error: DomainError | None
+
+
+def ship_orders(store: Store, order_ids: Sequence[int], at: datetime, actor: Actor) -> AsyncIterator[Changed]:
+    """Ship pending orders: each becomes shipped, with `at` as its ship date (D6)."""
+    return change_orders(store, order_ids, ship(at), actor)
+
+
+def complete_orders(store: Store, order_ids: Sequence[int], actor: Actor) -> AsyncIterator[Changed]:
+    """Mark shipped orders as complete (D6)."""
+    return change_orders(store, order_ids, COMPLETE, actor)
+
+
+def cancel_orders(store: Store, order_ids: Sequence[int], actor: Actor) -> AsyncIterator[Changed]:
+    """Cancel pending orders (D5)."""
+    return change_orders(store, order_ids, CANCEL, actor)
+
+
+async def change_orders(
+    store: Store, order_ids: Sequence[int], transition: Transition, actor: Actor
+) -> AsyncIterator[Changed]:
+    """Apply the transition to each order, and yield what became of each, in the given order.
+
+    An order that does not allow the transition does not stop the others. After an error of the store the orders that
+    were not tried yet are left out.
+    """
+    rest = iter(order_ids)
+    while batch := list(islice(rest, _AT_ONCE)):
+        outcomes = await asyncio.gather(*(_change(store, order_id, transition, actor) for order_id in batch))
+        for outcome in outcomes:
+            yield outcome
+        if any(isinstance(outcome.error, ServiceUnavailable) for outcome in outcomes):
+            return
+
+
+async def _change(store: Store, order_id: int, transition: Transition, actor: Actor) -> Changed:
+    try:
+        return Changed(order_id, await store.orders.change(order_id, transition, actor), None)
+    except (OrderNotFound, OrderConflict, ServiceUnavailable) as error:
+        return Changed(order_id, None, error)

@@ -1,0 +1,87 @@
+"""What an installation consists of, as commands and health checks see it: its store, its Redis, its server."""
+
+from collections.abc import Callable, Mapping
+from contextlib import AbstractAsyncContextManager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from petstore_server.domain.errors import StoreUnusable
+from petstore_server.ports import Store, Usage
+from petstore_server.runtime import backend
+from petstore_server.settings import Settings
+from petstore_server.storage import engines, sqlite
+
+if TYPE_CHECKING:
+    from petstore_server.storage.copying import Copy
+
+
+class LocalInstallation:
+    """The installation that the settings name, as seen from this machine."""
+
+    def __init__(self, settings: Settings) -> None:
+        self.settings = settings
+
+    @property
+    def store_file(self) -> Path | None:
+        """The file of a SQLite store, without links; None for PostgreSQL."""
+        if not engines.is_sqlite(self.settings.database_url):
+            return None
+        return backend.store_path(self.settings).resolve()
+
+    def require_servable(self) -> None:
+        """Raises SettingsError if no server can start with these settings."""
+        backend.require_servable(self.settings)
+
+    def server_holds_store(self) -> bool:
+        """Whether a server holds the lock of a SQLite store; always False for PostgreSQL."""
+        return self._is_locked(shared=False)
+
+    async def open_store(self) -> Store:
+        """Open the store, which must exist. Raises SettingsError, StoreUnusable."""
+        return await backend.open_store(self.settings, announce=lambda _: None)
+
+    async def redis_info(self) -> Mapping[str, Any]:
+        """The fields of Redis's INFO. Raises SettingsError, ServiceUnavailable."""
+        return await backend.redis_info(self.settings)
+
+    async def postgres_settings(self) -> Mapping[str, str]:
+        """The settings of PostgreSQL that make an acknowledged change durable, by name. Raises StoreUnusable."""
+        return await engines.durability_settings(self.settings.database_url)
+
+    def store_problems(self) -> list[str]:
+        """Read the whole store; return what is wrong with it, an empty list if it is sound."""
+        return backend.check_store(self.settings)
+
+    async def account_usage(self, store: Store, account_id: int) -> Usage | None:
+        """The usage of an account, or None if it is counted in a Redis that the settings do not name.
+
+        Raises SettingsError, ServiceUnavailable.
+        """
+        if self.settings.redis_url is None and (self.store_file is None or self._served_with_redis()):
+            return None
+        return await backend.account_usage(self.settings, store, account_id)
+
+    def _served_with_redis(self) -> bool:
+        """Whether a server that counts in Redis holds the lock: it shares the lock, others do not (D12)."""
+        return self._is_locked(shared=False) and not self._is_locked(shared=True)
+
+    def _is_locked(self, *, shared: bool) -> bool:
+        file = self.store_file
+        if file is None or not file.with_name(file.name + ".lock").exists():
+            return False
+        try:
+            with sqlite.lock_for_serving(file, shared=shared):
+                return False
+        except StoreUnusable:
+            return True
+
+
+def copying(settings: Settings, target: str, announce: Callable[[str], None]) -> "AbstractAsyncContextManager[Copy]":
+    """Copy a SQLite store to the PostgreSQL database `target` (a URL).
+
+    Raises SettingsError if the driver is missing or the settings name no SQLite store, StoreUnusable, Conflict.
+    """
+    engines.require_driver()
+    from petstore_server.storage.copying import copying  # needs the driver, which is an extra
+
+    return copying(backend.store_path(settings), target, announce)
