@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, TextIO
 
 from petstore_server.domain.accounts import Limits, Plan
-from petstore_server.domain.keys import ALL_SCOPES, ApiKey, Environment, digest, new_key
+from petstore_server.domain.keys import DEFAULT_SCOPES, ApiKey, Environment, digest, new_key
 from petstore_server.domain.orders import Order
 from petstore_server.ports import By
 from petstore_server.runtime.application import Application
@@ -52,7 +52,7 @@ async def _fill(backend: Backend) -> str:
     await backend.store.orders.import_batch([Order(number, 1, 1) for number in range(1, 11)], "bench", by)
     await backend.store.accounts.create("bench", Plan.ENTERPRISE, NO_LIMIT, by)
     key = new_key(Environment.PRODUCTION, lambda below: below - 1)
-    entry = ApiKey("key_bench", "bench", digest(key), Environment.PRODUCTION, ALL_SCOPES, "", by.at)
+    entry = ApiKey("key_bench", "bench", digest(key), Environment.PRODUCTION, DEFAULT_SCOPES, "", by.at)
     await backend.store.keys.create(entry, by)
     return key
 

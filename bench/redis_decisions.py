@@ -24,7 +24,7 @@ sys.path.insert(0, str(Path(__file__).parent.parent / "server" / "tests"))
 
 from petstore_server.domain.accounts import Limits, Plan
 from petstore_server.domain.bans import BanPolicy
-from petstore_server.domain.keys import ALL_SCOPES, Grant
+from petstore_server.domain.keys import DEFAULT_SCOPES, Grant
 from petstore_server.ratelimit.fallback import SharedLimiter
 from petstore_server.ratelimit.memory import MemoryLimiter
 from petstore_server.ratelimit.redis import RedisCounters
@@ -46,7 +46,7 @@ def ours(url: str, seconds: float) -> tuple[float, float]:
         limiter = SharedLimiter(RedisCounters(url, BanPolicy()), MemoryLimiter(BanPolicy(), time.time))
         await limiter.start()
         grants = [
-            Grant(f"key_{account:012}", account, Plan.ENTERPRISE, Limits(10**9, 10**9), ALL_SCOPES)
+            Grant(f"key_{account:012}", account, Plan.ENTERPRISE, Limits(10**9, 10**9), DEFAULT_SCOPES)
             for account in range(1, ACCOUNTS + 1)
         ]
         source, decided = random.Random(7), 0

@@ -23,7 +23,7 @@ sys.path.insert(0, str(Path(__file__).parent.parent / "server" / "tests"))
 
 from petstore_server.domain.accounts import PLAN_LIMITS, Plan
 from petstore_server.domain.bans import BanPolicy
-from petstore_server.domain.keys import ALL_SCOPES, Environment, Grant
+from petstore_server.domain.keys import DEFAULT_SCOPES, Environment, Grant
 from petstore_server.domain.orders import CANCEL, Order
 from petstore_server.ratelimit.fallback import Latest
 from petstore_server.ratelimit.redis import RedisCounters
@@ -74,7 +74,7 @@ async def redis(engine: RedisEngine) -> None:
     counters = RedisCounters(engine.url, BanPolicy())
     await counters.connect()
     process = engine.process.pid
-    terms = Plan.BUSINESS, PLAN_LIMITS[Plan.BUSINESS], ALL_SCOPES
+    terms = Plan.BUSINESS, PLAN_LIMITS[Plan.BUSINESS], DEFAULT_SCOPES
     grants = [Grant(f"key_{account:012}", account, *terms) for account in range(1, ACCOUNTS + 1)]
     empty = engine.client.info("memory")["used_memory"]
 

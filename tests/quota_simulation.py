@@ -18,7 +18,7 @@ from petstore_client._types import Clock
 from petstore_client.testing import FakeClock
 from petstore_server.domain.accounts import PLAN_LIMITS, Plan
 from petstore_server.domain.bans import BanPolicy
-from petstore_server.domain.keys import ALL_SCOPES, Principal
+from petstore_server.domain.keys import DEFAULT_SCOPES, Principal
 from petstore_server.domain.windows import Outcome
 from petstore_server.http.headers import limit_headers
 from petstore_server.ratelimit.memory import MemoryLimiter
@@ -33,7 +33,7 @@ class LimitedService(httpx2.AsyncBaseTransport):
     def __init__(self, clock: Clock, plan: Plan) -> None:
         self._clock = clock
         self.limiter = MemoryLimiter(BanPolicy(), clock.now)
-        self._grant = Principal("key_1", 1, plan, PLAN_LIMITS[plan], ALL_SCOPES)
+        self._grant = Principal("key_1", 1, plan, PLAN_LIMITS[plan], DEFAULT_SCOPES)
         self._retry_at = float("-inf")
         self.admitted = self.refused = self.early = 0
 

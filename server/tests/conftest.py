@@ -15,6 +15,12 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
+@pytest.fixture
+def anyio_backend() -> str:
+    """Runs asynchronous tests on asyncio, the only event loop interface that the server supports."""
+    return "asyncio"
+
+
 @pytest.fixture(name="postgres", scope="session")
 def _postgres() -> Iterator[PostgresEngine]:
     """A PostgreSQL server, started once a run. Tests that stop it start one of their own."""

@@ -152,11 +152,16 @@ def test_the_environment_decides_the_kind_of_a_key(acme: CommandLine) -> None:
     assert "staging" == made["environment"]
 
 
+def test_an_experimental_scope_is_granted_by_name_only(acme: CommandLine) -> None:
+    assert ["orders:cancel", "orders:read", "pets:read"] == sorted(create_key(acme)["scopes"])
+    assert ["orders:write"] == create_key(acme, "--scope", "orders:write")["scopes"]
+
+
 def test_a_key_may_be_narrowed_and_end(acme: CommandLine) -> None:
     made = create_key(acme, "--scope", "orders:read", "--scope", "pets:read", "--expires", "90d")
     assert ["orders:read", "pets:read"] == made["scopes"]
     assert "expiring" == made["state"]
-    assert 2 == acme("keys", "create", "acme", "--scope", "orders:write").code
+    assert 2 == acme("keys", "create", "acme", "--scope", "orders:ship").code
     for past in ("2020-01-01T00:00:00Z", "yesterday"):
         done = acme("keys", "create", "acme", "--expires", past)
         assert (2, "") == (done.code, done.out)

@@ -7,15 +7,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from petstore_server.domain.keys import (
-    ALL_SCOPES,
+    DEFAULT_SCOPES,
     ApiKey,
     Environment,
     KeyState,
+    Scope,
     digest,
     is_well_formed,
     new_key,
     new_key_id,
 )
+from petstore_server.storage.rows import scopes_of
 
 KEY = new_key(Environment.PRODUCTION, random.Random(7).randrange)
 ALPHABET = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
@@ -55,7 +57,7 @@ def test_the_digest_is_sha_256_and_the_id_tells_nothing_of_the_key() -> None:
 
 def test_a_key_is_active_expiring_expired_or_revoked() -> None:
     def state(expires_at: float | None, revoked_at: float | None) -> KeyState:
-        key = ApiKey("key_a", "acme", b"", Environment.PRODUCTION, ALL_SCOPES, "", 0.0, expires_at, revoked_at)
+        key = ApiKey("key_a", "acme", b"", Environment.PRODUCTION, DEFAULT_SCOPES, "", 0.0, expires_at, revoked_at)
         return key.state(100.0)
 
     assert [KeyState.ACTIVE, KeyState.EXPIRING, KeyState.EXPIRED, KeyState.REVOKED] == [
@@ -64,3 +66,11 @@ def test_a_key_is_active_expiring_expired_or_revoked() -> None:
         state(100.0, None),
         state(100.1, 50.0),
     ]
+
+
+def test_experimental_scopes_are_not_in_the_default_set() -> None:
+    assert {"orders:read", "orders:cancel", "pets:read"} == DEFAULT_SCOPES
+
+
+def test_a_scope_that_only_a_later_release_knows_grants_nothing() -> None:
+    assert {Scope.ORDERS_READ, Scope.ORDERS_WRITE} == scopes_of("orders:read orders:write orders:invent")

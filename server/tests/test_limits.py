@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from petstore_server.domain.accounts import Limits, Plan
 from petstore_server.domain.bans import Ban, BanPolicy
-from petstore_server.domain.keys import ALL_SCOPES, Principal
+from petstore_server.domain.keys import DEFAULT_SCOPES, Principal
 from petstore_server.domain.windows import ADDRESS_LIMIT, Decision, Outcome
 from petstore_server.ports import Usage
 from petstore_server.ratelimit.fallback import FallbackLimiter
@@ -103,7 +103,7 @@ now = InProcess().run
 
 
 def principal(account: int = 1, key: str = "key_a", limits: Limits = SMALL) -> Principal:
-    return Principal(key, account, Plan.ENTERPRISE, limits, ALL_SCOPES)
+    return Principal(key, account, Plan.ENTERPRISE, limits, DEFAULT_SCOPES)
 
 
 def admitted(decisions: list[Decision]) -> int:

@@ -12,7 +12,7 @@ import pytest
 
 from petstore_server.domain.accounts import Limits, Plan
 from petstore_server.domain.bans import Ban, BanPolicy
-from petstore_server.domain.keys import ALL_SCOPES, Principal
+from petstore_server.domain.keys import DEFAULT_SCOPES, Principal
 from petstore_server.domain.windows import ADDRESS_LIMIT, Count, Decision, Outcome
 from petstore_server.ports import Usage
 from petstore_server.ratelimit.fallback import BAN_BRIDGE_SECONDS, CountersUnavailable, FallbackLimiter
@@ -27,7 +27,7 @@ LIMITS = Limits(60, 1000)
 
 
 def principal(account: int = 1, key: str = "key_a", limits: Limits = LIMITS) -> Principal:
-    return Principal(key, account, Plan.ENTERPRISE, limits, ALL_SCOPES)
+    return Principal(key, account, Plan.ENTERPRISE, limits, DEFAULT_SCOPES)
 
 
 def admitted(decisions: list[Decision]) -> int:

@@ -8,7 +8,7 @@ import pytest
 from petstore_server.domain.accounts import PLAN_LIMITS, Account, Limits, Plan
 from petstore_server.domain.bans import Ban
 from petstore_server.domain.errors import AccountExists, AccountNotFound, KeyNotBanned, KeyNotFound, KeyNotUsable
-from petstore_server.domain.keys import ALL_SCOPES, Environment, Principal, Scope
+from petstore_server.domain.keys import DEFAULT_SCOPES, Environment, Principal, Scope
 from petstore_server.domain.windows import Count
 from petstore_server.ports import Actor, Usage
 from petstore_server.storage.engines import AnyStore
@@ -292,7 +292,7 @@ def test_operators_actions_are_in_the_audit_log_without_a_key(stores: Stores) ->
             created = {"account": "zoo", "environment": "production", "note": "", "expires_at": None}
             assert [(entry.action, entry.subject, entry.before, entry.after) for entry in entries] == [
                 ("account.create", "account:zoo", None, free),
-                ("key.create", "key:key_one", None, {**created, "scopes": sorted(ALL_SCOPES)}),
+                ("key.create", "key:key_one", None, {**created, "scopes": sorted(DEFAULT_SCOPES)}),
                 ("account.set_plan", "account:zoo", free, {"plan": "enterprise", "per_minute": 5, "per_day": 50}),
                 ("account.suspend", "account:zoo", {"suspended_at": None}, {"suspended_at": 1_000.0}),
                 ("account.resume", "account:zoo", {"suspended_at": 1_000.0}, {"suspended_at": None}),

@@ -303,7 +303,7 @@ def test_a_restore_of_anything_but_a_sound_backup_changes_nothing(tmp_path: Path
         ("UPDATE orders SET record = '[1]' WHERE id = 1", "Order 1 has a record that cannot be read"),
         ("UPDATE orders SET record = '{\"id\":2}' WHERE id = 1", "Order 1 has a record that names order 2."),
         ("UPDATE orders SET record = '{\"id\": 1}' WHERE id = 1", "Order 1 has a record in another form"),
-        ("UPDATE orders SET status = 'lost' WHERE id = 1", "'status' is none of"),
+        ("UPDATE orders SET status = 'lost' WHERE id = 1", "status 'lost' is none of"),
         ("INSERT INTO bans VALUES ('key_gone', 1, 2, 1)", "A row of bans refers to a row of keys that is not there."),
         ("PRAGMA user_version = 0", "has schema version 0"),
     ],

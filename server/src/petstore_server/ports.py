@@ -12,6 +12,8 @@ from petstore_server.domain.bans import Ban
 from petstore_server.domain.keys import ApiKey, Environment, Principal
 from petstore_server.domain.orders import Import, Order, Transition
 from petstore_server.domain.pets import Pet
+from petstore_server.domain.placement import Placed, Placement
+from petstore_server.domain.search import Page, Query, TrackedOrder
 from petstore_server.domain.windows import Count, Decision
 
 
@@ -78,6 +80,23 @@ class Orders(Protocol):
 
     async def import_batch(self, orders: Sequence[Order], import_id: str, actor: Actor) -> list[Import]:
         """Take the orders in, in one transaction with one audit entry; say of each what became of it."""
+
+
+class OrderSearch(Protocol):
+    async def page(self, query: Query) -> Page:
+        """One page of orders, never older than any change acknowledged before this call, by any process."""
+
+    async def find(self, order_id: int) -> TrackedOrder:
+        """One order, as current as a page. Raises OrderNotFound."""
+
+
+class OrderPlacement(Protocol):
+    async def place(self, placement: Placement, actor: Actor) -> Placed:
+        """Store a new order under an identifier larger than all used before; return once it is durable (D20).
+
+        The idempotency key is kept for KEY_LIFETIME with the response, in the same transaction; a repeated request
+        gets that response. Nothing is kept of a request that fails. Raises IdempotencyKeyReused, IdempotencyKeyInUse.
+        """
 
 
 class Pets(Protocol):

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Protocol
 
 from petstore_server.domain.accounts import PLAN_LIMITS, Plan
-from petstore_server.domain.keys import ALL_SCOPES, ApiKey, Environment
+from petstore_server.domain.keys import DEFAULT_SCOPES, ApiKey, Environment
 from petstore_server.ports import Actor, AuditEntry, Store
 from petstore_server.storage.engines import AnyStore, is_sqlite
 from petstore_server.storage.engines import open_store as open_any
@@ -107,7 +107,7 @@ def _fulfils_the_port(store: AnyStore) -> Store:
 def api_key(name: str, account: str = "zoo") -> ApiKey:
     """A key that is named after its text."""
     digest = sha256(name.encode()).digest()
-    return ApiKey(f"key_{name}", account, digest, Environment.PRODUCTION, ALL_SCOPES, "", BY.at)
+    return ApiKey(f"key_{name}", account, digest, Environment.PRODUCTION, DEFAULT_SCOPES, "", BY.at)
 
 
 async def add_key(store: Store, name: str = "one", account: str = "zoo") -> ApiKey:

@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 import httpx2
 
 from petstore_server.domain.accounts import Limits, Plan, plan_limits
-from petstore_server.domain.keys import ALL_SCOPES, ApiKey, Environment, Scope, digest, new_key, new_key_id
+from petstore_server.domain.keys import DEFAULT_SCOPES, ApiKey, Environment, Scope, digest, new_key, new_key_id
 from petstore_server.domain.orders import Order
 from petstore_server.ports import Actor
 from petstore_server.ratelimit.fallback import FallbackLimiter
@@ -66,7 +66,7 @@ class Service:
         self,
         account: str | None = None,
         *,
-        scopes: frozenset[Scope] = ALL_SCOPES,
+        scopes: frozenset[Scope] = DEFAULT_SCOPES,
         environment: Environment = Environment.PRODUCTION,
         expires_at: float | None = None,
     ) -> str:
@@ -77,7 +77,7 @@ class Service:
         self,
         account: str | None = None,
         *,
-        scopes: frozenset[Scope] = ALL_SCOPES,
+        scopes: frozenset[Scope] = DEFAULT_SCOPES,
         environment: Environment = Environment.PRODUCTION,
         expires_at: float | None = None,
     ) -> tuple[str, str]:

@@ -12,7 +12,7 @@ from petstore_server.cli.arguments import AccountName, Duration, KeyId, Text, Wh
 from petstore_server.cli.commands import Group, WritingCommand
 from petstore_server.cli.output import Column, details, log_to_stderr, show, table, wants_json, write_secret
 from petstore_server.cli.stores import operator, settings_here, with_store
-from petstore_server.domain.keys import ALL_SCOPES, Environment, Scope
+from petstore_server.domain.keys import DEFAULT_SCOPES, Environment, Scope
 from petstore_server.domain.timestamps import format_unix
 from petstore_server.operations import keys as operations
 from petstore_server.operations.keys import IssuedKey, KeyReport
@@ -35,7 +35,7 @@ def keys() -> None:
     "scopes",
     multiple=True,
     type=click.Choice([str(scope) for scope in Scope]),
-    help="What the key allows; repeat for several. All of them if not given.",
+    help="What the key allows; repeat for several. Default: orders:read, orders:cancel, pets:read.",
 )
 @click.option(
     "--expires", type=When(), metavar="WHEN", help="When the key expires: 90d, or 2027-01-01. Never if not given."
@@ -57,7 +57,7 @@ def create(account: str, scopes: tuple[str, ...], expires: datetime | None, note
             store,
             account,
             environment=environment,
-            scopes=frozenset(map(Scope, scopes)) or ALL_SCOPES,
+            scopes=frozenset(map(Scope, scopes)) or DEFAULT_SCOPES,
             expires_at=expires.timestamp() if expires else None,
             note=note,
             actor=operator(),
@@ -204,7 +204,7 @@ def _show(report: KeyReport) -> None:
 
 
 def _row(key: dict[str, Any]) -> list[object]:
-    scopes = "all" if len(key["scopes"]) == len(ALL_SCOPES) else ",".join(key["scopes"])
+    scopes = "default" if DEFAULT_SCOPES == set(key["scopes"]) else ",".join(key["scopes"])
     ban = key["ban"]["until"] if key["ban"] else None
     return [
         key["id"],

@@ -4,6 +4,7 @@ DomainError
 ├── for API clients (D3; turned into answers by `http.errors`)
 │   ├── MissingApiKey · InvalidApiKey · InsufficientScope
 │   ├── InvalidOrderId · OrderNotFound · PetNotFound
+│   ├── IdempotencyKeyReused · IdempotencyKeyInUse
 │   ├── OrderConflict
 │   │   ├── OrderAlreadyShipped · OrderAlreadyCancelled    (a cancel meets them)
 │   │   └── OrderNotPending · OrderNotShipped · OrderAlreadyComplete  (an operator meets them)
@@ -79,6 +80,25 @@ class PetNotFound(DomainError):
 
     def __init__(self) -> None:
         super().__init__("There is no pet with this identifier; pet identifiers come from an order's petId.")
+
+
+class IdempotencyKeyReused(DomainError):
+    """The account used the idempotency key within the last 24 hours for a request with another body (D20)."""
+
+    code = "idempotency_key_reused"
+
+    def __init__(self) -> None:
+        super().__init__("This Idempotency-Key was used for another body; use a new key for each order.")
+
+
+class IdempotencyKeyInUse(DomainError):
+    """The first request with the idempotency key is still being processed (D20)."""
+
+    code = "idempotency_key_in_use"
+    retry_after = 1  # seconds
+
+    def __init__(self) -> None:
+        super().__init__("A request with this Idempotency-Key is being processed; retry after Retry-After.")
 
 
 class OrderConflict(DomainError):

@@ -35,9 +35,11 @@ class Scope(StrEnum):
     ORDERS_READ = "orders:read"
     ORDERS_CANCEL = "orders:cancel"
     PETS_READ = "pets:read"
+    ORDERS_WRITE = "orders:write"
 
 
-ALL_SCOPES = frozenset(Scope)
+DEFAULT_SCOPES = frozenset({Scope.ORDERS_READ, Scope.ORDERS_CANCEL, Scope.PETS_READ})
+"""What a key may do unless it was given scopes by name. Experimental scopes are only granted by name (D9)."""
 
 
 class KeyState(StrEnum):

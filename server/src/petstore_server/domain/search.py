@@ -8,10 +8,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
+from functools import lru_cache
 from hashlib import sha256
 from typing import NamedTuple
 
-from petstore_server.domain.orders import Order, Status
+from petstore_server.domain.orders import Status
+from petstore_server.domain.timestamps import format_timestamp
 
 DEFAULT_LIMIT = 100
 MAX_LIMIT = 1000
@@ -46,19 +48,20 @@ class IndexEntry(NamedTuple):
 
 
 class TrackedOrder(NamedTuple):
-    """An order with the timestamps of its last change and of its creation (None: created before version 2)."""
+    """An order of version 2: its record and status, with the timestamps of its last change and of its creation.
 
-    order: Order
+    `record` is the JSON text that `Order.record` writes. `created_at` is None for orders older than the search index.
+    """
+
+    record: str
+    status: Status
     updated_at: int
     created_at: int | None
 
-    def entry(self) -> IndexEntry:
-        """The part that filters and sorts look at."""
-        order = self.order
-        ship_date = None if order.ship_date is None else microseconds(datetime.fromisoformat(order.ship_date))
-        return IndexEntry(
-            order.id, order.status, order.pet_id, bool(order.complete), ship_date, self.updated_at, self.created_at
-        )
+    def text(self) -> str:
+        """The Order of version 2 as JSON text: the fields of version 1, `status`, `createdAt` and `updatedAt`."""
+        created = "" if self.created_at is None else f'"createdAt":"{timestamp_text(self.created_at)}",'
+        return f'{self.record[:-1]},"status":"{self.status}",{created}"updatedAt":"{timestamp_text(self.updated_at)}"}}'
 
 
 class Position(NamedTuple):
@@ -163,3 +166,9 @@ def microseconds(timestamp: datetime) -> int:
 def from_microseconds(value: int) -> datetime:
     """Unix microseconds as an aware datetime in UTC. Raises OverflowError beyond the years 1 to 9999."""
     return _EPOCH + timedelta(microseconds=value)
+
+
+@lru_cache(maxsize=4096)  # orders of one import share a timestamp
+def timestamp_text(value: int) -> str:
+    """Unix microseconds as RFC 3339 in UTC with `Z`. Raises OverflowError beyond the years 1 to 9999."""
+    return format_timestamp(from_microseconds(value))

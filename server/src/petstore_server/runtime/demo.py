@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 from typing import NamedTuple
 
 from petstore_server.domain.accounts import PLAN_LIMITS, Plan
-from petstore_server.domain.keys import ALL_SCOPES, Environment
+from petstore_server.domain.keys import DEFAULT_SCOPES, Environment
 from petstore_server.domain.orders import Order, Status
 from petstore_server.domain.pets import Pet
 from petstore_server.domain.timestamps import format_timestamp
@@ -54,7 +54,7 @@ async def fill(
         store,
         "demo",
         environment=environment,
-        scopes=ALL_SCOPES,
+        scopes=DEFAULT_SCOPES,
         expires_at=None,
         note="serve --demo",
         actor=actor,

@@ -9,7 +9,7 @@ from collections.abc import Generator, Mapping
 from operator import itemgetter
 from typing import NamedTuple
 
-from petstore_server.domain.orders import Order, Status
+from petstore_server.domain.orders import Status
 from petstore_server.domain.search import (
     Filters,
     IndexEntry,
@@ -66,9 +66,11 @@ class Found(NamedTuple):
     entries: list[IndexEntry]
     next: Position | None
 
-    def page(self, orders: Mapping[int, Order]) -> Page:
-        """The page with its orders, given by id."""
-        tracked = [TrackedOrder(orders[entry.id], entry.updated_at, entry.created_at) for entry in self.entries]
+    def page(self, records: Mapping[int, str]) -> Page:
+        """The page with its orders, whose records are given by id."""
+        tracked = [
+            TrackedOrder(records[entry.id], entry.status, entry.updated_at, entry.created_at) for entry in self.entries
+        ]
         return Page(tracked, self.next)
 
 

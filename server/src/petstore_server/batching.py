@@ -1,0 +1,115 @@
+"""Coalescing of concurrent calls: one transaction, round trip or query serves all that wait at the same time."""
+
+import asyncio
+import sys
+from collections import deque
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Generic, TypeVar
+
+from petstore_server.domain.errors import ServiceUnavailable
+
+Item = TypeVar("Item")
+Result = TypeVar("Result")
+
+
+class Batcher(Generic[Item, Result]):
+    """Collects the items of concurrent calls, and performs them in batches. Belongs to one event loop.
+
+    A batch starts after the event loop has run everything that is ready, so all items of one turn share it. While
+    `concurrency` batches are under way, items wait for the next one: the higher the load, the larger the batches.
+
+        writer = Batcher(commit)            # async def commit(items) -> list of results and exceptions
+        result = await writer.submit(item)  # raises if the outcome of this item is an exception
+    """
+
+    def __init__(
+        self,
+        perform: Callable[[list[Item]], Awaitable[Sequence[Result | Exception]]],
+        *,
+        concurrency: int = 1,
+        limit: int = 1000,
+        outage: type[Exception] = ServiceUnavailable,
+    ) -> None:
+        """`perform` returns the outcome of each item, in order: its result, or the exception that its caller gets.
+
+        If `perform` raises, every caller of the batch gets that exception. An `outage` also ends the calls that wait
+        for a later batch, which would only find the same later. `limit` is the largest number of items in a batch.
+        """
+        self._perform = perform
+        self._concurrency = concurrency
+        self._limit = limit
+        self._outage = outage
+        self._waiting: deque[tuple[Item, asyncio.Future[Result]]] = deque()
+        self._working = 0
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    async def submit(self, item: Item) -> Result:
+        """Perform the item with others, and return its result. A caller that is cancelled does not stop the item."""
+        loop = asyncio.get_running_loop()
+        future: asyncio.Future[Result] = loop.create_future()
+        self._waiting.append((item, future))
+        if self._working < self._concurrency:
+            self._working += 1
+            task = loop.create_task(self._work())
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)
+        return await future
+
+    async def close(self) -> None:
+        """Finish everything that was submitted."""
+        while self._working:
+            await asyncio.wait(self._tasks)
+
+    async def _work(self) -> None:
+        """Perform one batch after the other until nothing waits."""
+        try:
+            while self._waiting:
+                await self._perform_next()
+        finally:
+            self._working -= 1
+
+    async def _perform_next(self) -> None:
+        batch = [self._waiting.popleft() for _ in range(min(len(self._waiting), self._limit))]
+        outcomes: Sequence[Result | Exception]
+        try:
+            outcomes = await self._perform([item for item, _ in batch])
+        except asyncio.CancelledError:  # the event loop is being closed
+            for _, future in batch:
+                future.cancel()
+            raise
+        except Exception as error:  # noqa: BLE001 - for the callers; it must not end the worker
+            if isinstance(error, self._outage):
+                batch += self._waiting
+                self._waiting.clear()
+            outcomes = [error] * len(batch)
+        for (_, future), outcome in zip(batch, outcomes, strict=True):
+            if future.done():  # the caller was cancelled
+                continue
+            if isinstance(outcome, Exception):
+                future.set_exception(outcome)
+            else:
+                future.set_result(outcome)
+
+
+class SharedCall(Generic[Result]):
+    """Shares one asynchronous call between concurrent callers; each gets the result of a call that began after its own.
+
+    newest = SharedCall(read_list)
+    found = await newest()
+    """
+
+    def __init__(self, call: Callable[[], Awaitable[Result]]) -> None:
+        self._call = call
+        self._batcher: Batcher[None, Result] = Batcher(self._perform, limit=sys.maxsize)
+
+    async def __call__(self) -> Result:
+        """Return the result. Raises what the call raises."""
+        return await self._batcher.submit(None)
+
+    async def close(self) -> None:
+        """Wait for the call under way."""
+        await self._batcher.close()
+
+    async def _perform(self, callers: list[None]) -> list[Result | Exception]:
+        result = await self._call()
+        return [result] * len(callers)

@@ -1,0 +1,49 @@
+"""Placing an order through the API: the request, its idempotency key and the result (D20)."""
+
+from hashlib import sha256
+from typing import NamedTuple
+
+from petstore_server.domain.errors import IdempotencyKeyReused
+from petstore_server.domain.orders import Order
+
+KEY_LIFETIME = 86_400
+"""Seconds for which the response to a placed order is kept under its idempotency key."""
+
+
+class Placement(NamedTuple):
+    """A request to place an order. `key` is its idempotency key, unique within the account.
+
+    `ship_date` is in canonical form (RFC 3339 in UTC with `Z`), or None.
+    """
+
+    account_id: int
+    key: str
+    pet_id: int
+    quantity: int
+    ship_date: str | None
+
+    @property
+    def digest(self) -> bytes:
+        """SHA-256 of the body's content, 32 bytes: bodies that differ only in form have the same digest."""
+        return sha256(f"{self.pet_id} {self.quantity} {self.ship_date}".encode()).digest()
+
+    def order(self, order_id: int) -> Order:
+        """The order to store, pending."""
+        return Order(order_id, self.pet_id, self.quantity, self.ship_date)
+
+    def replay(self, digest: bytes, order_id: int, body: bytes) -> "Placed":
+        """The result for a key that was used before, with what was stored then.
+
+        Raises IdempotencyKeyReused if the earlier request had another body.
+        """
+        if digest != self.digest:
+            raise IdempotencyKeyReused
+        return Placed(order_id, body, replayed=True)
+
+
+class Placed(NamedTuple):
+    """A placed order. `body` is the response's JSON: a replay has the bytes of the first response."""
+
+    order_id: int
+    body: bytes
+    replayed: bool = False

@@ -1,0 +1,128 @@
+"""Coalescing: what shares a batch, who gets which outcome, and what a failure ends."""
+
+import asyncio
+from collections.abc import Sequence
+
+import pytest
+
+from petstore_server.batching import Batcher, SharedCall
+from petstore_server.domain.errors import ServiceUnavailable
+
+pytestmark = pytest.mark.anyio
+
+
+class Doubler:
+    """Doubles numbers in batches, when it is let; odd numbers are refused."""
+
+    def __init__(self) -> None:
+        self.batches: list[list[int]] = []
+        self.gate = asyncio.Event()
+        self.gate.set()
+        self.fault: Exception | None = None
+
+    async def perform(self, numbers: list[int]) -> Sequence[int | Exception]:
+        self.batches.append(numbers)
+        await self.gate.wait()
+        fault, self.fault = self.fault, None
+        if fault is not None:
+            raise fault
+        return [number * 2 if number % 2 == 0 else ValueError(number) for number in numbers]
+
+
+async def test_items_of_one_turn_share_a_batch_and_each_caller_gets_its_own_outcome() -> None:
+    doubler = Doubler()
+    batcher = Batcher(doubler.perform)
+    outcomes = await asyncio.gather(*(batcher.submit(number) for number in (2, 3, 4)), return_exceptions=True)
+    assert [[2, 3, 4]] == doubler.batches
+    assert [4, 8] == [outcomes[0], outcomes[2]]
+    assert isinstance(outcomes[1], ValueError)
+
+
+async def test_what_comes_while_a_batch_is_under_way_shares_the_next() -> None:
+    doubler = Doubler()
+    doubler.gate.clear()
+    batcher = Batcher(doubler.perform, limit=2)
+    calls = [asyncio.create_task(batcher.submit(0))]
+    await asyncio.sleep(0.01)
+    calls += [asyncio.create_task(batcher.submit(number)) for number in (2, 4, 6)]
+    await asyncio.sleep(0.01)
+    assert [[0]] == doubler.batches
+    doubler.gate.set()
+    assert [0, 4, 8, 12] == await asyncio.gather(*calls)
+    assert [[0], [2, 4], [6]] == doubler.batches
+
+
+async def test_so_many_batches_are_under_way_as_allowed() -> None:
+    doubler = Doubler()
+    doubler.gate.clear()
+    batcher = Batcher(doubler.perform, concurrency=2)
+    calls = []
+    for number in (0, 2, 4):
+        calls.append(asyncio.create_task(batcher.submit(number)))
+        await asyncio.sleep(0.01)
+    assert [[0], [2]] == doubler.batches
+    doubler.gate.set()
+    assert [0, 4, 8] == await asyncio.gather(*calls)
+
+
+async def test_a_call_that_follows_at_once_is_performed() -> None:
+    """The worker of the batch before may still be ending."""
+    batcher = Batcher(Doubler().perform)
+    for number in range(0, 200, 2):
+        assert 2 * number == await batcher.submit(number)
+
+
+async def test_an_outage_ends_waiting_calls_too_and_any_other_error_only_its_batch() -> None:
+    doubler = Doubler()
+    batcher = Batcher(doubler.perform)
+    for fault, refused in ((ServiceUnavailable("gone"), 2), (ZeroDivisionError(), 1)):
+        doubler.gate.clear()
+        doubler.fault = fault
+        first = asyncio.create_task(batcher.submit(2))
+        await asyncio.sleep(0.01)
+        second = asyncio.create_task(batcher.submit(4))
+        await asyncio.sleep(0.01)
+        doubler.gate.set()
+        outcomes = await asyncio.gather(first, second, return_exceptions=True)
+        assert [fault] * refused == [outcome for outcome in outcomes if outcome != 8]
+
+
+async def test_a_caller_that_is_cancelled_stops_neither_its_item_nor_the_others() -> None:
+    doubler = Doubler()
+    batcher = Batcher(doubler.perform)
+    calls = [asyncio.create_task(batcher.submit(number)) for number in (2, 4)]
+    await asyncio.sleep(0)
+    calls[0].cancel()
+    assert 8 == await calls[1]
+    assert [[2, 4]] == doubler.batches
+
+
+async def test_closing_finishes_what_was_submitted() -> None:
+    batcher = Batcher(Doubler().perform, limit=1)
+    calls = [asyncio.create_task(batcher.submit(number)) for number in (2, 4, 6)]
+    await asyncio.sleep(0)
+    await batcher.close()
+    assert [4, 8, 12] == [call.result() for call in calls]
+
+
+async def test_a_shared_call_serves_everyone_who_came_before_it_began() -> None:
+    asked = 0
+    gate = asyncio.Event()
+
+    async def ask() -> int:
+        nonlocal asked
+        asked += 1
+        found = asked
+        await gate.wait()
+        return found
+
+    shared = SharedCall(ask)
+    early = [asyncio.create_task(shared()) for _ in range(50)]
+    await asyncio.sleep(0.01)
+    late = [asyncio.create_task(shared()) for _ in range(50)]
+    await asyncio.sleep(0.01)
+    gate.set()
+    assert [1] * 50 == await asyncio.gather(*early)
+    assert [2] * 50 == await asyncio.gather(*late)
+    await shared.close()
+    assert 2 == asked

@@ -1,0 +1,46 @@
+"""Placing an order, as rules on values: equal bodies, replays, and the record that is returned."""
+
+import pytest
+
+from petstore_server.domain.errors import IdempotencyKeyReused
+from petstore_server.domain.orders import Order, Status
+from petstore_server.domain.placement import Placed, Placement
+from petstore_server.domain.search import TrackedOrder
+
+ASKED = Placement(account_id=1, key="k", pet_id=3, quantity=2, ship_date=None)
+
+
+def test_a_placed_order_is_pending_and_has_the_fields_of_the_request() -> None:
+    dated = ASKED._replace(ship_date="2027-01-01T00:00:00Z")
+    assert Order(9, 3, 2, "2027-01-01T00:00:00Z", None, Status.PENDING) == dated.order(9)
+    assert dated.order(9)._replace(ship_date=None) == ASKED.order(9)
+
+
+def test_the_digest_identifies_the_body_and_not_the_account_or_the_key() -> None:
+    assert ASKED.digest == ASKED._replace(account_id=2, key="other").digest
+    others = [
+        ASKED._replace(pet_id=2),
+        ASKED._replace(quantity=3),
+        ASKED._replace(ship_date="2027-01-01T00:00:00Z"),
+        ASKED._replace(pet_id=2, quantity=3),
+    ]
+    assert 5 == len({placement.digest for placement in [ASKED, *others]})
+    assert 32 == len(ASKED.digest)
+
+
+def test_a_replay_returns_the_stored_body_and_another_body_is_refused() -> None:
+    assert Placed(9, b"{}", replayed=True) == ASKED.replay(ASKED.digest, 9, b"{}")
+    with pytest.raises(IdempotencyKeyReused):
+        ASKED.replay(ASKED._replace(quantity=3).digest, 9, b"{}")
+
+
+def test_an_order_of_version_2_has_the_record_the_status_and_the_timestamps_that_are_known() -> None:
+    record = ASKED.order(9).record()
+    assert (
+        '{"id":9,"petId":3,"quantity":2,"status":"cancelled",'
+        '"createdAt":"1970-01-01T00:00:01Z","updatedAt":"1970-01-01T00:00:01.000001Z"}'
+    ) == TrackedOrder(record, Status.CANCELLED, 1_000_001, 1_000_000).text()
+    assert (
+        '{"id":1,"status":"pending","updatedAt":"2026-11-21T13:35:37.123456Z"}'
+        == TrackedOrder('{"id":1}', Status.PENDING, 1_795_268_137_123_456, None).text()
+    )
