@@ -5,8 +5,9 @@ PYTHON ?= python3
 BIN := .venv/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check --no-input -q
 LOCK := $(BIN)/uv pip compile --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-emit-find-links --no-annotate --no-header -q
+BENCH_PACKAGES := nginx-light wrk redis-tools
 
-.PHONY: run test test-system check format lock clean
+.PHONY: run test test-system bench bench-setup check format lock clean
 
 run: .venv/.run
 	@$(BIN)/petstore serve --demo
@@ -18,10 +19,21 @@ test: .venv/.dev
 test-system: .venv/.system
 	$(BIN)/python -m pytest -m system
 
+# Measures the service; docs/performance.md explains the options. ONLY=lists,cancels ROUNDS=3 SECONDS=1 QUICK=1
+# BASELINE=/other/.venv/bin/petstore REPORT=1
+bench: .venv/.bench
+	$(BIN)/python -m bench $(if $(QUICK),--quick) $(if $(ONLY),--only $(ONLY)) $(if $(ROUNDS),--rounds $(ROUNDS)) \
+		$(if $(SECONDS),--seconds $(SECONDS)) $(if $(BASELINE),--baseline $(BASELINE)) $(if $(REPORT),--report)
+
+bench-setup:
+	@test "$$(id -u)" = 0 || { echo "Run as root: apt-get update && apt-get install -y $(BENCH_PACKAGES)" >&2; exit 1; }
+	apt-get update
+	DEBIAN_FRONTEND=noninteractive apt-get install -y --no-install-recommends $(BENCH_PACKAGES)
+
 check: .venv/.dev
 	$(BIN)/ruff format --check
 	$(BIN)/ruff check
-	$(BIN)/mypy server/src server/tests client/src client/tests tests
+	$(BIN)/mypy server/src server/tests client/src client/tests tests bench
 	$(BIN)/lint-imports
 
 format: .venv/.dev
@@ -32,9 +44,10 @@ lock: .venv/.dev
 	$(LOCK) requirements/run.in --no-emit-package petstore-server -o requirements/run.lock $(UPGRADE)
 	$(LOCK) requirements/dev.in -c requirements/run.lock --no-emit-package petstore-server --no-emit-package petstore-client -o requirements/dev.lock $(UPGRADE)
 	$(LOCK) requirements/system.in -c requirements/dev.lock -o requirements/system.lock $(UPGRADE)
+	$(LOCK) requirements/bench.in -c requirements/dev.lock -o requirements/bench.lock $(UPGRADE)
 
 clean:
-	rm -rf .venv .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	rm -rf .venv build .mypy_cache .pytest_cache .ruff_cache .hypothesis
 
 .venv/.run: requirements/run.lock server/pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Python 3.11 or later is needed: make PYTHON=/path/to/python3.11")'
@@ -51,4 +64,8 @@ clean:
 
 .venv/.system: .venv/.dev requirements/system.lock
 	@$(PIP) install --require-hashes -r requirements/system.lock
+	@touch $@
+
+.venv/.bench: .venv/.dev requirements/bench.lock
+	@$(PIP) install --require-hashes -r requirements/bench.lock
 	@touch $@

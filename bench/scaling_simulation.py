@@ -3,7 +3,7 @@
     .venv/bin/python bench/scaling_simulation.py [--accounts 100 1000 100000 1000000] [--orders N] [--no-etags]
 
 Accounts poll the list and cancel orders as HABITS says. Ten minutes of the busiest hour are simulated request by
-request with one seed, so every run prints the same. The cost of a request is measured: COSTS names the programs.
+request with one seed, so every run prints the same. The cost of a request is measured: COSTS names the benchmarks.
 `--orders` sets the length of the list instead of letting it grow with the accounts.
 """
 
@@ -50,8 +50,8 @@ ACCESS_CHANGES = 1 / (90 * DAY)  # of an account's keys, plan or state, per seco
 class Costs:
     """Seconds of processor time, and bytes, on PostgreSQL and Redis.
 
-    From bench/shared_engines.py, except: the cost of a byte of a list is from bench/requests_against_nginx.py, and the
-    size of an order and its compression are those of an import file of orders.
+    From the groups `engines` and `limits` of `make bench`, except: the cost of a byte of a list is from `lists`, and
+    the size of an order and its compression are those of an import file of orders.
     """
 
     list_request: float = 105e-6

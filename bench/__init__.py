@@ -1,0 +1,1 @@
+"""Benchmarks of the installed service, driven through its command line and HTTP. Run them with `make bench`."""

@@ -1,0 +1,120 @@
+"""Charts of results, as SVG files that change only when the results do."""
+
+import math
+import statistics
+from pathlib import Path
+from typing import Any
+
+import matplotlib as mpl
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from bench.report import rival_factors, series_medians
+from bench.results import Curve, Results, Row
+
+_INK, _GRID, _MET, _SHORT = "#24292f", "#d8dee4", "#1a7f64", "#bc4c00"
+_LINES = ("#0b6bcb", "#bc4c00", "#1a7f64", "#8250df", "#57606a", "#9a6700")
+_WIDTH = 8.0  # inches
+_STYLE: dict[Any, Any] = {
+    "font.family": "sans-serif",
+    "font.size": 10,
+    "svg.fonttype": "none",  # text stays text
+    "svg.hashsalt": "petstore",  # the same identifiers each time
+    "text.color": _INK,
+    "axes.edgecolor": _GRID,
+    "axes.labelcolor": _INK,
+    "axes.titlelocation": "left",
+    "axes.titleweight": "bold",
+    "axes.titlesize": 11,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.axisbelow": True,
+    "grid.color": _GRID,
+    "xtick.color": _INK,
+    "ytick.color": _INK,
+    "legend.frameon": False,
+}
+
+
+def draw(results: Results, folder: Path) -> None:
+    """Draw the charts over all groups, and one for each curve, into a folder."""
+    rows = [row for group in results.values() for row in group.rows]
+    with mpl.rc_context(_STYLE):
+        goals = [row for row in rows if row.goal and row.reached() is not None]
+        if goals:
+            _save(_goals(goals), folder, "goals")
+        rivals = [(row, name, statistics.median(found)) for row in rows for name, found in rival_factors(row).items()]
+        if rivals:
+            _save(_rivals([(f"{row.title}\n{name}", factor) for row, name, factor in rivals]), folder, "rivals")
+        for group in results.values():
+            for curve in group.curves:
+                _save(_curve(curve), folder, curve.name)
+
+
+def _goals(rows: list[Row]) -> Figure:
+    """What each row reached, as a share of its goal: right of the line is better."""
+    shares = []
+    for row in rows:
+        reached = row.reached()
+        assert row.goal
+        assert reached
+        shares.append((row.title, row.goal.value / reached if row.goal.at_most else reached / row.goal.value))
+    figure, axes = _bars(shares, "Reached, as a share of the goal", "{:.2g}")
+    for bar, (_, share) in zip(axes.patches, shares, strict=True):
+        bar.set_facecolor(_MET if share >= 1 else _SHORT)
+    axes.axvline(1, color=_INK, linewidth=1)
+    return figure
+
+
+def _rivals(factors: list[tuple[str, float]]) -> Figure:
+    figure, axes = _bars(factors, "petstore is this many times as fast as", "{:.3g}")
+    axes.axvline(1, color=_INK, linewidth=1)
+    return figure
+
+
+def _bars(values: list[tuple[str, float]], title: str, form: str) -> tuple[Figure, Axes]:
+    """Horizontal bars on a logarithmic axis, each with its value."""
+    lines = sum(name.count("\n") + 1 for name, _ in values)
+    figure = Figure(figsize=(_WIDTH, 0.9 + 0.27 * lines), layout="constrained")
+    axes = figure.subplots()
+    names, lengths = [name.replace("`", "") for name, _ in values], [length for _, length in values]
+    bars = axes.barh(range(len(values)), lengths, color=_LINES[0], height=0.66)
+    axes.set_yticks(range(len(values)), names)
+    axes.bar_label(bars, [form.format(length) for length in lengths], padding=4)
+    axes.set_xscale("log")
+    axes.set_xlim(min(0.5, *lengths) * 0.9, max(2.0, *lengths) * 1.6)
+    axes.invert_yaxis()
+    axes.set_title(title)
+    axes.tick_params(axis="y", length=0)
+    axes.xaxis.set_major_formatter("{x:g}")
+    axes.grid(visible=True, axis="x")
+    return figure, axes
+
+
+def _curve(curve: Curve) -> Figure:
+    """A line for each series, on logarithmic axes, with the range of the readings behind it."""
+    figure = Figure(figsize=(_WIDTH, 3.8), layout="constrained")
+    axes = figure.subplots()
+    for color, (name, points) in zip(_LINES, curve.series.items(), strict=False):
+        sizes, medians = series_medians(points)
+        low, high = [min(points[size]) for size in sizes], [max(points[size]) for size in sizes]
+        axes.fill_between(sizes, low, high, color=color, alpha=0.15, linewidth=0)
+        axes.plot(sizes, medians, color=color, marker="o", markersize=4, linewidth=1.6, label=name)
+    axes.set_xscale("log")
+    axes.set_yscale("log")
+    readings = [reading for points in curve.series.values() for found in points.values() for reading in found]
+    axes.set_ylim(10 ** math.floor(math.log10(min(readings))), 10 ** math.ceil(math.log10(max(readings) * 1.01)))
+    for axis in (axes.xaxis, axes.yaxis):
+        axis.set_major_formatter("{x:,g}")
+    axes.minorticks_off()
+    axes.set_xlabel(curve.x)
+    axes.set_ylabel(curve.unit)
+    axes.set_title(curve.title)
+    axes.grid(visible=True)
+    axes.legend(loc="best")
+    return figure
+
+
+def _save(figure: Figure, folder: Path, name: str) -> None:
+    metadata = {"Date": None, "Creator": None}
+    figure.savefig(folder / f"performance-{name}.svg", metadata=metadata, facecolor="white")

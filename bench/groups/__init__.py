@@ -1,0 +1,38 @@
+"""The groups of benchmarks, in the order in which they run and are reported.
+
+A group is a module with `measure(plan)`, which returns the rows and curves it measured. To add one, write the module
+and name it in `GROUPS`; the report has a section for each group, and `docs/performance.md` a place for it.
+"""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+from bench.groups import cancels, changes, client, curves, engines, imports, limits, lists, logs, peers, startup, v2
+from bench.plan import Plan
+from bench.results import Curve, Row
+
+Measured = tuple[list[Row], list[Curve]]
+
+
+class Section(NamedTuple):
+    """A group's heading in the report, the programs that it needs, and what carries it out."""
+
+    title: str
+    programs: tuple[str, ...]
+    measure: Callable[[Plan], Measured]
+
+
+GROUPS = {
+    "lists": Section("Lists", ("nginx", "wrk"), lists.measure),
+    "changes": Section("Lists after a change", (), changes.measure),
+    "cancels": Section("Cancels", ("nginx", "wrk"), cancels.measure),
+    "imports": Section("Imports", (), imports.measure),
+    "startup": Section("Start", (), startup.measure),
+    "peers": Section("Memory under hostile connections", (), peers.measure),
+    "limits": Section("Limits in Redis", ("wrk", "redis-benchmark"), limits.measure),
+    "engines": Section("What PostgreSQL and Redis spend", ("wrk",), engines.measure),
+    "logs": Section("Logging", ("wrk",), logs.measure),
+    "client": Section("Client", (), client.measure),
+    "curves": Section("Growth", ("nginx", "wrk"), curves.measure),
+    "v2": Section("Version 2", ("wrk",), v2.measure),
+}

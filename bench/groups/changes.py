@@ -1,0 +1,58 @@
+"""What it costs to list again after one change, against the first list that a new process builds."""
+
+from bench.engines import postgres, redis_server
+from bench.load import Connection
+from bench.machine import this_process_on
+from bench.plan import Plan, progress
+from bench.results import PRODUCT, Curve, Goal, Row
+from bench.servers import petstore
+from bench.stores import LIST, Store, make_store, shared
+
+COLD, CHANGED, UNCHANGED = "first list of a new process", "after one change", "unchanged"
+POSTGRES_SIZES = (1_000, 100_000)
+Series = dict[str, dict[int, list[float]]]
+
+
+def measure(plan: Plan) -> tuple[list[Row], list[Curve]]:
+    """Measure the time to the first byte at several sizes: after a start, after one change, without a change."""
+    series: Series = {}
+    largest = plan.size(1_000_000, 1_000)
+    with (
+        this_process_on(plan.cores.load),
+        postgres(plan, plan.cores.database) as engine,
+        redis_server(plan, plan.cores.database) as counters,
+    ):
+        for orders in plan.pick((10, 1_000, 100_000, 1_000_000), (1_000,)):
+            progress(f"list again after one change among {orders:,} orders")
+            with plan.scratch() as folder:
+                _add(series, "", orders, _times(plan, make_store(plan, folder, orders)))
+                if orders in POSTGRES_SIZES:
+                    store = make_store(plan, folder, orders, settings=shared(engine, counters))
+                    _add(series, ", PostgreSQL", orders, _times(plan, store))
+                    counters.client.flushall()
+    row = Row(
+        "list-after-change",
+        f"List again after one change among {largest:,} orders, first byte",
+        "ms",
+        {PRODUCT: series[CHANGED][largest], COLD: series[COLD][largest]},
+        COLD,
+        Goal(0.01, at_most=True),
+    )
+    return [row], [Curve("changes", "Time to the first byte of a list", "orders", "ms", series)]
+
+
+def _add(series: Series, suffix: str, orders: int, found: dict[str, list[float]]) -> None:
+    for name, times in found.items():
+        series.setdefault(name + suffix, {})[orders] = times
+
+
+def _times(plan: Plan, store: Store) -> dict[str, list[float]]:
+    """Milliseconds to the first byte, with a new server in each round."""
+    found: dict[str, list[float]] = {COLD: [], CHANGED: [], UNCHANGED: []}
+    for number in range(1, min(plan.rounds, 5) + 1):
+        with petstore(plan, store) as server, Connection(server.url, store.authorization) as connection:
+            found[COLD].append(connection.first_byte(LIST))
+            found[UNCHANGED].append(connection.first_byte(LIST))
+            store.petstore("orders", "ship", str(number))
+            found[CHANGED].append(connection.first_byte(LIST))
+    return found

@@ -1,0 +1,114 @@
+"""How costs grow with the number of orders, of connections and of API keys."""
+
+from contextlib import ExitStack
+from functools import partial
+from pathlib import Path
+
+from bench import access
+from bench.load import Connection, Reading, wrk
+from bench.machine import raise_descriptor_limit, resident
+from bench.plan import Plan, interleaved, progress
+from bench.results import PRODUCT, Curve, Row
+from bench.servers import nginx, petstore
+from bench.stores import LIST, make_store, sqlite_store
+
+ROUNDS = 3
+Series = dict[str, dict[int, list[float]]]
+
+
+def measure(plan: Plan) -> tuple[list[Row], list[Curve]]:
+    """Measure the three curves."""
+    return [], [*_orders(plan), *_connections(plan), _keys(plan)]
+
+
+def _add(series: Series, name: str, x: int, readings: list[float]) -> None:
+    series.setdefault(name, {})[x] = readings
+
+
+def _orders(plan: Plan) -> list[Curve]:
+    """Processor time per request, and memory, with 10 to 1,000,000 orders."""
+    costs: Series = {}
+    memory: Series = {}
+    for orders in plan.pick((10, 100, 1_000, 10_000, 100_000, 1_000_000), (10, 1_000)):
+        progress(f"cost with {orders:,} orders")
+        with ExitStack() as stack:
+            folder = stack.enter_context(plan.scratch())
+            store = stack.enter_context(sqlite_store(plan, orders))
+            server = stack.enter_context(petstore(plan, store))
+            with Connection(server.url, store.authorization) as connection:
+                response, body = connection.get(LIST)
+            (folder / "list").write_bytes(body)
+            reference = stack.enter_context(nginx(plan, folder))
+            url, own = server.url + LIST, store.authorization
+            watch = {PRODUCT: server.pid}
+            unchanged = own | {"If-None-Match": response.headers["ETag"]}
+            readings = interleaved(
+                min(plan.rounds, ROUNDS),
+                {
+                    "list": partial(wrk, plan, url, headers=own, watch=watch),
+                    "unchanged list (304)": partial(wrk, plan, url, headers=unchanged, watch=watch),
+                    "list, nginx": partial(wrk, plan, f"{reference.url}/list", watch={PRODUCT: reference.pid}),
+                },
+            )
+            for name, found in readings.items():
+                _add(costs, name, orders, [each.costs[PRODUCT] for each in found])
+            _add(memory, "server", orders, [resident(server.pid) / 1e6])
+            _add(memory, "the list's bytes", orders, [len(body) / 1e6])
+    return [
+        Curve("orders", "Processor time per request, by orders in the store", "orders", "µs", costs),
+        Curve("memory", "Resident memory after these requests, by orders in the store", "orders", "MB", memory),
+    ]
+
+
+def _connections(plan: Plan) -> list[Curve]:
+    """Rate and latency of a list of 10 orders with 1 to 1,000 connections."""
+    rates: Series = {}
+    latencies: Series = {}
+    numbers = plan.pick((1, 10, 32, 100, 320, 1_000), (1, 32))
+    raise_descriptor_limit(max(numbers) * 2 + 200)
+    with ExitStack() as stack:
+        folder = stack.enter_context(plan.scratch())
+        store = stack.enter_context(sqlite_store(plan, 10))
+        server = stack.enter_context(petstore(plan, store))
+        with Connection(server.url, store.authorization) as connection:
+            fixed = connection.get(LIST)[1]
+        reference = stack.enter_context(nginx(plan, folder, fixed))
+        for number in numbers:
+            progress(f"{number:,} connections")
+            loads = {
+                PRODUCT: partial(wrk, plan, server.url + LIST, headers=store.authorization, connections=number),
+                "nginx": partial(wrk, plan, f"{reference.url}/fixed", connections=number),
+            }
+            readings = interleaved(min(plan.rounds, ROUNDS), loads)
+            for name, found in readings.items():
+                _add(rates, name, number, [each.rate for each in found])
+                _add(latencies, f"{name}, median", number, [each.p50 for each in found])
+                _add(latencies, f"{name}, 99th percentile", number, [each.p99 for each in found])
+    return [
+        Curve("connections", "Lists of 10 orders per second, by connections", "connections", "lists/s", rates),
+        Curve(
+            "latency", "Latency of a list of 10 orders under full load, by connections", "connections", "ms", latencies
+        ),
+    ]
+
+
+def _keys(plan: Plan) -> Curve:
+    """Processor time of a list of 10 orders when requests use 1 to 100,000 keys in turn, each of its own account."""
+    costs: Series = {}
+    for number in plan.pick((1, 10, 100, 1_000, 10_000, 100_000), (1, 100)):
+        progress(f"{number:,} API keys")
+        with plan.scratch() as folder:
+            store = make_store(plan, folder, 10)
+            keys = access.add_keys(store, number)
+            (folder / "keys").write_text("\n".join(keys))
+            with petstore(plan, store) as server:
+                found = [
+                    _with_keys(plan, server.url, server.pid, folder / "keys") for _ in range(min(plan.rounds, ROUNDS))
+                ]
+        _add(costs, "list of 10 orders", number, [each.costs[PRODUCT] for each in found])
+    title = "Processor time per request, by API keys used in turn"
+    return Curve("keys", title, "keys", "µs", costs)
+
+
+def _with_keys(plan: Plan, url: str, pid: int, keys: Path) -> Reading:
+    return wrk(plan, url + LIST, kind=("keys", keys), watch={PRODUCT: pid})

@@ -1,0 +1,140 @@
+"""Limit decisions that one core of Redis carries, against redis-benchmark calling the same script.
+
+The service runs on SQLite with limits in Redis. What it sends for a single request is read from Redis's MONITOR, and
+redis-benchmark then repeats that call with random accounts, so the benchmark needs nothing of the service's inside.
+"""
+
+import hashlib
+import re
+import socket
+import time
+from contextlib import ExitStack, suppress
+from pathlib import Path
+from typing import NamedTuple
+
+from bench import access
+from bench.engines import Redis, redis_server
+from bench.load import CONNECTIONS, Connection, wrk
+from bench.machine import BenchError, cpu_seconds, pinned
+from bench.plan import Plan, interleaved, progress, run
+from bench.results import PRODUCT, Curve, Goal, Row
+from bench.servers import petstore
+from bench.stores import LIST, make_store
+
+REFERENCE = "redis-benchmark, the same script, one call each"
+ACCOUNTS = 1_000
+Decisions = tuple[float, float]  # per second of the clock, and per second of Redis's processor
+
+
+class Call(NamedTuple):
+    """One call of a script, as the service sent it."""
+
+    script: bytes
+    keys: list[bytes]
+    arguments: list[bytes]
+
+
+def measure(plan: Plan) -> tuple[list[Row], list[Curve]]:
+    """Measure decisions per second of Redis's processor time, and per second."""
+    progress("limit decisions in Redis")
+    with ExitStack() as stack:
+        folder = stack.enter_context(plan.scratch())
+        engine = stack.enter_context(redis_server(plan, plan.cores.server))
+        settings = {"PETSTORE_DATABASE_URL": f"sqlite:///{folder / 'store.db'}", "PETSTORE_REDIS_URL": engine.url}
+        store = make_store(plan, folder, 10, settings=settings)
+        keys = folder / "keys"
+        keys.write_text("\n".join(access.add_keys(store, plan.size(10_000, 100))))
+        monitor = stack.enter_context(socket.create_connection(("127.0.0.1", engine.port)))
+        monitor.sendall(b"MONITOR\r\n")
+        server = stack.enter_context(petstore(plan, store))
+        with Connection(server.url, store.authorization) as connection:
+            for _ in range(3):
+                connection.latency(LIST)
+        call = _recorded(monitor)
+        monitor.close()
+
+        def ours() -> Decisions:
+            reading = wrk(plan, server.url + LIST, headers=store.authorization, watch={"Redis": engine.pid})
+            return reading.rate, 1e6 / max(reading.costs["Redis"], 0.1)
+
+        memory = _bytes_per_account(plan, engine, server.url, keys)
+        readings = interleaved(plan.rounds, {PRODUCT: ours, REFERENCE: lambda: _redis_benchmark(plan, engine, call)})
+    each = {name: [per_core for _, per_core in found] for name, found in readings.items()}
+    rates = {name: [rate for rate, _ in found] for name, found in readings.items()}
+    title = "Limit decisions per second of Redis's processor"
+    return [
+        Row("limits", title, "decisions/s", each, REFERENCE, Goal(1.0)),
+        Row(
+            "limits-http",
+            "Requests with limits in Redis, through HTTP",
+            "requests/s",
+            rates,
+            REFERENCE,
+            note="The server and Redis share one core here; redis-benchmark has the other, and Redis one to itself.",
+        ),
+        Row("limits-memory", "Memory of Redis per account with open windows", "bytes", {PRODUCT: [memory]}),
+    ], []
+
+
+def _bytes_per_account(plan: Plan, engine: Redis, url: str, keys: Path) -> float:
+    """What Redis keeps for an account, from requests with the keys of many accounts in turn."""
+    before = engine.client.info("memory")["used_memory"]
+    reading = wrk(plan, url + LIST, kind=("keys", keys))
+    accounts = min(len(keys.read_text().splitlines()), reading.rate * plan.seconds)
+    return float(engine.client.info("memory")["used_memory"] - before) / accounts
+
+
+def _recorded(monitor: socket.socket) -> Call:
+    """The last call of a script among what Redis has reported of its commands."""
+    scripts: dict[bytes, bytes] = {}
+    call = None
+    for line in _reported(monitor):
+        words = [_unescaped(word) for word in re.findall(rb'"((?:[^"\\]|\\.)*)"', line)]
+        command = words[0].upper() if words else b""
+        if command == b"SCRIPT" and words[1].upper() == b"LOAD":
+            scripts[hashlib.sha1(words[2]).hexdigest().encode()] = words[2]
+        elif command in (b"EVAL", b"EVALSHA"):
+            number = int(words[2])
+            script = scripts.get(words[1].lower(), b"") if command == b"EVALSHA" else words[1]
+            call = Call(script, words[3 : 3 + number], words[3 + number :])
+    if call is None or not call.script:
+        raise BenchError("The service sent Redis no script for a request; this benchmark has to follow it.")
+    return call
+
+
+def _reported(monitor: socket.socket) -> list[bytes]:
+    """The lines that Redis has sent so far; commands within scripts are left out."""
+    received, ends = b"", time.monotonic() + 1
+    while time.monotonic() < ends:
+        monitor.settimeout(max(0.01, ends - time.monotonic()))
+        with suppress(TimeoutError):
+            received += monitor.recv(1 << 16)
+    return [line for line in received.split(b"\r\n") if b"[0 lua]" not in line]
+
+
+def _unescaped(word: bytes) -> bytes:
+    r"""The bytes of a word in MONITOR's quoting: \n, \r, \t, \a, \b, \\, \" and \xNN."""
+    names = {b"n": b"\n", b"r": b"\r", b"t": b"\t", b"a": b"\a", b"b": b"\b"}
+
+    def character(found: re.Match[bytes]) -> bytes:
+        named = found[1]
+        return bytes([int(named[1:], 16)]) if len(named) == 3 else names.get(named, named)
+
+    return re.sub(rb"\\(x[0-9a-fA-F]{2}|.)", character, word)
+
+
+def _redis_benchmark(plan: Plan, engine: Redis, call: Call) -> Decisions:
+    """The same script with its arguments written into it, which a command line could not carry."""
+    texts = ",".join('"' + "".join(f"\\{byte:03}" for byte in argument) + '"' for argument in call.arguments)
+    digest = str(engine.client.script_load(b"local ARGV = {" + texts.encode() + b"} " + call.script))
+    keys = [re.sub(r"\{\d+\}", "{__rand_int__}", key.decode()) for key in call.keys]
+    number = plan.size(50_000, 5_000) * plan.seconds
+    command = ["redis-benchmark", "-p", str(engine.port), "-c", str(CONNECTIONS), "-n", str(number), "--csv"]
+    options = ["-r", str(ACCOUNTS), "EVALSHA", digest, str(len(keys)), *keys]
+    used = cpu_seconds(engine.pid)
+    printed = run(pinned(plan.cores.load, [*command, *options]))
+    used = cpu_seconds(engine.pid) - used
+    found = re.search(r'","([\d.]+)"', printed)
+    if found is None:
+        raise BenchError(f"redis-benchmark: {printed}")
+    return float(found[1]), number / used

@@ -1,0 +1,68 @@
+-- Loads for wrk, and a report that a program can read.
+--
+-- Arguments after `--`: KIND [ARGUMENT]...
+--   same                  the same request each time, which wrk prepares once
+--   ids FIRST METHOD      METHOD on PATH/id for successive ids, beginning with FIRST
+--   keys FILE             the same request with successive API keys, one per line of FILE
+--   place FIRST           POST of an order with a new Idempotency-Key each time
+-- Each thread of wrk has its own state, so loads run with one thread.
+
+local threads = {}
+
+function setup(thread)
+  table.insert(threads, thread)
+end
+
+local kinds = {}
+
+function kinds.same()
+  return nil
+end
+
+function kinds.ids(first, method)
+  next_id = tonumber(first) - 1
+  local before = method .. " " .. wrk.path .. "/"
+  local after = string.match(wrk.format("GET", "/"), "^GET / (.*)$")
+  return function()
+    next_id = next_id + 1
+    return before .. string.format("%d", next_id) .. " " .. after
+  end
+end
+
+function kinds.keys(file)
+  local requests = {}
+  for key in io.lines(file) do
+    wrk.headers["Authorization"] = "Bearer " .. key
+    table.insert(requests, wrk.format())
+  end
+  local turn = 0
+  return function()
+    turn = turn % #requests + 1
+    return requests[turn]
+  end
+end
+
+function kinds.place(first)
+  next_id = tonumber(first) - 1
+  wrk.method = "POST"
+  wrk.headers["Content-Type"] = "application/json"
+  wrk.headers["Idempotency-Key"] = "KEY"
+  wrk.body = '{"petId":7,"quantity":1,"shipDate":"2026-12-01T00:00:00Z"}'
+  local before, after = string.match(wrk.format(), "^(.*Idempotency%-Key: )KEY(.*)$")
+  return function()
+    next_id = next_id + 1
+    return before .. "bench-" .. string.format("%d", next_id) .. after
+  end
+end
+
+function init(arguments)
+  request = kinds[arguments[1]](arguments[2], arguments[3])
+end
+
+function done(summary, latency)
+  local last = threads[1]:get("next_id") or 0
+  print(string.format(
+    'RESULT {"requests":%d,"microseconds":%d,"refused":%d,"connect":%d,"read":%d,"write":%d,"timeout":%d,"p50":%d,"p99":%d,"last":%d}',
+    summary.requests, summary.duration, summary.errors.status, summary.errors.connect, summary.errors.read,
+    summary.errors.write, summary.errors.timeout, latency:percentile(50), latency:percentile(99), last))
+end

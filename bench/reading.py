@@ -1,0 +1,80 @@
+"""One reading of the whole list, in a process of its own so that its memory is its own.
+
+    python -m bench.reading WAY URL BODY_FILE
+
+with the API key in BENCH_KEY. Prints a JSON array: seconds, growth of memory in MB, number of orders.
+"""
+
+import asyncio
+import json
+import os
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import httpx2
+import msgspec
+
+from bench.machine import peak_resident, resident
+from petstore_client import AsyncClient, Client, Order
+
+
+class _Uncompressed(httpx2.HTTPTransport):
+    """A transport that asks for the list without compression."""
+
+    def handle_request(self, request: httpx2.Request) -> httpx2.Response:
+        request.headers["Accept-Encoding"] = "identity"
+        return super().handle_request(request)
+
+
+def _decode(_: str, __: str, body: Path) -> int:
+    return len(msgspec.json.decode(body.read_bytes(), type=list[Order]))
+
+
+def _stream(url: str, key: str, _: Path) -> int:
+    with Client(url, api_key=key, transport=_Uncompressed()) as petstore:
+        return sum(1 for _ in petstore.iter_orders())
+
+
+def _stream_gzip(url: str, key: str, _: Path) -> int:
+    with Client(url, api_key=key) as petstore:
+        return sum(1 for _ in petstore.iter_orders())
+
+
+def _stream_async(url: str, key: str, _: Path) -> int:
+    async def count() -> int:
+        number = 0
+        async with AsyncClient(url, api_key=key) as petstore:
+            async for _ in petstore.iter_orders():
+                number += 1
+        return number
+
+    return asyncio.run(count())
+
+
+def _whole(url: str, key: str, _: Path) -> int:
+    with Client(url, api_key=key) as petstore:
+        return len(petstore.list_orders())
+
+
+WAYS: dict[str, Callable[[str, str, Path], int]] = {
+    "msgspec": _decode,
+    "iter_orders": _stream,
+    "iter_orders_gzip": _stream_gzip,
+    "async_iter_orders_gzip": _stream_async,
+    "list_orders_gzip": _whole,
+}
+
+
+def main() -> None:
+    way, url, body = sys.argv[1:]
+    before = resident()
+    began = time.perf_counter()
+    number = WAYS[way](url, os.environ.get("BENCH_KEY", ""), Path(body))
+    took = time.perf_counter() - began
+    print(json.dumps([took, (peak_resident() - before) / 1e6, number]))
+
+
+if __name__ == "__main__":
+    main()

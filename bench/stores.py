@@ -1,0 +1,105 @@
+"""Stores filled for a benchmark, through the command line of the product."""
+
+import json
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from bench.engines import Postgres, Redis
+from bench.plan import PETSTORE, Plan, run
+
+LIST = "/v1/store/orders"
+UNLIMITED = ("--plan", "enterprise", "--per-minute", "1000000000", "--per-day", "1000000000")
+ACCOUNT = "bench"
+_STATUSES = ("pending", "pending", "pending", "shipped", "cancelled")
+
+
+@dataclass
+class Store:
+    """A filled store: the environment that selects it, an API key without noticeable limits, and its orders."""
+
+    command: Path
+    environment: Mapping[str, str]
+    key: str
+    orders: int
+    next_id: int = 1
+
+    @property
+    def authorization(self) -> dict[str, str]:
+        return {"Authorization": f"Bearer {self.key}"}
+
+    def petstore(self, *arguments: str | Path) -> str:
+        """Run one command on this store; return its standard output."""
+        return run([self.command, *arguments], env=self.environment)
+
+
+def environment(**settings: str) -> dict[str, str]:
+    """This process's environment with no settings of the service but these."""
+    return {name: value for name, value in os.environ.items() if not name.startswith("PETSTORE_")} | settings
+
+
+def shared(postgres: Postgres, redis: Redis) -> dict[str, str]:
+    """The settings of a new store on both shared engines."""
+    return {"PETSTORE_DATABASE_URL": postgres.new_database(), "PETSTORE_REDIS_URL": redis.url}
+
+
+def make_store(
+    plan: Plan,
+    folder: Path,
+    orders: int,
+    *,
+    command: Path = PETSTORE,
+    settings: Mapping[str, str] | None = None,
+    varied: bool = False,
+    scopes: tuple[str, ...] = (),
+) -> Store:
+    """Fill a new store with orders 1 to `orders`; without `settings` it is a SQLite file in `folder`."""
+    chosen = dict(settings or {"PETSTORE_DATABASE_URL": f"sqlite:///{folder / f'{command.parent.parent.name}.db'}"})
+    env = environment(**chosen)
+    if orders:
+        run([command, "orders", "import", order_file(plan, orders, varied=varied), "--format", "jsonl"], env=env)
+    run([command, "accounts", "create", ACCOUNT, *UNLIMITED], env=env)
+    options = [part for scope in scopes for part in ("--scope", scope)]
+    made = json.loads(run([command, "keys", "create", ACCOUNT, *options, "--json"], env=env))
+    return Store(command, env, made["key"], orders)
+
+
+@contextmanager
+def sqlite_store(plan: Plan, orders: int, *, command: Path = PETSTORE, varied: bool = False) -> Iterator[Store]:
+    """A SQLite store in a directory of its own, deleted at the end."""
+    with plan.scratch() as folder:
+        yield make_store(plan, folder, orders, command=command, varied=varied)
+
+
+def order_file(plan: Plan, orders: int, *, varied: bool = False) -> Path:
+    """A JSON Lines file of orders 1 to `orders`, written once per run.
+
+    All are pending and have all fields, unless they are `varied` in status, ship date and completeness.
+    """
+    file = plan.folder / f"orders-{orders}{'-varied' if varied else ''}.jsonl"
+    if not file.exists():
+        line = _varied_line if varied else _line
+        with file.open("w") as output:
+            output.writelines(map(line, range(1, orders + 1)))
+    return file
+
+
+def _line(number: int) -> str:
+    fields = f'"id":{number},"petId":{number % 977},"quantity":1'
+    return f'{{{fields},"shipDate":"2026-10-07T03:51:47Z","complete":false}}\n'
+
+
+def _varied_line(number: int) -> str:
+    fields = f'"id":{number},"petId":{number % 977},"quantity":{1 + number % 9},"status":"{_STATUSES[number % 5]}"'
+    if number % 10:  # one in ten has no ship date
+        day, second = divmod(number * 7919 % 25_920_000, 86_400)  # within 300 days
+        fields += f',"shipDate":"2026-{1 + day // 28 % 12:02}-{1 + day % 28:02}T{_clock(second)}Z"'
+    if number % 3:
+        fields += f',"complete":{"true" if number % 3 == 1 else "false"}'
+    return f"{{{fields}}}\n"
+
+
+def _clock(second: int) -> str:
+    return f"{second // 3600:02}:{second // 60 % 60:02}:{second % 60:02}"
