@@ -16,7 +16,8 @@ from petstore_server.domain.orders import Order
 from petstore_server.ports import Actor
 from petstore_server.ratelimit.fallback import FallbackLimiter
 from petstore_server.runtime.application import Application
-from petstore_server.runtime.backend import Backend, open_backend
+from petstore_server.runtime.backend import Backend
+from petstore_server.runtime.composition import open_backend
 from petstore_server.settings import Settings, read_settings
 from petstore_server.telemetry.logs import configure_logging
 from support.checked_clients import checked_async_client
@@ -100,9 +101,9 @@ class Service:
         await self.backend.store.orders.import_batch(orders, "test", self.actor)
 
     async def upkeep(self) -> None:
-        """One round of what a serving process does every quarter of a second."""
+        """One round of the background tasks that a serving process repeats every quarter of a second."""
         await self.backend.save()
-        await self.backend.watch(self.application.confirm)
+        await self.backend.watch_access(self.application.confirm)
 
 
 @asynccontextmanager

@@ -11,7 +11,7 @@ from petstore_server.cli.failures import FAILURE
 from petstore_server.cli.output import log_to_stderr, plural, show, wants_json, write_json
 from petstore_server.cli.progress import progress
 from petstore_server.cli.stores import operator, settings_here
-from petstore_server.runtime import backend
+from petstore_server.runtime import composition
 
 
 @click.group(cls=Group)
@@ -37,7 +37,7 @@ def migrate() -> None:
     Example:
       petstore db migrate
     """
-    before, after = backend.migrate_store(settings_here(), log_to_stderr)
+    before, after = composition.migrate_store(settings_here(), log_to_stderr)
     message = f"Migrated the schema from version {before} to {after}."
     if before == after:
         message = f"The schema has version {after} already; nothing was changed."
@@ -52,7 +52,7 @@ def check() -> None:
     Example:
       petstore db check
     """
-    problems = backend.check_store(settings_here())
+    problems = composition.check_store(settings_here())
     show({"sound": not problems, "problems": problems}, lambda: "\n".join(problems) or "The store is sound.")
     if problems:
         if not wants_json():
@@ -70,7 +70,7 @@ def backup(file: Path) -> None:
       petstore db backup /backups/orders-2026-11-20.db
     """
     with progress("Backing up (pages)") as advance:
-        backend.backup_store(settings_here(), file, lambda done, total: advance(done))
+        composition.backup_store(settings_here(), file, lambda done, total: advance(done))
     _done({"backup": str(file.absolute())}, f"Backed up to {file.absolute()}.")
 
 
@@ -89,10 +89,10 @@ def restore(file: Path, yes: bool) -> None:
       petstore db restore /backups/orders-2026-11-20.db
     """
     settings = settings_here()
-    path = backend.store_path(settings)
+    path = composition.store_path(settings)
     if path.exists() and not yes:
         _confirm(f"Replace the content of {path} by the backup {file}?")
-    kept = backend.restore_store(settings, file, operator())
+    kept = composition.restore_store(settings, file, operator())
     fields = {"restored": str(path), "from": str(file.absolute())}
     if kept is None:
         _done(fields, f"Restored {path} from {file}.")

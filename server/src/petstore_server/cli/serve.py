@@ -7,7 +7,7 @@ import socket
 import tempfile
 import time
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -15,14 +15,15 @@ import click
 import structlog
 
 from petstore_server.cli.failures import FAILURE
+from petstore_server.cli.output import log_to_stderr
 from petstore_server.domain.keys import Environment
 from petstore_server.runtime.application import Application, run
-from petstore_server.runtime.backend import lock_for_serving, open_backend, require_servable
+from petstore_server.runtime.composition import lock_for_serving, open_backend, require_servable
 from petstore_server.runtime.demo import Demo, fill
 from petstore_server.runtime.event_loops import loop_factory
 from petstore_server.runtime.supervisor import WorkerFailed, serve_with_workers
 from petstore_server.settings import Settings, SettingsError, read_settings
-from petstore_server.telemetry.logs import configure_logging
+from petstore_server.telemetry.logs import logging_to_stderr
 
 _OPTIONS = {"host": "PETSTORE_HOST", "port": "PETSTORE_PORT", "admin_port": "PETSTORE_ADMIN_PORT"}
 _OPTIONS |= {"workers": "PETSTORE_WORKERS"}
@@ -45,8 +46,8 @@ def serve(demo: bool, **options: str | None) -> None:
     """
     given = {_OPTIONS[name]: value for name, value in options.items() if value is not None}
     settings = read_settings({**os.environ, **given})
-    configure_logging(settings.log_level)
     with ExitStack() as stack:
+        stack.enter_context(logging_to_stderr(settings.log_level))
         if demo:  # its accounts are not those that a Redis may count for
             folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="petstore-demo-"))
             url = f"sqlite:///{Path(folder) / 'demo.db'}"
@@ -60,11 +61,11 @@ def serve(demo: bool, **options: str | None) -> None:
             runner.run(_serve(settings, public, admin, demo=demo))
         else:
             _serve_with_workers(runner, settings, given, public, admin)
-    structlog.get_logger().info("stopped")
+        structlog.get_logger().info("stopped")
 
 
 async def _serve(settings: Settings, public: socket.socket, admin: socket.socket, *, demo: bool) -> None:
-    backend = await open_backend(settings, time.time, lambda text: None if demo else click.echo(text, err=True))
+    backend = await open_backend(settings, time.time, (lambda _: None) if demo else log_to_stderr)
     try:
         sample = await fill(backend.store, Environment(settings.environment)) if demo else None
         application = Application(settings, backend, time.time, secrets.token_hex)
@@ -72,7 +73,8 @@ async def _serve(settings: Settings, public: socket.socket, admin: socket.socket
         async def ready() -> None:
             _tell_serving(settings, public, admin)
             if sample:
-                click.echo(_welcome(_address(public), _address(admin), sample))
+                with suppress(OSError):  # the service goes on if nothing reads its stdout
+                    click.echo(_welcome(_address(public), _address(admin), sample))
 
         await run(settings, application, public, ready, admin=admin)
     finally:

@@ -1,4 +1,4 @@
-"""The admin port: liveness, readiness and metrics. It takes no key, so it belongs on a private address (D1)."""
+"""The admin port: liveness, readiness and metrics. It requires no key, so it belongs on a private address (D1)."""
 
 from collections.abc import Awaitable, Callable
 from typing import Any, NamedTuple
@@ -11,7 +11,7 @@ from starlette.routing import Route
 
 
 class Readiness(NamedTuple):
-    """Whether requests should be sent here, and why not: `detail` is what /readyz answers."""
+    """Whether the service can take requests; `detail` is the body of /readyz, with the reason if it cannot."""
 
     ready: bool
     detail: dict[str, Any]
@@ -20,7 +20,10 @@ class Readiness(NamedTuple):
 def admin_application(
     readiness: Callable[[], Awaitable[Readiness]], exposition: Callable[[], Awaitable[bytes]]
 ) -> Starlette:
-    """The ASGI application of the admin port; `exposition` gives the metrics in Prometheus's text format."""
+    """The ASGI application of the admin port; `exposition` returns the metrics in Prometheus's text format.
+
+    A path that is not served is 404, also with a slash at its end: a redirect would go to the request's Host.
+    """
 
     async def livez(_: Request) -> Response:
         return JSONResponse({"status": "ok"})
@@ -32,4 +35,6 @@ def admin_application(
     async def metrics(_: Request) -> Response:
         return Response(await exposition(), media_type=CONTENT_TYPE_LATEST)
 
-    return Starlette(routes=[Route("/livez", livez), Route("/readyz", readyz), Route("/metrics", metrics)])
+    application = Starlette(routes=[Route("/livez", livez), Route("/readyz", readyz), Route("/metrics", metrics)])
+    application.router.redirect_slashes = False
+    return application

@@ -23,7 +23,9 @@ from petstore_server.http.orders import OrderOperations
 from petstore_server.http.pets import PetOperations, deprecation_notices
 from petstore_server.http.routes import Operation, Route, Routes
 from petstore_server.runtime.backend import Backend
+from petstore_server.runtime.background import background_tasks
 from petstore_server.settings import Settings
+from petstore_server.telemetry.logs import lost_lines
 from petstore_server.telemetry.metrics import Metrics
 
 DRAIN_SECONDS = 8
@@ -51,15 +53,12 @@ class Application:
             RequestObserver(self.metrics),
             _request_ids(token(6)),
         )
+        self.background = background_tasks(backend, self.confirm)
         self.admin = admin_application(self.readiness, self.exposition)
         self._watch_backend()
 
-    async def run_background_tasks(self) -> None:
-        """Run the upkeep until cancelled."""
-        await self.backend.run_background_tasks(self.confirm)
-
     def confirm(self, changed: bool) -> None:
-        """Hear what the store says of access."""
+        """Note that the store was read just now, and whether access changed."""
         self.authenticator.confirm(changed=changed)
 
     async def readiness(self) -> Readiness:
@@ -69,12 +68,16 @@ class Application:
         return state
 
     async def exposition(self) -> bytes:
-        """What /metrics says."""
+        """The body of /metrics. Readiness is evaluated for it: nothing else may ever ask."""
+        await self.readiness()
         return self.metrics.exposition()
 
     async def _readiness(self) -> Readiness:
         if self.draining:
             return Readiness(False, {"status": "unavailable", "reason": "draining: the process is about to stop"})
+        stalled = self.background.stalled()
+        if stalled is not None:
+            return Readiness(False, {"status": "unavailable", "reason": stalled})
         try:
             await self.backend.check()
         except ServiceUnavailable as error:
@@ -105,6 +108,7 @@ class Application:
         store.stats.on_rebuild = self.metrics.rebuilt
         self.metrics.count("petstore_strikes", "Requests that counted as strikes.", lambda: limiter.strikes)
         self.metrics.count("petstore_bans", "Bans that began.", lambda: limiter.bans)
+        self.metrics.count("petstore_log_lines_lost", "Log lines that could not be written to stderr.", lost_lines)
         self.metrics.count(
             "petstore_limit_decisions_alone",
             "Decisions of a process that counted limits by itself, as Redis did not answer.",
@@ -168,7 +172,7 @@ async def run(
     if admin is not None:
         servers.append((admin_server(application.admin), admin))
     serving = [asyncio.ensure_future(server.serve([listener])) for server, listener in servers]
-    others = [asyncio.ensure_future(application.run_background_tasks())]
+    others = [asyncio.ensure_future(application.background.run())]
     try:
         for server, _ in servers:
             await first(server.begun, [*serving, *others])
@@ -185,6 +189,8 @@ async def run(
     finally:
         for task in others:
             task.cancel()
+        for server, _ in servers:  # also where one of the tasks has failed: the process then ends with its error
+            server.should_exit = True
         await asyncio.gather(*serving, *others, return_exceptions=True)
 
 

@@ -1,11 +1,11 @@
-"""Which event loop a server runs on."""
+"""The event loop that a server runs on."""
 
 import asyncio
 from collections.abc import Callable
 
 
 def loop_factory() -> Callable[[], asyncio.AbstractEventLoop]:
-    """uvloop, where there is one."""
+    """uvloop if it is installed, else asyncio's own."""
     try:
         import uvloop
     except ImportError:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from petstore_server.domain.errors import StoreUnusable
 from petstore_server.ports import Store, Usage
-from petstore_server.runtime import backend
+from petstore_server.runtime import composition
 from petstore_server.settings import Settings
 from petstore_server.storage import engines, sqlite
 
@@ -26,11 +26,11 @@ class LocalInstallation:
         """The file of a SQLite store, without links; None for PostgreSQL."""
         if not engines.is_sqlite(self.settings.database_url):
             return None
-        return backend.store_path(self.settings).resolve()
+        return composition.store_path(self.settings).resolve()
 
     def require_servable(self) -> None:
         """Raises SettingsError if no server can start with these settings."""
-        backend.require_servable(self.settings)
+        composition.require_servable(self.settings)
 
     def server_holds_store(self) -> bool:
         """Whether a server holds the lock of a SQLite store; always False for PostgreSQL."""
@@ -38,11 +38,11 @@ class LocalInstallation:
 
     async def open_store(self) -> Store:
         """Open the store, which must exist. Raises SettingsError, StoreUnusable."""
-        return await backend.open_store(self.settings, announce=lambda _: None)
+        return await composition.open_store(self.settings, announce=lambda _: None)
 
     async def redis_info(self) -> Mapping[str, Any]:
         """The fields of Redis's INFO. Raises SettingsError, ServiceUnavailable."""
-        return await backend.redis_info(self.settings)
+        return await composition.redis_info(self.settings)
 
     async def postgres_settings(self) -> Mapping[str, str]:
         """The settings of PostgreSQL that make an acknowledged change durable, by name. Raises StoreUnusable."""
@@ -50,7 +50,7 @@ class LocalInstallation:
 
     def store_problems(self) -> list[str]:
         """Read the whole store; return what is wrong with it, an empty list if it is sound."""
-        return backend.check_store(self.settings)
+        return composition.check_store(self.settings)
 
     async def account_usage(self, store: Store, account_id: int) -> Usage | None:
         """The usage of an account, or None if it is counted in a Redis that the settings do not name.
@@ -59,7 +59,7 @@ class LocalInstallation:
         """
         if self.settings.redis_url is None and (self.store_file is None or self._served_with_redis()):
             return None
-        return await backend.account_usage(self.settings, store, account_id)
+        return await composition.account_usage(self.settings, store, account_id)
 
     def _served_with_redis(self) -> bool:
         """Whether a server that counts in Redis holds the lock: it shares the lock, others do not (D12)."""
@@ -84,4 +84,4 @@ def copying(settings: Settings, target: str, announce: Callable[[str], None]) ->
     engines.require_driver()
     from petstore_server.storage.copying import copying  # needs the driver, which is an extra
 
-    return copying(backend.store_path(settings), target, announce)
+    return copying(composition.store_path(settings), target, announce)

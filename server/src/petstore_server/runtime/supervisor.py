@@ -1,8 +1,8 @@
 """`petstore serve --workers N`: N server processes on one port, with one admin port that answers for all (D1).
 
-Each accepts from a listening socket of its own, among which the kernel spreads connections (SO_REUSEPORT): from one
-that all share, the first to wake takes a whole burst. This process holds the sockets open: a worker that dies takes
-only its own connections along, and those not yet accepted wait for the one that is started in its place.
+Each worker accepts from a listening socket of its own, among which the kernel spreads connections (SO_REUSEPORT): from
+a shared socket, the first worker to wake up would take a whole burst. The supervisor holds the sockets open. A worker
+that dies loses only its own connections; those not yet accepted wait for the worker that replaces it.
 """
 
 import asyncio
@@ -22,25 +22,27 @@ from petstore_server.http.admin import Readiness, admin_application
 from petstore_server.runtime.application import DRAIN_SECONDS, admin_server, first, stop_signals
 from petstore_server.runtime.worker import LARGEST_LINE, Report
 from petstore_server.settings import Settings
-from petstore_server.telemetry.aggregation import Figure, Figures, Sample, exposition, lasting, summed
+from petstore_server.telemetry.aggregation import Families, aggregate, exposition, single, without_gauges
+from petstore_server.telemetry.logs import lost_lines
 
 _REPORT_SECONDS = 3.0
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.1, 2.0
-_STEADY_SECONDS = 30.0  # who has served for so long is started again without a long pause
-_DRAIN_SECONDS = DRAIN_SECONDS + 4.0  # a worker cuts off by itself what takes longer than its own
+_STEADY_SECONDS = 30.0  # a worker that has served for so long is replaced without a long pause
+_DRAIN_SECONDS = DRAIN_SECONDS + 4.0  # a worker cuts off by itself what takes longer than its own limit
 _WORKER = "petstore_server.cli.worker"
+_UNREADABLE = (OSError, EOFError, ValueError, msgspec.MsgspecError)  # a channel without a report; includes TimeoutError
 
 
 class WorkerFailed(Exception):
-    """A worker could not start, and has said why; `code` is its exit code."""
+    """A worker could not start, and has printed the reason; `code` is its exit code."""
 
     def __init__(self, code: int) -> None:
-        super().__init__(f"a worker ended with {code}")
+        super().__init__(f"a worker ended with exit code {code}")
         self.code = code
 
 
 class Worker:
-    """One of the processes, started again when it dies."""
+    """One of the server processes."""
 
     def __init__(self, number: int, listener: socket.socket, environ: dict[str, str]) -> None:
         self.number = number
@@ -50,61 +52,67 @@ class Worker:
         self._channel: tuple[asyncio.StreamReader, asyncio.StreamWriter] | None = None
         self._asking = asyncio.Lock()
         self._asked = 0
-        self._last: Figures = []
-        self._ended: Figures = []
+        self._latest: Families = []
+        self._ended: Families = []
 
     async def start(self) -> None:
-        """Start the process and wait until it serves. Raises WorkerFailed."""
+        """Start the process and wait until it serves. Raises WorkerFailed, OSError."""
         ours, theirs = socket.socketpair()
         with theirs:
-            handles = self._listener.fileno(), theirs.fileno()
-            # A session of its own: Ctrl-C reaches this process alone, which then asks each worker once.
-            self._process = await asyncio.create_subprocess_exec(
-                *(sys.executable, "-P", "-m", _WORKER, *map(str, handles)),
-                env=self._environ,
-                pass_fds=handles,
-                stdin=asyncio.subprocess.DEVNULL,
-                start_new_session=True,
-            )
+            try:
+                self._process = await self._spawn(self._listener.fileno(), theirs.fileno())
+            except OSError:
+                ours.close()
+                raise
         reader, writer = await asyncio.open_unix_connection(sock=ours, limit=LARGEST_LINE)
         line = await reader.readline()
         if not line:
             writer.close()
             raise WorkerFailed(await self.ended())
-        self._last = _decode(line).figures
-        self._channel = reader, writer  # from here on it can be asked
+        self._latest = _decode(line).metrics
+        self._channel = reader, writer  # it can be asked from now on
 
     async def ended(self) -> int:
         """Wait until the process has ended; return its exit code."""
-        assert self._process is not None  # noqa: S101 - said to the type checker: started before
+        assert self._process is not None  # noqa: S101 - for the type checker: called only after `start`
         code = await self._process.wait()
         if self._channel is not None:
             self._channel[1].close()
             self._channel = None
-        self._ended, self._last = summed([self._ended, lasting(self._last)]), []
+        self._ended, self._latest = aggregate([self._ended, without_gauges(self._latest)]), []
         return code
 
     def signal(self, number: int) -> None:
-        """Send a signal, if the process is there."""
+        """Send a signal if the process runs."""
         if self._process is not None and self._process.returncode is None:
             with contextlib.suppress(ProcessLookupError):
                 self._process.send_signal(number)
 
     async def report(self) -> Report | None:
-        """Ask how it is; None if it is not there or does not answer in time."""
+        """Ask for a report; None if the process does not run or does not answer in time."""
         async with self._asking:
             self._asked += 1
             try:
                 async with asyncio.timeout(_REPORT_SECONDS):
                     report = await self._ask(self._asked)
-            except (TimeoutError, OSError, EOFError):
+            except _UNREADABLE:
                 return None
-        self._last = report.figures
+        self._latest = report.metrics
         return report
 
-    def figures(self) -> Figures:
+    def metrics(self) -> Families:
         """What it last reported, and what the processes before it had counted."""
-        return summed([self._ended, self._last])
+        return aggregate([self._ended, self._latest])
+
+    async def _spawn(self, *handles: int) -> asyncio.subprocess.Process:
+        # In a session of its own, so that Ctrl-C reaches only the supervisor, which then signals each worker once.
+        return await asyncio.create_subprocess_exec(
+            *(sys.executable, "-P", "-m", _WORKER, *map(str, handles)),
+            env=self._environ,
+            pass_fds=handles,
+            stdin=asyncio.subprocess.DEVNULL,
+            start_new_session=True,
+        )
 
     async def _ask(self, number: int) -> Report:
         if self._channel is None:
@@ -120,7 +128,7 @@ class Worker:
 
 
 class Workers:
-    """All of the processes together."""
+    """All workers together."""
 
     def __init__(self, listeners: Sequence[socket.socket], environ: dict[str, str]) -> None:
         self._workers = [Worker(number, listener, environ) for number, listener in enumerate(listeners, 1)]
@@ -128,22 +136,22 @@ class Workers:
         self._log = structlog.get_logger()
 
     async def start(self) -> None:
-        """Start the first, which may make or migrate the store, and then the others. Raises WorkerFailed."""
+        """Start the first, which may create or migrate the store, and then the others. Raises WorkerFailed, OSError."""
         await self._workers[0].start()
         await asyncio.gather(*[worker.start() for worker in self._workers[1:]])
 
-    async def run_background_tasks(self) -> None:
-        """Run until all have ended after `drain`, and until then start each one that dies again."""
+    async def run(self) -> None:
+        """Replace each worker that dies, until all have ended after `drain`."""
         await asyncio.gather(*[self._keep(worker) for worker in self._workers])
 
     def drain(self) -> None:
-        """Have all of them finish what is under way and stop; the second time, without the delay."""
+        """Make all workers finish the requests under way and stop; the second time, without the delay."""
         self._draining.set()
         for worker in self._workers:
             worker.signal(signal.SIGTERM)
 
     def kill(self) -> None:
-        """End those that are still there."""
+        """Kill the workers that still run."""
         self._draining.set()
         for worker in self._workers:
             worker.signal(signal.SIGKILL)
@@ -153,14 +161,15 @@ class Workers:
         return self._evaluate(await self._reports())
 
     async def exposition(self) -> bytes:
-        """The metrics of all, summed."""
+        """The metrics of all workers and of the supervisor, summed. Asking a worker evaluates its readiness."""
         reports = await self._reports()
-        figures = summed([worker.figures() for worker in self._workers])
-        ready = self._evaluate(reports).ready
-        serving = sum(report is not None for report in reports)
-        own = [_gauge("petstore_ready", "1 while /readyz says so.", ready)]
-        own.append(_gauge("petstore_workers", "Server processes that answer.", serving))
-        return exposition([*[figure for figure in figures if figure.name != "petstore_ready"], *own])
+        own = [
+            single("petstore_ready", "1 if /readyz returns 200.", "gauge", self._evaluate(reports).ready),
+            single("petstore_workers", "Workers that respond.", "gauge", sum(each is not None for each in reports)),
+        ]
+        lost = single("petstore_log_lines_lost", "Log lines that could not be written.", "counter", lost_lines())
+        families = aggregate([*[worker.metrics() for worker in self._workers], [lost]])
+        return exposition([*[family for family in families if family.name != "petstore_ready"], *own])
 
     async def _reports(self) -> list[Report | None]:
         return await asyncio.gather(*[worker.report() for worker in self._workers])
@@ -171,7 +180,7 @@ class Workers:
         degraded: dict[str, Any] | None = None
         for worker, report in zip(self._workers, reports, strict=True):
             if report is None:
-                reason = f"worker {worker.number} does not answer"
+                reason = f"worker {worker.number} does not respond"
                 return Readiness(False, {"status": "unavailable", "reason": reason})
             if not report.ready:
                 return Readiness(False, report.detail)
@@ -180,62 +189,73 @@ class Workers:
         return Readiness(True, degraded or {"status": "ok"})
 
     async def _keep(self, worker: Worker) -> None:
-        pause, began = _FIRST_PAUSE, monotonic()
-        while True:
-            code = await worker.ended()
-            if self._draining.is_set():
-                return
-            pause = _FIRST_PAUSE if monotonic() - began > _STEADY_SECONDS else pause
+        """Replace the process whenever it dies, after a pause that grows while it dies soon."""
+        pause, started = _FIRST_PAUSE, monotonic()
+        code = await worker.ended()
+        while not self._draining.is_set():
+            pause = _FIRST_PAUSE if monotonic() - started > _STEADY_SECONDS else pause
             self._log.error("worker ended", worker=worker.number, code=code, again_in=pause)
-            await asyncio.sleep(pause)
-            if self._draining.is_set():
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._draining.wait(), pause)
                 return
-            pause, began = min(2 * pause, _LONGEST_PAUSE), monotonic()
-            with contextlib.suppress(WorkerFailed):
-                await worker.start()
-                self._log.info("worker serves again", worker=worker.number)
+            pause, started = min(2 * pause, _LONGEST_PAUSE), monotonic()
+            code = await self._run_again(worker)
+
+    async def _run_again(self, worker: Worker) -> int:
+        """Start a process in place of one that has ended, and wait until it ends as well; return its exit code."""
+        try:
+            await worker.start()
+        except WorkerFailed as error:
+            return error.code
+        except _UNREADABLE as error:  # for example, the system can start no more processes
+            self._log.error("worker cannot be started", worker=worker.number, reason=str(error))
+            worker.signal(signal.SIGKILL)
+        else:
+            self._log.info("worker serves again", worker=worker.number)
             if self._draining.is_set():
                 worker.signal(signal.SIGTERM)
+        return await worker.ended()
 
 
 async def serve_with_workers(
     settings: Settings, given: dict[str, str], public: socket.socket, admin: socket.socket, on_ready: Callable[[], None]
 ) -> None:
-    """Serve until SIGTERM or SIGINT, then drain all. `given` are settings beside those of the environment.
+    """Serve until SIGTERM or SIGINT, then drain all workers. `given` are settings in addition to the environment's.
 
-    Raises WorkerFailed where a worker could not start.
+    Raises WorkerFailed if a worker cannot start.
     """
     stop = stop_signals()
     listeners = _spread(public, settings.workers)
     workers = Workers(listeners, {**os.environ, **given})
     server = admin_server(admin_application(workers.readiness, workers.exposition))
-    starting = asyncio.ensure_future(workers.start())
-    tasks = [starting]
+    tasks = [asyncio.ensure_future(workers.start())]
     try:
-        await first(stop.wait, [starting])
+        await first(stop.wait, tasks)
         if stop.is_set():
             return
-        tasks = [asyncio.ensure_future(workers.run_background_tasks()), asyncio.ensure_future(server.serve([admin]))]
-        await first(server.begun, tasks)
-        on_ready()
-        await first(stop.wait, tasks)
-        for listener in listeners:  # so that each worker is the last to close its own: refused is better than waiting
-            listener.close()
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(settings.drain_delay_seconds + _DRAIN_SECONDS):
-                while not tasks[0].done():
-                    stop.clear()
-                    workers.drain()
-                    await first(stop.wait, tasks[:1])
+        tasks = [asyncio.ensure_future(workers.run()), asyncio.ensure_future(server.serve([admin]))]
+        try:
+            await first(server.begun, tasks)
+            on_ready()
+            await first(stop.wait, tasks)
+        finally:  # also after a failure of this process: the workers finish their requests and save their counts
+            for listener in listeners:  # each worker is then the last to close its own: connections are refused at once
+                listener.close()
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(settings.drain_delay_seconds + _DRAIN_SECONDS):
+                    while not tasks[0].done():
+                        stop.clear()
+                        workers.drain()
+                        await first(stop.wait, tasks[:1])
     finally:
-        starting.cancel()
+        tasks[0].cancel()
         workers.kill()
         server.should_exit = True
         await asyncio.gather(*tasks, return_exceptions=True)
 
 
 def _spread(listener: socket.socket, number: int) -> list[socket.socket]:
-    """So many sockets on the address of one that is bound to it alone: nobody else can have it, then or later."""
+    """This many sockets on the address of one that is bound to it exclusively, so that no other process can bind it."""
     listeners = [listener]
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
     for _ in range(1, number):
@@ -249,7 +269,3 @@ def _spread(listener: socket.socket, number: int) -> list[socket.socket]:
 
 def _decode(line: bytes) -> Report:
     return msgspec.json.decode(line, type=Report)
-
-
-def _gauge(name: str, documentation: str, value: float) -> Figure:
-    return Figure(name, documentation, "gauge", [Sample(name, {}, value)])

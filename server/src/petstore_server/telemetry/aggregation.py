@@ -1,29 +1,30 @@
-"""The metrics of several processes as those of one.
+"""Aggregation: the metrics of several processes as those of one.
 
-Each process counts for itself, so a request costs no more than in a single one; sums are made when somebody asks.
+Each process counts for itself, so counting a request costs no more than in a single process. Sums are computed when
+/metrics is requested.
 """
 
 from collections.abc import Iterable, Iterator
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.core import Metric
 from prometheus_client.registry import Collector
 
-_LOWEST = ("petstore_ready",)
+_MINIMUM = ("petstore_ready",)
 _CREATED = "_created"
 
 
 class Sample(NamedTuple):
-    """One number of a metric."""
+    """One value of a metric."""
 
     name: str
     labels: dict[str, str]
     value: float
 
 
-class Figure(NamedTuple):
-    """One metric as Prometheus knows it: `kind` is counter, gauge or histogram."""
+class Family(NamedTuple):
+    """A metric family as Prometheus defines it: `kind` is counter, gauge or histogram."""
 
     name: str
     documentation: str
@@ -31,13 +32,19 @@ class Figure(NamedTuple):
     samples: list[Sample]
 
 
-Figures = list[Figure]
+Families = list[Family]
 
 
-def figures_of(registry: CollectorRegistry) -> Figures:
-    """All metrics of a registry, as they stand."""
+def single(name: str, documentation: str, kind: Literal["counter", "gauge"], value: float) -> Family:
+    """A family of one sample without labels."""
+    suffix = "_total" if kind == "counter" else ""
+    return Family(name, documentation, kind, [Sample(name + suffix, {}, value)])
+
+
+def collect(registry: CollectorRegistry) -> Families:
+    """All metrics of a registry with their present values."""
     return [
-        Figure(
+        Family(
             metric.name,
             metric.documentation,
             metric.type,
@@ -47,41 +54,41 @@ def figures_of(registry: CollectorRegistry) -> Figures:
     ]
 
 
-def lasting(figures: Figures) -> Figures:
-    """What counts on after the process has ended: all but gauges. A sum must never fall (Prometheus: a reset)."""
-    return [figure for figure in figures if figure.kind != "gauge"]
+def without_gauges(families: Families) -> Families:
+    """What a process that has ended still adds to the sums: a counter that fell would look like a restart."""
+    return [family for family in families if family.kind != "gauge"]
 
 
-def summed(processes: Iterable[Figures]) -> Figures:
+def aggregate(processes: Iterable[Families]) -> Families:
     """The metrics of all processes together: sums, but ready only if all are, and created when the first was."""
-    together: dict[str, Figure] = {}
+    together: dict[str, Family] = {}
     values: dict[tuple[str, str, tuple[tuple[str, str], ...]], list[float]] = {}
-    for figures in processes:
-        for figure in figures:
-            together.setdefault(figure.name, figure._replace(samples=[]))
-            for sample in figure.samples:
-                place = (figure.name, sample.name, tuple(sorted(sample.labels.items())))
+    for families in processes:
+        for family in families:
+            together.setdefault(family.name, family._replace(samples=[]))
+            for sample in family.samples:
+                place = (family.name, sample.name, tuple(sorted(sample.labels.items())))
                 values.setdefault(place, []).append(sample.value)
-    for (figure_name, name, labels), found in values.items():
-        lowest = name in _LOWEST or name.endswith(_CREATED)
-        together[figure_name].samples.append(Sample(name, dict(labels), min(found) if lowest else sum(found)))
+    for (family_name, name, labels), found in values.items():
+        minimum = name in _MINIMUM or name.endswith(_CREATED)
+        together[family_name].samples.append(Sample(name, dict(labels), min(found) if minimum else sum(found)))
     return list(together.values())
 
 
-def exposition(figures: Figures) -> bytes:
+def exposition(families: Families) -> bytes:
     """The metrics in Prometheus's text format."""
     registry = CollectorRegistry()
-    registry.register(_Given(figures))
+    registry.register(_Constant(families))
     return generate_latest(registry)
 
 
-class _Given(Collector):
-    def __init__(self, figures: Figures) -> None:
-        self._figures = figures
+class _Constant(Collector):
+    def __init__(self, families: Families) -> None:
+        self._families = families
 
     def collect(self) -> Iterator[Metric]:
-        for figure in self._figures:
-            metric = Metric(figure.name, figure.documentation, figure.kind)
-            for sample in figure.samples:
+        for family in self._families:
+            metric = Metric(family.name, family.documentation, family.kind)
+            for sample in family.samples:
                 metric.add_sample(sample.name, sample.labels, sample.value)
             yield metric

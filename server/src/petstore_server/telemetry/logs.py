@@ -1,31 +1,153 @@
-"""Logs as JSON Lines. No line holds a key."""
+"""Logs as JSON Lines. Writing them never raises and never waits. No line holds a key."""
 
+import json
 import logging
+import os
+import queue
+import select
 import sys
-from typing import Any, TextIO
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, Protocol
 
 import msgspec
 import structlog
 
+_CAPACITY = 10_000  # lines in memory while stderr takes none
+_LINES_PER_WRITE = 100
+_DRAIN_SECONDS = 1.0
 
-def configure_logging(level: str, stream: TextIO | None = None) -> None:
-    """Write logs as JSON Lines to `stream` (stderr by default), from `level` (a name) up."""
+
+class Stream(Protocol):
+    """Where lines go."""
+
+    def write(self, text: str, /) -> object: ...
+    def flush(self) -> object: ...
+
+
+class LineWriter:
+    """Writes lines to a file descriptor from a thread of its own.
+
+    A log must never stop the work that it describes. A closed pipe, a full disk or a reader that has stopped reading
+    costs the lines that cannot be written, which are counted in `lost`, and nothing else.
+    """
+
+    def __init__(self, descriptor: int | None, capacity: int = _CAPACITY) -> None:
+        """`descriptor` is None where the process was started without stderr: every line is lost."""
+        self._descriptor = descriptor
+        self._capacity = capacity
+        self._queue: queue.SimpleQueue[str | threading.Event] = queue.SimpleQueue()
+        self.lost = 0
+        threading.Thread(target=self._work, name="petstore-log", daemon=True).start()
+
+    def write(self, line: str) -> None:
+        """Queue a line, which includes its line end."""
+        if self._queue.qsize() < self._capacity:
+            self._queue.put(line)
+        else:
+            self.lost += 1
+
+    def flush(self) -> None:
+        """Do nothing: the thread writes each line as soon as it can."""
+
+    def drain(self, seconds: float = _DRAIN_SECONDS) -> None:
+        """Wait until all lines queued so far are written or lost, at most this long."""
+        done = threading.Event()
+        self._queue.put(done)
+        done.wait(seconds)
+
+    def _work(self) -> None:
+        while True:
+            item = self._queue.get()
+            lines = []
+            while isinstance(item, str):
+                lines.append(item)
+                if len(lines) == _LINES_PER_WRITE:
+                    break
+                try:
+                    item = self._queue.get_nowait()
+                except queue.Empty:
+                    break
+            self._write(lines)
+            if isinstance(item, threading.Event):
+                item.set()
+
+    def _write(self, lines: list[str]) -> None:
+        data = "".join(lines).encode("utf-8", "backslashreplace")
+        written = 0
+        try:
+            while written < len(data):
+                written += self._write_some(data[written:])
+        except OSError:
+            self.lost += len(lines) - data[:written].count(b"\n")
+
+    def _write_some(self, data: bytes) -> int:
+        if self._descriptor is None:
+            raise BrokenPipeError
+        try:
+            return os.write(self._descriptor, data)
+        except BlockingIOError:  # another program made the descriptor non-blocking
+            select.select((), (self._descriptor,), ())
+            return 0
+
+
+_stderr: LineWriter | None = None
+
+
+@contextmanager
+def logging_to_stderr(level: str) -> Iterator[None]:
+    """Write the logs of this process to stderr, from `level` (a name) up; at the end, wait for the last lines."""
+    global _stderr
+    if _stderr is None:
+        _stderr = LineWriter(sys.__stderr__.fileno() if sys.__stderr__ is not None else None)
+    configure_logging(level, _stderr)
+    try:
+        yield
+    finally:
+        _stderr.drain()
+
+
+def lost_lines() -> int:
+    """How many log lines of this process could not be written to stderr."""
+    return 0 if _stderr is None else _stderr.lost
+
+
+def configure_logging(level: str, stream: Stream | None = None) -> None:
+    """Write logs as JSON Lines to `stream` (sys.stderr by default), from `level` (a name) up."""
+    process = os.getpid()
+
+    def add_process(_logger: object, _method: str, event: Any) -> Any:
+        event["pid"] = process  # several processes may share one stderr
+        return event
+
     structlog.configure(
         processors=[
             structlog.contextvars.merge_contextvars,
             structlog.processors.add_log_level,
             structlog.processors.TimeStamper(fmt="iso", utc=True),
+            add_process,
             structlog.processors.format_exc_info,
             structlog.processors.JSONRenderer(serializer=_encode),
         ],
         wrapper_class=structlog.make_filtering_bound_logger(level),
-        logger_factory=structlog.WriteLoggerFactory(file=stream or sys.stderr),
+        logger_factory=structlog.WriteLoggerFactory(file=stream or sys.stderr),  # type: ignore[arg-type]
         cache_logger_on_first_use=False,
     )
-    # uvicorn's own words are not JSON, and tell nothing that the gate does not.
+    # The messages of these libraries are not JSON, and say nothing that the service's own log does not.
     for name in ("uvicorn", "uvicorn.error", "uvicorn.access", "asyncio"):
         logging.getLogger(name).setLevel(logging.CRITICAL)
 
 
 def _encode(event: dict[str, Any], **_: object) -> str:
-    return msgspec.json.encode(event, enc_hook=str).decode()
+    try:
+        return msgspec.json.encode(event, enc_hook=str).decode()
+    except Exception:  # noqa: BLE001 - for example a lone surrogate; a value that cannot be logged must not raise
+        return json.dumps({name: _printable(value) for name, value in event.items()})
+
+
+def _printable(value: object) -> str:
+    try:
+        return str(value)
+    except Exception:  # noqa: BLE001 - as above
+        return f"<{type(value).__name__}>"

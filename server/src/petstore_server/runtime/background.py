@@ -1,0 +1,115 @@
+"""The background tasks of a serving process: they keep failing work going, and report work that makes no progress."""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from time import monotonic
+
+import structlog
+
+from petstore_server.domain.errors import ServiceUnavailable
+from petstore_server.runtime.backend import Backend
+
+ROUND_SECONDS = 0.25
+"""Pause between rounds: saved counts and noticed changes are both promised to be less than a second old (D9, D12)."""
+
+STALLED_SECONDS = 10.0
+"""A task that has not finished a round for this much longer than its pause is stalled: the process is not ready."""
+
+_FORGET_SECONDS = 60.0
+_LONGEST_BACK_OFF = 5.0
+
+
+class BackgroundTask:
+    """Work that is repeated for as long as the process runs.
+
+    An unusable store is logged when it begins and when it ends. Any other error is logged with its traceback, and the
+    work is tried again after a pause that doubles up to five seconds: no error ends the task.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        work: Callable[[], Awaitable[object]],
+        pause: float = ROUND_SECONDS,
+        clock: Callable[[], float] = monotonic,
+    ) -> None:
+        self._name = name
+        self._work = work
+        self._pause = pause
+        self._clock = clock
+        self._finished_at: float | None = None
+        self._unusable: str | None = None
+        self._failures = 0
+        self._log = structlog.get_logger()
+
+    async def run(self) -> None:
+        """Repeat the work until cancelled."""
+        self._finished_at = self._clock()
+        pause = self._pause
+        while True:
+            await asyncio.sleep(pause)
+            pause = await self._round()
+
+    def stalled(self) -> str | None:
+        """Why the task makes no progress; None while it does, and before it runs."""
+        if self._finished_at is None:
+            return None
+        idle = self._clock() - self._finished_at
+        if idle < self._pause + STALLED_SECONDS:
+            return None
+        state = "fails" if self._failures else "has not finished"
+        return f"the background task '{self._name}' {state} for {idle:.0f} seconds; the log says more"
+
+    async def _round(self) -> float:
+        """Do the work once; return the seconds to pause before the next time."""
+        try:
+            await self._work()
+        except ServiceUnavailable as error:
+            if self._unusable is None:
+                self._log.error("store unusable", task=self._name, reason=error.reason)
+            self._unusable = error.reason
+        except Exception as error:  # noqa: BLE001 - a defect in one round must not end the task
+            self._failures += 1
+            pause = max(self._pause, min(self._pause * 2.0 ** min(self._failures, 10), _LONGEST_BACK_OFF))
+            self._log.error("background task failed", task=self._name, again_in=pause, exc_info=error)
+            return pause
+        else:
+            if self._unusable is not None:
+                self._log.info("store usable again", task=self._name, after=self._unusable)
+            self._unusable = None
+        self._failures = 0
+        self._finished_at = self._clock()
+        return self._pause
+
+
+class BackgroundTasks:
+    """All of them, next to each other: a disk that is slow to write must not delay a revocation."""
+
+    def __init__(self, tasks: Sequence[BackgroundTask]) -> None:
+        self._tasks = tasks
+
+    async def run(self) -> None:
+        """Run until cancelled."""
+        async with asyncio.TaskGroup() as group:
+            for task in self._tasks:
+                group.create_task(task.run())
+
+    def stalled(self) -> str | None:
+        """Why one of the tasks makes no progress; None while all do."""
+        return next((reason for task in self._tasks if (reason := task.stalled())), None)
+
+
+def background_tasks(backend: Backend, confirm: Callable[[bool], None]) -> BackgroundTasks:
+    """The tasks of a process that serves requests; `confirm` gets what the store says of access, changed or not."""
+
+    async def forget() -> None:
+        backend.limiter.forget()
+
+    return BackgroundTasks(
+        [
+            BackgroundTask("check limits", backend.limiter.check),
+            BackgroundTask("watch access", lambda: backend.watch_access(confirm)),
+            BackgroundTask("save usage", backend.save),
+            BackgroundTask("forget", forget, _FORGET_SECONDS),
+        ]
+    )

@@ -1,0 +1,164 @@
+"""The composition root: from the settings to the adapters that they select."""
+
+import importlib.util
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractContextManager, AsyncExitStack, asynccontextmanager, nullcontext
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from petstore_server.domain.bans import BanPolicy
+from petstore_server.domain.errors import ServiceUnavailable
+from petstore_server.ports import Actor, Store, Usage
+from petstore_server.ratelimit.fallback import CountersUnavailable, FallbackLimiter
+from petstore_server.ratelimit.memory import MemoryLimiter
+from petstore_server.runtime.backend import Backend
+from petstore_server.settings import Settings, SettingsError
+from petstore_server.storage import engines, sqlite
+
+if TYPE_CHECKING:
+    from petstore_server.ratelimit.redis import RedisCounters
+
+_SET_REDIS = "set PETSTORE_REDIS_URL=redis://HOST:6379/0"
+
+Announce = Callable[[str], None]
+
+
+async def open_backend(settings: Settings, clock: Callable[[], float], announce: Announce) -> Backend:
+    """Open what a server needs; create a missing store, migrate an older one.
+
+    Raises SettingsError, StoreUnusable, ServiceUnavailable.
+    """
+    require_servable(settings)
+    limiter = _limiter(settings, clock)
+    async with AsyncExitStack() as opened:
+        opened.push_async_callback(limiter.close)
+        try:
+            await limiter.start()
+        except CountersUnavailable as error:
+            reason = error.reason.rstrip(".")
+            raise SettingsError(f"PETSTORE_REDIS_URL names a Redis that cannot be used: {reason}.") from None
+        store = await open_store(settings, create=True, migrate=True, announce=announce)
+        opened.push_async_callback(store.close)
+        backend = Backend(store, limiter)
+        await backend.start()
+        opened.pop_all()  # the backend closes them from now on
+        return backend
+
+
+def require_servable(settings: Settings) -> None:
+    """Reject settings under which processes would count limits separately, or a driver is missing.
+
+    Raises SettingsError.
+    """
+    if settings.redis_url is not None:
+        _require_driver()
+    elif not engines.is_sqlite(settings.database_url):
+        raise SettingsError(f"PETSTORE_DATABASE_URL names PostgreSQL, so limits are counted in Redis: {_SET_REDIS}.")
+    elif settings.workers > 1:
+        raise SettingsError(
+            f"PETSTORE_WORKERS is {settings.workers}, so limits are counted in Redis: {_SET_REDIS}, or 1 worker."
+        )
+
+
+def lock_for_serving(settings: Settings) -> AbstractContextManager[object]:
+    """Hold the store's serving lock, which excludes another process that counts limits in its memory (D12).
+
+    Raises StoreUnusable if such a process runs.
+    """
+    if not engines.is_sqlite(settings.database_url):
+        return nullcontext()  # never served without Redis
+    return sqlite.lock_for_serving(store_path(settings), shared=settings.redis_url is not None)
+
+
+async def account_usage(settings: Settings, store: Store, account_id: int) -> Usage:
+    """Read what the account has used from where it is counted. Raises SettingsError, ServiceUnavailable."""
+    if settings.redis_url is None:
+        return await store.usage.find(account_id)
+    async with _counters(settings) as counters:
+        return await counters.usage(account_id)
+
+
+async def redis_info(settings: Settings) -> dict[str, Any]:
+    """Read what Redis reports about itself (INFO). Raises SettingsError, ServiceUnavailable."""
+    async with _counters(settings) as counters:
+        return await counters.info()
+
+
+def _limiter(settings: Settings, clock: Callable[[], float]) -> MemoryLimiter | FallbackLimiter:
+    local = MemoryLimiter(_policy(settings), clock)
+    return local if settings.redis_url is None else FallbackLimiter(_redis(settings), local)
+
+
+def _policy(settings: Settings) -> BanPolicy:
+    return BanPolicy(settings.ban_strikes, settings.ban_seconds, settings.ban_max_seconds, settings.ban_grace_seconds)
+
+
+@asynccontextmanager
+async def _counters(settings: Settings) -> AsyncIterator["RedisCounters"]:
+    """Connect to the counters in Redis to read them. Raises SettingsError, ServiceUnavailable."""
+    counters = _redis(settings)
+    try:
+        await counters.connect()
+        yield counters
+    except CountersUnavailable as error:
+        raise ServiceUnavailable(f"Redis: {error.reason}") from None
+    finally:
+        await counters.close()
+
+
+def _redis(settings: Settings) -> "RedisCounters":
+    _require_driver()
+    from petstore_server.ratelimit.redis import RedisCounters
+
+    return RedisCounters(settings.redis_url or "", _policy(settings))
+
+
+def _require_driver() -> None:
+    if importlib.util.find_spec("redis") is None:
+        raise SettingsError(
+            "PETSTORE_REDIS_URL is set, but its driver is missing: pip install 'petstore-server[redis]'"
+        )
+
+
+def store_path(settings: Settings) -> Path:
+    """The file of the SQLite store, as an absolute path. Raises SettingsError for another engine."""
+    return engines.sqlite_path(settings.database_url)
+
+
+async def open_store(
+    settings: Settings, *, create: bool = False, migrate: bool = False, announce: Announce
+) -> engines.AnyStore:
+    """Open the store that the settings select; `announce` gets one line if a store is created.
+
+    Raises SettingsError, StoreUnusable.
+    """
+    return await engines.open_store(settings.database_url, create=create, migrate=migrate, announce=announce)
+
+
+def migrate_store(settings: Settings, announce: Announce) -> tuple[int, int]:
+    """Migrate the store to this version's schema, creating a missing one; return the schema's version before and after.
+
+    Raises SettingsError, StoreUnusable.
+    """
+    return engines.migrate_store(settings.database_url, announce)
+
+
+def backup_store(settings: Settings, target: Path, progress: Callable[[int, int], None]) -> None:
+    """Copy a SQLite store to a file while others use it; `progress` gets the pages copied so far and in all.
+
+    Raises SettingsError for another engine, StoreUnusable, Conflict.
+    """
+    engines.backup_store(settings.database_url, target, progress)
+
+
+def restore_store(settings: Settings, source: Path, actor: Actor) -> Path | None:
+    """Replace the content of a SQLite store with a backup; return the file that keeps the previous content, if any.
+
+    Raises SettingsError for another engine, and StoreUnusable if the backup is damaged or the store is in use.
+    """
+    return engines.restore_store(settings.database_url, source, actor)
+
+
+def check_store(settings: Settings) -> list[str]:
+    """Read the whole store and return its defects, empty if there are none. Raises SettingsError, StoreUnusable."""
+    return engines.check_store(settings.database_url)

@@ -1,0 +1,52 @@
+"""The admin port of one process: what it reports without being asked for it elsewhere first (D1)."""
+
+from pathlib import Path
+
+import httpx2
+import pytest
+
+from petstore_server.runtime.background import STALLED_SECONDS, BackgroundTask, BackgroundTasks
+from support.service import Service, running
+
+pytestmark = pytest.mark.anyio
+
+
+async def get(service: Service, path: str) -> httpx2.Response:
+    transport = httpx2.ASGITransport(app=service.application.admin)
+    async with httpx2.AsyncClient(transport=transport, base_url="http://admin.test") as admin:
+        return await admin.get(path)
+
+
+async def ready(service: Service) -> str:
+    """The value of petstore_ready; /readyz is never requested."""
+    lines = (await get(service, "/metrics")).text.splitlines()
+    return next(line.rpartition(" ")[2] for line in lines if line.startswith("petstore_ready "))
+
+
+async def test_a_scrape_evaluates_readiness(tmp_path: Path) -> None:
+    async with running(tmp_path) as service:
+        assert "1.0" == await ready(service)
+        service.application.draining = True
+        assert "0.0" == await ready(service)
+
+
+async def test_a_stalled_background_task_makes_the_process_unready(tmp_path: Path) -> None:
+    clock = [0.0]
+    async with running(tmp_path) as service:
+        task = BackgroundTask("watch access", lambda: service.backend.watch_access(service.application.confirm))
+        service.application.background = BackgroundTasks([task])
+        task._clock = lambda: clock[0]
+        task._finished_at = 0.0
+        clock[0] = STALLED_SECONDS + 1
+        response = await get(service, "/readyz")
+        assert (503, "unavailable") == (response.status_code, response.json()["status"])
+        assert "watch access" in response.json()["reason"]
+        assert "0.0" == await ready(service)
+
+
+@pytest.mark.parametrize("path", ["/livez/", "/readyz/", "/metrics/", "/"])
+async def test_an_unknown_path_is_not_found_and_never_redirected_to_the_requests_host(
+    tmp_path: Path, path: str
+) -> None:
+    async with running(tmp_path) as service:
+        assert 404 == (await get(service, path)).status_code

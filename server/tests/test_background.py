@@ -1,0 +1,110 @@
+"""Background tasks: no error ends one, and one that makes no progress is reported."""
+
+import asyncio
+import io
+import json
+from collections.abc import Callable
+
+import pytest
+
+from petstore_server.domain.errors import ServiceUnavailable
+from petstore_server.runtime.background import STALLED_SECONDS, BackgroundTask, BackgroundTasks
+from petstore_server.telemetry.logs import configure_logging
+
+pytestmark = pytest.mark.anyio
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now = 100.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+@pytest.fixture(name="log")
+def _log() -> io.StringIO:
+    stream = io.StringIO()
+    configure_logging("info", stream)
+    return stream
+
+
+def entries(log: io.StringIO) -> list[dict[str, object]]:
+    return [json.loads(line) for line in log.getvalue().splitlines()]
+
+
+class Work:
+    """Work that raises the given errors, one for each round, and then succeeds."""
+
+    def __init__(self, *errors: Exception) -> None:
+        self.rounds = 0
+        self._errors = list(errors)
+
+    async def __call__(self) -> None:
+        self.rounds += 1
+        if self._errors:
+            raise self._errors.pop(0)
+
+
+async def until(truth: Callable[[], bool]) -> None:
+    async with asyncio.timeout(20):
+        while not truth():  # noqa: ASYNC110 - what is waited for has no event
+            await asyncio.sleep(0)
+
+
+async def run_until(tasks: BackgroundTasks, truth: Callable[[], bool]) -> None:
+    running = asyncio.create_task(tasks.run())
+    await until(truth)
+    assert not running.done()
+    running.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await running
+
+
+async def test_an_error_is_logged_and_the_work_is_tried_again_later_each_time(log: io.StringIO) -> None:
+    failing = Work(OSError("broken pipe"), RuntimeError("a defect"), ValueError("another"))
+    other = Work()
+    tasks = BackgroundTasks([BackgroundTask("fails", failing, 0.001), BackgroundTask("other", other, 0.001)])
+    await run_until(tasks, lambda: failing.rounds == 5 and other.rounds >= 5)
+    logged = [(entry["event"], entry["task"], entry["again_in"]) for entry in entries(log)]
+    assert [("background task failed", "fails", 0.001 * 2**failures) for failures in (1, 2, 3)] == logged
+    assert all("Traceback" in str(entry["exception"]) for entry in entries(log))
+
+
+async def test_an_unusable_store_is_logged_once_when_it_begins_and_once_when_it_ends(log: io.StringIO) -> None:
+    work = Work(*[ServiceUnavailable("the disk is full")] * 3)
+    await run_until(BackgroundTasks([BackgroundTask("save usage", work, 0.001)]), lambda: work.rounds == 6)
+    assert [("store unusable", "error"), ("store usable again", "info")] == [
+        (entry["event"], entry["level"]) for entry in entries(log)
+    ]
+
+
+async def test_work_that_hangs_is_reported_as_stalled_until_it_finishes() -> None:
+    clock, gate, begun = Clock(), asyncio.Event(), asyncio.Event()
+
+    async def hang() -> None:
+        begun.set()
+        await gate.wait()
+
+    tasks = BackgroundTasks([BackgroundTask("watch access", hang, 0.001, clock)])
+    assert tasks.stalled() is None
+    running = asyncio.create_task(tasks.run())
+    await begun.wait()
+    assert tasks.stalled() is None
+    clock.now += STALLED_SECONDS + 1
+    assert "'watch access' has not finished for 11 seconds" in str(tasks.stalled())
+    gate.set()
+    await until(lambda: tasks.stalled() is None)
+    running.cancel()
+
+
+async def test_work_that_always_fails_is_reported_as_stalled(log: io.StringIO) -> None:
+    clock = Clock()
+    work = Work(*[RuntimeError("a defect")] * 3)
+    task = BackgroundTask("save usage", work, 0.001, clock)
+    running = asyncio.create_task(task.run())
+    await until(lambda: work.rounds == 3)
+    clock.now += STALLED_SECONDS + 1
+    assert "'save usage' fails for 11 seconds" in str(task.stalled())
+    await until(lambda: task.stalled() is None)
+    running.cancel()

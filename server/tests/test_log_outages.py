@@ -1,0 +1,127 @@
+"""`petstore serve` while its stderr cannot be written: nothing but log lines is lost (D9, D12)."""
+
+import fcntl
+import json
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import IO
+
+import httpx2
+import pytest
+
+from support.process import PETSTORE, Server, environment, new_key, petstore, petstore_json
+from support.redis_engine import shared_redis
+
+ORDERS = "/v1/store/orders"
+STRICT = {"PETSTORE_BAN_GRACE_SECONDS": "0", "PETSTORE_BAN_STRIKES": "1"}
+
+
+@contextmanager
+def serving_with_a_log_reader(store: Path, *options: str, **more: str) -> Iterator[tuple[Server, IO[str]]]:
+    """`petstore serve` with a pipe as stderr, and the pipe's other end, from which the start was read."""
+    process = subprocess.Popen(
+        [PETSTORE, "serve", "--port", "0", "--admin-port", "0", *options],
+        env=environment(store, **STRICT, **more),
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    assert process.stderr is not None
+    try:
+        for line in process.stderr:
+            if '"event":"serving"' in line:
+                entry = json.loads(line)
+                yield Server(process, entry["api"], entry["admin"], store), process.stderr
+                return
+        raise AssertionError("it did not start")
+    finally:
+        process.kill()
+        process.wait(timeout=30)
+        with suppress(OSError):
+            process.stderr.close()
+
+
+def closes(log: IO[str]) -> None:
+    """The log shipper stops."""
+    log.close()
+
+
+def hangs(log: IO[str]) -> None:
+    """The log shipper reads no more, and the pipe is full."""
+    with open(f"/proc/self/fd/{log.fileno()}", "wb", buffering=0) as writer:  # noqa: PTH123 - not a path
+        flags = fcntl.fcntl(writer, fcntl.F_GETFL)
+        fcntl.fcntl(writer, fcntl.F_SETFL, flags | os.O_NONBLOCK)
+        for size in (4096, 1):
+            with suppress(BlockingIOError):
+                while writer.write(b"x" * size):
+                    pass
+
+
+def within_a_second(truth: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 1.0
+    while not truth():
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+
+
+def metrics(server: Server) -> dict[str, float]:
+    lines = httpx2.get(f"{server.admin}/metrics").text.splitlines()
+    return {line.rpartition(" ")[0]: float(line.rpartition(" ")[2]) for line in lines if not line.startswith("#")}
+
+
+@pytest.mark.parametrize(("fails", "workers"), [(closes, 1), (hangs, 1), (closes, 2)])
+def test_a_server_whose_log_reader_fails_goes_on_with_all_its_work(
+    tmp_path: Path, fails: Callable[[IO[str]], None], workers: int
+) -> None:
+    store = tmp_path / "store.db"
+    redis = {"PETSTORE_REDIS_URL": shared_redis().empty()} if workers > 1 else {}
+    banned, _ = new_key(store)
+    revoked, revoked_id = new_key(store, "globex", ("--plan", "pro"))
+    with serving_with_a_log_reader(store, "--workers", str(workers), **redis) as (server, log):
+        fails(log)
+        with server.client(banned) as client:
+            codes = [client.get(ORDERS) for _ in range(62)]
+        assert "api_key_banned" == codes[-1].json()["code"]  # saving the ban writes a line
+        with server.client(revoked) as client:
+            assert 200 == client.get(ORDERS).status_code
+            time.sleep(0.6)  # so that the ban has been saved and its line written, or not
+            petstore(store, "keys", "revoke", revoked_id)
+            within_a_second(lambda: 401 == client.get(ORDERS).status_code)
+        windows = petstore_json(store, "accounts", "show", "globex", **redis)["windows"]
+        assert windows[0]["used"] >= 1
+        assert 200 == httpx2.get(f"{server.admin}/readyz").status_code
+        if fails is closes:
+            assert metrics(server)["petstore_log_lines_lost_total"] >= 1
+        began = time.monotonic()
+        server.process.send_signal(signal.SIGTERM)
+        assert 0 == server.process.wait(timeout=20)
+        assert time.monotonic() - began < 10
+
+
+def test_a_demo_whose_output_nothing_reads_goes_on(tmp_path: Path) -> None:
+    process = subprocess.Popen(
+        [PETSTORE, "serve", "--demo", "--port", "0", "--admin-port", "0"],
+        env=environment(tmp_path / "unused.db", TMPDIR=str(tmp_path)),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    assert process.stdout is not None
+    assert process.stderr is not None
+    process.stdout.close()
+    entry = next(json.loads(line) for line in process.stderr if '"event":"serving"' in line)
+    try:
+        time.sleep(0.3)
+        assert 200 == httpx2.get(f"{entry['admin']}/readyz").status_code
+        process.send_signal(signal.SIGTERM)
+        process.wait(timeout=20)
+        assert [] == list(tmp_path.iterdir())
+    finally:
+        process.kill()
+        process.wait(timeout=20)
+        process.stderr.close()
