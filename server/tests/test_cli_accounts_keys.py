@@ -2,6 +2,8 @@
 
 import asyncio
 import json
+import re
+import subprocess
 import time
 from pathlib import Path
 from typing import Any
@@ -11,10 +13,14 @@ import pytest
 
 from petstore_server.domain.bans import Ban
 from petstore_server.domain.keys import Environment, digest, is_well_formed
+from petstore_server.domain.timestamps import canonical_timestamp
 from petstore_server.domain.windows import Count
 from petstore_server.ports import Usage
+from petstore_server.storage.sqlite import lock_for_serving
 from support.command_line import CommandLine
+from support.engines import PostgresEngine
 from support.open_stores import opened
+from support.process import PETSTORE, environment
 
 
 @pytest.fixture
@@ -41,7 +47,7 @@ def save(cli: CommandLine, usage: dict[int, Usage], bans: list[Ban]) -> None:
     asyncio.run(run())
 
 
-def test_a_missing_store_is_made_by_a_command_that_writes_and_told_by_its_path(cli: CommandLine) -> None:
+def test_a_command_that_writes_creates_a_missing_store_and_names_its_path(cli: CommandLine) -> None:
     done = cli.must("accounts", "create", "acme", "--plan", "pro", "--json")
     assert f"Created a new store at {cli.store}.\n" == done.err
     fields = done.json()
@@ -54,7 +60,7 @@ def test_a_missing_store_is_made_by_a_command_that_writes_and_told_by_its_path(c
     )
 
 
-def test_a_missing_store_is_not_made_by_a_command_that_reads(cli: CommandLine) -> None:
+def test_a_command_that_reads_does_not_create_a_missing_store(cli: CommandLine) -> None:
     done = cli("accounts", "list")
     assert (1, "") == (done.code, done.out)
     assert str(cli.store) in done.err
@@ -72,9 +78,7 @@ def test_a_missing_store_is_not_made_by_a_command_that_reads(cli: CommandLine) -
         ([], 2),
     ],
 )
-def test_a_plan_takes_numbers_of_its_own_only_where_it_has_none(
-    cli: CommandLine, options: list[str], code: int
-) -> None:
+def test_only_an_enterprise_account_has_limits_of_its_own(cli: CommandLine, options: list[str], code: int) -> None:
     assert code == cli("accounts", "create", "globex", *options).code
 
 
@@ -92,9 +96,9 @@ def test_accounts_are_listed_and_changed(acme: CommandLine) -> None:
 def test_an_account_of_the_same_name_is_a_conflict_and_an_unknown_one_not_found(acme: CommandLine) -> None:
     again = acme("accounts", "create", "acme", "--plan", "free", "--json")
     assert (6, "account_exists") == (again.code, again.error()["code"])
-    unknown = acme("accounts", "show", "nobody", "--json")
+    unknown = acme("accounts", "show", "missing", "--json")
     assert (5, "account_not_found") == (unknown.code, unknown.error()["code"])
-    assert 2 == acme("accounts", "create", "-- no name", "--plan", "free").code
+    assert 2 == acme("accounts", "create", "-- invalid", "--plan", "free").code
 
 
 def test_an_account_shows_what_its_windows_have_used(acme: CommandLine) -> None:
@@ -105,7 +109,7 @@ def test_an_account_shows_what_its_windows_have_used(acme: CommandLine) -> None:
     minute, day = shown["windows"]
     assert ("minute", 7, 60, 53) == (minute["window"], minute["used"], minute["limit"], minute["remaining"])
     assert minute["reset"].endswith("Z")
-    assert {"window": "day", "used": 0, "limit": 1000, "remaining": 1000, "reset": None} == day  # ended by now
+    assert {"window": "day", "used": 0, "limit": 1000, "remaining": 1000, "reset": None} == day  # it has ended
     assert 2 == shown["keys"][0]["ban"]["level"]
     page = acme.must("accounts", "show", "acme").out
     assert shown["keys"][0]["ban"]["until"] in page
@@ -142,7 +146,7 @@ def test_a_key_is_stored_by_its_digest_and_shown_nowhere_again(acme: CommandLine
 
 
 def cli_bytes(cli: CommandLine) -> bytes:
-    """Everything that the store keeps on disk."""
+    """Everything that the store has on disk."""
     return b"".join(file.read_bytes() for file in cli.store.parent.glob(cli.store.name + "*"))
 
 
@@ -157,7 +161,7 @@ def test_an_experimental_scope_is_granted_by_name_only(acme: CommandLine) -> Non
     assert ["orders:write"] == create_key(acme, "--scope", "orders:write")["scopes"]
 
 
-def test_a_key_may_be_narrowed_and_end(acme: CommandLine) -> None:
+def test_a_key_can_have_fewer_scopes_and_an_end(acme: CommandLine) -> None:
     made = create_key(acme, "--scope", "orders:read", "--scope", "pets:read", "--expires", "90d")
     assert ["orders:read", "pets:read"] == made["scopes"]
     assert "expiring" == made["state"]
@@ -165,10 +169,10 @@ def test_a_key_may_be_narrowed_and_end(acme: CommandLine) -> None:
     for past in ("2020-01-01T00:00:00Z", "yesterday"):
         done = acme("keys", "create", "acme", "--expires", past)
         assert (2, "") == (done.code, done.out)
-    assert 5 == acme("keys", "create", "nobody").code
+    assert 5 == acme("keys", "create", "missing").code
 
 
-def test_a_rotated_key_is_followed_by_a_new_one_with_the_same_rights(acme: CommandLine) -> None:
+def test_rotating_creates_a_successor_with_the_same_scopes_and_note(acme: CommandLine) -> None:
     old = create_key(acme, "--scope", "orders:read", "--note", "warehouse")
     done = acme.must("keys", "rotate", old["id"], "--grace", "1h")
     (key,) = done.out.splitlines()
@@ -180,7 +184,7 @@ def test_a_rotated_key_is_followed_by_a_new_one_with_the_same_rights(acme: Comma
     assert 5 == acme("keys", "rotate", "key_none").code
 
 
-def test_no_grace_ends_the_old_key_at_once(acme: CommandLine) -> None:
+def test_without_grace_the_old_key_ends_at_once(acme: CommandLine) -> None:
     old = create_key(acme)
     acme.must("keys", "rotate", old["id"], "--grace", "0", "--json")
     assert "expired" == acme.must("keys", "show", old["id"], "--json").json()["state"]
@@ -252,3 +256,78 @@ def test_a_time_that_is_out_of_range_is_rejected_before_anything_changes(acme: C
         assert "999999999w" in done.err
         assert "longer than 100 years" in done.err
     assert before == acme.must("audit", "--json").out
+
+
+def test_keys_of_a_suspended_account_are_shown_as_suspended(acme: CommandLine) -> None:
+    works, revoked = create_key(acme), create_key(acme)
+    acme.must("keys", "revoke", revoked["id"])
+    acme.must("accounts", "suspend", "acme")
+    assert ["suspended", "revoked"] == [key["state"] for key in acme.must("keys", "list", "--json").json()]
+    assert "suspended" == acme.must("keys", "show", works["id"], "--json").json()["state"]
+    shown = acme.must("accounts", "show", "acme", "--json").json()
+    assert ["suspended", "revoked"] == [key["state"] for key in shown["keys"]]
+    acme.must("accounts", "resume", "acme")
+    assert "active" == acme.must("keys", "show", works["id"], "--json").json()["state"]
+
+
+def test_creating_a_key_for_a_suspended_account_says_that_it_is_invalid(acme: CommandLine) -> None:
+    assert "suspended" not in acme.must("keys", "create", "acme").err
+    acme.must("accounts", "suspend", "acme")
+    done = acme.must("keys", "create", "acme")
+    assert "The account acme is suspended: its keys are invalid until `petstore accounts resume acme`." in done.err
+    assert "suspended" == create_key(acme)["state"]
+
+
+def test_usage_that_is_counted_in_redis_is_not_read_from_the_store(acme: CommandLine) -> None:
+    now = int(time.time())
+    save(acme, {1: Usage(Count(now - 10, 7), Count(now - 10, 7))}, [])
+    with lock_for_serving(acme.store, shared=True):  # as a server with Redis does
+        assert None is acme.must("accounts", "show", "acme", "--json").json()["windows"]
+        assert "Set PETSTORE_REDIS_URL as for the server." in acme.must("accounts", "show", "acme").out
+    with lock_for_serving(acme.store, shared=False):  # as a server without it does
+        assert 7 == acme.must("accounts", "show", "acme", "--json").json()["windows"][0]["used"]
+
+
+def test_usage_is_unknown_on_postgresql_without_redis(tmp_path: Path, postgres: PostgresEngine) -> None:
+    cli, database = CommandLine(tmp_path / "unused.db"), postgres.new_database()
+    settings = {"PETSTORE_DATABASE_URL": postgres.url(database)}
+    cli.must("accounts", "create", "acme", "--plan", "free", **settings)
+    assert None is cli.must("accounts", "show", "acme", "--json", **settings).json()["windows"]
+    postgres.drop_database(database)
+
+
+def test_a_key_that_cannot_be_printed_is_named_so_that_it_can_be_revoked(acme: CommandLine) -> None:
+    with Path("/dev/full").open("wb") as full:
+        done = subprocess.run(
+            [PETSTORE, "keys", "create", "acme"],
+            env=environment(acme.store),
+            stdout=full,
+            stderr=subprocess.PIPE,
+            text=True,
+            check=False,
+        )
+    assert 1 == done.returncode
+    (key,) = acme.must("keys", "list", "--json").json()
+    assert f"The new key could not be printed; revoke it: petstore keys revoke {key['id']}" in done.stderr
+
+
+def test_the_audit_log_shows_camel_case_and_rfc_3339(acme: CommandLine) -> None:
+    key = create_key(acme, "--expires", "2099-01-01")
+    now = int(time.time())
+    save(acme, {}, [Ban(key["id"], now, now + 600, 1)])
+    acme.must("keys", "unban", key["id"])
+    acme.must("accounts", "suspend", "acme")
+    text = acme.must("audit", "--json").out
+    assert not re.search(r'"[a-z]+_[a-z_]+":|\d{9,}\.\d', text)
+    created, suspended = (json.loads(line) for line in (text.splitlines()[1], text.splitlines()[-1]))
+    assert "2099-01-01T00:00:00Z" == created["after"]["expiresAt"]
+    assert canonical_timestamp(suspended["after"]["suspendedAt"])
+    assert f"{key['id']}" in acme.must("audit").out
+
+
+def test_a_note_is_one_line_of_text(acme: CommandLine) -> None:
+    for note in ("two\nlines", "\x1b[2J", "x" * 201, "\u202etxt"):
+        done = acme("keys", "create", "acme", "--note", note)
+        assert (2, "") == (done.code, done.out)
+        assert "note" in done.err
+    assert "東京 “warehouse”" == create_key(acme, "--note", "東京 “warehouse”")["note"]

@@ -1,4 +1,4 @@
-"""`petstore` as a real process: exit codes, pipes, terminals, signals, full disks."""
+"""`petstore` as a process: exit codes, pipes, terminals, signals, full disks."""
 
 import json
 import os
@@ -39,7 +39,7 @@ def on_a_terminal(environment: dict[str, str], *arguments: str, typed: bytes = b
         while select.select([ours], [], [], 30)[0]:
             try:
                 piece = os.read(ours, 4096)
-            except OSError:  # how Linux tells that the other end is closed
+            except OSError:  # on Linux the other end has been closed
                 break
             shown += piece
         return process.wait(30), shown.decode()
@@ -61,7 +61,7 @@ def test_exit_codes_and_streams_of_a_process(environment: dict[str, str]) -> Non
     assert 0 == run(environment, "--version").returncode
 
 
-def test_a_reader_that_goes_away_is_no_error(environment: dict[str, str]) -> None:
+def test_a_reader_that_closes_the_pipe_is_not_an_error(environment: dict[str, str]) -> None:
     run(environment, "orders", "import", "-", stdin=rows(20_000))
     for command in (["orders", "list"], ["orders", "export", "-"], ["orders", "list", "--json"]):
         process = subprocess.Popen(
@@ -86,7 +86,7 @@ def test_a_full_disk_under_stdout_is_one_line(environment: dict[str, str]) -> No
     assert "petstore: No space left on device (free some space and try again).\n" == process.stderr
 
 
-def test_a_full_disk_under_the_store_is_one_line_and_keeps_what_was_taken(environment: dict[str, str]) -> None:
+def test_a_full_disk_under_the_store_is_one_line_and_keeps_what_was_committed(environment: dict[str, str]) -> None:
     run(environment, "db", "migrate")
 
     def limit() -> None:
@@ -195,7 +195,21 @@ def test_no_answer_to_a_question_changes_nothing(environment: dict[str, str], tm
     assert "No answer was given; nothing was changed." in shown
 
 
-def test_the_shell_completes_commands(environment: dict[str, str]) -> None:
-    asked = {"_PETSTORE_COMPLETE": "bash_complete", "COMP_WORDS": "petstore orders c", "COMP_CWORD": "2"}
+def completions(environment: dict[str, str], words: str) -> list[str]:
+    """What the shell offers for the last word."""
+    asked = {"_PETSTORE_COMPLETE": "bash_complete", "COMP_WORDS": words, "COMP_CWORD": str(len(words.split(" ")) - 1)}
     done = run({**environment, **asked})
-    assert ["plain,cancel", "plain,complete"] == sorted(done.stdout.split())
+    assert "" == done.stderr
+    return sorted(line.removeprefix("plain,") for line in done.stdout.split())
+
+
+def test_the_shell_completes_commands_account_names_and_key_ids(environment: dict[str, str]) -> None:
+    assert ["cancel", "complete"] == completions(environment, "petstore orders c")
+    assert [] == completions(environment, "petstore accounts show ac")  # no store, and none is created
+    assert not Path(environment["PETSTORE_DATABASE_URL"].removeprefix("sqlite:///")).exists()
+    for name in ("acme", "acorn", "globex"):
+        run(environment, "accounts", "create", name, "--plan", "free")
+    assert ["acme", "acorn"] == completions(environment, "petstore accounts suspend ac")
+    key = json.loads(run(environment, "keys", "create", "acme", "--json").stdout)["id"]
+    assert [key] == completions(environment, "petstore keys rotate key_")
+    assert [] == completions({**environment, "PETSTORE_PORT": "many"}, "petstore keys rotate key_")

@@ -8,7 +8,7 @@ import click
 
 from petstore_server.cli.arguments import When
 from petstore_server.cli.commands import Command
-from petstore_server.cli.output import printable, wants_json, write, write_json
+from petstore_server.cli.output import printable, wants_json, wrapped, write, write_json
 from petstore_server.cli.stores import with_store
 from petstore_server.operations.audit import entry_fields
 from petstore_server.ports import Store
@@ -44,11 +44,11 @@ def audit(since: datetime | None) -> None:
 def _line(entry: dict[str, Any]) -> str:
     change = f"{_short(entry['before'])} → {_short(entry['after'])}"
     cells = (f"{printable(entry['at']):<27}", f"{printable(entry['actor']):<20}", f"{printable(entry['action']):<16}")
-    return "  ".join((*cells, printable(entry["subject"]), printable(change))) + "\n"
+    return wrapped("  ".join((*cells, printable(entry["subject"]), printable(change))), 4) + "\n"
 
 
 def _short(value: Any) -> str:
     if value is None:
         return "-"
-    text = json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+    text = json.dumps(value, ensure_ascii=False, separators=(", ", ": "))
     return text if len(text) <= _SHOWN else text[:_SHOWN] + "…"

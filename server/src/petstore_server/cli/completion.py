@@ -1,4 +1,4 @@
-"""`petstore completion`: the script that makes a shell complete this command line."""
+"""`petstore completion`: the script with which a shell completes this command line."""
 
 import click
 from click.shell_completion import get_completion_class
@@ -10,7 +10,7 @@ from petstore_server.cli.output import show
 @click.command(cls=Command)
 @click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
 def completion(shell: str) -> None:
-    """Print the completion script for SHELL; have the shell read it at its start.
+    """Print the completion script for SHELL: save it where the shell reads it at its start.
 
     \b
     Examples:

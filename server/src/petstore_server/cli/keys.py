@@ -192,7 +192,8 @@ def _hand_over(issued: IssuedKey) -> None:
     if not wants_json():
         log_to_stderr(f"Key {key.id} of {key.account} ({key.environment}). It is not stored and not shown again.")
     if report.suspended:
-        log_to_stderr(f"The account {key.account} is suspended: its keys are invalid until `petstore accounts resume`.")
+        resume = f"petstore accounts resume {key.account}"
+        log_to_stderr(f"The account {key.account} is suspended: its keys are invalid until `{resume}`.")
 
 
 def _show(report: KeyReport) -> None:

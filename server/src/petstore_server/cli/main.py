@@ -24,7 +24,7 @@ from petstore_server.cli.serve import serve
 )
 @click.version_option(__version__, prog_name="petstore")
 def petstore() -> None:
-    """Run the Pet Store Orders service: load orders, ship them, issue keys, watch limits.
+    """Run the Pet Store Orders service: load and ship orders, issue keys, watch limits.
 
     Settings are PETSTORE_* environment variables; PETSTORE_DATABASE_URL names the store (sqlite:///petstore.db
     unless set).
@@ -35,7 +35,7 @@ def petstore() -> None:
       petstore orders import orders.csv            load orders
       petstore accounts create acme --plan free    a partner
       petstore keys create acme                    and a key for it
-      petstore doctor                              what is wrong, and what to do
+      petstore doctor                              what is wrong and what to do
     """
 
 

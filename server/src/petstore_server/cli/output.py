@@ -95,7 +95,9 @@ def json_line(value: Any, stream: Any) -> str:
 
 def printable(value: object) -> str:
     """The value as text of one line without control characters; None is `-`."""
-    return "-" if value is None else _escape(str(value)).replace("\n", "\\n").replace("\t", "\\t")
+    if value is None:
+        return "-"
+    return _UNSAFE.sub(_as_escape, str(value)).replace("\n", "\\n").replace("\t", "\\t")
 
 
 def paint(text: str, colour: str) -> str:
@@ -111,13 +113,18 @@ def plural(count: int, noun: str) -> str:
 def details(pairs: Iterable[tuple[str, object]]) -> str:
     """Names and values, one pair a line; None is shown as `-`. Long values are wrapped on a terminal."""
     rows = [(name + ":", printable(value)) for name, value in pairs]
-    names = max(_columns(name) for name, _ in rows)
+    names = max(columns(name) for name, _ in rows)
     return "\n".join(wrapped(f"{_padded(name, names)}  {value}", names + 2) for name, value in rows)
+
+
+def terminal_width() -> int | None:
+    """The columns of the terminal that stdout is; None if it is not a terminal."""
+    return shutil.get_terminal_size().columns if sys.stdout.isatty() else None
 
 
 def wrapped(line: str, indent: int) -> str:
     """The line, broken at words to fit the terminal that stdout is, with `indent` spaces before all but the first."""
-    width = _terminal_width()
+    width = terminal_width()
     if width is None or len(line) <= width or width <= 2 * indent:
         return line
     return textwrap.fill(
@@ -125,23 +132,22 @@ def wrapped(line: str, indent: int) -> str:
     )
 
 
-def table(columns: Sequence[str | Column], rows: Sequence[Sequence[object]]) -> str:
+def table(titles: Sequence[str | Column], rows: Sequence[Sequence[object]]) -> str:
     """Rows in columns under a header; None is shown as `-`.
 
     On a terminal that is too narrow, columns without a value are left out, then cells of columns that shrink are
     shortened; if that is not enough, each row becomes a block of names and values.
     """
-    header = [Column(column) if isinstance(column, str) else column for column in columns]
+    header = [Column(column) if isinstance(column, str) else column for column in titles]
     cells = [[printable(value) for value in row] for row in rows]
-    width = _terminal_width()
+    width = terminal_width()
     if width is not None and not _fits(header, cells, width):
         kept = [index for index in range(len(header)) if any(row[index] != "-" for row in cells)]
         header, cells = [header[index] for index in kept], [[row[index] for index in kept] for row in cells]
-        cells = _shortened(header, cells, width)
-        if not _fits(header, cells, width):
-            return "\n\n".join(
-                details((column.title.lower(), cell) for column, cell in zip(header, row, strict=True)) for row in cells
-            )
+        short = _shortened(header, cells, width)
+        if not _fits(header, short, width):
+            return "\n\n".join(_block(header, row) for row in cells)
+        cells = short
     widths = _widths(header, cells)
     lines = [[column.title for column in header], *cells]
     return "\n".join(
@@ -173,19 +179,18 @@ def _is_utf8(stream: Any) -> bool:
     return (getattr(stream, "encoding", None) or "").lower().replace("-", "") == "utf8"
 
 
-def _terminal_width() -> int | None:
-    """The columns of the terminal that stdout is; None if it is not a terminal."""
-    return shutil.get_terminal_size().columns if sys.stdout.isatty() else None
-
-
 def _widths(header: Sequence[Column], cells: Sequence[Sequence[str]]) -> list[int]:
     return [
-        max(_columns(column.title), *(_columns(row[index]) for row in cells), 0) for index, column in enumerate(header)
+        max(columns(column.title), *(columns(row[index]) for row in cells), 0) for index, column in enumerate(header)
     ]
 
 
 def _fits(header: Sequence[Column], cells: Sequence[Sequence[str]], width: int) -> bool:
     return sum(_widths(header, cells)) + 2 * (len(header) - 1) <= width
+
+
+def _block(header: Sequence[Column], row: Sequence[str]) -> str:
+    return details((column.title.lower(), cell) for column, cell in zip(header, row, strict=True))
 
 
 def _shortened(header: Sequence[Column], cells: list[list[str]], width: int) -> list[list[str]]:
@@ -201,18 +206,18 @@ def _shortened(header: Sequence[Column], cells: list[list[str]], width: int) -> 
 
 
 def _cut(text: str, width: int) -> str:
-    if _columns(text) <= width:
+    if columns(text) <= width:
         return text
-    while _columns(text) > width - 1:
+    while columns(text) > width - 1:
         text = text[:-1]
     return text + "…"
 
 
 def _padded(text: str, width: int) -> str:
-    return text + " " * (width - _columns(text))
+    return text + " " * (width - columns(text))
 
 
-def _columns(text: str) -> int:
+def columns(text: str) -> int:
     """How many columns of a terminal the text takes."""
     if text.isascii():
         return len(text)

@@ -1,0 +1,118 @@
+"""What commands print: tables and lines that fit a terminal, escapes, colours, plurals."""
+
+import json
+import sys
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from petstore_server.cli import output
+from petstore_server.cli.output import Column, details, json_line, paint, plural, printable, table, wrapped
+
+COLUMNS = ("ID", Column("NOTE", shrinks=True), "BANNED", "END")
+ROWS = [("key_1", "a note that is long", None, "2026-11-21"), ("key_22", None, None, None)]
+
+
+@pytest.fixture
+def terminal(monkeypatch: pytest.MonkeyPatch) -> "type[Terminal]":
+    Terminal.width = None
+    monkeypatch.setattr(output, "terminal_width", lambda: Terminal.width)
+    return Terminal
+
+
+class Terminal:
+    """The width of the terminal; None if stdout is not one."""
+
+    width: int | None = None
+
+
+def test_a_table_is_whole_if_stdout_is_not_a_terminal(terminal: type[Terminal]) -> None:
+    assert (
+        "ID      NOTE                 BANNED  END\n"
+        "key_1   a note that is long  -       2026-11-21\n"
+        "key_22  -                    -       -" == table(COLUMNS, ROWS)
+    )
+
+
+def test_a_narrow_terminal_gets_no_empty_columns_then_shorter_cells(terminal: type[Terminal]) -> None:
+    terminal.width = 40
+    assert "ID      NOTE                 END" == table(COLUMNS, ROWS).splitlines()[0]
+    terminal.width = 34
+    assert "key_1   a note that i…  2026-11-21" == table(COLUMNS, ROWS).splitlines()[1]
+
+
+def test_a_terminal_that_is_too_narrow_for_the_table_gets_blocks(terminal: type[Terminal]) -> None:
+    terminal.width = 29
+    assert "id:    key_1\nnote:  a note that is long\nend:   2026-11-21\n\nid:    key_22\nnote:  -\nend:   -" == table(
+        COLUMNS, ROWS
+    )
+
+
+TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=30)
+
+
+@given(st.lists(st.tuples(TEXT, TEXT, TEXT), max_size=4), st.integers(20, 200))
+def test_a_table_with_cells_that_shrink_fits_any_terminal(rows: list[tuple[str, str, str]], width: int) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(output, "terminal_width", lambda: width)
+        text = table((Column("A", shrinks=True), Column("B", shrinks=True), Column("C", shrinks=True)), rows)
+    if not text.startswith("a:"):
+        assert all(output.columns(line) <= width for line in text.split("\n"))
+        assert len(rows) + 1 == len(text.split("\n"))
+
+
+def test_wide_characters_take_two_columns(terminal: type[Terminal]) -> None:
+    assert "A     B\n東京  x\nab    y" == table(("A", "B"), [("東京", "x"), ("ab", "y")])
+
+
+def test_long_values_are_broken_at_words_under_their_beginning(terminal: type[Terminal]) -> None:
+    terminal.width = 30
+    assert "note:  some words that are too\n       long for a line" == details(
+        [("note", "some words that are too long for a line")]
+    )
+    assert "short" == wrapped("short", 4)
+    terminal.width = None
+    assert "x " * 500 == wrapped("x " * 500, 4)
+
+
+@given(st.text())
+def test_no_text_reaches_a_terminal_with_a_control_character(text: str) -> None:
+    shown = printable(text + "\udce9\ud800")
+    assert shown.endswith("\\xe9\\ud800")
+    shown.encode()
+    assert not set(shown) & {chr(number) for number in (*range(32), *range(0x7F, 0xA0))}
+
+
+@given(st.text())
+def test_json_is_escaped_and_means_the_same(text: str) -> None:
+    line = json_line({"note": text}, sys.__stdout__)
+    assert text == json.loads(line)["note"]
+    assert not set(line[:-1]) & {chr(number) for number in (*range(32), *range(0x7F, 0xA0))}
+
+
+def test_only_colours_of_our_own_are_written(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+    output.write(paint("FAIL", "red") + printable("\x1b[31mforged\x1b[0m") + "\n")
+    assert "\x1b[31mFAIL\x1b[0m\\x1b[31mforged\\x1b[0m\n" == capsys.readouterr().out
+    monkeypatch.setenv("NO_COLOR", "1")
+    assert "FAIL" == paint("FAIL", "red")
+
+
+def test_a_closed_stderr_is_ignored(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Closed:
+        encoding = "utf-8"
+
+        def write(self, text: str) -> int:
+            raise BrokenPipeError
+
+    monkeypatch.setattr(sys, "stderr", Closed())
+    output.log_to_stderr("lost")
+
+
+@pytest.mark.parametrize(("count", "text"), [(0, "0 keys"), (1, "1 key"), (2, "2 keys")])
+def test_nouns_agree_with_their_number(count: int, text: str) -> None:
+    assert text == plural(count, "key")
