@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -13,6 +14,7 @@ from bench.plan import PETSTORE, Plan, run
 LIST = "/v1/store/orders"
 UNLIMITED = ("--plan", "enterprise", "--per-minute", "1000000000", "--per-day", "1000000000")
 ACCOUNT = "bench"
+_FILE = "store.db"
 _STATUSES = ("pending", "pending", "pending", "shipped", "cancelled")
 
 
@@ -55,9 +57,32 @@ def make_store(
     varied: bool = False,
     scopes: tuple[str, ...] = (),
 ) -> Store:
-    """Fill a new store with orders 1 to `orders`; without `settings` it is a SQLite file in `folder`."""
-    chosen = dict(settings or {"PETSTORE_DATABASE_URL": f"sqlite:///{folder / f'{command.parent.parent.name}.db'}"})
-    env = environment(**chosen)
+    """Fill a new store with orders 1 to `orders`; without `settings` it is a SQLite file in `folder`.
+
+    A SQLite store that was filled before in the same run is copied.
+    """
+    if settings is not None:
+        return _filled(plan, orders, command, settings, varied, scopes)
+    name = f"{sorted(plan.products.values()).index(command)}-{orders}-{varied}-{'-'.join(scopes)}"
+    template = plan.folder / "stores" / name
+    if not template.exists():
+        template.mkdir(parents=True)
+        filled = _filled(plan, orders, command, _sqlite(template), varied, scopes)
+        (template / "key").write_text(filled.key)
+    for file in template.glob(f"{_FILE}*"):
+        shutil.copy(file, folder)
+    return Store(command, environment(**_sqlite(folder)), (template / "key").read_text(), orders)
+
+
+def _sqlite(folder: Path) -> dict[str, str]:
+    return {"PETSTORE_DATABASE_URL": f"sqlite:///{folder / _FILE}"}
+
+
+def _filled(
+    plan: Plan, orders: int, command: Path, settings: Mapping[str, str], varied: bool, scopes: tuple[str, ...]
+) -> Store:
+    """A new store with orders, an account and a key, made by the command line."""
+    env = environment(**settings)
     if orders:
         run([command, "orders", "import", order_file(plan, orders, varied=varied), "--format", "jsonl"], env=env)
     run([command, "accounts", "create", ACCOUNT, *UNLIMITED], env=env)
