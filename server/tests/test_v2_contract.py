@@ -1,0 +1,133 @@
+"""The contract of version 2 is sound, and the tables of parameters and fields equal it (D18, D20)."""
+
+from collections.abc import Iterator
+from importlib.resources import files
+from typing import Any
+
+import pytest
+import yaml
+from jsonschema import Draft202012Validator, FormatChecker
+from openapi_spec_validator import OpenAPIV31SpecValidator
+
+from petstore_server.http.v2 import errors
+from petstore_server.http.v2.bodies import ORDER_FIELDS
+from petstore_server.http.v2.parameters import (
+    GET_USAGE,
+    IDEMPOTENCY_KEY,
+    LIST_ORDERS,
+    NO_PARAMETERS,
+    Parameter,
+    Parameters,
+)
+
+CONTRACT: dict[str, Any] = yaml.safe_load((files("petstore_server.http") / "openapi-v2.yaml").read_text("utf-8"))
+
+TABLES = {
+    "listOrders": LIST_ORDERS,
+    "placeOrder": NO_PARAMETERS,
+    "getOrder": NO_PARAMETERS,
+    "cancelOrder": NO_PARAMETERS,
+    "getUsage": GET_USAGE,
+}
+
+
+def operations() -> Iterator[dict[str, Any]]:
+    for item in CONTRACT["paths"].values():
+        yield from item.values()
+
+
+def parameters(operation: dict[str, Any], place: str) -> dict[str, dict[str, Any]]:
+    """The documented parameters in this place, by name."""
+    components = CONTRACT["components"]["parameters"]
+    found = [components[part["$ref"].rpartition("/")[2]] for part in operation["parameters"]]
+    return {part["name"]: part for part in found if part["in"] == place}
+
+
+def documented(schema: dict[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in schema.items() if name not in ("description", "examples")}
+
+
+def expected_schema(parameter: Parameter) -> dict[str, Any]:
+    schema = parameter.kind.schema
+    if parameter.repeatable:
+        return {"type": "array", "items": schema, "minItems": 1}
+    return schema if parameter.default is None else {**schema, "default": parameter.default}
+
+
+def test_the_contract_is_valid_openapi() -> None:
+    OpenAPIV31SpecValidator(CONTRACT).validate()
+
+
+def test_every_operation_is_named_described_and_marked() -> None:
+    stability = {operation["operationId"]: operation["x-stability"] for operation in operations()}
+    assert {name: "experimental" if name == "placeOrder" else "beta" for name in TABLES} == stability
+    for operation in operations():
+        assert operation["summary"]
+        assert operation["description"]
+        assert operation["tags"] == (["usage"] if operation["operationId"] == "getUsage" else ["orders"])
+
+
+@pytest.mark.parametrize("operation", list(operations()), ids=lambda operation: operation["operationId"])
+def test_the_documented_parameters_are_those_of_the_table(operation: dict[str, Any]) -> None:
+    table: Parameters = TABLES[operation["operationId"]]
+    described = parameters(operation, "query")
+    assert list(table.all) == list(described)
+    for name, parameter in table.all.items():
+        assert expected_schema(parameter) == described[name]["schema"], name
+        assert not described[name]["required"]
+        assert parameter.repeatable == (described[name].get("style") == "form"), name
+
+
+def test_the_documented_key_and_body_of_a_new_order_are_those_of_the_tables() -> None:
+    operation = CONTRACT["paths"]["/store/orders"]["post"]
+    key = parameters(operation, "header")[IDEMPOTENCY_KEY.name]
+    assert (True, IDEMPOTENCY_KEY.kind.schema) == (key["required"], key["schema"])
+    body = CONTRACT["components"]["schemas"]["NewOrder"]
+    assert {name: field.kind.schema for name, field in ORDER_FIELDS.items()} == {
+        name: documented(schema) for name, schema in body["properties"].items()
+    }
+    assert [name for name, field in ORDER_FIELDS.items() if field.required] == body["required"]
+    assert body["additionalProperties"] is False
+
+
+def test_every_example_is_valid() -> None:
+    found = list(examples(CONTRACT))
+    assert len(found) > 90
+    for schema, value in found:
+        rooted = {**schema, "components": CONTRACT["components"]}
+        Draft202012Validator(rooted, format_checker=FormatChecker()).validate(value)
+
+
+def examples(node: Any) -> Iterator[tuple[dict[str, Any], Any]]:
+    """Each example in the contract with the schema that it exemplifies."""
+    if isinstance(node, list):
+        for item in node:
+            yield from examples(item)
+    if not isinstance(node, dict):
+        return
+    if node is not CONTRACT["components"]:
+        schema = node.get("schema", node)
+        if "example" in node:
+            yield schema, node["example"]
+        listed = node.get("examples", [])
+        for example in listed.values() if isinstance(listed, dict) else listed:
+            yield schema, resolved(example)["value"] if "schema" in node else example
+    for item in node.values():
+        yield from examples(item)
+
+
+def resolved(example: dict[str, Any]) -> dict[str, Any]:
+    name = example.get("$ref", "").rpartition("/")[2]
+    return CONTRACT["components"]["examples"][name] if name else example
+
+
+def test_the_examples_of_errors_say_what_the_service_says() -> None:
+    shown = CONTRACT["components"]["examples"]
+    for kind in (errors.InvalidCursor, errors.IdempotencyKeyMissing, errors.UnsupportedMediaType):
+        assert kind().message == shown[kind.code]["value"]["message"]
+    assert errors.OrderChanged().message == shown["order_changed"]["value"]["message"]
+
+
+def test_every_code_has_an_example() -> None:
+    codes = CONTRACT["components"]["schemas"]["Error"]["properties"]["code"]["enum"]
+    assert set(codes) == set(CONTRACT["components"]["examples"]) - {"order_changed"}

@@ -1,0 +1,279 @@
+"""Parameters, cursors and bodies of version 2: what is read, and what is refused with which message (D20)."""
+
+import json
+from contextlib import suppress
+from typing import Any
+from urllib.parse import quote
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from petstore_server.domain.orders import INT64_MAX, INT64_MIN, Status
+from petstore_server.domain.search import Filters, Position, Sort, SortField
+from petstore_server.http.v2.bodies import NewOrder, check_media_type, read_new_order
+from petstore_server.http.v2.cursors import Cursors
+from petstore_server.http.v2.errors import InvalidBody, InvalidCursor, InvalidParameter, UnsupportedMediaType
+from petstore_server.http.v2.parameters import GET_USAGE, IDEMPOTENCY_KEY, LIST_ORDERS, NO_PARAMETERS, Parameters
+
+INT64 = st.integers(INT64_MIN, INT64_MAX)
+SORTS = st.builds(Sort, st.sampled_from(SortField), st.booleans())
+POSITIONS = st.builds(Position, st.none() | INT64, INT64)
+FILTERS = st.builds(
+    Filters,
+    st.frozensets(st.sampled_from(Status)),
+    st.none() | INT64,
+    st.none() | st.booleans(),
+    st.none() | INT64,
+    st.none() | INT64,
+    st.none() | INT64,
+)
+
+
+def refusal(parameters: Parameters, query: str) -> str:
+    with pytest.raises(InvalidParameter) as raised:
+        parameters.read(query.encode())
+    return raised.value.message
+
+
+def test_without_a_query_every_parameter_has_its_default() -> None:
+    values = LIST_ORDERS.read(b"")
+    assert {"sort": "id", "limit": 100} == {name: value for name, value in values.items() if value is not None}
+    assert {"granularity": "hour", "from": None, "to": None} == GET_USAGE.read(b"")
+    assert {} == NO_PARAMETERS.read(b"")
+
+
+@pytest.mark.parametrize(
+    ("query", "name", "value"),
+    [
+        ("status=pending", "status", ["pending"]),
+        ("status=pending&status=shipped&status=pending", "status", ["pending", "shipped", "pending"]),
+        ("petId=-9223372036854775808", "petId", INT64_MIN),
+        ("petId=%31%32", "petId", 12),
+        ("pet%49d=0", "petId", 0),
+        ("complete=true", "complete", True),
+        ("complete=false", "complete", False),
+        ("limit=1", "limit", 1),
+        ("limit=1000", "limit", 1000),
+        ("sort=-updatedAt", "sort", "-updatedAt"),
+        ("&&limit=5&", "limit", 5),
+        ("updatedFrom=1970-01-01T00:00:01.000001Z", "updatedFrom", 1_000_001),
+        ("updatedFrom=1970-01-01T01:00:00%2B01:00", "updatedFrom", 0),
+        ("updatedFrom=1970-01-01T01:00:00+01:00", "updatedFrom", 0),
+        ("shipDateFrom=1970-01-01T00:00:01Z&shipDateTo=1970-01-01T00:00:01Z", "shipDateTo", 1_000_000),
+        ("cursor=%C3%A9", "cursor", "é"),
+    ],
+)
+def test_a_value_in_an_allowed_form_is_read(query: str, name: str, value: object) -> None:
+    assert value == LIST_ORDERS.read(query.encode())[name]
+
+
+@pytest.mark.parametrize(
+    "value", ["", "1.0", "1e3", "+1", "01", "-0", "1_000", " 1", "9223372036854775808", "½", "x" * 40]
+)
+def test_an_identifier_in_any_other_form_is_refused(value: str) -> None:
+    message = refusal(LIST_ORDERS, f"petId={quote(value)}")
+    assert "'petId' must be a whole number in plain digits that fits 64 bits." == message
+
+
+@pytest.mark.parametrize(
+    ("query", "message"),
+    [
+        ("status=Pending", "'status' must be one of pending, shipped, cancelled."),
+        ("status=pending,shipped", "'status' must be one of pending, shipped, cancelled."),
+        ("status=pending&status=", "'status' must be one of pending, shipped, cancelled."),
+        ("status", "'status' must be one of pending, shipped, cancelled."),
+        ("complete=1", "'complete' must be true or false."),
+        ("complete=True", "'complete' must be true or false."),
+        ("limit=0", "'limit' must be a whole number from 1 to 1000."),
+        ("limit=1001", "'limit' must be a whole number from 1 to 1000."),
+        ("limit=1&limit=1", "'limit' is given more than once; give it once."),
+        ("sort=petId", "'sort' must be one of id, -id, shipDate, -shipDate, updatedAt, -updatedAt."),
+        ("cursor=", "'cursor' must be the nextCursor of a page."),
+        (
+            "shipDateFrom=2027-01-02T00:00:00Z&shipDateTo=2027-01-01T00:00:00Z",
+            "'shipDateFrom' is after 'shipDateTo'; swap the two or leave one out.",
+        ),
+        ("petId=%ff", "The query is not percent-encoded UTF-8; encode each name and value."),
+        (
+            "pet_id=3",
+            "The query contains 'pet_id', which is not a parameter of this operation; they are status, petId, "
+            "complete, shipDateFrom, shipDateTo, updatedFrom, sort, limit, cursor.",
+        ),
+    ],
+)
+def test_the_message_names_the_parameter_and_what_is_allowed(query: str, message: str) -> None:
+    assert message == refusal(LIST_ORDERS, query)
+
+
+@pytest.mark.parametrize(
+    "value",
+    ["2027-01-01", "2027-01-01T00:00:00", "2027-02-30T00:00:00Z", "2027-01-01T00:00:00.1234567Z", "1795268137", "now"],
+)
+def test_a_timestamp_needs_every_part_and_an_offset(value: str) -> None:
+    assert "'updatedFrom' must be an RFC 3339 date-time with an offset" in refusal(LIST_ORDERS, f"updatedFrom={value}")
+
+
+def test_an_unknown_name_is_shown_only_if_it_is_short_and_plain() -> None:
+    for name in ("pso_live_" + "a" * 33, "%22%3Cscript%3E", "", "=x"):
+        message = refusal(NO_PARAMETERS, f"{name}=1")
+        assert "The query contains a name, which is not a parameter of this operation; it has none." == message
+
+
+@given(st.text(max_size=60) | st.builds("{}={}".format, st.sampled_from(sorted(LIST_ORDERS.all)), st.text(max_size=30)))
+def test_any_other_query_is_refused_without_a_fault(query: str) -> None:
+    for text in (query.encode("ascii", "ignore"), quote(query, safe="=&").encode()):
+        with suppress(InvalidParameter):
+            assert LIST_ORDERS.all.keys() == LIST_ORDERS.read(text).keys()
+
+
+@given(POSITIONS, FILTERS, SORTS)
+def test_a_cursor_is_read_as_it_was_written_in_every_process(position: Position, filters: Filters, sort: Sort) -> None:
+    text = Cursors("store").encode(position, filters, sort)
+    assert len(text) <= 256
+    assert quote(text, safe="") == text
+    assert position == Cursors("store").decode(text, filters, sort)
+
+
+@given(POSITIONS, FILTERS, SORTS, FILTERS, SORTS)
+def test_a_cursor_of_another_query_or_store_is_refused(
+    position: Position, filters: Filters, sort: Sort, other_filters: Filters, other_sort: Sort
+) -> None:
+    text = Cursors("store").encode(position, filters, sort)
+    if (filters, sort) != (other_filters, other_sort):
+        with pytest.raises(InvalidCursor):
+            Cursors("store").decode(text, other_filters, other_sort)
+    with pytest.raises(InvalidCursor):
+        Cursors("another store").decode(text, filters, sort)
+
+
+@given(POSITIONS, st.integers(0, 39), st.characters())
+def test_an_altered_cursor_is_refused(position: Position, index: int, character: str) -> None:
+    cursors = Cursors("store")
+    text = cursors.encode(position, Filters(), Sort())
+    altered = text[:index] + character + text[index + 1 :]
+    if altered != text:
+        with pytest.raises(InvalidCursor):
+            cursors.decode(altered, Filters(), Sort())
+    for other in (text[:-1], text + "A", text + "=", "", text * 7):
+        with pytest.raises(InvalidCursor):
+            cursors.decode(other, Filters(), Sort())
+
+
+def body(**fields: object) -> bytes:
+    return json.dumps({"petId": 3, "quantity": 1, **fields}).encode()
+
+
+def test_a_body_is_read_and_its_date_becomes_canonical() -> None:
+    assert NewOrder(3, 1, None) == read_new_order(b' {"quantity": 1, "petId": 3} ')
+    assert NewOrder(3, 1, "2027-01-01T00:00:00Z") == read_new_order(body(shipDate="2027-01-01T01:00:00.000+01:00"))
+    largest = NewOrder(INT64_MIN, INT64_MAX, None)
+    assert largest == read_new_order(body(petId=INT64_MIN, quantity=INT64_MAX))
+
+
+WHOLE = "a whole number in plain digits that fits 64 bits"
+POSITIVE = "a whole number of at least 1 in plain digits that fits 64 bits"
+NOT_JSON = 'The body is not JSON in UTF-8; send an object such as {"petId": 3, "quantity": 1}.'
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b"", NOT_JSON),
+        (b"{", NOT_JSON),
+        (b'{"petId":3,"quantity":1}x', NOT_JSON),
+        (b'{"petId":3,"quantity":1,}', NOT_JSON),
+        (b'{"petId":3,"quantity":NaN}', NOT_JSON),
+        (b'{"petId":03,"quantity":1}', NOT_JSON),
+        (b'\xef\xbb\xbf{"petId":3,"quantity":1}', NOT_JSON),
+        ('{"petId":3,"quantity":1}'.encode("utf-16"), NOT_JSON),
+        (b'{"petId":3,"quantity":1,"\xff":1}', NOT_JSON),
+        (b"[" * 65_000, NOT_JSON),
+        (b'{"a":' * 13_000, NOT_JSON),
+        (b"[]", 'The body is not a JSON object; send one such as {"petId": 3, "quantity": 1}.'),
+        (b"null", 'The body is not a JSON object; send one such as {"petId": 3, "quantity": 1}.'),
+        (b"{}", f"The body lacks the field 'petId'; it must be {WHOLE}."),
+        (b'{"petId":3}', f"The body lacks the field 'quantity'; it must be {POSITIVE}."),
+        (body(petId=None), f"The field 'petId' must be {WHOLE}."),
+        (body(petId="3"), f"The field 'petId' must be {WHOLE}."),
+        (body(petId=True), f"The field 'petId' must be {WHOLE}."),
+        (body(petId=2**63), f"The field 'petId' must be {WHOLE}."),
+        (b'{"petId":' + b"9" * 60_000 + b',"quantity":1}', f"The field 'petId' must be {WHOLE}."),
+        (b'{"petId":3.0,"quantity":1}', f"The field 'petId' must be {WHOLE}."),
+        (b'{"petId":3,"quantity":1e3}', f"The field 'quantity' must be {POSITIVE}."),
+        (body(quantity=0), f"The field 'quantity' must be {POSITIVE}."),
+        (
+            body(shipDate=None),
+            "The field 'shipDate' must be an RFC 3339 date-time with an offset and at most six decimals, such as "
+            "2026-11-01T10:00:00Z.",
+        ),
+        (
+            body(id=7),
+            "The body contains 'id', which is not a field; the fields are petId, quantity, shipDate.",
+        ),
+        (
+            body(**{"x" * 40: 7}),
+            "The body contains a name, which is not a field; the fields are petId, quantity, shipDate.",
+        ),
+        (b'{"petId":3,"quantity":1,"petId":3}', "The body contains 'petId' more than once; give each field once."),
+    ],
+)  # fmt: skip
+def test_the_message_names_the_field_and_what_is_allowed(content: bytes, message: str) -> None:
+    with pytest.raises(InvalidBody) as raised:
+        read_new_order(content)
+    assert message == raised.value.message
+
+
+JSON: Any = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=9),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=9), inner, max_size=3),
+)
+
+
+@given(
+    st.binary(max_size=60)
+    | JSON.map(lambda value: json.dumps(value).encode())
+    | st.fixed_dictionaries({"petId": JSON, "quantity": JSON}, optional={"shipDate": JSON}).map(
+        lambda value: json.dumps(value).encode()
+    )
+)
+def test_any_other_body_is_refused_without_a_fault(content: bytes) -> None:
+    with suppress(InvalidBody):
+        assert read_new_order(content).quantity >= 1
+
+
+@pytest.mark.parametrize(
+    "accepted", ["application/json", "Application/JSON; charset=UTF-8", 'application/json;charset="utf-8"']
+)
+def test_json_in_utf_8_is_accepted(accepted: str) -> None:
+    check_media_type(accepted.encode(), None)
+    check_media_type(accepted.encode(), b"identity")
+
+
+@pytest.mark.parametrize(
+    ("content_type", "coding"),
+    [
+        (None, None),
+        (b"", None),
+        (b"text/plain", None),
+        (b"application/json-patch+json", None),
+        (b"application/x-www-form-urlencoded", None),
+        (b"application/json; charset=latin-1", None),
+        (b"application/json, application/json", None),
+        (b"application/json", b"gzip"),
+    ],
+)
+def test_any_other_media_type_or_coding_is_refused(content_type: bytes | None, coding: bytes | None) -> None:
+    with pytest.raises(UnsupportedMediaType):
+        check_media_type(content_type, coding)
+
+
+@pytest.mark.parametrize(
+    ("key", "valid"), [("!", True), ("~" * 255, True), ("", False), ("a" * 256, False), ("a b", False), ("é", False)]
+)
+def test_an_idempotency_key_has_1_to_255_visible_ascii_characters(key: str, valid: bool) -> None:
+    if valid:
+        assert key == IDEMPOTENCY_KEY.kind.from_text(key)
+    else:
+        with pytest.raises(ValueError, match="visible ASCII"):
+            IDEMPOTENCY_KEY.kind.from_text(key)
