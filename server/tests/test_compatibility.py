@@ -1,0 +1,129 @@
+"""The contracts stay compatible with what was published, and the check for that finds each kind of breaking change.
+
+`baselines/` holds each contract as it was published last (see CONTRIBUTING.md).
+"""
+
+from collections.abc import Callable
+from copy import deepcopy
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from support.compatibility import breaking_changes
+
+SHIPPED = Path(__file__).parents[1] / "src" / "petstore_server" / "http"
+BASELINES = Path(__file__).parent / "baselines"
+FILES = {"openapi.yaml": "openapi-v1.yaml", "openapi-v2.yaml": "openapi-v2.yaml"}
+
+
+def load(path: Path) -> dict[str, Any]:
+    document: dict[str, Any] = yaml.load(path.read_text("utf-8"), yaml.CSafeLoader)
+    return document
+
+
+V2 = load(BASELINES / "openapi-v2.yaml")
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_the_shipped_contract_breaks_nothing_that_was_published(name: str) -> None:
+    assert [] == breaking_changes(load(BASELINES / FILES[name]), load(SHIPPED / name))
+
+
+def listing(contract: dict[str, Any]) -> Any:
+    return contract["paths"]["/store/orders"]["get"]
+
+
+def schema(contract: dict[str, Any], name: str) -> Any:
+    return contract["components"]["schemas"][name]
+
+
+def parameter(contract: dict[str, Any], name: str) -> Any:
+    return contract["components"]["parameters"][name]
+
+
+def _set(node: Any, name: str, value: Any) -> None:
+    node[name] = value
+
+
+@pytest.mark.parametrize(
+    ("change", "expected"),
+    [
+        (lambda c: c["paths"].pop("/usage"), "path /usage was removed"),
+        (lambda c: c["paths"]["/store/orders"].pop("get"), "GET /store/orders was removed"),
+        (lambda c: _set(listing(c), "operationId", "list"), "operationId listOrders became list"),
+        (lambda c: _set(listing(c), "x-stability", "experimental"), "x-stability beta became experimental"),
+        (lambda c: _set(listing(c), "security", [{"bearerAuth": ["orders:read", "x"]}]), "scope x became necessary"),
+        (lambda c: listing(c)["parameters"].pop(0), "parameter status in query was removed"),
+        (lambda c: _set(parameter(c, "PetId"), "required", True), "parameter petId in query became required"),
+        (lambda c: _set(parameter(c, "PetId")["schema"], "minimum", 0), "minimum -9223372036854775808 became 0"),
+        (lambda c: _set(parameter(c, "PetId")["schema"], "type", "string"), "type ['integer'] became ['string']"),
+        (lambda c: _set(parameter(c, "Limit")["schema"], "maximum", 100), "maximum 1000 became 100"),
+        (lambda c: _set(parameter(c, "Cursor")["schema"], "pattern", "^x$"), "pattern None became ^x$"),
+        (lambda c: parameter(c, "Status")["schema"]["items"]["enum"].remove("shipped"), "value shipped was removed"),
+        (lambda c: listing(c)["responses"].pop("304"), "status 304 was removed"),
+        (lambda c: listing(c)["responses"]["200"]["headers"].pop("Link"), "200: header Link was removed"),
+        (lambda c: _set(c["components"]["headers"]["ETag"], "required", False), "header ETag became optional"),
+        (lambda c: listing(c)["responses"]["200"].pop("content"), "content type application/json was removed"),
+        (lambda c: schema(c, "Order")["properties"].pop("quantity"), "field quantity was removed"),
+        (lambda c: schema(c, "Order")["required"].remove("status"), "field status became optional"),
+        (lambda c: _set(schema(c, "Order")["properties"]["complete"], "type", ["boolean", "null"]), "type ['boolean']"),
+        (lambda c: schema(c, "Order")["properties"]["id"].pop("minimum"), "minimum -9223372036854775808 became None"),
+        (lambda c: schema(c, "Error")["properties"]["code"]["enum"].remove("not_found"), "value not_found was removed"),
+        (lambda c: _set(schema(c, "Error")["properties"], "detail", {"type": "string"}), "field detail was added"),
+        (lambda c: schema(c, "Error").pop("additionalProperties"), "other fields became possible"),
+        (lambda c: c["x-other-requests"]["responses"].pop("405"), "other requests: status 405 was removed"),
+        (lambda c: _set(c["components"]["securitySchemes"]["bearerAuth"], "scheme", "basic"), "bearerAuth was changed"),
+    ],
+)
+def test_a_breaking_change_is_found(change: Callable[[Any], object], expected: str) -> None:
+    changed = deepcopy(V2)
+    change(changed)
+    assert any(expected in found for found in breaking_changes(V2, changed)), breaking_changes(V2, changed)
+
+
+@pytest.mark.parametrize(
+    ("change", "expected"),
+    [
+        (lambda c: schema(c, "NewOrder")["required"].append("shipDate"), "field shipDate became required"),
+        (lambda c: schema(c, "NewOrder")["properties"].pop("shipDate"), "field shipDate was removed"),
+        (lambda c: _set(schema(c, "NewOrder")["properties"]["quantity"], "minimum", 2), "minimum 1 became 2"),
+        (
+            lambda c: _set(c["paths"]["/store/orders"]["post"]["requestBody"], "content", {}),
+            "a request body of application/json is no longer accepted",
+        ),
+    ],
+)
+def test_a_request_body_that_becomes_narrower_is_found(change: Callable[[Any], object], expected: str) -> None:
+    stable, changed = deepcopy(V2), deepcopy(V2)
+    for contract in (stable, changed):
+        contract["paths"]["/store/orders"]["post"]["x-stability"] = "stable"
+    change(changed)
+    assert any(expected in found for found in breaking_changes(stable, changed)), breaking_changes(stable, changed)
+    change(experimental := deepcopy(V2))
+    assert [] == breaking_changes(V2, experimental)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda c: _set(c["paths"], "/store/new", {"get": listing(c)}),
+        lambda c: _set(c["paths"]["/usage"], "delete", listing(c)),
+        lambda c: listing(c)["parameters"].append({**parameter(c, "PetId"), "name": "quantity"}),
+        lambda c: _set(parameter(c, "Limit")["schema"], "maximum", 2000),
+        lambda c: parameter(c, "Sort")["schema"]["enum"].append("createdAt"),
+        lambda c: _set(schema(c, "Order")["properties"], "note", {"type": "string"}),
+        lambda c: schema(c, "Order")["required"].append("complete"),
+        lambda c: schema(c, "Error")["properties"]["code"]["enum"].append("teapot"),
+        lambda c: _set(listing(c)["responses"], "410", listing(c)["responses"]["403"]),
+        lambda c: _set(listing(c)["responses"]["200"]["headers"], "Age", c["components"]["headers"]["ETag"]),
+        lambda c: _set(listing(c), "x-stability", "stable"),
+        lambda c: _set(listing(c), "description", "Other words."),
+        lambda c: _set(schema(c, "Order")["properties"]["id"], "minimum", 0),
+    ],
+)
+def test_a_compatible_change_is_accepted(change: Callable[[Any], object]) -> None:
+    changed = deepcopy(V2)
+    change(changed)
+    assert [] == breaking_changes(V2, changed)
