@@ -230,3 +230,44 @@ def test_the_contract_is_printed_as_yaml_or_json(cli: CommandLine) -> None:
 def test_completion_is_a_script_for_the_shell(cli: CommandLine, shell: str) -> None:
     assert "_PETSTORE_COMPLETE" in cli.must("completion", shell).out
     assert 2 == cli("completion", "tcsh").code
+
+
+@pytest.mark.parametrize(
+    ("content", "problem"),
+    [
+        (b"not a database" * 1000, "its file is not a SQLite database"),
+        (b"", "There is no store in"),
+        (None, "is a database of another program"),
+    ],
+)
+def test_a_backup_that_cannot_be_restored_gets_advice_for_a_restore(
+    cli: CommandLine, tmp_path: Path, content: bytes | None, problem: str
+) -> None:
+    backup = tmp_path / "backup.db"
+    if content is None:
+        connection = apsw.Connection(str(backup))
+        connection.execute("CREATE TABLE other (id)")
+        connection.close()
+    else:
+        backup.write_bytes(content)
+    done = cli("db", "restore", str(backup), "--yes")
+    assert 1 == done.code
+    assert problem in done.err
+    assert done.err.endswith("Nothing was restored; choose another backup.\n")
+    assert "PETSTORE_DATABASE_URL" not in done.err
+
+
+def test_a_copy_that_cannot_start_gets_advice_for_a_copy(cli: CommandLine) -> None:
+    to = ("--to", "postgresql://me:secret@127.0.0.1:1/x")
+    unreachable = cli("db", "copy", *to)
+    assert (1, True) == (unreachable.code, unreachable.err.endswith("Check the URL given with --to.\n"))
+    with sqlite.lock_for_serving(cli.store, shared=False):
+        held = cli("db", "copy", *to)
+    assert (1, True) == (held.code, held.err.endswith("Stop it, and copy again.\n"))
+    wrong = cli("db", "copy", *to, PETSTORE_DATABASE_URL="postgresql://127.0.0.1:1/y")
+    assert (2, True) == (wrong.code, "this command works on the file of a SQLite store" in wrong.err)
+    invalid = cli("db", "copy", "--to", "postgresql://me:sec@ret@127.0.0.1:1/x")
+    assert (2, True) == (invalid.code, "--to" in invalid.err)
+    for done in (unreachable, held, wrong, invalid):
+        assert "secret" not in done.err
+        assert "ret@" not in done.err

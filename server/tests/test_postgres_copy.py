@@ -185,7 +185,7 @@ def test_a_source_that_is_served_is_not_copied(source: Path, postgres_stores: St
     with lock_for_serving(source, shared=False):
         done = CommandLine(source)("db", "copy", "--to", postgres_stores.url)
     assert 1 == done.code
-    assert "stop it" in done.err
+    assert "Stop it" in done.err
 
 
 def test_a_source_cannot_change_until_its_copy_is_verified(

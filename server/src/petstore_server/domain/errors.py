@@ -1,15 +1,15 @@
-"""The error tree. An error carries a code and a whole sentence; what HTTP status it becomes is not known here.
+"""The error tree. An error has a code and a message of whole sentences; `http.errors` maps it to an HTTP status.
 
 DomainError
-├── for API clients (D3; turned into answers by `http.errors`)
+├── for API clients (D3; mapped to responses by `http.errors`)
 │   ├── MissingApiKey · InvalidApiKey · InsufficientScope
 │   ├── InvalidOrderId · OrderNotFound · PetNotFound
 │   ├── IdempotencyKeyReused · IdempotencyKeyInUse
 │   ├── OrderConflict
-│   │   ├── OrderAlreadyShipped · OrderAlreadyCancelled    (a cancel meets them)
-│   │   └── OrderNotPending · OrderNotShipped · OrderAlreadyComplete  (an operator meets them)
+│   │   ├── OrderAlreadyShipped · OrderAlreadyCancelled    (raised by a cancel)
+│   │   └── OrderNotPending · OrderNotShipped · OrderAlreadyComplete  (raised by operators' changes)
 │   └── ServiceUnavailable
-└── for operators (turned into exit codes by `cli.failures`)
+└── for operators (mapped to exit codes by `cli.failures`)
     ├── InvalidInput  (InvalidField)
     ├── NotFound      (AccountNotFound, KeyNotFound)
     ├── Conflict      (AccountExists, KeyNotUsable, KeyNotBanned)
@@ -17,6 +17,8 @@ DomainError
 """
 
 import json
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 _MAX_QUOTED = 60
 
@@ -184,14 +186,14 @@ class AccountNotFound(NotFound):
     code = "account_not_found"
 
     def __init__(self, name: str) -> None:
-        super().__init__(f"There is no account '{name}'; `petstore accounts list` shows all.")
+        super().__init__(f"There is no account '{name}'; `petstore accounts list` lists all accounts.")
 
 
 class KeyNotFound(NotFound):
     code = "key_not_found"
 
     def __init__(self, key_id: str) -> None:
-        super().__init__(f"There is no key with the id '{key_id}'; `petstore keys list` shows all.")
+        super().__init__(f"There is no key with the id '{key_id}'; `petstore keys list` lists all keys.")
 
 
 class Conflict(DomainError):
@@ -202,7 +204,7 @@ class AccountExists(Conflict):
     code = "account_exists"
 
     def __init__(self, name: str) -> None:
-        super().__init__(f"There is an account '{name}' already; choose another name.")
+        super().__init__(f"The account '{name}' exists already; choose another name.")
 
 
 class KeyNotUsable(Conflict):
@@ -220,6 +222,22 @@ class KeyNotBanned(Conflict):
 
 
 class StoreUnusable(DomainError):
-    """The store cannot be opened: missing, of another schema version, damaged, locked, not writable."""
+    """The store cannot be opened: missing, of another schema version, damaged, locked, not writable.
+
+    `problem` is the message without the remedy, for callers that know a better one.
+    """
 
     code = "store_unusable"
+
+    def __init__(self, problem: str, remedy: str = "") -> None:
+        super().__init__(f"{problem} {remedy}".rstrip())
+        self.problem = problem
+
+
+@contextmanager
+def advising(remedy: str) -> Iterator[None]:
+    """Replace the remedy of a StoreUnusable that the block raises."""
+    try:
+        yield
+    except StoreUnusable as error:
+        raise StoreUnusable(error.problem, remedy) from error

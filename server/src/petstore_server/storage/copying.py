@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 import apsw
 
-from petstore_server.domain.errors import Conflict, StoreUnusable
+from petstore_server.domain.errors import Conflict, StoreUnusable, advising
 from petstore_server.domain.pets import Pet
 from petstore_server.storage import postgres, sqlite
 from petstore_server.storage.postgres.opening import connected, place
@@ -224,13 +224,16 @@ async def copying(source: Path, url: str, announce: Callable[[str], None]) -> As
     """
     source = source.resolve()  # noqa: ASYNC240 - nothing else goes on meanwhile
     require_place(source, file_too=True)
-    with sqlite.lock_for_serving(source, shared=False), unusable_on_error(source):
+    with advising("Stop it, and copy again."):
+        lock = sqlite.lock_for_serving(source, shared=False)
+    with lock, unusable_on_error(source):
         connection = connect_writer(source)
         try:
             version = schema_version(connection, source)
             if version < LATEST_VERSION:
                 raise StoreUnusable(older_schema(source, version))
-            await postgres.migrate(url, announce)
+            with advising("Check the URL given with --to."):
+                await postgres.migrate(url, announce)
             with write_lock(connection):
                 async with connected(url) as driver:
                     yield Copy(source, connection, url, driver)

@@ -28,8 +28,8 @@ def sqlite_path(url: str) -> Path:
     """The file of a SQLite store, as an absolute path. Raises SettingsError for another engine."""
     if not is_sqlite(url):
         raise SettingsError(
-            "PETSTORE_DATABASE_URL names PostgreSQL, and this is for the file of a SQLite store alone; "
-            "PostgreSQL has tools of its own: pg_dump --schema=petstore, and pg_restore --clean while no server runs."
+            "PETSTORE_DATABASE_URL names PostgreSQL, and this command works on the file of a SQLite store. To back up "
+            "PostgreSQL use pg_dump --schema=petstore; to restore it use pg_restore --clean while no server runs."
         )
     return Path(url.removeprefix(_SQLITE)).absolute()
 
@@ -101,5 +101,5 @@ def require_driver() -> None:
     """Raises SettingsError where the driver of PostgreSQL is not installed."""
     if importlib.util.find_spec("psycopg") is None:
         raise SettingsError(
-            "PETSTORE_DATABASE_URL names PostgreSQL, but its driver is missing: pip install 'petstore-server[postgres]'"
+            "A URL names PostgreSQL, but its driver is missing: pip install 'petstore-server[postgres]'"
         )

@@ -59,8 +59,8 @@ async def _prepare(url: str, *, create: bool, upgrade: bool, announce: Callable[
                 announce(f"Created a new store in {place(url)}.")
         elif version == 0:
             raise StoreUnusable(
-                f"There is no store in {place(url)}; `petstore db migrate` creates one, "
-                "or point PETSTORE_DATABASE_URL to where it is."
+                f"There is no store in {place(url)}.",
+                "Create one with `petstore db migrate`, or correct PETSTORE_DATABASE_URL.",
             )
         elif version < LATEST_VERSION:
             raise StoreUnusable(older_schema(url, version))
@@ -73,9 +73,10 @@ async def connected(url: str) -> AsyncIterator[Driver]:
     try:
         driver = await connect(url, _OPENING_SECONDS)
     except psycopg.Error as error:
-        raise StoreUnusable(f"The store in {place(url)} cannot be used: {plain_words(error)}.") from error
+        problem = f"The store in {place(url)} cannot be used: {plain_words(error)}."
+        raise StoreUnusable(problem, "Check PETSTORE_DATABASE_URL, and that PostgreSQL runs.") from error
     except TimeoutError:
-        raise StoreUnusable(f"PostgreSQL does not answer at {place(url)}; check PETSTORE_DATABASE_URL.") from None
+        raise StoreUnusable(f"PostgreSQL does not answer at {place(url)}.", "Check PETSTORE_DATABASE_URL.") from None
     try:
         if driver.info.server_version < OLDEST_SERVER * 10_000:
             raise StoreUnusable(f"{place(url)} is served by a PostgreSQL older than {OLDEST_SERVER}; update it.")

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import apsw
 
-from petstore_server.domain.errors import Conflict, StoreUnusable
+from petstore_server.domain.errors import Conflict, StoreUnusable, advising
 from petstore_server.ports import Actor
 from petstore_server.storage.rows import order_problem
 from petstore_server.storage.sqlite.audit import record
@@ -75,7 +75,7 @@ def restore(path: Path, source: Path, actor: Actor) -> Path | None:
         raise StoreUnusable(f"There is no backup at {source}.")
     kept = _unused_name(path, actor.at) if path.exists() else None
     with _temporary_beside(path) as copy:
-        with unusable_on_error(source):
+        with advising("Nothing was restored; choose another backup."), unusable_on_error(source):
             _copy(source, copy, None)
             _begin_epoch(copy, source, kept, actor)
         _require_sound(copy, f"The backup at {source} is damaged, so nothing was restored")
@@ -168,7 +168,9 @@ def _replace_content(copy: Path, path: Path, kept: Path | None) -> None:
     try:
         _write_over(copy, path, kept)
     except (apsw.NotADBError, apsw.CorruptError):
-        with lock_for_serving(path, shared=False):
+        with advising("Stop it, and restore again."):
+            lock = lock_for_serving(path, shared=False)
+        with lock:
             if kept is not None:
                 kept.unlink(missing_ok=True)  # what could be copied before the damage was found
                 path.rename(kept)

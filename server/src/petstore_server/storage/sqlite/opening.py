@@ -77,21 +77,22 @@ def prepare(path: Path, *, create: bool, upgrade: bool, announce: Callable[[str]
 def require_place(path: Path, *, file_too: bool) -> None:
     """Raise StoreUnusable unless the directory is there (and the file, where asked for)."""
     if not path.parent.is_dir():
-        raise StoreUnusable(f"The directory {path.parent} does not exist; create it, or correct PETSTORE_DATABASE_URL.")
+        raise StoreUnusable(
+            f"The directory {path.parent} does not exist.", "Create it, or correct PETSTORE_DATABASE_URL."
+        )
     if file_too and not path.exists():
         raise StoreUnusable(
-            f"There is no store at {path}; `petstore db migrate` creates one, "
-            "or point PETSTORE_DATABASE_URL to where it is."
+            f"There is no store at {path}.", "Create one with `petstore db migrate`, or correct PETSTORE_DATABASE_URL."
         )
     if path.exists() and not path.is_file():
-        raise StoreUnusable(f"{path} is not a file; correct PETSTORE_DATABASE_URL.")
+        raise StoreUnusable(f"{path} is not a file.", "Correct PETSTORE_DATABASE_URL.")
 
 
 def schema_version(connection: apsw.Connection, path: Path) -> int:
     """The store's schema version, 0 for an empty file. Raises StoreUnusable if it is not ours or too new."""
     version = int(connection.pragma("user_version"))
     if connection.pragma("application_id") != APPLICATION_ID and (version or connection.pragma("schema_version")):
-        raise StoreUnusable(f"{path} is a database of another program; correct PETSTORE_DATABASE_URL.")
+        raise StoreUnusable(f"{path} is a database of another program.", "Correct PETSTORE_DATABASE_URL.")
     if version > LATEST_VERSION:
         raise StoreUnusable(
             f"The store at {path} has schema version {version}, newer than the {LATEST_VERSION} that this program "
@@ -145,9 +146,9 @@ def unusable_on_error(path: Path) -> Iterator[None]:
     try:
         yield
     except apsw.Error as error:
-        raise StoreUnusable(f"The store at {path} cannot be used: {plain_words(error)}. {_advice(error)}") from error
+        raise StoreUnusable(f"{path} cannot be used as a store: {plain_words(error)}.", _advice(error)) from error
     except OSError as error:
-        raise StoreUnusable(f"The store at {path} cannot be used: {error.strerror}. {_PERMISSIONS}") from error
+        raise StoreUnusable(f"{path} cannot be used as a store: {error.strerror}.", _PERMISSIONS) from error
 
 
 def _advice(error: apsw.Error) -> str:
@@ -176,7 +177,7 @@ class ServingLock:
                 fcntl.flock(self._file, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)
             except BlockingIOError:
                 self._file.close()
-                raise StoreUnusable(_TAKEN.format(path=path)) from None
+                raise StoreUnusable(_TAKEN.format(path=path), _SEVERAL_SERVERS) from None
 
     def close(self) -> None:
         self._file.close()
@@ -190,10 +191,8 @@ class ServingLock:
         self.close()
 
 
-_TAKEN = (
-    "Another `petstore serve` already uses the store at {path}; stop it, or set PETSTORE_REDIS_URL for both, "
-    "so that they count limits together."
-)
+_TAKEN = "Another `petstore serve` already uses the store at {path}."
+_SEVERAL_SERVERS = "Stop it, or set PETSTORE_REDIS_URL for both, so that they count limits together."
 
 
 def lock_for_serving(path: Path, *, shared: bool) -> ServingLock:

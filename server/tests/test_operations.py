@@ -1,0 +1,166 @@
+"""The use cases of operators, over every engine: keys, accounts, orders (D5–D11)."""
+
+import random
+from datetime import UTC, datetime
+
+import pytest
+
+from petstore_server.domain.accounts import PLAN_LIMITS, Plan
+from petstore_server.domain.errors import (
+    AccountNotFound,
+    InvalidInput,
+    KeyNotUsable,
+    OrderAlreadyCancelled,
+    OrderNotFound,
+    ServiceUnavailable,
+)
+from petstore_server.domain.keys import DEFAULT_SCOPES, Environment, digest, is_well_formed
+from petstore_server.domain.orders import Order, Status
+from petstore_server.domain.windows import Count
+from petstore_server.operations import accounts, keys, orders
+from petstore_server.operations.keys import IssuedKey, Randbelow
+from petstore_server.ports import Actor, Store, Usage
+from support.open_stores import Stores
+
+NOW = 1_795_000_000.0
+ACTOR = Actor("operator:test", NOW)
+
+
+@pytest.fixture
+def randbelow() -> Randbelow:
+    return random.Random(1).randrange
+
+
+async def account(store: Store, name: str = "acme") -> None:
+    await accounts.create_account(store, name, Plan.FREE, PLAN_LIMITS[Plan.FREE], ACTOR)
+
+
+async def issue(store: Store, randbelow: Randbelow, expires_at: float | None = None, note: str = "") -> IssuedKey:
+    return await keys.issue_key(
+        store,
+        "acme",
+        environment=Environment.PRODUCTION,
+        scopes=DEFAULT_SCOPES,
+        expires_at=expires_at,
+        note=note,
+        actor=ACTOR,
+        randbelow=randbelow,
+    )
+
+
+@pytest.mark.anyio
+async def test_an_issued_key_is_valid_and_only_its_digest_is_stored(stores: Stores, randbelow: Randbelow) -> None:
+    async with stores.opened() as store:
+        await account(store)
+        issued = await issue(store, randbelow)
+        assert is_well_formed(issued.secret)
+        principal = await store.keys.principal(digest(issued.secret), Environment.PRODUCTION, NOW)
+        assert principal is not None
+        assert issued.report.key.id == principal.key_id
+        assert digest(issued.secret) == (await store.keys.find(issued.report.key.id)).digest
+
+
+@pytest.mark.anyio
+async def test_a_key_that_cannot_be_issued_leaves_nothing_behind(stores: Stores, randbelow: Randbelow) -> None:
+    async with stores.opened() as store:
+        await account(store)
+        with pytest.raises(InvalidInput, match="past"):
+            await issue(store, randbelow, expires_at=NOW)
+        with pytest.raises(InvalidInput, match="API key"):
+            await issue(store, randbelow, note="for pso_live_Ab3Ab3Ab3Ab3")
+        assert [] == await keys.list_keys(store)
+        with pytest.raises(AccountNotFound):
+            await keys.list_keys(store, "missing")
+
+
+@pytest.mark.anyio
+async def test_the_old_key_ends_after_the_grace_or_earlier(stores: Stores, randbelow: Randbelow) -> None:
+    async with stores.opened() as store:
+        await account(store)
+        lasting, ending = await issue(store, randbelow), await issue(store, randbelow, expires_at=NOW + 10)
+        for issued, end in ((lasting, NOW + 3600), (ending, NOW + 10)):
+            key_id = issued.report.key.id
+            rotation = await keys.rotate_key(store, key_id, grace=3600, actor=ACTOR, randbelow=randbelow)
+            assert end == rotation.old.expires_at
+            assert issued.report.key.expires_at == rotation.new.report.key.expires_at
+            assert is_well_formed(rotation.new.secret)
+            with pytest.raises(KeyNotUsable):
+                await keys.rotate_key(store, key_id, grace=0, actor=ACTOR, randbelow=randbelow)
+
+
+@pytest.mark.anyio
+async def test_keys_work_unless_revoked_or_their_account_is_suspended(stores: Stores, randbelow: Randbelow) -> None:
+    async with stores.opened() as store:
+        await account(store)
+        first, second = await issue(store, randbelow), await issue(store, randbelow)
+        await keys.revoke_key(store, first.report.key.id, ACTOR)
+        assert [False, True] == [report.works(NOW) for report in await keys.list_keys(store, "acme")]
+        await accounts.suspend_account(store, "acme", ACTOR)
+        assert ["revoked", "suspended"] == [report.state(NOW) for report in await keys.list_keys(store)]
+        assert not (await keys.find_key(store, second.report.key.id)).works(NOW)
+        await accounts.resume_account(store, "acme", ACTOR)
+        assert (await keys.find_key(store, second.report.key.id)).works(NOW)
+
+
+@pytest.mark.anyio
+async def test_an_account_report_has_its_windows_and_keys(stores: Stores, randbelow: Randbelow) -> None:
+    async def usage(_: int) -> Usage:
+        return Usage(Count(int(NOW) - 10, 7), Count(int(NOW) - 90_000, 900))
+
+    async def unknown(_: int) -> None:
+        return None
+
+    async with stores.opened() as store:
+        await account(store)
+        issued = await issue(store, randbelow)
+        report = await accounts.report_account(store, "acme", usage, NOW)
+        assert [issued.report.key.id] == [each.key.id for each in report.keys]
+        assert report.windows is not None
+        minute, day = report.windows
+        assert ("minute", 7, 60, 53, int(NOW) + 50) == minute
+        assert ("day", 0, 1000, 1000, None) == day
+        assert None is (await accounts.report_account(store, "acme", unknown, NOW)).windows
+
+
+@pytest.mark.anyio
+async def test_several_orders_are_each_changed_or_reported(stores: Stores) -> None:
+    async with stores.opened() as store:
+        given = [Order(number, status=Status.PENDING) for number in range(1, 251)]
+        await store.orders.import_batch(given, "import", ACTOR)
+        ids = [*range(1, 251), 999, 7]
+        outcomes = [each async for each in orders.cancel_orders(store, ids, ACTOR)]
+        assert ids == [each.order_id for each in outcomes]
+        assert {Status.CANCELLED} == {each.order.status for each in outcomes[:250] if each.order}
+        assert [OrderNotFound, OrderAlreadyCancelled] == [type(each.error) for each in outcomes[250:]]
+
+
+@pytest.mark.anyio
+async def test_shipping_and_completing_set_the_ship_date_and_complete(stores: Stores) -> None:
+    async with stores.opened() as store:
+        await store.orders.import_batch([Order(1)], "import", ACTOR)
+        (shipped,) = [each async for each in orders.ship_orders(store, [1], datetime(2026, 11, 20, tzinfo=UTC), ACTOR)]
+        (complete,) = [each async for each in orders.complete_orders(store, [1], ACTOR)]
+        assert shipped.order
+        assert complete.order
+        assert ("2026-11-20T00:00:00Z", Status.SHIPPED) == (shipped.order.ship_date, shipped.order.status)
+        assert complete.order.complete
+
+
+@pytest.mark.anyio
+async def test_orders_after_a_failure_of_the_store_are_not_tried(
+    stores: Stores, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tried = []
+
+    async def fail(order_id: int, *_: object) -> Order:
+        tried.append(order_id)
+        if order_id == 50:
+            raise ServiceUnavailable("the disk is full")
+        return Order(order_id)
+
+    async with stores.opened() as store:
+        monkeypatch.setattr(store.orders, "change", fail)
+        outcomes = [each async for each in orders.cancel_orders(store, range(1000), ACTOR)]
+    assert tried == [each.order_id for each in outcomes]
+    assert len(tried) < 1000
+    assert [50] == [each.order_id for each in outcomes if each.error]
