@@ -2,6 +2,7 @@
 
 import json
 import statistics
+import time
 from collections.abc import Iterator
 from typing import NamedTuple
 from urllib.parse import quote
@@ -47,6 +48,7 @@ def titles(engine: str) -> dict[str, str]:
 def measure(plan: Plan, url: str, store: Store, engine: str) -> list[Row]:
     """Measure the latencies of all pages in turn, over one connection."""
     with this_process_on(plan.cores.load), Connection(url, store.authorization) as connection:
+        _wait_until_current(connection, store.orders)
         places = list(_places(connection, store.orders))
         found = {target: [connection.latency(target)] for place in places for target in (place.first, place.deep)}
         rounds = []
@@ -78,6 +80,17 @@ def measure(plan: Plan, url: str, store: Store, engine: str) -> list[Row]:
             note=f"The query is `{worst.query}`.",
         ),
     ]
+
+
+def _wait_until_current(connection: Connection, orders: int) -> None:
+    """Wait until pages show the last order that was imported: indexes may follow an import."""
+    deadline = time.monotonic() + 300
+    while time.monotonic() < deadline:
+        response, body = connection.get(f"{PAGES}?sort=-id&limit=1")
+        if response.status == 200 and [orders] == [order["id"] for order in json.loads(body)["data"]]:
+            return
+        time.sleep(0.2)
+    raise BenchError(f"Pages do not show order {orders} five minutes after its import.")
 
 
 def _places(connection: Connection, orders: int) -> Iterator[Place]:
