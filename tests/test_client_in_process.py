@@ -2,9 +2,10 @@
 
 import asyncio
 import itertools
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 import httpx2
 import pytest
@@ -32,8 +33,17 @@ from support.engines import PostgresEngine, running_engine
 from support.redis_engine import shared_redis
 from support.service import START, Clock, Service, running
 
-Story = Callable[[Service, "Connected"], Awaitable[None]]
-Run = Callable[[Story], None]
+
+class Counted(httpx2.AsyncBaseTransport):
+    """A transport that counts the requests of a client."""
+
+    def __init__(self, inner: httpx2.AsyncBaseTransport, count: Callable[[], None]) -> None:
+        self._inner = inner
+        self._count = count
+
+    async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
+        self._count()
+        return await self._inner.handle_async_request(request)
 
 
 class Connected:
@@ -41,26 +51,29 @@ class Connected:
 
     _numbers = itertools.count(1)
 
-    def __init__(self, service: Service, clock: FakeClock | None) -> None:
-        self._base_url = (
-            f"http://petstore-{next(self._numbers)}.test/v1"  # unique, so that each test has its own limits
-        )
+    def __init__(self, service: Service, clock: FakeClock | None = None) -> None:
+        number = next(self._numbers)
+        self._base_url = f"http://petstore-{number}.test/v1"  # each test has its own limits
         self._service = service
         self._clock = clock
         self.sent = 0
 
-    def __call__(self, key: str, **options: object) -> AsyncClient:
-        async def counted(request: httpx2.Request) -> None:
-            self.sent += 1
+    def __call__(self, key: str, **options: Any) -> AsyncClient:
+        application = httpx2.ASGITransport(app=self._service.application.gate)
+        transport = Counted(CheckedAsyncTransport(application), self._count)
+        clock = {"clock": self._clock} if self._clock else {}
+        return AsyncClient(self._base_url, **{"api_key": key, "transport": transport, **clock, **options})
 
-        client = AsyncClient(
-            self._base_url,
-            api_key=key,
-            transport=CheckedAsyncTransport(httpx2.ASGITransport(app=self._service.application.gate)),
-            **{**({"clock": self._clock} if self._clock else {}), **options},  # type: ignore[arg-type]
-        )
-        client._http.event_hooks = {"request": [counted], "response": []}
-        return client
+    def _count(self) -> None:
+        self.sent += 1
+
+
+Clocked = tuple[Service, Connected, FakeClock]
+
+
+@pytest.fixture
+def anyio_backend() -> str:
+    return "asyncio"
 
 
 @pytest.fixture(name="postgres", scope="module")
@@ -69,9 +82,9 @@ def _postgres() -> Iterator[PostgresEngine]:
         yield engine
 
 
-@pytest.fixture(name="run", params=["sqlite", "postgres and redis"])
-def _run(request: pytest.FixtureRequest, tmp_path: Path) -> Run:
-    """Runs a story with each backend, in real time."""
+@pytest.fixture(name="service", params=["sqlite", "postgres and redis"])
+async def _service(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Service]:
+    """A service with each backend, in real time."""
     environ = {}
     if request.param != "sqlite":
         postgres: PostgresEngine = request.getfixturevalue("postgres")
@@ -79,190 +92,171 @@ def _run(request: pytest.FixtureRequest, tmp_path: Path) -> Run:
             "PETSTORE_DATABASE_URL": postgres.url(postgres.new_database()),
             "PETSTORE_REDIS_URL": shared_redis().empty(),
         }
-
-    async def seen(story: Story) -> None:
-        async with running(tmp_path, environ=environ) as service:
-            await story(service, Connected(service, None))
-
-    return lambda story: asyncio.run(seen(story))
+    async with running(tmp_path, environ=environ) as service:
+        yield service
 
 
-def on_a_clock(folder: Path, story: Callable[[Service, Connected, FakeClock], Awaitable[None]]) -> None:
-    """Run a story on a fake clock that the service and the client share."""
+@pytest.fixture(name="connected")
+def _connected(service: Service) -> Connected:
+    return Connected(service)
+
+
+@pytest.fixture(name="clocked")
+async def _clocked(tmp_path: Path) -> AsyncIterator[Clocked]:
+    """A service and a client that share a fake clock."""
     clock = FakeClock(START)
-
-    async def seen() -> None:
-        async with running(folder, Following(clock)) as service:
-            await story(service, Connected(service, clock), clock)
-
-    asyncio.run(seen())
+    async with running(tmp_path, Following(clock)) as service:
+        yield service, Connected(service, clock), clock
 
 
-def test_orders_are_listed_and_streamed_exactly(run: Run) -> None:
-    async def story(service: Service, connected: Connected) -> None:
-        await service.orders(
-            Stored(7, 1, 2, "2026-11-20T12:00:00.123456Z", False, Status.SHIPPED),
-            Stored(-(2**63)),
-            Stored(2**63 - 1, quantity=-(2**63)),
-            *(Stored(number, number % 7, 1) for number in range(10_000, 13_000)),
-        )
-        expected = [
-            Order(id=-(2**63)),
-            Order(
-                id=7,
-                pet_id=1,
-                quantity=2,
-                ship_date=datetime(2026, 11, 20, 12, 0, 0, 123456, UTC),
-                complete=False,
-            ),
-            *(Order(id=number, pet_id=number % 7, quantity=1) for number in range(10_000, 13_000)),
-            Order(id=2**63 - 1, quantity=-(2**63)),
-        ]
-        async with connected(await service.key()) as petstore:
-            assert expected == await petstore.list_orders()
-            assert expected == await petstore.list_orders()  # 304
-            assert expected == [order async for order in petstore.iter_orders()]
-
-    run(story)
+@pytest.mark.anyio
+async def test_orders_are_listed_and_streamed_exactly(service: Service, connected: Connected) -> None:
+    await service.orders(
+        Stored(7, 1, 2, "2026-11-20T12:00:00.123456Z", False, Status.SHIPPED),
+        Stored(-(2**63)),
+        Stored(2**63 - 1, quantity=-(2**63)),
+        *(Stored(number, number % 7, 1) for number in range(10_000, 13_000)),
+    )
+    expected = [
+        Order(id=-(2**63)),
+        Order(
+            id=7,
+            pet_id=1,
+            quantity=2,
+            ship_date=datetime(2026, 11, 20, 12, 0, 0, 123456, UTC),
+            complete=False,
+        ),
+        *(Order(id=number, pet_id=number % 7, quantity=1) for number in range(10_000, 13_000)),
+        Order(id=2**63 - 1, quantity=-(2**63)),
+    ]
+    async with connected(await service.key()) as petstore:
+        assert expected == await petstore.list_orders()
+        assert expected == await petstore.list_orders()  # 304
+        assert expected == [order async for order in petstore.iter_orders()]
 
 
-def test_an_order_is_cancelled_once(run: Run) -> None:
-    async def story(service: Service, connected: Connected) -> None:
-        await service.orders(Stored(1), Stored(2, status=Status.SHIPPED))
-        async with connected(await service.key()) as petstore:
+@pytest.mark.anyio
+async def test_an_order_is_cancelled_once(service: Service, connected: Connected) -> None:
+    await service.orders(Stored(1), Stored(2, status=Status.SHIPPED))
+    async with connected(await service.key()) as petstore:
+        await petstore.cancel_order(1)
+        for number, code in ((1, "order_already_cancelled"), (2, "order_already_shipped")):
+            with pytest.raises(ConflictError) as caught:
+                await petstore.cancel_order(number)
+            assert code == caught.value.code
+        for number, code in ((3, "order_not_found"), (2**63, "invalid_order_id")):
+            with pytest.raises(NotFoundError) as missing:
+                await petstore.cancel_order(number)
+            assert code == missing.value.code
+    assert 5 == connected.sent
+
+
+@pytest.mark.anyio
+async def test_invalid_and_restricted_keys_raise_their_errors(service: Service, connected: Connected) -> None:
+    async with connected("pso_live_unknown") as stranger:
+        with pytest.raises(AuthenticationError) as unknown:
+            await stranger.list_orders()
+        assert "invalid_api_key" == unknown.value.code
+    async with connected(await service.key(scopes=frozenset({Scope.ORDERS_READ}))) as reader:
+        assert [] == await reader.list_orders()
+        with pytest.raises(PermissionDeniedError) as narrow:
+            await reader.cancel_order(1)
+        assert "insufficient_scope" == narrow.value.code
+    assert 3 == connected.sent
+
+
+@pytest.mark.anyio
+async def test_get_pet_warns_with_the_date_of_the_sunset(service: Service, connected: Connected) -> None:
+    await service.backend.store.pets.import_batch([StoredPet(3, "Clover", "rabbit")], "test", service.actor)
+    async with connected(await service.key()) as petstore:
+        with pytest.warns(DeprecationWarning, match="until 2027-12-01"):
+            assert Pet(id=3, name="Clover", tag="rabbit") == await petstore.get_pet(3)
+        with pytest.raises(NotFoundError):
+            await petstore.get_pet(4)
+
+
+@pytest.mark.anyio
+async def test_a_cancel_whose_response_was_lost_succeeds(service: Service, connected: Connected) -> None:
+    class Losing(httpx2.AsyncBaseTransport):
+        """Carries the first request out and loses its response."""
+
+        def __init__(self) -> None:
+            self._inner = httpx2.ASGITransport(app=service.application.gate)
+            self._lost = False
+
+        async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
+            response = await self._inner.handle_async_request(request)
+            if not self._lost:
+                self._lost = True
+                raise httpx2.ReadTimeout("lost", request=request)
+            return response
+
+    await service.orders(Stored(1))
+    key = await service.key()
+    async with AsyncClient("http://petstore.test/v1", api_key=key, transport=Losing(), jitter=lambda: 0.0) as petstore:
+        await petstore.cancel_order(1)
+        with pytest.raises(ConflictError):
             await petstore.cancel_order(1)
-            for number, code in ((1, "order_already_cancelled"), (2, "order_already_shipped")):
-                with pytest.raises(ConflictError) as caught:
-                    await petstore.cancel_order(number)
-                assert code == caught.value.code
-            for number, code in ((3, "order_not_found"), (2**63, "invalid_order_id")):
-                with pytest.raises(NotFoundError) as missing:
-                    await petstore.cancel_order(number)
-                assert code == missing.value.code
-        assert 5 == connected.sent
-
-    run(story)
 
 
-def test_invalid_and_restricted_keys_raise_their_errors(run: Run) -> None:
-    async def story(service: Service, connected: Connected) -> None:
-        async with connected("pso_live_unknown") as stranger:
-            with pytest.raises(AuthenticationError) as unknown:
-                await stranger.list_orders()
-            assert "invalid_api_key" == unknown.value.code
-        async with connected(await service.key(scopes=frozenset({Scope.ORDERS_READ}))) as reader:
-            assert [] == await reader.list_orders()
-            with pytest.raises(PermissionDeniedError) as narrow:
-                await reader.cancel_order(1)
-            assert "insufficient_scope" == narrow.value.code
-        assert 3 == connected.sent
-
-    run(story)
-
-
-def test_get_pet_warns_with_the_date_of_the_sunset(run: Run) -> None:
-    async def story(service: Service, connected: Connected) -> None:
-        await service.backend.store.pets.import_batch([StoredPet(3, "Clover", "rabbit")], "test", service.actor)
-        async with connected(await service.key()) as petstore:
-            with pytest.warns(DeprecationWarning, match="until 2027-12-01"):
-                assert Pet(id=3, name="Clover", tag="rabbit") == await petstore.get_pet(3)
-            with pytest.raises(NotFoundError):
-                await petstore.get_pet(4)
-
-    run(story)
+@pytest.mark.anyio
+async def test_an_exhausted_minute_is_known_without_a_429(service: Service, connected: Connected) -> None:
+    account = await service.account(Plan.ENTERPRISE, Limits(5, 1000))
+    async with connected(await service.key(account), max_wait=0.0) as petstore:
+        results = await asyncio.gather(*[petstore.list_orders() for _ in range(12)], return_exceptions=True)
+        assert [[]] * 5 == results[:5]
+        for error in results[5:]:
+            assert isinstance(error, RateLimitError)
+            assert not error.sent
+        assert petstore.rate_limit is not None
+        assert (5, 0) == (petstore.rate_limit.limit, petstore.rate_limit.remaining)
+        assert ["minute", "day"] == [window.name for window in petstore.rate_limit.windows]
+    assert 5 == connected.sent
 
 
-def test_a_cancel_whose_response_was_lost_succeeds(run: Run) -> None:
-    async def story(service: Service, connected: Connected) -> None:
-        class Losing(httpx2.AsyncBaseTransport):
-            """Carries the first request out and loses its response."""
-
-            def __init__(self) -> None:
-                self._inner = httpx2.ASGITransport(app=service.application.gate)
-                self._lost = False
-
-            async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
-                response = await self._inner.handle_async_request(request)
-                if not self._lost:
-                    self._lost = True
-                    raise httpx2.ReadTimeout("lost", request=request)
-                return response
-
-        await service.orders(Stored(1))
-        key = await service.key()
-        async with AsyncClient(
-            "http://petstore.test/v1", api_key=key, transport=Losing(), jitter=lambda: 0.0
-        ) as petstore:
-            await petstore.cancel_order(1)
-            with pytest.raises(ConflictError):
-                await petstore.cancel_order(1)
-
-    run(story)
+@pytest.mark.anyio
+async def test_the_wait_for_the_next_minute_is_exact_to_the_second(clocked: Clocked) -> None:
+    service, connected, clock = clocked
+    account = await service.account(Plan.ENTERPRISE, Limits(5, 1000))
+    async with connected(await service.key(account)) as petstore:
+        for _ in range(15):
+            await petstore.list_orders()
+    assert 15 == connected.sent
+    assert 119 <= clock.slept <= 122
 
 
-def test_an_exhausted_minute_is_known_without_a_429(run: Run) -> None:
-    async def story(service: Service, connected: Connected) -> None:
-        account = await service.account(Plan.ENTERPRISE, Limits(5, 1000))
-        async with connected(await service.key(account), max_wait=0.0) as petstore:
-            results = await asyncio.gather(*[petstore.list_orders() for _ in range(12)], return_exceptions=True)
-            assert [[]] * 5 == results[:5]
-            for error in results[5:]:
-                assert isinstance(error, RateLimitError)
-                assert not error.sent
-            assert petstore.rate_limit is not None
-            assert (5, 0) == (petstore.rate_limit.limit, petstore.rate_limit.remaining)
-            assert ["minute", "day"] == [window.name for window in petstore.rate_limit.windows]
-        assert 5 == connected.sent
-
-    run(story)
+@pytest.mark.anyio
+async def test_a_429_caused_by_others_is_waited_out_without_a_strike(clocked: Clocked) -> None:
+    service, connected, clock = clocked
+    account = await service.account(Plan.ENTERPRISE, Limits(5, 1000))
+    key = await service.key(account)
+    async with connected(key) as one, connected(key, clock=OwnClock(clock)) as apart:
+        await one.list_orders()
+        for _ in range(4):
+            await apart.list_orders()
+        assert [] == await one.list_orders()  # is refused, and waits for the next window
+    assert 7 == connected.sent
+    assert 0 == service.backend.limiter.strikes
 
 
-def test_the_wait_for_the_next_minute_is_exact_to_the_second(tmp_path: Path) -> None:
-    async def story(service: Service, connected: Connected, clock: FakeClock) -> None:
-        account = await service.account(Plan.ENTERPRISE, Limits(5, 1000))
-        async with connected(await service.key(account)) as petstore:
-            for _ in range(15):
-                await petstore.list_orders()
-        assert 15 == connected.sent
-        assert 119 <= clock.slept <= 122
-
-    on_a_clock(tmp_path, story)
-
-
-def test_a_429_caused_by_others_is_waited_out_without_a_strike(tmp_path: Path) -> None:
-    async def story(service: Service, connected: Connected, clock: FakeClock) -> None:
-        account = await service.account(Plan.ENTERPRISE, Limits(5, 1000))
-        key = await service.key(account)
-        async with connected(key) as one, connected(key, clock=OwnClock(clock)) as apart:
-            await one.list_orders()
-            for _ in range(4):
-                await apart.list_orders()
-            assert [] == await one.list_orders()  # is refused, and waits for the next window
-        assert 7 == connected.sent
-        assert 0 == service.backend.limiter.strikes
-
-    on_a_clock(tmp_path, story)
-
-
-def test_a_ban_caused_by_others_is_raised_immediately(tmp_path: Path) -> None:
-    async def story(service: Service, connected: Connected, clock: FakeClock) -> None:
-        account = await service.account(Plan.ENTERPRISE, Limits(1, 1000))
-        key = await service.key(account)
-        headers = {"Authorization": f"Bearer {key}"}
+@pytest.mark.anyio
+async def test_a_ban_caused_by_others_is_raised_immediately(clocked: Clocked) -> None:
+    service, connected, clock = clocked
+    account = await service.account(Plan.ENTERPRISE, Limits(1, 1000))
+    key = await service.key(account)
+    headers = {"Authorization": f"Bearer {key}"}
+    await service.client.get("/v1/store/orders", headers=headers)
+    for _ in range(21):
         await service.client.get("/v1/store/orders", headers=headers)
-        for _ in range(21):
-            await service.client.get("/v1/store/orders", headers=headers)
-            clock.advance(2.1)
-        async with connected(key) as petstore:
-            for sent in (True, False):
-                with pytest.raises(KeyBannedError) as caught:
-                    await petstore.list_orders()
-                assert sent is caught.value.sent
-            assert 1 == connected.sent
-            clock.advance(caught.value.retry_at.timestamp() - clock.now())
-            assert [] == await petstore.list_orders()
-
-    on_a_clock(tmp_path, story)
+        clock.advance(2.1)
+    async with connected(key) as petstore:
+        for sent in (True, False):
+            with pytest.raises(KeyBannedError) as caught:
+                await petstore.list_orders()
+            assert sent is caught.value.sent
+        assert 1 == connected.sent
+        clock.advance(caught.value.retry_at.timestamp() - clock.now())
+        assert [] == await petstore.list_orders()
 
 
 class Following(Clock):

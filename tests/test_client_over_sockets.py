@@ -1,8 +1,8 @@
 """The client with a real server over sockets, and with misbehaving peers."""
 
-import asyncio
 import gzip
 import json
+import os
 import socket
 import threading
 from collections.abc import Iterator
@@ -38,6 +38,11 @@ def _served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Server, 
         yield server, key
 
 
+@pytest.fixture
+def anyio_backend() -> str:
+    return "asyncio"
+
+
 def expected() -> list[Order]:
     return [Order(id=number, pet_id=number % 9, quantity=1) for number in range(1, COUNT + 1)]
 
@@ -49,11 +54,32 @@ def test_every_way_of_listing_returns_the_complete_list(served: tuple[Server, st
         assert expected() == petstore_client.list_orders()
         assert expected() == list(petstore_client.iter_orders())
 
-    async def awaited() -> list[Order]:
-        async with AsyncClient(f"{server.api}/v1", api_key=key) as client:
-            return [order async for order in client.iter_orders()]
 
-    assert expected() == asyncio.run(awaited())
+@pytest.mark.anyio
+async def test_an_asynchronous_iteration_returns_the_complete_list(served: tuple[Server, str]) -> None:
+    server, key = served
+    async with AsyncClient(f"{server.api}/v1", api_key=key) as client:
+        assert expected() == [order async for order in client.iter_orders()]
+
+
+def test_forked_processes_cancel_their_own_orders_with_one_client(served: tuple[Server, str]) -> None:
+    server, key = served
+    with Client(f"{server.api}/v1", api_key=key) as client:
+        client.list_orders()  # opens a connection
+        orders = {"parent": range(1000, 1100), "child": range(1100, 1200)}
+        child = os.fork()
+        try:
+            for order in orders["parent" if child else "child"]:
+                client.cancel_order(order)
+                with pytest.raises(ConflictError):
+                    client.cancel_order(order)
+        except BaseException:
+            if not child:
+                os._exit(1)
+            raise
+        if not child:
+            os._exit(0)
+    assert 0 == os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
 
 
 def test_exactly_one_of_many_threads_cancels_an_order(served: tuple[Server, str]) -> None:

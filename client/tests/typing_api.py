@@ -2,13 +2,14 @@
 
 from collections.abc import AsyncIterator, Iterator
 from datetime import datetime
-from typing import assert_type
+from typing import Literal, assert_type
 
 import httpx2
 
 from petstore_client import (
     AsyncClient,
     Client,
+    ErrorCode,
     Order,
     Pet,
     PetstoreError,
@@ -69,7 +70,8 @@ def errors() -> None:
         Client().cancel_order(1)
     except RateLimitError as error:
         assert_type(error.retry_at, datetime)
-        assert_type(error.code, str)
+        assert_type(error.code, ErrorCode | Literal[""])
+        _ = error.code == "rate_limit_exeeded"  # type: ignore[comparison-overlap]
     except ServerError as error:
         assert_type(error.retry_after, float | None)
     except PetstoreError as error:

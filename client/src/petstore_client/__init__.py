@@ -5,7 +5,7 @@ import logging
 from petstore_client._async_client import AsyncClient
 from petstore_client._client import Client
 from petstore_client._limits import RateLimit, RateWindow
-from petstore_client._types import Order, Pet, RateLimitEvent, RetryEvent
+from petstore_client._types import Clock, Order, Pet, RateLimitEvent, ResponseEvent, RetryEvent
 from petstore_client._version import __version__
 from petstore_client.errors import (
     APIConnectionError,
@@ -14,6 +14,7 @@ from petstore_client.errors import (
     AuthenticationError,
     ConfigurationError,
     ConflictError,
+    ErrorCode,
     InvalidResponseError,
     KeyBannedError,
     NotFoundError,
@@ -30,8 +31,10 @@ __all__ = [
     "AsyncClient",
     "AuthenticationError",
     "Client",
+    "Clock",
     "ConfigurationError",
     "ConflictError",
+    "ErrorCode",
     "InvalidResponseError",
     "KeyBannedError",
     "NotFoundError",
@@ -43,6 +46,7 @@ __all__ = [
     "RateLimitError",
     "RateLimitEvent",
     "RateWindow",
+    "ResponseEvent",
     "RetryEvent",
     "ServerError",
     "__version__",

@@ -12,8 +12,8 @@ from petstore_client._http import Reply, Target, read_error
 from petstore_client._limits import LONGEST_WAIT, Limits, RateLimit
 from petstore_client._options import Options
 from petstore_client._retry import RetryBudget
-from petstore_client._types import RateLimitEvent
-from petstore_client.errors import KeyBannedError, RateLimitError
+from petstore_client._types import RateLimitEvent, ResponseEvent
+from petstore_client.errors import EndedBy, KeyBannedError, RateLimitError
 
 log = logging.getLogger("petstore_client")
 
@@ -25,18 +25,30 @@ _TICK = 0.001  # a sleep may end this much early
 
 
 @dataclass(eq=False)
+class Observed:
+    """What the last responses to one client said."""
+
+    rate_limit: RateLimit | None = None
+    last_response: ResponseEvent | None = None
+
+
+@dataclass(frozen=True, eq=False)
 class Session:
-    """What the calls of one client share."""
+    """What a call needs of its client."""
 
     target: Target
     options: Options[Any, Any]
     gate: Gate
     budget: RetryBudget
-    rate_limit: RateLimit | None = None
+    observed: Observed
 
 
 class Admission:
-    """The place of one call at the gate. `waited` is the time in seconds that the call spent waiting for limits."""
+    """The place of one call at the gate.
+
+    `waited` is the time in seconds that the call spent waiting for limits; `deadline` is when it must end, in monotonic
+    seconds.
+    """
 
     def __init__(self, session: Session, operation: str, request_id: str) -> None:
         self._session = session
@@ -48,35 +60,27 @@ class Admission:
         self._ticket: Ticket | None = None
         self._imposed = 0.0
         self.waited = 0.0
+        deadline = session.options.deadline
+        self.deadline = float("inf") if deadline is None else self._clock.monotonic() + deadline
 
     def enter(self) -> Effects[None]:
         """Wait for permission to send one request. Raises RateLimitError if the wait is too long."""
-        options = self._options
-        yield from self._pace()
-        arrived, holds = self._clock.monotonic(), 0
+        arrived = self._clock.monotonic()
+        ticket = self._ticket = self._gate.enter(arrived, self._options.pacing)
         while True:
-            ticket = self._ticket = self._gate.enter(self._clock.monotonic())
             if ticket.place is Place.WAITING:
-                # The wait for the requests in front, which end with their responses, is not imposed by a limit.
-                patience = max(options.max_wait, 2 * (options.timeout or _PATIENCE))
-                yield Queue(ticket, min(patience, _LONGEST_PATIENCE))
-                self._give_up_queue(ticket)  # if it is still undecided
+                yield from self._queue(ticket)
             now = self._clock.monotonic()
             if ticket.place is Place.PASSED:
                 self.waited += now - arrived
+                if now >= self.deadline:
+                    raise self._held_back("The call waited too long for its turn", 0.0, "deadline")
                 return
             wait = ticket.until - now
-            if wait < _TICK:
-                yield Sleep(max(0.0, wait))
-                continue
-            holds += 1
-            if ticket.banned:
-                raise self._held_back(KeyBannedError, _BANNED, "This key is banned", wait)
-            waits = wait <= options.max_wait and holds <= options.max_retries + 1
-            self._report(wait, refused=False, waits=waits)
-            if not waits:
-                raise self._held_back(RateLimitError, "rate_limit_exceeded", "The limit of this key is used up", wait)
-            yield Sleep(wait)
+            if wait >= _TICK:
+                self._accept(ticket, wait, now)
+            yield Sleep(max(0.0, wait))
+            self._gate.enter_again(ticket, self._clock.monotonic())
 
     def settle(self, reply: Reply, limits: Limits, now: float) -> bool:
         """Inform the gate of a response, and return whether it describes the account's windows (D13, D14)."""
@@ -108,36 +112,56 @@ class Admission:
     def wait_after(self, error: RateLimitError, last: bool) -> float:
         """Accept the wait after a 429, in seconds. Raises the error instead if the call does not wait."""
         wait = self._imposed
-        waits = not last and wait <= self._options.max_wait and not isinstance(error, KeyBannedError)
+        if not isinstance(error, KeyBannedError):
+            error.ended_by = "max_retries" if last else self.objection(wait, self._clock.monotonic())
+        waits = error.ended_by is None and not isinstance(error, KeyBannedError)
         self._report(wait, refused=True, waits=waits)
         if not waits:
             raise error
         self.waited += wait
         return wait
 
-    def _give_up_queue(self, ticket: Ticket) -> None:
+    def objection(self, wait: float, now: float) -> EndedBy | None:
+        """The option that forbids a wait, or None."""
+        if wait > self._options.max_wait:
+            return "max_wait"
+        return "deadline" if now + wait >= self.deadline else None
+
+    def _queue(self, ticket: Ticket) -> Effects[None]:
+        """Wait for the requests in front, which end with their responses: this wait is not imposed by a limit."""
+        patience = max(self._options.max_wait, 2 * (self._options.read_timeout or _PATIENCE))
+        left = self.deadline - self._clock.monotonic()
+        yield Queue(ticket, max(0.0, min(patience, _LONGEST_PATIENCE, left)))
         if self._gate.give_up(ticket):
-            raise self._held_back(
-                RateLimitError, "rate_limit_exceeded", "The requests before this one got no response in time", 0.0
-            )
+            why = "The requests before this one got no response in time"
+            raise self._held_back(why, 0.0, "deadline" if left <= patience else "max_wait")
 
-    def _pace(self) -> Effects[None]:
-        if self._options.pacing is None:
+    def _accept(self, ticket: Ticket, wait: float, now: float) -> None:
+        """Accept a wait before sending. Raises RateLimitError if it is too long."""
+        if ticket.banned:
+            raise self._banned(wait)
+        if ticket.place is Place.PACED:  # the caller asked for this wait, so max_wait does not apply
+            if now + wait >= self.deadline:
+                raise self._held_back("The slot of this call is too late", wait, "deadline")
             return
-        wait = self._gate.reserve_slot(self._clock.monotonic(), self._options.pacing)
-        try:
-            if wait > 0:
-                yield Sleep(wait)
-                self.waited += wait
-        finally:
-            self._gate.use_slot()
+        ended_by = self.objection(wait, now)
+        self._report(wait, refused=False, waits=ended_by is None)
+        if ended_by is not None:
+            raise self._held_back("The limit of this key is used up", wait, ended_by)
 
-    def _held_back(self, kind: type[RateLimitError], code: str, why: str, wait: float) -> RateLimitError:
+    def _held_back(self, why: str, wait: float, ended_by: EndedBy) -> RateLimitError:
         retry_at = self._time_after(wait)
-        text = f"{why}; nothing was sent. Retry at {retry_at.isoformat(timespec='seconds')}, or raise max_wait."
-        if kind is KeyBannedError:
-            text = f"{why} until {retry_at.isoformat(timespec='seconds')} because requests continued after a 429."
-        return kind(code, text, 429, retry_at, False)
+        text = f"{why}; nothing was sent. Retry at {retry_at.isoformat(timespec='seconds')}, or raise {ended_by}."
+        error = RateLimitError("rate_limit_exceeded", text, 429, retry_at, False)
+        error.ended_by = ended_by
+        return error
+
+    def _banned(self, wait: float) -> KeyBannedError:
+        retry_at = self._time_after(wait)
+        until = retry_at.isoformat(timespec="seconds")
+        return KeyBannedError(
+            _BANNED, f"This key is banned until {until} because requests continued after a 429.", 429, retry_at, False
+        )
 
     def _time_after(self, wait: float) -> datetime:
         return datetime.fromtimestamp(self._clock.now() + min(wait, LONGEST_WAIT), UTC)

@@ -9,25 +9,28 @@ from typing import Generic, Self
 import httpx2
 
 from petstore_client._admission import Session
-from petstore_client._base import BaseClient, build_request, warn_of_sunset
+from petstore_client._base import BaseClient, Core, build_request, deprecated
 from petstore_client._effects import Effects, Emit, Exchange, Queue, Read, Send, Sleep, T
+from petstore_client._gate import generation
 from petstore_client._http import Reply, reply_of
 from petstore_client._operations import cancel_order, get_pet, iter_orders, list_orders
 from petstore_client._options import Options, takes
 from petstore_client._types import Order, Pet
+from petstore_client.errors import PetstoreError
+
+AsyncClientOptions = Options[httpx2.AsyncClient, httpx2.AsyncBaseTransport]
 
 
 class AsyncClient(BaseClient[httpx2.AsyncClient, httpx2.AsyncBaseTransport]):
     """A client of the Pet Store Orders API for asyncio. Use it with `async with`, or call `close`; tasks may share it.
 
-    Limits belong to the base URL and key: all clients in a process that have both in common share them. The hooks are
-    plain functions.
+    Limits belong to the base URL and key: all clients in a process that have both in common share them. A client
+    belongs to the event loop of its first call. The hooks are plain functions.
     """
 
-    @takes(Options[httpx2.AsyncClient, httpx2.AsyncBaseTransport])
-    def __init__(self, options: Options[httpx2.AsyncClient, httpx2.AsyncBaseTransport]) -> None:
-        self._configure(options)
-        self._http = httpx2.AsyncClient(**self._http_options())
+    @takes(AsyncClientOptions)
+    def __init__(self, options: AsyncClientOptions) -> None:
+        self._configure(options, httpx2.AsyncClient, (httpx2.AsyncClient, httpx2.AsyncBaseTransport))
 
     async def list_orders(self) -> list[Order]:
         """All orders, ascending by id, regardless of status: one consistent list.
@@ -35,16 +38,16 @@ class AsyncClient(BaseClient[httpx2.AsyncClient, httpx2.AsyncBaseTransport]):
         Raises AuthenticationError, PermissionDeniedError, RateLimitError, ServerError, APIConnectionError,
         InvalidResponseError.
         """
-        return self._keep(await self._run(list_orders(self._session, self._known_list())))
+        return self._keep(await self._run(list_orders(self._session(), self._known_list())))
 
     async def iter_orders(self) -> AsyncGenerator[Order, None]:
         """All orders, one by one as they arrive, in memory that does not grow with the list.
 
         After the first order nothing is repeated: a list that ends early raises InvalidResponseError (`truncated`),
         one that stalls APITimeoutError. Other errors as for `list_orders`. The connection is in use until the
-        iteration ends or is closed (`contextlib.aclosing`).
+        iteration ends or is closed.
         """
-        driver = _Driver(iter_orders(self._session), self._http, self._session)
+        driver = _Driver(iter_orders(self._session()), self._core, self._options)
         try:
             while (orders := await driver.run()) is not None:
                 for order in orders:
@@ -59,20 +62,22 @@ class AsyncClient(BaseClient[httpx2.AsyncClient, httpx2.AsyncBaseTransport]):
         Raises NotFoundError, ConflictError (`code` is `order_already_shipped` or `order_already_cancelled`), and the
         errors of `list_orders`; their `may_have_been_applied` says whether the order may be cancelled nevertheless.
         """
-        await self._run(cancel_order(self._session, order_id))
+        await self._run(cancel_order(self._session(), order_id))
 
+    @deprecated("GET /pets/{petId} is deprecated and will be withdrawn.")
     async def get_pet(self, pet_id: int) -> Pet:
         """A pet. Deprecated: emits a DeprecationWarning that names the sunset; after it, raises APIStatusError 410.
 
         Raises NotFoundError, and the errors of `list_orders`.
         """
-        pet, sunset = await self._run(get_pet(self._session, pet_id))
-        warn_of_sunset(sunset, stacklevel=2)
+        pet, sunset = await self._run(get_pet(self._session(), pet_id))
+        self._warn_of_sunset(sunset)
         return pet
 
     async def close(self) -> None:
-        """Close all connections."""
-        await self._http.aclose()
+        """Close all connections. Calls that wait at this moment, and later ones, raise PetstoreError."""
+        if self._core.close() and self._core.loop in (None, asyncio.get_running_loop()):
+            await self._core.http.aclose()
 
     async def __aenter__(self) -> Self:
         return self
@@ -85,8 +90,15 @@ class AsyncClient(BaseClient[httpx2.AsyncClient, httpx2.AsyncBaseTransport]):
     ) -> None:
         await self.close()
 
+    def _session(self) -> Session:
+        session, loop = super()._session(), asyncio.get_running_loop()
+        if self._core.loop not in (None, loop):
+            raise PetstoreError("This client belongs to another event loop, that of its first call; make one for each.")
+        self._core.loop = loop
+        return session
+
     async def _run(self, effects: Effects[T]) -> T:
-        driver = _Driver(effects, self._http, self._session)
+        driver = _Driver(effects, self._core, self._options)
         try:
             await driver.run()
         finally:
@@ -97,21 +109,23 @@ class AsyncClient(BaseClient[httpx2.AsyncClient, httpx2.AsyncBaseTransport]):
 class _Driver(Generic[T]):
     """Performs the effects of one call on an event loop."""
 
-    def __init__(self, effects: Effects[T], http: httpx2.AsyncClient, session: Session) -> None:
+    def __init__(self, effects: Effects[T], core: Core[httpx2.AsyncClient], options: AsyncClientOptions) -> None:
         self.call = Exchange(effects)
-        self._http = http
-        self._session = session
+        self._core = core
+        self._clock = options.clock
+        self._generation = core.generation
         self._response: httpx2.Response | None = None
         self._pieces: AsyncIterator[bytes] = _complete(b"")
 
     async def run(self) -> list[Order] | None:
         """Continue until the call emits orders, and return them; None at its end. Raises PetstoreError."""
+        self._core.check(self._generation)
         effect = self.call.resume()
         while effect is not None and not isinstance(effect, Emit):
             try:
                 outcome = await self._perform(effect)
             except BaseException as error:  # noqa: BLE001 - the call raises it again unless it can handle it
-                effect = self.call.fail(error)
+                effect = self.call.fail(self._core.explain(error))
             else:
                 effect = self.call.resume(outcome)
         return None if effect is None else effect.orders
@@ -128,37 +142,49 @@ class _Driver(Generic[T]):
             return await anext(self._pieces, None)
         await self._close_response()
         if isinstance(effect, Send):
+            self._core.check(self._generation)
             return await self._send(effect)
-        if isinstance(effect, Sleep):
-            await self._session.options.clock.sleep_async(effect.seconds)
-        else:
-            await self._queue(effect)
+        await self._wait(effect)
+        self._core.check(self._generation)
         return None
 
-    async def _queue(self, effect: Queue) -> None:
-        decided = asyncio.Event()
+    async def _wait(self, effect: Sleep | Queue) -> None:
+        """Wait until the time is over, the ticket is decided, or the client is closed."""
         loop = asyncio.get_running_loop()
 
-        def notify() -> None:  # from any thread
-            with suppress(RuntimeError):  # the loop has been closed, so the task no longer waits
-                loop.call_soon_threadsafe(decided.set)
+        def end() -> None:
+            with suppress(RuntimeError):  # the wait has ended by itself
+                scope.reschedule(loop.time())
 
-        self._session.gate.when_decided(effect.ticket, notify)
+        def wake() -> None:  # from any thread
+            with suppress(RuntimeError):  # the loop has been closed, so the task no longer waits
+                loop.call_soon_threadsafe(end)
+
         with suppress(TimeoutError):
-            async with asyncio.timeout(effect.seconds):
-                await decided.wait()
+            async with asyncio.timeout(effect.seconds if isinstance(effect, Queue) else None) as scope:
+                with self._core.waking(wake):
+                    if isinstance(effect, Sleep):
+                        await self._clock.sleep_async(effect.seconds)
+                    else:
+                        self._core.gate.when_decided(effect.ticket, wake)
+                        await loop.create_future()
 
     async def _send(self, effect: Send) -> Reply:
-        request = build_request(self._http, effect, self._session.target)
-        response = self._response = await self._http.send(request, stream=True)
+        http = self._core.http
+        request = build_request(http, effect, self._core.target)
+        response = self._response = await http.send(request, stream=True, auth=None, follow_redirects=False)
         # A test transport may return a complete body, which httpx2 has already decoded.
         self._pieces = _complete(response.content) if response.is_stream_consumed else response.aiter_raw()
         return reply_of(response)
 
     async def _close_response(self) -> None:
         response, self._response = self._response, None
-        if response is not None:
+        if response is None:
+            return
+        if self._generation == generation():
             await response.aclose()
+        else:
+            self._core.abandon(response)
 
 
 async def _complete(body: bytes) -> AsyncIterator[bytes]:

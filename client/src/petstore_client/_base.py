@@ -2,79 +2,210 @@
 
 import os
 import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from datetime import datetime
 from http.cookiejar import CookieJar, DefaultCookiePolicy
-from typing import Any, Generic
+from typing import TYPE_CHECKING, Any, Generic, Self, Unpack
 
 import httpx2
 
-from petstore_client._admission import Session
+from petstore_client._admission import Observed, Session, log
 from petstore_client._effects import Send
-from petstore_client._gate import gate_for
+from petstore_client._gate import gate_for, generation, process_lock
 from petstore_client._http import Target, read_target
 from petstore_client._limits import RateLimit
 from petstore_client._operations import Listed
-from petstore_client._options import HttpT, Options, TransportT
+from petstore_client._options import CallOptions, HttpT, Options, TransportT
 from petstore_client._retry import RetryBudget
-from petstore_client._types import Order
+from petstore_client._types import Order, ResponseEvent
+from petstore_client.errors import ConfigurationError, PetstoreError
+
+if TYPE_CHECKING:
+    from typing_extensions import deprecated as deprecated
+else:
+
+    def deprecated(message: str) -> Callable[[Any], Any]:
+        """PEP 702 for Python before 3.13, and without a warning, because the call itself warns with the sunset."""
+
+        def mark(function: Any) -> Any:
+            function.__deprecated__ = message
+            return function
+
+        return mark
+
+
+_abandoned: list[object] = []  # connections that belong to the parent process; closing them could disturb it
+
+
+class Core(Generic[HttpT]):
+    """What a client and its `with_options` copies share in one process: connections, gate, budget, and the last list.
+
+    A child process gets new connections and a new gate: with those of the parent it would read the parent's responses.
+    """
+
+    def __init__(self, target: Target, options: Options[HttpT, Any], connect: Callable[[], HttpT]) -> None:
+        self.target = target
+        self.listed: Listed | None = None
+        self.closed = False
+        self.warned = False
+        self.loop: object = None  # the event loop of an AsyncClient
+        self._options = options
+        self._connect = connect
+        self._start()
+
+    def enter(self) -> None:
+        """Prepare for a call in this process. Raises PetstoreError if the client is closed."""
+        if self.generation != generation():
+            with process_lock():
+                if self.generation != generation():
+                    self._check_forkable()
+                    _abandoned.append(self.http)
+                    self._start()
+        self.check(self.generation)
+
+    def check(self, began: int) -> None:
+        """Raise PetstoreError if a call of this generation cannot continue."""
+        if began != generation():
+            raise PetstoreError("The process was forked during this call, which continues only in the parent process.")
+        if self.closed:
+            raise PetstoreError("This client is closed; make a new one.")
+
+    def explain(self, error: BaseException) -> BaseException:
+        """The exception to raise for one of the HTTP client, which reports its own closing with a RuntimeError."""
+        if isinstance(error, RuntimeError) and self.http.is_closed:
+            return PetstoreError("This client was closed during the call.")
+        return error
+
+    def close(self) -> bool:
+        """Mark the client as closed and wake the calls that wait. Return whether to close the connections."""
+        self.closed = True
+        for wake in list(self._wakers):
+            wake()
+        return self._options.http_client is None and self.generation == generation()
+
+    @contextmanager
+    def waking(self, wake: Callable[[], object]) -> Iterator[None]:
+        """Call `wake` if the client is closed within the block."""
+        self._wakers.add(wake)
+        try:
+            if self.closed:
+                wake()
+            yield
+        finally:
+            self._wakers.discard(wake)
+
+    def abandon(self, response: object) -> None:
+        """Keep a response of the parent process from being closed in this one."""
+        _abandoned.append(response)
+
+    def _start(self) -> None:
+        self.generation = generation()
+        self.http = self._connect()
+        self.gate = gate_for(self.target.base_url, self.target.key.text, self._options.clock)
+        self.budget = RetryBudget(self._options.retry_budget)
+        self.loop = None
+        self._wakers: set[Callable[[], object]] = set()
+
+    def _check_forkable(self) -> None:
+        given = self._options.http_client or self._options.transport
+        if isinstance(given, httpx2.Client | httpx2.AsyncClient | httpx2.HTTPTransport | httpx2.AsyncHTTPTransport):
+            raise PetstoreError(
+                "This client was made before the process was forked, with a transport or http_client whose connections "
+                "belong to the parent process; make the client after the fork."
+            )
 
 
 class BaseClient(Generic[HttpT, TransportT]):
     """State and properties of both clients. Raises ConfigurationError."""
 
-    _http: HttpT
-
-    def _configure(self, options: Options[HttpT, TransportT]) -> None:
-        target = read_target(options.base_url, options.api_key, os.environ)
-        self._options = replace(options, base_url=target.base_url, api_key=None)
-        self._session = Session(
-            target,
-            self._options,
-            gate_for(target.base_url, target.key.text, options.clock),
-            RetryBudget(options.retry_budget),
-        )
-        self._listed: Listed | None = None
+    _core: Core[HttpT]
+    _options: Options[HttpT, TransportT]
+    _observed: Observed
 
     @property
     def rate_limit(self) -> RateLimit | None:
         """The limits as of the last response that described them; None before the first."""
-        return self._session.rate_limit
+        return self._observed.rate_limit
+
+    @property
+    def last_response(self) -> ResponseEvent | None:
+        """The last successful response to this client: its request id, its ETag, the number of attempts.
+
+        Threads and tasks that share a client see the responses of each other; give each a copy (`with_options()`), or
+        use `on_response`.
+        """
+        return self._observed.last_response
+
+    def with_options(self, **changes: Unpack[CallOptions]) -> Self:
+        """A copy of this client with some options changed. It shares connections, limits and the retry budget.
+
+        Closing the copy or the original closes both. Raises ConfigurationError if an option is invalid.
+        """
+        for name in changes.keys() - CallOptions.__annotations__.keys():
+            raise TypeError(f"with_options() cannot change {name}; make another client instead.")
+        copy = object.__new__(type(self))
+        copy._core = self._core
+        copy._options = replace(self._options, **changes)
+        copy._observed = Observed(self._observed.rate_limit)
+        return copy
 
     def __repr__(self) -> str:
-        return f"<{type(self).__name__} {self._session.target.base_url}>"
+        return f"<{type(self).__name__} {self._core.target.base_url}>"
 
     def __reduce__(self) -> str:
         raise TypeError("A client cannot be copied or pickled; make one in the process that uses it.")
 
+    def _configure(
+        self,
+        options: Options[HttpT, TransportT],
+        http: Callable[..., HttpT],
+        kinds: tuple[type[HttpT], type[TransportT]],
+    ) -> None:
+        """Check the options that depend on the variant of the client, and connect."""
+        for name, kind in zip(("http_client", "transport"), kinds, strict=True):
+            given = getattr(options, name)
+            if given is not None and not isinstance(given, kind):
+                raise ConfigurationError(f"{name} of {type(self).__name__} must be an httpx2.{kind.__name__}.")
+        target = read_target(options.base_url, options.api_key, os.environ)
+        self._options = replace(options, base_url=target.base_url, api_key=None)
+        self._core = Core(target, self._options, lambda: options.http_client or http(**_http_options(self._options)))
+        self._observed = Observed()
+
+    def _session(self) -> Session:
+        """What a call needs, in this process. Raises PetstoreError if the client cannot make one."""
+        core = self._core
+        core.enter()
+        return Session(core.target, self._options, core.gate, core.budget, self._observed)
+
     def _known_list(self) -> Listed | None:
         """The last list, for a conditional request."""
-        return self._listed if self._options.conditional else None
+        return self._core.listed if self._options.conditional else None
 
     def _keep(self, listed: Listed) -> list[Order]:
         """Keep a list for the next request, and return a copy, which the caller may change."""
         if self._options.conditional:
-            self._listed = listed if listed.etag else None
+            self._core.listed = listed if listed.etag else None
         return list(listed.orders)
 
-    def _http_options(self) -> dict[str, Any]:
-        """Arguments of the HTTP client: it follows no redirects and keeps no cookies."""
-        return {
-            "transport": self._options.transport,
-            "timeout": self._options.timeout,
-            "follow_redirects": False,
-            "cookies": CookieJar(DefaultCookiePolicy(allowed_domains=[])),
-        }
+    def _warn_of_sunset(self, sunset: datetime | None) -> None:
+        """Warn the caller of `get_pet`, and log it once, because programs rarely show DeprecationWarnings."""
+        until = f"works until {sunset.date().isoformat()}" if sunset else "will end; the server did not say when"
+        message = f"get_pet is deprecated: GET /pets/{{petId}} {until}."
+        if not self._core.warned:
+            self._core.warned = True
+            log.warning(message)
+        warnings.warn(message, DeprecationWarning, stacklevel=3)
 
 
 def build_request(http: httpx2.Client | httpx2.AsyncClient, effect: Send, target: Target) -> httpx2.Request:
     """The request to send, with the key."""
-    request = http.build_request(effect.method, effect.url, headers=effect.headers)
+    request = http.build_request(effect.method, effect.url, headers=effect.headers, timeout=effect.timeout)
     target.authorize(request)
     return request
 
 
-def warn_of_sunset(sunset: datetime | None, stacklevel: int) -> None:
-    """Warn the caller of `get_pet`."""
-    until = f"works until {sunset.date().isoformat()}" if sunset else "will end; the server did not say when"
-    warnings.warn(f"get_pet is deprecated: GET /pets/{{petId}} {until}.", DeprecationWarning, stacklevel + 1)
+def _http_options(options: Options[Any, Any]) -> dict[str, Any]:
+    """Arguments of the HTTP client: it keeps no cookies."""
+    return {"transport": options.transport, "cookies": CookieJar(DefaultCookiePolicy(allowed_domains=[]))}

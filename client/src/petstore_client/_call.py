@@ -6,15 +6,16 @@ from typing import NamedTuple
 
 from petstore_client._admission import Admission, Session, log, notify
 from petstore_client._effects import Effects, Read, Send, Sleep, T
-from petstore_client._http import LONGEST_SMALL_BODY, TRANSPORT_ERRORS, Reply, connection_error
+from petstore_client._http import LONGEST_SMALL_BODY, TRANSPORT_ERRORS, Reply, check_request_id, connection_error
 from petstore_client._http import refusal as refusal_of
 from petstore_client._limits import read_limits
 from petstore_client._retry import backoff, is_transient, leaves_doubt
 from petstore_client._stream import reader
-from petstore_client._types import RetryEvent
+from petstore_client._types import ResponseEvent, RetryEvent
 from petstore_client.errors import (
     APIConnectionError,
     APITimeoutError,
+    EndedBy,
     InvalidResponseError,
     PetstoreError,
     RateLimitError,
@@ -45,23 +46,24 @@ class Call:
         self._operation = operation
         self._path = operation.path.format(id=identifier)
         self.request_id = uuid.uuid4().hex
-        self.headers = session.target.headers(self.request_id)
-        self._admission = Admission(session, operation.name, self.request_id)
+        self.headers = session.target.headers(self.request_id, self._options.app_name, self._options.headers)
         self.in_doubt = False  # an attempt whose response was lost may have been carried out
         self.committed = False  # part of the result was handed out, so there is no further attempt
+        self._admission = Admission(session, operation.name, self.request_id)
+        self._began = self._clock.monotonic()
         self._attempt = 0
+        self._unanswered = False  # a request is in flight
         self._refuted = False  # the response to the latest attempt shows that it was not carried out
         self._wait = 0.0
-        self._began = 0.0
 
     def run(self, receive: Callable[[Reply], Effects[T]]) -> Effects[T]:
         """Send until a response below 400 arrives, and return what `receive` makes of it. Raises PetstoreError."""
-        self._began = self._clock.monotonic()
         try:
             while True:
                 yield from self._admission.enter()
                 try:
                     reply = yield from self._send()
+                    self.report_success(reply.status, reply.headers.get("etag"))
                     result = yield from receive(reply)
                 except PetstoreError as error:
                     self._consider(error)
@@ -69,7 +71,9 @@ class Call:
                     self._session.budget.succeeded()
                     return result
                 yield Sleep(self._wait)
-        except PetstoreError as error:
+        except GeneratorExit:
+            raise
+        except BaseException as error:
             self._complete(error)
             raise
         finally:
@@ -80,12 +84,14 @@ class Call:
         try:
             piece: bytes | None = yield Read()
         except TRANSPORT_ERRORS as error:
-            raise connection_error(error, self._session.target) from error
+            raise connection_error(error, self.target) from error
+        if not self.committed and self._clock.monotonic() > self._admission.deadline:
+            raise APITimeoutError(f"{self.target.base_url} did not send its whole response before the deadline.")
         return piece
 
     def read_small(self, reply: Reply) -> Effects[bytes]:
         """Read a body that must be small. Raises InvalidResponseError if it is not."""
-        base_url, timeout = self._session.target.base_url, self._options.timeout
+        base_url, timeout = self.target.base_url, self._options.read_timeout
         inflate = reader(reply.encoding)
         body = bytearray()
         began = self._clock.monotonic()
@@ -104,29 +110,37 @@ class Call:
             body += text
         return bytes(body)
 
+    def report_success(self, status: int, etag: str | None) -> None:
+        """Record a successful response, and call the hook."""
+        event = ResponseEvent(self._operation.name, status, self.request_id, etag, self._attempt)
+        self._session.observed.last_response = event
+        notify(self._options.on_response, event)
+
     def _send(self) -> Effects[Reply]:
         """Send once, and inform the gate. A response of 400 or above is raised as its exception."""
-        session, operation = self._session, self._operation
+        operation, observed = self._operation, self._session.observed
         self._attempt += 1
-        self._refuted = False
+        self._unanswered, self._refuted = True, False
         began = self._clock.monotonic()
+        timeout = self._options.timeout_within(self._admission.deadline - began)
+        url = self.target.url(operation.version, self._path)
         try:
-            reply: Reply = yield Send(
-                operation.method, session.target.url(operation.version, self._path), dict(self.headers)
-            )
+            reply: Reply = yield Send(operation.method, url, dict(self.headers), timeout)
         except TRANSPORT_ERRORS as error:
-            raise connection_error(error, session.target) from error
+            raise connection_error(error, self.target) from error
         now = self._clock.monotonic()
         limits = read_limits(reply.headers, self._clock.now())
-        session.rate_limit = limits.shown or session.rate_limit
         log.debug(
             "%s: %s %s responded %d in %.3f s (attempt %d, request %s)",
             operation.name, operation.method, self._path, reply.status, now - began, self._attempt, self.request_id,
         )  # fmt: skip
+        check_request_id(reply, self.request_id, self.target)
+        observed.rate_limit = limits.shown or observed.rate_limit
         moved = self._admission.settle(reply, limits, now)
         if reply.status < 400:
             return reply
         self._refuted = reply.status < 500
+        self._unanswered = not self._refuted
         try:
             body = yield from self.read_small(reply)
         except (APIConnectionError, InvalidResponseError):
@@ -135,43 +149,52 @@ class Call:
             body = b""  # the status is enough
         if reply.status == 429:
             raise self._admission.refusal(body, limits.pause, now, moved)
-        raise refusal_of(reply, body, session.target, limits.retry_after)
+        raise refusal_of(reply, body, self.target, limits.retry_after)
 
     def _consider(self, error: PetstoreError) -> None:
         """Decide on a failed attempt: set the wait before the next one, or raise the error."""
         doubtful = leaves_doubt(error) and not self._refuted
         self._admission.leave(charged=doubtful)
         self.in_doubt = self.in_doubt or doubtful
-        last = self.committed or self._attempt > self._options.max_retries
-        self._wait = self._wait_after(error, last)
+        self._unanswered = False
+        self._wait = self._wait_after(error)
         self._report_retry(error)
 
-    def _wait_after(self, error: PetstoreError, last: bool) -> float:
-        """Seconds before the next attempt. Raises the error if there is none, as after the last."""
-        options = self._options
-        now = self._clock.monotonic()
+    def _wait_after(self, error: PetstoreError) -> float:
+        """Seconds before the next attempt. Raises the error if there is none."""
+        last = self._attempt > self._options.max_retries
         if isinstance(error, RateLimitError):
             return self._admission.wait_after(error, last)
-        if last or not is_transient(error):
+        if self.committed or not is_transient(error):
             raise error
-        wait = backoff(self._attempt, options.jitter)
+        wait = backoff(self._attempt, self._options.jitter)
         if isinstance(error, ServerError) and error.retry_after is not None:
             wait = max(wait, error.retry_after)
-        spent = now - self._began - self._admission.waited
-        if wait > options.max_wait or spent + wait > options.retry_timeout:
-            raise error
-        if not self._session.budget.take(now):
+        error.ended_by = "max_retries" if last else self._objection(wait)
+        if error.ended_by is not None:
             raise error
         return wait
 
-    def _complete(self, error: PetstoreError) -> None:
+    def _objection(self, wait: float) -> EndedBy | None:
+        """The option that forbids another attempt after this wait, or None."""
+        now = self._clock.monotonic()
+        spent = now - self._began - self._admission.waited
+        if objection := self._admission.objection(wait, now):
+            return objection
+        if spent + wait > self._options.retry_timeout:
+            return "retry_timeout"
+        return None if self._session.budget.take(now) else "retry_budget"
+
+    def _complete(self, error: BaseException) -> None:
         """Record in an error which request it was, and whether the request may have been carried out."""
-        if self._attempt:
-            error.request_id = self.request_id
-        if self._operation.method != "GET" and self.in_doubt and not error.may_have_been_applied:
-            error.may_have_been_applied = True
+        in_doubt = self._operation.method != "GET" and (self.in_doubt or self._unanswered)
+        if isinstance(error, PetstoreError):
+            if self._attempt:
+                error.request_id = self.request_id
+            error.may_have_been_applied = error.may_have_been_applied or in_doubt
+            log.debug("%s failed: %s (request %s)", self._operation.name, error, self.request_id)
+        if in_doubt:
             error.add_note(_IN_DOUBT)
-        log.debug("%s failed: %s (request %s)", self._operation.name, error, self.request_id)
 
     def _report_retry(self, error: PetstoreError) -> None:
         log.warning(

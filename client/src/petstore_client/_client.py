@@ -7,13 +7,15 @@ from typing import Generic, Self
 
 import httpx2
 
-from petstore_client._admission import Session
-from petstore_client._base import BaseClient, build_request, warn_of_sunset
+from petstore_client._base import BaseClient, Core, build_request, deprecated
 from petstore_client._effects import Effects, Emit, Exchange, Queue, Read, Send, Sleep, T
+from petstore_client._gate import generation
 from petstore_client._http import Reply, reply_of
 from petstore_client._operations import cancel_order, get_pet, iter_orders, list_orders
 from petstore_client._options import Options, takes
-from petstore_client._types import Order, Pet
+from petstore_client._types import Order, Pet, SystemClock
+
+ClientOptions = Options[httpx2.Client, httpx2.BaseTransport]
 
 
 class Client(BaseClient[httpx2.Client, httpx2.BaseTransport]):
@@ -22,10 +24,9 @@ class Client(BaseClient[httpx2.Client, httpx2.BaseTransport]):
     Limits belong to the base URL and key: all clients in a process that have both in common share them.
     """
 
-    @takes(Options[httpx2.Client, httpx2.BaseTransport])
-    def __init__(self, options: Options[httpx2.Client, httpx2.BaseTransport]) -> None:
-        self._configure(options)
-        self._http = httpx2.Client(**self._http_options())
+    @takes(ClientOptions)
+    def __init__(self, options: ClientOptions) -> None:
+        self._configure(options, httpx2.Client, (httpx2.Client, httpx2.BaseTransport))
 
     def list_orders(self) -> list[Order]:
         """All orders, ascending by id, regardless of status: one consistent list.
@@ -33,7 +34,7 @@ class Client(BaseClient[httpx2.Client, httpx2.BaseTransport]):
         Raises AuthenticationError, PermissionDeniedError, RateLimitError, ServerError, APIConnectionError,
         InvalidResponseError.
         """
-        return self._keep(self._run(list_orders(self._session, self._known_list())))
+        return self._keep(self._run(list_orders(self._session(), self._known_list())))
 
     def iter_orders(self) -> Generator[Order, None, None]:
         """All orders, one by one as they arrive, in memory that does not grow with the list.
@@ -42,7 +43,7 @@ class Client(BaseClient[httpx2.Client, httpx2.BaseTransport]):
         one that stalls APITimeoutError. Other errors as for `list_orders`. The connection is in use until the
         iteration ends or is closed.
         """
-        driver = _Driver(iter_orders(self._session), self._http, self._session)
+        driver = _Driver(iter_orders(self._session()), self._core, self._options)
         try:
             while (orders := driver.run()) is not None:
                 yield from orders
@@ -56,20 +57,22 @@ class Client(BaseClient[httpx2.Client, httpx2.BaseTransport]):
         Raises NotFoundError, ConflictError (`code` is `order_already_shipped` or `order_already_cancelled`), and the
         errors of `list_orders`; their `may_have_been_applied` says whether the order may be cancelled nevertheless.
         """
-        self._run(cancel_order(self._session, order_id))
+        self._run(cancel_order(self._session(), order_id))
 
+    @deprecated("GET /pets/{petId} is deprecated and will be withdrawn.")
     def get_pet(self, pet_id: int) -> Pet:
         """A pet. Deprecated: emits a DeprecationWarning that names the sunset; after it, raises APIStatusError 410.
 
         Raises NotFoundError, and the errors of `list_orders`.
         """
-        pet, sunset = self._run(get_pet(self._session, pet_id))
-        warn_of_sunset(sunset, stacklevel=2)
+        pet, sunset = self._run(get_pet(self._session(), pet_id))
+        self._warn_of_sunset(sunset)
         return pet
 
     def close(self) -> None:
-        """Close all connections."""
-        self._http.close()
+        """Close all connections. Calls that wait at this moment, and later ones, raise PetstoreError."""
+        if self._core.close():
+            self._core.http.close()
 
     def __enter__(self) -> Self:
         return self
@@ -83,7 +86,7 @@ class Client(BaseClient[httpx2.Client, httpx2.BaseTransport]):
         self.close()
 
     def _run(self, effects: Effects[T]) -> T:
-        driver = _Driver(effects, self._http, self._session)
+        driver = _Driver(effects, self._core, self._options)
         try:
             driver.run()
         finally:
@@ -94,21 +97,23 @@ class Client(BaseClient[httpx2.Client, httpx2.BaseTransport]):
 class _Driver(Generic[T]):
     """Performs the effects of one call, blocking."""
 
-    def __init__(self, effects: Effects[T], http: httpx2.Client, session: Session) -> None:
+    def __init__(self, effects: Effects[T], core: Core[httpx2.Client], options: ClientOptions) -> None:
         self.call = Exchange(effects)
-        self._http = http
-        self._session = session
+        self._core = core
+        self._clock = options.clock
+        self._generation = core.generation
         self._response: httpx2.Response | None = None
         self._pieces: Iterator[bytes] = iter(())
 
     def run(self) -> list[Order] | None:
         """Continue until the call emits orders, and return them; None at its end. Raises PetstoreError."""
+        self._core.check(self._generation)
         effect = self.call.resume()
         while effect is not None and not isinstance(effect, Emit):
             try:
                 outcome = self._perform(effect)
             except BaseException as error:  # noqa: BLE001 - the call raises it again unless it can handle it
-                effect = self.call.fail(error)
+                effect = self.call.fail(self._core.explain(error))
             else:
                 effect = self.call.resume(outcome)
         return None if effect is None else effect.orders
@@ -125,23 +130,36 @@ class _Driver(Generic[T]):
             return next(self._pieces, None)
         self._close_response()
         if isinstance(effect, Send):
+            self._core.check(self._generation)
             return self._send(effect)
-        if isinstance(effect, Sleep):
-            self._session.options.clock.sleep(effect.seconds)
+        if isinstance(effect, Sleep) and not isinstance(self._clock, SystemClock):
+            self._clock.sleep(effect.seconds)
         else:
-            decided = threading.Event()
-            self._session.gate.when_decided(effect.ticket, decided.set)
-            decided.wait(effect.seconds)
+            self._wait(effect)
+            self._core.check(self._generation)
         return None
 
+    def _wait(self, effect: Sleep | Queue) -> None:
+        """Wait until the time is over, the ticket is decided, or the client is closed."""
+        wake = threading.Event()
+        with self._core.waking(wake.set):
+            if isinstance(effect, Queue):
+                self._core.gate.when_decided(effect.ticket, wake.set)
+            wake.wait(effect.seconds)
+
     def _send(self, effect: Send) -> Reply:
-        request = build_request(self._http, effect, self._session.target)
-        response = self._response = self._http.send(request, stream=True)
+        http = self._core.http
+        request = build_request(http, effect, self._core.target)
+        response = self._response = http.send(request, stream=True, auth=None, follow_redirects=False)
         # A test transport may return a complete body, which httpx2 has already decoded.
         self._pieces = iter([response.content]) if response.is_stream_consumed else response.iter_raw()
         return reply_of(response)
 
     def _close_response(self) -> None:
         response, self._response = self._response, None
-        if response is not None:
+        if response is None:
+            return
+        if self._generation == generation():
             response.close()
+        else:
+            self._core.abandon(response)

@@ -14,24 +14,28 @@ T = TypeVar("T")
 
 
 class Sleep(NamedTuple):
-    """Wait; the outcome is None."""
+    """Wait for this many seconds; the outcome is None."""
 
     seconds: float
 
 
 class Queue(NamedTuple):
-    """Wait until the ticket is decided, at most this long; the outcome is None."""
+    """Wait until the ticket is decided, at most this many seconds; the outcome is None."""
 
     ticket: Ticket
     seconds: float
 
 
 class Send(NamedTuple):
-    """Send a request; the outcome is a Reply. A previous response that is still open is closed first."""
+    """Send a request; the outcome is a Reply. A previous response that is still open is closed first.
+
+    `timeout` is an httpx2.Timeout.
+    """
 
     method: str
     url: str
     headers: dict[str, str]
+    timeout: Any
 
 
 class Read(NamedTuple):

@@ -2,6 +2,7 @@
 
 import platform
 import re
+import ssl
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -39,6 +40,7 @@ _NOT_SENT = (
     httpx2.LocalProtocolError,
     ConnectionRefusedError,
 )
+_PERMANENT = (httpx2.UnsupportedProtocol, httpx2.LocalProtocolError)
 _SPACE = re.compile(r"[\s\x00-\x1f]")
 _KEY = re.compile(r"[!-~]+", re.ASCII)
 _KIND: dict[int, type[APIStatusError]] = {
@@ -79,12 +81,13 @@ class Target:
         """The address of a path in a version of the API, such as "v1"."""
         return f"{self.base_url.removesuffix('v1')}{version}{path}"
 
-    def headers(self, request_id: str) -> dict[str, str]:
+    def headers(self, request_id: str, app_name: str | None, more: Mapping[str, str] | None) -> dict[str, str]:
         """The headers of every request except the key, which `authorize` adds just before sending."""
         return {
+            **(more or {}),
             "Accept": "application/json",
             "Accept-Encoding": "gzip",
-            "User-Agent": USER_AGENT,
+            "User-Agent": f"{app_name} {USER_AGENT}" if app_name else USER_AGENT,
             "X-Request-Id": request_id,
         }
 
@@ -110,21 +113,35 @@ class ErrorBody(msgspec.Struct):
 
 
 def read_target(base_url: str | None, api_key: str | None, environ: Mapping[str, str]) -> Target:
-    """Check the base URL and the key, which default to the environment.
+    """Check the base URL and the key; None stands for the environment variable, "" does not.
 
     Raises ConfigurationError, which says what to change and never contains the key.
     """
-    url = base_url or environ.get("PETSTORE_BASE_URL")
+    for name, value in (("base_url", base_url), ("api_key", api_key)):
+        _check_text(name, value)
+    url = environ.get("PETSTORE_BASE_URL") if base_url is None else base_url
     if not url:
-        raise ConfigurationError("There is no base URL: pass base_url, or set PETSTORE_BASE_URL.")
-    key = api_key or environ.get("PETSTORE_API_KEY")
+        raise ConfigurationError(_missing("base URL", "base_url", base_url))
+    key = environ.get("PETSTORE_API_KEY") if api_key is None else api_key
     if not key:
-        raise ConfigurationError("There is no API key: pass api_key, or set PETSTORE_API_KEY.")
+        raise ConfigurationError(_missing("API key", "api_key", api_key))
     if not _KEY.fullmatch(key):
         if _KEY.fullmatch(key.strip()):
             raise ConfigurationError("The API key has space or a line break around it; pass api_key.strip().")
         raise ConfigurationError("The API key contains characters that keys do not have; copy it again.")
     return Target(_base_url(url), Secret(key))
+
+
+def _missing(what: str, argument: str, given: str | None) -> str:
+    variable = f"PETSTORE_{argument.upper()}"
+    if given is None:
+        return f"There is no {what}: pass {argument}, or set {variable}."
+    return f"{argument} is empty; pass the {what}, or None to use {variable}."
+
+
+def _check_text(name: str, value: object) -> None:
+    if value is not None and not isinstance(value, str):
+        raise ConfigurationError(f"{name} must be a string, not a {type(value).__name__}.")
 
 
 def _base_url(url: str) -> str:
@@ -155,6 +172,13 @@ def connection_error(error: Exception, target: Target) -> APIConnectionError:
     """The exception for a failure of the transport (one of TRANSPORT_ERRORS)."""
     sent = not isinstance(error, _NOT_SENT)
     reason = target.key.redact(" ".join(str(error).split())) or type(error).__name__
+    if _is_certificate_error(error):
+        return APIConnectionError(
+            f"The certificate of {target.base_url} is not valid ({reason}); is the address right? For a certificate "
+            "authority of your own pass transport=httpx2.HTTPTransport(verify=...).",
+            False,
+            False,
+        )
     if isinstance(error, httpx2.TimeoutException | TimeoutError):
         if sent:
             return APITimeoutError(f"{target.base_url} did not respond within the timeout ({reason}).", True)
@@ -164,8 +188,32 @@ def connection_error(error: Exception, target: Target) -> APIConnectionError:
             f"The connection to {target.base_url} broke before the response was complete ({reason})."
         )
     return APIConnectionError(
-        f"No connection to {target.base_url} ({reason}); is the address right, and is the server running?", False
+        f"No connection to {target.base_url} ({reason}); is the address right, and is the server running?",
+        False,
+        not isinstance(error, _PERMANENT),
     )
+
+
+def _is_certificate_error(error: BaseException | None) -> bool:
+    seen = 0
+    while error is not None and seen < 10:
+        if isinstance(error, ssl.SSLCertVerificationError):
+            return True
+        error, seen = error.__cause__ or error.__context__, seen + 1
+    return False
+
+
+def check_request_id(reply: Reply, request_id: str, target: Target) -> None:
+    """Raise APIConnectionError if a response belongs to another request. The server returns the X-Request-Id it got.
+
+    A 429 or 5xx may come from a proxy with identifiers of its own; acting on it is safe in any case.
+    """
+    found = reply.headers.get("x-request-id", request_id)
+    if found != request_id and reply.status < 500 and reply.status != 429:
+        raise APIConnectionError(
+            f"{target.base_url} sent the response to another request: its X-Request-Id is {found[:128]!r} instead of "
+            f"{request_id!r}. Does another process use this connection, or does a proxy replace the header?"
+        )
 
 
 def reply_of(response: httpx2.Response) -> Reply:

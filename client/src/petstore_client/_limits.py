@@ -1,4 +1,4 @@
-"""The limit headers of a response, and the waits that they imply.
+"""The limit headers of a response, the waits that they imply, and what they say about the account's windows.
 
 Retry-After (RFC 9110 §10.2.3) and `t` of RateLimit (draft-ietf-httpapi-ratelimit-headers) count seconds from now and
 need no clock. X-RateLimit-Reset is a Unix timestamp, which is compared with the Date of the same response.
@@ -16,6 +16,14 @@ DEFAULT_WAIT = 60.0
 
 LONGEST_WAIT = 366 * 86_400.0
 LONGEST_WINDOW = 86_400
+
+SHORT_WINDOW = 600
+"""Seconds. Only in windows up to this length the client allows for requests of other processes. Doing so can cost a
+wait until the window ends, which is too long for a day; and one refusal a day never leads to a ban."""
+
+FRESH = 1.0
+"""Seconds after a response during which a request is safe: the server tolerates requests that arrive within two seconds
+of the first 429 (D15)."""
 
 _ADDRESS = "address"
 _ITEM = re.compile(r'"([^"]*)"((?:\s*;\s*[a-z][a-z0-9]*\s*=\s*[^;,\s]+)*)')
@@ -88,6 +96,115 @@ def read_limits(headers: Mapping[str, str], now: float) -> Limits:
         any(window.name == _ADDRESS for window in windows),
         None if shown is None else _rate_limit(shown, windows, clock),
     )
+
+
+@dataclass(slots=True)
+class _KnownWindow:
+    """What responses said about a window. `ends` is never before its true end, or None if it has not started again."""
+
+    limit: int | None
+    remaining: int
+    ends: float | None
+    seconds: int | None
+    first: int  # the remaining requests when the window was first seen
+    since: float
+    seen: float
+    own: int = 0  # requests of this process since then
+
+    def others_may_have_spent(self, now: float, in_flight: int) -> bool:
+        """Whether other processes, at twice the rate seen so far, would have used up the remaining requests by now."""
+        if self.ends is None or self.seconds is None or self.seconds > SHORT_WINDOW or now - self.seen <= FRESH:
+            return False
+        others = self.first - self.remaining - self.own - in_flight
+        return others > 0 and 2 * others * (now - self.seen) >= self.remaining * (self.seen - self.since)
+
+    def end(self, now: float) -> float:
+        """When the window ends, if it starts now in case it has not started."""
+        return self.ends if self.ends is not None else now + (self.seconds or 0)
+
+    def spacing(self, slot: float, promised: int) -> float:
+        """Seconds from a slot to the next one, so that the requests not yet promised fill the rest of the window."""
+        if self.ends is not None and slot < self.ends:
+            return (self.ends - slot) / max(1, self.remaining - promised)
+        return self.seconds / self.limit if self.seconds and self.limit else 0.0
+
+
+class KnownWindows:
+    """What responses said about the windows of an account. Times are monotonic seconds that callers pass in."""
+
+    def __init__(self) -> None:
+        self._known: dict[str, _KnownWindow] = {}
+
+    @property
+    def exhausted(self) -> bool:
+        """Whether a window has nothing left."""
+        return any(known.remaining <= 0 for known in self._known.values())
+
+    @property
+    def started(self) -> bool:
+        """Whether a window is in progress."""
+        return any(known.ends is not None for known in self._known.values())
+
+    def learn(self, window: Window, sent: float, now: float) -> None:
+        """Record what a response said about a window.
+
+        The server decided between `sent` and `now`, and rounds to whole seconds, so the end of the window lies in an
+        interval. An interval that begins after the known end describes a new window. Within one window the smallest
+        values are the true ones.
+        """
+        latest, earliest = now + window.left, sent + window.left - 1
+        known = self._known.get(window.name)
+        if known is None or known.ends is None or known.limit != window.limit or earliest > known.ends:
+            self._known[window.name] = _KnownWindow(
+                window.limit, window.remaining, latest, window.seconds, window.remaining, now, now
+            )
+        else:
+            known.remaining, known.ends = min(known.remaining, window.remaining), min(known.ends, latest)
+            known.seen = now
+
+    def renew(self, now: float) -> None:
+        """Reset windows that have ended to their whole limit; forget those whose limit is unknown."""
+        for name, known in list(self._known.items()):
+            if known.ends is not None and now >= known.ends:
+                known.ends = None
+                known.remaining = known.limit or 0
+                if known.limit is None:
+                    del self._known[name]
+
+    def count(self, lost: bool) -> None:
+        """Count a request of this process. `lost` if no response said what remains."""
+        for known in self._known.values():
+            known.own += 1
+            if lost:
+                known.remaining = max(0, known.remaining - 1)
+
+    def opens(self, now: float, in_flight: int) -> float:
+        """When the exhausted windows end; `now` if none is exhausted."""
+        spent = [
+            known.ends
+            for known in self._known.values()
+            if known.ends is not None and (known.remaining <= 0 or known.others_may_have_spent(now, in_flight))
+        ]
+        return max(now, *spent) if spent else now
+
+    def allow(self, in_flight: int) -> bool:
+        """Whether one more request is allowed in addition to those in flight."""
+        return all(known.remaining > in_flight for known in self._known.values())
+
+    def slot(self, now: float, earliest: float, pacing: str, promised: int) -> tuple[float, float, bool]:
+        """A slot for a paced request: its time, the earliest time of the next one, and whether the windows have it.
+
+        If they do not, the request waits until that time, which is their end, and asks again. `promised` counts the
+        requests in flight and the slots to come. `pacing` "minute" leaves out the day; windows with other names always
+        count.
+        """
+        paced = [known for name, known in self._known.items() if pacing == "day" or name != "day"]
+        if not paced:
+            return now, earliest, True
+        end = max(known.end(now) for known in paced)
+        if earliest >= end:
+            return end, earliest, False
+        return earliest, earliest + max(known.spacing(earliest, promised) for known in paced), True
 
 
 def _pause(retry_after: float | None, windows: tuple[Window, ...]) -> float:

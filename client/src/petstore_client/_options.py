@@ -3,71 +3,130 @@
 import functools
 import inspect
 import random
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Mapping
 from dataclasses import KW_ONLY, dataclass
-from typing import Concatenate, Generic, Literal, ParamSpec, TypeVar, get_origin
+from math import isfinite
+from typing import Concatenate, Generic, Literal, ParamSpec, TypedDict, TypeVar, get_origin
 
-from petstore_client._types import SYSTEM_CLOCK, Clock, RateLimitEvent, RetryEvent
+import httpx2
+
+from petstore_client._types import SYSTEM_CLOCK, Clock, RateLimitEvent, ResponseEvent, RetryEvent
 from petstore_client.errors import ConfigurationError
 
 TransportT = TypeVar("TransportT")
-HttpT = TypeVar("HttpT")
+HttpT = TypeVar("HttpT", bound=httpx2.Client | httpx2.AsyncClient)
 SelfT = TypeVar("SelfT")
 OptionsT = TypeVar("OptionsT")
 P = ParamSpec("P")
 
 Pacing = Literal["minute", "day"]
+Timeout = float | httpx2.Timeout | None
+
+LONGEST_TIMEOUT = 86_400.0
+"""Seconds. Operating systems reject much longer timeouts; None stands for no timeout."""
+
+_OWN_HEADERS = re.compile(
+    "accept|accept-encoding|authorization|connection|content-length|content-type|host|if-none-match|te|"
+    "transfer-encoding|upgrade|user-agent|x-request-id",
+    re.IGNORECASE,
+)
+_TOKEN = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+", re.ASCII)
+_VALUE = re.compile(r"[!-~]([ \t!-~]*[!-~])?", re.ASCII)
+_PRODUCT = re.compile(rf"{_TOKEN.pattern}(/{_TOKEN.pattern})?( {_TOKEN.pattern}(/{_TOKEN.pattern})?)*", re.ASCII)
 
 
 @dataclass(frozen=True, repr=False)
 class Options(Generic[HttpT, TransportT]):
     """Make a client. Raises ConfigurationError if an argument is invalid.
 
-    base_url: for example `https://api.example.com/v1`; default: PETSTORE_BASE_URL.
-    api_key: default: PETSTORE_API_KEY. It never appears in repr(), logs or exceptions.
-    timeout: seconds to wait for a connection, and for each further part of a response; None waits forever.
-    max_retries: how often a call is repeated after failures of the connection or the server and after 429s.
+    base_url: for example `https://api.example.com/v1`; None stands for PETSTORE_BASE_URL.
+    api_key: None stands for PETSTORE_API_KEY. It never appears in repr(), logs or exceptions.
+    timeout: seconds to wait for a connection, and for each further part of a response; at most a day. None waits
+        forever. `httpx2.Timeout(30, connect=5)` sets them separately.
+    max_retries: how often a call is repeated after failures of the connection or the server and after 429s. Waiting
+        for a limit before sending is not a retry.
     max_wait: the longest time in seconds that a call waits, each time, for a limit to reset. If a wait would be
         longer, the call raises RateLimitError.
     transport: an httpx2 transport to send through, such as `httpx2.HTTPTransport(verify=...)`.
+    http_client: an httpx2 client to send with, instead of a transport. Closing this client does not close it.
+    deadline: seconds that a whole call may take, with all its waits and attempts; None sets no bound. For
+        `iter_orders` it applies until the first order.
     retry_timeout: seconds that a call may spend on failing attempts and on the backoff between them.
     retry_budget: retries of failures that this client may make before successes earn new ones.
     conditional: keep the last list and its ETag, so that an unchanged list is not sent again.
     pacing: "minute" spreads the remaining requests over the minute, "day" over the day as well.
-    on_retry, on_rate_limit: called with a RetryEvent or a RateLimitEvent, in the calling thread.
+    headers: further headers of every request.
+    app_name: the name of your program, such as "acme-sync/1.4", for the User-Agent.
+    on_retry, on_rate_limit, on_response: functions that are called with a RetryEvent, RateLimitEvent or ResponseEvent,
+        in the calling thread.
     clock, jitter: a time source, and a source of numbers from 0 to 1; for tests (see `petstore_client.testing`).
     """
 
     base_url: str | None = None
     _: KW_ONLY
     api_key: str | None = None
-    timeout: float | None = 30.0
+    timeout: Timeout = 30.0
     max_retries: int = 4
     max_wait: float = 75.0
     transport: TransportT | None = None
+    http_client: HttpT | None = None
+    deadline: float | None = None
     retry_timeout: float = 120.0
     retry_budget: float = 20.0
     conditional: bool = True
     pacing: Pacing | None = None
+    headers: Mapping[str, str] | None = None
+    app_name: str | None = None
     on_retry: Callable[[RetryEvent], object] | None = None
     on_rate_limit: Callable[[RateLimitEvent], object] | None = None
+    on_response: Callable[[ResponseEvent], object] | None = None
     clock: Clock = SYSTEM_CLOCK
     jitter: Callable[[], float] = random.random
 
     def __post_init__(self) -> None:
-        for name in ("max_retries", "max_wait", "retry_timeout", "retry_budget"):
-            _check_number(name, getattr(self, name))
-        if self.timeout is not None:
-            _check_number("timeout", self.timeout)
-            if self.timeout == 0:
-                raise ConfigurationError("timeout must be more than 0 seconds, or None to wait forever.")
+        _check_count("max_retries", self.max_retries)
+        for name in ("max_wait", "retry_timeout", "retry_budget"):
+            if not _is_number(getattr(self, name)):
+                raise ConfigurationError(f"{name} must be a number of 0 or more, not {getattr(self, name)!r}.")
+        if self.deadline is not None and not (_is_number(self.deadline) and 0 < self.deadline < float("inf")):
+            raise ConfigurationError(f"deadline must be a positive number of seconds or None, not {self.deadline!r}.")
+        _check_timeout(self.timeout)
         if self.pacing not in (None, "minute", "day"):
             raise ConfigurationError(f"pacing must be None, 'minute' or 'day', not {self.pacing!r}.")
+        if self.transport is not None and self.http_client is not None:
+            raise ConfigurationError("Pass either transport or http_client, not both.")
+        if self.headers is not None:
+            _check_headers(self.headers)
+        _check_app_name(self.app_name)
+        for name in ("on_retry", "on_rate_limit", "on_response"):
+            _check_hook(name, getattr(self, name))
+
+    @property
+    def read_timeout(self) -> float | None:
+        """Seconds to wait for each part of a response, or None."""
+        return self.timeout.read if isinstance(self.timeout, httpx2.Timeout) else self.timeout
+
+    def timeout_within(self, seconds: float) -> httpx2.Timeout:
+        """The timeouts of a request that has this many seconds left."""
+        timeouts = httpx2.Timeout(self.timeout).as_dict()
+        return httpx2.Timeout(**{name: _least(value, seconds) for name, value in timeouts.items()})
 
 
-def _check_number(name: str, value: object) -> None:
-    if not isinstance(value, int | float) or isinstance(value, bool) or not value >= 0:
-        raise ConfigurationError(f"{name} must be a number of 0 or more, not {value!r}.")
+class CallOptions(TypedDict, total=False):
+    """The options that `with_options` can change; they mean the same as in `Options`."""
+
+    timeout: Timeout
+    max_retries: int
+    max_wait: float
+    deadline: float | None
+    retry_timeout: float
+    conditional: bool
+    pacing: Pacing | None
+    headers: Mapping[str, str] | None
+    on_retry: Callable[[RetryEvent], object] | None
+    on_rate_limit: Callable[[RateLimitEvent], object] | None
+    on_response: Callable[[ResponseEvent], object] | None
 
 
 def takes(
@@ -88,3 +147,52 @@ def takes(
         return __init__
 
     return decorate
+
+
+def _least(timeout: float | None, seconds: float) -> float | None:
+    return min(timeout, seconds) if timeout is not None else seconds if isfinite(seconds) else None
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and value >= 0
+
+
+def _check_count(name: str, value: object) -> None:
+    if not isinstance(value, int) or isinstance(value, bool) or value < 0:
+        raise ConfigurationError(f"{name} must be a whole number of 0 or more, not {value!r}.")
+
+
+def _check_timeout(timeout: Timeout) -> None:
+    given = timeout.as_dict().values() if isinstance(timeout, httpx2.Timeout) else [timeout]
+    for seconds in given:
+        if seconds is not None and not (_is_number(seconds) and 0 < seconds <= LONGEST_TIMEOUT):
+            raise ConfigurationError(
+                f"timeout must be more than 0 and at most {LONGEST_TIMEOUT:.0f} seconds, or None to wait forever, "
+                f"not {timeout!r}."
+            )
+
+
+def _check_headers(headers: object) -> None:
+    if not isinstance(headers, Mapping):
+        raise ConfigurationError(f"headers must be a mapping of names to values, not a {type(headers).__name__}.")
+    for name, value in headers.items():
+        if not isinstance(name, str) or not _TOKEN.fullmatch(name):
+            raise ConfigurationError(f"headers contains {name!r}, which is not a valid header name.")
+        if _OWN_HEADERS.fullmatch(name):
+            raise ConfigurationError(f"headers must not contain {name}, which the client sets itself.")
+        if not isinstance(value, str) or not _VALUE.fullmatch(value):
+            raise ConfigurationError(f"The value of {name} in headers is not valid: it must be visible ASCII text.")
+
+
+def _check_app_name(name: object) -> None:
+    if name is not None and not (isinstance(name, str) and _PRODUCT.fullmatch(name)):
+        raise ConfigurationError(f"app_name must look like 'acme-sync' or 'acme-sync/1.4', not {name!r}.")
+
+
+def _check_hook(name: str, hook: object) -> None:
+    if hook is None:
+        return
+    if not callable(hook):
+        raise ConfigurationError(f"{name} must be a function, not {hook!r}.")
+    if inspect.iscoroutinefunction(hook) or inspect.iscoroutinefunction(getattr(hook, "__call__", None)):  # noqa: B004
+        raise ConfigurationError(f"{name} must be a plain function; nothing would await an asynchronous one.")

@@ -28,7 +28,7 @@ class RetryBudget:
     size: float
     _tokens: float = field(init=False)
     _counted_at: float | None = None
-    _lock: threading.Lock = field(default_factory=threading.Lock)
+    _lock: threading.RLock = field(default_factory=threading.RLock)  # a destructor may make a call
 
     def __post_init__(self) -> None:
         self._tokens = self.size
@@ -56,7 +56,7 @@ def is_transient(error: PetstoreError) -> bool:
         return error.status in RETRIED_STATUSES
     if isinstance(error, InvalidResponseError):
         return error.truncated
-    return isinstance(error, APIConnectionError)
+    return isinstance(error, APIConnectionError) and error.retryable
 
 
 def leaves_doubt(error: PetstoreError) -> bool:

@@ -3,9 +3,9 @@
 import asyncio
 import time
 from datetime import datetime
-from typing import Annotated, NamedTuple, Protocol
+from typing import Annotated, Any, NamedTuple, Protocol
 
-from msgspec import Meta, Struct, field
+from msgspec import Meta, Struct, field, to_builtins
 
 from petstore_client.errors import PetstoreError
 
@@ -13,7 +13,16 @@ Timestamp = Annotated[datetime, Meta(tz=True)]
 """A datetime with an offset; one without is rejected because it is ambiguous."""
 
 
-class Order(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
+class Record(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
+    """Base class of the records of the API."""
+
+    def to_dict(self) -> dict[str, Any]:
+        """The record as the API sends it: JSON names and JSON values, without the fields that are None."""
+        record: dict[str, Any] = to_builtins(self)
+        return record
+
+
+class Order(Record, frozen=True, kw_only=True, omit_defaults=True, gc=False):
     """An order. A field without a value is None; fields that this version does not know are ignored.
 
     `ship_date` is the expected or actual ship date, an aware datetime with microseconds. Integers are exact.
@@ -26,12 +35,25 @@ class Order(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
     complete: bool | None = None
 
 
-class Pet(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
+class Pet(Record, frozen=True, kw_only=True, omit_defaults=True, gc=False):
     """A pet. A field without a value is None."""
 
     id: int | None = None
     name: str | None = None
     tag: str | None = None
+
+
+class ResponseEvent(NamedTuple):
+    """A successful response, when its headers have arrived.
+
+    `operation` is the operationId; `etag` is None if the response has none; `attempts` counts the requests of the call.
+    """
+
+    operation: str
+    status: int
+    request_id: str
+    etag: str | None
+    attempts: int
 
 
 class RetryEvent(NamedTuple):

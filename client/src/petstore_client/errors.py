@@ -18,7 +18,41 @@ All exceptions can be pickled, for example to cross a process boundary. None con
 """
 
 from datetime import UTC, datetime
+from typing import Literal, cast
 
+ErrorCode = Literal[
+    "api_key_banned",
+    "bad_request",
+    "gone",
+    "headers_too_large",
+    "insufficient_scope",
+    "internal_error",
+    "invalid_api_key",
+    "invalid_order_id",
+    "method_not_allowed",
+    "missing_api_key",
+    "not_found",
+    "order_already_cancelled",
+    "order_already_shipped",
+    "order_not_found",
+    "payload_too_large",
+    "pet_not_found",
+    "rate_limit_exceeded",
+    "service_unavailable",
+    "uri_too_long",
+]
+"""The codes of version 1 of the API (D3). A later server may send others."""
+
+EndedBy = Literal["max_wait", "deadline", "max_retries", "retry_timeout", "retry_budget"]
+"""The option of the client that ended a call."""
+
+_REASONS: dict[EndedBy, str] = {
+    "max_wait": "The necessary wait is longer than max_wait.",
+    "deadline": "The deadline of the call leaves no time for another attempt.",
+    "max_retries": "The call was repeated max_retries times.",
+    "retry_timeout": "Another attempt would exceed retry_timeout.",
+    "retry_budget": "The retry_budget of the client is used up.",
+}
 _NEVER = datetime.fromtimestamp(0, UTC)
 
 
@@ -27,11 +61,21 @@ class PetstoreError(Exception):
 
     `request_id` is the X-Request-Id under which the server logged the call, or None if nothing was sent.
     `may_have_been_applied` is True if a cancel failed after an attempt whose response was lost: the order may have
-    been cancelled.
+    been cancelled. `ended_by` names the option that prevented a (further) attempt, or is None if no option did.
+
+    str() escapes characters that could control a terminal or forge a line of a log; `message` is unchanged.
     """
 
     request_id: str | None = None
     may_have_been_applied: bool = False
+    ended_by: EndedBy | None = None
+
+    def __str__(self) -> str:
+        text = self._text()
+        return printable(f"{text} {_REASONS[self.ended_by]}" if self.ended_by else text)
+
+    def _text(self) -> str:
+        return Exception.__str__(self)
 
 
 class ConfigurationError(PetstoreError, ValueError):
@@ -39,14 +83,19 @@ class ConfigurationError(PetstoreError, ValueError):
 
 
 class APIConnectionError(PetstoreError):
-    """No complete response arrived. `sent` is False if no connection was made, so that the server saw nothing."""
+    """No complete response arrived.
 
-    def __init__(self, message: str, sent: bool = True) -> None:
-        super().__init__(message, sent)
+    `sent` is False if no connection was made, so that the server saw nothing. `retryable` is False if a repetition
+    cannot succeed, for example because the certificate of the server is invalid.
+    """
+
+    def __init__(self, message: str, sent: bool = True, retryable: bool = True) -> None:
+        super().__init__(message, sent, retryable)
         self.message = message
         self.sent = sent
+        self.retryable = retryable
 
-    def __str__(self) -> str:
+    def _text(self) -> str:
         return self.message
 
 
@@ -66,20 +115,23 @@ class InvalidResponseError(PetstoreError):
         self.status = status
         self.truncated = truncated
 
-    def __str__(self) -> str:
+    def _text(self) -> str:
         return self.message
 
 
 class APIStatusError(PetstoreError):
-    """The API refused the request. `code` is for programs ("" if the response had none), `message` for people."""
+    """The API refused the request. `code` is for programs ("" if the response had none), `message` for people.
+
+    The type of `code` lists the codes of version 1; a later server may send others.
+    """
 
     def __init__(self, code: str, message: str, status: int, *more: object) -> None:
         super().__init__(code, message, status, *more)
-        self.code = code
+        self.code = cast(ErrorCode | Literal[""], code)
         self.message = message
         self.status = status
 
-    def __str__(self) -> str:
+    def _text(self) -> str:
         return f"{self.message} ({self.status} {self.code})" if self.code else f"{self.message} ({self.status})"
 
 
@@ -126,3 +178,12 @@ class ServerError(APIStatusError):
     def __init__(self, code: str, message: str, status: int, retry_after: float | None = None) -> None:
         super().__init__(code, message, status, retry_after)
         self.retry_after = retry_after
+
+
+def printable(text: str) -> str:
+    """The text with all control and formatting characters escaped, so that it can be printed on a terminal."""
+    if text.isprintable():
+        return text
+    return "".join(
+        letter if letter.isprintable() else letter.encode("unicode_escape").decode("ascii") for letter in text
+    )

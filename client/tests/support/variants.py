@@ -5,7 +5,7 @@ from collections.abc import Callable, Coroutine, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from typing import Any, Protocol, TypeVar
 
-from petstore_client import AsyncClient, Order, Pet, RateLimit
+from petstore_client import AsyncClient, Order, Pet, RateLimit, ResponseEvent
 from petstore_client.testing import FakeClock, FakePetstore
 
 T = TypeVar("T")
@@ -18,6 +18,10 @@ class AnyClient(Protocol):
     def iter_orders(self) -> Iterator[Order]: ...
     def cancel_order(self, order_id: int) -> None: ...
     def get_pet(self, pet_id: int) -> Pet: ...
+    def close(self) -> None: ...
+    def with_options(self, **changes: Any) -> "AnyClient": ...
+    @property
+    def last_response(self) -> ResponseEvent | None: ...
     @property
     def rate_limit(self) -> RateLimit | None: ...
 
@@ -58,6 +62,16 @@ class Synchronous:
         pet: Pet = self._run(self._client.get_pet(pet_id))
         return pet
 
+    def close(self) -> None:
+        self._run(self._client.close())
+
+    def with_options(self, **changes: Any) -> "Synchronous":
+        return Synchronous(self._client.with_options(**changes), self._run)
+
+    @property
+    def last_response(self) -> ResponseEvent | None:
+        return self._client.last_response
+
     @property
     def rate_limit(self) -> RateLimit | None:
         return self._client.rate_limit
@@ -69,6 +83,7 @@ async def _closed(orders: Any) -> None:
 
 @contextmanager
 def blocking(fake: FakePetstore, **options: Any) -> Iterator[AnyClient]:
+    client: Any
     with fake.client(**options) as client:
         yield client
 

@@ -1,0 +1,214 @@
+"""Processes: a forked child has connections and a gate of its own, and responses cannot be confused."""
+
+import asyncio
+import gc
+import os
+import threading
+import traceback
+import warnings
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any, cast
+
+import httpx2
+import pytest
+
+from petstore_client import APIConnectionError, AsyncClient, Client, Order, PetstoreError
+from petstore_client._gate import Gate, Place
+from petstore_client._limits import Limits, Window
+from petstore_client.testing import Answered, FakePetstore
+from support.variants import Connect
+
+ORDERS = [Order(id=number) for number in range(500)]
+JSON = {"content-type": "application/json"}
+
+
+def in_child(work: Callable[[], object]) -> str:
+    """Run in a forked child, and return what the work printed: the repr() of its result, or a traceback."""
+    reader, writer = os.pipe()
+    with warnings.catch_warnings(action="ignore", category=DeprecationWarning):  # tests have threads
+        child = os.fork()
+    if child == 0:
+        try:
+            os.write(writer, repr(work()).encode())
+        except BaseException:  # noqa: BLE001 - the parent shows it
+            os.write(writer, traceback.format_exc().encode())
+        finally:
+            os._exit(0)
+    os.close(writer)
+    with os.fdopen(reader) as output:
+        text = output.read()
+    os.waitpid(child, 0)
+    return text
+
+
+class Served(BaseHTTPRequestHandler):
+    """Responds to every request with the client's port, in an order's id, and the request id that it sent."""
+
+    protocol_version = "HTTP/1.1"
+
+    def do_GET(self) -> None:
+        body = b'[{"id":%d}]' % self.client_address[1]
+        self.send_response(200)
+        self.send_header("Content-Type", "application/json")
+        self.send_header("Content-Length", str(len(body)))
+        self.send_header("X-Request-Id", self.headers["X-Request-Id"])
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, *_: object) -> None:
+        pass
+
+
+@contextmanager
+def server() -> Iterator[str]:
+    with ThreadingHTTPServer(("127.0.0.1", 0), Served) as listening:
+        listening.daemon_threads = True
+        thread = threading.Thread(target=listening.serve_forever, daemon=True)
+        thread.start()
+        yield f"http://127.0.0.1:{listening.server_port}/v1"
+        listening.shutdown()
+        thread.join()
+
+
+def test_a_forked_child_has_its_own_connections() -> None:
+    with server() as url, Client(url, api_key="key") as petstore:
+        first = petstore.list_orders()
+        assert first == petstore.list_orders()  # over the same connection
+        of_child = in_child(lambda: petstore.list_orders() == petstore.list_orders() != first)
+        assert "True" == of_child
+        assert first == petstore.list_orders()
+
+
+def test_a_child_may_close_the_client_without_effect_on_the_parent() -> None:
+    with server() as url, Client(url, api_key="key") as petstore:
+        first = petstore.list_orders()
+        assert "None" == in_child(petstore.close)
+        assert first == petstore.list_orders()
+
+
+@pytest.mark.anyio
+async def test_a_forked_child_uses_an_asynchronous_client_with_its_own_connections() -> None:
+    with server() as url:
+        async with AsyncClient(url, api_key="key") as petstore:
+            first = await petstore.list_orders()
+
+            assert "True" == in_child(lambda: asyncio.run(petstore.list_orders()) != first)
+            assert first == await petstore.list_orders()
+
+
+def test_a_forked_child_does_not_wait_for_requests_of_its_parent() -> None:
+    fake = FakePetstore(ORDERS)
+    release, sent = threading.Event(), threading.Event()
+
+    class Held(httpx2.BaseTransport):
+        def handle_request(self, request: httpx2.Request) -> httpx2.Response:
+            if not sent.is_set():
+                sent.set()
+                assert release.wait(10)
+            return fake.handle_request(request)
+
+    with fake.client(transport=Held(), timeout=1.0, max_wait=1.0) as petstore, ThreadPoolExecutor() as pool:
+        waiting = pool.submit(petstore.list_orders)
+        assert sent.wait(10)
+        assert "500" == in_child(lambda: len(petstore.list_orders()))
+        release.set()
+        assert ORDERS == waiting.result(10)
+
+
+@pytest.mark.parametrize("option", ["transport", "http_client"])
+def test_connections_that_cannot_be_renewed_are_refused_in_the_child(option: str) -> None:
+    given: Any = {"transport": httpx2.HTTPTransport, "http_client": httpx2.Client}[option]()
+    with server() as url, Client(url, api_key="key", **{option: given}) as petstore:
+        first = petstore.list_orders()
+        assert "make the client after the fork" in in_child(petstore.list_orders)
+        assert first == petstore.list_orders()
+    given.close()
+
+
+def test_an_iteration_continues_only_in_the_parent() -> None:
+    fake = FakePetstore(ORDERS)
+    fake.then(Answered(200, b'[{"id":1},' + b" " * 300_000 + b'{"id":2}]'))
+    with fake.client() as petstore:
+        iteration = petstore.iter_orders()
+        assert Order(id=1) == next(iteration)
+        assert "continues only in the parent" in in_child(lambda: list(iteration))
+        assert [Order(id=2)] == list(iteration)
+
+
+def test_a_response_to_another_request_is_not_accepted(connect: Connect) -> None:
+    fake = FakePetstore([Order(id=1)])
+    other = Answered(200, b'[{"id":99}]', {**JSON, "x-request-id": "of-another-request"})
+    fake.then(other)
+    with connect(fake) as petstore:
+        assert [Order(id=1)] == petstore.list_orders()
+    assert 2 == len(fake.requests)
+    fake.then(other)
+    with (
+        connect(fake, max_retries=0) as petstore,
+        pytest.raises(APIConnectionError, match=r"of-another-request.*another process"),
+    ):
+        petstore.list_orders()
+
+
+def test_a_cancel_with_the_response_to_another_request_may_have_been_applied(connect: Connect) -> None:
+    fake = FakePetstore([Order(id=1)])
+    fake.then(Answered(204, headers={"x-request-id": "of-another-request"}))
+    with connect(fake, max_retries=0) as petstore, pytest.raises(APIConnectionError) as caught:
+        petstore.cancel_order(1)
+    assert caught.value.may_have_been_applied
+
+
+def test_a_proxy_without_request_ids_is_accepted(connect: Connect) -> None:
+    fake = FakePetstore([Order(id=1)])
+    fake.then(Answered(503, b"", {"x-request-id": "of-the-proxy"}))
+    with connect(fake) as petstore:
+        assert [Order(id=1)] == petstore.list_orders()
+
+
+def settled_while(gate: Gate, collect: Callable[[], object]) -> None:
+    """Settle a request, and run this while the gate reads the windows, which it does with its lock held."""
+
+    def windows() -> Iterator[Window]:
+        collect()
+        yield from ()
+
+    gate.settle(gate.enter(0.0), 0.0, Limits(cast(Any, windows()), 0.0, None, False, None), False)
+
+
+def test_an_abandoned_iteration_may_be_collected_while_its_thread_holds_the_gate() -> None:
+    gate = Gate(lambda: 1.0)
+    settled_while(gate, lambda: None)
+    abandoned = gate.enter(0.0)
+    settled_while(gate, lambda: gate.leave(abandoned, 0.0))
+    assert gate.idle(0.0)  # both have left
+
+
+def test_a_call_in_a_destructor_is_refused_while_its_thread_holds_the_gate() -> None:
+    gate = Gate(lambda: 1.0)
+
+    def destroy() -> None:
+        with pytest.raises(PetstoreError, match="destructor"):
+            gate.enter(0.0)
+
+    settled_while(gate, destroy)
+    assert Place.PASSED is gate.enter(1.0).place
+
+
+def test_iterations_in_reference_cycles_are_collected_at_any_point() -> None:
+    fake = FakePetstore(ORDERS, per_minute=10_000)
+    thresholds = gc.get_threshold()
+    gc.set_threshold(1)
+    try:
+        with fake.client() as petstore:
+            for _ in range(50):
+                cycle: list[object] = [petstore.iter_orders()]
+                cycle.append(cycle)
+                next(cycle[0])  # type: ignore[call-overload]
+                del cycle
+                petstore.cancel_order(len(fake.cancelled))
+    finally:
+        gc.set_threshold(*thresholds)
+    assert 50 == len(fake.cancelled)

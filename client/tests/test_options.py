@@ -1,0 +1,303 @@
+"""Options of clients and of calls: what is accepted, what is refused, and their effect."""
+
+import asyncio
+import functools
+import json
+import logging
+import ssl
+from collections.abc import Callable
+from datetime import UTC, datetime
+from typing import Any
+
+import httpx2
+import pytest
+
+from petstore_client import (
+    APIConnectionError,
+    APIStatusError,
+    APITimeoutError,
+    AsyncClient,
+    Client,
+    Clock,
+    ConfigurationError,
+    Order,
+    Pet,
+    PetstoreError,
+    ResponseEvent,
+    __version__,
+)
+from petstore_client.testing import Answered, Dropped, Failing, FakePetstore, Slow, TimedOut
+from petstore_client.testing.faults import Raw, Serve
+from support.variants import AnyClient, Connect
+
+URL = "http://x.test/v1"
+ORDERS = [
+    Order(id=1, pet_id=2, quantity=3, ship_date=datetime(2026, 11, 20, 12, 0, tzinfo=UTC), complete=False),
+    Order(id=2),
+]
+
+
+async def asynchronous(event: object) -> None:
+    """A hook that nothing would await."""
+
+
+class AsynchronousHook:
+    async def __call__(self, event: object) -> None:
+        """The same as an object."""
+
+
+@pytest.mark.parametrize("kind", [Client, AsyncClient])
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"timeout": float("inf")},
+        {"timeout": float("nan")},
+        {"timeout": 1e9},
+        {"timeout": 0},
+        {"timeout": httpx2.Timeout(5.0, connect=float("inf"))},
+        {"max_retries": 2.5},
+        {"max_retries": True},
+        {"max_retries": float("inf")},
+        {"deadline": 0},
+        {"deadline": -1},
+        {"deadline": float("inf")},
+        {"deadline": "10"},
+        {"transport": object()},
+        {"transport": httpx2.HTTPTransport},
+        {"http_client": object()},
+        {"on_retry": "print"},
+        {"on_retry": asynchronous},
+        {"on_rate_limit": functools.partial(asynchronous)},
+        {"on_response": AsynchronousHook()},
+        {"headers": {"Authorization": "Bearer other"}},
+        {"headers": {"x-request-ID": "1"}},
+        {"headers": {"user-agent": "mine"}},
+        {"headers": {"X-Bad Name": "1"}},
+        {"headers": {"X-Secret": "secret\r\nX-Other: 1"}},
+        {"headers": {"X-Secret": "sécret"}},
+        {"headers": {"X-Number": 1}},
+        {"headers": [("X-Name", "1")]},
+        {"app_name": ""},
+        {"app_name": "acme\r\nX-Other: 1"},
+        {"app_name": "acme (sync)"},
+        {"api_key": 7},
+        {"pacing": "hour"},
+    ],
+    ids=lambda options: next(iter(options)),
+)
+def test_an_invalid_option_is_refused_when_the_client_is_made(
+    kind: Callable[..., object], options: dict[str, Any]
+) -> None:
+    with pytest.raises(ConfigurationError, match=next(iter(options))) as caught:
+        kind(URL, **{"api_key": "key", **options})
+    assert "secret" not in str(caught.value)
+
+
+def test_each_variant_refuses_the_transports_of_the_other() -> None:
+    for kind, transport, http_client in (
+        (Client, httpx2.AsyncHTTPTransport(), httpx2.AsyncClient()),
+        (AsyncClient, httpx2.HTTPTransport(), httpx2.Client()),
+    ):
+        for option in ({"transport": transport}, {"http_client": http_client}):
+            with pytest.raises(ConfigurationError, match=f"of {kind.__name__} must be an httpx2."):
+                kind(URL, api_key="key", **option)
+
+
+def test_transport_and_http_client_cannot_be_combined() -> None:
+    with pytest.raises(ConfigurationError, match="not both"):
+        Client(URL, api_key="key", transport=FakePetstore(), http_client=httpx2.Client())
+
+
+@pytest.mark.parametrize(("base_url", "api_key", "says"), [("", "key", "base_url is empty"), (URL, "", "api_key is")])
+def test_only_none_stands_for_the_environment(
+    monkeypatch: pytest.MonkeyPatch, base_url: str, api_key: str, says: str
+) -> None:
+    monkeypatch.setenv("PETSTORE_BASE_URL", "http://production.test/v1")
+    monkeypatch.setenv("PETSTORE_API_KEY", "key-of-production")
+    with pytest.raises(ConfigurationError, match=says):
+        Client(base_url, api_key=api_key)
+    assert "<Client http://production.test/v1>" == repr(Client(None, api_key=None))
+
+
+def test_with_options_changes_a_copy_that_shares_the_rest(connect: Connect) -> None:
+    fake = FakePetstore(ORDERS, per_minute=2)
+    with connect(fake, max_retries=4, retry_budget=3) as petstore:
+        impatient = petstore.with_options(max_retries=0, max_wait=0)
+        assert ORDERS == impatient.list_orders()
+        assert ORDERS == petstore.list_orders()
+        assert "if-none-match" in fake.requests[1].headers  # the list is shared
+        with pytest.raises(PetstoreError, match="max_wait"):
+            impatient.list_orders()  # so are the limits
+        assert ORDERS == petstore.list_orders()
+        fake.then(Failing(500))
+        with pytest.raises(PetstoreError, match="max_retries"):
+            impatient.list_orders()
+        impatient.close()
+        with pytest.raises(PetstoreError, match="closed"):
+            petstore.list_orders()
+
+
+def test_with_options_checks_what_it_is_given(connect: Connect) -> None:
+    with connect(FakePetstore()) as petstore:
+        with pytest.raises(ConfigurationError, match="timeout"):
+            petstore.with_options(timeout=-1)
+        for name in ("base_url", "api_key", "transport", "nonsense"):
+            with pytest.raises(TypeError, match=f"cannot change {name}"):
+                petstore.with_options(**{name: None})
+
+
+def test_connect_and_read_timeouts_can_differ(connect: Connect) -> None:
+    fake = FakePetstore(ORDERS)
+    seen: list[Any] = []
+
+    class Seen(Answered):
+        def apply(self, request: httpx2.Request, clock: Clock, serve: Serve) -> Raw:
+            seen.append(request.extensions["timeout"])
+            return serve()
+
+    fake.then(Seen(200), Seen(200), Seen(200), TimedOut())
+    with connect(fake, timeout=httpx2.Timeout(20, connect=3), max_retries=0) as petstore:
+        petstore.list_orders()
+        petstore.with_options(deadline=10).list_orders()
+        petstore.with_options(timeout=None).list_orders()
+        with pytest.raises(APITimeoutError):
+            petstore.list_orders()
+    assert [(3, 20), (3, 10), (None, None)] == [(timeout["connect"], timeout["read"]) for timeout in seen]
+    assert 20 == fake.clock.monotonic()
+
+
+def test_the_read_timeout_bounds_small_bodies(connect: Connect) -> None:
+    fake = FakePetstore(pets=[Pet(id=1, name="x" * 100)])
+    fake.then(*[Slow(pause=4, size=10)] * 2)
+    with connect(fake, timeout=httpx2.Timeout(5, connect=1), max_retries=0) as petstore, pytest.raises(APITimeoutError):
+        petstore.get_pet(1)
+
+
+def test_headers_and_app_name_are_sent(connect: Connect) -> None:
+    fake = FakePetstore(ORDERS)
+    with connect(fake, headers={"X-Tenant": "north"}, app_name="acme-sync/1.4") as petstore:
+        petstore.list_orders()
+        petstore.with_options(headers={"X-Tenant": "south"}).list_orders()
+    assert ["north", "south"] == [request.headers["x-tenant"] for request in fake.requests]
+    assert fake.requests[0].headers["user-agent"].startswith(f"acme-sync/1.4 petstore-client/{__version__} python/")
+
+
+def test_an_http_client_sends_and_stays_open() -> None:
+    fake = FakePetstore(ORDERS)
+    with httpx2.Client(transport=fake, headers={"X-Tenant": "north"}, auth=("user", "password")) as http:
+        with Client(fake.base_url, api_key=fake.api_key, http_client=http, clock=fake.clock) as petstore:
+            assert ORDERS == petstore.list_orders()
+        assert not http.is_closed
+        with Client(fake.base_url, api_key=fake.api_key, http_client=http, clock=fake.clock) as petstore:
+            http.close()
+            with pytest.raises(PetstoreError, match="closed"):
+                petstore.list_orders()
+    (request,) = fake.requests
+    assert ("north", f"Bearer {fake.api_key}") == (request.headers["x-tenant"], request.headers["authorization"])
+
+
+@pytest.mark.anyio
+async def test_an_asynchronous_http_client_sends_and_stays_open() -> None:
+    fake = FakePetstore(ORDERS)
+    async with httpx2.AsyncClient(transport=fake, follow_redirects=True) as http:
+        async with AsyncClient(fake.base_url, api_key=fake.api_key, http_client=http, clock=fake.clock) as petstore:
+            assert ORDERS == await petstore.list_orders()
+        assert not http.is_closed
+
+
+def test_a_record_becomes_the_json_object_of_the_api() -> None:
+    as_sent = {"id": 1, "petId": 2, "quantity": 3, "shipDate": "2026-11-20T12:00:00Z", "complete": False}
+    assert as_sent == ORDERS[0].to_dict()
+    assert {"id": 2} == ORDERS[1].to_dict()
+    assert {"id": 3, "name": "Clover"} == Pet(id=3, name="Clover").to_dict()
+    assert [as_sent, {"id": 2}] == json.loads(json.dumps(ORDERS, default=Order.to_dict))
+
+
+def seen(petstore: AnyClient) -> list[ResponseEvent]:
+    return [event for event in (petstore.last_response,) if event is not None]
+
+
+def test_a_successful_response_is_described(connect: Connect) -> None:
+    fake = FakePetstore(ORDERS)
+    events: list[ResponseEvent] = []
+    fake.then(Failing(500))
+    with connect(fake, on_response=events.append) as petstore:
+        assert [] == seen(petstore)
+        petstore.list_orders()
+        (listed,) = seen(petstore)
+        assert ("listOrders", 200, fake.requests[1].headers["x-request-id"], 2) == (*listed[:3], listed.attempts)
+        assert listed.etag
+        fake.then(Answered(200, b"[]", {"content-type": "application/json", "etag": '"of-the-fake"'}))
+        list(petstore.iter_orders())
+        assert ['"of-the-fake"'] == [event.etag for event in seen(petstore)]
+        fake.then(Dropped())
+        petstore.cancel_order(1)
+        (cancelled,) = seen(petstore)
+        assert ("cancelOrder", 409, None, 2) == (cancelled.operation, cancelled.status, cancelled.etag, cancelled[4])
+        with pytest.raises(APIStatusError):
+            petstore.cancel_order(99)
+        assert cancelled == petstore.last_response
+        copy = petstore.with_options()
+        copy.list_orders()
+        assert cancelled == petstore.last_response != copy.last_response
+    assert 4 == len(events)
+
+
+def test_an_invalid_certificate_is_not_retried(connect: Connect) -> None:
+    class Untrusted(Answered):
+        def apply(self, request: httpx2.Request, clock: Clock, serve: Serve) -> Raw:
+            raise httpx2.ConnectError("self-signed certificate") from ssl.SSLCertVerificationError()
+
+    fake = FakePetstore(ORDERS)
+    fake.then(*[Untrusted(200)] * 5)
+    with connect(fake) as petstore, pytest.raises(APIConnectionError, match="certificate of") as caught:
+        petstore.list_orders()
+    assert (False, False, None) == (caught.value.sent, caught.value.retryable, caught.value.ended_by)
+    assert 1 == len(fake.requests)
+
+
+@pytest.mark.anyio
+async def test_a_cancelled_task_says_that_its_request_may_have_been_applied() -> None:
+    fake = FakePetstore(ORDERS)
+    sent = asyncio.Event()
+
+    class Stuck(httpx2.AsyncBaseTransport):
+        async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
+            sent.set()
+            await asyncio.Event().wait()
+            raise AssertionError
+
+    async with fake.async_client(transport=Stuck()) as petstore:
+        call = asyncio.create_task(petstore.cancel_order(1))
+        await sent.wait()
+        call.cancel()
+        with pytest.raises(asyncio.CancelledError) as caught:
+            await call
+    assert ["It may have been applied; if so, a later attempt responds order_already_cancelled."] == (
+        caught.value.__notes__
+    )
+
+
+def test_get_pet_logs_its_deprecation_once(connect: Connect, caplog: pytest.LogCaptureFixture) -> None:
+    fake = FakePetstore(pets=[Pet(id=3)])
+    with connect(fake) as petstore:
+        for _ in range(2):
+            with pytest.warns(DeprecationWarning, match="until 2027-12-01"):
+                petstore.get_pet(3)
+    warnings = [record.getMessage() for record in caplog.records if record.levelno == logging.WARNING]
+    assert ["get_pet is deprecated: GET /pets/{petId} works until 2027-12-01."] == warnings
+
+
+@pytest.mark.parametrize("kind", [Client, AsyncClient])
+def test_get_pet_is_marked_as_deprecated(kind: type[Client | AsyncClient]) -> None:
+    assert "GET /pets/{petId} is deprecated" in vars(kind.get_pet)["__deprecated__"]
+
+
+def test_control_characters_of_the_server_are_escaped_in_str_only(connect: Connect) -> None:
+    message = "No.\x1b[2J\n2026-11-21 admin logged in \x9b31m\u202e"
+    fake = FakePetstore()
+    fake.then(Answered(409, json.dumps({"code": "x", "message": message, "status": 409}).encode()))
+    with connect(fake) as petstore, pytest.raises(APIStatusError) as caught:
+        petstore.cancel_order(1)
+    assert message == caught.value.message
+    assert r"No.\x1b[2J\n2026-11-21 admin logged in \x9b31m\u202e (409 x)" == str(caught.value)

@@ -1,0 +1,328 @@
+"""How long a call waits, which option ends it, and what ends a wait: pacing, deadlines, closing."""
+
+import asyncio
+import threading
+from collections import Counter
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import httpx2
+import pytest
+
+from petstore_client import (
+    APIConnectionError,
+    APITimeoutError,
+    AsyncClient,
+    Order,
+    PetstoreError,
+    RateLimitError,
+    ServerError,
+)
+from petstore_client._types import SYSTEM_CLOCK
+from petstore_client.testing import Dropped, Failing, FakeClock, FakePetstore, Fault, RateLimited, Slow, TimedOut
+from support.variants import Connect
+
+ORDERS = [Order(id=number) for number in range(500)]
+
+
+@pytest.fixture(name="clock")
+def _clock() -> FakeClock:
+    return FakeClock()
+
+
+@pytest.fixture
+def anyio_backend(clock: FakeClock) -> tuple[str, dict[str, Any]]:
+    """Runs asynchronous tests on a loop that uses the fake clock."""
+    return "asyncio", {"loop_factory": clock.new_event_loop}
+
+
+async def cancel_all(petstore: AsyncClient, number: int) -> list[BaseException]:
+    """Cancel this many orders concurrently, and return the exceptions."""
+    calls = [petstore.cancel_order(order) for order in range(number)]
+    return [error for error in await asyncio.gather(*calls, return_exceptions=True) if error is not None]
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("pacing", [None, "minute"])
+async def test_many_concurrent_cancels_all_wait_for_their_turn(clock: FakeClock, pacing: str | None) -> None:
+    fake = FakePetstore(ORDERS, per_minute=60, per_day=1000, clock=clock)
+    async with fake.async_client(pacing=pacing) as petstore:
+        assert [] == await cancel_all(petstore, 500)
+    assert (500, 0) == (len(fake.cancelled), fake.early)
+    assert 500 == len(fake.requests)  # none was refused
+    assert 8 * 60 <= clock.monotonic() <= 9 * 60
+
+
+@pytest.mark.anyio
+async def test_pacing_spreads_calls_that_start_together(clock: FakeClock) -> None:
+    fake = FakePetstore(ORDERS, per_minute=60, clock=clock)
+    async with fake.async_client(pacing="minute") as petstore:
+        assert [] == await cancel_all(petstore, 180)
+    began = fake.requests[0].at
+    in_each_period = Counter(int((request.at - began) // 5) for request in fake.requests)
+    assert max(in_each_period.values()) <= 7
+    assert 34 <= len(in_each_period)
+
+
+@pytest.mark.anyio
+async def test_day_pacing_spreads_calls_that_start_together_over_the_day(clock: FakeClock) -> None:
+    fake = FakePetstore(ORDERS, per_minute=60, per_day=100, clock=clock)
+    async with fake.async_client(pacing="day") as petstore:
+        errors = await cancel_all(petstore, 120)
+    assert 100 == len(fake.requests) == len(fake.cancelled)
+    assert 20 == len([error for error in errors if isinstance(error, RateLimitError) and error.ended_by == "max_wait"])
+    in_each_hour = Counter(int((request.at - fake.requests[0].at) // 3600) for request in fake.requests)
+    assert max(in_each_hour.values()) <= 6
+
+
+@pytest.mark.anyio
+async def test_calls_pass_in_the_order_of_their_arrival(clock: FakeClock) -> None:
+    fake = FakePetstore(ORDERS, per_minute=10, clock=clock)
+
+    class Delayed(httpx2.AsyncBaseTransport):
+        async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
+            await asyncio.sleep(0.05)
+            return await fake.handle_async_request(request)
+
+    async with fake.async_client(transport=Delayed()) as petstore:
+        await cancel_all(petstore, 50)
+    sent = [int(request.path.rpartition("/")[2]) for request in fake.requests]
+    turns = [set(sent[start : start + 10]) for start in range(0, 50, 10)]
+    for turn, orders in enumerate(turns):
+        assert len(orders & set(range(turn * 10, turn * 10 + 10))) >= 9  # any of them may be the probe
+
+
+@pytest.mark.anyio
+async def test_a_deadline_ends_calls_whose_turn_comes_too_late(clock: FakeClock) -> None:
+    fake = FakePetstore(ORDERS, per_minute=10, clock=clock)
+    async with fake.async_client(deadline=100) as petstore:
+        errors = await cancel_all(petstore, 30)
+    assert 20 == len(fake.cancelled)
+    for error in errors:
+        assert isinstance(error, RateLimitError)
+        assert (False, "deadline") == (error.sent, error.ended_by)
+        assert "deadline" in str(error)
+    assert 10 == len(errors)
+    assert clock.monotonic() <= 100
+
+
+@pytest.mark.anyio
+async def test_a_cancelled_paced_call_releases_its_slot(clock: FakeClock) -> None:
+    fake = FakePetstore(ORDERS, per_minute=60, clock=clock)
+    async with fake.async_client(pacing="minute") as petstore:
+        await petstore.cancel_order(0)
+        calls = [asyncio.create_task(petstore.cancel_order(order)) for order in range(1, 60)]
+        await asyncio.sleep(1.5)
+        for call in calls:
+            call.cancel()
+        await asyncio.gather(*calls, return_exceptions=True)
+        await petstore.cancel_order(100)
+    assert clock.monotonic() < 62
+
+
+def test_a_wait_that_exceeds_max_wait_says_so(connect: Connect) -> None:
+    fake = FakePetstore(ORDERS)
+    fake.then(RateLimited(76))
+    with connect(fake) as petstore:
+        for sent in (True, False):
+            with pytest.raises(RateLimitError, match="max_wait") as caught:
+                petstore.list_orders()
+            assert (sent, "max_wait") == (caught.value.sent, caught.value.ended_by)
+
+
+def test_waiting_at_the_gate_is_not_a_retry(connect: Connect) -> None:
+    fake = FakePetstore(ORDERS, per_minute=1)
+    with connect(fake, max_retries=0) as petstore:
+        for order in range(4):
+            petstore.cancel_order(order)
+    assert 4 == len(fake.requests)
+
+
+@pytest.mark.parametrize(
+    ("options", "fault", "ended_by"),
+    [
+        ({"max_retries": 2, "retry_budget": 9}, Failing(500), "max_retries"),
+        ({"max_retries": 1}, RateLimited(1), "max_retries"),
+        ({"max_retries": 9, "retry_budget": 2}, Failing(500), "retry_budget"),
+        ({"max_retries": 9, "retry_timeout": 50}, TimedOut(), "retry_timeout"),
+        ({"max_retries": 9, "deadline": 50}, TimedOut(), "deadline"),
+        ({"max_retries": 9, "deadline": 5}, Failing(503, retry_after=3), "deadline"),
+        ({"max_retries": 9, "deadline": 50}, RateLimited(20), "deadline"),
+        ({"max_wait": 5}, Failing(503, retry_after=10), "max_wait"),
+    ],
+    ids=str,
+)
+def test_the_error_names_the_option_that_ended_the_call(
+    connect: Connect, options: dict[str, Any], fault: Fault, ended_by: str
+) -> None:
+    fake = FakePetstore(ORDERS)
+    fake.then(*[fault] * 9)
+    with connect(fake, **options) as petstore, pytest.raises(PetstoreError, match=ended_by) as caught:
+        petstore.list_orders()
+    assert ended_by == caught.value.ended_by
+    assert fake.clock.monotonic() <= options.get("deadline", 300)
+
+
+def test_an_error_that_is_not_retried_names_no_option(connect: Connect) -> None:
+    fake = FakePetstore()
+    with connect(fake) as petstore, pytest.raises(PetstoreError) as caught:
+        petstore.cancel_order(1)
+    assert caught.value.ended_by is None
+
+
+def test_a_deadline_bounds_a_request_that_gets_no_response(connect: Connect) -> None:
+    fake = FakePetstore(ORDERS)
+    fake.then(TimedOut())
+    with connect(fake, timeout=30, deadline=10) as petstore, pytest.raises(APITimeoutError, match="deadline"):
+        petstore.list_orders()
+    assert 10 == fake.clock.monotonic()
+
+
+def test_a_deadline_bounds_a_slow_body(connect: Connect) -> None:
+    fake = FakePetstore(ORDERS)
+    fake.then(Slow(pause=2, size=100))
+    with connect(fake, timeout=30, deadline=10) as petstore, pytest.raises(APITimeoutError) as caught:
+        petstore.list_orders()
+    assert "deadline" == caught.value.ended_by
+    assert 10 <= fake.clock.monotonic() <= 12
+
+
+def test_a_deadline_of_an_iteration_ends_with_its_first_order(connect: Connect) -> None:
+    fake = FakePetstore(ORDERS)
+    fake.then(Slow(pause=2, size=1000))
+    with connect(fake, timeout=30, deadline=10) as petstore:
+        assert ORDERS == list(petstore.iter_orders())
+    assert fake.clock.monotonic() > 10
+
+
+def holding(fake: FakePetstore) -> tuple[httpx2.BaseTransport, threading.Event, threading.Event]:
+    """A transport that holds requests, and the events that it sets and waits for."""
+    sent, release = threading.Event(), threading.Event()
+
+    class Held(httpx2.BaseTransport):
+        def handle_request(self, request: httpx2.Request) -> httpx2.Response:
+            sent.set()
+            assert release.wait(10)
+            return fake.handle_request(request)
+
+    return Held(), sent, release
+
+
+def test_closing_wakes_a_call_that_waits_for_a_limit() -> None:
+    fake = FakePetstore(ORDERS, clock=SYSTEM_CLOCK)
+    fake.then(Dropped(), RateLimited(60))
+    waiting = threading.Event()
+    petstore = fake.client(on_rate_limit=lambda _: waiting.set(), jitter=lambda: 0.0)
+    with ThreadPoolExecutor() as pool:
+        call = pool.submit(petstore.cancel_order, 1)
+        assert waiting.wait(10)
+        petstore.close()
+        with pytest.raises(PetstoreError, match="closed") as caught:
+            call.result(10)
+    assert caught.value.may_have_been_applied  # the first response was lost
+
+
+def test_closing_wakes_a_call_that_waits_for_another_one() -> None:
+    fake = FakePetstore(ORDERS, clock=SYSTEM_CLOCK)
+    transport, sent, release = holding(fake)
+    with fake.client(transport=transport) as first, ThreadPoolExecutor() as pool:
+        running = pool.submit(first.list_orders)
+        assert sent.wait(10)
+        second = fake.client()
+        waiting = pool.submit(second.list_orders)
+        while not waiting.running():
+            pass
+        second.close()
+        with pytest.raises(PetstoreError, match="closed"):
+            waiting.result(10)
+        release.set()
+        assert ORDERS == running.result(10)
+
+
+class TestInRealTime:
+    @pytest.fixture
+    def anyio_backend(self) -> str:
+        return "asyncio"
+
+    @pytest.mark.anyio
+    async def test_closing_wakes_tasks_that_wait(self) -> None:
+        fake = FakePetstore(ORDERS, clock=SYSTEM_CLOCK)
+        fake.then(RateLimited(60))
+        waiting = asyncio.Semaphore(0)
+        petstore = fake.async_client(on_rate_limit=lambda _: waiting.release())
+        calls = [asyncio.create_task(petstore.list_orders()) for _ in range(5)]
+        for _ in calls:
+            await waiting.acquire()
+        await petstore.close()
+        for error in await asyncio.gather(*calls, return_exceptions=True):
+            assert isinstance(error, PetstoreError)
+            assert "closed" in str(error)
+
+
+def test_a_closed_client_cannot_be_used(connect: Connect) -> None:
+    fake = FakePetstore(ORDERS)
+    with connect(fake) as petstore:
+        petstore.list_orders()
+        petstore.close()
+        uses: list[Callable[[], object]] = [
+            petstore.list_orders,
+            lambda: next(petstore.iter_orders()),
+            lambda: petstore.cancel_order(1),
+        ]
+        for use in uses:
+            with pytest.raises(PetstoreError, match="closed"):
+                use()
+        petstore.close()
+    assert 1 == len(fake.requests)
+
+
+def test_an_iteration_of_a_closed_client_ends_with_an_error(connect: Connect) -> None:
+    fake = FakePetstore(ORDERS)
+    fake.then(Slow(pause=0, size=100))
+    with connect(fake) as petstore:
+        iteration = petstore.iter_orders()
+        next(iteration)
+        petstore.close()
+        with pytest.raises(PetstoreError, match="closed"):
+            list(iteration)
+
+
+def test_a_second_event_loop_is_refused() -> None:
+    fake = FakePetstore(ORDERS)
+    petstore = fake.async_client()
+    assert ORDERS == asyncio.run(petstore.list_orders())
+    with pytest.raises(PetstoreError, match="another event loop"):
+        asyncio.run(petstore.list_orders())
+    asyncio.run(petstore.close())
+    with pytest.raises(PetstoreError, match="closed"):
+        asyncio.run(petstore.list_orders())
+
+
+def test_a_request_that_is_in_flight_when_the_client_is_closed_gets_its_response() -> None:
+    fake = FakePetstore(ORDERS)
+    transport, sent, release = holding(fake)
+    petstore = fake.client(transport=transport)
+    with ThreadPoolExecutor() as pool:
+        call = pool.submit(petstore.cancel_order, 1)
+        assert sent.wait(10)
+        petstore.close()
+        release.set()
+        assert call.result(10) is None
+    assert {1} == fake.cancelled
+
+
+def test_a_failure_after_closing_is_not_retried() -> None:
+    fake = FakePetstore(ORDERS)
+    fake.then(Dropped(applied=True))
+    transport, sent, release = holding(fake)
+    petstore = fake.client(transport=transport)
+    with ThreadPoolExecutor() as pool:
+        call = pool.submit(petstore.cancel_order, 1)
+        assert sent.wait(10)
+        petstore.close()
+        release.set()
+        with pytest.raises(PetstoreError, match="closed") as caught:
+            call.result(10)
+    assert caught.value.may_have_been_applied
+    assert not isinstance(caught.value, APIConnectionError | ServerError)
