@@ -12,7 +12,7 @@ import apsw
 import pytest
 
 from petstore_server.domain.bans import Ban
-from petstore_server.domain.keys import Environment, digest, is_well_formed
+from petstore_server.domain.keys import Environment, digest, is_well_formed, new_key
 from petstore_server.domain.timestamps import canonical_timestamp
 from petstore_server.domain.windows import Count
 from petstore_server.ports import Usage
@@ -21,6 +21,8 @@ from support.command_line import CommandLine
 from support.engines import PostgresEngine
 from support.open_stores import opened
 from support.process import PETSTORE, environment
+
+OTHER_KEY = new_key(Environment.PRODUCTION, lambda below: below - 1)
 
 
 @pytest.fixture
@@ -331,3 +333,17 @@ def test_a_note_is_one_line_of_text(acme: CommandLine) -> None:
         assert (2, "") == (done.code, done.out)
         assert "note" in done.err
     assert "東京 “warehouse”" == create_key(acme, "--note", "東京 “warehouse”")["note"]
+
+
+def test_a_key_is_found_by_its_text_on_stdin_without_repeating_it(acme: CommandLine) -> None:
+    made = create_key(acme, "--note", "warehouse")
+    for stdin in (made["key"], made["key"] + "\n", f"  {made['key']}\r\nmore\n"):
+        done = acme.must("keys", "find", stdin=stdin)
+        assert made["id"] in done.out
+        assert made["key"][9:] not in done.out + done.err
+    assert made["id"] == acme.must("keys", "find", "--json", stdin=made["key"]).json()["id"]
+    mistyped = made["key"][:-1] + ("x" if made["key"][-1] != "x" else "y")
+    for stdin, code in ((mistyped, 2), ("", 2), ("\xff" * 5000, 2), (OTHER_KEY, 5)):
+        done = acme("keys", "find", stdin=stdin)
+        assert (code, "") == (done.code, done.out)
+        assert "pso_live_" not in done.err

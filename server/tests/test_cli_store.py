@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import socket
 from pathlib import Path
 
@@ -271,3 +272,26 @@ def test_a_copy_that_cannot_start_gets_advice_for_a_copy(cli: CommandLine) -> No
     for done in (unreachable, held, wrong, invalid):
         assert "secret" not in done.err
         assert "ret@" not in done.err
+
+
+def test_a_series_of_backups_keeps_the_newest(cli: CommandLine, tmp_path: Path) -> None:
+    folder = tmp_path / "backups"
+    folder.mkdir()
+    others = ["orders.db", "orders-2026.db", "orders-20261120T093000Z.db.old", "other-20261120T093000Z.db"]
+    old = [f"orders-202611{day}T093000Z.db" for day in (18, 19, 20)]
+    for name in (*others, *old):
+        (folder / name).touch()
+    done = cli.must("db", "backup", str(folder / "orders.db"), "--keep", "2", "--json").json()
+    new = Path(done["backup"])
+    assert re.fullmatch(r"orders-\d{8}T\d{6}Z\.db", new.name)
+    assert [str(folder / name) for name in old[:2]] == done["removed"]
+    assert {*others, old[2], new.name} == {each.name for each in folder.iterdir()}
+    assert 1 == CommandLine(new).must("orders", "show", "1", "--json").json()["id"]
+    assert 2 == cli("db", "backup", str(folder / "orders.db"), "--keep", "0").code
+
+
+def test_a_backup_that_fails_removes_no_other(tmp_path: Path) -> None:
+    (tmp_path / "orders-20261120T093000Z.db").touch()
+    missing = CommandLine(tmp_path / "missing.db")
+    assert 1 == missing("db", "backup", str(tmp_path / "orders.db"), "--keep", "1").code
+    assert (tmp_path / "orders-20261120T093000Z.db").exists()

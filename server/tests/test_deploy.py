@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 import yaml
 
+from petstore_server.cli.commands import Group
 from petstore_server.cli.main import petstore as command_line
 from petstore_server.domain.accounts import Plan
 from petstore_server.domain.windows import Outcome
@@ -142,6 +143,20 @@ def test_the_unit_uses_its_state_directory_and_waits_for_the_drain() -> None:
     assert "petstore" == service["StateDirectory"]
     assert "/etc/petstore/petstore.env" == service["EnvironmentFile"]
     assert DEFAULTS.drain_delay_seconds + DRAIN_SECONDS + 4 < int(service["TimeoutStopSec"])
+
+
+def test_the_backup_unit_runs_a_command_and_the_timer_starts_it() -> None:
+    unit = RawConfigParser(strict=False)
+    unit.optionxform = str  # type: ignore[assignment,method-assign]
+    unit.read(DEPLOY / "systemd/petstore-backup.service")
+    program, *arguments = shlex.split(unit["Service"]["ExecStart"])
+    assert "/opt/petstore/bin/petstore" == program
+    group = command_line.commands[arguments[0]]
+    assert isinstance(group, Group)
+    file, *_ = arguments[2:]
+    group.commands[arguments[1]].make_context("backup", arguments[2:])  # raises if the arguments are wrong
+    assert Path(file).parent.relative_to("/var/lib") == Path(unit["Service"]["StateDirectory"].split()[-1])
+    assert "[Timer]\nOnCalendar=" in (DEPLOY / "systemd/petstore-backup.timer").read_text()
 
 
 def test_the_service_accepts_the_compose_file() -> None:

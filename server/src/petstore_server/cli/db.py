@@ -1,7 +1,9 @@
 """`petstore db`: the store as a whole: migrate, check, back up, restore, copy."""
 
 import sys
+import time
 from pathlib import Path
+from typing import Any
 
 import click
 
@@ -11,6 +13,7 @@ from petstore_server.cli.failures import FAILURE
 from petstore_server.cli.output import log_to_stderr, plural, show, wants_json, write_json
 from petstore_server.cli.progress import progress
 from petstore_server.cli.stores import operator, settings_here
+from petstore_server.operations.backups import remove_oldest, stamped
 from petstore_server.runtime import composition
 
 
@@ -62,16 +65,33 @@ def check() -> None:
 
 @db.command()
 @click.argument("file", type=click.Path(path_type=Path, dir_okay=False))
-def backup(file: Path) -> None:
+@click.option(
+    "--keep",
+    type=click.IntRange(1, 10_000),
+    metavar="N",
+    help="Put the time into the name, and remove all but the newest N backups that were named like this.",
+)
+def backup(file: Path, keep: int | None) -> None:
     """Copy the store to FILE, consistently even while servers use it.
 
+    The copy is verified before it gets its name. FILE must not exist; with --keep 7, orders.db becomes, for example,
+    orders-20261120T093000Z.db, and only after a good backup are older ones removed.
+
     \b
-    Example:
+    Examples:
       petstore db backup /backups/orders-2026-11-20.db
+      petstore db backup /backups/orders.db --keep 7
     """
+    series, file = file, file if keep is None else stamped(file, time.time())
     with progress("Backing up (pages)") as advance:
         composition.backup_store(settings_here(), file, lambda done, total: advance(done))
-    _done({"backup": str(file.absolute())}, f"Backed up to {file.absolute()}.")
+    fields: dict[str, Any] = {"backup": str(file.absolute())}
+    message = f"Backed up to {file.absolute()}."
+    if keep is not None:
+        removed = [str(each.absolute()) for each in remove_oldest(series, keep)]
+        fields["removed"] = removed
+        message += f" Removed {plural(len(removed), 'older backup')}." if removed else ""
+    _done(fields, message)
 
 
 @db.command(cls=WritingCommand)
@@ -108,7 +128,7 @@ def _confirm(question: str) -> None:
         raise click.ClickException("Nothing was restored.")
 
 
-def _done(fields: dict[str, str], message: str) -> None:
+def _done(fields: dict[str, Any], message: str) -> None:
     if wants_json():
         write_json(fields)
     else:

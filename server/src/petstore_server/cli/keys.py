@@ -17,6 +17,8 @@ from petstore_server.domain.timestamps import format_unix
 from petstore_server.operations import keys as operations
 from petstore_server.operations.keys import IssuedKey, KeyReport
 
+_LONGEST_LINE = 1000  # characters of stdin that are read
+
 
 @click.group(cls=Group)
 def keys() -> None:
@@ -105,6 +107,25 @@ def show_key(key_id: str) -> None:
       petstore keys show key_3kTMd9QxBv1a
     """
     _show(with_store(lambda store: operations.find_key(store, key_id)))
+
+
+@keys.command("find")
+def find_key() -> None:
+    """Show which key, and whose, the API key read from stdin is.
+
+    The key is never an argument, which other users of this machine could see. On a terminal it is asked for, and not
+    shown while it is typed.
+
+    \b
+    Examples:
+      petstore keys find
+      petstore keys find < leaked.txt
+    """
+    if sys.stdin.isatty():
+        secret = click.prompt("API key", hide_input=True, err=True)
+    else:
+        secret = sys.stdin.readline(_LONGEST_LINE)
+    _show(with_store(lambda store: operations.find_key_by_secret(store, secret.strip())))
 
 
 @keys.command(cls=WritingCommand)

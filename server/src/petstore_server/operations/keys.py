@@ -1,15 +1,17 @@
 """API keys: issue, rotate and revoke them, lift their bans, and report their states."""
 
 from collections.abc import Callable
+from hmac import compare_digest
 from typing import NamedTuple
 
-from petstore_server.domain.errors import InvalidInput
+from petstore_server.domain.errors import InvalidInput, NotFound
 from petstore_server.domain.keys import (
     ApiKey,
     Environment,
     KeyState,
     Scope,
     digest,
+    is_well_formed,
     looks_like_key,
     new_key,
     new_key_id,
@@ -113,6 +115,20 @@ async def unban_key(store: Store, key_id: str, actor: Actor) -> KeyReport:
 async def find_key(store: Store, key_id: str) -> KeyReport:
     """Raises KeyNotFound."""
     return await _reported(store, await store.keys.find(key_id))
+
+
+async def find_key_by_secret(store: Store, secret: str) -> KeyReport:
+    """Find the key that a text is, for example one that was found in a public place.
+
+    Raises InvalidInput if it is not an API key, NotFound if it is not one of this store.
+    """
+    if not is_well_formed(secret):
+        raise InvalidInput("This is not an API key: its form or its checksum is wrong. Check that it is complete.")
+    wanted = digest(secret)
+    for report in await list_keys(store):
+        if compare_digest(report.key.digest, wanted):
+            return report
+    raise NotFound("This key is not in this store.")
 
 
 async def list_keys(store: Store, account: str | None = None) -> list[KeyReport]:
