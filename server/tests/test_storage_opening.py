@@ -5,6 +5,7 @@ import multiprocessing
 import os
 import sqlite3
 import tempfile
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from queue import Empty
@@ -240,6 +241,15 @@ def test_a_second_server_without_redis_is_refused(tmp_path: Path) -> None:
                 lock_for_serving(path, shared=shared)
             assert str(path) in caught.value.message
     lock_for_serving(path, shared=False).close()
+
+
+def test_a_server_waits_for_a_command_that_only_looks_at_the_lock(tmp_path: Path) -> None:
+    path = tmp_path / "store.db"
+    held = lock_for_serving(path, shared=False)
+    looking = threading.Timer(0.2, held.close)
+    looking.start()
+    lock_for_serving(path, shared=False, wait_seconds=20).close()
+    looking.join()
 
 
 def test_servers_with_redis_share_the_store(tmp_path: Path) -> None:

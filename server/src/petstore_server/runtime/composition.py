@@ -60,6 +60,9 @@ def require_servable(settings: Settings) -> None:
         )
 
 
+_LOCK_SECONDS = 1.0  # `petstore doctor` and `accounts show` hold the lock for a blink to see whether a server has it
+
+
 def lock_for_serving(settings: Settings) -> AbstractContextManager[object]:
     """Hold the store's serving lock, which excludes another process that counts limits in its memory (D12).
 
@@ -67,7 +70,8 @@ def lock_for_serving(settings: Settings) -> AbstractContextManager[object]:
     """
     if not engines.is_sqlite(settings.database_url):
         return nullcontext()  # never served without Redis
-    return sqlite.lock_for_serving(store_path(settings), shared=settings.redis_url is not None)
+    shared = settings.redis_url is not None
+    return sqlite.lock_for_serving(store_path(settings), shared=shared, wait_seconds=_LOCK_SECONDS)
 
 
 async def account_usage(settings: Settings, store: Store, account_id: int) -> Usage:
