@@ -89,6 +89,9 @@ class OrderSearch(Protocol):
     async def find(self, order_id: int) -> TrackedOrder:
         """One order, as current as a page. Raises OrderNotFound."""
 
+    async def update_index(self) -> bool:
+        """Bring a bounded number of changes into the search index; return whether more are waiting."""
+
 
 class OrderPlacement(Protocol):
     async def place(self, placement: Placement, actor: Actor) -> Placed:
@@ -179,6 +182,8 @@ class Store(Protocol):
 
     @property
     def orders(self) -> Orders: ...
+    @property
+    def search(self) -> OrderSearch: ...
     @property
     def pets(self) -> Pets: ...
     @property
