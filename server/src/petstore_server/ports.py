@@ -101,6 +101,9 @@ class OrderPlacement(Protocol):
         gets that response. Nothing is kept of a request that fails. Raises IdempotencyKeyReused, IdempotencyKeyInUse.
         """
 
+    async def forget(self, before: float, limit: int) -> None:
+        """Delete at most `limit` idempotency keys that were used before `before` (Unix seconds)."""
+
 
 class Pets(Protocol):
     async def find(self, pet_id: int) -> Pet:
@@ -184,6 +187,8 @@ class Store(Protocol):
     def orders(self) -> Orders: ...
     @property
     def search(self) -> OrderSearch: ...
+    @property
+    def placements(self) -> OrderPlacement: ...
     @property
     def pets(self) -> Pets: ...
     @property

@@ -70,7 +70,7 @@ class SqliteOrders:
         def change(connection: apsw.Connection) -> Order:
             before = _find(rows(connection, _FIND, (order_id,)), order_id)
             after = transition.apply(before)
-            _update(connection, before, after, log_change(connection, [order_id], actor.at))
+            _update(connection, before, after, log_change(connection, [order_id], actor.at).number)
             record(connection, actor, transition.action, f"order:{order_id}", *difference(before, after))
             return after
 
@@ -106,7 +106,7 @@ class SqliteOrders:
             decisions, changed = evaluate_orders(existing, orders)
             if changed:
                 revision = connection.execute(_NEXT_REVISION).get
-                number = log_change(connection, changed, actor.at)
+                number = log_change(connection, changed, actor.at).number
                 connection.executemany(
                     _UPSERT,
                     [(order.id, str(order.status), revision, order.record(), number) for order in changed.values()],

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Iterable
+from typing import NamedTuple
 
 import apsw
 
@@ -76,13 +77,18 @@ _TRACKED = f"SELECT {ENTRY_COLUMNS} FROM order_index WHERE id = ?"  # noqa: S608
 _EVERYTHING = (1 << 63) - 1
 
 
-def log_change(connection: apsw.Connection, ids: Iterable[int], at: float) -> int:
-    """Log within its transaction that these orders change at `at` (Unix seconds); return the number of the change.
+class LoggedChange(NamedTuple):
+    """The number of a change, for the column `changed` of its orders, and its time in Unix microseconds."""
 
-    The caller writes the number into the column `changed` of the orders.
-    """
+    number: int
+    at: int
+
+
+def log_change(connection: apsw.Connection, ids: Iterable[int], at: float) -> LoggedChange:
+    """Log within its transaction that these orders change at `at` (Unix seconds), or just after the last change."""
     last = int(connection.execute(_LAST_AT).get)
-    return int(connection.execute(_LOG, (max(int(at * 1_000_000), last + 1), json.dumps(list(ids)))).get)
+    moved = max(int(at * 1_000_000), last + 1)
+    return LoggedChange(int(connection.execute(_LOG, (moved, json.dumps(list(ids)))).get), moved)
 
 
 class SqliteSearch:
