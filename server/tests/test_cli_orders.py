@@ -35,7 +35,7 @@ def test_a_negative_identifier_can_be_typed_as_it_is(cli: CommandLine, arguments
 
 
 @pytest.mark.parametrize("text", ["abc", "1.0", "+1", "007", "-0", "9223372036854775808", "1_000", "", "--typo", "-x"])
-def test_what_is_no_identifier_is_wrong_usage(cli: CommandLine, text: str) -> None:
+def test_anything_but_an_identifier_is_wrong_usage(cli: CommandLine, text: str) -> None:
     done = cli("orders", "cancel", text, "--json")
     assert (2, "usage") == (done.code, done.error()["code"])
 
@@ -73,10 +73,27 @@ def test_only_a_pending_order_can_be_cancelled(cli: CommandLine) -> None:
     assert ["order_already_cancelled", "order_already_shipped"] == codes
 
 
-def test_a_span_ships_from_now_on_and_nonsense_is_refused(cli: CommandLine) -> None:
+def test_a_duration_ships_relative_to_now_and_other_text_is_refused(cli: CommandLine) -> None:
     cli.must("orders", "ship", "1", "--at", "2d")
     assert 2 == cli("orders", "ship", "--at", "soon", "--", "-5").code
     assert 2 == cli("orders", "ship").code
+
+
+def test_the_list_can_be_filtered_and_cut(cli: CommandLine) -> None:
+    cli.must("orders", "import", "-", stdin='{"id":4,"petId":1,"status":"shipped"}\n{"id":5,"petId":9}')
+
+    def ids(*options: str) -> list[int]:
+        return [order["id"] for order in cli.must("orders", "list", "--json", *options).json_lines()]
+
+    assert [2, 4] == ids("--status", "shipped")
+    assert [-5, 1, 3, 5] == ids("--status", "pending", "--status", "cancelled")
+    assert [-5, 4] == ids("--pet-id", "1")
+    assert [4] == ids("--pet-id", "1", "--status", "shipped")
+    assert [-5, 1] == ids("--limit", "2")
+    assert [] == ids("--pet-id", "7", "--limit", "1")
+    assert 2 == cli("orders", "list", "--status", "lost").code
+    assert 2 == cli("orders", "list", "--limit", "0").code
+    assert "ID  PET  QUANTITY  SHIP DATE  COMPLETE  STATUS\n" == cli.must("orders", "list", "--pet-id", "7").out
 
 
 def test_an_export_takes_its_format_from_the_option_else_the_ending(cli: CommandLine, tmp_path: Path) -> None:
@@ -86,26 +103,46 @@ def test_an_export_takes_its_format_from_the_option_else_the_ending(cli: Command
         "id,petId,quantity,shipDate,complete,status\n-5,1,,,,pending\n1,,2,,,pending\n2,,,,,shipped\n3,,,,,cancelled\n"
         == (tmp_path / "a.csv").read_text()
     )
-    cli.must("orders", "export", str(tmp_path / "a.txt"))
-    assert '{"id":-5,"petId":1,"status":"pending"}' == (tmp_path / "a.txt").read_text().splitlines()[0]
+    for name, options in (("a.txt", ["--format", "jsonl"]), ("a", []), ("a.NDJSON", [])):
+        cli.must("orders", "export", str(tmp_path / name), *options)
+        assert '{"id":-5,"petId":1,"status":"pending"}' == (tmp_path / name).read_text().splitlines()[0]
     assert 4 == len(json.loads(cli.must("orders", "export", "-", "--format", "json").out))
 
 
-def test_an_export_that_fails_leaves_the_file_of_before(cli: CommandLine, tmp_path: Path) -> None:
+@pytest.mark.parametrize("name", ["orders.xlsx", "orders.txt", "orders.tsv", "orders.jsonl.gz"])
+def test_an_export_to_an_unknown_ending_is_refused(cli: CommandLine, tmp_path: Path, name: str) -> None:
+    done = cli("orders", "export", str(tmp_path / name), "--json")
+    assert (2, "invalid_input") == (done.code, done.error()["code"])
+    assert ".csv" in done.error()["message"]
+    assert not (tmp_path / name).exists()
+
+
+def test_an_export_replaces_a_file_only_with_force(cli: CommandLine, tmp_path: Path) -> None:
+    file = tmp_path / "orders.jsonl"
+    file.write_text("the source of an import")
+    done = cli("orders", "export", str(file), "--json")
+    assert (6, "conflict") == (done.code, done.error()["code"])
+    assert "--force" in done.error()["message"]
+    assert "the source of an import" == file.read_text()
+    cli.must("orders", "export", str(file), "--force")
+    assert 4 == len(file.read_text().splitlines())
+
+
+def test_an_export_that_fails_leaves_the_previous_file(cli: CommandLine, tmp_path: Path) -> None:
     folder = tmp_path / "exports"
     folder.mkdir()
     file = folder / "orders.jsonl"
-    file.write_text("of before")
+    file.write_text("previous")
     cli.store.rename(cli.store.with_suffix(".away"))
-    assert 1 == cli("orders", "export", str(file)).code
-    assert ("of before", [file]) == (file.read_text(), list(folder.iterdir()))
+    assert 1 == cli("orders", "export", str(file), "--force").code
+    assert ("previous", [file]) == (file.read_text(), list(folder.iterdir()))
     assert 1 == cli("orders", "export", str(tmp_path / "missing" / "a.csv")).code
 
 
 def test_an_export_over_a_link_replaces_what_it_points_to(cli: CommandLine, tmp_path: Path) -> None:
-    (tmp_path / "real.jsonl").write_text("of before")
+    (tmp_path / "real.jsonl").write_text("previous")
     (tmp_path / "link.jsonl").symlink_to(tmp_path / "real.jsonl")
-    cli.must("orders", "export", str(tmp_path / "link.jsonl"))
+    cli.must("orders", "export", str(tmp_path / "link.jsonl"), "--force")
     assert (tmp_path / "link.jsonl").is_symlink()
     assert 4 == len((tmp_path / "real.jsonl").read_text().splitlines())
     assert 0 == stat.S_IMODE((tmp_path / "real.jsonl").stat().st_mode) & 0o111

@@ -35,6 +35,7 @@ ARCHITECTURE = ROOT / "docs" / "architecture.md"
 INTERFACE = ROOT / "docs" / "decisions" / "0001-interface.md"
 SPEC = ROOT / "docs" / "spec.md"
 USING = ROOT / "docs" / "using-the-api.md"
+EXAMPLE_ORDERS = ROOT / "docs" / "examples" / "orders.csv"
 WITH_EXAMPLES = [document for document in DOCUMENTS if examples(document)]
 ORDERS_CSV = "id,petId,quantity,shipDate,complete,status\n1,1,2,,,\n2,2,1,,,\n3,2,1,,,\n4,1,1,,,shipped\n"
 HOSTS = {"127.0.0.1:8080", "127.0.0.1:8081", "api.example.com"}
@@ -229,15 +230,15 @@ def _run(script: str, store: Path, server: Server, key: str) -> str:
 
 
 def _serve(example: Example, folder: Path) -> None:
-    """Run an example that ends with `petstore serve`, and list the orders with the key that it printed."""
-    folder.mkdir()
-    (folder / "orders.csv").write_text(ORDERS_CSV)
+    """Run an example that ends with `petstore serve`, and list the example orders with the key that it printed."""
+    shutil.copytree(EXAMPLE_ORDERS.parent, folder / EXAMPLE_ORDERS.parent.relative_to(ROOT))
     script, last, rest = example.script.rpartition("petstore serve\n")
     assert (last, rest) == ("petstore serve\n", "")
     key = re.findall(r"^pso_live_\w+$", _shell(script, folder / "orders.db"), re.MULTILINE)
     assert 1 == len(key)
     with serving(folder / "orders.db") as server, server.client(key[0]) as client:
-        assert [1, 2, 3, 4] == [order["id"] for order in client.get("/v1/store/orders").json()]
+        expected = [int(line.partition(",")[0]) for line in EXAMPLE_ORDERS.read_text().splitlines()[1:]]
+        assert expected == [order["id"] for order in client.get("/v1/store/orders").json()]
 
 
 def _shell(script: str, store: Path, **more: str) -> str:

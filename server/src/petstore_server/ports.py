@@ -75,6 +75,9 @@ class Orders(Protocol):
     async def find(self, order_id: int) -> Order:
         """The order as it is. Raises OrderNotFound."""
 
+    async def find_many(self, ids: Sequence[int]) -> list[Order]:
+        """The orders that exist among these identifiers, in any order."""
+
     def scan(self, batch_size: int = 1000) -> AsyncIterator[list[Order]]:
         """All orders of one consistent snapshot, ascending by id, in bounded memory."""
 
@@ -89,9 +92,6 @@ class OrderSearch(Protocol):
     async def find(self, order_id: int) -> TrackedOrder:
         """One order, as current as a page. Raises OrderNotFound."""
 
-    async def update_index(self) -> bool:
-        """Bring a bounded number of changes into the search index; return whether more are waiting."""
-
 
 class OrderPlacement(Protocol):
     async def place(self, placement: Placement, actor: Actor) -> Placed:
@@ -101,13 +101,13 @@ class OrderPlacement(Protocol):
         gets that response. Nothing is kept of a request that fails. Raises IdempotencyKeyReused, IdempotencyKeyInUse.
         """
 
-    async def forget(self, before: float, limit: int) -> None:
-        """Delete at most `limit` idempotency keys that were used before `before` (Unix seconds)."""
-
 
 class Pets(Protocol):
     async def find(self, pet_id: int) -> Pet:
         """The pet. Raises PetNotFound."""
+
+    async def find_many(self, ids: Sequence[int]) -> list[Pet]:
+        """The pets that exist among these identifiers, in any order."""
 
     async def import_batch(self, pets: Sequence[Pet], import_id: str, actor: Actor) -> list[Import]:
         """Take the pets in, replacing those of the same id (never REJECTED), in one transaction."""
@@ -185,10 +185,6 @@ class Store(Protocol):
 
     @property
     def orders(self) -> Orders: ...
-    @property
-    def search(self) -> OrderSearch: ...
-    @property
-    def placements(self) -> OrderPlacement: ...
     @property
     def pets(self) -> Pets: ...
     @property

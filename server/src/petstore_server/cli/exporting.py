@@ -1,8 +1,8 @@
-"""Writing all orders to a file that can be imported again."""
+"""`petstore orders export`: the file, which appears only when it is complete."""
 
 import os
 import secrets
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import IO
@@ -10,60 +10,37 @@ from typing import IO
 import click
 
 from petstore_server.cli.progress import progress
-from petstore_server.domain.orders import ORDER_FIELDS, Order
-from petstore_server.formats.reading import STDIN, format_by_ending
+from petstore_server.cli.stores import with_store
+from petstore_server.domain.errors import Conflict
+from petstore_server.formats.reading import STDIN
+from petstore_server.formats.writing import export_format
+from petstore_server.operations.exports import export_orders
 from petstore_server.ports import Store
 
 
-async def export_orders(store: Store, target: str, file_format: str | None) -> int:
-    """Write every order of one snapshot, ascending by id, and return how many; formats as in `reading`."""
-    chosen = file_format or format_by_ending(target) or "jsonl"
-    count = 0
-    with _opened(target) as file, progress("Exporting orders") as advance:
-        if chosen == "csv":
-            file.write((",".join(ORDER_FIELDS) + "\n").encode())
-        encode, between = _ENCODINGS[chosen]
-        file.write(b"[\n" if chosen == "json" else b"")
-        async for orders in store.orders.scan():
-            if count:
-                file.write(between)
-            file.write(between.join(map(encode, orders)))
-            count += len(orders)
-            advance(count)
-        if count:
-            file.write(b"\n")
-        file.write(b"]\n" if chosen == "json" else b"")
-    return count
+def export_to(target: str, file_format: str | None, force: bool) -> int:
+    """Export all orders to a file, or stdout for `-`; return how many. Raises InvalidInput, Conflict, OSError."""
+    chosen = export_format(target, file_format)
+    if target != STDIN and Path(target).is_file() and not force:
+        raise Conflict(f"{target} exists; choose another name, or add --force to replace it.")
 
+    async def export(store: Store) -> int:
+        with _opened(target) as file, progress("Exporting orders") as advance:
+            return await export_orders(store, chosen, file.write, advance)
 
-def _json_record(order: Order) -> bytes:
-    return f'{order.record()[:-1]},"status":"{order.status}"}}'.encode()
-
-
-def _csv_row(order: Order) -> bytes:
-    """No cell needs quotes: they hold numbers, words and canonical moments."""
-    complete = "" if order.complete is None else str(order.complete).lower()
-    cells = (order.id, order.pet_id, order.quantity, order.ship_date, complete, order.status)
-    return ",".join("" if cell is None else str(cell) for cell in cells).encode()
-
-
-_ENCODINGS: dict[str, tuple[Callable[[Order], bytes], bytes]] = {
-    "jsonl": (_json_record, b"\n"),
-    "json": (_json_record, b",\n"),
-    "csv": (_csv_row, b"\n"),
-}
+    return with_store(export)
 
 
 @contextmanager
 def _opened(target: str) -> Iterator[IO[bytes]]:
-    """Where the export goes: stdout, or a file that takes its name when it is whole and on disk, never before."""
+    """Where the export goes: stdout, or a file that gets its name when it is complete and on disk."""
     path = Path(target)
-    if target == STDIN or (path.exists() and not path.is_file()):  # a pipe or a device cannot be renamed over
+    if target == STDIN or (path.exists() and not path.is_file()):  # a pipe or a device cannot be replaced
         with click.open_file(target, "wb") as stream:
             yield stream
             stream.flush()
         return
-    path = path.resolve()  # a link stays a link to the new file
+    path = path.resolve()  # a link remains, and points to the new file
     partial = path.with_name(f".{path.name}.{secrets.token_hex(4)}.partial")
     try:
         with partial.open("xb") as file:

@@ -1,123 +1,185 @@
-"""Taking the rows of a file into the store, batch by batch, and telling of each that was not taken."""
+"""The options of the import commands, and what these print."""
 
-import json
-import secrets
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+import asyncio
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager, suppress
+from datetime import tzinfo
 from pathlib import Path
-from typing import Any, Generic, NamedTuple, TextIO, TypeVar
+from typing import Any, TextIO, TypeVar
 
 import click
 
 from petstore_server.cli.failures import PARTLY_DONE
-from petstore_server.cli.output import log_to_stderr, wants_json, write_json
+from petstore_server.cli.output import log_to_stderr, plural, wants_json, write_json
 from petstore_server.cli.progress import progress
-from petstore_server.cli.stores import operator, with_store
-from petstore_server.domain.errors import InvalidField
-from petstore_server.domain.orders import Import
-from petstore_server.formats.csv_rows import Cell
-from petstore_server.formats.reading import STDIN, Source, open_source
-from petstore_server.formats.rows import Reject, Row, reject
-from petstore_server.ports import Actor, Store
+from petstore_server.cli.stores import operator, settings_here, with_store
+from petstore_server.formats.conversions import check_date_format, parse_timezone
+from petstore_server.formats.kinds import EVERY_COLUMN, ReadOptions
+from petstore_server.formats.reading import FORMATS, STDIN, open_source
+from petstore_server.formats.rejects import Rejects
+from petstore_server.operations.imports import FileImport, Subject, T
+from petstore_server.ports import Store
+from petstore_server.runtime import composition
+from petstore_server.runtime.scratch import scratch_store
+from petstore_server.settings import SettingsError
 
-T = TypeVar("T")
-_BATCH = 4000  # a commit of some 30 ms: no cancel waits long, and few disk flushes are needed
-_SHOWN_REJECTS = 20
-
-Take = Callable[[Sequence[T], str, Actor], Awaitable[list[Import]]]
-"""Takes a batch into the store, under an import id."""
-
-
-class Kind(NamedTuple, Generic[T]):
-    """What is imported: its name for people, its columns, and how a record and a batch are taken."""
-
-    plural: str
-    cells: Mapping[str, Cell]
-    build: Callable[[dict[str, Any]], T]
-    take: Callable[[Store], Take[T]]
-    refusal: str
+_SHOWN_REASONS = 20
+Command = TypeVar("Command", bound=Callable[..., Any])
 
 
-class Rejects:
-    """Where rejects go: a file of JSON Lines, or the first few to stderr."""
+class _Checked(click.ParamType[Any]):
+    """Text that a function checks, which raises ValueError with the end of a sentence about it."""
 
-    def __init__(self, file: TextIO | None) -> None:
-        self._file = file
-        self.count = 0
+    def __init__(self, name: str, check: Callable[[str], Any]) -> None:
+        self.name = name
+        self._check = check
 
-    def add(self, rejected: Reject) -> None:
-        self.count += 1
-        if self._file is not None:
-            self._file.write(json.dumps(rejected._asdict(), ensure_ascii=False) + "\n")
-        elif self.count <= _SHOWN_REJECTS and not wants_json():
-            column = f", {rejected.column}" if rejected.column else ""
-            log_to_stderr(f"line {rejected.line}{column}: {rejected.reason}")
-
-
-class _Run(Generic[T]):
-    """One import under way."""
-
-    def __init__(self, kind: Kind[T], rejects: Rejects, import_id: str, actor: Actor) -> None:
-        self._kind = kind
-        self._rejects = rejects
-        self._by = actor
-        self.import_id = import_id
-        self.counts = dict.fromkeys(Import, 0)
-
-    async def take_all(self, store: Store, source: Source, file_format: str | None) -> None:
-        """Take in every row, batch after batch.
-
-        Reading does not overlap with the store's work: both would contend for the interpreter row by row, which
-        takes half as long again as one after the other.
-        """
-        take = self._kind.take(store)
-        with progress(f"Importing {self._kind.plural}", source.size) as advance:
-            for batch in self._batches(source.rows(file_format, self._kind.cells)):
-                await self._take(take, batch)
-                advance(source.position)
-
-    def _batches(self, rows: Iterable[Row | Reject]) -> Iterator[list[tuple[Row, T]]]:
-        """Records with the rows they were built of; what is no record is rejected on the way."""
-        build, batch = self._kind.build, []
-        for row in rows:
-            if isinstance(row, Reject):
-                self._rejects.add(row)
-                continue
-            try:
-                batch.append((row, build(row.fields)))
-            except InvalidField as error:
-                self._rejects.add(reject(row.line, error.field, error.message, row.raw))
-                continue
-            if len(batch) == _BATCH:
-                yield batch
-                batch = []
-        if batch:
-            yield batch
-
-    async def _take(self, take: Take[T], batch: list[tuple[Row, T]]) -> None:
-        outcomes = await take([record for _, record in batch], self.import_id, self._by)
-        for outcome in Import:
-            self.counts[outcome] += outcomes.count(outcome)
-        if Import.REJECTED in outcomes:
-            for (row, _), outcome in zip(batch, outcomes, strict=True):
-                if outcome is Import.REJECTED:
-                    self._rejects.add(reject(row.line, None, self._kind.refusal, row.raw))
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        if not isinstance(value, str):
+            return value
+        try:
+            return self._check(value)
+        except ValueError as error:
+            self.fail(f"'{value}' {error}.", param, ctx)
 
 
-def import_file(kind: Kind[T], file: str, file_format: str | None, rejects_file: str | None) -> None:
-    """Import a file and tell what became of it; exits with PARTLY_DONE where rows were rejected."""
+def _check_encoding(text: str) -> str:
+    try:
+        with suppress(UnicodeError):
+            b"text".decode(text)  # raises LookupError for codecs that do not decode text, too
+    except LookupError:
+        raise ValueError("is not a text encoding; give one such as windows-1252, iso-8859-1 or utf-16") from None
+    return text
+
+
+def _check_mapping(text: str) -> tuple[str, str]:
+    column, separator, field = text.rpartition("=")
+    if not (separator and column.strip() and field):
+        raise ValueError("is not of the form COLUMN=FIELD")
+    return column.strip(), field
+
+
+_OPTIONS = (
+    click.option("--format", "file_format", type=click.Choice(FORMATS), help="If the name does not tell it."),
+    click.option("--rejects", metavar="FILE", help="Write rejected rows here, as JSON Lines with the reason."),
+    click.option("--dry-run", is_flag=True, help="Report what the import would do, and change nothing."),
+    click.option(
+        "--map",
+        "columns",
+        type=_Checked("mapping", _check_mapping),
+        metavar="COLUMN=FIELD",
+        multiple=True,
+        help="The field that a column with another name holds; repeatable.",
+    ),
+    click.option(
+        "--ignore-column",
+        "ignored",
+        metavar="COLUMN",
+        multiple=True,
+        help=f"A column to leave out; repeatable. '{EVERY_COLUMN}' is every column that is not a field.",
+    ),
+    click.option(
+        "--encoding",
+        type=_Checked("encoding", _check_encoding),
+        metavar="NAME",
+        help="Of a file that is neither UTF-8 nor marked as UTF-16, such as windows-1252.",
+    ),
+)
+_DATE_OPTIONS = (
+    click.option(
+        "--timezone",
+        "zone",
+        type=_Checked("zone", parse_timezone),
+        metavar="ZONE",
+        help="Where times without a UTC offset belong, such as Europe/Berlin or +01:00.",
+    ),
+    click.option(
+        "--date-format",
+        type=_Checked("format", check_date_format),
+        metavar="FORMAT",
+        help="Of timestamps in another form, such as '%d/%m/%Y %H:%M'.",
+    ),
+)
+
+
+def import_options(command: Command) -> Command:
+    """Add the options of an import to a command."""
+    for option in reversed(_OPTIONS):
+        command = option(command)
+    return command
+
+
+def date_options(command: Command) -> Command:
+    """Add the options for timestamps."""
+    for option in reversed(_DATE_OPTIONS):
+        command = option(command)
+    return command
+
+
+def import_file(
+    subject: Subject[T],
+    file: str,
+    *,
+    file_format: str | None,
+    rejects: str | None,
+    dry_run: bool,
+    columns: tuple[tuple[str, str], ...],
+    ignored: tuple[str, ...],
+    encoding: str | None,
+    zone: tzinfo | None = None,
+    date_format: str | None = None,
+) -> None:
+    """Import a file and print the result; exits with PARTLY_DONE if rows were rejected."""
+    for _, field in columns:
+        if field not in subject.kind.fields:
+            known = ", ".join(subject.kind.fields)
+            raise click.BadParameter(f"'{field}' is not a field; the fields are {known}.", param_hint="--map")
+    options = ReadOptions(file_format, encoding, zone, date_format, dict(columns), frozenset(ignored))
+    if file == STDIN and sys.stdin.isatty():
+        log_to_stderr(f"Reading {subject.kind.plural} from the terminal; end with Ctrl-D, stop with Ctrl-C.")
     with ExitStack() as stack:
         source = stack.enter_context(open_source(file))
-        rejects = Rejects(stack.enter_context(_created(rejects_file, file)))
-        run = _Run(kind, rejects, f"import-{secrets.token_hex(6)}", operator())
+        rejected = Rejects(stack.enter_context(_created(rejects, file)))
+        verb = "Checking" if dry_run else "Importing"
+        advance = stack.enter_context(progress(f"{verb} {subject.kind.plural}", source.size))
+
+        def on_batch() -> None:
+            rows = sum(run.counts.values())
+            advance(run.position, rows, f"{rejected.count:,} rejected" if rejected.count else "")
+
+        run = FileImport(subject, source, options, rejected, on_batch)
         try:
-            with_store(lambda store: run.take_all(store, source, file_format), writes=True)
+            _run(run, dry_run)
         except BaseException:
-            _tell_of_a_stop(run, kind.plural)
+            stack.close()
+            _report_stop(run, subject.kind.plural, dry_run)
             raise
-    _sum_up(run, rejects, rejects_file)
-    if rejects.count:
+    _report(run, rejects, dry_run)
+    if rejected.count:
         click.get_current_context().exit(PARTLY_DONE)
+
+
+def _run(run: FileImport[T], dry_run: bool) -> None:
+    if not dry_run:
+        with_store(lambda store: run.run(store, operator()), writes=True)
+        return
+
+    async def check(store: Store | None = None) -> None:
+        async with scratch_store() as scratch:
+            await run.dry_run(store, scratch, operator())
+
+    if _store_is_missing():  # every row would be new
+        asyncio.run(check())
+    else:
+        with_store(check)
+
+
+def _store_is_missing() -> bool:
+    try:
+        return not composition.store_path(settings_here()).exists()
+    except SettingsError:  # another engine, whose store is opened to find out
+        return False
 
 
 @contextmanager
@@ -133,21 +195,26 @@ def _created(name: str | None, source: str) -> Iterator[TextIO | None]:
         yield file
 
 
-def _tell_of_a_stop(run: _Run[Any], plural: str) -> None:
-    done = sum(run.counts[outcome] for outcome in (Import.CREATED, Import.UNCHANGED, Import.REPLACED))
-    if done:
-        log_to_stderr(f"Stopped after {done} {plural}, which are kept; importing the file again takes in the rest.")
+def _report_stop(run: FileImport[Any], plural_noun: str, dry_run: bool) -> None:
+    if run.imported and not dry_run:
+        log_to_stderr(
+            f"Stopped after {run.imported} {plural_noun}, which are in the store ({run.import_id}). "
+            "Import the file again to add the rest."
+        )
 
 
-def _sum_up(run: _Run[Any], rejects: Rejects, rejects_file: str | None) -> None:
+def _report(run: FileImport[Any], rejects_file: str | None, dry_run: bool) -> None:
     counts = {str(outcome): count for outcome, count in run.counts.items()}
-    counts[str(Import.REJECTED)] = rejects.count
     if wants_json():
-        write_json({"import": run.import_id, **counts})
+        write_json({"dryRun": True, **counts} if dry_run else {"import": run.import_id, **counts})
         return
-    if rejects_file is None and rejects.count > _SHOWN_REJECTS:
-        log_to_stderr(f"… and {rejects.count - _SHOWN_REJECTS} more; --rejects FILE writes them all.")
+    for line in run.rejects.summary(_SHOWN_REASONS):
+        log_to_stderr(line)
     told = ", ".join(f"{count} {name}" for name, count in counts.items())
-    log_to_stderr(f"{run.import_id}: {told}.")
-    if rejects_file is not None and rejects.count:
-        log_to_stderr(f"The rejected rows and their reasons are in {rejects_file}.")
+    log_to_stderr(f"Dry run, nothing was changed: {told}." if dry_run else f"{run.import_id}: {told}.")
+    if not run.rejects.count:
+        return
+    if rejects_file is None:
+        log_to_stderr("--rejects FILE writes every rejected row with its reason.")
+    else:
+        log_to_stderr(f"{plural(run.rejects.count, 'rejected row')} with reasons: {rejects_file}")

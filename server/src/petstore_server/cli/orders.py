@@ -1,4 +1,4 @@
-"""`petstore orders`: load, look at, ship, complete and cancel orders."""
+"""`petstore orders`: import, export, list, show, ship, complete and cancel orders."""
 
 from collections.abc import AsyncIterator, Callable
 from datetime import datetime
@@ -8,31 +8,19 @@ import click
 
 from petstore_server.cli.arguments import OrderId, When
 from petstore_server.cli.commands import Group, WritingCommand
-from petstore_server.cli.exporting import export_orders
+from petstore_server.cli.exporting import export_to
 from petstore_server.cli.failures import explain, report
-from petstore_server.cli.importing import Kind, import_file
-from petstore_server.cli.output import details, log_to_stderr, show, wants_json, write, write_json
+from petstore_server.cli.importing import date_options, import_file, import_options
+from petstore_server.cli.output import details, log_to_stderr, plural, show, wants_json, write, write_json
 from petstore_server.cli.stores import now, operator, with_store
-from petstore_server.domain.orders import ORDER_FIELDS, Order, order_from_fields
-from petstore_server.formats.csv_rows import boolean_cell, integer_cell, text_cell
+from petstore_server.domain.orders import INT64_MAX, INT64_MIN, ORDER_FIELDS, Order, Status
 from petstore_server.formats.reading import FORMATS, STDIN
 from petstore_server.operations import orders as operations
+from petstore_server.operations.imports import ORDERS
 from petstore_server.operations.orders import Changed
 from petstore_server.ports import Store
 
-ORDERS = Kind(
-    "orders",
-    dict(
-        zip(ORDER_FIELDS, (integer_cell, integer_cell, integer_cell, text_cell, boolean_cell, text_cell), strict=True)
-    ),
-    order_from_fields,
-    lambda store: store.orders.import_batch,
-    "The order has moved on in the store (shipped or cancelled) and differs from this row; it was not touched.",
-)
-FORMAT = click.option("--format", "file_format", type=click.Choice(FORMATS), help="Of the file; told from its name.")
-REJECTS = click.option("--rejects", metavar="FILE", help="Write rejected rows here, as JSON Lines with the reason.")
-_COLUMNS = "{:>20}  {:>20}  {:>20}  {:<27}  {:<8}  {}\n"
-_NEGATIVE_IDS = {"ignore_unknown_options": True}  # so that -5 is an identifier; `OrderId` refuses what is none
+_NEGATIVE_IDS = {"ignore_unknown_options": True}  # so that -5 is an identifier; `OrderId` rejects other options
 
 
 @click.group(cls=Group)
@@ -47,63 +35,78 @@ def orders() -> None:
 
 @orders.command("import", cls=WritingCommand)
 @click.argument("file")
-@FORMAT
-@REJECTS
-def import_orders(file: str, file_format: str | None, rejects: str | None) -> None:
-    """Take in the orders of FILE (- for stdin): JSON Lines, a JSON array, or CSV as spreadsheets leave it.
+@import_options
+@date_options
+def import_orders(file: str, **options: Any) -> None:
+    """Import the orders in FILE (- for stdin): JSON Lines, a JSON array, or CSV as shops and spreadsheets export it.
 
-    A record has the fields id (required), petId, quantity, shipDate, complete, and status (pending unless given).
-    An order that stands in the store already is left alone where it is identical, replaced while it is pending,
-    and rejected once it has shipped or was cancelled. Bad rows are rejected with their line, column and reason, and
-    the others taken in; the exit code is then 3.
+    A record has the fields id (required), petId, quantity, shipDate, complete, and status (pending if absent).
+    An order that is in the store already is left unchanged if it is identical, replaced if it is pending, and
+    rejected if it has shipped or was cancelled. Bad rows are rejected with their line, column and reason; the others
+    are imported, and the exit code is 3.
 
     \b
     Examples:
       petstore orders import orders.jsonl
-      petstore orders import export.csv --rejects rejects.jsonl
+      petstore orders import export.csv --dry-run --rejects rejects.jsonl
+      petstore orders import export.csv --timezone Europe/Berlin --map Bestellnr=id --ignore-column Kunde
       zcat orders.csv.gz | petstore orders import - --format csv
     """
-    import_file(ORDERS, file, file_format, rejects)
+    import_file(ORDERS, file, **options)
 
 
 @orders.command()
 @click.argument("file")
-@FORMAT
-def export(file: str, file_format: str | None) -> None:
+@click.option("--format", "file_format", type=click.Choice(FORMATS), help="If the name does not tell it.")
+@click.option("--force", is_flag=True, help="Replace FILE if it exists.")
+def export(file: str, file_format: str | None, force: bool) -> None:
     """Write all orders, with their status, to FILE (- for stdout): JSON Lines unless its ending or --format differ.
 
-    The file can be imported again. It takes its name only when it is whole.
+    The file can be imported again. It appears only when it is complete.
 
     \b
     Examples:
       petstore orders export orders.jsonl
       petstore orders export - --format csv | head
     """
-    count = with_store(lambda store: export_orders(store, file, file_format))
+    count = export_to(file, file_format, force)
     if file == STDIN:
         return
     if wants_json():
         write_json({"file": file, "exported": count})
     else:
-        log_to_stderr(f"Exported {count} orders to {file}.")
+        log_to_stderr(f"Exported {plural(count, 'order')} to {file}.")
 
 
 @orders.command("list")
-def list_orders() -> None:
-    """List all orders with their status, ascending by id; with --json one object a line.
+@click.option(
+    "--status",
+    "statuses",
+    type=click.Choice([str(status) for status in Status]),
+    multiple=True,
+    help="Only orders with this status; repeatable.",
+)
+@click.option("--pet-id", type=click.IntRange(INT64_MIN, INT64_MAX), metavar="ID", help="Only orders of this pet.")
+@click.option("--limit", type=click.IntRange(1), metavar="N", help="The first N orders at most.")
+def list_orders(statuses: tuple[str, ...], pet_id: int | None, limit: int | None) -> None:
+    """List orders with their status, ascending by id; with --json one object a line.
 
     \b
     Examples:
-      petstore orders list
-      petstore orders list --json | grep '"status":"pending"'
+      petstore orders list --status pending --limit 20
+      petstore orders list --pet-id 266 --json
     """
+    chosen = frozenset(map(Status, statuses))
 
     async def stream(store: Store) -> None:
+        rows = _OrderTable()
+        async for batch in operations.list_orders(store, chosen, pet_id, limit):
+            for order in batch if wants_json() else ():
+                write_json(order.fields())
+            if not wants_json():
+                rows.write(batch)
         if not wants_json():
-            write(_COLUMNS.format("ID", "PET", "QUANTITY", "SHIP DATE", "COMPLETE", "STATUS"))
-        async for batch in store.orders.scan():
-            for order in batch:
-                _write_order(order)
+            rows.write([])
 
     with_store(stream)
 
@@ -176,23 +179,40 @@ def _change(change: Callable[[Store], AsyncIterator[Changed]]) -> None:
                 code = code or failure.exit_code
             elif changed.order is not None:
                 order = changed.order
-                show(order.fields(), lambda order=order: _told(order))  # type: ignore[misc]
+                show(order.fields(), lambda order=order: _summary(order))  # type: ignore[misc]
         return code
 
     click.get_current_context().exit(with_store(run, writes=True))
 
 
-def _told(order: Order) -> str:
+def _summary(order: Order) -> str:
     complete = ", complete" if order.complete else ""
     return f"order {order.id}: {order.status}{complete}"
 
 
-def _write_order(order: Order) -> None:
-    if wants_json():
-        write_json(order.fields())
-        return
-    cells = (order.id, order.pet_id, order.quantity, order.ship_date, order.complete)
-    write(_COLUMNS.format(*map(_plain, cells), order.status))
+class _OrderTable:
+    """Writes orders as a table, batch by batch. A column is as wide as the widest cell so far."""
+
+    def __init__(self) -> None:
+        self._titles = ("ID", "PET", "QUANTITY", "SHIP DATE", "COMPLETE", "STATUS")
+        self._widths = list(map(len, self._titles))
+        self._begun = False
+
+    def write(self, batch: list[Order]) -> None:
+        cells = [tuple(map(_plain, order)) for order in batch]
+        self._widths = (
+            [
+                max(width, *map(len, column))
+                for width, column in zip(self._widths, zip(*cells, strict=True), strict=True)
+            ]
+            if cells
+            else self._widths
+        )
+        for row in cells if self._begun else [self._titles, *cells]:
+            numbers = [f"{cell:>{width}}" for cell, width in zip(row[:3], self._widths, strict=False)]
+            words = [f"{cell:<{width}}" for cell, width in zip(row[3:], self._widths[3:], strict=True)]
+            write("  ".join(numbers + words).rstrip() + "\n")
+        self._begun = True
 
 
 def _plain(value: Any) -> str:

@@ -79,6 +79,13 @@ def write_to_stderr(text: str) -> None:
         sys.stderr.flush()
 
 
+def write_status(text: str) -> None:
+    """Replace the line of stderr on which the cursor is by the beginning of the text; an empty text removes it."""
+    with suppress(OSError):
+        sys.stderr.write(f"\r{_encodable(printable(text), sys.stderr)[: shutil.get_terminal_size().columns - 1]}\x1b[K")
+        sys.stderr.flush()
+
+
 def show(value: Any, plain: Callable[[], str]) -> None:
     """Write a result to stdout: as JSON with `--json`, else the text of `plain`."""
     if wants_json():

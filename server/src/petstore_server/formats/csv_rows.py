@@ -1,158 +1,183 @@
-"""CSV as spreadsheets leave it: any of three delimiters, quotes, blank lines, columns in any order."""
+"""CSV as spreadsheets and shops export it: three delimiters, quotes, blank lines, columns in any order."""
 
 import csv
-import re
-from collections import deque
-from collections.abc import Callable, Iterator, Mapping
-from typing import Any, BinaryIO, NamedTuple
+import io
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from typing import BinaryIO, NamedTuple
 
+from petstore_server.domain.errors import InvalidField
+from petstore_server.formats.conversions import Cell
+from petstore_server.formats.kinds import Schema, T
 from petstore_server.formats.rows import (
     MAX_ROW_BYTES,
+    Block,
+    Bulk,
+    LineReader,
+    Piece,
     Reject,
     Row,
     UnreadableFile,
+    invalid,
+    lines_of,
     not_utf8,
-    numbered_lines,
     reject,
     too_long,
 )
 
-Cell = Callable[[str], Any]
-"""Turns the text of a cell into a value; text that it cannot turn is returned as it is, for the domain to refuse."""
+BulkCells = Callable[[list[str | None], list[Sequence[str]]], list[T] | None]
+"""Builds all records from the fields of the columns and the cells of each column; None where a row is unusual."""
 
 _DELIMITERS = ",;\t"
 _MAX_LINES = 100
-"""Lines that one quoted cell may reach over; beyond that its quote is taken for one that was never closed."""
-
-_PLAIN_DIGITS = re.compile(r"0|-?[1-9][0-9]{0,99}", re.ASCII)
-_BOOLEANS = {"true": True, "false": False}
+"""Lines that one quoted cell may span; beyond that its quote counts as never closed."""
 
 
-def integer_cell(text: str) -> int | str:
-    """A whole number in the plain form `0|-?[1-9][0-9]*`, of any size: whether it fits is for the domain to say."""
-    return int(text) if _PLAIN_DIGITS.fullmatch(text) else text
+class Header(NamedTuple):
+    """The field of each column (None: left out), and the delimiter."""
 
-
-def boolean_cell(text: str) -> bool | str:
-    """true or false in any case: spreadsheets write TRUE and FALSE."""
-    return _BOOLEANS.get(text.lower(), text)
-
-
-def text_cell(text: str) -> str:
-    """The text as it is."""
-    return text
-
-
-def read_csv(stream: BinaryIO, cells: Mapping[str, Cell]) -> Iterator[Row | Reject]:
-    """One record a row, of the columns named in `cells`; empty cells are absent, blank rows passed over.
-
-    Raises UnreadableFile where the first line names no columns, or others.
-    """
-    lines = _Lines(stream)
-    header = _read_header(lines, cells)
-    columns = [(name, cells[name]) for name in header.names]
-    width = len(columns)
-    for number, line in lines:
-        row = _split(number, line, lines, header.delimiter)
-        if isinstance(row, Reject):
-            yield row
-            continue
-        raw, texts = row
-        if len(texts) == width:
-            fields = {name: cell(text) for (name, cell), text in zip(columns, texts, strict=True) if text}
-            if fields:
-                yield Row(number, raw, fields)
-        elif any(map(str.strip, texts)):
-            counted = f"{len(texts)} cell" + "s" * (len(texts) != 1)
-            yield reject(number, None, f"The row has {counted}; the header names {width} columns.", raw)
-
-
-class _Header(NamedTuple):
-    names: list[str]
+    fields: list[str | None]
     delimiter: str
 
 
-class _Lines:
-    """The physical lines; those that turn out not to belong to a row can be given back."""
+def read_csv(stream: BinaryIO, schema: Schema[T], bulk: BulkCells[T] | None) -> Iterator[Piece[T]]:
+    """The rows below the header. Empty cells are absent fields; blank rows are skipped.
 
-    def __init__(self, stream: BinaryIO) -> None:
-        self._lines = numbered_lines(stream)
-        self._returned: deque[tuple[int, bytes]] = deque()
-
-    def __iter__(self) -> Iterator[tuple[int, bytes]]:
-        while True:
-            while self._returned:
-                yield self._returned.popleft()
-            line = next(self._lines, None)
-            if line is None:
-                return
-            yield line
-
-    def give_back(self, lines: list[tuple[int, bytes]]) -> None:
-        self._returned.extendleft(reversed(lines))
+    Raises UnreadableFile where the first line does not name the columns.
+    """
+    lines = LineReader(stream)
+    header = _read_header(lines, schema)
+    columns = [None if field is None else (field, schema.cells[field]) for field in header.fields]
+    while (block := lines.block()) is not None:
+        cells = _cells(block.data, header.delimiter, len(columns)) if bulk else None
+        records = bulk(header.fields, cells) if bulk and cells else None
+        if records is not None:
+            yield Bulk(records, partial(_reread, block, columns, header.delimiter))
+        else:
+            yield list(_read_rows(lines, lines.give_back_block(block), columns, header.delimiter))
 
 
-def _split(number: int, line: bytes, lines: _Lines, delimiter: str) -> tuple[bytes, list[str]] | Reject:
-    """The row that begins with `line`: its bytes and its cells."""
-    if len(line) > MAX_ROW_BYTES:
-        return too_long(number, line)
-    raw = line.rstrip(b"\r\n")
+Columns = list[tuple[str, Cell] | None]
+
+
+def _cells(data: bytes, delimiter: str, width: int) -> list[Sequence[str]] | None:
+    """The cells of a block by column, or None unless each row is one line of valid UTF-8 with `width` cells."""
+    if len(data) > MAX_ROW_BYTES:
+        return None
     try:
-        text = raw.decode()
-    except UnicodeDecodeError as error:
-        return not_utf8(number, error, raw)
+        text = data.decode().replace("\r\n", "\n")
+    except UnicodeDecodeError:
+        return None
+    lines = [line for line in text.split("\n") if line]
+    if '"' in text:
+        return _quoted_cells(lines, delimiter, width)
+    # All cells are split at once, with each line end as one more cell.
+    end = f"{delimiter}\n{delimiter}"
+    cells = end.join(lines).split(delimiter)
+    ends = cells[width :: width + 1]
+    if len(cells) != (width + 1) * len(lines) - 1 or ends.count("\n") != len(ends):
+        return None
+    return [cells[column :: width + 1] for column in range(width)]
+
+
+def _quoted_cells(lines: list[str], delimiter: str, width: int) -> list[Sequence[str]] | None:
+    try:
+        rows = list(csv.reader(lines, delimiter=delimiter, strict=True))
+        columns: list[Sequence[str]] = list(zip(*rows, strict=True))
+    except (csv.Error, ValueError):
+        return None
+    return columns if len(rows) == len(lines) and len(columns) == width else None
+
+
+def _reread(block: Block, columns: Columns, delimiter: str) -> list[Row]:
+    lines = LineReader(io.BytesIO(block.data), block.number)
+    return [row for row in _read_rows(lines, None, columns, delimiter) if isinstance(row, Row)]
+
+
+def _read_rows(lines: LineReader, end: int | None, columns: Columns, delimiter: str) -> Iterator[Row | Reject]:
+    """The rows that begin before the line `end`; the last one may reach beyond it."""
+    for number, line in lines_of(lines, end):
+        if len(line) > MAX_ROW_BYTES:
+            yield too_long(number, line)
+            continue
+        raw, texts = _split(number, line, lines, delimiter)
+        if isinstance(texts, Reject):
+            yield texts
+        elif any(map(str.strip, texts)):
+            yield _row(number, raw, texts, columns)
+
+
+def _row(number: int, raw: bytes, texts: list[str], columns: Columns) -> Row | Reject:
+    width = len(columns)
+    if len(texts) < width or any(map(str.strip, texts[width:])):
+        cells = f"{len(texts)} cell" + "s" * (len(texts) != 1)
+        hint = "; name the others in the header, and leave them out with --ignore-column" if len(texts) > width else ""
+        return reject(number, None, f"The row has {cells}; the header names {width} columns{hint}.", raw)
+    fields: dict[str, object] = {}
+    for column, text in zip(columns, texts, strict=False):
+        if column is None or not text.strip():
+            continue
+        name, cell = column
+        if not text.isascii() and any("\udc80" <= character <= "\udcff" for character in text):
+            return not_utf8(number, raw)
+        try:
+            fields[name] = cell(text)
+        except ValueError as error:
+            return invalid(number, InvalidField(name, str(error), text), raw)
+    return Row(number, raw, fields)
+
+
+def _split(number: int, line: bytes, lines: LineReader, delimiter: str) -> tuple[bytes, list[str] | Reject]:
+    """The row that begins with `line`: its bytes and its cells. Bytes that are not UTF-8 become lone surrogates."""
+    raw = line.rstrip(b"\r\n")
+    text = raw.decode("utf-8", "surrogateescape")
     if '"' not in text:
         return raw, text.split(delimiter)
     return _split_quoted(number, line, lines, delimiter)
 
 
-def _split_quoted(number: int, line: bytes, lines: _Lines, delimiter: str) -> tuple[bytes, list[str]] | Reject:
-    """A row with quotes may reach over several lines; one whose quote is never closed is rejected by itself."""
+def _split_quoted(number: int, line: bytes, lines: LineReader, delimiter: str) -> tuple[bytes, list[str] | Reject]:
+    """A row with quotes may span several lines. If a quote is never closed, only its own line is rejected."""
     further: list[tuple[int, bytes]] = []
 
     def texts() -> Iterator[str]:
-        yield line.decode()
-        for more in lines:
+        yield line.decode("utf-8", "surrogateescape")
+        for more in lines_of(lines):
             further.append(more)
             if len(further) > _MAX_LINES:
                 return
-            yield more[1].decode()
+            yield more[1].decode("utf-8", "surrogateescape")
 
     try:
         cells = next(csv.reader(texts(), delimiter=delimiter, strict=True))
-    except (csv.Error, UnicodeDecodeError) as error:
+    except csv.Error as error:
         lines.give_back(further)
-        return reject(number, None, f"The quotes of the row do not match up ({error}).", line.rstrip(b"\r\n"))
+        raw = line.rstrip(b"\r\n")
+        return raw, reject(number, None, f"The quotes of the row do not match up ({error}).", raw)
     return b"".join([line, *(more for _, more in further)]).rstrip(b"\r\n"), cells
 
 
-def _read_header(lines: _Lines, cells: Mapping[str, Cell]) -> _Header:
+def _read_header(lines: LineReader, schema: Schema[T]) -> Header:
     text, delimiter = _header_text(lines)
     if delimiter is None:
         delimiter = max(_DELIMITERS, key=text.count)
     names = [name.strip() for name in next(csv.reader([text], delimiter=delimiter))]
-    if len(names) > 1 and not names[-1]:
-        raise UnreadableFile("The header names no column in its last place; remove the empty column.")
-    unknown = [name for name in names if name not in cells]
-    wanted = ", ".join(cells)
-    if unknown:
-        listed = ", ".join(f"'{name[:50]}'" for name in unknown[:5])
-        raise UnreadableFile(f"The first line must name the columns ({wanted}); it holds {listed}.")
-    if len(set(names)) < len(names):
-        raise UnreadableFile("The first line names a column twice.")
-    if "id" not in names:
-        raise UnreadableFile("The first line names no column 'id'; every record needs one.")
-    return _Header(names, delimiter)
+    while len(names) > 1 and not names[-1]:  # spreadsheets write columns that were used once and emptied
+        names.pop()
+    return Header(schema.header(names), delimiter)
 
 
-def _header_text(lines: _Lines) -> tuple[str, str | None]:
+def _header_text(lines: LineReader) -> tuple[str, str | None]:
     """The first line that is not blank, and the delimiter where a line `sep=;` before it names one (Excel)."""
     delimiter = None
-    for _, line in lines:
+    for _, line in lines_of(lines):
         try:
             text = line[:MAX_ROW_BYTES].decode().strip("\r\n")
         except UnicodeDecodeError:
-            raise UnreadableFile("The first line is not valid UTF-8; save the file as CSV in UTF-8.") from None
+            raise UnreadableFile(
+                "The first line is not valid UTF-8. Save the file as CSV in UTF-8, or give --encoding; "
+                "programs on Windows often write windows-1252."
+            ) from None
         if text.lower().startswith("sep=") and len(text) == len("sep=;"):
             delimiter = text[-1]
         elif text.strip():

@@ -1,25 +1,39 @@
-"""JSON Lines and JSON arrays, row by row in bounded memory."""
+"""JSON Lines and JSON arrays, in pieces, in bounded memory."""
 
+import io
 import json
 import re
-from collections.abc import Iterator
-from typing import Any, BinaryIO
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import Any, BinaryIO, Generic
 
 import msgspec
 
+from petstore_server.domain.errors import InvalidField
+from petstore_server.formats.kinds import Schema, T
 from petstore_server.formats.rows import (
     MAX_ROW_BYTES,
+    PIECE_ROWS,
     SHOWN_BYTES,
+    Block,
+    Bulk,
+    LineReader,
+    Piece,
     Reject,
     Row,
     UnreadableFile,
+    invalid,
+    lines_of,
     not_utf8,
-    numbered_lines,
     reject,
     too_long,
 )
 
+BulkRecords = Callable[[bytes], list[T] | None]
+"""Builds all records of a part of the file; None where one of them is unusual."""
+
 _CHUNK_BYTES = 1 << 18
+_MAX_WINDOW_BYTES = 1 << 19
 _MAX_DEPTH = 8
 _decode = msgspec.json.Decoder(dict[str, Any]).decode
 _BLANKS = re.compile(rb"[ \t\r\n]*")
@@ -28,30 +42,48 @@ _NEXT_PLACE = re.compile(rb"[{\]]")
 _CLOSING = {b"{": b"}", b"[": b"]"}
 
 
-def read_json_lines(stream: BinaryIO) -> Iterator[Row | Reject]:
-    """One record a line; blank lines are passed over."""
-    for number, line in numbered_lines(stream):
+def read_json_lines(stream: BinaryIO, schema: Schema[T], bulk: BulkRecords[T] | None) -> Iterator[Piece[T]]:
+    """One record per line; blank lines are skipped. `bulk` takes whole lines."""
+    lines = LineReader(stream)
+    while (block := lines.block()) is not None:
+        records = bulk(block.data) if bulk and len(block.data) <= MAX_ROW_BYTES else None
+        if records is not None:
+            yield Bulk(records, partial(_reread, block, schema))
+        else:
+            yield list(_read_lines(LineReader(io.BytesIO(block.data), block.number), schema))
+
+
+def _reread(block: Block, schema: Schema[Any]) -> list[Row]:
+    lines = LineReader(io.BytesIO(block.data), block.number)
+    return [row for row in _read_lines(lines, schema) if isinstance(row, Row)]
+
+
+def _read_lines(lines: LineReader, schema: Schema[Any]) -> Iterator[Row | Reject]:
+    for number, line in lines_of(lines):
         if len(line) > MAX_ROW_BYTES:
             yield too_long(number, line)
         elif raw := line.strip():
-            yield _parse(number, raw)
+            yield _parse(number, raw, schema)
 
 
-def _parse(line: int, raw: bytes) -> Row | Reject:
+def _parse(line: int, raw: bytes, schema: Schema[Any]) -> Row | Reject:
     try:
         fields = _decode(raw)
-    except UnicodeDecodeError as error:
-        return not_utf8(line, error, raw)
+    except UnicodeDecodeError:
+        return not_utf8(line, raw)
     except msgspec.ValidationError as error:
-        return reject(line, None, f"The row is no record: {error}.", raw)
+        return reject(line, None, f"The row is not a record: {error}.", raw)
     except (msgspec.DecodeError, RecursionError) as error:
-        return reject(line, None, f"The row is not valid JSON: {error}.", raw)
-    # The decoder keeps the last of two fields of one name. Two quotes stand around each name and each text, so a
-    # record that shows more of them than its fields explain is looked at again.
+        return reject(line, None, f"The row is not valid JSON: {error}.", raw, "The row is not valid JSON.")
+    # The decoder keeps the last of two fields with the same name. Each name and each text is enclosed in two quotes,
+    # so a record with more quotes than its fields explain is examined again.
     texts = list(map(type, fields.values())).count(str)
     if raw.count(b'"') != 2 * (len(fields) + texts) and (name := _repeated_name(raw)) is not None:
-        return reject(line, name, f"'{name}' stands in the record more than once.", raw)
-    return Row(line, raw, fields)
+        return invalid(line, InvalidField(name, "occurs more than once in the record"), raw)
+    try:
+        return Row(line, raw, schema.adapt(fields))
+    except InvalidField as error:
+        return invalid(line, error, raw)
 
 
 def _repeated_name(raw: bytes) -> str | None:
@@ -65,56 +97,92 @@ def _repeated_name(raw: bytes) -> str | None:
     return repeated[0] if repeated else None
 
 
-def read_json_array(stream: BinaryIO) -> Iterator[Row | Reject]:
-    """The elements of one JSON array. Raises UnreadableFile where the file is none.
+def read_json_array(stream: BinaryIO, schema: Schema[T], bulk: BulkRecords[T] | None) -> Iterator[Piece[T]]:
+    """The elements of one JSON array. `bulk` takes elements with the commas between them.
 
-    What is no JSON is rejected up to the next opening brace, and reading goes on there: records are flat, so that
-    is where the next one begins.
+    Text that is not JSON is rejected up to the next opening brace, and reading goes on there: records are flat, so
+    that is where the next one begins. Raises UnreadableFile where the file is not an array.
     """
-    return _Array(stream).rows()
+    return _Array(stream, schema).pieces(bulk)
 
 
-class _Array:
-    """A window on the file: `_buffer` from `_at` on is still to be read, `_line` is the line there."""
+class _Array(Generic[T]):
+    """A window on the file: `_buffer` from `_at` on is still to be read, and begins at `_line` and `_offset`."""
 
-    def __init__(self, stream: BinaryIO) -> None:
+    def __init__(self, stream: BinaryIO, schema: Schema[T], line: int = 1) -> None:
         self._stream = stream
+        self._schema = schema
         self._buffer = b""
         self._at = 0
-        self._line = 1
+        self._line = line
+        self._offset = 0
         self._ended = False
+        self._separated = True  # whether a record may begin here: after the bracket or a comma
+        self._size = _CHUNK_BYTES // 2
 
-    def rows(self) -> Iterator[Row | Reject]:
+    def pieces(self, bulk: BulkRecords[T] | None) -> Iterator[Piece[T]]:
+        """The elements, in bulk where possible."""
         if self._next() != b"[":
-            raise UnreadableFile("The file is no JSON array: it does not begin with '['; give --format jsonl or csv.")
+            raise UnreadableFile("The file is not a JSON array: it does not begin with '['; give --format.")
         self._skip(1)
-        separated = True  # whether a record may begin here: after the bracket or a comma
         while (found := self._next()) not in (b"]", b""):
-            if found == b"," and not separated:
-                self._skip(1)
-                separated = True
-            elif found == b"{":
+            if self._skip_comma(found):
+                continue
+            window, line = self._window(), self._line
+            records = bulk(window) if bulk and self._separated and found == b"{" else None
+            if records:
+                self._skip(len(window))
+                self._separated = False
+                self._size = min(max(len(window) * (PIECE_ROWS - 100) // len(records), 1), _MAX_WINDOW_BYTES)
+                yield Bulk(records, partial(self._reread, line, window))
+            else:
+                yield list(self._rows(self._offset + max(len(window), 1)))
+        yield list(self._end(found))
+
+    def _rows(self, end: int) -> Iterator[Row | Reject]:
+        """The elements that begin before the offset `end`, one by one."""
+        while (found := self._next()) not in (b"]", b"") and self._offset < end:
+            if self._skip_comma(found):
+                continue
+            if found == b"{":
                 row = self._element()
-                if separated or isinstance(row, Reject):
+                if self._separated or isinstance(row, Reject):
                     yield row
                 else:
                     yield reject(row.line, None, "A comma is missing before this record.", row.raw)
-                separated = isinstance(row, Reject) and row.raw.rstrip().endswith(",")
+                self._separated = isinstance(row, Reject) and row.raw.rstrip().endswith(",")
             else:
-                yield self._reject_up_to_next(self._at, "This is no record; an object in braces was expected.")
-                separated = True
-        yield from self._end(found)
+                yield self._reject_up_to_next(self._at, "This is not a record; an object in braces was expected.")
+                self._separated = True
+
+    def _skip_comma(self, found: bytes) -> bool:
+        if found != b"," or self._separated:
+            return False
+        self._skip(1)
+        self._separated = True
+        return True
 
     def _end(self, found: bytes) -> Iterator[Reject]:
         if found == b"":
-            yield Reject(self._line, None, "The array is not closed by ']': the file may have been cut off here.", "")
+            reason = "The array is not closed by ']': the file may have been cut off here."
+            yield reject(self._line, None, reason, b"")
             return
         self._skip(1)
         if self._next():
             while len(self._buffer) - self._at < SHOWN_BYTES and self._read_on():
                 pass
             raw = self._buffer[self._at : self._at + SHOWN_BYTES]
-            yield reject(self._line, None, "Text follows the end of the array; from here on nothing was read.", raw)
+            yield reject(self._line, None, "Text follows the end of the array; it was not read.", raw)
+
+    def _window(self) -> bytes:
+        """What can be read in bulk: from here to a closing brace."""
+        while len(self._buffer) - self._at < self._size and self._read_on():
+            pass
+        return self._buffer[self._at : self._buffer.rfind(b"}", self._at, self._at + self._size) + 1]
+
+    def _reread(self, line: int, window: bytes) -> list[Row]:
+        pieces = _Array(io.BytesIO(b"[" + window + b"]"), self._schema, line).pieces(None)
+        return [row for piece in pieces for row in piece if isinstance(row, Row)]
 
     def _next(self) -> bytes:
         """The next byte that is not blank, which `_at` then points at; nothing at the end of the file."""
@@ -131,8 +199,8 @@ class _Array:
         while (end := self._buffer.find(b"}", self._at)) < 0 and self._has_room() and self._read_on():
             pass
         if end >= 0:
-            row = _parse(self._line, self._buffer[self._at : end + 1])
-            if isinstance(row, Row):
+            row = _parse(self._line, self._buffer[self._at : end + 1], self._schema)
+            if isinstance(row, Row) or row.column is not None:  # valid JSON
                 self._skip(end + 1 - self._at)
                 return row
         while self._has_room() and self._read_on():
@@ -142,7 +210,7 @@ class _Array:
             return self._reject_up_to_next(
                 self._at + 1, "The record is not valid JSON: a quote, brace or bracket is not closed."
             )
-        row = _parse(self._line, self._buffer[self._at : matching])
+        row = _parse(self._line, self._buffer[self._at : matching], self._schema)
         self._skip(matching - self._at)
         return row
 
@@ -174,6 +242,7 @@ class _Array:
 
     def _skip(self, count: int) -> None:
         end = self._at + count
+        self._offset += count
         self._line += self._buffer.count(b"\n", self._at, end)
         self._at = end
 

@@ -1,67 +1,68 @@
-"""Import files: where records come from, one row at a time, whatever wrote the file.
-
-Nothing is lost silently: whatever is read ends up as a Row or as a Reject that says why it is none.
-"""
+"""Import files: opening them, telling their format, and decoding their text."""
 
 import codecs
 import io
+import itertools
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, BinaryIO, cast
 
-from petstore_server.formats.csv_rows import Cell, read_csv
-from petstore_server.formats.json_rows import read_json_array, read_json_lines
-from petstore_server.formats.rows import Reject, Row
+from petstore_server.formats.rows import UnreadableFile
 
 FORMATS = ("jsonl", "json", "csv")
 STDIN = "-"
 _ENDINGS = {".jsonl": "jsonl", ".ndjson": "jsonl", ".json": "json", ".csv": "csv", ".tsv": "csv"}
 _BY_FIRST_CHARACTER = {b"{": "jsonl", b"[": "json"}
 _CHUNK_BYTES = 1 << 18
-_UTF16_MARKS = {codecs.BOM_UTF16_LE: "utf-16-le", codecs.BOM_UTF16_BE: "utf-16-be"}
+_MARKS = {codecs.BOM_UTF8: None, codecs.BOM_UTF16_LE: "utf-16-le", codecs.BOM_UTF16_BE: "utf-16-be"}
+_LONGEST_MARK = 4
+_LENIENT = dict.fromkeys(("utf-16-le", "utf-16-be"), "surrogatepass")
+_OTHER_FILES = {
+    b"PK\x03\x04": "an Excel workbook or a zip archive; save the sheet as CSV in UTF-8, or unpack the archive",
+    b"\xd0\xcf\x11\xe0": "an Excel workbook; save the sheet as CSV in UTF-8",
+    b"\x1f\x8b": "compressed with gzip; unpack it, or pipe it: zcat FILE | petstore orders import -",
+    b"%PDF": "a PDF document; export the orders as CSV",
+}
 
 
 def format_by_ending(name: str) -> str | None:
-    """The format that a file's name tells, if it does."""
+    """The format that the file's name indicates, if any."""
     return _ENDINGS.get(Path(name).suffix.lower())
 
 
 class Source:
-    """An open import file. `size` is its bytes where that is known, `position` how many of them were read."""
+    """An open import file. `size` is its bytes, None where unknown; `position` is how many of them were read."""
 
-    def __init__(self, stream: BinaryIO, name: str, size: int | None) -> None:
-        self._stream = stream
+    def __init__(self, file: BinaryIO, name: str, size: int | None) -> None:
+        self._file = file
         self._name = name
+        self._begin = b""
         self.size = size
         self.position = 0
 
-    def rows(self, file_format: str | None, cells: Mapping[str, Cell]) -> Iterator[Row | Reject]:
-        """The rows, of records with the fields named in `cells`.
+    def stream(self, encoding: str | None = None) -> BinaryIO:
+        """The file's text as UTF-8 without a byte order mark. Raises UnreadableFile where it is not a text file.
 
-        The format is `file_format`, else the one that the file's ending tells, else the one of its first character.
-        Raises UnreadableFile where the file as a whole is none of it.
+        `encoding` is that of a file without a byte order mark. Bytes that are invalid in it become bytes that are
+        invalid in UTF-8, so that the row that contains them is rejected.
         """
-        chunks = _as_utf8(self._chunks())
-        begin = b""
+        chunks = _as_utf8(self._chunks(), encoding)
         for chunk in chunks:
-            begin += chunk
-            if begin.strip():
+            self._begin += chunk
+            if self._begin.strip():
                 break
-        raw: io.RawIOBase = _Chunks(begin, chunks)
-        text = cast("BinaryIO", io.BufferedReader(raw, _CHUNK_BYTES))
-        chosen = file_format or format_by_ending(self._name)
-        match chosen or _BY_FIRST_CHARACTER.get(begin.lstrip()[:1], "csv" if begin.strip() else "jsonl"):
-            case "csv":
-                return read_csv(text, cells)
-            case "json":
-                return read_json_array(text)
-            case _:
-                return read_json_lines(text)
+        return cast("BinaryIO", io.BufferedReader(_Chunks(self._begin, chunks), _CHUNK_BYTES))
+
+    def format(self, given: str | None) -> str:
+        """The file's format: the given one, else by the ending of its name, else by its first character."""
+        first = self._begin.lstrip()[:1]
+        by_content = _BY_FIRST_CHARACTER.get(first, "csv" if first else "jsonl")
+        return given or format_by_ending(self._name) or by_content
 
     def _chunks(self) -> Iterator[bytes]:
-        while chunk := self._stream.read(_CHUNK_BYTES):
+        while chunk := self._file.read(_CHUNK_BYTES):
             self.position += len(chunk)
             yield chunk
 
@@ -70,30 +71,30 @@ class Source:
 def open_source(name: str) -> Iterator[Source]:
     """Open the file, or stdin for `-`. Raises OSError."""
     if name == STDIN:
-        yield Source(sys.stdin.buffer, name, None)
+        stdin = sys.stdin.buffer
+        # Read without Python's buffer, whose lock a thread that waits for input would hold until the process exits.
+        yield Source(cast("BinaryIO", getattr(stdin, "raw", stdin)), name, None)
         return
     path = Path(name)
-    with path.open("rb") as stream:
-        yield Source(stream, name, path.stat().st_size if path.is_file() else None)
+    with path.open("rb") as file:
+        yield Source(file, name, path.stat().st_size if path.is_file() else None)
 
 
-def _as_utf8(chunks: Iterator[bytes]) -> Iterator[bytes]:
-    """The chunks without their byte order mark, and as UTF-8 where the mark is UTF-16's.
-
-    What is no valid UTF-16 becomes bytes that are no valid UTF-8, so that the row they stand in is rejected.
-    """
+def _as_utf8(chunks: Iterator[bytes], encoding: str | None) -> Iterator[bytes]:
     begin = b""
     for chunk in chunks:
         begin += chunk
-        if len(begin) >= len(codecs.BOM_UTF8):
+        if len(begin) >= _LONGEST_MARK:
             break
-    encoding = _UTF16_MARKS.get(begin[:2])
-    if encoding is None:
-        yield begin.removeprefix(codecs.BOM_UTF8)
-        yield from chunks
-        return
-    decoder = codecs.getincrementaldecoder(encoding)("surrogatepass")
-    yield decoder.decode(begin[2:]).encode("utf-8", "surrogatepass")
+    if other := next((kind for mark, kind in _OTHER_FILES.items() if begin.startswith(mark)), None):
+        raise UnreadableFile(f"The file is {other}.")
+    mark, marked = next(((mark, name) for mark, name in _MARKS.items() if begin.startswith(mark)), (b"", encoding))
+    chunks = itertools.chain([begin[len(mark) :]], chunks)
+    return chunks if marked is None else _decoded(chunks, codecs.lookup(marked).name)
+
+
+def _decoded(chunks: Iterator[bytes], encoding: str) -> Iterator[bytes]:
+    decoder = codecs.getincrementaldecoder(encoding)(_LENIENT.get(encoding, "surrogateescape"))
     for chunk in chunks:
         yield decoder.decode(chunk).encode("utf-8", "surrogatepass")
     if decoder.getstate()[0]:

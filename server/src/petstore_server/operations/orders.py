@@ -1,13 +1,13 @@
-"""Orders: ship, complete and cancel one or several."""
+"""Orders: list them; ship, complete and cancel one or several."""
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Collection, Sequence
 from datetime import datetime
 from itertools import islice
 from typing import NamedTuple
 
 from petstore_server.domain.errors import DomainError, OrderConflict, OrderNotFound, ServiceUnavailable
-from petstore_server.domain.orders import CANCEL, COMPLETE, Order, Transition, ship
+from petstore_server.domain.orders import CANCEL, COMPLETE, Order, Status, Transition, ship
 from petstore_server.ports import Actor, Store
 
 _AT_ONCE = 100  # changes that share commits
@@ -19,6 +19,24 @@ class Changed(NamedTuple):
     order_id: int
     order: Order | None
     error: DomainError | None
+
+
+async def list_orders(
+    store: Store, statuses: Collection[Status] = (), pet_id: int | None = None, limit: int | None = None
+) -> AsyncIterator[list[Order]]:
+    """The orders with one of these statuses (none: any) and this pet, ascending by id, in batches, `limit` in all."""
+    async for batch in store.orders.scan():
+        found = [
+            order
+            for order in batch
+            if (not statuses or order.status in statuses) and (pet_id is None or order.pet_id == pet_id)
+        ][:limit]
+        if found:
+            yield found
+        if limit is not None:
+            limit -= len(found)
+            if limit == 0:
+                return
 
 
 def ship_orders(store: Store, order_ids: Sequence[int], at: datetime, actor: Actor) -> AsyncIterator[Changed]:

@@ -18,6 +18,7 @@ from petstore_server.storage.postgres.session import BATCH, SCAN, Session
 from petstore_server.storage.stats import Stats
 
 _FIND = "SELECT record, status FROM petstore.orders WHERE id = %s"
+_FIND_MANY = "SELECT record, status FROM petstore.orders WHERE id = ANY(%s::bigint[])"
 _LOCK = "SELECT record, status FROM petstore.orders WHERE id = ANY(%s::bigint[]) ORDER BY id FOR UPDATE"
 _SCAN = "SELECT record, status FROM petstore.orders WHERE id >= %s ORDER BY id LIMIT %s"
 _INSERT = """
@@ -59,6 +60,10 @@ class PostgresOrders:
         if not found:
             raise OrderNotFound(order_id)
         return Order.from_record(*found[0])
+
+    async def find_many(self, ids: Sequence[int]) -> list[Order]:
+        """The orders that exist among these identifiers."""
+        return [Order.from_record(*row) for row in await self._pool.rows(_FIND_MANY, (numbers(ids),))]
 
     async def scan(self, batch_size: int = 1000) -> AsyncIterator[list[Order]]:
         """All orders of one snapshot, ascending by id. The read transaction lasts until the last one is taken."""

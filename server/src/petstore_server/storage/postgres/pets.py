@@ -45,6 +45,10 @@ class PostgresPets:
             raise PetNotFound
         return pet_of(found[0][0])
 
+    async def find_many(self, ids: Sequence[int]) -> list[Pet]:
+        """The pets that exist among these identifiers."""
+        return [pet_of(row[0]) for row in await self._pool.rows(_FIND_MANY, (numbers(ids),))]
+
     async def import_batch(self, pets: Sequence[Pet], import_id: str, actor: Actor) -> list[Import]:
         """Take the pets in, replacing those of the same id, in one transaction with one audit entry."""
         if not pets:

@@ -15,6 +15,8 @@ from petstore_server.storage.sqlite.connections import rows
 from petstore_server.storage.sqlite.reader import Reader
 from petstore_server.storage.sqlite.writer import Writer
 
+_FIND_MANY = "SELECT id, name, tag FROM pets WHERE id IN (SELECT value FROM json_each(?))"
+
 
 class SqlitePets:
     """The pets of one store."""
@@ -30,6 +32,11 @@ class SqlitePets:
             raise PetNotFound
         return Pet(*found[0])
 
+    async def find_many(self, ids: Sequence[int]) -> list[Pet]:
+        """The pets that exist among these identifiers."""
+        found = await self._reader.run(lambda connection: rows(connection, _FIND_MANY, (json.dumps(list(ids)),)))
+        return [Pet(*row) for row in found]
+
     async def import_batch(self, pets: Sequence[Pet], import_id: str, actor: Actor) -> list[Import]:
         """Take the pets in, replacing those of the same id, in one transaction with one audit entry."""
         if not pets:
@@ -37,9 +44,7 @@ class SqlitePets:
         wanted = json.dumps([pet.id for pet in pets])
 
         def take_in(connection: apsw.Connection) -> list[Import]:
-            found = rows(
-                connection, "SELECT id, name, tag FROM pets WHERE id IN (SELECT value FROM json_each(?))", (wanted,)
-            )
+            found = rows(connection, _FIND_MANY, (wanted,))
             before = {row[0]: Pet(*row) for row in found}
             decisions, changed = evaluate_pets(before, pets)
             connection.executemany(

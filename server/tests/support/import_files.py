@@ -1,0 +1,69 @@
+"""Import files in memory, read as an import reads them."""
+
+import io
+import json
+from collections.abc import Iterator
+from typing import Any, BinaryIO, NamedTuple, cast
+
+from petstore_server.domain.orders import Order
+from petstore_server.formats.batches import Batch, read_batches
+from petstore_server.formats.kinds import ORDERS, ReadOptions
+from petstore_server.formats.reading import Source
+from petstore_server.formats.rows import Reject, Row
+from support.command_line import CommandLine
+
+
+class Read(NamedTuple):
+    """What an import would store, the rows that it comes from, and what it rejects."""
+
+    orders: list[Order]
+    rows: list[Row]
+    rejects: list[Reject]
+
+
+def batches(stream: BinaryIO, options: ReadOptions) -> Iterator[Batch[Order]]:
+    return read_batches(Source(stream, "-", None), ORDERS, options)
+
+
+def read(content: bytes, options: ReadOptions | str | None = None) -> Read:
+    """Read orders; `options` may be a format only."""
+    if not isinstance(options, ReadOptions):
+        options = ReadOptions(options)
+    found = Read([], [], [])
+    for batch in batches(io.BytesIO(content), options):
+        found.orders.extend(batch.records)
+        found.rows.extend(batch.rows())
+        found.rejects.extend(batch.rejects)
+    return found
+
+
+def import_text(cli: CommandLine, content: str | bytes, *options: str) -> tuple[list[int], list[dict[str, Any]]]:
+    """Import a file through the command; return the ids in the store afterwards, and the rejects."""
+    rejects = cli.store.with_name("rejects.jsonl")
+    done = cli("orders", "import", "-", "--rejects", str(rejects), *options, stdin=content)
+    rejected = [json.loads(line) for line in rejects.read_text("utf-8").splitlines()]
+    assert (3 if rejected else 0) == done.code, done.err
+    return [json.loads(line)["id"] for line in cli.must("orders", "export", "-").out.splitlines()], rejected
+
+
+class GeneratedFile(io.RawIOBase):
+    """A file that is generated while it is read, so that measured memory is only the reader's."""
+
+    def __init__(self, pieces: Iterator[bytes]) -> None:
+        super().__init__()
+        self._pieces = pieces
+        self._rest = b""
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        while len(self._rest) < len(buffer) and (piece := next(self._pieces, b"")):
+            self._rest += piece
+        given, self._rest = self._rest[: len(buffer)], self._rest[len(buffer) :]
+        buffer[: len(given)] = given
+        return len(given)
+
+
+def generated(pieces: Iterator[bytes]) -> BinaryIO:
+    return cast("BinaryIO", io.BufferedReader(GeneratedFile(pieces)))

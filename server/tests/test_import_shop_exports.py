@@ -1,0 +1,283 @@
+"""CSV as shops and spreadsheets export it: what is unambiguous is imported, for the rest there are options (D7)."""
+
+from collections.abc import Iterator
+from contextlib import suppress
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from zoneinfo import ZoneInfo
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from petstore_server.domain.timestamps import format_timestamp
+from petstore_server.formats.conversions import Timestamps, boolean_cell, integer_cell, parse_timezone
+from petstore_server.formats.kinds import ReadOptions
+from support.command_line import CommandLine
+from support.import_files import import_text, read
+
+BERLIN = ZoneInfo("Europe/Berlin")
+HEADER = "Bestellnr;Größe;PetID;Quantity;Shipdate;Complete;Status;Kunde;Betrag\r\n"
+MAPPING = ["--map", "Bestellnr=id", "--ignore-column", "*", "--timezone", "Europe/Berlin"]
+
+
+@pytest.fixture
+def cli(tmp_path: Path) -> CommandLine:
+    return CommandLine(tmp_path / "store.db")
+
+
+def german_export(rows: int) -> str:
+    """As Excel saves "CSV (Trennzeichen-getrennt)" with German settings."""
+    lines = (
+        f'{number};"{number % 40},5 cm";{number % 300};{1 + number % 9};0{1 + number % 9}.12.2026 10:{number % 60:02d};'
+        f'{"WAHR" if number % 2 else "FALSCH"};{"shipped" if number % 2 else "Pending"};"Müller; Söhne";1.234,56\r\n'
+        for number in range(1, rows + 1)
+    )
+    return HEADER + "".join(lines)
+
+
+@pytest.mark.parametrize(
+    ("encoding", "options"),
+    [("windows-1252", ["--encoding", "windows-1252"]), ("utf-8-sig", []), ("utf-16", [])],
+)
+def test_a_german_excel_export_is_imported_whole(
+    cli: CommandLine, tmp_path: Path, encoding: str, options: list[str]
+) -> None:
+    file = tmp_path / "Bestellungen.csv"
+    file.write_bytes(german_export(300).encode(encoding))
+    done = cli.must("orders", "import", str(file), *MAPPING, *options)
+    assert "300 created, 0 unchanged, 0 replaced, 0 rejected" in done.err
+    assert cli.must("orders", "show", "7", "--json").json() == {
+        "id": 7,
+        "petId": 7,
+        "quantity": 8,
+        "shipDate": "2026-12-08T09:07:00Z",
+        "complete": True,
+        "status": "shipped",
+    }
+
+
+def test_without_options_each_obstacle_is_explained_once(cli: CommandLine, tmp_path: Path) -> None:
+    file = tmp_path / "Bestellungen.csv"
+    file.write_bytes(german_export(300).encode("windows-1252"))
+    assert "--encoding" in cli("orders", "import", str(file)).err
+    done = cli("orders", "import", str(file), "--encoding", "windows-1252")
+    assert "it has 'Bestellnr', 'Größe', 'Kunde', 'Betrag'. Give --ignore-column NAME" in done.err
+    assert "--map NAME=FIELD" in done.err
+    done = cli("orders", "import", str(file), "--encoding", "windows-1252", *MAPPING[:-2])
+    assert 3 == done.code
+    assert (
+        "300 rows: shipDate '02.12.2026 10:01' has no UTC offset; give --timezone, such as --timezone Europe/Berlin, "
+        "first in line 2\n"
+    ) in done.err
+
+
+def test_a_dry_run_reports_the_outcome_and_changes_nothing(cli: CommandLine) -> None:
+    rows = "id,quantity\n1,1\n2,2\n1,1\n2,3\n3,x\n"
+    done = cli("orders", "import", "-", "--dry-run", stdin=rows)
+    assert "Dry run, nothing was changed: 2 created, 1 unchanged, 1 replaced, 1 rejected." in done.err
+    assert (3, False) == (done.code, cli.store.exists())
+    cli.must("orders", "import", "-", stdin='{"id":1,"quantity":1}\n{"id":2,"quantity":9}\n{"id":4,"status":"shipped"}')
+    audit = cli.must("audit", "--json").out
+    done = cli("orders", "import", "-", "--dry-run", "--json", stdin=rows + "4,1\n")
+    expected = {"dryRun": True, "created": 0, "unchanged": 2, "replaced": 2, "rejected": 2}
+    assert (3, expected) == (done.code, done.json())
+    assert audit == cli.must("audit", "--json").out
+    assert 9 == cli.must("orders", "show", "2", "--json").json()["quantity"]
+    real = cli("orders", "import", "-", "--json", stdin=rows + "4,1\n").json()
+    assert expected == {"dryRun": True, **{name: count for name, count in real.items() if name != "import"}}
+
+
+def test_a_dry_run_sees_rows_of_earlier_batches(cli: CommandLine) -> None:
+    rows = "".join(f'{{"id":{number}}}\n' for number in range(9000))
+    done = cli.must("orders", "import", "-", "--dry-run", "--json", stdin=rows * 2)
+    assert (9000, 9000) == (done.json()["created"], done.json()["unchanged"])
+
+
+def test_a_dry_run_of_pets_compares_with_those_in_the_store(cli: CommandLine) -> None:
+    cli.must("pets", "import", "-", stdin='{"id":1,"name":"Rex"}\n{"id":2}')
+    done = cli.must("pets", "import", "-", "--dry-run", "--json", stdin='{"id":1,"name":"Rex"}\n{"id":2,"tag":"cat"}')
+    assert (1, 1) == (done.json()["unchanged"], done.json()["replaced"])
+
+
+@pytest.mark.parametrize(
+    ("options", "problem"),
+    [
+        (["--map", "Nr"], "not of the form COLUMN=FIELD"),
+        (["--map", "Nr=ID"], "the fields are id, petId"),
+        (["--timezone", "Mars/Base"], "not a time zone"),
+        (["--timezone", "../../etc/passwd"], "not a time zone"),
+        (["--date-format", "%d.%m"], "does not name the year"),
+        (["--date-format", "%Q"], "not a date format"),
+        (["--encoding", "klingon"], "not a text encoding"),
+        (["--encoding", "rot13"], "not a text encoding"),
+    ],
+)
+def test_an_option_that_makes_no_sense_is_wrong_usage(cli: CommandLine, options: list[str], problem: str) -> None:
+    done = cli("orders", "import", "-", *options, stdin="id\n1\n")
+    assert 2 == done.code
+    assert problem in " ".join(done.err.split())
+    assert not cli.store.exists()
+
+
+def test_a_mapped_column_that_is_missing_is_reported(cli: CommandLine) -> None:
+    done = cli("orders", "import", "-", "--map", "Nr=id", "--format", "csv", stdin="id\n1\n")
+    assert 1 == done.code
+    assert "--map names a column 'nr'" in done.err
+
+
+def test_json_fields_can_be_mapped_and_left_out_too(cli: CommandLine) -> None:
+    row = '{"Bestellnr":1,"versand":"2026-12-01T10:00:00","kunde":"x"}\n'
+    options = ["--map", "Bestellnr=id", "--map", "versand=shipDate", "--ignore-column", "kunde", "--timezone", "+01:00"]
+    assert ([1], []) == import_text(cli, row, *options)
+    assert "2026-12-01T09:00:00Z" == cli.must("orders", "show", "1", "--json").json()["shipDate"]
+    _, rejects = import_text(cli, '{"nr":2,"Bestellnr":1}\n{"Bestellnr":3,"id":3}\n', *options)
+    assert ["nr", "id"] == [each["column"] for each in rejects]
+    assert "--ignore-column nr" in rejects[0]["reason"]
+    assert "more than once" in rejects[1]["reason"]
+
+
+def test_text_that_is_not_utf_8_matters_only_in_columns_that_are_used() -> None:
+    content = b"id,note,status\n1,M\xfcller,pending\n2,x,\xff\n"
+    found = read(content, ReadOptions("csv", ignored=frozenset({"Note"})))
+    assert [1] == [order.id for order in found.orders]
+    assert [3] == [each.line for each in found.rejects]
+    assert "--encoding" in found.rejects[0].reason
+
+
+def test_a_total_below_the_table_is_not_lost_silently() -> None:
+    found = read(b"id;amount\n1;5\n;5\n", ReadOptions("csv", ignored=frozenset({"amount"})))
+    assert [(3, "id")] == [(each.line, each.column) for each in found.rejects]
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("7", 7),
+        (" -7 ", -7),
+        ("1.0", 1),
+        ("12,00", 12),
+        ("1.234.567", 1_234_567),
+        ("1,234,567", 1_234_567),
+        ("1 234", 1234),
+        ("1\u202f234\u202f567", 1_234_567),
+        ("1'234", 1234),
+        ("9007199254740992.0", 2**53),
+        ("9" * 30, int("9" * 30)),
+    ],
+)
+def test_unambiguous_numbers_are_read(text: str, value: int) -> None:
+    assert value == integer_cell(text)
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["1.000", "1,000", "1.5", "1e3", "007", "+1", "-0", "9007199254740993.0", "1.234,567", "12.34.56", "٣", "1_0"],
+)
+def test_ambiguous_numbers_stay_text(text: str) -> None:
+    assert text == integer_cell(text)
+
+
+@given(st.integers(), st.sampled_from(["{}", " {} ", "{}.0"]))
+def test_a_number_is_read_as_itself_or_not_at_all(number: int, form: str) -> None:
+    assert integer_cell(form.format(number)) in (number, form.format(number).strip())
+
+
+@pytest.mark.parametrize("text", ["WAHR", "wahr", "1", "yes", "Ja", "Y", "t", "True", "VRAI", "oui", " x "])
+def test_words_for_true_are_read_in_any_case(text: str) -> None:
+    assert (text == " x ") != (boolean_cell(text) is True)
+
+
+@pytest.mark.parametrize("text", ["FALSCH", "0", "no", "Nein", "N", "f", "FALSE", "faux", "2"])
+def test_words_for_false_are_read_in_any_case(text: str) -> None:
+    assert (text == "2") != (boolean_cell(text) is False)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("2026-12-01T10:00:00Z", "2026-12-01T10:00:00Z"),
+        ("2026-12-01t10:00:00z", "2026-12-01T10:00:00Z"),
+        ("2026-12-01 10:00:00Z", "2026-12-01T10:00:00Z"),
+        ("2026-12-01 10:00 UTC", "2026-12-01T10:00:00Z"),
+        ("2026/12/01 10:00:00.25 +01:00", "2026-12-01T09:00:00.250000Z"),
+        ("2026-12-01T10:00+0530", "2026-12-01T04:30:00Z"),
+        ("2026-12-01T10:00-05", "2026-12-01T15:00:00Z"),
+        ("01.12.2026 10:00 +01:00", "2026-12-01T09:00:00Z"),
+        ("1.12.2026, 9:05:07 GMT", "2026-12-01T09:05:07Z"),
+    ],
+)
+def test_timestamps_with_an_offset_are_read_in_any_unambiguous_form(text: str, expected: str) -> None:
+    assert expected == Timestamps()(text)
+    assert expected == Timestamps(BERLIN)(text)
+
+
+@pytest.mark.parametrize("text", ["01.12.2026 10:00", "2026-12-01T10:00:00", "2026-12-01 10:00", "1.12.2026 10:00:00"])
+def test_local_times_need_a_time_zone(text: str) -> None:
+    assert "2026-12-01T09:00:00Z" == Timestamps(BERLIN)(text)
+    with pytest.raises(ValueError, match="--timezone"):
+        Timestamps()(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ("01/11/2026", "--date-format"),
+        ("25/12/2026 10:00", "--date-format"),
+        ("01.12.26 10:00", "--date-format"),
+        ("2026-12-01", "no time"),
+        ("01.12.2026", "no time"),
+        ("2026-02-30 10:00Z", "exists"),
+        ("30.02.2026 10:00", "exists"),
+        ("2026-12-01 24:00Z", "exists"),
+        ("2026-12-01 10:00:00.1234567Z", "microsecond"),
+        ("46357.41667", "RFC 3339"),
+        ("tomorrow", "RFC 3339"),
+        ("2026-03-29 02:30", "Europe/Berlin"),
+        ("2026-10-25 02:30", "Europe/Berlin"),
+    ],
+)
+def test_ambiguous_and_impossible_timestamps_are_refused(text: str, problem: str) -> None:
+    with pytest.raises(ValueError, match=problem):
+        Timestamps(BERLIN)(text)
+
+
+@pytest.mark.parametrize(
+    ("date_format", "text", "expected"),
+    [
+        ("%d/%m/%Y %H:%M", "01/11/2026 10:00", "2026-11-01T09:00:00Z"),
+        ("%m/%d/%Y %I:%M %p", "11/01/2026 10:00 PM", "2026-11-01T21:00:00Z"),
+        ("%d.%m.%y", "01.11.26", "2026-10-31T23:00:00Z"),
+        ("%d/%m/%Y %H:%M %z", "01/11/2026 10:00 -0500", "2026-11-01T15:00:00Z"),
+        ("%d/%m/%Y", "2026-11-01T10:00:00Z", "2026-11-01T10:00:00Z"),
+    ],
+)
+def test_a_date_format_says_what_a_timestamp_means(date_format: str, text: str, expected: str) -> None:
+    assert expected == Timestamps(BERLIN, date_format)(text)
+
+
+def forms(local: datetime) -> Iterator[str]:
+    """The local time as programs write it."""
+    for separator in "T", " ":
+        yield local.isoformat(separator)
+        yield f"{local.day:02d}.{local.month:02d}.{local.year:04d}{separator}{local:%H:%M:%S.%f}"
+
+
+@given(
+    st.datetimes(datetime(1, 1, 3), datetime(9999, 12, 29)),  # noqa: DTZ001 - the offset follows
+    st.integers(-14 * 60 + 1, 14 * 60 - 1).map(lambda minutes: timedelta(minutes=minutes)),
+)
+def test_every_form_of_a_time_means_the_same(local: datetime, offset: timedelta) -> None:
+    sign, minutes = "-" if offset < timedelta() else "+", abs(offset) // timedelta(minutes=1)
+    suffix = f"{sign}{minutes // 60:02d}:{minutes % 60:02d}"
+    expected = format_timestamp((local - offset).replace(tzinfo=UTC))
+    for form in forms(local):
+        assert expected == Timestamps()(form + suffix)
+        assert expected == Timestamps(parse_timezone(suffix))(form)
+
+
+@given(st.text(alphabet="0123456789-/.:TZ +,", max_size=30))
+def test_any_text_is_a_timestamp_or_a_reason(text: str) -> None:
+    with suppress(ValueError):
+        found = Timestamps(BERLIN)(text)
+        assert found == Timestamps()(found)
