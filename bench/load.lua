@@ -3,7 +3,7 @@
 -- Arguments after `--`: KIND [ARGUMENT]...
 --   same                  the same request each time, which wrk prepares once
 --   ids FIRST METHOD      METHOD on PATH/id for successive ids, beginning with FIRST
---   keys FILE             the same request with successive API keys, one per line of FILE
+--   keys FILE FIRST       the same request with successive API keys, one per line of FILE, beginning with line FIRST
 --   place FIRST           POST of an order with a new Idempotency-Key each time
 -- Each thread of wrk has its own state, so loads run with one thread.
 
@@ -29,16 +29,16 @@ function kinds.ids(first, method)
   end
 end
 
-function kinds.keys(file)
+function kinds.keys(file, first)
   local requests = {}
   for key in io.lines(file) do
     wrk.headers["Authorization"] = "Bearer " .. key
     table.insert(requests, wrk.format())
   end
-  local turn = 0
+  next_id = tonumber(first) - 1
   return function()
-    turn = turn % #requests + 1
-    return requests[turn]
+    next_id = next_id + 1
+    return requests[(next_id - 1) % #requests + 1]
   end
 end
 

@@ -5,14 +5,16 @@ from functools import partial
 from pathlib import Path
 
 from bench import access
-from bench.load import Connection, Reading, wrk
+from bench.load import CONNECTIONS, Connection, Reading, wrk
 from bench.machine import raise_descriptor_limit, resident
 from bench.plan import Plan, interleaved, progress
 from bench.results import PRODUCT, Curve, Row
-from bench.servers import nginx, petstore
+from bench.servers import Running, nginx, petstore
 from bench.stores import LIST, make_store, sqlite_store
 
 ROUNDS = 3
+HUGE = 1_000_000
+"""Orders from which few connections are used: with many, none would be answered completely in the time of a load."""
 Series = dict[str, dict[int, list[float]]]
 
 
@@ -42,12 +44,13 @@ def _orders(plan: Plan) -> list[Curve]:
             url, own = server.url + LIST, store.authorization
             watch = {PRODUCT: server.pid}
             unchanged = own | {"If-None-Match": response.headers["ETag"]}
+            load = partial(wrk, plan, connections=CONNECTIONS if orders < HUGE else 4)
             readings = interleaved(
                 min(plan.rounds, ROUNDS),
                 {
-                    "list": partial(wrk, plan, url, headers=own, watch=watch),
-                    "unchanged list (304)": partial(wrk, plan, url, headers=unchanged, watch=watch),
-                    "list, nginx": partial(wrk, plan, f"{reference.url}/list", watch={PRODUCT: reference.pid}),
+                    "list": partial(load, url, headers=own, watch=watch),
+                    "unchanged list (304)": partial(load, url, headers=unchanged, watch=watch),
+                    "list, nginx": partial(load, f"{reference.url}/list", watch={PRODUCT: reference.pid}),
                 },
             )
             for name, found in readings.items():
@@ -102,13 +105,23 @@ def _keys(plan: Plan) -> Curve:
             keys = access.add_keys(store, number)
             (folder / "keys").write_text("\n".join(keys))
             with petstore(plan, store) as server:
-                found = [
-                    _with_keys(plan, server.url, server.pid, folder / "keys") for _ in range(min(plan.rounds, ROUNDS))
-                ]
+                found = _with_keys(plan, server, folder / "keys", number)
         _add(costs, "list of 10 orders", number, [each.costs[PRODUCT] for each in found])
     title = "Processor time per request, by API keys used in turn"
     return Curve("keys", title, "keys", "µs", costs)
 
 
-def _with_keys(plan: Plan, url: str, pid: int, keys: Path) -> Reading:
-    return wrk(plan, url + LIST, kind=("keys", keys), watch={PRODUCT: pid})
+def _with_keys(plan: Plan, server: Running, keys: Path, number: int) -> list[Reading]:
+    """Readings after every key has been used once, each load continuing where the one before ended."""
+    position = 0
+
+    def load() -> Reading:
+        nonlocal position
+        kind = ("keys", keys, position + 1)
+        reading = wrk(plan, server.url + LIST, kind=kind, watch={PRODUCT: server.pid})
+        position = reading.last
+        return reading
+
+    while position < number:
+        load()
+    return [load() for _ in range(min(plan.rounds, ROUNDS))]

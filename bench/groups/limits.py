@@ -79,7 +79,7 @@ def measure(plan: Plan) -> tuple[list[Row], list[Curve]]:
 def _bytes_per_account(plan: Plan, engine: Redis, url: str, keys: Path) -> float:
     """What Redis keeps for an account, from requests with the keys of many accounts in turn."""
     before = engine.client.info("memory")["used_memory"]
-    reading = wrk(plan, url + LIST, kind=("keys", keys))
+    reading = wrk(plan, url + LIST, kind=("keys", keys, 1))
     accounts = min(len(keys.read_text().splitlines()), reading.rate * plan.seconds)
     return float(engine.client.info("memory")["used_memory"] - before) / accounts
 

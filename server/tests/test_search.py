@@ -48,7 +48,7 @@ def run(connection: apsw.Connection, query: Query, recent: Mapping[int, IndexEnt
     try:
         read = next(reads)
         while True:
-            rows = connection.execute(*statement(read, "?")).fetchall()
+            rows = connection.execute(*statement(read, "order_index", "?")).fetchall()
             examined += len(rows)
             read = reads.send([search.entry_of(row) for row in rows])
     except StopIteration as stop:

@@ -92,6 +92,9 @@ class OrderSearch(Protocol):
     async def find(self, order_id: int) -> TrackedOrder:
         """One order, as current as a page. Raises OrderNotFound."""
 
+    async def update_index(self) -> bool:
+        """Bring a bounded number of changes into the search index; return whether more are waiting."""
+
 
 class OrderPlacement(Protocol):
     async def place(self, placement: Placement, actor: Actor) -> Placed:
@@ -100,6 +103,9 @@ class OrderPlacement(Protocol):
         The idempotency key is kept for KEY_LIFETIME with the response, in the same transaction; a repeated request
         gets that response. Nothing is kept of a request that fails. Raises IdempotencyKeyReused, IdempotencyKeyInUse.
         """
+
+    async def forget(self, before: float, limit: int) -> None:
+        """Delete at most `limit` idempotency keys that were used before `before` (Unix seconds)."""
 
 
 class Pets(Protocol):
@@ -185,6 +191,10 @@ class Store(Protocol):
 
     @property
     def orders(self) -> Orders: ...
+    @property
+    def search(self) -> OrderSearch: ...
+    @property
+    def placements(self) -> OrderPlacement: ...
     @property
     def pets(self) -> Pets: ...
     @property

@@ -10,6 +10,10 @@ KEY_LIFETIME = 86_400
 """Seconds for which the response to a placed order is kept under its idempotency key."""
 
 
+NO_IDENTIFIER_LEFT = "no identifier is left for a new order: order 9223372036854775807 exists"
+"""Why an order cannot be placed in a store that uses the largest identifier."""
+
+
 class Placement(NamedTuple):
     """A request to place an order. `key` is its idempotency key, unique within the account.
 

@@ -53,7 +53,7 @@ class Application:
             RequestObserver(self.metrics),
             _request_ids(token(6)),
         )
-        self.background = background_tasks(backend, self.confirm)
+        self.background = background_tasks(backend, self.confirm, clock)
         self.admin = admin_application(self.readiness, self.exposition)
         self._watch_backend()
 

@@ -7,6 +7,8 @@ from time import monotonic
 import structlog
 
 from petstore_server.domain.errors import ServiceUnavailable
+from petstore_server.domain.placement import KEY_LIFETIME
+from petstore_server.ports import OrderSearch
 from petstore_server.runtime.backend import Backend
 
 ROUND_SECONDS = 0.25
@@ -16,6 +18,9 @@ STALLED_SECONDS = 10.0
 """A task that has not finished a round for this much longer than its pause is stalled: the process is not ready."""
 
 _FORGET_SECONDS = 60.0
+_FORGET_KEYS = 10_000
+_INDEX_SECONDS = 1.0
+_INDEX_GAP_SECONDS = 0.003  # a waiting writer tries again every millisecond
 _LONGEST_BACK_OFF = 5.0
 
 
@@ -99,17 +104,32 @@ class BackgroundTasks:
         return next((reason for task in self._tasks if (reason := task.stalled())), None)
 
 
-def background_tasks(backend: Backend, confirm: Callable[[bool], None]) -> BackgroundTasks:
-    """The tasks of a process that serves requests; `confirm` gets what the store says of access, changed or not."""
+async def update_search_index(search: OrderSearch) -> None:
+    """Bring the search index up to date, for at most a second: the rest is for the next round.
+
+    Between two batches others can write.
+    """
+    ends = monotonic() + _INDEX_SECONDS
+    while await search.update_index() and monotonic() < ends:  # noqa: ASYNC110 - a pause between two batches
+        await asyncio.sleep(_INDEX_GAP_SECONDS)
+
+
+def background_tasks(backend: Backend, confirm: Callable[[bool], None], clock: Callable[[], float]) -> BackgroundTasks:
+    """The tasks of a process that serves requests; `confirm` gets what the store says of access, changed or not.
+
+    `clock` gives Unix seconds.
+    """
 
     async def forget() -> None:
         backend.limiter.forget()
+        await backend.store.placements.forget(clock() - KEY_LIFETIME, _FORGET_KEYS)
 
     return BackgroundTasks(
         [
             BackgroundTask("check limits", backend.limiter.check),
             BackgroundTask("watch access", lambda: backend.watch_access(confirm)),
             BackgroundTask("save usage", backend.save),
+            BackgroundTask("update search index", lambda: update_search_index(backend.store.search)),
             BackgroundTask("forget", forget, _FORGET_SECONDS),
         ]
     )

@@ -17,6 +17,7 @@ from petstore_server.storage import postgres, sqlite
 from petstore_server.storage.postgres.opening import connected, place
 from petstore_server.storage.postgres.pets import pet_record
 from petstore_server.storage.postgres.session import Driver
+from petstore_server.storage.search import ENTRY_COLUMNS
 from petstore_server.storage.sqlite.connections import connect_writer, write_lock
 from petstore_server.storage.sqlite.opening import (
     LATEST_VERSION,
@@ -25,6 +26,7 @@ from petstore_server.storage.sqlite.opening import (
     schema_version,
     unusable_on_error,
 )
+from petstore_server.storage.sqlite.search import update_index
 
 Row = tuple[Any, ...]
 Advance = Callable[[int], None]
@@ -50,6 +52,7 @@ _ACCOUNTS = "id, name, plan, per_minute, per_day, created_at, suspended_at"
 _KEYS = "id, account_id, digest, environment, scopes, note, created_at, expires_at, revoked_at, rotated_from"
 _BANS = "key_id, began, until, level"
 _USAGE = "account_id, minute_start, minute_used, day_start, day_used"
+_IDEMPOTENCY = "account_id, key, digest, order_id, body, at"
 _AUDIT = "id, at, actor, action, subject"
 
 # In an order in which every row comes after those that it refers to.
@@ -58,12 +61,14 @@ _SMALL = (
     _Table("keys", f"number, {_KEYS}", f"rowid, {_KEYS}", f"number, {_KEYS}"),
     _Table("bans", _BANS, _BANS, _BANS),
     _Table("usage", _USAGE, _USAGE, _USAGE),
+    _Table("idempotency_keys", _IDEMPOTENCY, _IDEMPOTENCY, _IDEMPOTENCY),
 )
 """Copied whole, in one transaction."""
 
 _LARGE = (
     _Table("pets", "id, record", "id, name, tag", "id, record"),
     _Table("orders", "id, status, record", "id, status, record", "id, status, record"),
+    _Table("order_index", ENTRY_COLUMNS, ENTRY_COLUMNS, ENTRY_COLUMNS),
     _Table("audit", f"{_AUDIT}, before, after", f'{_AUDIT}, "before", "after"', f"{_AUDIT}, before::text, after::text"),
 )
 """Copied in batches, from where an earlier copy was interrupted."""
@@ -96,6 +101,8 @@ class Copy:
         self._driver = driver
         (self._epoch, *state) = connection.execute(_STATE).fetchall()[0]
         self._state = json.dumps(state)
+        while update_index(connection):
+            pass  # so that the copy of the index is complete
         self.rows = {
             table.name: int(connection.execute(f"SELECT count(*) FROM {table.name}").get)  # noqa: S608 - constants
             for table in _TABLES
@@ -106,7 +113,7 @@ class Copy:
         if await self._is_finished():
             return
         async with self._driver.transaction():
-            await self._driver.execute("TRUNCATE petstore.usage, petstore.bans, petstore.keys, petstore.accounts")
+            await self._driver.execute(f"TRUNCATE {', '.join(f'petstore.{table.name}' for table in _SMALL)}")
             for table in _SMALL:
                 await self._write(table, list(self._rows(table)))
         done = sum(self.rows[table.name] for table in _SMALL)
@@ -124,6 +131,7 @@ class Copy:
                 f"SELECT setval(pg_get_serial_sequence('petstore.{name}', '{column}'), max({column}))"  # noqa: S608
                 f" FROM petstore.{name} HAVING max({column}) > 0"
             )
+        await self._copy_index_state()
         await self._driver.execute("ANALYZE")
 
     async def verify(self, advance: Advance) -> Copied:
@@ -143,6 +151,18 @@ class Copy:
             raise StoreUnusable(f"The list in {place(self._url)} differs from the source's; report this as a defect.")
         await self._driver.execute("UPDATE petstore.copies SET finished = true WHERE source = %s", (self._epoch,))
         return Copied(self.rows, etags[0])
+
+    async def _copy_index_state(self) -> None:
+        """Tell the target that its index is complete: the copied orders do not count as changes."""
+        at, last_order_id = self._source.execute("SELECT at, last_order_id FROM order_index_state").fetchall()[0]
+        async with self._driver.transaction():
+            await self._driver.execute(
+                "UPDATE petstore.order_changes_head SET at = greatest(at, %s), last_order_id = %s", (at, last_order_id)
+            )
+            await self._driver.execute(
+                "UPDATE petstore.order_index_state SET change = (SELECT change FROM petstore.order_changes_head)"
+            )
+            await self._driver.execute("TRUNCATE petstore.order_changes")
 
     async def _is_finished(self) -> bool:
         """Whether all was copied by an earlier run; where there was none, or not to the end, prepare the target."""

@@ -5,10 +5,13 @@ read in one snapshot from the index and from the recent changes that the index d
 what to read and does no I/O: an engine runs each `Read` that it yields and sends the result back.
 """
 
-from collections.abc import Generator, Mapping
+import asyncio
+from collections.abc import Awaitable, Callable, Generator, Mapping, Sequence
 from operator import itemgetter
-from typing import NamedTuple
+from time import monotonic
+from typing import NamedTuple, TypeVar
 
+from petstore_server.domain.errors import ServiceUnavailable
 from petstore_server.domain.orders import Status
 from petstore_server.domain.search import (
     Filters,
@@ -33,9 +36,19 @@ NARROW_RANGE = 1500
 RECENT_LIMIT = 2000
 """Changed orders that a read merges with the index; while more are waiting, reads wait for the index."""
 
+WAIT_SECONDS = 3.0
+"""How long a read waits for an index that is behind."""
+
+INDEX_BATCH = 1000
+"""Orders that one transaction brings into the index: it must not delay a cancel for long."""
+
 ENTRY_COLUMNS = "id, status, pet_id, complete, ship_date, updated_at, created_at"
 
+_PAUSE_SECONDS = 0.01
 _COLUMN = {SortField.ID: "id", SortField.SHIP_DATE: "ship_date", SortField.UPDATED_AT: "updated_at"}
+
+
+Result = TypeVar("Result")
 
 
 class Scan(NamedTuple):
@@ -68,14 +81,16 @@ class Found(NamedTuple):
 
     def page(self, records: Mapping[int, str]) -> Page:
         """The page with its orders, whose records are given by id."""
-        tracked = [
-            TrackedOrder(records[entry.id], entry.status, entry.updated_at, entry.created_at) for entry in self.entries
-        ]
-        return Page(tracked, self.next)
+        return Page([tracked(entry, records[entry.id]) for entry in self.entries], self.next)
 
 
 Recent = Mapping[int, IndexEntry | None]
 """The orders that changed since the index was updated, by id; None for a deleted one."""
+
+
+def tracked(entry: IndexEntry, record: str) -> TrackedOrder:
+    """The order of an index entry."""
+    return TrackedOrder(record, entry.status, entry.updated_at, entry.created_at)
 
 
 class IndexBehind(Exception):
@@ -101,14 +116,24 @@ def find(query: Query, recent: Recent) -> Reads:
     return Found(page, end)
 
 
-def statement(read: Read, placeholder: str) -> tuple[str, tuple[int | str, ...]]:
-    """The SELECT of a read and its parameters. `placeholder` is the engine's mark for a parameter."""
+def take_changes(waiting: Sequence[tuple[int, int]]) -> Sequence[tuple[int, int]]:
+    """The first of these changes, (number, orders), that together have INDEX_BATCH orders."""
+    orders = 0
+    for count, (_, size) in enumerate(waiting, 1):
+        orders += size
+        if orders >= INDEX_BATCH:
+            return waiting[:count]
+    return waiting
+
+
+def statement(read: Read, table: str, placeholder: str) -> tuple[str, tuple[int | str, ...]]:
+    """The SELECT of a read from the index table, and its parameters. `placeholder` marks a parameter."""
     scan = read.scan
     conditions = [condition for condition in _conditions(scan) if condition is not None]
     where = " AND ".join(text for text, _ in conditions).replace("?", placeholder)
     direction = " DESC" if scan.descending else ""
     order = f"id{direction}" if scan.column == "id" else f"{scan.column}{direction}, id{direction}"
-    text = f"SELECT {ENTRY_COLUMNS} FROM order_index WHERE {where} ORDER BY {order} LIMIT {read.limit}"  # noqa: S608
+    text = f"SELECT {ENTRY_COLUMNS} FROM {table} WHERE {where} ORDER BY {order} LIMIT {read.limit}"  # noqa: S608
     return text, tuple([value for _, values in conditions for value in values])
 
 
@@ -116,6 +141,19 @@ def entry_of(row: tuple[object, ...]) -> IndexEntry:
     """An index entry from the columns ENTRY_COLUMNS."""
     order_id, status, pet_id, complete, ship_date, updated_at, created_at = row
     return IndexEntry(order_id, Status(status), pet_id, bool(complete), ship_date, updated_at, created_at)  # type: ignore[arg-type]
+
+
+async def read_indexed(read: Callable[[], Awaitable[Result]], update_index: Callable[[], Awaitable[bool]]) -> Result:
+    """Read, updating the index first where too many changes are waiting. Raises ServiceUnavailable when that lasts."""
+    deadline = monotonic() + WAIT_SECONDS
+    while True:
+        try:
+            return await read()
+        except IndexBehind:
+            if monotonic() > deadline:
+                raise ServiceUnavailable("the search index is being updated after a large change") from None
+        if not await update_index():
+            await asyncio.sleep(_PAUSE_SECONDS)
 
 
 Condition = tuple[str, tuple[int | str, ...]]

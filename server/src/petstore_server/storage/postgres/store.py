@@ -8,7 +8,9 @@ from petstore_server.storage.postgres.freshness import HISTORY
 from petstore_server.storage.postgres.keys import PostgresKeys
 from petstore_server.storage.postgres.orders import PostgresOrders
 from petstore_server.storage.postgres.pets import PostgresPets
+from petstore_server.storage.postgres.placements import PostgresPlacements
 from petstore_server.storage.postgres.pool import Pool
+from petstore_server.storage.postgres.search import PostgresSearch
 from petstore_server.storage.postgres.session import Session
 from petstore_server.storage.postgres.usage import PostgresUsage
 from petstore_server.storage.stats import Stats
@@ -24,6 +26,8 @@ class PostgresStore:
         self.stats = Stats()
         self._pool = Pool(url)
         self.orders = PostgresOrders(self._pool, self.stats)
+        self.search = PostgresSearch(self._pool)
+        self.placements = PostgresPlacements(self._pool)
         self.pets = PostgresPets(self._pool)
         self.accounts = PostgresAccounts(self._pool)
         self.keys = PostgresKeys(self._pool)
@@ -42,6 +46,7 @@ class PostgresStore:
     async def close(self) -> None:
         """Finish what is queued and let go of the store."""
         await self.orders.close()
+        await self.placements.close()
         await self._pool.close()
 
 

@@ -26,6 +26,7 @@ from petstore_server.storage.listing import (
 from petstore_server.storage.sqlite.audit import record
 from petstore_server.storage.sqlite.connections import Row, rows
 from petstore_server.storage.sqlite.reader import Reader
+from petstore_server.storage.sqlite.search import log_change
 from petstore_server.storage.sqlite.writer import Writer
 
 IMPORT_GAP_SECONDS = 0.003
@@ -41,11 +42,12 @@ _CHANGED = "SELECT id FROM orders WHERE revision > ? LIMIT ?"
 _NEXT_REVISION = "SELECT coalesce(max(revision), 0) + 1 FROM orders"
 _RECORDS = "SELECT group_concat(record, ',') FROM (SELECT record FROM orders WHERE id BETWEEN ? AND ? ORDER BY id)"
 _UPSERT = """
-    INSERT INTO orders (id, status, revision, record) VALUES (?, ?, ?, ?)
+    INSERT INTO orders (id, status, revision, record, changed) VALUES (?, ?, ?, ?, ?)
     ON CONFLICT (id) DO UPDATE SET
         status = excluded.status,
         revision = CASE WHEN record = excluded.record THEN revision ELSE excluded.revision END,
-        record = excluded.record
+        record = excluded.record,
+        changed = excluded.changed
 """
 
 
@@ -68,7 +70,7 @@ class SqliteOrders:
         def change(connection: apsw.Connection) -> Order:
             before = _find(rows(connection, _FIND, (order_id,)), order_id)
             after = transition.apply(before)
-            _update(connection, before, after)
+            _update(connection, before, after, log_change(connection, [order_id], actor.at).number)
             record(connection, actor, transition.action, f"order:{order_id}", *difference(before, after))
             return after
 
@@ -109,8 +111,10 @@ class SqliteOrders:
             decisions, changed = evaluate_orders(existing, orders)
             if changed:
                 revision = connection.execute(_NEXT_REVISION).get
+                number = log_change(connection, changed, actor.at).number
                 connection.executemany(
-                    _UPSERT, [(order.id, str(order.status), revision, order.record()) for order in changed.values()]
+                    _UPSERT,
+                    [(order.id, str(order.status), revision, order.record(), number) for order in changed.values()],
                 )
             record(connection, actor, "orders.import", import_id, *orders_entry(existing, changed, decisions))
             return decisions
@@ -167,15 +171,17 @@ def _records(connection: apsw.Connection, one: Range) -> str | None:
     return records
 
 
-def _update(connection: apsw.Connection, before: Order, after: Order) -> None:
-    """Write the order down; it gets a new revision only where the list shows the change."""
+def _update(connection: apsw.Connection, before: Order, after: Order, change: int) -> None:
+    """Write the order with the number of the change; it gets a new revision only where the list shows the change."""
     text = after.record()
     if text == before.record():
-        connection.execute("UPDATE orders SET status = ? WHERE id = ?", (str(after.status), after.id))
+        connection.execute(
+            "UPDATE orders SET status = ?, changed = ? WHERE id = ?", (str(after.status), change, after.id)
+        )
     else:
         connection.execute(
-            f"UPDATE orders SET status = ?, record = ?, revision = ({_NEXT_REVISION}) WHERE id = ?",  # noqa: S608
-            (str(after.status), text, after.id),
+            f"UPDATE orders SET status = ?, changed = ?, record = ?, revision = ({_NEXT_REVISION}) WHERE id = ?",  # noqa: S608
+            (str(after.status), change, text, after.id),
         )
 
 

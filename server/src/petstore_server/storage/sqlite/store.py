@@ -10,7 +10,9 @@ from petstore_server.storage.sqlite.audit import SqliteAudit
 from petstore_server.storage.sqlite.keys import SqliteKeys
 from petstore_server.storage.sqlite.orders import SqliteOrders
 from petstore_server.storage.sqlite.pets import SqlitePets
+from petstore_server.storage.sqlite.placements import SqlitePlacements
 from petstore_server.storage.sqlite.reader import Reader
+from petstore_server.storage.sqlite.search import SqliteSearch
 from petstore_server.storage.sqlite.usage import SqliteUsage
 from petstore_server.storage.sqlite.writer import Writer
 from petstore_server.storage.stats import Stats
@@ -26,6 +28,8 @@ class SqliteStore:
         self._reader = Reader(self.path)
         self._writer = Writer(self.path, self.stats)
         self.orders = SqliteOrders(self._reader, self._writer)
+        self.search = SqliteSearch(self._reader, self._writer)
+        self.placements = SqlitePlacements(self._writer)
         self.pets = SqlitePets(self._reader, self._writer)
         self.accounts = SqliteAccounts(self._reader, self._writer)
         self.keys = SqliteKeys(self._reader, self._writer)

@@ -1,0 +1,182 @@
+"""Searching orders in the store: pages follow every change at once, whatever the index contains already."""
+
+import asyncio
+import random
+from datetime import UTC, datetime
+
+import pytest
+
+from petstore_server.domain.errors import OrderNotFound
+from petstore_server.domain.orders import CANCEL, Order, Status, ship
+from petstore_server.domain.search import (
+    Filters,
+    IndexEntry,
+    Query,
+    Sort,
+    SortField,
+    TrackedOrder,
+    microseconds,
+    position_of,
+    sort_key,
+)
+from petstore_server.ports import Actor, Store
+from petstore_server.storage import search
+from support.open_stores import BY, Stores
+
+pytestmark = pytest.mark.anyio
+
+SHIP_DATES = (
+    None,
+    "2026-11-01T10:00:00Z",
+    "2026-11-01T10:00:00.000001Z",
+    "0001-01-01T00:00:00Z",
+    "9999-12-31T23:59:59Z",
+)
+SORTS = [Sort(field, descending) for field in SortField for descending in (False, True)]
+UPDATED = Sort(SortField.UPDATED_AT)
+
+
+def some_order(number: int, chance: random.Random) -> Order:
+    return Order(
+        number,
+        chance.choice((None, 0, 1, -(2**63), 2**63 - 1)),
+        1,
+        chance.choice(SHIP_DATES),
+        chance.choice((None, True, False)),
+        chance.choice(tuple(Status)),
+    )
+
+
+def some_filters(chance: random.Random) -> Filters:
+    def maybe(*values: int) -> int | None:
+        return chance.choice((None, None, *values))
+
+    day = microseconds(datetime(2026, 11, 1, 10, tzinfo=UTC))
+    return Filters(
+        frozenset(chance.sample(tuple(Status), chance.randrange(4))),
+        maybe(0, 1, 2**63 - 1),
+        chance.choice((None, True, False)),
+        maybe(day, day + 1),
+        maybe(day + 1, day + 2),
+    )
+
+
+async def walk(store: Store, filters: Filters, sort: Sort, limit: int = 7) -> list[TrackedOrder]:
+    found: list[TrackedOrder] = []
+    query = Query(filters, sort, limit)
+    for _ in range(1000):
+        page = await store.search.page(query)
+        found += page.orders
+        if page.next is None:
+            return found
+        query = query._replace(after=page.next)
+    raise AssertionError("the walk does not end")
+
+
+def order_of(tracked: TrackedOrder) -> Order:
+    return Order.from_record(tracked.record, tracked.status)
+
+
+def entry_of(tracked: TrackedOrder) -> IndexEntry:
+    order = order_of(tracked)
+    ship_date = None if order.ship_date is None else microseconds(datetime.fromisoformat(order.ship_date))
+    complete = bool(order.complete)
+    return IndexEntry(order.id, order.status, order.pet_id, complete, ship_date, tracked.updated_at, tracked.created_at)
+
+
+async def everything(store: Store) -> list[TrackedOrder]:
+    """All orders, each read for itself."""
+    return [await store.search.find(order.id) async for batch in store.orders.scan() for order in batch]
+
+
+async def test_pages_equal_a_brute_force_search_at_every_state_of_the_index(stores: Stores) -> None:
+    chance = random.Random(7)
+    async with stores.opened() as store:
+        for round_number in range(6):
+            ids = chance.sample(range(-30, 60), 12)
+            await store.orders.import_batch([some_order(number, chance) for number in ids], "import:1", BY)
+            for number in chance.sample(range(-30, 60), 10):
+                transition = chance.choice((CANCEL, ship(datetime(2026, 11, 1, 10, tzinfo=UTC))))
+                await asyncio.gather(store.orders.change(number, transition, BY), return_exceptions=True)
+            if round_number % 2:
+                while await store.search.update_index():
+                    pass
+            orders = await everything(store)
+            for sort in SORTS:
+                filters = some_filters(chance)
+                expected = sorted(
+                    (order for order in orders if filters.matches(entry_of(order))),
+                    key=lambda order: sort_key(position_of(entry_of(order), sort), sort),
+                )
+                assert expected == await walk(store, filters, sort)
+
+
+async def test_an_order_has_its_creation_and_last_change(stores: Stores) -> None:
+    async with stores.opened() as store:
+        await store.orders.import_batch([Order(1), Order(2)], "import:1", BY)
+        one = await store.search.find(1)
+        assert order_of(one) == Order(1)
+        assert one.created_at == one.updated_at == (await store.search.find(2)).updated_at
+        for _ in range(2):  # the second time from the index
+            while await store.search.update_index():
+                pass
+            assert one == await store.search.find(1)
+        await store.orders.change(1, CANCEL, BY)
+        cancelled = await store.search.find(1)
+        assert order_of(cancelled) == Order(1, status=Status.CANCELLED)
+        assert cancelled.created_at == one.created_at
+        assert cancelled.updated_at > one.updated_at
+        with pytest.raises(OrderNotFound):
+            await store.search.find(3)
+
+
+async def follow(store: Store, done: asyncio.Event) -> dict[int, Status]:
+    """The last status seen of each order by a reader that follows the changes until `done`, and then to the end."""
+    seen: dict[int, Status] = {}
+    query = Query(Filters(), UPDATED, 20)
+    while True:
+        last = done.is_set()
+        page = await store.search.page(query)
+        for tracked in page.orders:
+            seen[entry_of(tracked).id] = tracked.status
+            query = query._replace(after=position_of(entry_of(tracked), UPDATED))
+        if last and page.next is None:
+            return seen
+
+
+async def update_index_until(store: Store, done: asyncio.Event) -> None:
+    while not done.is_set():
+        await store.search.update_index()
+        await asyncio.sleep(0.005)
+
+
+async def cancel_in_chunks(store: Store, numbers: range) -> None:
+    for start in range(0, len(numbers), 5):
+        await asyncio.gather(*(store.orders.change(number, CANCEL, BY) for number in numbers[start : start + 5]))
+
+
+async def test_a_reader_that_follows_the_last_changes_misses_none(stores: Stores) -> None:
+    """Two processes change orders at the same time, one of them updates the index, and a third follows the pages."""
+    async with stores.opened() as one, stores.opened() as two, stores.opened() as reader:
+        await one.orders.import_batch([Order(number) for number in range(200)], "import:1", BY)
+        done = asyncio.Event()
+        background = asyncio.gather(follow(reader, done), update_index_until(one, done))
+        await asyncio.gather(cancel_in_chunks(one, range(0, 200, 2)), cancel_in_chunks(two, range(1, 200, 2)))
+        done.set()
+        seen, _ = await background
+        assert dict.fromkeys(range(200), Status.CANCELLED) == seen
+
+
+async def test_a_change_is_later_than_all_before_it_even_after_the_clock_was_set_back(stores: Stores) -> None:
+    async with stores.opened() as store:
+        await store.orders.import_batch([Order(1), Order(2)], "import:1", Actor("operator:test", 2_000_000_000.0))
+        await store.orders.change(2, CANCEL, Actor("operator:test", 1_000.0))
+        assert [1, 2] == [entry_of(tracked).id for tracked in await walk(store, Filters(), UPDATED)]
+
+
+async def test_a_read_waits_for_an_index_that_is_far_behind(stores: Stores) -> None:
+    count = search.RECENT_LIMIT + 1
+    async with stores.opened() as store:
+        await store.orders.import_batch([Order(number, pet_id=number % 3) for number in range(count)], "import:1", BY)
+        page = await store.search.page(Query(Filters(pet_id=2), Sort(), 2))
+        assert [2, 5] == [entry_of(tracked).id for tracked in page.orders]
