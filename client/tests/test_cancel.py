@@ -96,6 +96,7 @@ def test_already_shipped_after_a_lost_response_is_a_conflict(connect: Connect) -
     with connect(fake) as petstore, pytest.raises(ConflictError) as caught:
         petstore.cancel_order(1)
     assert "order_already_shipped" == caught.value.code
+    assert not caught.value.may_have_been_applied
 
 
 def test_an_unknown_order_after_a_lost_response_is_not_found(connect: Connect) -> None:

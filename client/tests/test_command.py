@@ -1,5 +1,6 @@
 """The command `petstore-client`: stdout, stderr and exit codes."""
 
+import io
 import json
 import os
 import subprocess
@@ -12,16 +13,16 @@ import pytest
 
 from petstore_client import Order
 from petstore_client.cli import command
-from petstore_client.testing import Banned, CutOff, Dropped, Failing, FakePetstore, RateLimited
+from petstore_client.testing import Answered, Banned, CutOff, Dropped, Failing, FakePetstore, RateLimited
 
 ORDERS = [
-    Order(id=1, pet_id=7, quantity=2, ship_date=datetime(2026, 11, 20, 12, 0, tzinfo=UTC), complete=False),
     Order(id=-(2**63)),
+    Order(id=1, pet_id=7, quantity=2, ship_date=datetime(2026, 11, 20, 12, 0, tzinfo=UTC), complete=False),
     Order(id=2**63 - 1, complete=True),
 ]
 RECORDS = [
-    {"id": 1, "petId": 7, "quantity": 2, "shipDate": "2026-11-20T12:00:00Z", "complete": False},
     {"id": -(2**63)},
+    {"id": 1, "petId": 7, "quantity": 2, "shipDate": "2026-11-20T12:00:00Z", "complete": False},
     {"id": 2**63 - 1, "complete": True},
 ]
 
@@ -56,8 +57,8 @@ def test_a_list_in_a_pipe_is_columns_with_one_header(run: Run) -> None:
     assert (0, "") == (done.code, done.err)
     lines = [line.split() for line in done.out.splitlines()]
     assert ["ID", "PET", "QUANTITY", "SHIP", "DATE", "COMPLETE"] == lines[0]
-    assert ["1", "7", "2", "2026-11-20T12:00:00Z", "false"] == lines[1]
-    assert [str(-(2**63)), "-", "-", "-", "-"] == lines[2]
+    assert ["1", "7", "2", "2026-11-20T12:00:00Z", "false"] == lines[2]
+    assert [str(-(2**63)), "-", "-", "-", "-"] == lines[1]
     assert 4 == len(lines)
 
 
@@ -101,7 +102,60 @@ def test_orders_are_cancelled_in_sequence(run: Run) -> None:
 def test_a_conflict_has_its_own_exit_code(run: Run) -> None:
     done = run(FakePetstore(ORDERS, shipped=[1]), "orders", "cancel", "1", "--json")
     assert (6, []) == (done.code, json.loads(done.out))
-    assert "order_already_shipped" == json.loads(done.err)["code"]
+    assert ("order_already_shipped", 1) == (json.loads(done.err)["code"], json.loads(done.err)["id"])
+
+
+def test_lines_are_flushed_as_they_come(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    fake = FakePetstore([Order(id=1), Order(id=2)])
+    seen: list[tuple[str, int]] = []
+    written = io.StringIO()
+    monkeypatch.setattr(sys.stdout, "write", written.write)
+    monkeypatch.setattr(sys.stdout, "flush", lambda: seen.append((written.getvalue(), len(fake.cancelled))))
+    run(fake, "orders", "cancel", "1", "2", "--jsonl")
+    first, second = '{"id":1,"cancelled":true}\n', '{"id":2,"cancelled":true}\n'
+    assert [(first, 1), (first + second, 2)] == seen[:2]
+
+
+@pytest.mark.parametrize("text", ["1\n2\n", "\ufeff1\r\n\r\n 2 \r\n", "1\n2"])
+def test_ids_are_read_from_stdin(run: Run, monkeypatch: pytest.MonkeyPatch, text: str) -> None:
+    fake = FakePetstore([Order(id=1), Order(id=2)])
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(text.encode())))
+    done = run(fake, "orders", "cancel", "-")
+    assert (0, "order 1: cancelled\norder 2: cancelled\n", "") == done
+
+
+def test_an_empty_stdin_cancels_nothing(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"\n")))
+    assert (0, "[]\n", "") == run(FakePetstore(), "orders", "cancel", "-", "--json")
+
+
+def test_a_wrong_id_on_stdin_names_its_line_and_nothing_is_cancelled(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    fake = FakePetstore([Order(id=1)])
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"1\n\nx\xff\x1b[2J\n")))
+    done = run(fake, "orders", "cancel", "-")
+    assert (2, "") == (done.code, done.out)
+    assert r"line 3: 'x\xff\x1b[2J' is not an order identifier" in done.err
+    assert [] == fake.requests
+
+
+HOSTILE = "No.\x1b[2J\x9b31m\nfake line"
+
+
+@pytest.mark.parametrize("options", [[], ["--json"], ["--jsonl"]], ids=str)
+@pytest.mark.parametrize("before", [[], ["--verbose"]], ids=str)
+def test_control_characters_of_the_server_do_not_reach_the_terminal(
+    run: Run, options: list[str], before: list[str]
+) -> None:
+    fake = FakePetstore([Order(id=1)])
+    for status in (500, 409):
+        body = json.dumps({"code": "x", "message": HOSTILE, "status": status}).encode()
+        fake.then(Answered(status, body))
+    done = run(fake, *before, "orders", "cancel", "1", *options)
+    assert 6 == done.code
+    assert all(line.isprintable() for line in done.err.splitlines())
+    assert HOSTILE.encode().partition(b"\n")[0] not in done.err.encode()
+    last = done.err.splitlines()[-1]
+    assert (HOSTILE == json.loads(last)["message"]) if options else (r"No.\x1b[2J\x9b31m\nfake line" in last)
 
 
 def test_cancelled_orders_are_reported_as_json(run: Run) -> None:
@@ -153,6 +207,7 @@ def test_a_truncated_list_fails_with_one_line(run: Run) -> None:
         ["orders", "cancel", "007"],
         ["orders", "cancel", str(2**63)],
         ["orders", "cancel", "1.0"],
+        ["orders", "cancel", "1", "-"],
         ["orders", "list", "--json", "--jsonl"],
         ["orders", "list", "--max"],
         ["--max-wait", "-1", "orders", "list"],

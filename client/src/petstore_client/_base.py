@@ -17,7 +17,7 @@ from petstore_client._gate import gate_for, generation, process_lock
 from petstore_client._http import Target, read_target
 from petstore_client._limits import RateLimit
 from petstore_client._operations import Listed
-from petstore_client._options import CallOptions, HttpT, Options, TransportT
+from petstore_client._options import CallOptions, HttpT, Options, TransportT, substitute_for
 from petstore_client._retry import RetryBudget
 from petstore_client._types import Order, ResponseEvent
 from petstore_client.errors import ConfigurationError, PetstoreError
@@ -164,6 +164,7 @@ class BaseClient(Generic[HttpT, TransportT]):
         kinds: tuple[type[HttpT], type[TransportT]],
     ) -> None:
         """Check the options that depend on the variant of the client, and connect."""
+        options = substitute_for(options)
         for name, kind in zip(("http_client", "transport"), kinds, strict=True):
             given = getattr(options, name)
             if given is not None and not isinstance(given, kind):

@@ -15,8 +15,10 @@ from petstore_client._types import ResponseEvent, RetryEvent
 from petstore_client.errors import (
     APIConnectionError,
     APITimeoutError,
+    ConflictError,
     EndedBy,
     InvalidResponseError,
+    NotFoundError,
     PetstoreError,
     RateLimitError,
     ServerError,
@@ -187,7 +189,8 @@ class Call:
 
     def _complete(self, error: BaseException) -> None:
         """Record in an error which request it was, and whether the request may have been carried out."""
-        in_doubt = self._operation.method != "GET" and (self.in_doubt or self._unanswered)
+        conclusive = isinstance(error, NotFoundError | ConflictError)  # it shows that this call did not cancel
+        in_doubt = self._operation.method != "GET" and (self.in_doubt or self._unanswered) and not conclusive
         if isinstance(error, PetstoreError):
             if self._attempt:
                 error.request_id = self.request_id

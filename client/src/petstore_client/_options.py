@@ -4,10 +4,11 @@ import functools
 import inspect
 import random
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import KW_ONLY, dataclass
 from math import isfinite
-from typing import Concatenate, Generic, Literal, ParamSpec, TypedDict, TypeVar, get_origin
+from typing import Any, Concatenate, Generic, Literal, ParamSpec, TypedDict, TypeVar, get_origin
 
 import httpx2
 
@@ -127,6 +128,26 @@ class CallOptions(TypedDict, total=False):
     on_retry: Callable[[RetryEvent], object] | None
     on_rate_limit: Callable[[RateLimitEvent], object] | None
     on_response: Callable[[ResponseEvent], object] | None
+
+
+Substitute = Callable[[Options[Any, Any]], Options[Any, Any]]
+
+_substitutes: list[Substitute] = []
+
+
+@contextmanager
+def substituted(substitute: Substitute) -> Iterator[None]:
+    """Change the options of all clients that are made within the block, for tests."""
+    _substitutes.append(substitute)
+    try:
+        yield
+    finally:
+        _substitutes.remove(substitute)
+
+
+def substitute_for(options: Options[HttpT, TransportT]) -> Options[HttpT, TransportT]:
+    """The options that a new client uses."""
+    return _substitutes[-1](options) if _substitutes else options
 
 
 def takes(

@@ -1,9 +1,8 @@
 """`petstore-client` and its commands."""
 
-import logging
 import re
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import click
@@ -11,22 +10,11 @@ import click
 from petstore_client._client import Client
 from petstore_client._types import RateLimitEvent, RetryEvent
 from petstore_client._version import __version__
-from petstore_client.cli.console import EXIT_CODES_HELP, Root, report
+from petstore_client.cli.console import EXIT_CODES_HELP, Root, report, say, verbose_log
 from petstore_client.cli.output import with_progress, write_columns, write_json, write_table
 from petstore_client.errors import ConflictError, NotFoundError, PetstoreError
 
-
-class OrderId(click.ParamType[int]):
-    """An order identifier: a whole number of at most 64 bits in plain digits (D4)."""
-
-    name = "ID"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
-        text = str(value)
-        if not re.fullmatch(r"0|-?[1-9][0-9]{0,18}", text) or not -(2**63) <= int(text) < 2**63:
-            self.fail(f"'{text}' is not an order identifier, which is a whole number of at most 64 bits.", param, ctx)
-        return int(text)
-
+_ORDER_ID = re.compile(r"0|-?[1-9][0-9]{0,18}", re.ASCII)
 
 JSON = click.option("--json", "as_json", is_flag=True, help="Write one JSON array; errors become JSON on stderr.")
 JSONL = click.option("--jsonl", "as_lines", is_flag=True, help="Write one JSON object per line; errors likewise.")
@@ -39,11 +27,13 @@ JSONL = click.option("--jsonl", "as_lines", is_flag=True, help="Write one JSON o
 @click.option(
     "--timeout", type=click.FloatRange(0, min_open=True), default=30.0, help="Seconds to wait for a response (30)."
 )
+@click.option("--deadline", type=click.FloatRange(0, min_open=True), help="Seconds that each call may take in all.")
 @click.option("--verbose", is_flag=True, help="Log every request to stderr, without the key.")
 @click.pass_context
-def petstore_client(ctx: click.Context, base_url: str | None, max_wait: float, timeout: float, verbose: bool) -> None:
-    """List and cancel the orders of a pet store. Set PETSTORE_API_KEY to the API key; it is not an option,
-    because options appear in the process list.
+def petstore_client(ctx: click.Context, /, verbose: bool, **options: Any) -> None:
+    """List and cancel the orders of a pet store.
+
+    Set PETSTORE_API_KEY to the API key. It is not an option, because options appear in the process list.
 
     \b
     Examples:
@@ -52,15 +42,8 @@ def petstore_client(ctx: click.Context, base_url: str | None, max_wait: float, t
       petstore-client orders cancel 42
     """
     if verbose:
-        logging.basicConfig(stream=sys.stderr, format="%(asctime)s %(name)s %(message)s")
-        logging.getLogger("petstore_client").setLevel(logging.DEBUG)
-    ctx.obj = {
-        "base_url": base_url,
-        "max_wait": max_wait,
-        "timeout": timeout,
-        "on_retry": _report_retry,
-        "on_rate_limit": _report_limit,
-    }
+        ctx.with_resource(verbose_log())
+    ctx.obj = {**options, "on_retry": _report_retry, "on_rate_limit": _report_limit}
 
 
 @petstore_client.group()
@@ -93,40 +76,68 @@ def list_orders(options: dict[str, Any], as_json: bool, as_lines: bool) -> None:
 
 
 @orders.command("cancel", context_settings={"ignore_unknown_options": True})
-@click.argument("order_ids", type=OrderId(), nargs=-1, required=True, metavar="ID...")
+@click.argument("order_ids", nargs=-1, required=True, metavar="ID...|-")
 @JSON
 @JSONL
 @click.pass_context
-def cancel_orders(ctx: click.Context, order_ids: tuple[int, ...], as_json: bool, as_lines: bool) -> None:
+def cancel_orders(ctx: click.Context, order_ids: tuple[str, ...], as_json: bool, as_lines: bool) -> None:
     """Cancel pending orders. Each ID is tried; the exit code is that of the first failure.
 
+    With - the IDs are read from stdin, one per line, and checked before the first order is cancelled.
+
     \b
-    Example:
+    Examples:
       petstore-client orders cancel 42 43
+      petstore-client orders cancel - --jsonl < ids.txt
     """
     _not_both(as_json, as_lines)
+    numbers = _read_ids() if order_ids == ("-",) else [_order_id(text) for text in order_ids]
     codes: list[int] = []
-
-    def cancelled() -> Iterator[dict[str, object]]:
-        with Client(**ctx.obj) as client:
-            for order_id in order_ids:
-                try:
-                    client.cancel_order(order_id)
-                except (NotFoundError, ConflictError) as error:
-                    codes.append(report(error, as_json or as_lines))
-                except PetstoreError as error:
-                    codes.append(report(error, as_json or as_lines))
-                    return  # this error would stop the others as well
-                else:
-                    yield {"id": order_id, "cancelled": True}
-
+    cancelled = _cancel(
+        ctx.obj, numbers, lambda error, number: codes.append(report(error, as_json or as_lines, number))
+    )
     if as_json or as_lines:
-        write_json(cancelled(), as_lines)
+        write_json(cancelled, as_lines, flush=True)
     else:
-        for done in cancelled():
+        for done in cancelled:
             sys.stdout.write(f"order {done['id']}: cancelled\n")
             sys.stdout.flush()
     ctx.exit(codes[0] if codes else 0)
+
+
+def _cancel(
+    options: dict[str, Any], numbers: list[int], failed: Callable[[PetstoreError, int], None]
+) -> Iterator[dict[str, object]]:
+    """Cancel orders, and yield a record for each cancelled one."""
+    with Client(**options) as client:
+        for number in numbers:
+            try:
+                client.cancel_order(number)
+            except (NotFoundError, ConflictError) as error:
+                failed(error, number)
+            except PetstoreError as error:
+                failed(error, number)
+                return  # this error would stop the others as well
+            else:
+                yield {"id": number, "cancelled": True}
+
+
+def _read_ids() -> list[int]:
+    """The identifiers on stdin, one per line; empty lines are skipped."""
+    if sys.stdin is None:  # closed
+        return []
+    if sys.stdin.isatty():
+        say("Enter one order identifier per line; end with Ctrl-D.")
+    text = sys.stdin.buffer.read().decode("utf-8-sig", "backslashreplace")
+    lines = [(number, line.strip()) for number, line in enumerate(text.split("\n"), 1)]
+    return [_order_id(line, f"line {number}: ") for number, line in lines if line]
+
+
+def _order_id(text: str, where: str = "") -> int:
+    """An order identifier: a whole number of at most 64 bits in plain digits (D4)."""
+    if not _ORDER_ID.fullmatch(text) or not -(2**63) <= int(text) < 2**63:
+        raise click.UsageError(f"{where}'{text}' is not an order identifier: a whole number of at most 64 bits.")
+    return int(text)
 
 
 def _not_both(as_json: bool, as_lines: bool) -> None:
@@ -135,10 +146,10 @@ def _not_both(as_json: bool, as_lines: bool) -> None:
 
 
 def _report_retry(event: RetryEvent) -> None:
-    click.echo(f"petstore-client: {event.error} Retrying in {event.wait:.0f} s.", err=True)
+    say(f"petstore-client: {event.error} Retrying in {event.wait:.0f} s.")
 
 
 def _report_limit(event: RateLimitEvent) -> None:
     if event.waits:
         until = event.retry_at.astimezone().strftime("%H:%M:%S")
-        click.echo(f"petstore-client: The limit is used up; continuing at {until}.", err=True)
+        say(f"petstore-client: The limit is used up; continuing at {until}.")

@@ -1,10 +1,12 @@
 """Messages, errors and exit codes: data goes to stdout, everything else to stderr, one line for each failure."""
 
 import json
+import logging
 import os
 import signal
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import click
@@ -15,6 +17,7 @@ from petstore_client.errors import (
     ConflictError,
     NotFoundError,
     PetstoreError,
+    printable,
 )
 
 FAILURE, USAGE, NOT_FOUND, CONFLICT = 1, 2, 5, 6
@@ -52,14 +55,41 @@ class Root(click.Group):
             raise PipeClosed from None
 
 
-def report(error: Exception, as_json: bool) -> int:
-    """Print a failure to stderr, as `{"code","message"}` if JSON was requested, and return the exit code."""
+class _Handler(logging.Handler):
+    def emit(self, record: logging.LogRecord) -> None:
+        say(self.format(record))
+
+
+@contextmanager
+def verbose_log() -> Iterator[None]:
+    """Print the log of the client to stderr within the block."""
+    logger, handler = logging.getLogger("petstore_client"), _Handler()
+    handler.setFormatter(logging.Formatter("%(asctime)s %(name)s %(message)s"))
+    level = logger.level
+    logger.addHandler(handler)
+    logger.setLevel(logging.DEBUG)
+    try:
+        yield
+    finally:
+        logger.removeHandler(handler)
+        logger.setLevel(level)
+
+
+def say(message: str) -> None:
+    """Print a line to stderr. Text of the server and of arguments must not control the terminal."""
+    click.echo(printable(message), err=True)
+
+
+def report(error: Exception, as_json: bool, order_id: int | None = None) -> int:
+    """Print a failure to stderr, as `{"code","message"}` if JSON was requested, and return the exit code.
+
+    `order_id` adds which order it concerns.
+    """
     code, message, exit_code = explain(error)
     if as_json:
-        text = json.dumps({"code": code, "message": message}, ensure_ascii=False)
+        say(json.dumps({"code": code, "message": message} | ({} if order_id is None else {"id": order_id})))
     else:
-        text = f"petstore-client: {message}"
-    click.echo(text, err=True)
+        say(f"petstore-client: {'' if order_id is None else f'order {order_id}: '}{message}")
     return exit_code
 
 
@@ -86,7 +116,8 @@ def _explain_petstore_error(error: PetstoreError) -> tuple[str, str, int]:
 
 
 def _snake(name: str) -> str:
-    return "".join(f"_{letter.lower()}" if letter.isupper() else letter for letter in name).lstrip("_")
+    words = "".join(f"_{letter.lower()}" if letter.isupper() else letter for letter in name)
+    return words.lstrip("_").replace("a_p_i_", "api_")
 
 
 def _abandon_stdout() -> None:

@@ -44,15 +44,16 @@ def write_columns(orders: Iterable[Order]) -> None:
     sys.stdout.writelines(_PLAIN.format(*_cells(order)) for order in orders)
 
 
-def write_json(records: Iterable[Any], lines: bool) -> None:
-    """Write a JSON array, or JSON Lines, as the records arrive."""
-    before, between, after = ("", "\n", "\n") if lines else ("[", ",\n", "]\n")
+def write_json(records: Iterable[Any], lines: bool, flush: bool = False) -> None:
+    """Write a JSON array, or JSON Lines, as the records arrive; `flush` after each one."""
+    before, after, end, empty = ("", "\n", "", "") if lines else (",\n", "", "]\n", "[]\n")
     count = 0
     for count, record in enumerate(records, 1):
-        sys.stdout.write((between if count > 1 else before) + msgspec.json.encode(record).decode())
-    if not count:
-        after = "" if lines else "[]\n"
-    sys.stdout.write(after)
+        start = before if count > 1 or lines else "["
+        sys.stdout.write(start + msgspec.json.encode(record).decode() + after)
+        if flush:
+            sys.stdout.flush()
+    sys.stdout.write(end if count else empty)
 
 
 def with_progress(orders: Iterable[Order]) -> Iterator[Order]:
@@ -61,7 +62,8 @@ def with_progress(orders: Iterable[Order]) -> Iterator[Order]:
         yield from orders
         return
     columns = (TextColumn("{task.completed:,.0f} orders"), TimeElapsedColumn())
-    with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
+    # Without redirect_stdout, or rich would send stdout to the terminal.
+    with Progress(*columns, console=Console(stderr=True), transient=True, redirect_stdout=False) as progress:
         task = progress.add_task("orders", total=None)
         for count, order in enumerate(orders, 1):
             yield order

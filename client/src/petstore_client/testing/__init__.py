@@ -8,7 +8,9 @@
     assert fake.cancelled == {7}
     assert clock.slept >= 30
 
-The faults given to `then` affect the next requests, one each; after that the fake behaves like the real service.
+The faults given to `then` affect the next requests, one each; after that the fake behaves like the real service. If the
+program makes its clients itself, `with fake.installed():` intercepts them, and so does the pytest fixture
+`fake_petstore` of `petstore_client.testing.pytest_plugin`.
 """
 
 from petstore_client.testing.clock import FakeClock
@@ -27,7 +29,7 @@ from petstore_client.testing.faults import (
 )
 from petstore_client.testing.service import FakePetstore, Received
 
-Happening = Fault  # its name in version 1.0
+Happening = Fault  # its former name
 
 __all__ = [
     "Answered",

@@ -12,13 +12,14 @@ from petstore_client._types import Clock
 
 class Raw(NamedTuple):
     """A response as it is sent. The body arrives in `pieces`, each after `pause` seconds; the connection
-    breaks at its end if `cut` is set."""
+    breaks at its end if `cut` is set. `ban` is the duration in seconds of a ban that this response starts."""
 
     status: int
     headers: dict[str, str]
     pieces: tuple[bytes, ...]
     pause: float = 0.0
     cut: bool = False
+    ban: int = 0
 
 
 Serve = Callable[[], Raw]
@@ -45,12 +46,13 @@ class RateLimited:
 
 @dataclass(frozen=True)
 class Banned:
-    """429 `api_key_banned`, for this many seconds."""
+    """429 `api_key_banned`, and the same for all requests within this many seconds."""
 
     seconds: int = 120
 
     def apply(self, request: httpx2.Request, clock: Clock, serve: Serve) -> Raw:
-        return error(429, "api_key_banned", "This key is banned.", {"retry-after": str(self.seconds)})
+        headers = {"retry-after": str(self.seconds)}
+        return error(429, "api_key_banned", "This key is banned.", headers)._replace(ban=self.seconds)
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,164 @@
+"""`petstore_client.testing`: the fake service behaves like the real one, and helps to find wrong tests."""
+
+import textwrap
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from threading import Thread
+
+import httpx2
+import pytest
+
+from petstore_client import AsyncClient, Client, ConfigurationError, KeyBannedError, Order, Pet, ServerError
+from petstore_client.testing import Banned, Failing, FakeClock, FakePetstore, RateLimited
+from support.variants import Connect
+
+pytest_plugins = ["pytester"]
+
+
+def test_the_list_is_in_ascending_order(connect: Connect) -> None:
+    fake = FakePetstore([Order(id=3), Order(id=-1), Order(id=2)])
+    fake.orders[0] = Order(id=0)
+    with connect(fake) as petstore:
+        assert [-1, 0, 2, 3] == [order.id for order in petstore.list_orders()]
+
+
+def impatient(fake: FakePetstore) -> httpx2.Response:
+    """A request of a program that ignores limits."""
+    with httpx2.Client(transport=fake) as http:
+        return http.get(f"{fake.base_url}/store/orders", headers={"authorization": f"Bearer {fake.api_key}"})
+
+
+def test_requests_that_come_too_early_earn_a_ban_as_in_the_real_service() -> None:
+    clock = FakeClock()
+    fake = FakePetstore(per_minute=1, clock=clock)
+    assert 200 == impatient(fake).status_code
+    for _ in range(30):  # within the grace period of two seconds
+        assert "rate_limit_exceeded" == impatient(fake).json()["code"]
+    clock.advance(2.5)
+    codes = [impatient(fake).json()["code"] for _ in range(20)]
+    assert ["rate_limit_exceeded"] * 19 + ["api_key_banned"] == codes
+    assert (1, 49) == (fake.bans, fake.early)
+    clock.advance(119)
+    refused = impatient(fake)
+    assert ("api_key_banned", "1") == (refused.json()["code"], refused.headers["retry-after"])
+    assert "0" == refused.headers["x-ratelimit-remaining"]
+    clock.advance(1)
+    assert 200 == impatient(fake).status_code
+
+
+def test_each_further_ban_is_twice_as_long() -> None:
+    clock = FakeClock()
+    fake = FakePetstore(per_minute=1, ban_strikes=1, ban_seconds=1000, clock=clock)
+    durations = []
+    for _ in range(3):
+        impatient(fake)
+        impatient(fake)
+        clock.advance(3)
+        durations.append(int(impatient(fake).headers["retry-after"]))
+        clock.advance(durations[-1])
+    assert [1000, 2000, 3600] == durations
+
+
+def test_a_ban_lasts_for_all_requests(connect: Connect) -> None:
+    clock = FakeClock()
+    fake = FakePetstore(clock=clock)
+    fake.then(Banned(30))
+    with connect(fake) as petstore, pytest.raises(KeyBannedError) as caught:
+        petstore.list_orders()
+    assert datetime.fromtimestamp(clock.now(), UTC) + timedelta(seconds=30) == caught.value.retry_at
+    clock.advance(29)
+    assert "api_key_banned" == impatient(fake).json()["code"]
+    clock.advance(1)
+    assert 200 == impatient(fake).status_code
+    assert 1 == fake.bans
+
+
+def program() -> list[int | None]:
+    """A program that makes its client itself."""
+    with Client("https://api.example.com/v1", api_key="key", max_retries=2) as petstore:
+        return [order.id for order in petstore.list_orders()]
+
+
+def test_installed_intercepts_clients_that_the_program_makes() -> None:
+    fake = FakePetstore([Order(id=7)])
+    fake.then(RateLimited(30), Failing(503))
+    with fake.installed():
+        assert [7] == program()
+    assert 3 == len(fake.requests)
+
+
+def test_installed_intercepts_clients_in_other_threads_and_with_transports_of_their_own() -> None:
+    fake, other = FakePetstore([Order(id=7)]), FakePetstore([Order(id=8)])
+    found: list[list[int | None]] = []
+    with fake.installed():
+        thread = Thread(target=lambda: found.append(program()))
+        thread.start()
+        thread.join()
+        for option in ({"transport": httpx2.HTTPTransport()}, {"http_client": httpx2.Client()}):
+            with Client("https://api.example.com/v1", api_key="key", **option) as petstore:
+                found.append([order.id for order in petstore.list_orders()])
+        with other.client() as petstore:
+            assert [Order(id=8)] == petstore.list_orders()
+    assert [[7]] * 3 == found
+
+
+@pytest.mark.anyio
+async def test_installed_intercepts_asynchronous_clients_without_settings(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("PETSTORE_BASE_URL", raising=False)
+    fake = FakePetstore(pets=[Pet(id=1)])
+    with fake.installed():
+        async with AsyncClient() as petstore:
+            assert [] == await petstore.list_orders()
+    with pytest.raises(ConfigurationError):
+        AsyncClient()
+
+
+def test_unused_faults_are_reported() -> None:
+    fake = FakePetstore()
+    fake.then(Failing(503), RateLimited(30))
+    assert [Failing(503), RateLimited(30)] == fake.unused_faults
+    with fake.client(max_retries=0) as petstore, pytest.raises(ServerError):
+        petstore.list_orders()
+    with (
+        pytest.raises(AssertionError, match=r"never used, after 1 request: RateLimited\(retry_after=30"),
+        fake.installed(),
+    ):
+        pass
+    assert [RateLimited(30)] == fake.unused_faults
+
+
+def test_unused_faults_do_not_hide_the_error_of_the_program() -> None:
+    fake = FakePetstore()
+    fake.then(Failing(503))
+    with pytest.raises(ZeroDivisionError), fake.installed():
+        raise ZeroDivisionError
+
+
+def test_the_fixture_intercepts_clients_and_reports_unused_faults(pytester: pytest.Pytester, tmp_path: Path) -> None:
+    pytester.makeconftest("from petstore_client.testing.pytest_plugin import fake_petstore")
+    pytester.makepyfile(
+        textwrap.dedent(
+            """
+            from petstore_client import Client, Order
+            from petstore_client.testing import Failing
+
+            def test_the_program(fake_petstore):
+                fake_petstore.orders[7] = Order(id=7)
+                assert [7] == [order.id for order in Client().list_orders()]
+
+            def test_with_a_fault_too_many(fake_petstore):
+                fake_petstore.then(Failing(503), Failing(503))
+                Client(max_retries=4).cancel_order
+            """
+        )
+    )
+    result = pytester.runpytest_inprocess("-p", "no:cacheprovider")
+    result.assert_outcomes(passed=2, errors=1)
+    result.stdout.fnmatch_lines(["*faults were never used, after 0 requests: Failing(status=503*"])
+
+
+def test_paths_of_other_versions_are_unknown() -> None:
+    fake = FakePetstore()
+    with httpx2.Client(transport=fake, headers={"authorization": f"Bearer {fake.api_key}"}) as http:
+        assert "not_found" == http.get(fake.base_url.replace("/v1", "/v3") + "/store/orders").json()["code"]
+    assert ("v3", "/store/orders") == (fake.requests[0].version, fake.requests[0].path)
