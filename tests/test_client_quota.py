@@ -1,10 +1,13 @@
 """Many workers with one key: no bans, no early requests, and nearly the whole quota used."""
 
+import asyncio
+
 import pytest
 
 from petstore_client import AsyncClient
 from petstore_client._options import Pacing
 from petstore_client._types import Clock
+from petstore_client.testing import FakeClock
 from petstore_server.domain.accounts import Plan
 from quota_simulation import LimitedService, OwnClock, simulate
 
@@ -43,3 +46,15 @@ def test_independent_processes_are_not_banned(processes: int, pause: float) -> N
     assert 0 == day.bans, day
     assert day.strikes < processes, day  # at most one each, at the end of the day's quota
     assert day.share >= 0.95, day
+
+
+def test_five_hundred_concurrent_cancels_on_the_free_plan_all_succeed() -> None:
+    clock = FakeClock()
+    service = LimitedService(clock, Plan.FREE)
+
+    async def cancel_all() -> None:
+        async with AsyncClient(BASE_URL, api_key="key", transport=service, clock=clock) as petstore:
+            await asyncio.gather(*[petstore.cancel_order(order) for order in range(500)])
+
+    clock.run(cancel_all())
+    assert (500, 0) == (service.admitted, service.refused)

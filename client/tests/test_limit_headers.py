@@ -13,8 +13,8 @@ from support.variants import Connect
 NOW = 1_800_000_000.0
 
 
-def http_date(moment: float) -> str:
-    return formatdate(moment, usegmt=True)
+def http_date(timestamp: float) -> str:
+    return formatdate(timestamp, usegmt=True)
 
 
 def pause(**headers: str) -> float:

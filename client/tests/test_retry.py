@@ -46,7 +46,7 @@ TRANSIENT: list[Fault] = [
 ]
 
 
-def answered(status: int, code: str) -> Answered:
+def refusing(status: int, code: str) -> Answered:
     return Answered(status, b'{"code":"%s","message":"No.","status":%d}' % (code.encode(), status))
 
 
@@ -73,7 +73,7 @@ def test_a_transient_failure_is_retried_until_it_succeeds(connect: Connect, faul
 )
 def test_a_refusal_is_never_retried(connect: Connect, status: int, code: str, kind: type[APIStatusError]) -> None:
     fake = FakePetstore(ORDERS)
-    fake.then(answered(status, code))
+    fake.then(refusing(status, code))
     with connect(fake) as petstore, pytest.raises(kind) as caught:
         petstore.cancel_order(1)
     assert (kind, code, "No.", status) == (
@@ -236,7 +236,7 @@ def test_a_failed_connection_says_that_nothing_was_sent(connect: Connect) -> Non
 
 
 def test_every_error_is_a_petstore_error(connect: Connect) -> None:
-    faults: list[Fault] = [*TRANSIENT, RateLimited(999), Banned(), answered(401, "invalid_api_key")]
+    faults: list[Fault] = [*TRANSIENT, RateLimited(999), Banned(), refusing(401, "invalid_api_key")]
     for fault in faults:
         fake = FakePetstore(ORDERS)
         fake.then(*[fault] * 9)

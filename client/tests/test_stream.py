@@ -210,9 +210,9 @@ def test_a_compression_that_was_not_requested_is_rejected(connect: Connect) -> N
 @pytest.mark.parametrize("compressed", [False, True])
 def test_both_ways_of_listing_return_all_orders(connect: Connect, compressed: bool) -> None:
     fake = FakePetstore(ORDERS)
-    answer = Answered(200, gzip.compress(BODY), {**JSON, "content-encoding": "gzip"})
+    listed = Answered(200, gzip.compress(BODY), {**JSON, "content-encoding": "gzip"})
     with connect(fake) as petstore:
-        fake.then(*[answer] * 2 * compressed)
+        fake.then(*[listed] * 2 * compressed)
         assert ORDERS == petstore.list_orders()
         assert ORDERS == list(petstore.iter_orders())
 

@@ -75,7 +75,7 @@ class AsyncClient(BaseClient[httpx2.AsyncClient, httpx2.AsyncBaseTransport]):
         return pet
 
     async def close(self) -> None:
-        """Close all connections. Calls that wait at this moment, and later ones, raise PetstoreError."""
+        """Close all connections. Calls that are waiting, and later calls, raise PetstoreError."""
         if self._core.close() and self._core.loop in (None, asyncio.get_running_loop()):
             await self._core.http.aclose()
 

@@ -70,7 +70,7 @@ class Client(BaseClient[httpx2.Client, httpx2.BaseTransport]):
         return pet
 
     def close(self) -> None:
-        """Close all connections. Calls that wait at this moment, and later ones, raise PetstoreError."""
+        """Close all connections. Calls that are waiting, and later calls, raise PetstoreError."""
         if self._core.close():
             self._core.http.close()
 

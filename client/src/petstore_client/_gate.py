@@ -144,7 +144,7 @@ class Gate:
         """Release a ticket in any state; `charged` if the server may have counted its request.
 
         The garbage collector may call this for an abandoned iteration, at any time and in any thread, even while that
-        thread holds the lock. So it never waits for the lock: whoever holds it carries the departure out.
+        thread holds the lock. So it never waits for the lock: the thread that holds it carries the departure out.
         """
         self._departures.append((ticket, now, charged))
         self._carry_out_departures()

@@ -113,7 +113,7 @@ class ErrorBody(msgspec.Struct):
 
 
 def read_target(base_url: str | None, api_key: str | None, environ: Mapping[str, str]) -> Target:
-    """Check the base URL and the key; None stands for the environment variable, "" does not.
+    """Check the base URL and the key; None means the environment variable, "" does not.
 
     Raises ConfigurationError, which says what to change and never contains the key.
     """

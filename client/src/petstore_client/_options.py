@@ -25,7 +25,7 @@ Pacing = Literal["minute", "day"]
 Timeout = float | httpx2.Timeout | None
 
 LONGEST_TIMEOUT = 86_400.0
-"""Seconds. Operating systems reject much longer timeouts; None stands for no timeout."""
+"""Seconds. Operating systems reject much longer timeouts."""
 
 _OWN_HEADERS = re.compile(
     "accept|accept-encoding|authorization|connection|content-length|content-type|host|if-none-match|te|"
@@ -41,8 +41,8 @@ _PRODUCT = re.compile(rf"{_TOKEN.pattern}(/{_TOKEN.pattern})?( {_TOKEN.pattern}(
 class Options(Generic[HttpT, TransportT]):
     """Make a client. Raises ConfigurationError if an argument is invalid.
 
-    base_url: for example `https://api.example.com/v1`; None stands for PETSTORE_BASE_URL.
-    api_key: None stands for PETSTORE_API_KEY. It never appears in repr(), logs or exceptions.
+    base_url: for example `https://api.example.com/v1`; None means PETSTORE_BASE_URL.
+    api_key: None means PETSTORE_API_KEY. It never appears in repr(), logs or exceptions.
     timeout: seconds to wait for a connection, and for each further part of a response; at most a day. None waits
         forever. `httpx2.Timeout(30, connect=5)` sets them separately.
     max_retries: how often a call is repeated after failures of the connection or the server and after 429s. Waiting

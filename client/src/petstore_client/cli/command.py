@@ -17,7 +17,9 @@ from petstore_client.errors import ConflictError, NotFoundError, PetstoreError
 _ORDER_ID = re.compile(r"0|-?[1-9][0-9]{0,18}", re.ASCII)
 
 JSON = click.option("--json", "as_json", is_flag=True, help="Write one JSON array; errors become JSON on stderr.")
-JSONL = click.option("--jsonl", "as_lines", is_flag=True, help="Write one JSON object per line; errors likewise.")
+JSONL = click.option(
+    "--jsonl", "as_lines", is_flag=True, help="Write one JSON object per line; errors become JSON on stderr."
+)
 
 
 @click.group(cls=Root, epilog=EXIT_CODES_HELP)
