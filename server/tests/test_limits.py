@@ -1,6 +1,6 @@
-"""Counting: exactly L are admitted in a window, refusals cost nothing, memory is bounded (D11–D15).
+"""Counting: exactly L requests are admitted per window, refusals are not charged, memory is bounded (D11–D15).
 
-What does not concern one limiter's own memory holds for both: in this process, and in a real Redis.
+Every case that is not about one limiter's memory runs over both: in this process, and in a real Redis.
 """
 
 import asyncio
@@ -14,11 +14,12 @@ from hypothesis import strategies as st
 from petstore_server.domain.accounts import Limits, Plan
 from petstore_server.domain.bans import Ban, BanPolicy
 from petstore_server.domain.keys import DEFAULT_SCOPES, Principal
-from petstore_server.domain.windows import ADDRESS_LIMIT, Decision, Outcome
-from petstore_server.ports import Usage
+from petstore_server.domain.windows import ADDRESS_LIMIT, Count, Decision, Outcome
+from petstore_server.ports import Limiter, Usage
 from petstore_server.ratelimit.fallback import FallbackLimiter
 from petstore_server.ratelimit.memory import MemoryLimiter
 from petstore_server.ratelimit.redis import RedisCounters
+from petstore_server.settings import SETTINGS
 from support.redis_engine import shared_redis
 
 T = TypeVar("T")
@@ -38,9 +39,9 @@ class Clock:
 
 
 class Limiters(Protocol):
-    """One way of counting: makes limiters that know nothing yet, and awaits what they do."""
+    """One kind of limiter: makes new ones, and runs their coroutines."""
 
-    def make(self, policy: BanPolicy, clock: Clock) -> MemoryLimiter | FallbackLimiter: ...
+    def make(self, policy: BanPolicy, clock: Clock) -> Limiter: ...
     def run(self, work: Coroutine[Any, Any, T]) -> T: ...
 
 
@@ -49,13 +50,7 @@ class InProcess:
         return MemoryLimiter(policy, clock)
 
     def run(self, work: Coroutine[Any, Any, T]) -> T:
-        """The result of a coroutine that never waits."""
-        try:
-            work.send(None)
-        except StopIteration as stop:
-            result: T = stop.value
-            return result
-        raise AssertionError("the limiter waited")
+        return asyncio.run(work)
 
 
 class InRedis:
@@ -67,6 +62,7 @@ class InRedis:
         self._close_made()
         limiter = FallbackLimiter(RedisCounters(shared_redis().empty(), policy, clock), MemoryLimiter(policy, clock))
         self.run(limiter.start())
+        limiter.load("store", {}, [])
         self._made.append(limiter)
         return limiter
 
@@ -92,14 +88,21 @@ def in_redis() -> Iterator[InRedis]:
 
 
 @pytest.fixture(scope="module", params=["memory", "redis"])
-def way(request: pytest.FixtureRequest) -> Limiters:
+def each_backend(request: pytest.FixtureRequest) -> Limiters:
     if request.param == "memory":
         return InProcess()
     made: Limiters = request.getfixturevalue("in_redis")
     return made
 
 
-now = InProcess().run
+def now(work: Coroutine[Any, Any, T]) -> T:
+    """The result of a coroutine that never blocks, without an event loop."""
+    try:
+        work.send(None)
+    except StopIteration as stop:
+        result: T = stop.value
+        return result
+    raise AssertionError("the limiter blocked")
 
 
 def principal(account: int = 1, key: str = "key_a", limits: Limits = SMALL) -> Principal:
@@ -110,10 +113,12 @@ def admitted(decisions: list[Decision]) -> int:
     return sum(decision.outcome is Outcome.ADMITTED for decision in decisions)
 
 
-def test_exactly_the_limit_is_admitted_and_a_refusal_by_one_window_costs_the_other_nothing(way: Limiters) -> None:
+def test_exactly_the_limit_is_admitted_and_a_request_refused_by_one_window_is_not_charged_to_the_other(
+    each_backend: Limiters,
+) -> None:
     clock = Clock()
-    limiter = way.make(POLICY, clock)
-    decisions = [way.run(limiter.admit(principal())) for _ in range(5)]
+    limiter = each_backend.make(POLICY, clock)
+    decisions = [each_backend.run(limiter.admit(principal())) for _ in range(5)]
     assert 3 == admitted(decisions)
     assert (0, 7) == tuple(window.remaining for window in decisions[-1].windows)
 
@@ -123,10 +128,12 @@ def test_exactly_the_limit_is_admitted_and_a_refusal_by_one_window_costs_the_oth
     limits=st.tuples(st.integers(1, 5), st.integers(0, 8)).map(lambda pair: Limits(pair[0], sum(pair))),
     gaps=st.lists(st.floats(0, 40) | st.floats(50, 90_000), max_size=120),
 )
-def test_admissions_follow_a_naive_model_of_both_windows(way: Limiters, limits: Limits, gaps: list[float]) -> None:
-    """The model keeps each admitted request's moment, and knows nothing of counts."""
+def test_admissions_follow_a_naive_model_of_both_windows(
+    each_backend: Limiters, limits: Limits, gaps: list[float]
+) -> None:
+    """The model keeps the time of each admitted request, and has no counts."""
     clock = Clock()
-    limiter = way.make(POLICY._replace(strikes=10**9), clock)
+    limiter = each_backend.make(POLICY._replace(strikes=10**9), clock)
     opened = {60: -1e9, 86_400: -1e9}
     served: list[float] = []
     for gap in gaps:
@@ -140,88 +147,87 @@ def test_admissions_follow_a_naive_model_of_both_windows(way: Limiters, limits: 
             served.append(clock.now)
         else:  # a request that is refused opens no window
             opened = {s: (start if any(at >= start for at in served) else -1e9) for s, start in opened.items()}
-        decision = way.run(limiter.admit(principal(limits=limits)))
+        decision = each_backend.run(limiter.admit(principal(limits=limits)))
         assert expected == (decision.outcome is Outcome.ADMITTED)
 
 
 @UNHURRIED
 @given(st.lists(st.sampled_from(["key_a", "key_b", "key_c"]), max_size=12))
-def test_keys_of_one_account_share_its_windows(way: Limiters, keys: list[str]) -> None:
-    limiter = way.make(POLICY, Clock())
-    assert min(3, len(keys)) == admitted([way.run(limiter.admit(principal(key=key))) for key in keys])
+def test_keys_of_one_account_share_its_windows(each_backend: Limiters, keys: list[str]) -> None:
+    limiter = each_backend.make(POLICY, Clock())
+    assert min(3, len(keys)) == admitted([each_backend.run(limiter.admit(principal(key=key))) for key in keys])
 
 
-def test_accounts_do_not_share_windows(way: Limiters) -> None:
-    limiter = way.make(POLICY, Clock())
-    assert 6 == admitted([way.run(limiter.admit(principal(account=1 + number % 2))) for number in range(10)])
+def test_accounts_do_not_share_windows(each_backend: Limiters) -> None:
+    limiter = each_backend.make(POLICY, Clock())
+    assert 6 == admitted([each_backend.run(limiter.admit(principal(account=1 + number % 2))) for number in range(10)])
 
 
-def test_waiting_exactly_retry_after_admits_the_next_request(way: Limiters) -> None:
+def test_waiting_exactly_retry_after_admits_the_next_request(each_backend: Limiters) -> None:
     clock = Clock()
-    limiter = way.make(POLICY, clock)
-    refused = [way.run(limiter.admit(principal())) for _ in range(4)][-1]
+    limiter = each_backend.make(POLICY, clock)
+    refused = [each_backend.run(limiter.admit(principal())) for _ in range(4)][-1]
     clock.now += refused.retry_after
-    assert way.run(limiter.admit(principal())).outcome is Outcome.ADMITTED
+    assert each_backend.run(limiter.admit(principal())).outcome is Outcome.ADMITTED
 
 
-def test_a_plan_change_keeps_what_was_used(way: Limiters) -> None:
-    limiter = way.make(POLICY, Clock())
+def test_a_plan_change_preserves_usage(each_backend: Limiters) -> None:
+    limiter = each_backend.make(POLICY, Clock())
     for _ in range(3):
-        way.run(limiter.admit(principal()))
-    larger = way.run(limiter.admit(principal(limits=Limits(10, 100))))
+        each_backend.run(limiter.admit(principal()))
+    larger = each_backend.run(limiter.admit(principal(limits=Limits(10, 100))))
     assert (6, 96) == tuple(window.remaining for window in larger.windows)
-    smaller = way.run(limiter.admit(principal(limits=Limits(2, 3))))
+    smaller = each_backend.run(limiter.admit(principal(limits=Limits(2, 3))))
     assert (Outcome.LIMITED, (0, 0)) == (smaller.outcome, tuple(window.remaining for window in smaller.windows))
 
 
-def test_the_request_that_brings_the_last_strike_is_answered_as_banned(way: Limiters) -> None:
+def test_the_request_that_causes_the_last_strike_gets_the_banned_response(each_backend: Limiters) -> None:
     clock = Clock()
-    limiter = way.make(POLICY, clock)
+    limiter = each_backend.make(POLICY, clock)
     for _ in range(4):
-        way.run(limiter.admit(principal()))
+        each_backend.run(limiter.admit(principal()))
     clock.now += 3
-    decisions = [way.run(limiter.admit(principal())) for _ in range(21)]
+    decisions = [each_backend.run(limiter.admit(principal())) for _ in range(21)]
     assert [Outcome.LIMITED] * 19 + [Outcome.BANNED] * 2 == [decision.outcome for decision in decisions]
     assert (20, 1) == (limiter.strikes, limiter.bans)
 
 
-def test_requests_during_a_ban_never_prolong_it(way: Limiters) -> None:
+def test_requests_during_a_ban_never_extend_it(each_backend: Limiters) -> None:
     clock = Clock()
-    limiter = way.make(POLICY, clock)
+    limiter = each_backend.make(POLICY, clock)
     limiter.replace_bans([Ban("key_a", int(clock.now), int(clock.now) + 120, 1)])
     resets = set()
     for _ in range(100):
         clock.now += 1
-        resets.add(way.run(limiter.admit(principal())).shown.reset)
+        resets.add(each_backend.run(limiter.admit(principal())).shown.reset)
     assert {1_000_120} == resets
     clock.now = 1_000_120.0
-    assert way.run(limiter.admit(principal())).outcome is Outcome.ADMITTED
+    assert each_backend.run(limiter.admit(principal())).outcome is Outcome.ADMITTED
 
 
-def test_a_ban_is_per_key_and_leaves_the_accounts_other_keys_alone(way: Limiters) -> None:
+def test_a_ban_is_per_key_and_does_not_affect_the_accounts_other_keys(each_backend: Limiters) -> None:
     clock = Clock()
-    limiter = way.make(POLICY, clock)
+    limiter = each_backend.make(POLICY, clock)
     limiter.replace_bans([Ban("key_a", int(clock.now), int(clock.now) + 120, 1)])
-    assert way.run(limiter.admit(principal())).outcome is Outcome.BANNED
-    assert way.run(limiter.admit(principal(key="key_b"))).outcome is Outcome.ADMITTED
+    assert each_backend.run(limiter.admit(principal())).outcome is Outcome.BANNED
+    assert each_backend.run(limiter.admit(principal(key="key_b"))).outcome is Outcome.ADMITTED
 
 
-def test_a_lifted_ban_ends_at_once_and_one_not_yet_saved_stays(way: Limiters) -> None:
+def test_a_lifted_ban_ends_at_once_and_one_not_yet_saved_stays(each_backend: Limiters) -> None:
     clock = Clock()
-    limiter = way.make(POLICY._replace(strikes=1), clock)
+    limiter = each_backend.make(POLICY._replace(strikes=1), clock)
     limiter.replace_bans([Ban("key_b", int(clock.now), int(clock.now) + 120, 1)])
     for _ in range(4):
-        way.run(limiter.admit(principal()))
+        each_backend.run(limiter.admit(principal()))
     clock.now += 3
-    way.run(limiter.admit(principal()))  # bans key_a
+    each_backend.run(limiter.admit(principal()))  # bans key_a
     limiter.replace_bans([])
-    assert way.run(limiter.admit(principal(key="key_b", account=2))).outcome is Outcome.ADMITTED
-    assert way.run(limiter.admit(principal())).outcome is Outcome.BANNED
-    _, unsaved = limiter.take_unsaved()
-    limiter.saved(unsaved)
+    assert each_backend.run(limiter.admit(principal(key="key_b", account=2))).outcome is Outcome.ADMITTED
+    assert each_backend.run(limiter.admit(principal())).outcome is Outcome.BANNED
+    limiter.saved(limiter.take_unsaved())
     limiter.replace_bans([])
     clock.now += 60
-    assert way.run(limiter.admit(principal())).outcome is Outcome.ADMITTED
+    assert each_backend.run(limiter.admit(principal())).outcome is Outcome.ADMITTED
 
 
 def test_counts_survive_from_one_limiter_to_the_next() -> None:
@@ -229,20 +235,19 @@ def test_counts_survive_from_one_limiter_to_the_next() -> None:
     first = MemoryLimiter(POLICY, clock)
     for _ in range(3):
         now(first.admit(principal()))
-    usage, bans = first.take_unsaved()
+    unsaved = first.take_unsaved()
     second = MemoryLimiter(POLICY, clock)
-    second.load(usage, bans)
+    second.load("store", *unsaved)
     assert now(second.admit(principal())).outcome is Outcome.LIMITED
-    assert ({}, []) == first.take_unsaved()
-    first.put_back(usage)
-    assert usage == first.take_unsaved()[0]
-    assert {1} == usage.keys()
-    assert isinstance(usage[1], Usage)
+    assert ({}, ()) == first.take_unsaved()
+    first.put_back(unsaved)
+    assert unsaved == first.take_unsaved()
+    assert {1: Usage(Count(1_000_000, 3), Count(1_000_000, 3))} == unsaved.usage
 
 
-def test_an_address_gets_sixty_a_minute(way: Limiters) -> None:
-    limiter = way.make(POLICY, Clock())
-    assert ADDRESS_LIMIT == admitted([way.run(limiter.admit_address("192.0.2.1")) for _ in range(100)])
+def test_an_address_gets_sixty_requests_per_minute(each_backend: Limiters) -> None:
+    limiter = each_backend.make(POLICY, Clock())
+    assert ADDRESS_LIMIT == admitted([each_backend.run(limiter.admit_address("192.0.2.1")) for _ in range(100)])
 
 
 def test_a_full_table_of_addresses_shares_one_overflow_window_and_stays_bounded() -> None:
@@ -250,7 +255,7 @@ def test_a_full_table_of_addresses_shares_one_overflow_window_and_stays_bounded(
     limiter = MemoryLimiter(POLICY, clock, max_addresses=1000)
     decisions = [now(limiter.admit_address(f"10.{n >> 16}.{n >> 8 & 255}.{n & 255}")) for n in range(5000)]
     assert 1000 + ADDRESS_LIMIT == admitted(decisions)
-    assert len(limiter._addresses) <= 1001
+    assert limiter.addresses <= 1001
     assert now(limiter.admit_address("10.0.0.1")).outcome is Outcome.ADMITTED  # a known one keeps its own
     clock.now += 60
     for number in range(1000):
@@ -258,25 +263,44 @@ def test_a_full_table_of_addresses_shares_one_overflow_window_and_stays_bounded(
     assert now(limiter.admit_address("192.0.2.9")).outcome is Outcome.ADMITTED
 
 
-def test_the_conduct_of_keys_that_behave_is_forgotten() -> None:
+def test_the_abuse_records_of_keys_that_behave_well_are_dropped() -> None:
     clock = Clock()
     limiter = MemoryLimiter(POLICY, clock)
     for number in range(100):
         for _ in range(4):
             now(limiter.admit(principal(account=number, key=f"key_{number}")))
-    assert 100 == len(limiter._abuse)
+    assert 100 == limiter.abuse_records
     clock.now += 61
     limiter.forget()
-    assert {} == limiter._abuse
+    assert 0 == limiter.abuse_records
 
 
-def test_a_burst_of_tasks_is_admitted_exactly_to_the_limit() -> None:
+@pytest.mark.anyio
+async def test_a_burst_of_tasks_is_admitted_exactly_to_the_limit() -> None:
     limiter = MemoryLimiter(POLICY, Clock())
+    decisions = await asyncio.gather(*[limiter.admit(principal(limits=Limits(60, 1000))) for _ in range(500)])
+    assert 60 == admitted(decisions)
 
-    async def burst() -> list[Decision]:
-        return await asyncio.gather(*[limiter.admit(principal(limits=Limits(60, 1000))) for _ in range(500)])
 
-    assert 60 == admitted(asyncio.run(burst()))
+def test_the_largest_number_of_strikes_bans_exactly_then(each_backend: Limiters) -> None:
+    [most] = [setting for setting in SETTINGS if setting.name == "PETSTORE_BAN_STRIKES"]
+    strikes = most.read("10000")
+    clock = Clock()
+    limiter = each_backend.make(BanPolicy(strikes=strikes), clock)
+
+    async def outcomes(number: int) -> set[Outcome]:
+        decisions = await asyncio.gather(*[limiter.admit(principal(limits=Limits(1, 10))) for _ in range(number)])
+        return {decision.outcome for decision in decisions}
+
+    each_backend.run(outcomes(2))
+    clock.now += 3
+    for _ in range(50):
+        assert {Outcome.LIMITED} == each_backend.run(outcomes(strikes // 50 - 1))
+    assert {Outcome.LIMITED} == each_backend.run(outcomes(49))
+    assert {Outcome.BANNED} == each_backend.run(outcomes(1))
+    assert (strikes, 1) == (limiter.strikes, limiter.bans)
+    clock.now += 121
+    assert {Outcome.ADMITTED} == each_backend.run(outcomes(1))
 
 
 STEPS = st.one_of(
@@ -299,30 +323,30 @@ STEPS = st.one_of(
         grace_seconds=st.sampled_from([0, 2]),
     ),
 )
-def test_the_script_and_the_process_give_the_same_verdicts_to_the_same_calls(
+def test_the_script_and_the_process_make_the_same_decisions_on_the_same_calls(
     in_redis: InRedis, steps: list[tuple[Any, ...]], policy: BanPolicy
 ) -> None:
-    """What is counted by the domain's functions in one is counted by the script in the other, figure for figure."""
+    """One counts with the domain's functions, the other with the script: every number is the same."""
     clock = Clock(1_793_000_000.25)
-    pair: list[tuple[Limiters, MemoryLimiter | FallbackLimiter]] = [
-        (way, way.make(policy, clock)) for way in (InProcess(), in_redis)
-    ]
+    kinds: tuple[Limiters, Limiters] = InProcess(), in_redis
+    pair = [(kind, kind.make(policy, clock)) for kind in kinds]
     stored: dict[str, Ban] = {}
 
-    for kind, *rest in steps:
-        if kind == "wait":
+    for name, *rest in steps:
+        if name == "wait":
             clock.now = max(0.0, clock.now + rest[0])
-        elif kind == "admit":
+        elif name == "admit":
             account, key, per_minute = rest
             asked = [
-                way.run(each.admit(principal(account, f"{key}{account}", Limits(per_minute, 5)))) for way, each in pair
+                kind.run(each.admit(principal(account, f"{key}{account}", Limits(per_minute, 5))))
+                for kind, each in pair
             ]
             assert asked[0] == asked[1]
         else:
-            unsaved = [each.take_unsaved()[1] for _, each in pair]
-            assert unsaved[0] == unsaved[1]
-            stored |= {ban.key_id: ban for ban in unsaved[0]}
-            if kind == "lift":
+            unsaved = [each.take_unsaved() for _, each in pair]
+            assert unsaved[0].bans == unsaved[1].bans
+            stored |= {ban.key_id: ban for ban in unsaved[0].bans}
+            if name == "lift":
                 stored = {key_id: ban for key_id, ban in stored.items() if not key_id.startswith(rest[0])}
             for _, each in pair:
                 each.saved(unsaved[0])
@@ -339,15 +363,19 @@ def test_the_script_and_the_process_give_the_same_verdicts_to_the_same_calls(
         max_size=20,
     )
 )
-def test_addresses_are_counted_alike_in_both(in_redis: InRedis, steps: list[tuple[float, str, bool, int]]) -> None:
+def test_addresses_are_counted_in_the_same_way_by_both(
+    in_redis: InRedis, steps: list[tuple[float, str, bool, int]]
+) -> None:
     clock = Clock(1_793_000_000.25)
     memory, shared = MemoryLimiter(POLICY, clock), in_redis.make(POLICY, clock)
     for wait, address, charge, times in steps:
         clock.now += wait
-        told = [now(memory.admit_address(address) if charge else memory.peek_address(address)) for _ in range(times)]
-        assert told == in_redis.run(ask_address(shared, address, charge, times))
+        expected = [
+            now(memory.admit_address(address) if charge else memory.peek_address(address)) for _ in range(times)
+        ]
+        assert expected == in_redis.run(ask_address(shared, address, charge, times))
 
 
 async def ask_address(limiter: FallbackLimiter, address: str, charge: bool, times: int) -> list[Decision]:
-    """One after another."""
+    """Ask one after another."""
     return [await (limiter.admit_address(address) if charge else limiter.peek_address(address)) for _ in range(times)]

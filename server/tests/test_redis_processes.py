@@ -17,6 +17,7 @@ from support.process import UNLIMITED, URLS, Server, new_key, petstore, petstore
 from support.redis_engine import RedisEngine, own_redis, shared_redis
 
 ORDERS = "/v1/store/orders"
+LENIENT = {"PETSTORE_BAN_GRACE_SECONDS": "600"}  # however slowly the machine sends a burst, no request is a strike
 
 
 @pytest.fixture
@@ -41,10 +42,8 @@ def each_backend(request: pytest.FixtureRequest, store: Path) -> Iterator[Path]:
 
 @contextmanager
 def two_servers(store: Path, redis: str, **more: str) -> Iterator[tuple[Server, Server]]:
-    with (
-        serving(store, PETSTORE_REDIS_URL=redis, **more) as one,
-        serving(store, PETSTORE_REDIS_URL=redis, **more) as other,
-    ):
+    settings = {**LENIENT, "PETSTORE_REDIS_URL": redis, **more}
+    with serving(store, **settings) as one, serving(store, **settings) as other:
         yield one, other
 
 
@@ -202,4 +201,4 @@ def test_the_doctor_warns_of_a_redis_that_forgets_evicts_or_is_gone(store: Path)
         redis.client.config_set("maxmemory-policy", "allkeys-lru")
         assert "allkeys-lru" in results(store, redis)["warn"]
         with redis.gone():
-            assert "fails" in results(store, redis)["fail"]
+            assert "cannot be counted" in results(store, redis)["fail"]

@@ -1,4 +1,4 @@
-"""The verdict on a request, and the figures that it shows (D12, D13)."""
+"""The decision on a request, and the figures that it shows (D12, D13)."""
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -16,7 +16,7 @@ from petstore_server.domain.windows import (
     roll_window,
 )
 
-MOMENTS = st.floats(min_value=0, max_value=4e9, allow_nan=False)
+TIMES = st.floats(min_value=0, max_value=4e9, allow_nan=False)
 LIMITS = Limits(60, 1000)
 
 
@@ -24,13 +24,13 @@ def test_a_window_opens_with_the_whole_second_of_the_first_request() -> None:
     assert Count(1000, 0) == roll_window(Count(), MINUTE, 1000.9)
 
 
-def test_a_window_stands_until_its_end_and_is_new_from_then_on() -> None:
+def test_a_window_stays_open_until_its_end_and_a_new_one_follows() -> None:
     assert Count(1000, 7) == roll_window(Count(1000, 7), MINUTE, 1059.999)
     assert Count(1060, 0) == roll_window(Count(1000, 7), MINUTE, 1060.0)
 
 
-@given(start=st.integers(0, 2**32), used=st.integers(0, 10**6), seconds=st.sampled_from([MINUTE, DAY]), now=MOMENTS)
-def test_nobody_waits_longer_than_a_window_whatever_the_clock_does(
+@given(start=st.integers(0, 2**32), used=st.integers(0, 10**6), seconds=st.sampled_from([MINUTE, DAY]), now=TIMES)
+def test_no_client_waits_longer_than_a_window_whatever_the_clock_does(
     start: int, used: int, seconds: int, now: float
 ) -> None:
     window = roll_window(Count(start, used), seconds, now)
@@ -38,7 +38,7 @@ def test_nobody_waits_longer_than_a_window_whatever_the_clock_does(
     assert window.used in (0, used)
 
 
-def test_a_clock_set_back_keeps_what_was_used() -> None:
+def test_a_clock_that_is_set_back_keeps_the_count() -> None:
     assert Count(400, 7) == roll_window(Count(1000, 7), MINUTE, 400.5)
 
 
@@ -62,7 +62,7 @@ def test_a_refusal_shows_the_exhausted_window_that_resets_last() -> None:
     assert ("minute", 1060) == (minute.shown.name, minute.shown.reset)
 
 
-def test_a_smaller_plan_leaves_nothing_rather_than_less_than_nothing() -> None:
+def test_a_smaller_plan_leaves_zero_remaining_and_never_less() -> None:
     decision = evaluate_account(False, Count(1000, 250), Count(1000, 250), LIMITS, 1001.0)
     assert (0, 750) == tuple(window.remaining for window in decision.windows)
 
@@ -75,7 +75,7 @@ def test_waiting_for_retry_after_reaches_the_reset_and_is_at_least_a_second(now:
     assert decision.retry_after <= DAY
 
 
-def test_a_ban_shows_the_minutes_limit_nothing_remaining_and_its_own_end() -> None:
+def test_a_ban_shows_the_minute_limit_zero_remaining_and_its_own_end() -> None:
     ban = Ban("key_a", 1000, 1120, 1)
     decision = evaluate_ban(ban, Count(1000, 3), Count(1000, 3), LIMITS, 1000.5)
     assert (Outcome.BANNED, 60, 0, 1120, 120) == (
@@ -88,12 +88,12 @@ def test_a_ban_shows_the_minutes_limit_nothing_remaining_and_its_own_end() -> No
     assert [0, 0] == [window.remaining for window in decision.windows]
 
 
-def test_a_ban_shows_the_end_of_an_exhausted_window_where_that_is_later() -> None:
+def test_a_ban_shows_the_end_of_an_exhausted_window_if_that_is_later() -> None:
     ban = Ban("key_a", 1000, 1120, 1)
     assert 900 + DAY == evaluate_ban(ban, Count(1000, 60), Count(900, 1000), LIMITS, 1000.5).shown.reset
     assert 1120 == evaluate_ban(ban, Count(1000, 60), Count(900, 60), LIMITS, 1000.5).shown.reset
 
 
-def test_an_address_has_one_window_of_sixty_a_minute() -> None:
+def test_an_address_has_one_window_of_sixty_requests_per_minute() -> None:
     decision = evaluate_address(True, Count(1000, 1), 1000.0)
     assert (("address", 60, 60, 59, 1060),) == decision.windows

@@ -4,7 +4,7 @@ Every method of a store may raise ServiceUnavailable when the store cannot be us
 (or, where a connection died at the commit, may have: D19). Moments are Unix seconds.
 """
 
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
 
 from petstore_server.domain.accounts import Account, Limits, Plan
@@ -29,6 +29,13 @@ class Usage(NamedTuple):
 
     minute: Count = Count()
     day: Count = Count()
+
+
+class Unsaved(NamedTuple):
+    """What a limiter counted and the store does not hold yet: usage by account id, and new bans."""
+
+    usage: Mapping[int, Usage]
+    bans: Sequence[Ban]
 
 
 class AuditEntry(NamedTuple):
@@ -206,6 +213,12 @@ class Store(Protocol):
     @property
     def audit(self) -> Audit: ...
 
+    async def identity(self) -> str:
+        """A text that no other store has, copies of this one included, for the names of its counters in Redis.
+
+        Stays the same across restarts, restores in place and failovers.
+        """
+
     async def access_version(self) -> int:
         """A number that differs after any change to accounts, keys or bans, by any process. Cheap."""
 
@@ -217,20 +230,56 @@ class Store(Protocol):
 
 
 class Limiter(Protocol):
-    """Counts requests; never evicts an account, bounded for addresses (D12, D14)."""
-
-    async def admit(self, principal: Principal) -> Decision:
-        """Charge both windows of the key's account, or neither; note strikes, and ban a key that earned it."""
-
-    async def admit_address(self, address: str) -> Decision:
-        """Charge the window of an address (as text; IPv6 by /64) whose caller has no valid key."""
-
-    async def peek_address(self, address: str) -> Decision:
-        """The window of an address, charged with nothing."""
+    """Counts requests: never forgets an account's windows, and keeps a bounded number of addresses (D12, D14)."""
 
     @property
     def fault(self) -> str | None:
-        """Why limits are not exact now, as far as is known; None while they are (D19)."""
+        """Why limits are not exact now, as far as is known; None if they are (D19)."""
+
+    @property
+    def strikes(self) -> int:
+        """Strikes that this process noted since it started."""
+
+    @property
+    def bans(self) -> int:
+        """Bans that this process gave since it started."""
+
+    @property
+    def local_decisions(self) -> int:
+        """Decisions that this process made by itself because shared counters did not respond."""
+
+    async def start(self) -> None:
+        """Connect to shared counters. Raises the adapter's error if they reject this process for good."""
+
+    def load(self, store_id: str, usage: Mapping[int, Usage], bans: Iterable[Ban]) -> None:
+        """Start from what the store with this identity holds. Called once, after `start` and before any request."""
+
+    async def admit(self, principal: Principal) -> Decision:
+        """Charge both windows of the key's account, or neither; note a strike, and ban a key that earned it."""
+
+    async def admit_address(self, address: str) -> Decision:
+        """Charge the window of an address (as text; IPv6 by /64) whose client has no valid key."""
+
+    async def peek_address(self, address: str) -> Decision:
+        """The window of an address, without a charge."""
 
     async def check(self) -> str | None:
-        """The same, after trying to set that right; None while they are (D19)."""
+        """Return `fault` after an attempt to clear it."""
+
+    def replace_bans(self, bans: Iterable[Ban]) -> None:
+        """Take over the store's bans; those not saved yet stay."""
+
+    def take_unsaved(self) -> Unsaved:
+        """Return what is to be saved. Follow with `saved`, or with `put_back` if that failed."""
+
+    def saved(self, unsaved: Unsaved) -> None:
+        """Note that this is in the store now."""
+
+    def put_back(self, unsaved: Unsaved) -> None:
+        """Note that this was not saved, and is to be taken again."""
+
+    def forget(self) -> None:
+        """Drop what is no longer needed, so that the tables stay small. Called once a minute."""
+
+    async def close(self) -> None:
+        """Release resources."""

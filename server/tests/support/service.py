@@ -14,7 +14,6 @@ from petstore_server.domain.accounts import Limits, Plan, plan_limits
 from petstore_server.domain.keys import DEFAULT_SCOPES, ApiKey, Environment, Scope, digest, new_key, new_key_id
 from petstore_server.domain.orders import Order
 from petstore_server.ports import Actor
-from petstore_server.ratelimit.fallback import FallbackLimiter
 from petstore_server.runtime.application import Application
 from petstore_server.runtime.backend import Backend
 from petstore_server.runtime.composition import open_backend
@@ -115,9 +114,7 @@ async def running(
     urls = URLS.get(folder, {"PETSTORE_DATABASE_URL": f"sqlite:///{folder / 'store.db'}"})
     settings = read_settings({**urls, **(environ or {})})
     configure_logging(settings.log_level)
-    backend = await open_backend(settings, clock, lambda text: None)
-    if isinstance(backend.limiter, FallbackLimiter):
-        backend.limiter._counters._clock = clock  # type: ignore[attr-defined]  # in production it is Redis's own
+    backend = await open_backend(settings, clock, lambda text: None, redis_clock=clock)
     try:
         application = Application(settings, backend, clock, lambda size: "r" * size)
         async with checked_async_client(application.gate) as client:

@@ -1,6 +1,7 @@
-"""Strikes and bans: what becomes of a key that goes on after a 429 (spec S7.3; D15)."""
+"""Strikes and bans: what happens to a key that keeps sending requests after a 429 (spec S7.3; D15)."""
 
-from dataclasses import dataclass
+from bisect import bisect_right
+from dataclasses import dataclass, replace
 from math import floor
 from typing import NamedTuple
 
@@ -8,14 +9,14 @@ STRIKE_WINDOW = 600
 """Seconds within which strikes add up."""
 
 BAN_MEMORY = 86_400
-"""Seconds after its beginning during which a ban makes the next one longer."""
+"""Seconds after its start during which a ban makes the next one longer."""
 
 CLOCK_TOLERANCE = 60
 """Seconds by which the clocks of two hosts may differ."""
 
 
 class BanPolicy(NamedTuple):
-    """The operator's four numbers; seconds but for `strikes`."""
+    """The operator's settings; all but `strikes` are in seconds."""
 
     strikes: int = 20
     seconds: int = 120
@@ -25,7 +26,7 @@ class BanPolicy(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Ban:
-    """A key's latest ban, in whole Unix seconds; `level` counts the bans that led up to it, itself included."""
+    """A key's latest ban, in whole Unix seconds; `level` is the number of consecutive bans, this one included."""
 
     key_id: str
     began: int
@@ -35,16 +36,17 @@ class Ban:
     def holds(self, now: float) -> bool:
         """Whether the ban is in force at `now` (Unix seconds).
 
-        A clock set back by more than hosts may differ ends a ban rather than prolong it.
+        A clock that was set back by more than hosts may differ ends a ban rather than prolongs it.
         """
         return self.began - CLOCK_TOLERANCE <= now < self.until
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class AbuseRecord:
-    """How a key has behaved of late. Moments are Unix seconds.
+    """The recent refusals of a key. Times are Unix seconds.
 
-    `refused_at` is the first of the running series of 429s, `retry_at` the moment that the latest Retry-After named.
+    `refused_at` is the first 429 of the current series, `retry_at` the end of the latest Retry-After in it. `strikes`
+    are the times of the strikes that may still count, ascending.
     """
 
     refused_at: float = 0.0
@@ -53,31 +55,37 @@ class AbuseRecord:
     ban: Ban | None = None
 
 
-def refuse(record: AbuseRecord, key_id: str, now: float, retry_at: float, policy: BanPolicy) -> Ban | None:
-    """Note a request that was refused at `now` and is told to come back at `retry_at`; return the ban it earns.
+class Refusal(NamedTuple):
+    """What a refusal leads to: the key's new record, whether it was a strike, and the ban that begins with it."""
 
-    A strike is a refusal before the Retry-After of an earlier 429 has passed, unless it came within the grace
-    after the first of those 429s, when requests may have been under way already.
+    record: AbuseRecord
+    struck: bool = False
+    ban: Ban | None = None
+
+
+def refuse(record: AbuseRecord, key_id: str, now: float, retry_at: float, policy: BanPolicy) -> Refusal:
+    """Apply a refusal at `now`, whose Retry-After ends at `retry_at`, to the record of the key.
+
+    A strike is a refusal before the Retry-After of an earlier 429 has elapsed, unless it comes within the grace period
+    after the first of those 429s: it may already have been in flight.
     """
     if not record.refused_at <= now < record.retry_at:  # a new series; also after the clock was set back
-        record.refused_at, record.retry_at = now, retry_at
-        return None
-    record.retry_at = max(record.retry_at, retry_at)
+        return Refusal(replace(record, refused_at=now, retry_at=retry_at))
+    retry_at = max(record.retry_at, retry_at)
     if now - record.refused_at < policy.grace_seconds:
-        return None
-    recent = tuple(at for at in record.strikes if now - STRIKE_WINDOW < at <= now)
-    record.strikes = (*recent, now)
-    if len(record.strikes) < policy.strikes:
-        return None
-    record.strikes = ()
-    record.ban = next_ban(record.ban, key_id, now, policy)
-    return record.ban
+        return Refusal(replace(record, retry_at=retry_at))
+    first = bisect_right(record.strikes, now - STRIKE_WINDOW)
+    strikes = (*record.strikes[first : bisect_right(record.strikes, now)], now)
+    if len(strikes) < policy.strikes:
+        return Refusal(replace(record, retry_at=retry_at, strikes=strikes), struck=True)
+    ban = next_ban(record.ban, key_id, now, policy)
+    return Refusal(replace(record, retry_at=retry_at, strikes=(), ban=ban), struck=True, ban=ban)
 
 
 def next_ban(previous: Ban | None, key_id: str, now: float, policy: BanPolicy) -> Ban:
-    """The ban that begins at `now`: twice as long as one that began within a day before it, up to the longest."""
+    """The ban that begins at `now`: twice as long as one that began within a day before it, up to the maximum."""
     repeated = previous is not None and now - previous.began < BAN_MEMORY
     level = previous.level + 1 if previous is not None and repeated else 1
-    # The exponent is bounded so that no number of bans makes it a costly one.
+    # The exponent is bounded, so that no number of bans makes it expensive.
     seconds = min(policy.seconds * 2 ** min(level - 1, 32), policy.max_seconds)
     return Ban(key_id, floor(now), floor(now) + seconds, level)

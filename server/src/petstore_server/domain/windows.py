@@ -1,12 +1,13 @@
-"""Rate limit windows and the verdict on a request (spec S7; D12–D15).
+"""Rate limit windows, and the decision on a request (spec S7; D12–D15).
 
-A window is fixed: it opens with the first request, at the whole second in which that came, and its end stands.
-The adapters in `ratelimit` count; what the counts mean is decided here alone.
+A window is fixed: it opens with the first request that is charged to it, at the whole second in which that request
+arrived, and its end does not move. The adapters in `ratelimit` count; the rules about counts are here.
 """
 
+from dataclasses import dataclass
 from enum import Enum
 from math import ceil, floor
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 from petstore_server.domain.accounts import Limits
 from petstore_server.domain.bans import Ban
@@ -14,18 +15,27 @@ from petstore_server.domain.bans import Ban
 MINUTE = 60
 DAY = 86_400
 ADDRESS_LIMIT = 60
-"""Requests a minute for callers without a valid key, counted by address (D14)."""
+"""Requests per minute for callers without a valid key, counted by address (D14)."""
+
+
+class Counter(Protocol):
+    """A window's start (whole Unix seconds) and the number of requests charged to it."""
+
+    @property
+    def start(self) -> int: ...
+    @property
+    def used(self) -> int: ...
 
 
 class Count(NamedTuple):
-    """A window's beginning (whole Unix seconds) and what was charged to it."""
+    """A `Counter` that does not change."""
 
     start: int = 0
     used: int = 0
 
 
 class Window(NamedTuple):
-    """A window as the headers tell it. `reset` is in whole Unix seconds, `seconds` the window's length."""
+    """A window as the headers show it: `seconds` is its length, `reset` its end in whole Unix seconds."""
 
     name: str
     seconds: int
@@ -40,28 +50,88 @@ class Outcome(Enum):
     BANNED = "banned"
 
 
-class Decision(NamedTuple):
-    """What was decided on one request at `now` (Unix seconds), with every figure that the headers need.
+@dataclass(slots=True)
+class AccountDecision:
+    """The decision on a request with a valid key, at `now` (Unix seconds), and the state of its account's windows.
 
-    `shown` is the window of the X-RateLimit headers; `windows` are all that apply.
+    One is made for every request, so it holds plain numbers, and makes windows when they are asked for. Not frozen,
+    because a frozen dataclass takes eight times as long to make; nothing changes one.
     """
 
     outcome: Outcome
-    shown: Window
-    windows: tuple[Window, ...]
+    limits: Limits
+    minute_remaining: int
+    minute_reset: int
+    day_remaining: int
+    day_reset: int
     now: float
+
+    @property
+    def day_shown(self) -> bool:
+        """Whether the X-RateLimit headers describe the day's window rather than the minute's (D13).
+
+        They describe the window with the least remaining, on a tie the one that resets later. For a refusal that is
+        the exhausted window that resets last. For a ban it is the minute's (D15).
+        """
+        if self.outcome is Outcome.BANNED:
+            return False
+        if self.day_remaining == self.minute_remaining:
+            return self.day_reset >= self.minute_reset
+        return self.day_remaining < self.minute_remaining
+
+    @property
+    def windows(self) -> tuple[Window, ...]:
+        """All windows that apply."""
+        return (
+            Window("minute", MINUTE, self.limits.per_minute, self.minute_remaining, self.minute_reset),
+            Window("day", DAY, self.limits.per_day, self.day_remaining, self.day_reset),
+        )
+
+    @property
+    def shown(self) -> Window:
+        """The window that the X-RateLimit headers describe."""
+        return self.windows[self.day_shown]
 
     @property
     def retry_after(self) -> int:
         """Whole seconds, at least 1, after which the shown window has reset (spec S7.2)."""
-        return max(1, ceil(self.shown.reset - self.now))
+        return max(1, ceil((self.day_reset if self.day_shown else self.minute_reset) - self.now))
 
 
-def roll_window(count: Count, seconds: int, now: float) -> Count:
-    """The window that runs at `now`: the given one, or a new and empty one where that has ended.
+@dataclass(slots=True)
+class AddressDecision:
+    """The decision on a request without a valid key, at `now` (Unix seconds), and the state of its address's window."""
 
-    After the clock was set back the window is moved to begin now and keeps what was charged to it: nobody then
-    waits longer than its length.
+    outcome: Outcome
+    remaining: int
+    reset: int
+    now: float
+
+    @property
+    def shown(self) -> Window:
+        """The window that the X-RateLimit headers describe."""
+        return Window("address", MINUTE, ADDRESS_LIMIT, self.remaining, self.reset)
+
+    @property
+    def windows(self) -> tuple[Window, ...]:
+        """All windows that apply."""
+        return (self.shown,)
+
+    @property
+    def retry_after(self) -> int:
+        """Whole seconds, at least 1, after which the window has reset (spec S7.2)."""
+        return max(1, ceil(self.reset - self.now))
+
+
+Decision = AccountDecision | AddressDecision
+"""What was decided on one request, with every figure that the headers need."""
+
+
+def roll_window(count: Counter, seconds: int, now: float) -> Counter:
+    """Return the window that is open at `now`: the given one, or a new and empty one if that has ended.
+
+    If the clock was set back, the window is moved to start now and keeps its count, so that no client waits longer
+    than its length.
     """
     if now < count.start:
         return Count(floor(now), count.used)
@@ -70,40 +140,38 @@ def roll_window(count: Count, seconds: int, now: float) -> Count:
     return count
 
 
-def fits(minute: Count, day: Count, limits: Limits) -> bool:
-    """Whether one more request may be charged to both windows; else it is charged to neither."""
+def fits(minute: Counter, day: Counter, limits: Limits) -> bool:
+    """Whether one more request can be charged to both windows; otherwise it is charged to neither."""
     return minute.used < limits.per_minute and day.used < limits.per_day
 
 
-def evaluate_account(admitted: bool, minute: Count, day: Count, limits: Limits, now: float) -> Decision:
-    """The verdict from both settled windows, after the charge where the request was admitted.
-
-    Headers tell of the window with the least remaining, on a tie the later to reset; of a refusal, the exhausted
-    window that resets last (D13). That is one rule: in a refusal the exhausted ones have the least remaining.
-    """
-    by_minute = Window(
-        "minute", MINUTE, limits.per_minute, max(0, limits.per_minute - minute.used), minute.start + MINUTE
+def evaluate_account(admitted: bool, minute: Counter, day: Counter, limits: Limits, now: float) -> AccountDecision:
+    """The decision from both open windows, after the charge if the request was admitted."""
+    return AccountDecision(
+        Outcome.ADMITTED if admitted else Outcome.LIMITED,
+        limits,
+        max(0, limits.per_minute - minute.used),
+        minute.start + MINUTE,
+        max(0, limits.per_day - day.used),
+        day.start + DAY,
+        now,
     )
-    by_day = Window("day", DAY, limits.per_day, max(0, limits.per_day - day.used), day.start + DAY)
-    tied = by_day.remaining == by_minute.remaining
-    day_shows = by_day.reset >= by_minute.reset if tied else by_day.remaining < by_minute.remaining
-    outcome = Outcome.ADMITTED if admitted else Outcome.LIMITED
-    return Decision(outcome, by_day if day_shows else by_minute, (by_minute, by_day), now)
 
 
-def evaluate_ban(ban: Ban, minute: Count, day: Count, limits: Limits, now: float) -> Decision:
-    """The verdict on a banned key: nothing remains until the ban ends, or an exhausted window if that is later."""
+def evaluate_ban(ban: Ban, minute: Counter, day: Counter, limits: Limits, now: float) -> AccountDecision:
+    """The decision on a banned key: nothing remains until the ban ends, or until an exhausted window that ends later.
+
+    Both windows show that end (D15).
+    """
     ends = [ban.until]
     if minute.used >= limits.per_minute:
         ends.append(minute.start + MINUTE)
     if day.used >= limits.per_day:
         ends.append(day.start + DAY)
-    by_minute = Window("minute", MINUTE, limits.per_minute, 0, max(ends))
-    by_day = Window("day", DAY, limits.per_day, 0, max(ends))
-    return Decision(Outcome.BANNED, by_minute, (by_minute, by_day), now)
+    return AccountDecision(Outcome.BANNED, limits, 0, max(ends), 0, max(ends), now)
 
 
-def evaluate_address(admitted: bool, count: Count, now: float) -> Decision:
-    """The verdict on a caller without a valid key, from its address's settled window (D14)."""
-    window = Window("address", MINUTE, ADDRESS_LIMIT, max(0, ADDRESS_LIMIT - count.used), count.start + MINUTE)
-    return Decision(Outcome.ADMITTED if admitted else Outcome.LIMITED, window, (window,), now)
+def evaluate_address(admitted: bool, count: Counter, now: float) -> AddressDecision:
+    """The decision on a request without a valid key, from its address's open window (D14)."""
+    outcome = Outcome.ADMITTED if admitted else Outcome.LIMITED
+    return AddressDecision(outcome, max(0, ADDRESS_LIMIT - count.used), count.start + MINUTE, now)

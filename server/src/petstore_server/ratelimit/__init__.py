@@ -1,1 +1,1 @@
-"""Where requests are counted. The adapters count atomically; the domain judges what the counts mean."""
+"""Rate limiting. The adapters count atomically; the domain decides what the counts mean."""

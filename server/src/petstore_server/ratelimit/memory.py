@@ -1,9 +1,9 @@
-"""Limits counted in this process: exact for one process, written behind to the store (D12).
+"""Limits counted in this process: exact for one process, saved to the store in the background (D12).
 
 Nothing here awaits between reading a count and charging it, so on one event loop every decision is one atomic step.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 
 from petstore_server.domain.bans import BAN_MEMORY, STRIKE_WINDOW, AbuseRecord, Ban, BanPolicy, refuse
 from petstore_server.domain.keys import Principal
@@ -12,6 +12,7 @@ from petstore_server.domain.windows import (
     DAY,
     MINUTE,
     Count,
+    Counter,
     Decision,
     evaluate_account,
     evaluate_address,
@@ -19,49 +20,107 @@ from petstore_server.domain.windows import (
     fits,
     roll_window,
 )
-from petstore_server.ports import Usage
+from petstore_server.ports import Unsaved, Usage
 
 MAX_ADDRESSES = 100_000
-_OVERFLOW = ""  # no address is written so
-_UNUSED = Usage()
+_OVERFLOW = ""  # not the text of any address
+_NO_RECORD = AbuseRecord()
+
+
+class _MutableCount:
+    """A `Counter` that is charged in place: this is on the path of every request."""
+
+    __slots__ = ("start", "used")
+
+    def __init__(self) -> None:
+        self.start = 0
+        self.used = 0
+
+    def set(self, count: Counter) -> None:
+        self.start, self.used = count.start, count.used
+
+
+class _Account:
+    """The windows of one account. Both are open as they are for `since` <= now < `until`."""
+
+    __slots__ = ("day", "minute", "saved", "since", "until")
+
+    def __init__(self) -> None:
+        self.minute = _MutableCount()
+        self.day = _MutableCount()
+        self.since = self.until = 0
+        self.saved = True
+
+    def open(self, minute: Counter, day: Counter) -> None:
+        """Continue with these windows."""
+        self.minute.set(minute)
+        self.day.set(day)
+        self.since = max(minute.start, day.start)
+        self.until = min(minute.start + MINUTE, day.start + DAY)
+
+    def usage(self) -> Usage:
+        return Usage(Count(self.minute.start, self.minute.used), Count(self.day.start, self.day.used))
 
 
 class MemoryLimiter:
-    """A Limiter for one process. `clock` gives Unix seconds."""
+    """A `ports.Limiter` for one process. `clock` returns Unix seconds."""
 
     def __init__(self, policy: BanPolicy, clock: Callable[[], float], max_addresses: int = MAX_ADDRESSES) -> None:
         self._policy = policy
         self._clock = clock
         self._max_addresses = max_addresses
-        self._usage: dict[int, Usage] = {}
+        self._accounts: dict[int, _Account] = {}
         self._abuse: dict[str, AbuseRecord] = {}
         self._addresses: dict[str, Count] = {}  # oldest window first
-        self._unsaved_usage: set[int] = set()
+        self._unsaved_accounts: list[int] = []
         self._unsaved_bans: list[Ban] = []
         self.strikes = 0
         self.bans = 0
-        self.local_decisions = 0  # by these counters in place of others: none
+        self.local_decisions = 0  # made here in place of shared counters: none
+
+    @property
+    def fault(self) -> str | None:
+        """None: counting in process cannot fail."""
+        return None
+
+    @property
+    def abuse_records(self) -> int:
+        """How many keys have a record of abuse in memory."""
+        return len(self._abuse)
+
+    @property
+    def addresses(self) -> int:
+        """How many addresses have a window in memory."""
+        return len(self._addresses)
 
     def now(self) -> float:
-        """This moment, in Unix seconds."""
+        """The time, in Unix seconds."""
         return self._clock()
 
     async def admit(self, principal: Principal) -> Decision:
+        """Charge both windows of the key's account, or neither; note a strike, and ban a key that earned it."""
         now = self._clock()
-        minute, day = self._rolled(principal.account_id, now)
+        account = self._accounts.get(principal.account_id) or self._new_account(principal.account_id)
+        minute: Counter = account.minute
+        day: Counter = account.day
+        if not account.since <= now < account.until:
+            minute, day = roll_window(minute, MINUTE, now), roll_window(day, DAY, now)
         record = self._abuse.get(principal.key_id)
         if record is not None and record.ban is not None and record.ban.holds(now):
             return evaluate_ban(record.ban, minute, day, principal.limits, now)
-        if fits(minute, day, principal.limits):
-            minute, day = Count(minute.start, minute.used + 1), Count(day.start, day.used + 1)
-            self._usage[principal.account_id] = Usage(minute, day)
-            self._unsaved_usage.add(principal.account_id)
-            return evaluate_account(True, minute, day, principal.limits, now)
-        decision = evaluate_account(False, minute, day, principal.limits, now)
-        ban = self._refuse(principal.key_id, now, decision.shown.reset)
-        return decision if ban is None else evaluate_ban(ban, minute, day, principal.limits, now)
+        if not fits(minute, day, principal.limits):
+            return self._refuse(principal, minute, day, now)
+        if minute is not account.minute or day is not account.day:  # a new window, which this request opens
+            account.open(minute, day)
+        account.minute.used += 1
+        account.day.used += 1
+        if account.saved:
+            account.saved = False
+            self._unsaved_accounts.append(principal.account_id)
+        return evaluate_account(True, account.minute, account.day, principal.limits, now)
 
     async def admit_address(self, address: str) -> Decision:
+        """Charge the window of an address whose client has no valid key."""
         now = self._clock()
         slot, count = self._address_window(address, now)
         if count.used >= ADDRESS_LIMIT:
@@ -73,70 +132,70 @@ class MemoryLimiter:
         return evaluate_address(True, charged, now)
 
     async def peek_address(self, address: str) -> Decision:
+        """The window of an address, without a charge."""
         now = self._clock()
         return evaluate_address(True, self._address_window(address, now)[1], now)
 
-    def load(self, usage: Mapping[int, Usage], bans: Iterable[Ban]) -> None:
-        """Begin with what an earlier process saved."""
-        self._usage.update(usage)
+    async def start(self) -> None:
+        """Do nothing: there is no connection to open."""
+
+    async def check(self) -> str | None:
+        """Return None: counting in process cannot fail."""
+        return None
+
+    async def close(self) -> None:
+        """Do nothing: there are no resources to release."""
+
+    def load(self, store_id: str, usage: Mapping[int, Usage], bans: Iterable[Ban]) -> None:
+        """Start from what an earlier process saved. `store_id` is for counters that several stores share."""
+        for account_id, (minute, day) in usage.items():
+            self._new_account(account_id).open(minute, day)
         self.replace_bans(bans)
 
     def replace_bans(self, bans: Iterable[Ban]) -> None:
-        """Take the store's word for which bans there are; those not yet saved stay."""
+        """Take over the store's bans; those not saved yet stay."""
         current = {ban.key_id: ban for ban in bans} | {ban.key_id: ban for ban in self._unsaved_bans}
         for key_id, record in self._abuse.items():
-            record.ban = current.pop(key_id, None)
+            self._abuse[key_id] = _with_ban(record, current.pop(key_id, None))
         for key_id, ban in current.items():
-            self._abuse[key_id] = AbuseRecord(ban=ban)
+            self._abuse[key_id] = _with_ban(_NO_RECORD, ban)
 
     def ban(self, key_id: str) -> Ban | None:
-        """The latest ban of the key, as far as it is known."""
-        record = self._abuse.get(key_id)
-        return None if record is None else record.ban
+        """The latest known ban of the key."""
+        return self._abuse.get(key_id, _NO_RECORD).ban
 
     def current_bans(self) -> dict[str, Ban]:
         """The latest ban of each key that has one, by key."""
         return {key_id: record.ban for key_id, record in self._abuse.items() if record.ban is not None}
 
-    def follow(self, principal: Principal, usage: Usage, ban: Ban | None, *, struck: bool) -> None:
-        """Know what was counted elsewhere, to go on from there; a ban that it earned is to be saved."""
-        self._usage[principal.account_id] = usage
+    def follow(self, principal: Principal, minute: Counter, day: Counter, ban: Ban | None, *, struck: bool) -> None:
+        """Take over what shared counters counted, to continue from there; `ban` is one that they gave just now."""
+        (self._accounts.get(principal.account_id) or self._new_account(principal.account_id)).open(minute, day)
         self.strikes += struck
         if ban is not None:
-            self.bans += 1
-            self._unsaved_bans.append(ban)
-            self._abuse.setdefault(principal.key_id, AbuseRecord()).ban = ban
+            self._note_ban(self._abuse.get(principal.key_id, _NO_RECORD), ban)
 
-    @property
-    def fault(self) -> str | None:
-        """Nothing can be wrong with counting in process."""
-        return None
+    def take_unsaved(self) -> Unsaved:
+        """Return what is to be saved. Follow with `saved`, or with `put_back` if that failed."""
+        usage = {account_id: self._accounts[account_id].usage() for account_id in self._unsaved_accounts}
+        for account_id in self._unsaved_accounts:
+            self._accounts[account_id].saved = True
+        self._unsaved_accounts.clear()
+        return Unsaved(usage, tuple(self._unsaved_bans))
 
-    async def check(self) -> str | None:
-        return None
+    def saved(self, unsaved: Unsaved) -> None:
+        """Note that this is in the store now."""
+        del self._unsaved_bans[: len(unsaved.bans)]
 
-    async def start(self) -> None:
-        """Nothing is to be connected to."""
-
-    async def close(self) -> None:
-        """Nothing is to be let go of."""
-
-    def take_unsaved(self) -> tuple[dict[int, Usage], list[Ban]]:
-        """What is to be saved. Bans stay so until `saved`; usage that could not be saved goes to `put_back`."""
-        usage = {account_id: self._usage[account_id] for account_id in self._unsaved_usage}
-        self._unsaved_usage.clear()
-        return usage, list(self._unsaved_bans)
-
-    def saved(self, bans: Sequence[Ban]) -> None:
-        """These bans are in the store now."""
-        del self._unsaved_bans[: len(bans)]
-
-    def put_back(self, usage: Mapping[int, Usage]) -> None:
-        """This usage was not saved, and is to be taken again."""
-        self._unsaved_usage.update(usage)
+    def put_back(self, unsaved: Unsaved) -> None:
+        """Note that this was not saved, and is to be taken again. Its bans were never removed."""
+        for account_id in unsaved.usage:
+            if self._accounts[account_id].saved:
+                self._accounts[account_id].saved = False
+                self._unsaved_accounts.append(account_id)
 
     def forget(self) -> None:
-        """Drop the conduct of keys that have behaved for long enough, so that the table stays small."""
+        """Drop the abuse records of keys that have behaved well for long enough, so that the table stays small."""
         now = self._clock()
         for key_id, record in list(self._abuse.items()):
             ban, strikes = record.ban, record.strikes
@@ -145,23 +204,28 @@ class MemoryLimiter:
             if record.retry_at <= now and (ban is None or now >= max(ban.until, ban.began + BAN_MEMORY)):
                 del self._abuse[key_id]
 
-    def _rolled(self, account_id: int, now: float) -> tuple[Count, Count]:
-        minute, day = self._usage.get(account_id, _UNUSED)
-        return roll_window(minute, MINUTE, now), roll_window(day, DAY, now)
+    def _new_account(self, account_id: int) -> _Account:
+        account = self._accounts[account_id] = _Account()
+        return account
 
-    def _refuse(self, key_id: str, now: float, retry_at: float) -> Ban | None:
-        record = self._abuse.get(key_id)
-        if record is None:
-            record = self._abuse[key_id] = AbuseRecord()
-        ban = refuse(record, key_id, now, retry_at, self._policy)
-        self.strikes += ban is not None or now in record.strikes[-1:]
-        if ban is not None:
-            self.bans += 1
-            self._unsaved_bans.append(ban)
-        return ban
+    def _refuse(self, principal: Principal, minute: Counter, day: Counter, now: float) -> Decision:
+        decision = evaluate_account(False, minute, day, principal.limits, now)
+        known = self._abuse.get(principal.key_id, _NO_RECORD)
+        record, struck, ban = refuse(known, principal.key_id, now, decision.shown.reset, self._policy)
+        self._abuse[principal.key_id] = record
+        self.strikes += struck
+        if ban is None:
+            return decision
+        self._note_ban(record, ban)
+        return evaluate_ban(ban, minute, day, principal.limits, now)
 
-    def _address_window(self, address: str, now: float) -> tuple[str, Count]:
-        """The table's slot for the address, and its settled window; a full table shares one slot."""
+    def _note_ban(self, record: AbuseRecord, ban: Ban) -> None:
+        self.bans += 1
+        self._unsaved_bans.append(ban)
+        self._abuse[ban.key_id] = _with_ban(record, ban)
+
+    def _address_window(self, address: str, now: float) -> tuple[str, Counter]:
+        """The table's slot for the address, and its open window; when the table is full, new addresses share one."""
         self._drop_ended_windows(now)
         known = self._addresses.get(address)
         if known is None and len(self._addresses) >= self._max_addresses:
@@ -169,9 +233,13 @@ class MemoryLimiter:
         return address, roll_window(known or Count(), MINUTE, now)
 
     def _drop_ended_windows(self, now: float) -> None:
-        """Make room at the old end: two at a time is faster than one request can fill."""
+        """Remove up to two of the oldest windows: twice as many as one request can add."""
         for _ in range(2):
             oldest = next(iter(self._addresses), None)
             if oldest is None or 0 <= now - self._addresses[oldest].start < MINUTE:
                 return
             del self._addresses[oldest]
+
+
+def _with_ban(record: AbuseRecord, ban: Ban | None) -> AbuseRecord:
+    return AbuseRecord(record.refused_at, record.retry_at, record.strikes, ban)

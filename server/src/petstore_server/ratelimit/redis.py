@@ -1,15 +1,14 @@
 """Counting in Redis or Valkey, for any number of processes and hosts (D12).
 
-One script, `count.lua`, does all that must be one atomic step, on Redis's own clock. Requests that wait at the same
-time go in one call of it: that takes the round trip off each of them, and most of its cost.
+One script, `count.lua`, does what must be one atomic step, on Redis's own clock. Requests that arrive at the same time
+share one call of it, which saves each of them most of the cost of a round trip.
 """
 
 import asyncio
-from collections import deque
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 from redis.asyncio import ConnectionPool, Redis
@@ -17,6 +16,7 @@ from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
 from redis.exceptions import AuthenticationError, NoPermissionError, NoScriptError, RedisError
 
+from petstore_server.batching import Batcher
 from petstore_server.domain.accounts import Limits, Plan
 from petstore_server.domain.bans import BAN_MEMORY, CLOCK_TOLERANCE, STRIKE_WINDOW, Ban, BanPolicy
 from petstore_server.domain.keys import Principal
@@ -27,101 +27,92 @@ from petstore_server.ratelimit.fallback import (
     AccountCount,
     AddressCount,
     CountersUnavailable,
-    Latest,
     Step,
+    StoredBan,
 )
 
-ANSWER_SECONDS = 0.2
-"""How long a decision waits for Redis (D19)."""
+RESPONSE_SECONDS = 0.2
+"""How long Redis may take to respond to a call (D19).
+
+Requests that wait for the next call fail with the one under way, so an outage delays none of them by more than this.
+"""
 
 CONNECT_SECONDS = 1.0
 _LAST_LOOK_SECONDS = 0.02
-_LARGEST_BATCH = 256  # a call of this size holds Redis up for about a millisecond
+_LARGEST_BATCH = 256  # a call of this size occupies Redis for about a millisecond
 _SCRIPT = Path(__file__).with_name("count.lua").read_text("utf-8")
 _REFUSALS = (AuthenticationError, NoPermissionError, ValueError)  # a ValueError is about the URL
+_FAILURES = (RedisError, OSError, ValueError, msgspec.DecodeError)
 _PROBE = Principal("probe", 0, Plan.ENTERPRISE, Limits(1 << 53, 1 << 53), frozenset())
-_NO_BAN = Latest()
-_Answer = asyncio.Future[tuple[float, Any]]
-_decode = msgspec.msgpack.Decoder(
-    tuple[
-        float,
-        list[tuple[Step, int, int, int, int, bool, int, int, int]],
-        list[tuple[Step, int, int]],
-    ]
-).decode
+_NO_BAN = StoredBan()
+_STEPS = tuple(Step)
+_decode = msgspec.msgpack.Decoder(tuple[float, list[tuple[int, ...]]]).decode
 _decode_windows = msgspec.msgpack.Decoder(tuple[int, int, int, int]).decode
 
 
-class _Batch:
-    """Requests that go in one call of the script: with a key two Redis keys each, without one."""
+class _Call(NamedTuple):
+    """One request in a batch: the Redis keys that it needs, and its arguments for the script."""
 
-    def __init__(self, asked_at: float) -> None:
-        self.asked_at = asked_at
-        self.keys: list[str] = []
-        self.figures: list[tuple[int, ...]] = []
-        self.responses: list[_Answer] = []
-        self.address_keys: list[str] = []
-        self.charges: list[bool] = []
-        self.address_answers: list[_Answer] = []
-
-    def __len__(self) -> int:
-        return len(self.responses) + len(self.address_answers)
-
-    def fail(self, reason: str) -> None:
-        for response in (*self.responses, *self.address_answers):
-            if not response.done():
-                response.set_exception(CountersUnavailable(reason))
+    keys: tuple[str, ...]
+    arguments: tuple[int, ...]
 
 
 class RedisCounters:
-    """The counters in one Redis. Belongs to the event loop that it is used on.
+    """The counters in one Redis. Belongs to one event loop.
 
-    `clock` is for tests alone; without one the moments are Redis's own. Every method raises CountersUnavailable.
+    `clock` is for tests; without one, times are Redis's own. Every method raises CountersUnavailable.
     """
 
     def __init__(self, url: str, policy: BanPolicy, clock: Callable[[], float] | None = None) -> None:
         self._url = url
         self._clock = clock
         self._rules = msgspec.msgpack.encode(_rules(policy))
+        self._prefix = "petstore"
         self._client: Redis | None = None
         self._digest = ""
-        self._waiting: deque[_Batch] = deque()
-        self._sending: asyncio.Task[None] | None = None
-        self._late: asyncio.TimerHandle | None = None
+        self._closing: set[asyncio.Task[None]] = set()
+        self._batcher: Batcher[_Call, tuple[float, tuple[int, ...]]] = Batcher(
+            self._count_all, limit=_LARGEST_BATCH, outage=CountersUnavailable
+        )
 
-    async def count(self, principal: Principal, ban: Latest) -> AccountCount:
+    def use_store(self, store_id: str) -> None:
+        """Count for the store with this identity from now on: other stores may share the same Redis."""
+        self._prefix = f"petstore:{store_id}"
+
+    async def count(self, principal: Principal, ban: StoredBan) -> AccountCount:
         """Charge both windows of the key's account, or neither; note a strike. `ban` is what the store has of it."""
-        account, (per_minute, per_day) = principal.account_id, principal.limits
-        batch = self._batch()
-        batch.keys += (f"petstore:account:{{{account}}}", f"petstore:key:{{{account}}}:{principal.key_id}")
-        batch.figures.append((per_minute, per_day, *ban))
-        now, counted = await self._respond(batch.responses)
+        account = principal.account_id
+        keys = self._account_key(account), f"{self._prefix}:key:{{{account}}}:{principal.key_id}"
+        now, counted = await self._submit(keys, (*principal.limits, *ban))
         step, minute, minute_used, day, day_used, struck, began, until, level = counted
-        usage = Usage(Count(minute, minute_used), Count(day, day_used))
-        return AccountCount(now, step, usage, struck, Ban(principal.key_id, began, until, level) if level else None)
+        return AccountCount(
+            now,
+            _STEPS[step],
+            Count(minute, minute_used),
+            Count(day, day_used),
+            bool(struck),
+            Ban(principal.key_id, began, until, level) if level else None,
+        )
 
     async def count_address(self, address: str, *, charge: bool) -> AddressCount:
-        """Charge the window of an address, or only look at it."""
-        batch = self._batch()
-        batch.address_keys.append(f"petstore:address:{{{address}}}")
-        batch.charges.append(charge)
-        now, (step, start, used) = await self._respond(batch.address_answers)
-        return AddressCount(now, step, Count(start, used))
+        """Charge the window of an address, or only read it."""
+        now, (step, start, used) = await self._submit((f"{self._prefix}:address:{{{address}}}",), (int(charge),))
+        return AddressCount(now, _STEPS[step], Count(start, used))
 
     async def usage(self, account_id: int) -> Usage:
         """What the account has used."""
         try:
             async with asyncio.timeout(CONNECT_SECONDS):
-                held: Any = await self._connected().get(_windows_key(account_id))
+                stored: Any = await self._connected().get(self._account_key(account_id))
         except (RedisError, OSError) as error:
             raise CountersUnavailable(_reason(error)) from error
-        if held is None:
+        if stored is None:
             return Usage()
-        minute, minute_used, day, day_used = _decode_windows(held)
+        minute, minute_used, day, day_used = _decode_windows(stored)
         return Usage(Count(minute, minute_used), Count(day, day_used))
 
     async def connect(self) -> None:
-        """Connect anew, and prove with a request of our own that the script runs and may write."""
+        """Connect again, and prove with a request for no account that the script runs and may write."""
         await self.close()
         try:
             self._client = _client(self._url)
@@ -137,104 +128,96 @@ class RedisCounters:
         await self.prove()
 
     async def prove(self) -> None:
-        """Count a request of nobody's, like any other: what is wrong with Redis would show."""
+        """Count a request for no account, like any other, so that any fault of Redis shows."""
         await self.count(_PROBE, _NO_BAN)
 
     async def info(self) -> dict[str, Any]:
-        """What Redis says of itself."""
+        """What Redis reports about itself (INFO)."""
         try:
             async with asyncio.timeout(CONNECT_SECONDS):
-                told: dict[str, Any] = await self._connected().info()
+                found: dict[str, Any] = await self._connected().info()
         except (RedisError, OSError) as error:
             raise CountersUnavailable(_reason(error)) from error
-        return told
+        return found
 
     async def close(self) -> None:
-        """Let go of the connection."""
+        """Close the connection."""
+        self._drop()
+        if self._closing:
+            await asyncio.wait(self._closing)
+
+    def _drop(self) -> None:
+        """Use the connection no more. It is closed in the background: no request waits for that."""
         client, self._client = self._client, None
         if client is not None:
-            with suppress(RedisError, OSError, TimeoutError):
-                async with asyncio.timeout(ANSWER_SECONDS):
-                    await client.aclose()
+            task = asyncio.get_running_loop().create_task(_close(client))
+            self._closing.add(task)
+            task.add_done_callback(self._closing.discard)
+
+    def _account_key(self, account_id: int) -> str:
+        return f"{self._prefix}:account:{{{account_id}}}"
 
     def _connected(self) -> Redis:
         if self._client is None:
             raise CountersUnavailable("not connected")
         return self._client
 
-    def _batch(self) -> _Batch:
-        """The batch that a request joins: it goes out once all that is ready to run has joined it too."""
-        self._connected()
-        if self._waiting and len(self._waiting[-1]) < _LARGEST_BATCH:
-            return self._waiting[-1]
-        loop = asyncio.get_running_loop()
-        self._waiting.append(_Batch(loop.time()))
-        if self._sending is None:
-            self._sending = loop.create_task(self._send_all())
-        return self._waiting[-1]
+    async def _submit(self, keys: tuple[str, ...], arguments: tuple[int, ...]) -> tuple[float, tuple[int, ...]]:
+        return await self._batcher.submit(_Call(keys, arguments))
 
-    def _respond(self, responses: list[_Answer]) -> _Answer:
-        response: _Answer = asyncio.get_running_loop().create_future()
-        responses.append(response)
-        return response
-
-    async def _send_all(self) -> None:
-        """Send what waits until nothing does, one call at a time: what comes meanwhile goes in the next.
-
-        The first call that fails or is late ends it for all that wait.
-        """
-        loop = asyncio.get_running_loop()
-        sent = None
+    async def _count_all(self, calls: list[_Call]) -> Sequence[tuple[float, tuple[int, ...]]]:
+        """Count a batch in one call of the script."""
         try:
-            while self._waiting:
-                sent = self._waiting.popleft()
-                late_at = sent.asked_at + ANSWER_SECONDS - _LAST_LOOK_SECONDS
-                self._late = loop.call_at(late_at, self._last_look)
-                await self._send(sent)
-                self._late.cancel()
-        except (RedisError, OSError, ValueError, msgspec.DecodeError, CountersUnavailable) as error:
-            await self._fail(sent, _reason(error))
-        except asyncio.CancelledError:
-            await self._fail(sent, f"no answer within {ANSWER_SECONDS * 1000:g} ms")
-        finally:
-            self._sending = None
-            if self._late is not None:
-                self._late.cancel()
+            async with _bounded():
+                now, counted = _decode(await self._run_script(calls))
+        except TimeoutError:
+            self._drop()  # the response may still arrive
+            raise CountersUnavailable(f"no response within {RESPONSE_SECONDS * 1000:g} ms") from None
+        except _FAILURES as error:
+            self._drop()
+            raise CountersUnavailable(_reason(error)) from error
+        return [(now, each) for each in counted]
 
-    def _last_look(self) -> None:
-        """Give up, unless it is this process that was held up, and the answer is there to be read."""
-        self._late = asyncio.get_running_loop().call_later(_LAST_LOOK_SECONDS, self._give_up)
-
-    def _give_up(self) -> None:
-        if self._sending is not None:
-            self._sending.cancel()
-
-    async def _send(self, batch: _Batch) -> None:
-        keys = batch.keys + batch.address_keys
-        figures = msgspec.msgpack.encode((batch.figures, batch.charges))
+    async def _run_script(self, calls: list[_Call]) -> bytes:
+        keys = [key for call in calls for key in call.keys]
+        requests = msgspec.msgpack.encode([call.arguments for call in calls])
         timestamp = "" if self._clock is None else repr(self._clock())
-        arguments: list[Any] = [*keys, self._rules, figures, timestamp]
+        arguments: list[Any] = [*keys, self._rules, requests, timestamp]
+        client = self._connected()
         try:
-            reply = await self._connected().evalsha(self._digest, len(keys), *arguments)
-        except NoScriptError:  # flushed, or restarted: nothing was counted yet
-            reply = await self._connected().eval(_SCRIPT, len(keys), *arguments)
-        now, counted, addresses = _decode(reply)
-        for response, count in zip(batch.responses, counted, strict=True):
-            if not response.done():  # else its client has gone away
-                response.set_result((now, count))
-        for response, window in zip(batch.address_answers, addresses, strict=True):
-            if not response.done():
-                response.set_result((now, window))
+            reply: bytes = await client.evalsha(self._digest, len(keys), *arguments)
+        except NoScriptError:  # scripts were flushed, or Redis restarted: nothing was counted
+            reply = await client.eval(_SCRIPT, len(keys), *arguments)
+        return reply
 
-    async def _fail(self, sent: _Batch | None, reason: str) -> None:
-        waiting, self._waiting = self._waiting, deque()
-        for batch in (*([sent] if sent else []), *waiting):
-            batch.fail(reason)
-        await self.close()
+
+@asynccontextmanager
+async def _bounded() -> AsyncIterator[None]:
+    """Bound a block by RESPONSE_SECONDS. Raises TimeoutError.
+
+    If this process was held up itself for so long, the response gets another few milliseconds to be read.
+    """
+    loop = asyncio.get_running_loop()
+    async with asyncio.timeout(None) as limit:
+
+        def last_look() -> None:
+            limit.reschedule(loop.time() + _LAST_LOOK_SECONDS)
+
+        timer = loop.call_later(RESPONSE_SECONDS - _LAST_LOOK_SECONDS, last_look)
+        try:
+            yield
+        finally:
+            timer.cancel()
+
+
+async def _close(client: Redis) -> None:
+    with suppress(RedisError, OSError):  # OSError: also a TimeoutError
+        async with asyncio.timeout(RESPONSE_SECONDS):
+            await client.aclose()
 
 
 def _client(url: str) -> Redis:
-    """One connection, without attempts of the library's own: a script that counts must not be sent twice."""
+    """One connection, without retries by the library: a script that counts must not be sent twice."""
     pool: ConnectionPool = ConnectionPool.from_url(
         url,
         retry=Retry(NoBackoff(), 0),
@@ -262,12 +245,7 @@ def _rules(policy: BanPolicy) -> dict[str, float]:
     }
 
 
-def _windows_key(account_id: int) -> str:
-    # All keys of an account have one hash tag, and so one slot, if there are ever several.
-    return f"petstore:account:{{{account_id}}}"
-
-
 def _reason(error: Exception) -> str:
     if isinstance(error, TimeoutError) and not str(error):
-        return "no answer in time"
+        return "no response in time"
     return str(error) or type(error).__name__

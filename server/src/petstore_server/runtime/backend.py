@@ -7,8 +7,7 @@ from contextlib import suppress
 import structlog
 
 from petstore_server.domain.errors import ServiceUnavailable
-from petstore_server.ratelimit.fallback import FallbackLimiter
-from petstore_server.ratelimit.memory import MemoryLimiter
+from petstore_server.ports import Limiter
 from petstore_server.storage.engines import AnyStore
 
 _CHECK_SECONDS = 2.0
@@ -17,7 +16,7 @@ _CHECK_SECONDS = 2.0
 class Backend:
     """The store and the limiter of one serving process. Made by `composition.open_backend`."""
 
-    def __init__(self, store: AnyStore, limiter: MemoryLimiter | FallbackLimiter) -> None:
+    def __init__(self, store: AnyStore, limiter: Limiter) -> None:
         self.store = store
         self.limiter = limiter
         self._access_version = -1
@@ -28,7 +27,8 @@ class Backend:
     async def start(self) -> None:
         """Load the counts that an earlier process saved. Raises ServiceUnavailable."""
         self._access_version = await self.store.access_version()
-        self.limiter.load(await self.store.usage.all(), await self.store.usage.bans())
+        usage = self.store.usage
+        self.limiter.load(await self.store.identity(), await usage.all(), await usage.bans())
 
     async def watch_access(self, confirm: Callable[[bool], None]) -> None:
         """Check whether another process changed accounts, keys or bans, and pass the result to `confirm`.
@@ -48,17 +48,17 @@ class Backend:
     async def save(self) -> None:
         """Save what was counted since the last call. Raises ServiceUnavailable, and then keeps it for the next call."""
         async with self._saving:
-            usage, bans = self.limiter.take_unsaved()
-            if not usage and not bans:
+            unsaved = self.limiter.take_unsaved()
+            if not unsaved.usage and not unsaved.bans:
                 return
             try:
-                await self.store.usage.save(usage, bans)
+                await self.store.usage.save(*unsaved)
             except BaseException:
-                self.limiter.put_back(usage)
+                self.limiter.put_back(unsaved)
                 raise
-            self.limiter.saved(bans)
+            self.limiter.saved(unsaved)
             self._saves += 1
-            for ban in bans:
+            for ban in unsaved.bans:
                 self._log.warning("key banned", key=ban.key_id, seconds=ban.until - ban.began, ban_level=ban.level)
 
     async def check(self) -> None:

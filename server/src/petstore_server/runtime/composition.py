@@ -23,13 +23,21 @@ _SET_REDIS = "set PETSTORE_REDIS_URL=redis://HOST:6379/0"
 Announce = Callable[[str], None]
 
 
-async def open_backend(settings: Settings, clock: Callable[[], float], announce: Announce) -> Backend:
+async def open_backend(
+    settings: Settings,
+    clock: Callable[[], float],
+    announce: Announce,
+    redis_clock: Callable[[], float] | None = None,
+) -> Backend:
     """Open what a server needs; create a missing store, migrate an older one.
+
+    Times are Unix seconds from `clock`, and Redis's own where limits are counted in Redis, unless a test gives
+    `redis_clock`.
 
     Raises SettingsError, StoreUnusable, ServiceUnavailable.
     """
     require_servable(settings)
-    limiter = _limiter(settings, clock)
+    limiter = _limiter(settings, clock, redis_clock)
     async with AsyncExitStack() as opened:
         opened.push_async_callback(limiter.close)
         try:
@@ -79,6 +87,7 @@ async def account_usage(settings: Settings, store: Store, account_id: int) -> Us
     if settings.redis_url is None:
         return await store.usage.find(account_id)
     async with _counters(settings) as counters:
+        counters.use_store(await store.identity())
         return await counters.usage(account_id)
 
 
@@ -88,9 +97,11 @@ async def redis_info(settings: Settings) -> dict[str, Any]:
         return await counters.info()
 
 
-def _limiter(settings: Settings, clock: Callable[[], float]) -> MemoryLimiter | FallbackLimiter:
+def _limiter(
+    settings: Settings, clock: Callable[[], float], redis_clock: Callable[[], float] | None
+) -> MemoryLimiter | FallbackLimiter:
     local = MemoryLimiter(_policy(settings), clock)
-    return local if settings.redis_url is None else FallbackLimiter(_redis(settings), local)
+    return local if settings.redis_url is None else FallbackLimiter(_redis(settings, redis_clock), local)
 
 
 def _policy(settings: Settings) -> BanPolicy:
@@ -110,11 +121,11 @@ async def _counters(settings: Settings) -> AsyncIterator["RedisCounters"]:
         await counters.close()
 
 
-def _redis(settings: Settings) -> "RedisCounters":
+def _redis(settings: Settings, clock: Callable[[], float] | None = None) -> "RedisCounters":
     _require_driver()
     from petstore_server.ratelimit.redis import RedisCounters
 
-    return RedisCounters(settings.redis_url or "", _policy(settings))
+    return RedisCounters(settings.redis_url or "", _policy(settings), clock)
 
 
 def _require_driver() -> None:

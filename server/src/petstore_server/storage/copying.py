@@ -42,6 +42,7 @@ class _Table(NamedTuple):
     columns: str
     source: str
     target: str
+    order: str = ""  # where the first column repeats
 
     @property
     def key(self) -> str:
@@ -53,6 +54,9 @@ _KEYS = "id, account_id, digest, environment, scopes, note, created_at, expires_
 _BANS = "key_id, began, until, level"
 _USAGE = "account_id, minute_start, minute_used, day_start, day_used"
 _IDEMPOTENCY = "account_id, key, digest, order_id, body, at"
+_HISTORY = "account_id, start, admitted, refused_minute, refused_day, refused_banned, cancelled"
+_KEYLESS = "start, refused_key, refused_address"
+_KEY_USE = "key_id, last_hour"
 _AUDIT = "id, at, actor, action, subject"
 
 # In an order in which every row comes after those that it refers to.
@@ -61,7 +65,10 @@ _SMALL = (
     _Table("keys", f"number, {_KEYS}", f"rowid, {_KEYS}", f"number, {_KEYS}"),
     _Table("bans", _BANS, _BANS, _BANS),
     _Table("usage", _USAGE, _USAGE, _USAGE),
-    _Table("idempotency_keys", _IDEMPOTENCY, _IDEMPOTENCY, _IDEMPOTENCY),
+    _Table("idempotency_keys", _IDEMPOTENCY, _IDEMPOTENCY, _IDEMPOTENCY, "account_id, key"),
+    *(_Table(name, _HISTORY, _HISTORY, _HISTORY, "account_id, start") for name in ("usage_hours", "usage_days")),
+    *(_Table(name, _KEYLESS, _KEYLESS, _KEYLESS) for name in ("keyless_hours", "keyless_days")),
+    _Table("key_use", _KEY_USE, _KEY_USE, _KEY_USE),
 )
 """Copied whole, in one transaction."""
 
@@ -113,9 +120,9 @@ class Copy:
         if await self._is_finished():
             return
         async with self._driver.transaction():
-            await self._driver.execute(f"TRUNCATE {', '.join(f'petstore.{table.name}' for table in _SMALL)}")
+            await self._driver.execute(f"TRUNCATE {_names(_SMALL)}")
             for table in _SMALL:
-                await self._write(table, list(self._rows(table)))
+                await self._write(table, self._rows(table))
         done = sum(self.rows[table.name] for table in _SMALL)
         for table in _LARGE:
             reached = f"SELECT max({table.key}), count(*) FROM petstore.{table.name}"  # noqa: S608 - constants
@@ -180,8 +187,7 @@ class Copy:
             )
         if state != self._state:  # what came over from another state of the source is of no use
             async with self._driver.transaction():
-                names = ", ".join(f"petstore.{table.name}" for table in _TABLES)
-                await self._driver.execute(f"TRUNCATE {names}")
+                await self._driver.execute(f"TRUNCATE {_names(_TABLES)}")
                 await self._driver.execute(
                     "UPDATE petstore.copies SET state = %s WHERE source = %s", (self._state, self._epoch)
                 )
@@ -197,7 +203,7 @@ class Copy:
         key = table.source.partition(",")[0]
         beyond = "" if after is None else f" WHERE {key} > ?"
         bindings = () if after is None else (after,)
-        sql = f"SELECT {table.source} FROM {table.name}{beyond} ORDER BY {key}"  # noqa: S608 - constants
+        sql = f"SELECT {table.source} FROM {table.name}{beyond} ORDER BY {table.order or key}"  # noqa: S608 - constants
         rows: Iterator[Row] = self._source.execute(sql, bindings)
         return ((row[0], pet_record(Pet(*row))) for row in rows) if table.name == "pets" else rows
 
@@ -217,7 +223,7 @@ class Copy:
         async with self._driver.transaction():
             await self._driver.execute(
                 f"DECLARE copied NO SCROLL CURSOR FOR SELECT {table.target} FROM petstore.{table.name}"  # noqa: S608
-                f" ORDER BY {table.key}"
+                f" ORDER BY {table.order or table.key}"
             )
             while page := await self._ask(f"FETCH {_BATCH} FROM copied"):
                 for row in page:
@@ -259,6 +265,10 @@ async def copying(source: Path, url: str, announce: Callable[[str], None]) -> As
                     yield Copy(source, connection, url, driver)
         finally:
             await asyncio.to_thread(connection.close)
+
+
+def _names(tables: Iterable[_Table]) -> str:
+    return ", ".join(f"petstore.{table.name}" for table in tables)
 
 
 def _digest(rows: Iterable[Row]) -> str:

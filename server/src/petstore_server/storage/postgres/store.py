@@ -17,6 +17,11 @@ from petstore_server.storage.stats import Stats
 
 _ACCESS = f"SELECT {HISTORY}, access_version FROM petstore.store"  # noqa: S608 - constants
 
+_IDENTITY = """
+    SELECT system_identifier, (SELECT oid FROM pg_database WHERE datname = current_database())
+    FROM pg_control_system()
+"""
+
 
 class PostgresStore:
     """A store that is open. Made by `open_store`; belongs to the event loop that runs then."""
@@ -33,6 +38,14 @@ class PostgresStore:
         self.keys = PostgresKeys(self._pool)
         self.usage = PostgresUsage(self._pool)
         self.audit = PostgresAudit(self._pool)
+
+    async def identity(self) -> str:
+        """A text that no other store has, copies of this one included: the cluster's identifier and the database's.
+
+        A restart, a failover to a replica and a restore in place keep both. Rows would not do: a dump copies them.
+        """
+        [(cluster, database)] = await self._pool.rows(_IDENTITY)
+        return f"{cluster}-{database}"
 
     async def access_version(self) -> int:
         """A number that differs after any change to accounts, keys or bans, after a restart and after a restore."""

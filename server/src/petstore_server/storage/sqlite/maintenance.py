@@ -66,7 +66,8 @@ def restore(path: Path, source: Path, actor: Actor) -> Path | None:
     """Replace the store's content by a backup; running servers see it with their next read.
 
     Return the file that keeps the previous content, next to the store; None if there was no store. The backup is
-    verified and migrated in a copy, which gets a new epoch and an audit entry, before the store changes. A store too
+    verified and migrated in a copy, which gets a new epoch, the store's identity and an audit entry, before the store
+    changes. A store too
     damaged to be opened is replaced as a file, for which no server may run. Raises StoreUnusable.
     """
     path, source = path.resolve(), source.resolve()
@@ -74,10 +75,11 @@ def restore(path: Path, source: Path, actor: Actor) -> Path | None:
     if not source.is_file():
         raise StoreUnusable(f"There is no backup at {source}.")
     kept = _unused_name(path, actor.at) if path.exists() else None
+    identity = _identity(path)
     with _temporary_beside(path) as copy:
         with advising("Nothing was restored; choose another backup."), unusable_on_error(source):
             _copy(source, copy, None)
-            _begin_epoch(copy, source, kept, actor)
+            _begin_epoch(copy, source, kept, identity, actor)
         _require_sound(copy, f"The backup at {source} is damaged, so nothing was restored")
         with unusable_on_error(path):
             _replace_content(copy, path, kept)
@@ -143,18 +145,30 @@ def _copy(source: Path, copy: Path, progress: Progress | None) -> None:
         original.close()
 
 
-def _begin_epoch(copy: Path, source: Path, kept: Path | None, actor: Actor) -> None:
+def _begin_epoch(copy: Path, source: Path, kept: Path | None, identity: str, actor: Actor) -> None:
     """Migrate the copy, record the restore, and mark the copy as another history, so that no cache is used for it."""
     connection = connect_writer(copy)
     try:
         apply_migrations(connection, source)
         with connection:
-            connection.execute("UPDATE store SET epoch = lower(hex(randomblob(16)))")
+            connection.execute("UPDATE store SET epoch = lower(hex(randomblob(16))), identity = ?", (identity,))
             before = None if kept is None else {"kept": kept.name}
             record(connection, actor, "store.restore", "store", before, {"backup": source.name})
         connection.pragma("journal_mode", "delete")
     finally:
         connection.close()
+
+
+def _identity(path: Path) -> str:
+    """The identity of the store that is being replaced, or a new one if there is none that can be read."""
+    try:
+        connection = connect_reader(path)
+        try:
+            return str(connection.execute("SELECT identity FROM store").get)
+        finally:
+            connection.close()
+    except (apsw.Error, OSError):
+        return secrets.token_hex(8)
 
 
 def _unused_name(path: Path, at: float) -> Path:

@@ -36,6 +36,14 @@ class SqliteStore:
         self.usage = SqliteUsage(self._reader, self._writer)
         self.audit = SqliteAudit(self._reader)
 
+    async def identity(self) -> str:
+        """A text that no other store has, copies of this one included.
+
+        A restore in place keeps it. A copy of the file has the same identity inside, but is another inode.
+        """
+        rows: list[tuple[Any, ...]] = self._reader.now("SELECT identity FROM store")
+        return f"{rows[0][0]}-{self.path.stat().st_ino}"
+
     async def access_version(self) -> int:
         """A number that differs after any change to accounts, keys or bans, and after a restore. Microseconds."""
         rows: list[tuple[Any, ...]] = self._reader.now("SELECT epoch, access_version FROM store")

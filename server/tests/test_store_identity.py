@@ -1,0 +1,78 @@
+"""The identity of a store, which separates its counters in a shared Redis from those of other stores (D12)."""
+
+import asyncio
+import shutil
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from petstore_server.ports import Actor
+from petstore_server.storage.sqlite import backup, restore
+from support.engines import PostgresEngine
+from support.load import send_all
+from support.open_stores import Stores, opened, opened_at
+from support.process import new_key, petstore_json, serving
+from support.redis_engine import shared_redis
+
+pytestmark = pytest.mark.anyio
+
+
+async def identity(stores: Stores) -> str:
+    async with stores.opened() as store:
+        return await store.identity()
+
+
+async def test_an_identity_stays_the_same_and_no_other_store_has_it(stores: Stores) -> None:
+    first = await identity(stores)
+    assert first == await identity(stores)
+    assert first != await identity(stores.another())
+
+
+async def test_a_restore_keeps_the_identity_of_the_store_that_it_replaces(tmp_path: Path) -> None:
+    async def identity_at(path: Path) -> str:
+        async with opened(path) as store:
+            return await store.identity()
+
+    production, staging, file = tmp_path / "production.db", tmp_path / "staging.db", tmp_path / "backup.db"
+    before = [await identity_at(production), await identity_at(staging)]
+    backup(production, file)
+    for store in (production, staging):
+        restore(store, file, Actor("operator:test", 1.0))
+    assert before == [await identity_at(production), await identity_at(staging)]
+    shutil.copyfile(production, tmp_path / "copy.db")
+    assert await identity_at(tmp_path / "copy.db") not in before
+    restore(tmp_path / "new.db", file, Actor("operator:test", 1.0))
+    assert await identity_at(tmp_path / "new.db") not in before
+
+
+def test_a_postgresql_dump_restored_into_another_database_has_another_identity(postgres: PostgresEngine) -> None:
+    names = [postgres.new_database() for _ in range(2)]
+    dump = postgres.data / "dump.sql"
+    try:
+        first = asyncio.run(identity_of(postgres.url(names[0])))
+        postgres.tool("pg_dump", "--format=plain", f"--file={dump}", postgres.url(names[0]))
+        postgres.tool("psql", "--quiet", f"--file={dump}", postgres.url(names[1]))
+        assert first != asyncio.run(identity_of(postgres.url(names[1])))
+    finally:
+        for name in names:
+            postgres.drop_database(name)
+
+
+async def identity_of(url: str) -> str:
+    async with opened_at(url) as store:
+        return await store.identity()
+
+
+def test_two_servers_with_a_store_each_and_one_redis_count_separately(tmp_path: Path) -> None:
+    # However slowly the machine sends the requests, none is a strike.
+    redis = {"PETSTORE_REDIS_URL": shared_redis().empty(), "PETSTORE_BAN_GRACE_SECONDS": "600"}
+    stores = tmp_path / "production.db", tmp_path / "staging.db"
+    keys = [new_key(store)[0] for store in stores]  # each is of account 1
+    with serving(stores[0], **redis) as one, serving(stores[1], **redis) as other:
+        for server, key in zip((one, other), keys, strict=True):
+            replies = asyncio.run(send_all(server.port, key, [("GET", "/v1/store/orders")] * 100))
+            assert {"200": 60, "rate_limit_exceeded": 40} == Counter(reply.code for reply in replies)
+        for store in stores:
+            shown = petstore_json(store, "accounts", "show", "acme", **redis)
+            assert [60, 60] == [window["used"] for window in shown["windows"]]
