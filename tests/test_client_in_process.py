@@ -59,8 +59,7 @@ class Connected:
         self.sent = 0
 
     def __call__(self, key: str, **options: Any) -> AsyncClient:
-        application = httpx2.ASGITransport(app=self._service.application.gate)
-        transport = Counted(CheckedAsyncTransport(application), self._count)
+        transport = Counted(CheckedAsyncTransport(self._service.transport), self._count)
         clock = {"clock": self._clock} if self._clock else {}
         return AsyncClient(self._base_url, **{"api_key": key, "transport": transport, **clock, **options})
 
@@ -181,7 +180,7 @@ async def test_a_cancel_whose_response_was_lost_succeeds(service: Service, conne
         """Carries the first request out and loses its response."""
 
         def __init__(self) -> None:
-            self._inner = httpx2.ASGITransport(app=service.application.gate)
+            self._inner = service.transport
             self._lost = False
 
         async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:

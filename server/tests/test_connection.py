@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from petstore_server.http.connection import _origin_form
+from petstore_server.http.parser import origin_form
 from support.checked_clients import contract
 from support.process import UNLIMITED, Server, exchange, new_key, receive, serving
 
@@ -297,7 +297,7 @@ def test_many_distinct_bad_keys_leave_memory_flat(served: tuple[Server, str]) ->
     ],
 )
 def test_a_target_is_brought_into_origin_form(target: bytes, origin: bytes) -> None:
-    assert origin == _origin_form(target)
+    assert origin == origin_form(target)
 
 
 def test_the_server_answers_on_after_all_of_this(served: tuple[Server, str], tmp_path: Path) -> None:

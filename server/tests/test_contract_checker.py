@@ -1,6 +1,5 @@
 """The checker that holds exchanges to the contract passes what is right, and fails on each kind of departure."""
 
-import asyncio
 import gzip
 import json
 import re
@@ -9,7 +8,7 @@ from typing import Any
 import httpx2
 import pytest
 
-from support.checked_clients import App, Message, checked_async_client, checked_client, contract
+from support.checked_clients import checked_client, contract
 
 Lines = list[tuple[str, str]]
 
@@ -255,22 +254,3 @@ def test_a_checked_client_checks_the_decoded_body_and_hands_it_on() -> None:
         assert client.get(LIST).json() == [{"id": 1}]
         with pytest.raises(AssertionError, match="the list must ascend"):
             client.get(LIST)
-
-
-def test_a_checked_client_sees_a_body_that_answers_head() -> None:
-    def answering(body: bytes) -> App:
-        async def app(scope: Any, receive: Any, send: Any) -> None:
-            lines = [(name.encode(), value.encode()) for name, value in [*ACCOUNT, *LISTING, *JSON]]
-            start: Message = {"type": "http.response.start", "status": 200, "headers": lines}
-            await send(start)
-            await send({"type": "http.response.body", "body": body})
-
-        return app
-
-    async def head(body: bytes) -> int:
-        async with checked_async_client(answering(body)) as client:
-            return (await client.head(LIST)).status_code
-
-    assert asyncio.run(head(b"")) == 200
-    with pytest.raises(AssertionError, match="HEAD /v1/store/orders was answered with 2 bytes"):
-        asyncio.run(head(b"[]"))

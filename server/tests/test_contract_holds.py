@@ -34,7 +34,7 @@ def all_errors(error: type[DomainError] = DomainError) -> Iterator[type[DomainEr
 def routes(tmp_path_factory: pytest.TempPathFactory) -> list[Route]:
     async def read() -> list[Route]:
         async with running(tmp_path_factory.mktemp("routes")) as service:
-            return service.application.routes.all()
+            return list(service.application.routes.all)
 
     return asyncio.run(read())
 

@@ -16,9 +16,9 @@ from petstore_server.cli.commands import Group
 from petstore_server.cli.main import petstore as command_line
 from petstore_server.domain.accounts import Plan
 from petstore_server.domain.windows import Outcome
-from petstore_server.http.connection import IDLE_SECONDS
 from petstore_server.http.request import MAX_HEADERS
-from petstore_server.runtime.application import DRAIN_SECONDS
+from petstore_server.http.server import Deadlines
+from petstore_server.runtime.servers import DRAIN_SECONDS
 from petstore_server.settings import SETTINGS, read_settings
 from support.documents import ROOT, block, table
 from support.generated_tables import OPERATING
@@ -205,7 +205,7 @@ def test_nginx_leaves_bounds_and_idle_connections_to_the_service() -> None:
     assert buffer
     assert int(buffer[1]) * 1024 > MAX_HEADERS
     kept_open = re.findall(r"keepalive_timeout +(\d+)s;", text)
-    assert int(kept_open[0]) < IDLE_SECONDS
+    assert int(kept_open[0]) < Deadlines().idle
     assert str(DEFAULTS.admin_port) not in re.sub(r"#.*", "", text)
 
 

@@ -25,6 +25,13 @@ def get(documents: Documents, path: str, headers: dict[bytes, bytes] | None = No
     return documents.response(path.split("/")[1:], "GET", headers or {})
 
 
+def header_lines(response: Response) -> dict[bytes, bytes]:
+    """The headers of a response, by name."""
+    pairs = [line.partition(b": ") for line in response.headers.split(b"\r\n")[:-1]]
+    assert len({name for name, _, _ in pairs}) == len(pairs)
+    return {name: value for name, _, value in pairs}
+
+
 def body(response: Response) -> bytes:
     joined = b"".join(response.chunks)
     assert len(joined) == response.length
@@ -33,8 +40,8 @@ def body(response: Response) -> bytes:
 
 def test_the_contract_is_served_as_json_and_as_yaml(documents: Documents) -> None:
     as_json, as_yaml = get(documents, "/openapi.json"), get(documents, "/openapi.yaml")
-    assert dict(as_json.headers)[b"content-type"] == b"application/json"
-    assert dict(as_yaml.headers)[b"content-type"] == b"application/yaml"
+    assert header_lines(as_json)[b"content-type"] == b"application/json"
+    assert header_lines(as_yaml)[b"content-type"] == b"application/yaml"
     contract = json.loads(body(as_json))
     assert contract == yaml.safe_load(body(as_yaml))
     assert contract["servers"] == [{"url": "https://api.example/v1", "description": "Production"}]
@@ -45,12 +52,12 @@ def test_every_document_has_a_strong_etag_and_honours_if_none_match(documents: D
     for path in documents.paths:
         for asked in ({}, GZIP):
             response = get(documents, path, asked)
-            etag = dict(response.headers)[b"etag"]
+            etag = header_lines(response)[b"etag"]
             assert re.fullmatch(rb'"[!#-~]+"', etag)
             names.add(etag)
             again = get(documents, path, {**asked, b"if-none-match": b'"other", ' + etag})
             assert (again.status, b"".join(again.chunks)) == (304, b"")
-            assert dict(again.headers)[b"etag"] == etag
+            assert header_lines(again)[b"etag"] == etag
     uncompressed = 1  # the image, which is already compressed
     assert len(names) == 2 * len(documents.paths) - uncompressed
 
@@ -58,16 +65,16 @@ def test_every_document_has_a_strong_etag_and_honours_if_none_match(documents: D
 def test_gzip_is_sent_if_accepted_and_has_the_same_content(documents: Documents) -> None:
     path = "/docs/swagger-ui-bundle.js"
     plain, zipped = get(documents, path), get(documents, path, GZIP)
-    assert dict(zipped.headers)[b"content-encoding"] == b"gzip"
-    assert b"content-encoding" not in dict(plain.headers)
-    assert dict(plain.headers)[b"vary"] == dict(zipped.headers)[b"vary"] == b"Accept-Encoding"
+    assert header_lines(zipped)[b"content-encoding"] == b"gzip"
+    assert b"content-encoding" not in header_lines(plain)
+    assert header_lines(plain)[b"vary"] == header_lines(zipped)[b"vary"] == b"Accept-Encoding"
     assert gzip.decompress(body(zipped)) == body(plain)
     assert zipped.length < plain.length / 3
 
 
 def test_every_document_has_security_and_caching_headers(documents: Documents) -> None:
     for path in documents.paths:
-        headers = dict(get(documents, path).headers)
+        headers = header_lines(get(documents, path))
         assert headers[b"x-content-type-options"] == b"nosniff"
         assert headers[b"referrer-policy"] == b"no-referrer"
         assert headers[b"cache-control"] in (b"no-cache", b"public, max-age=3600")
@@ -105,7 +112,9 @@ def test_the_page_loads_only_files_from_this_server(documents: Documents) -> Non
     assert links.inline == []
 
 
-@pytest.mark.parametrize("path", ["/", "/docs/", "/docs/index.html", "/docs/../docs", "/openapi", "/v2/store/orders"])
+@pytest.mark.parametrize(
+    "path", ["", "//", "/docs/", "/docs/index.html", "/docs/../docs", "/openapi", "/v2/store/orders"]
+)
 def test_other_paths_are_not_found(documents: Documents, path: str) -> None:
     with pytest.raises(RouteNotFound):
         get(documents, path)

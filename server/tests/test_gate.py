@@ -6,6 +6,7 @@ Every exchange here is held to the contract by the client itself; the tests stat
 import asyncio
 import json
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from petstore_server.domain.errors import ServiceUnavailable
 from petstore_server.domain.keys import Environment, Scope
 from petstore_server.domain.orders import Order, Status
 from petstore_server.domain.pets import Pet
+from petstore_server.http.page_limit import PAGE_LIMIT
 from support.engines import PostgresEngine
 from support.redis_engine import shared_redis
 from support.service import START, URLS, Clock, Service, bearer, in_service, running
@@ -138,6 +140,19 @@ def test_a_cancel_is_answered_by_what_became_of_the_order(tmp_path: Path) -> Non
     ] == in_service(tmp_path, story)
 
 
+def test_a_cancel_on_a_condition_that_cannot_hold_changes_nothing(tmp_path: Path) -> None:
+    async def story(service: Service) -> list[int]:
+        await service.orders(Order(1), Order(2, status=Status.SHIPPED))
+        headers = bearer(await service.key())
+        seen = []
+        for order_id, condition in ((1, '"x"'), (1, 'W/"x", "y"'), (2, '"x"'), (3, '"x"'), (1, "*"), (1, '"x"')):
+            conditional = {**headers, "If-Match": condition}
+            seen.append((await service.client.delete(f"{ORDERS}/{order_id}", headers=conditional)).status_code)
+        return seen
+
+    assert [412, 412, 409, 404, 204, 409] == in_service(tmp_path, story)
+
+
 @pytest.mark.parametrize(
     "path",
     [
@@ -193,13 +208,50 @@ def test_a_wrong_method_is_405_and_allow_names_the_right_ones(
 
 def test_there_is_no_v2_and_outside_v1_errors_carry_no_limits(tmp_path: Path) -> None:
     async def story(service: Service) -> None:
-        for path in ("/", "/v2", "/v2/store/orders", "/livez", "/metrics", "//v1/store/orders", "/v1%2Fstore/orders"):
+        for path in (
+            "/docs/",
+            "/v2",
+            "/v2/store/orders",
+            "/livez",
+            "/metrics",
+            "//v1/store/orders",
+            "/v1%2Fstore/orders",
+        ):
             response = await service.client.get(path)
             assert (404, "not_found") == code(response)
             assert "x-ratelimit-limit" not in response.headers
         assert (405, "method_not_allowed") == code(await service.client.post("/openapi.json"))
 
     in_service(tmp_path, story)
+
+
+def test_requests_outside_v1_are_limited_by_address_and_apart_from_the_api(tmp_path: Path) -> None:
+    async def story(service: Service) -> None:
+        key = await service.key()
+        for number in range(PAGE_LIMIT):
+            path = ("/docs", "/", "/nothing")[number % 3]
+            assert 429 != (await service.client.get(path)).status_code
+        refused = await service.client.get("/docs")
+        assert (429, "rate_limit_exceeded") == code(refused)
+        assert "60" == refused.headers["retry-after"]
+        assert "x-ratelimit-limit" not in refused.headers
+        assert 200 == (await service.client.get(ORDERS, headers=bearer(key))).status_code
+        assert 59 == limits(await service.client.get(ORDERS))[1]
+        other = {"X-Forwarded-For": "192.0.2.1"}
+        assert 200 == (await service.client.get("/docs", headers=other)).status_code
+        service.clock.now += 60
+        assert 200 == (await service.client.get("/docs")).status_code
+
+    in_service(tmp_path, story, PETSTORE_TRUSTED_PROXIES="127.0.0.0/8")
+
+
+def test_the_root_points_to_the_documentation(tmp_path: Path) -> None:
+    async def story(service: Service) -> httpx2.Response:
+        return await service.client.get("/")
+
+    response = in_service(tmp_path, story)
+    assert (200, "text/html; charset=utf-8") == (response.status_code, response.headers["content-type"])
+    assert 'href="docs"' in response.text
 
 
 def test_a_bearer_key_is_told_from_a_missing_and_from_an_invalid_one(tmp_path: Path) -> None:
@@ -263,6 +315,16 @@ def test_a_change_of_access_holds_after_one_round_of_upkeep(tmp_path: Path) -> N
         return statuses
 
     assert [200, 401, 200, 401] == in_service(tmp_path, story)
+
+
+def test_many_keys_seen_for_the_first_time_at_once_are_all_looked_up(tmp_path: Path) -> None:
+    async def story(service: Service) -> set[int]:
+        account = await service.account()
+        keys = [await service.key(account) for _ in range(40)]
+        requests = [service.client.get("/v1/pets/1", headers=bearer(key)) for key in keys]
+        return {response.status_code for response in await asyncio.gather(*requests)}
+
+    assert {404} == in_service(tmp_path, story)
 
 
 def test_a_remembered_key_expires_on_the_second(tmp_path: Path) -> None:
@@ -473,13 +535,25 @@ class Broken:
         return fail
 
 
+@contextmanager
+def broken_orders(service: Service, error: Exception) -> Iterator[None]:
+    """The store's orders fail."""
+    store: Any = service.backend.store
+    working = store.orders
+    store.orders = Broken(error)
+    try:
+        yield
+    finally:
+        store.orders = working
+
+
 def test_a_fault_of_ours_is_500_with_limits_and_tells_nothing(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     async def story(service: Service) -> httpx2.Response:
-        operations = service.application.order_operations
-        operations._orders = Broken(RuntimeError("SELECT secret"))
-        return await service.client.get(ORDERS, headers=bearer(await service.key()))
+        key = await service.key()
+        with broken_orders(service, RuntimeError("SELECT secret")):
+            return await service.client.get(ORDERS, headers=bearer(key))
 
     response = in_service(tmp_path, story)
     assert ((500, "internal_error"), 59) == (code(response), limits(response)[1])
@@ -490,20 +564,20 @@ def test_a_store_that_is_gone_is_503_with_the_accounts_windows_or_the_addresss(t
     async def story(service: Service) -> None:
         known, unknown = await service.key(), await service.key()
         await service.client.get(ORDERS, headers=bearer(known))
-        broken = Broken(ServiceUnavailable("the disk is gone"))
-        service.application.order_operations._orders = broken
-        service.application.authenticator._keys = broken
-        for key, policy in ((known, "minute"), (unknown, "address")):
-            response = await service.client.get(ORDERS, headers=bearer(key))
-            assert ((503, "service_unavailable"), "1") == (code(response), response.headers["retry-after"])
-            assert response.headers["ratelimit-policy"].startswith(f'"{policy}"')
-        for _ in range(100):  # never 429 for a key that may be valid
-            assert 503 == (await service.client.get(ORDERS, headers=bearer(unknown))).status_code
-        assert (401, "missing_api_key") == code(await service.client.get(ORDERS))
-        assert (401, "invalid_api_key") == code(await service.client.get(ORDERS, headers=bearer("pso_live_x")))
-        service.clock.now += 61
-        lapsed = await service.client.get(ORDERS, headers=bearer(known))
-        assert (503, '"address";q=60;w=60') == (lapsed.status_code, lapsed.headers["ratelimit-policy"])
+        gone = ServiceUnavailable("the disk is gone")
+        service.application.authenticator._keys = Broken(gone)
+        with broken_orders(service, gone):
+            for key, policy in ((known, "minute"), (unknown, "address")):
+                response = await service.client.get(ORDERS, headers=bearer(key))
+                assert ((503, "service_unavailable"), "1") == (code(response), response.headers["retry-after"])
+                assert response.headers["ratelimit-policy"].startswith(f'"{policy}"')
+            for _ in range(100):  # never 429 for a key that may be valid
+                assert 503 == (await service.client.get(ORDERS, headers=bearer(unknown))).status_code
+            assert (401, "missing_api_key") == code(await service.client.get(ORDERS))
+            assert (401, "invalid_api_key") == code(await service.client.get(ORDERS, headers=bearer("pso_live_x")))
+            service.clock.now += 61
+            lapsed = await service.client.get(ORDERS, headers=bearer(known))
+            assert (503, '"address";q=60;w=60') == (lapsed.status_code, lapsed.headers["ratelimit-policy"])
 
     in_service(tmp_path, story)
 
@@ -538,8 +612,8 @@ def test_the_admin_port_tells_liveness_readiness_and_metrics(tmp_path: Path) -> 
 def test_no_key_reaches_a_log(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     async def story(service: Service) -> str:
         key = await service.key()
-        service.application.order_operations._orders = Broken(RuntimeError("boom"))
-        await service.client.get(f"{ORDERS}?key={key}", headers=bearer(key))
+        with broken_orders(service, RuntimeError("boom")):
+            await service.client.get(f"{ORDERS}?key={key}", headers=bearer(key))
         await service.client.get(f"/v1/{key}", headers=bearer(key))
         return key
 

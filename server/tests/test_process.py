@@ -98,6 +98,51 @@ def test_a_port_in_use_is_one_line_that_names_it(store: Path) -> None:
     assert not store.exists()
 
 
+def test_one_port_for_both_uses_is_refused_in_one_line(store: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = str(free.getsockname()[1])
+    failed = petstore(store, "serve", "--port", port, "--admin-port", port)
+    assert 2 == failed.returncode
+    assert f"Cannot listen on 127.0.0.1:{port} (Address already in use); choose another with PETSTORE_ADMIN_PORT." in (
+        failed.stderr
+    )
+    assert 1 == len(failed.stderr.splitlines())
+
+
+@pytest.mark.parametrize("reuse", [0, 1])
+def test_a_port_that_another_process_only_bound_is_taken_or_refused_and_never_waited_for(
+    store: Path, reuse: int
+) -> None:
+    with socket.socket() as other:
+        other.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, reuse)
+        other.bind(("127.0.0.1", 0))
+        port = str(other.getsockname()[1])
+        if not reuse:
+            failed = petstore(store, "serve", "--port", port, "--admin-port", "0")
+            assert (2, 1) == (failed.returncode, len(failed.stderr.splitlines()))
+            return
+        with serving(store, "--port", port) as server:
+            with pytest.raises(OSError, match="Address already in use"):
+                other.listen()
+            assert 404 == httpx2.get(f"{server.api}/x").status_code
+            assert 0 == server.stop()
+
+
+def test_a_stop_under_load_answers_every_request_that_it_took(store: Path) -> None:
+    put_orders(store, 5000)
+    key, _ = new_key(store, plan=UNLIMITED)
+    with serving(store) as server:
+        stopping = threading.Timer(0.5, lambda: server.process.send_signal(signal.SIGTERM))
+        stopping.start()
+        requests = [("DELETE", f"{ORDERS}/{number}") for number in range(1, 5001)]
+        replies = asyncio.run(send_all(server.port, key, requests, connections=32))
+        stopping.join()
+        assert 0 == server.process.wait(timeout=20)
+    acknowledged = {int(reply.target.rpartition("/")[2]) for reply in replies if reply.status == 204}
+    assert {204} == {reply.status for reply in replies if reply.status}
+    assert acknowledged == {number for number, status in statuses(store).items() if status == "cancelled"}
+
+
 def test_a_second_server_on_the_same_store_is_refused(store: Path) -> None:
     with serving(store):
         done = petstore(store, "serve", "--port", "0", "--admin-port", "0")

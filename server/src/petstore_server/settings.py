@@ -27,6 +27,7 @@ class Settings:
     admin_host: str
     admin_port: int
     workers: int
+    max_connections: int
     environment: str
     base_url: str | None
     staging_base_url: str | None
@@ -242,6 +243,12 @@ SETTINGS = (
     Setting("PETSTORE_ADMIN_HOST", "127.0.0.1", "Address on which the admin port listens; keep it private.", _text),
     Setting("PETSTORE_ADMIN_PORT", "8081", "Port of /livez, /readyz and /metrics; 0 takes a free one.", _port),
     Setting("PETSTORE_WORKERS", "1", "Server processes; more than one needs PETSTORE_REDIS_URL.", _whole(1, 256)),
+    Setting(
+        "PETSTORE_MAX_CONNECTIONS",
+        "0",
+        "Client connections of a process; more get 503. 0: as many as the open-file limit allows, at most 10000.",
+        _whole(0, 1_000_000),
+    ),
     Setting(
         "PETSTORE_ENVIRONMENT",
         "production",

@@ -1,6 +1,6 @@
 """Generate the tables of docs/operating.md from the code.
 
-    .venv/bin/python server/tests/generated_tables.py
+    .venv/bin/python server/tests/support/generated_tables.py
 
 writes them; `test_documentation.py` fails while they differ.
 """

@@ -2,6 +2,7 @@
 
 import asyncio
 import random
+import socket
 from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -20,6 +21,7 @@ from petstore_server.runtime.composition import open_backend
 from petstore_server.settings import Settings, read_settings
 from petstore_server.telemetry.logs import configure_logging
 from support.checked_clients import checked_async_client
+from support.raw_transport import RawTransport
 
 T = TypeVar("T")
 START = 1_793_000_000.25
@@ -41,12 +43,16 @@ class Clock:
 
 @dataclass
 class Service:
-    """A running application and what tests do with it. `client` sends no key of itself."""
+    """A running application and what tests do with it.
+
+    `client` adds no key; `transport` is the way to the service, for other clients.
+    """
 
     application: Application
     backend: Backend
     clock: Clock
     client: httpx2.AsyncClient
+    transport: RawTransport
     settings: Settings
     source: random.Random = field(default_factory=lambda: random.Random(5))
     _accounts: int = 0
@@ -117,8 +123,13 @@ async def running(
     backend = await open_backend(settings, clock, lambda text: None, redis_clock=clock)
     try:
         application = Application(settings, backend, clock, lambda size: "r" * size)
-        async with checked_async_client(application.gate) as client:
-            yield Service(application, backend, clock, client, settings)
+        server = application.public_server()
+        with socket.create_server(("127.0.0.1", 0)) as listener:
+            await server.start(listener)
+            transport = RawTransport(listener.getsockname()[1])
+            async with checked_async_client(transport) as client:
+                yield Service(application, backend, clock, client, transport, settings)
+            await server.stop(5)
     finally:
         await backend.close()
 

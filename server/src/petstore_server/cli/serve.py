@@ -6,8 +6,7 @@ import secrets
 import socket
 import tempfile
 import time
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -17,12 +16,13 @@ import structlog
 from petstore_server.cli.failures import FAILURE
 from petstore_server.cli.output import log_to_stderr
 from petstore_server.domain.keys import Environment
-from petstore_server.runtime.application import Application, run
+from petstore_server.runtime.application import Application
 from petstore_server.runtime.composition import lock_for_serving, open_backend, require_servable
 from petstore_server.runtime.demo import Demo, fill
 from petstore_server.runtime.event_loops import loop_factory
+from petstore_server.runtime.servers import listening, run
 from petstore_server.runtime.supervisor import WorkerFailed, serve_with_workers
-from petstore_server.settings import Settings, SettingsError, read_settings
+from petstore_server.settings import Settings, read_settings
 from petstore_server.telemetry.logs import logging_to_stderr
 
 _OPTIONS = {"host": "PETSTORE_HOST", "port": "PETSTORE_PORT", "admin_port": "PETSTORE_ADMIN_PORT"}
@@ -53,8 +53,8 @@ def serve(demo: bool, **options: str | None) -> None:
             url = f"sqlite:///{Path(folder) / 'demo.db'}"
             settings = replace(settings, database_url=url, redis_url=None, workers=1)
         require_servable(settings)
-        public = stack.enter_context(_bound(settings.host, settings.port, "PETSTORE_PORT"))
-        admin = stack.enter_context(_bound(settings.admin_host, settings.admin_port, "PETSTORE_ADMIN_PORT"))
+        public = stack.enter_context(listening(settings.host, settings.port, "PETSTORE_PORT"))
+        admin = stack.enter_context(listening(settings.admin_host, settings.admin_port, "PETSTORE_ADMIN_PORT"))
         stack.enter_context(lock_for_serving(settings))
         runner = stack.enter_context(asyncio.Runner(loop_factory=loop_factory()))
         if settings.workers == 1:
@@ -101,21 +101,6 @@ def _tell_serving(settings: Settings, public: socket.socket, admin: socket.socke
         environment=settings.environment,
         workers=settings.workers,
     )
-
-
-@contextmanager
-def _bound(host: str, port: int, setting: str) -> Iterator[socket.socket]:
-    """A socket on the address. Raises SettingsError naming the setting where it cannot be had."""
-    try:
-        family, kind, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
-        with socket.socket(family, kind) as bound:
-            bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            bound.bind(address)
-            bound.setblocking(False)
-            yield bound
-    except OSError as error:
-        reason = error.strerror or str(error)
-        raise SettingsError(f"Cannot listen on {host}:{port} ({reason}); choose another with {setting}.") from None
 
 
 def _address(bound: socket.socket) -> str:

@@ -1,4 +1,4 @@
-"""Who is asking: from the Authorization header to a grant (spec S5; D9)."""
+"""Authentication: from the Authorization header to a principal (spec S5; D9)."""
 
 from collections.abc import Callable
 
@@ -6,58 +6,60 @@ from petstore_server.domain.errors import InvalidApiKey, MissingApiKey
 from petstore_server.domain.keys import Environment, Principal, digest, is_well_formed
 from petstore_server.ports import Keys
 
-REMEMBERED = 65_536
-"""Grants kept in memory at most."""
+MAX_KNOWN = 65_536
+"""Principals kept in memory."""
 
 TRUSTED_SECONDS = 60.0
-"""How long a grant is trusted without word from the store, when the store cannot be reached (D19)."""
+"""For how long a known principal is trusted while the store does not answer (D19)."""
 
 
 class Authenticator:
-    """Turns bearer keys into grants, and remembers those of valid keys until the store says that access changed."""
+    """Finds the principal of a request, and keeps those of valid keys until the store reports a change of access.
+
+    `clock` gives Unix seconds.
+    """
 
     def __init__(self, keys: Keys, environment: Environment, clock: Callable[[], float]) -> None:
         self._keys = keys
         self._environment = environment
         self._clock = clock
-        self._grants: dict[bytes, Principal] = {}
+        self._known: dict[bytes, Principal] = {}  # by the whole header value
         self._confirmed_at = clock()
 
     def confirm(self, *, changed: bool) -> None:
-        """Note that the store was heard just now; where access `changed`, nothing remembered counts any more."""
+        """Note that the store has answered; if access has `changed`, forget all principals."""
         if changed:
-            self._grants = {}  # a new table: a look-up under way remembers its answer in the old one
+            self._known = {}  # a new table: a look-up in progress must not put its result into it
         self._confirmed_at = self._clock()
 
     async def identify(self, authorization: bytes | None) -> Principal:
-        """The grant of the key in an Authorization header; of several, joined by commas, none is valid.
+        """The principal of the key in an Authorization header.
 
-        Every key that is well-formed but not valid costs a look-up, whatever is wrong with it: nothing can be told
-        from the time that the answer took. Raises MissingApiKey, InvalidApiKey, and ServiceUnavailable where the key
-        could not be looked up.
+        A well-formed key that is not valid takes one look-up whatever the reason, so that response times do not reveal
+        it. Raises MissingApiKey, InvalidApiKey, and ServiceUnavailable if the key could not be looked up.
         """
-        key = _bearer(authorization)
-        key_digest = digest(key)
-        now = self._clock()
-        grants = self._grants
-        principal = grants.get(key_digest)
-        if principal is not None and principal.holds(now) and abs(now - self._confirmed_at) <= TRUSTED_SECONDS:
-            return principal
+        known, now = self._known, self._clock()
+        if authorization is not None:
+            principal = known.get(authorization)
+            if principal is not None and principal.holds(now) and abs(now - self._confirmed_at) <= TRUSTED_SECONDS:
+                return principal
+        key = _bearer_token(authorization)
         if not is_well_formed(key):
             raise InvalidApiKey
-        principal = await self._keys.principal(key_digest, self._environment, now)
+        principal = await self._keys.principal(digest(key), self._environment, now)
         if principal is None:
             raise InvalidApiKey
-        if len(grants) >= REMEMBERED:
-            grants.clear()
-        grants[key_digest] = principal
+        if len(known) >= MAX_KNOWN:
+            del known[next(iter(known))]  # the oldest
+        known[authorization or b""] = principal
         return principal
 
 
-def _bearer(authorization: bytes | None) -> str:
+def _bearer_token(authorization: bytes | None) -> str:
     """The token of a bearer credential.
 
-    The scheme's case does not matter (RFC 9110 §11.1); another scheme or an empty token counts as missing.
+    The scheme is case-insensitive (RFC 9110 section 11.1). Another scheme or an empty token counts as missing. Repeated
+    headers, joined by a comma, are not a well-formed key.
     """
     scheme, _, token = (authorization or b"").partition(b" ")
     token = token.strip(b" \t")

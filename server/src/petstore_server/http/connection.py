@@ -1,153 +1,355 @@
-"""The HTTP connection: uvicorn's protocol, held against hostile peers.
+"""One client connection: reads requests, has them answered one after another, and writes the responses.
 
-uvicorn with httptools keeps dripping and silent connections open and lets headers grow without bound. Here a request
-has a deadline, a silent connection an end, a reader that stalls is cut off, and a request's head is bounded in bytes.
-What the parser refuses gets an Error body; what it accepts goes to the gate, whatever its target's form.
+Responses are in the order of the requests because a request goes to the gate only when the response before it has been
+handed to the transport. Until then the connection parses nothing more, and reads at most one buffer ahead.
 """
 
 import asyncio
-from typing import cast
+import fcntl
+import sys
+import termios
+from collections.abc import Iterator, Sequence
+from enum import Enum, auto
+from http import HTTPStatus
+from itertools import chain
+from typing import TYPE_CHECKING, cast
 
-import httptools
-from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol, RequestResponseCycle
+from petstore_server.http.eager import start
+from petstore_server.http.parser import Malformed, RequestParser
+from petstore_server.http.request import Request
+from petstore_server.http.responses import Response
 
-from petstore_server.http.errors import BadRequest, HeadersTooLarge, error_body
+if TYPE_CHECKING:
+    from petstore_server.http.server import PublicServer
 
-REQUEST_SECONDS = 10.0
-"""Within which a request must have come whole, head and body, from its first byte on."""
+PIECE = 512
+"""Bytes parsed at once. They bound how many pipelined requests are parsed before the first of them is answered."""
 
-IDLE_SECONDS = 60
-"""After which a connection that sends nothing is closed."""
+REQUESTS_PER_TURN = 16
+"""Pipelined requests answered before other connections get their turn."""
 
-STALL_SECONDS = 60.0
-"""After which a reader that takes nothing of its answer is cut off."""
+WRITE_MARK = 64 * 1024
+"""Bytes in the transport's buffer above which nothing more is written."""
 
-MAX_HEAD = 128 * 1024
-"""Bytes of a head that are still parsed, so that the gate can answer it; a larger one ends the connection."""
+WRITE_BATCH = 512 * 1024
+"""Bytes of a long body handed to the transport at once. Connections share the bytes of a list; none are copied."""
 
-WRITE_BUFFER = 1024 * 1024
-"""Bytes under way to a client before the answer waits; list bodies are shared, so these are no copies."""
+JOINED_BODY = 16 * 1024
+"""Bytes up to which a body is copied behind its head: one buffer costs less than two."""
+
+_STATUS_LINES = {status.value: f"HTTP/1.1 {status.value} {status.phrase}\r\n".encode() for status in HTTPStatus}
+_END = b"\r\n"
+_END_CLOSE = b"connection: close\r\n\r\n"
+_END_KEEP_ALIVE = b"connection: keep-alive\r\n\r\n"  # for HTTP/1.0, where closing is the default
+_CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
+_EMPTY = memoryview(b"")
 
 
-class Connection(HttpToolsProtocol):
-    """One client connection."""
+class _Wait(Enum):
+    """What a connection waits for."""
 
-    _deadline: asyncio.TimerHandle | None = None
-    _stall: asyncio.TimerHandle | None = None
-    _head_bytes = 0
-    _in_head = True
-    _whole = True
+    IDLE = auto()
+    REQUEST = auto()
+    GATE = auto()
+    READER = auto()
+    LAST_BYTES = auto()
 
-    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        super().connection_made(transport)
-        transport.set_write_buffer_limits(high=WRITE_BUFFER)
-        self._await_request()
+
+class Connection(asyncio.BufferedProtocol):
+    """The protocol of one connection of a `PublicServer`."""
+
+    __slots__ = (
+        "_current",
+        "_ended",
+        "_input_ended",
+        "_keep_alive",
+        "_parser",
+        "_reading_paused",
+        "_refusal",
+        "_seconds",
+        "_server",
+        "_transport",
+        "_unparsed",
+        "_unsent",
+        "_wait",
+        "_writing_paused",
+        "_written",
+        "scheduled",
+        "task",
+    )
+
+    def __init__(self, server: "PublicServer") -> None:
+        self._server = server
+        self._transport: asyncio.Transport
+        self._parser: RequestParser
+        self._unparsed = _EMPTY  # bytes read but not parsed
+        self._input_ended = False  # no request will follow those parsed
+        self._refusal: Response | None = None  # to be sent after the last response, in place of a malformed request's
+        self._current: Request | None = None  # the request being answered
+        self._keep_alive = True
+        self._unsent: Iterator[bytes] | None = None  # the rest of the response being written
+        self._written = 0
+        self._reading_paused = self._writing_paused = False
+        self._ended = False  # nothing more is answered
+        self._wait: tuple[_Wait, object] = (_Wait.IDLE, None)
+        self._seconds = 0  # for which it has been waiting for the same thing
+        self.scheduled = False
+        self.task: asyncio.Task[Response | None] | None = None
+
+    # Called by the transport
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast("asyncio.Transport", transport)
+        self._transport.set_write_buffer_limits(high=WRITE_MARK)
+        peer = transport.get_extra_info("peername")
+        self._parser = RequestParser(peer[0] if isinstance(peer, tuple) else None)
+        refusal = self._server.admit(self)
+        if refusal is not None and not transport.is_closing():
+            self._refusal, self._input_ended = refusal, True
+            self._settle()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self._unset_keepalive_if_required()
-        self._cancel_deadline()
-        self._cancel_stall()
-        super().connection_lost(exc)
+        self._ended = True
+        self._unparsed, self._unsent = _EMPTY, None
+        if self._current is not None:
+            self._current.lose()
+        self._parser.close()
+        self._server.forget(self)
 
-    def data_received(self, data: bytes) -> None:
-        if self._in_head:
-            self._head_bytes += len(data)
-        try:
-            self.parser.feed_data(data)
-        except httptools.HttpParserUpgrade:
-            pass  # Upgrade is ignored (D2); the request was taken as any other, and the connection ends after it
-        except httptools.HttpParserError:
-            self._refuse(400, BadRequest.code, "This is no well-formed HTTP/1.1 request; send one that is.")
+    def get_buffer(self, sizehint: int) -> memoryview:
+        return self._server.buffer  # shared: what it holds is parsed or copied before another connection reads
+
+    def buffer_updated(self, nbytes: int) -> None:
+        if self._ended or self._input_ended:
             return
-        if self._in_head and self._head_bytes > MAX_HEAD:
-            self._refuse(431, HeadersTooLarge.code, HeadersTooLarge().message)
-        elif not self._whole and self._deadline is None:  # what comes in one piece costs no timer
-            self._deadline = self.loop.call_later(REQUEST_SECONDS, self._cut)
+        data = self._server.buffer[:nbytes]
+        if self._unparsed:
+            self._unparsed = memoryview(bytes(self._unparsed) + bytes(data))
+        else:
+            self._unparsed = data
+            self._parse()
+            if self._unparsed:
+                self._unparsed = memoryview(bytes(self._unparsed))
+        if self._unparsed:
+            self._pause_reading()
+        if self._current is None and not self.scheduled:
+            self._server.schedule(self)
 
-    def eof_received(self) -> bool:  # type: ignore[override]
-        """Answer what has come whole from a client that will send no more (True: keep open for writing), then close."""
-        cycle = cast("RequestResponseCycle | None", self.cycle)
-        if not self._whole or cycle is None or cycle.response_complete:
+    def eof_received(self) -> bool:
+        """Keep the connection open for writing (True): a client may close its half and still read its responses."""
+        if self._ended:
             return False
-        cycle.keep_alive = False
+        self._input_ended = True
+        if self._parser.incoming is not None:
+            self._parser.incoming.lose()
+        self._server.schedule(self)
         return True
 
-    def on_message_begin(self) -> None:
-        self._unset_keepalive_if_required()
-        self._whole = False
-        self._in_head = True
-        super().on_message_begin()
-
-    def on_header(self, name: bytes, value: bytes) -> None:
-        if self._in_head:  # trailers are dropped
-            super().on_header(name, value)
-
-    def on_headers_complete(self) -> None:
-        self._in_head = False
-        self._head_bytes = 0
-        self.url = _origin_form(self.url)
-        super().on_headers_complete()
-        if self.parser.should_upgrade():
-            self.cycle.keep_alive = False
-
-    def on_message_complete(self) -> None:
-        self._whole = True
-        self._cancel_deadline()
-        super().on_message_complete()
-
-    def on_response_complete(self) -> None:
-        super().on_response_complete()
-        if self._deadline is not None:  # the rest of the body is still to come, and is bounded by the deadline
-            self._unset_keepalive_if_required()
-
     def pause_writing(self) -> None:
-        super().pause_writing()
-        self._stall = self.loop.call_later(STALL_SECONDS, self._cut)
+        self._writing_paused = True
 
     def resume_writing(self) -> None:
-        self._cancel_stall()
-        super().resume_writing()
+        self._writing_paused = False
+        if self._unsent is not None:
+            self._write_on()
+        if not self._writing_paused:
+            self._server.schedule(self)
 
-    def _await_request(self) -> None:
-        self.timeout_keep_alive_task = self.loop.call_later(IDLE_SECONDS, self.timeout_keep_alive_handler)
+    # Called by the server
 
-    def _cancel_deadline(self) -> None:
-        if self._deadline is not None:
-            self._deadline.cancel()
-            self._deadline = None
+    def advance(self) -> None:
+        """Answer requests one after another until there is something to wait for."""
+        self.scheduled = False
+        for _ in range(REQUESTS_PER_TURN):
+            self._parse()
+            if self._ended or self._current is not None or self._writing_paused or not self._parser.requests:
+                self._settle()
+                return
+            self._answer(self._parser.requests.popleft())
+        self._server.schedule(self)
 
-    def _cancel_stall(self) -> None:
-        if self._stall is not None:
-            self._stall.cancel()
-            self._stall = None
-
-    def _cut(self) -> None:
-        """End the connection at once: what was not sent whole must not look as if it were."""
-        if not self.transport.is_closing():
-            self.transport.abort()
-
-    def _refuse(self, status: int, code: str, message: str) -> None:
-        """Answer what the parser, or the bound on heads, keeps from the gate, unless an answer is under way."""
-        if self.transport.is_closing():
+    def check_progress(self) -> None:
+        """Called once a second: end the connection if it has been waiting for the same thing for too long."""
+        wait, limit = self._waiting()
+        if wait != self._wait:
+            self._wait, self._seconds = wait, 0
             return
-        cycle = cast("RequestResponseCycle | None", self.cycle)
-        if cycle and not cycle.response_complete and (cycle.response_started or not cycle.more_body):
-            self._cut()  # an earlier request's answer is under way, and must not be taken for this one's
+        self._seconds += 1
+        if limit is None or self._seconds < limit:
             return
-        body = error_body(code, message, status)
-        head = b"content-type: application/json\r\ncontent-length: %d\r\nconnection: close\r\n\r\n" % len(body)
-        self.transport.write(STATUS_LINE[status] + head + body)
-        self.transport.close()
+        if wait[0] is _Wait.IDLE:
+            self._transport.close()
+        else:
+            self.cut()
+
+    def cut(self) -> None:
+        """End the connection at once: a response that was not sent completely must not look complete."""
+        self._transport.abort()
+
+    # Reading
+
+    def _parse(self) -> None:
+        """Parse what has been read, piece by piece, until a request waits to be answered."""
+        parser = self._parser
+        while self._unparsed and not parser.requests and self._current in (None, parser.incoming):
+            piece, self._unparsed = self._unparsed[:PIECE], self._unparsed[PIECE:]
+            try:
+                parser.feed(piece)
+            except Malformed as error:
+                self._refuse_rest(error.response)
+
+    def _refuse_rest(self, refusal: Response) -> None:
+        """Parse nothing more; send `refusal` after the responses to the requests before the malformed one."""
+        self._unparsed, self._input_ended = _EMPTY, True
+        malformed = self._parser.incoming
+        if malformed is None or malformed is self._current:
+            self._refusal = refusal
+        elif malformed in self._parser.requests:
+            self._parser.requests.remove(malformed)
+            self._refusal = refusal
+        # Otherwise its head has been answered already.
+        if malformed is not None:
+            malformed.lose()
+
+    def _pause_reading(self) -> None:
+        if not self._reading_paused:
+            self._reading_paused = True
+            self._transport.pause_reading()
+
+    def _resume_reading(self) -> None:
+        if self._reading_paused:
+            self._reading_paused = False
+            self._transport.resume_reading()
+
+    def _settle(self) -> None:
+        """With nothing to do now: read on, or end the connection if no request will follow."""
+        if self._ended:
+            return
+        busy = self._current is not None or self._writing_paused or self._parser.requests
+        if busy or not (self._input_ended or self._server.draining):
+            if not self._unparsed:
+                self._resume_reading()
+            return
+        self._keep_alive = False
+        if self._refusal is None:
+            self._finish()
+        else:
+            self._write(self._refusal, _END_CLOSE, self._refusal.chunks)
+
+    # Answering
+
+    def _answer(self, request: Request) -> None:
+        self._current = request
+        if request.awaits_continue:
+            request.on_invite(self._invite)
+        outcome = start(self._server.respond(request))
+        if isinstance(outcome, asyncio.Task):
+            self.task = outcome
+            outcome.add_done_callback(self._answered)
+        else:
+            self._respond(request, outcome)
+
+    def _answered(self, task: "asyncio.Task[Response | None]") -> None:
+        self.task = None
+        if task.cancelled() or self._ended or self._current is None:
+            return
+        if task.exception() is not None:
+            self._server.report(task.exception())
+            self.cut()
+            return
+        self._server.update_date()
+        self._respond(self._current, task.result())
+        self._server.schedule(self)
+
+    def _respond(self, request: Request, response: Response | None) -> None:
+        """Write the response; None if the rest of the request will not arrive."""
+        if response is None:
+            self._current = None
+            return
+        if request.lost:
+            self._refusal = None  # a request gets one response
+        # Without a 100 response, the client may send the body or not: what follows cannot be told apart.
+        framed = request.complete or not request.awaits_continue
+        self._keep_alive = request.keep_alive and framed and not self._server.draining
+        end = (_END_KEEP_ALIVE if request.http_1_0 else _END) if self._keep_alive else _END_CLOSE
+        self._write(response, end, () if request.method == "HEAD" else response.chunks)
+
+    def _invite(self) -> None:
+        self._transport.write(_CONTINUE)
+
+    # Writing
+
+    def _write(self, response: Response, end: bytes, chunks: Sequence[bytes]) -> None:
+        head = (_STATUS_LINES[response.status], self._server.date_line, response.headers, end)
+        if not chunks or response.length <= JOINED_BODY:
+            self._transport.write(b"".join((*head, *chunks)))
+            self._finish()
+        else:
+            self._unsent = chain((b"".join(head),), chunks)
+            self._write_on()
+
+    def _write_on(self) -> None:
+        """Hand over a long response batch by batch, as fast as the client takes it."""
+        while self._unsent is not None:
+            if self._writing_paused:
+                return
+            batch, size = [], 0
+            for chunk in self._unsent:
+                batch.append(chunk)
+                size += len(chunk)
+                if size >= WRITE_BATCH:
+                    break
+            else:
+                self._unsent = None
+            self._written += size
+            self._transport.writelines(batch)
+        self._finish()
+
+    def _finish(self) -> None:
+        """The whole response has been handed to the transport."""
+        self._current = None
+        if not self._keep_alive:
+            self._end()
+
+    def _end(self) -> None:
+        """Close the connection behind what has been written.
+
+        Where the client may still be sending, only our half is closed at first: closing a socket with unread bytes
+        resets the connection, and the client would lose the response (RFC 9112 section 9.6).
+        """
+        self._ended = True
+        unread = self._refusal or self._reading_paused or self._unparsed or self._parser.in_message
+        if unread and self._transport.can_write_eof():
+            self._transport.write_eof()
+            self._resume_reading()
+        else:
+            self._transport.close()
+
+    # Deadlines
+
+    def _waiting(self) -> tuple[tuple[_Wait, object], float | None]:
+        """What is waited for, with a mark that differs after any progress, and for how many seconds at most."""
+        limits = self._server.deadlines
+        buffered = self._transport.get_write_buffer_size()
+        if buffered or self._unsent is not None:
+            mark = (self._written, buffered, _unacknowledged(self._transport))
+            return (_Wait.READER, mark), limits.stall
+        if self._ended:
+            return (_Wait.LAST_BYTES, None), limits.last_bytes
+        if self._parser.in_message:
+            return (_Wait.REQUEST, self._parser.begun), limits.request
+        if self._current is not None:
+            return (_Wait.GATE, None), None
+        return (_Wait.IDLE, self._parser.begun), limits.idle
 
 
-def _origin_form(target: bytes) -> bytes:
-    """The path and query of a request target (RFC 9112 §3.2).
+def _unacknowledged(transport: asyncio.Transport) -> int:
+    """Bytes in the kernel that the other end has not acknowledged (Linux, SIOCOUTQ); 0 if that is not known.
 
-    The absolute form loses its scheme and authority; `*` and the authority form of CONNECT, which name no path,
-    become one that is not served. The parser has refused what is not ASCII.
+    A slow reader empties the kernel's buffers long before the transport may write to them again.
     """
-    if not target.startswith(b"/"):
-        scheme, separator, rest = target.partition(b"://")
-        slash = rest.find(b"/")
-        target = rest[slash:] if separator and scheme.isalpha() and slash >= 0 else b"/" + target
-    return target.partition(b"#")[0]
+    try:
+        answer = fcntl.ioctl(transport.get_extra_info("socket").fileno(), termios.TIOCOUTQ, bytes(4))
+    except OSError:
+        return 0
+    return int.from_bytes(answer, sys.byteorder)

@@ -1,7 +1,7 @@
-"""The contract as it is served: the hand-kept `openapi.yaml`, with this deployment's addresses and dates in it (D18).
+"""The contracts as they are served: maintained by hand, with this deployment's addresses and dates (D18).
 
-The file holds the default values; here they give way to the settings, in the text itself, so that the YAML that is
-served keeps its order and comments, and the JSON is nothing but the same text read.
+The files contain the default values. Settings replace these in the text itself, so that the YAML keeps its order and
+comments, and the JSON has the same content.
 """
 
 import json
@@ -12,10 +12,13 @@ from typing import Any
 import yaml
 
 from petstore_server.domain.timestamps import format_timestamp
-from petstore_server.http.pets import deprecation_notices
+from petstore_server.http.v1.pets import deprecation_dates
 from petstore_server.settings import Settings
 
-_SERVERS = "servers:\n  - url: /v1\n    description: This server\n"
+CONTRACTS = {"v1": "openapi"}
+"""The contract of each version of the API: its file's name, and its path, without the extension."""
+
+_SERVERS = "servers:\n  - url: /{version}\n    description: This server\n"
 _SUNSET = "'2027-12-01T00:00:00Z'"
 _SUNSET_HEADER = "Wed, 01 Dec 2027 00:00:00 GMT"
 _DEPRECATION_HEADER = "'@1793491200'"
@@ -24,44 +27,52 @@ _Loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # the C loader is 
 
 
 @cache
-def shipped_text() -> str:
-    """The contract as it stands in the package, with the default addresses and dates."""
-    return (files("petstore_server.http") / "openapi.yaml").read_text("utf-8")
+def shipped_text(version: str = "v1") -> str:
+    """The contract in the package, with the default addresses and dates."""
+    return (files("petstore_server.http") / f"{CONTRACTS[version]}.yaml").read_text("utf-8")
 
 
-def contract_yaml(settings: Settings) -> str:
+def contract_yaml(settings: Settings, version: str = "v1") -> str:
     """The contract as YAML text."""
-    text = shipped_text()
-    notices = dict(deprecation_notices(settings.pets_deprecated_at, settings.pets_sunset))
-    replacements = {
-        _SERVERS: _servers(settings),
-        _SUNSET: f"'{format_timestamp(settings.pets_sunset)}'",
-        _SUNSET_HEADER: notices[b"sunset"].decode(),
-        _DEPRECATION_HEADER: f"'{notices[b'deprecation'].decode()}'",
-    }
-    for default, value in replacements.items():
+    text = shipped_text(version)
+    for default, value in _replacements(settings, version).items():
         if default not in text:
-            raise ValueError(f"openapi.yaml no longer holds {default!r}, which a setting is to replace.")
+            raise ValueError(f"{CONTRACTS[version]}.yaml no longer contains {default!r}, which a setting replaces.")
         text = text.replace(default, value)
     return text
 
 
-def load_contract(settings: Settings) -> dict[str, Any]:
+def load_contract(settings: Settings, version: str = "v1") -> dict[str, Any]:
     """The contract as a tree of plain values."""
-    contract: dict[str, Any] = yaml.load(contract_yaml(settings), _Loader)  # noqa: S506 - a safe loader, if in C
+    text = contract_yaml(settings, version)
+    contract: dict[str, Any] = yaml.load(text, _Loader)  # noqa: S506 - a safe loader, if in C
     return contract
 
 
-def contract_json(settings: Settings) -> bytes:
+def contract_json(settings: Settings, version: str = "v1") -> bytes:
     """The contract as JSON, indented for reading."""
-    return json.dumps(load_contract(settings), ensure_ascii=False, indent=2).encode() + b"\n"
+    return json.dumps(load_contract(settings, version), ensure_ascii=False, indent=2).encode() + b"\n"
 
 
-def _servers(settings: Settings) -> str:
-    """The public addresses that are set; where none is, the contract stays relative to where it was read."""
+def _replacements(settings: Settings, version: str) -> dict[str, str]:
+    """What each default value gives way to."""
+    servers = {_SERVERS.format(version=version): _servers(settings, version)}
+    if version != "v1":
+        return servers
+    deprecation, sunset = deprecation_dates(settings.pets_deprecated_at, settings.pets_sunset)
+    return {
+        **servers,
+        _SUNSET: f"'{format_timestamp(settings.pets_sunset)}'",
+        _SUNSET_HEADER: sunset,
+        _DEPRECATION_HEADER: f"'{deprecation}'",
+    }
+
+
+def _servers(settings: Settings, version: str) -> str:
+    """The public addresses in the settings, which end in `/v1`; without any, the contract is relative to itself."""
     lines = [
-        f"  - url: {json.dumps(address, ensure_ascii=False)}\n    description: {name}\n"
+        f"  - url: {json.dumps(address.removesuffix('v1') + version, ensure_ascii=False)}\n    description: {name}\n"
         for name, address in (("Production", settings.base_url), ("Staging", settings.staging_base_url))
         if address
     ]
-    return "".join(["servers:\n", *lines]) if lines else _SERVERS
+    return "".join(["servers:\n", *lines]) if lines else _SERVERS.format(version=version)

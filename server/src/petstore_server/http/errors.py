@@ -1,17 +1,17 @@
-"""From errors to answers: the one table of statuses, the errors that only HTTP knows, and the Error body (D3).
+"""From errors to responses: the one table of statuses, the errors that only HTTP knows, and the Error body (D3).
 
-Errors climb untouched to the gate; it alone catches them, and asks here what they become.
+Errors propagate unchanged to the gate, which uses this table to turn them into responses.
 """
 
 import msgspec
 
 from petstore_server.domain import errors as domain
 from petstore_server.domain.errors import DomainError
-from petstore_server.http.responses import Headers, Response, content
+from petstore_server.http.responses import Response, content, lines
 
 
 class BadRequest(DomainError):
-    """Not exactly one Host header came with an HTTP/1.1 request (RFC 9112 §3.2)."""
+    """An HTTP/1.1 request must have exactly one Host header (RFC 9112 section 3.2)."""
 
     code = "bad_request"
 
@@ -19,11 +19,23 @@ class BadRequest(DomainError):
         super().__init__("Send exactly one Host header with each request.")
 
 
+class PreconditionFailed(DomainError):
+    """If-Match cannot match: orders have no ETag in v1 (RFC 9110 section 13.1.1).
+
+    The set of codes in v1 is closed, so this condition shares the code of other requests that must be changed.
+    """
+
+    code = "bad_request"
+
+    def __init__(self) -> None:
+        super().__init__("Orders have no ETag in this version, so If-Match cannot match; send the request without it.")
+
+
 class UriTooLong(DomainError):
     code = "uri_too_long"
 
     def __init__(self) -> None:
-        super().__init__("The request target is longer than 8 KiB; no operation needs such a long one, so shorten it.")
+        super().__init__("The request target exceeds 8 KiB; shorten it.")
 
 
 class HeadersTooLarge(DomainError):
@@ -37,23 +49,23 @@ class PayloadTooLarge(DomainError):
     code = "payload_too_large"
 
     def __init__(self) -> None:
-        super().__init__("The request body exceeds 64 KiB; no operation needs a body, so send none.")
+        super().__init__("The request body exceeds 64 KiB; send a smaller one, or none where none is needed.")
 
 
 class RouteNotFound(DomainError):
     code = "not_found"
 
     def __init__(self) -> None:
-        super().__init__("Nothing is served under this path; see /openapi.json for the paths that are.")
+        super().__init__("Nothing is served under this path; /openapi.json lists the paths that exist.")
 
 
 class MethodNotAllowed(DomainError):
-    """`allow` names all methods of the target, as the Allow header does (RFC 9110 §15.5.6)."""
+    """`allow` lists all methods of the target, as the Allow header does (RFC 9110 section 15.5.6)."""
 
     code = "method_not_allowed"
 
     def __init__(self, allow: str) -> None:
-        super().__init__(f"This path does not take the request's method; use {allow}.")
+        super().__init__(f"This path does not support the request's method; use {allow}.")
         self.allow = allow
 
 
@@ -61,28 +73,31 @@ class Gone(DomainError):
     code = "gone"
 
     def __init__(self) -> None:
-        super().__init__("This operation was withdrawn at its sunset date; see /docs for what is served today.")
+        super().__init__("This operation was withdrawn at its sunset date; /docs describes the current operations.")
 
 
 class RateLimitExceeded(DomainError):
+    """`retry_after` is in seconds; None where the limit headers carry it."""
+
     code = "rate_limit_exceeded"
 
-    def __init__(self) -> None:
-        super().__init__("The rate limit is used up; wait for the seconds in Retry-After, then back off exponentially.")
+    def __init__(self, retry_after: int | None = None) -> None:
+        super().__init__("Rate limit exceeded; wait for the seconds in Retry-After, then back off exponentially.")
+        self.retry_after = retry_after
 
 
 class ApiKeyBanned(DomainError):
     code = "api_key_banned"
 
     def __init__(self) -> None:
-        super().__init__("This API key is banned for going on after 429s; send nothing for the seconds in Retry-After.")
+        super().__init__("This API key is banned for repeated requests after 429; wait for the seconds in Retry-After.")
 
 
 class InternalError(DomainError):
     code = "internal_error"
 
     def __init__(self) -> None:
-        super().__init__("Something went wrong on our side; retry later and give the X-Request-Id if you report it.")
+        super().__init__("Internal error; retry later, and quote the X-Request-Id when you report it.")
 
 
 STATUS: dict[type[DomainError], int] = {
@@ -98,6 +113,7 @@ STATUS: dict[type[DomainError], int] = {
     domain.OrderAlreadyShipped: 409,
     domain.OrderAlreadyCancelled: 409,
     Gone: 410,
+    PreconditionFailed: 412,
     PayloadTooLarge: 413,
     UriTooLong: 414,
     RateLimitExceeded: 429,
@@ -106,32 +122,32 @@ STATUS: dict[type[DomainError], int] = {
     InternalError: 500,
     domain.ServiceUnavailable: 503,
 }
-"""Every error that an API client can meet. Anything else is a fault of ours, and becomes InternalError."""
+"""Every error that an API client can get. Any other exception is a defect and becomes InternalError."""
+
+_NO_STORE = lines(("cache-control", "no-store"))  # 404, 405 and 410 are cacheable by default
 
 
-def error_response(error: DomainError) -> Response:
-    """The answer to an error of the table: its status, the Error body and the headers that belong to its kind."""
-    status = STATUS[type(error)]
-    headers = [(b"cache-control", b"no-store"), *_headers(error)]  # 404, 405 and 410 could be cached else
-    return content(error_body(error.code, error.message, status), b"application/json", headers, status)
+def error_response(failure: DomainError) -> Response:
+    """The response to an error in the table: its status, the Error body, and the headers of its kind."""
+    return error(STATUS[type(failure)], failure.code, failure.message, _headers(failure))
 
 
-def error_body(code: str, message: str, status: int) -> bytes:
-    """The Error record as JSON: exactly its three fields (spec S2.3)."""
-    return msgspec.json.encode({"code": code, "message": message, "status": status})
+def error(status: int, code: str, message: str, headers: bytes = b"") -> Response:
+    """A response with an Error record as its body: exactly these three fields (spec S2.3)."""
+    body = msgspec.json.encode({"code": code, "message": message, "status": status})
+    return content(body, "application/json", _NO_STORE + headers, status)
 
 
-def _headers(error: DomainError) -> Headers:
-    match error:
+def _headers(failure: DomainError) -> bytes:
+    match failure:
         case domain.MissingApiKey():
-            return [(b"www-authenticate", b'Bearer realm="orders"')]
+            return lines(("www-authenticate", 'Bearer realm="orders"'))
         case domain.InvalidApiKey():
-            return [(b"www-authenticate", b'Bearer realm="orders", error="invalid_token"')]
+            return lines(("www-authenticate", 'Bearer realm="orders", error="invalid_token"'))
         case domain.InsufficientScope(scope=scope):
-            challenge = f'Bearer realm="orders", error="insufficient_scope", scope="{scope}"'
-            return [(b"www-authenticate", challenge.encode())]
+            return lines(("www-authenticate", f'Bearer realm="orders", error="insufficient_scope", scope="{scope}"'))
         case MethodNotAllowed(allow=allow):
-            return [(b"allow", allow.encode())]
-        case domain.ServiceUnavailable(retry_after=seconds):
-            return [(b"retry-after", b"%d" % seconds)]
-    return []
+            return lines(("allow", allow))
+        case domain.ServiceUnavailable(retry_after=int(seconds)) | RateLimitExceeded(retry_after=int(seconds)):
+            return lines(("retry-after", seconds))
+    return b""

@@ -1,34 +1,33 @@
-"""The limit headers: what a verdict looks like on the wire (spec S7.1; D13)."""
+"""The rate limit headers of a decision (spec S7.1; D13)."""
 
 from functools import lru_cache
 from math import ceil
 
 from petstore_server.domain.windows import Decision, Outcome
-from petstore_server.http.responses import Headers
 
 
-def limit_headers(decision: Decision) -> Headers:
-    """X-RateLimit-* of the shown window, RateLimit and RateLimit-Policy of all; Retry-After on a refusal.
+def limit_headers(decision: Decision) -> bytes:
+    """Header lines: X-RateLimit-* for the shown window, RateLimit and RateLimit-Policy for all windows.
 
-    Reset is in whole Unix seconds, Retry-After and RateLimit's `t` in whole seconds from now (delay-seconds,
-    RFC 9110 §10.2.3; draft-ietf-httpapi-ratelimit-headers).
+    Reset is in whole Unix seconds; RateLimit's `t` is in whole seconds from now
+    (draft-ietf-httpapi-ratelimit-headers). A refusal also has Retry-After in seconds (RFC 9110 section 10.2.3).
     """
-    shown, now = decision.shown, decision.now
-    state = ", ".join(
-        [f'"{window.name}";r={window.remaining};t={max(1, ceil(window.reset - now))}' for window in decision.windows]
-    )
-    headers = [
-        (b"x-ratelimit-limit", b"%d" % shown.limit),
-        (b"x-ratelimit-remaining", b"%d" % shown.remaining),
-        (b"x-ratelimit-reset", b"%d" % shown.reset),
-        (b"ratelimit-policy", _policy(tuple([(w.name, w.limit, w.seconds) for w in decision.windows]))),
-        (b"ratelimit", state.encode()),
-    ]
-    if decision.outcome is not Outcome.ADMITTED:
-        headers.append((b"retry-after", b"%d" % decision.retry_after))
-    return headers
+    shown, now, windows = decision.shown, decision.now, decision.windows
+    figures = [shown.limit, shown.remaining, shown.reset]
+    for window in windows:
+        figures += (window.remaining, max(1, ceil(window.reset - now)))
+    headers = _template(tuple([(window.name, window.limit, window.seconds) for window in windows])) % tuple(figures)
+    if decision.outcome is Outcome.ADMITTED:
+        return headers
+    return headers + b"retry-after: %d\r\n" % decision.retry_after
 
 
-@lru_cache(maxsize=1024)  # one entry for each plan, and for each enterprise account with numbers of its own
-def _policy(windows: tuple[tuple[str, int, int], ...]) -> bytes:
-    return ", ".join(f'"{name}";q={limit};w={seconds}' for name, limit, seconds in windows).encode()
+@lru_cache(maxsize=1024)  # one entry for each plan, and for each enterprise account with limits of its own
+def _template(windows: tuple[tuple[str, int, int], ...]) -> bytes:
+    """The header lines of these windows (name, limit, length in seconds), with a %d for each figure that changes."""
+    policy = ", ".join(f'"{name}";q={limit};w={seconds}' for name, limit, seconds in windows)
+    state = ", ".join(f'"{name}";r=%d;t=%d' for name, _, _ in windows)
+    return (
+        "x-ratelimit-limit: %d\r\nx-ratelimit-remaining: %d\r\nx-ratelimit-reset: %d\r\n"
+        f"ratelimit-policy: {policy}\r\nratelimit: {state}\r\n"
+    ).encode()

@@ -1,4 +1,4 @@
-"""Reports each response to metrics and logs. Neither ever holds a key."""
+"""Reports each response to metrics and logs. Neither ever contains a key."""
 
 import logging
 from typing import Any
@@ -11,10 +11,10 @@ from petstore_server.telemetry.metrics import Metrics
 
 
 class RequestObserver:
-    """Tells metrics and logs of every answer.
+    """Reports responses to metrics and logs.
 
-    A line a request is written at the level debug alone: it costs seven tenths of all else that a small answer
-    takes. From info on, only what an operator may have to act upon is logged: faults (5xx) and bans.
+    Only the level debug logs a line for every request, which costs most of what a small response costs. From info on,
+    the log has what an operator may have to act on: 5xx responses and bans.
     """
 
     def __init__(self, metrics: Metrics) -> None:
@@ -25,27 +25,27 @@ class RequestObserver:
     def responded(self, request: Request, status: int, seconds: float) -> None:
         self._metrics.responded(request.operation, status, seconds)
         if request.decision is not None:
-            self._metrics.decided(str(request.principal.plan) if request.principal else "none", request.decision)
+            self._metrics.decided(request.principal.plan if request.principal else "none", request.decision)
         if self._verbose:
             self._log.debug(
                 "request answered",
                 method=request.method,
                 status=status,
                 milliseconds=round(seconds * 1000, 3),
-                **_story(request),
+                **_context(request),
             )
 
     def failed(self, request: Request, error: Exception) -> None:
         if isinstance(error, ServiceUnavailable):
-            self._log.warning("store unavailable", reason=error.reason, **_story(request))
+            self._log.warning("store unavailable", reason=error.reason, **_context(request))
         else:
-            self._log.error("request failed", exc_info=error, **_story(request))
+            self._log.error("request failed", exc_info=error, **_context(request))
 
 
-def _story(request: Request) -> dict[str, Any]:
+def _context(request: Request) -> dict[str, Any]:
     principal = request.principal
     return {
-        "request_id": request.request_id,
+        "request_id": request.request_id.decode(),
         "operation": request.operation,
         "account": principal.account_id if principal else None,
         "key": principal.key_id if principal else None,

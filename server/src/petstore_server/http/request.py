@@ -1,7 +1,7 @@
-"""A request as the gate sees it: taken apart once, before anything is decided."""
+"""A parsed request: what the client sent, and what the gate finds out about it."""
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
-from typing import Any
+import asyncio
+from collections.abc import Callable
 from urllib.parse import unquote
 
 from petstore_server.domain.keys import Principal
@@ -11,99 +11,156 @@ from petstore_server.http.errors import BadRequest, HeadersTooLarge, PayloadTooL
 MAX_TARGET = 8 * 1024
 MAX_HEADERS = 32 * 1024
 MAX_BODY = 64 * 1024
-"""Bytes; what is larger is 414, 431 and 413 (D3)."""
-
-Scope = Mapping[str, Any]
-Receive = Callable[[], Awaitable[Mapping[str, Any]]]
+"""Bytes; anything larger is 414, 431 or 413 (D3)."""
 
 
 class Disconnected(Exception):
-    """The client went away before its request was complete; there is nobody to answer."""
+    """The rest of the request will not arrive, so there is no response to send."""
 
 
 class Request:
-    """One request, and what the gate finds out about it on the way.
+    """One request.
 
-    `segments` are the percent-decoded parts of the path (`/v1/store` → `["v1", "store"]`), split before they are
-    decoded, so that an encoded slash separates nothing. `headers` has lower-case names; repeated ones are joined by
-    commas (RFC 9110 §5.3).
+    `path` and `query` are the parts of the request target as sent, `target_bytes` is the length of both. `headers` has
+    lower-case names; the values of a repeated header are joined by commas (RFC 9110 section 5.3), as long as the
+    headers are within MAX_HEADERS. `header_bytes` counts each header line with its separators. `peer` is the address of
+    the other end of the connection, None for a Unix socket. `body` holds the bytes received so far, up to MAX_BODY.
+    `complete` turns true when the whole request has arrived, `lost` when the rest of it will not arrive.
     """
 
     __slots__ = (
-        "_hosts",
-        "_receive",
-        "_scope",
+        "_invite",
+        "_oversized",
+        "_waiting",
+        "awaits_continue",
+        "body",
+        "complete",
         "decision",
+        "header_bytes",
         "headers",
+        "http_1_0",
+        "keep_alive",
+        "lost",
         "method",
         "operation",
+        "path",
+        "peer",
         "principal",
+        "query",
         "request_id",
         "segments",
+        "target_bytes",
+        "two_hosts",
     )
 
-    def __init__(self, scope: Scope, receive: Receive) -> None:
-        self._scope = scope
-        self._receive = receive
-        self.method: str = scope["method"]
-        self.segments = path_segments(scope["raw_path"])
-        self.headers: dict[bytes, bytes] = dict(scope["headers"])
-        self._hosts = 1 if b"host" in self.headers else 0
-        if len(self.headers) != len(scope["headers"]):
-            self._join(scope["headers"])
-        self.request_id = ""
+    def __init__(
+        self,
+        method: str,
+        target: bytes,
+        headers: dict[bytes, bytes],
+        header_bytes: int,
+        peer: str | None,
+        *,
+        http_1_0: bool,
+        keep_alive: bool,
+        two_hosts: bool,
+    ) -> None:
+        self.method = method
+        self.path, _, self.query = target.partition(b"?")
+        self.target_bytes = len(target)
+        self.headers = headers
+        self.header_bytes = header_bytes
+        self.peer = peer
+        self.http_1_0 = http_1_0
+        self.keep_alive = keep_alive
+        self.two_hosts = two_hosts
+        self.complete = False
+        self.body = b""
+        self._oversized = False
+        self.lost = False
+        self._waiting: asyncio.Future[None] | None = None
+        self._invite: Callable[[], None] | None = None
+        # A server must not send 100 to a client of HTTP/1.0 (RFC 9110 section 10.1.1).
+        self.awaits_continue = b"expect" in headers and not http_1_0 and headers[b"expect"].lower() == b"100-continue"
+        self.segments: list[str] = []
         self.operation = "none"
+        self.request_id = b""
         self.principal: Principal | None = None
         self.decision: Decision | None = None
 
-    @property
-    def peer(self) -> str | None:
-        """The address of the other end of the connection."""
-        client = self._scope.get("client")
-        return client[0] if client else None
-
-    async def check_form(self) -> None:
-        """Refuse what is malformed or oversized, and read the body to its end: no operation needs it (D5).
-
-        Raises BadRequest, UriTooLong, HeadersTooLarge, PayloadTooLarge, Disconnected.
+    def check_form(self) -> None:
+        """Refuse a request that is malformed or too large. Raises BadRequest, UriTooLong, HeadersTooLarge,
+        PayloadTooLarge.
         """
-        scope = self._scope
-        if self._hosts != 1 and (self._hosts or scope["http_version"] != "1.0"):
+        if self.two_hosts or (b"host" not in self.headers and not self.http_1_0):
             raise BadRequest
-        query = scope["query_string"]
-        if len(scope["raw_path"]) + len(query) + bool(query) > MAX_TARGET:  # bool: the question mark
+        if self.target_bytes > MAX_TARGET:
             raise UriTooLong
-        lines = scope["headers"]
-        if sum([len(name) + len(value) for name, value in lines]) + 4 * len(lines) > MAX_HEADERS:
+        if self.header_bytes > MAX_HEADERS:
             raise HeadersTooLarge
-        if b"content-length" in self.headers or b"transfer-encoding" in self.headers:
-            await self._read_body()
-
-    async def _read_body(self) -> None:
-        declared = self.headers.get(b"content-length", b"")
-        if declared.isdigit() and int(declared) > MAX_BODY:
+        if self._oversized or _exceeds_max_body(self.headers.get(b"content-length")):
             raise PayloadTooLarge
-        size, more = 0, True
-        while more:
-            message = await self._receive()
-            if message["type"] == "http.disconnect":
-                raise Disconnected
-            size += len(message.get("body", b""))
-            if size > MAX_BODY:
-                raise PayloadTooLarge
-            more = message.get("more_body", False)
 
-    def _join(self, lines: Sequence[tuple[bytes, bytes]]) -> None:
-        values: dict[bytes, list[bytes]] = {}
-        for name, value in lines:
-            values.setdefault(name, []).append(value)
-        self.headers = {name: b", ".join(several) for name, several in values.items()}
-        self._hosts = len(values.get(b"host", ()))
+    async def receive_body(self) -> None:
+        """Wait until the request is complete. Raises PayloadTooLarge, Disconnected."""
+        if not (self.complete or self._oversized or self.lost):
+            if self.awaits_continue and not self.body and self._invite is not None:
+                self._invite()
+            self._waiting = asyncio.get_running_loop().create_future()
+            await self._waiting
+        if self.lost:
+            raise Disconnected
+        if self._oversized:
+            raise PayloadTooLarge
+
+    def on_invite(self, invite: Callable[[], None]) -> None:
+        """Have `invite` called when the gate wants a body for which the client awaits a 100 response."""
+        self._invite = invite
+
+    def add_body(self, data: bytes) -> None:
+        """Take a part of the body; everything beyond MAX_BODY is dropped."""
+        if self._oversized:
+            return
+        if len(self.body) + len(data) > MAX_BODY:
+            self._oversized = True
+            self.body = b""
+            self._wake()
+        else:
+            self.body += data
+
+    def finish(self) -> None:
+        """Note that the whole request has arrived."""
+        self.complete = True
+        self._wake()
+
+    def lose(self) -> None:
+        """Note that the rest of the request will not arrive."""
+        if not self.complete:
+            self.lost = True
+            self._wake()
+
+    def _wake(self) -> None:
+        if self._waiting is not None and not self._waiting.done():
+            self._waiting.set_result(None)
 
 
-def path_segments(raw_path: bytes) -> list[str]:
-    """Split a path as it stood in the request, then decode its segments; no segment is dropped or folded."""
-    segments = raw_path.decode("latin-1").split("/")[1:]
-    if b"%" in raw_path:
+def _exceeds_max_body(content_length: bytes | None) -> bool:
+    """Whether a Content-Length, which the parser has found to be digits, exceeds MAX_BODY.
+
+    The digits are counted before they are converted: int() is slow for many, and refuses more than 4,300.
+    """
+    if content_length is None:
+        return False
+    digits = content_length.lstrip(b"0")
+    return len(digits) > len(str(MAX_BODY)) or int(digits or b"0") > MAX_BODY
+
+
+def path_segments(path: bytes) -> list[str]:
+    """The percent-decoded segments of a path: `/v1/store` becomes `["v1", "store"]`.
+
+    The path is split before it is decoded, so that an encoded slash separates nothing. Empty and dot segments stay.
+    """
+    segments = path.decode("latin-1").split("/")[1:]
+    if b"%" in path:
         return [unquote(segment) for segment in segments]
     return segments

@@ -1,32 +1,41 @@
-"""What a handler gives to the gate: a status, headers and a body. The gate adds the rest and sends it."""
+"""What a handler returns to the gate: a status, headers and a body. The gate and the connection add the rest."""
 
 from collections.abc import Sequence
 from functools import lru_cache
 from typing import NamedTuple
 
-Headers = list[tuple[bytes, bytes]]
-
 
 class Response(NamedTuple):
-    """An answer before the gate has dressed it.
+    """A response.
 
-    `headers` are lower-case pairs, a list of the answer's own, without Content-Length: the gate writes that from
-    `length` (bytes), but not on 204 and 304. `chunks` follow one another and add up to `length`; HEAD sends none.
+    `headers` are header lines as they are sent, each ending in CRLF; Content-Length is among them unless the status is
+    204 or 304. `chunks` are the parts of the body, `length` bytes in all; they are not sent in response to HEAD.
     """
 
     status: int
-    headers: Headers
+    headers: bytes = b""
     chunks: Sequence[bytes] = ()
     length: int = 0
 
 
-def content(body: bytes, content_type: bytes, headers: Headers | None = None, status: int = 200) -> Response:
-    """An answer whose body is at hand as a whole."""
-    return Response(status, [(b"content-type", content_type), *(headers or [])], (body,), len(body))
+def lines(*headers: tuple[str, str | bytes | int]) -> bytes:
+    """Header lines, from lower-case names and values."""
+    return b"".join(
+        [
+            b"%s: %s\r\n" % (name.encode(), value if isinstance(value, bytes) else str(value).encode())
+            for name, value in headers
+        ]
+    )
+
+
+def content(body: bytes, content_type: str, headers: bytes = b"", status: int = 200) -> Response:
+    """A response whose whole body is at hand. `headers` are more header lines."""
+    described = lines(("content-type", content_type), ("content-length", len(body)))
+    return Response(status, headers + described, (body,), len(body))
 
 
 def matches(if_none_match: bytes | None, etag: bytes) -> bool:
-    """Whether If-None-Match names the ETag, compared weakly as it must be (RFC 9110 §13.1.2)."""
+    """Whether If-None-Match contains the ETag, by weak comparison (RFC 9110 section 13.1.2)."""
     if if_none_match is None:
         return False
     if if_none_match == etag:
@@ -36,7 +45,7 @@ def matches(if_none_match: bytes | None, etag: bytes) -> bool:
 
 
 def accepts_gzip(accept_encoding: bytes | None) -> bool:
-    """Whether gzip is acceptable, and no less so than the plain form (RFC 9110 §12.5.3)."""
+    """Whether gzip is acceptable, and at least as welcome as the plain form (RFC 9110 section 12.5.3)."""
     if accept_encoding is None:
         return False
     return _accepts_gzip(accept_encoding)

@@ -1,16 +1,16 @@
-"""What is served under /v1: a table of paths, and of each path's methods."""
+"""Routes: which operation serves a path and a method. Each version of the API declares its own."""
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import NamedTuple
 
 from petstore_server.domain.keys import Scope
 from petstore_server.http.errors import MethodNotAllowed, RouteNotFound
-from petstore_server.http.request import Request
+from petstore_server.http.request import Request, path_segments
 from petstore_server.http.responses import Response
 
 
 class Operation(NamedTuple):
-    """An operation of the contract: its operationId, the scope that it needs, and its handler."""
+    """An operation of the contract: its operationId, the scope it requires, and its handler."""
 
     id: str
     scope: Scope
@@ -18,48 +18,72 @@ class Operation(NamedTuple):
 
 
 class Route(NamedTuple):
-    """A path and its operations by method. `notices` go onto every answer to a request that was admitted."""
+    """A path and its operations by method.
+
+    In `template` the last segment may be a parameter, `{name}`. `notices` are header lines for every response to an
+    admitted request for the path.
+    """
 
     template: str
     operations: Mapping[str, Operation]
-    notices: Sequence[tuple[bytes, bytes]] = ()
-
-    @property
-    def allow(self) -> str:
-        """All methods of the path, as the Allow header lists them."""
-        return ", ".join(self.operations)
+    notices: bytes = b""
 
     def operation(self, method: str) -> Operation:
         """Raises MethodNotAllowed."""
         operation = self.operations.get(method)
         if operation is None:
-            raise MethodNotAllowed(self.allow)
+            raise MethodNotAllowed(", ".join(self.operations))
         return operation
 
 
+class Match(NamedTuple):
+    """What a path leads to: its segments, and the version of the API and the route, if there are any."""
+
+    segments: list[str]
+    version: str | None
+    route: Route | None
+
+    def require_route(self) -> Route:
+        """Raises RouteNotFound."""
+        if self.route is None:
+            raise RouteNotFound
+        return self.route
+
+
 class Routes:
-    """Finds the route of a path. There are no redirects: `/v1/store/orders/` is another path, and not served."""
+    """The routes of all versions. Paths are exact: `/v1/store/orders/` is another path, and there are no redirects."""
 
-    def __init__(self, routes: list[Route]) -> None:
-        self._fixed = {tuple(_parts(route)): route for route in routes if "{" not in route.template}
-        self._by_prefix = {tuple(_parts(route)[:-1]): route for route in routes if "{" in route.template}
+    def __init__(self, routes: Sequence[Route]) -> None:
+        self.all = routes
+        self._versions = {_segments(route)[0] for route in routes}
+        self._fixed = {tuple(_segments(route)): route for route in routes if not _has_parameter(route)}
+        self._by_prefix = {tuple(_segments(route)[:-1]): route for route in routes if _has_parameter(route)}
+        # Most requests spell a path without a parameter exactly so; these need not be taken apart.
+        self._as_declared = {
+            route.template.encode(): Match(_segments(route), _segments(route)[0], route)
+            for route in self._fixed.values()
+        }
 
-    def find(self, segments: list[str]) -> Route | None:
-        """The route of these path segments; a parameter is always the last, and any text but none is taken for it."""
+    def find(self, path: bytes) -> Match:
+        """What a path, as it was sent, leads to."""
+        declared = self._as_declared.get(path)
+        if declared is not None:
+            return declared
+        segments = path_segments(path)
+        if not segments or segments[0] not in self._versions:
+            return Match(segments, None, None)
+        return Match(segments, segments[0], self._route(segments))
+
+    def _route(self, segments: list[str]) -> Route | None:
         fixed = self._fixed.get(tuple(segments))
-        return fixed or (self._by_prefix.get(tuple(segments[:-1])) if segments[-1] else None)
-
-    def all(self) -> list[Route]:
-        """Every route there is."""
-        return [*self._fixed.values(), *self._by_prefix.values()]
+        if fixed is not None or not segments[-1]:
+            return fixed
+        return self._by_prefix.get(tuple(segments[:-1]))
 
 
-def _parts(route: Route) -> list[str]:
+def _segments(route: Route) -> list[str]:
     return route.template.split("/")[1:]
 
 
-def found(route: Route | None) -> Route:
-    """The route. Raises RouteNotFound where there is none."""
-    if route is None:
-        raise RouteNotFound
-    return route
+def _has_parameter(route: Route) -> bool:
+    return "{" in route.template

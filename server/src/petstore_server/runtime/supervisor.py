@@ -19,7 +19,7 @@ import msgspec
 import structlog
 
 from petstore_server.http.admin import Readiness, admin_application
-from petstore_server.runtime.application import DRAIN_SECONDS, admin_server, first, stop_signals
+from petstore_server.runtime.servers import DRAIN_SECONDS, AdminServer, first, stop_signals
 from petstore_server.runtime.worker import LARGEST_LINE, Report
 from petstore_server.settings import Settings
 from petstore_server.telemetry.aggregation import Families, aggregate, exposition, single, without_gauges
@@ -227,7 +227,7 @@ async def serve_with_workers(
     stop = stop_signals()
     listeners = _spread(public, settings.workers)
     workers = Workers(listeners, {**os.environ, **given})
-    server = admin_server(admin_application(workers.readiness, workers.exposition))
+    server = AdminServer(admin_application(workers.readiness, workers.exposition))
     tasks = [asyncio.ensure_future(workers.start())]
     try:
         await first(stop.wait, tasks)
@@ -235,7 +235,7 @@ async def serve_with_workers(
             return
         tasks = [asyncio.ensure_future(workers.run()), asyncio.ensure_future(server.serve([admin]))]
         try:
-            await first(server.begun, tasks)
+            await first(server.wait_until_started, tasks)
             on_ready()
             await first(stop.wait, tasks)
         finally:  # also after a failure of this process: the workers finish their requests and save their counts

@@ -14,9 +14,10 @@ from typing import Any
 
 import msgspec
 
-from petstore_server.runtime.application import Application, run
+from petstore_server.runtime.application import Application
 from petstore_server.runtime.composition import Announce, lock_for_serving, open_backend
 from petstore_server.runtime.event_loops import loop_factory
+from petstore_server.runtime.servers import run
 from petstore_server.settings import Settings, read_settings
 from petstore_server.telemetry.aggregation import Families, collect
 from petstore_server.telemetry.logs import logging_to_stderr
@@ -66,6 +67,6 @@ async def _serve(settings: Settings, public: socket.socket, channel: socket.sock
                 while request := await requests.readline():
                     await report(int(request))
 
-        await run(settings, application, public, lambda: report(0), beside=report_on_request)
+        await run(settings, application, public, lambda: report(0), companion=report_on_request)
     finally:
         await backend.close()

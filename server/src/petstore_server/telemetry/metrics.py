@@ -1,9 +1,15 @@
-"""The metrics of one process. No label holds a key or grows with keys or addresses."""
+"""The metrics of one process. No label contains a key, or takes more values with more keys or addresses.
 
-from collections.abc import Callable, Iterator
+A request only adds to plain numbers; they become Prometheus samples when the metrics are read.
+"""
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from bisect import bisect_left
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import accumulate
+
+from prometheus_client import CollectorRegistry, Gauge, generate_latest
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
 from prometheus_client.registry import Collector
 
 from petstore_server.domain.windows import Decision, Outcome
@@ -12,91 +18,106 @@ _LATENCIES = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1
 _BATCHES = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512)
 
 
+class _Histogram:
+    """Counts values by the upper bounds of buckets, both included."""
+
+    __slots__ = ("_bounds", "_counts", "_sum")
+
+    def __init__(self, bounds: Sequence[float]) -> None:
+        self._bounds = bounds
+        self._counts = [0] * (len(bounds) + 1)
+        self._sum = 0.0
+
+    def observe(self, value: float) -> None:
+        self._counts[bisect_left(self._bounds, value)] += 1
+        self._sum += value
+
+    def add_to(self, family: HistogramMetricFamily, labels: Sequence[str] = ()) -> None:
+        """Add the samples: cumulative counts by bound."""
+        names = [*(str(float(bound)) for bound in self._bounds), "+Inf"]
+        buckets = list(zip(names, accumulate(self._counts), strict=True))
+        family.add_metric(labels, buckets=buckets, sum_value=self._sum)
+
+
 class Metrics:
-    """The service's metrics, in a registry of their own. No label grows with keys or addresses."""
+    """The service's metrics, in a registry of their own."""
 
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
-        self._requests = Counter(
-            "petstore_requests", "Requests answered.", ("operation", "status"), registry=self.registry
-        )
-        self._seconds = Histogram(
-            "petstore_request_seconds",
-            "Seconds from a request's headers to its answer.",
-            ("operation",),
-            buckets=_LATENCIES,
-            registry=self.registry,
-        )
-        self._admissions = Counter(
-            "petstore_limit_decisions",
-            "Requests admitted and refused, by plan; `window` is the one that refused.",
-            ("plan", "outcome", "window"),
-            registry=self.registry,
-        )
-        self._commits = Histogram(
-            "petstore_store_commit_changes",
-            "Commits of the store, by the number of changes that shared one.",
-            buckets=_BATCHES,
-            registry=self.registry,
-        )
-        self._rebuilds = Histogram(
-            "petstore_list_rebuild_seconds",
-            "Seconds to bring the encoded list up to date after a change that shows in it.",
-            buckets=_LATENCIES,
-            registry=self.registry,
-        )
+        self._responses: defaultdict[tuple[str, int], int] = defaultdict(int)
+        self._seconds: defaultdict[str, _Histogram] = defaultdict(lambda: _Histogram(_LATENCIES))
+        self._decisions: defaultdict[tuple[str, Outcome, str], int] = defaultdict(int)
+        self._commits = _Histogram(_BATCHES)
+        self._rebuilds = _Histogram(_LATENCIES)
+        self.registry.register(_Collected(self._families))
         self.ready = Gauge("petstore_ready", "1 while /readyz says so.", registry=self.registry)
-        self._by_response: dict[tuple[str, int], tuple[Counter, Histogram]] = {}
-        self._by_decision: dict[tuple[str, Outcome, str], Counter] = {}
 
     def responded(self, operation: str, status: int, seconds: float) -> None:
-        """Count an answer."""
-        pair = self._by_response.get((operation, status))
-        if pair is None:
-            pair = self._requests.labels(operation, str(status)), self._seconds.labels(operation)
-            self._by_response[operation, status] = pair
-        pair[0].inc()
-        pair[1].observe(seconds)
+        """Count a response."""
+        self._responses[operation, status] += 1
+        self._seconds[operation].observe(seconds)
 
     def decided(self, plan: str, decision: Decision) -> None:
         """Count a limit decision. `plan` is `none` for callers without a valid key."""
-        window = "none" if decision.outcome is Outcome.ADMITTED else decision.shown.name
-        counter = self._by_decision.get((plan, decision.outcome, window))
-        if counter is None:
-            counter = self._admissions.labels(plan, decision.outcome.value, window)
-            self._by_decision[plan, decision.outcome, window] = counter
-        counter.inc()
+        outcome = decision.outcome
+        self._decisions[plan, outcome, "none" if outcome is Outcome.ADMITTED else decision.shown.name] += 1
 
     def committed(self, changes: int) -> None:
         """Count a commit that this many changes shared."""
         self._commits.observe(changes)
 
     def rebuilt(self, seconds: float) -> None:
-        """Count a renewal of the encoded list."""
+        """Count an update of the encoded list."""
         self._rebuilds.observe(seconds)
 
     def count(self, name: str, documentation: str, value: Callable[[], float]) -> None:
-        """Export a counter that somebody else keeps."""
-        self.registry.register(_Kept(CounterMetricFamily, name, documentation, value))
+        """Export a counter that is kept elsewhere."""
+        self.registry.register(_Collected(lambda: [CounterMetricFamily(name, documentation, value=value())]))
 
     def state(self, name: str, documentation: str, value: Callable[[], float]) -> None:
-        """Export a gauge that somebody else keeps."""
-        self.registry.register(_Kept(GaugeMetricFamily, name, documentation, value))
+        """Export a gauge that is kept elsewhere."""
+        self.registry.register(_Collected(lambda: [GaugeMetricFamily(name, documentation, value=value())]))
 
     def exposition(self) -> bytes:
         """All metrics in Prometheus's text format."""
         return generate_latest(self.registry)
 
+    def _families(self) -> Iterator[Metric]:
+        responses = CounterMetricFamily("petstore_requests", "Requests answered.", labels=("operation", "status"))
+        for (operation, status), count in self._responses.items():
+            responses.add_metric((operation, str(status)), count)
+        yield responses
+        seconds = HistogramMetricFamily(
+            "petstore_request_seconds", "Seconds from a request's headers to its response.", labels=("operation",)
+        )
+        for operation, histogram in self._seconds.items():
+            histogram.add_to(seconds, (operation,))
+        yield seconds
+        decisions = CounterMetricFamily(
+            "petstore_limit_decisions",
+            "Requests admitted and refused, by plan; `window` is the one that refused.",
+            labels=("plan", "outcome", "window"),
+        )
+        for (plan, outcome, window), count in self._decisions.items():
+            decisions.add_metric((str(plan), outcome.value, window), count)
+        yield decisions
+        commits = HistogramMetricFamily(
+            "petstore_store_commit_changes", "Commits of the store, by the number of changes that shared one."
+        )
+        self._commits.add_to(commits)
+        yield commits
+        rebuilds = HistogramMetricFamily(
+            "petstore_list_rebuild_seconds", "Seconds to update the encoded list after a change that shows in it."
+        )
+        self._rebuilds.add_to(rebuilds)
+        yield rebuilds
 
-class _Kept(Collector):
-    def __init__(
-        self,
-        family: type[CounterMetricFamily] | type[GaugeMetricFamily],
-        name: str,
-        documentation: str,
-        value: Callable[[], float],
-    ) -> None:
-        self._make: Callable[[], Metric] = lambda: family(name, documentation, value=value())
 
-    def collect(self) -> Iterator[Metric]:
-        yield self._make()
+class _Collected(Collector):
+    """Makes metrics when they are read."""
+
+    def __init__(self, families: Callable[[], Iterable[Metric]]) -> None:
+        self._families = families
+
+    def collect(self) -> Iterable[Metric]:
+        return self._families()

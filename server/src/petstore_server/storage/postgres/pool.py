@@ -133,11 +133,18 @@ class Pool:
         if not self._places.locked():
             await self._places.acquire()
             return
+        # In a task of its own, which a timeout requires: a request may have been started without one.
+        if not await asyncio.create_task(self._acquire_place(ends)):
+            raise ServiceUnavailable(f"all {CONNECTIONS} connections to PostgreSQL are busy")
+
+    async def _acquire_place(self, ends: float) -> bool:
+        """Wait for a place until `ends`; return whether there was one."""
         try:
             async with asyncio.timeout_at(ends):
                 await self._places.acquire()
         except TimeoutError:
-            raise ServiceUnavailable(f"all {CONNECTIONS} connections to PostgreSQL are busy") from None
+            return False
+        return True
 
     async def _connect(self, ready: float) -> Driver:
         """A new connection; one that comes too late for its user is kept for the next."""

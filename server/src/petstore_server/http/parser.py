@@ -1,0 +1,164 @@
+"""From bytes to requests: llhttp, the parser of Node.js, with bounds on what it may keep in memory."""
+
+from collections import deque
+
+import httptools
+
+from petstore_server.http.errors import BadRequest, HeadersTooLarge, error
+from petstore_server.http.request import MAX_HEADERS, Request
+
+MAX_HEAD = 128 * 1024
+"""Bytes of a request's head, or of its trailers, that are parsed: wide enough for the gate to answer 431 itself."""
+
+
+class Malformed(Exception):
+    """The bytes are not a request that the gate can answer; `response` says why. It does not carry limit headers."""
+
+    def __init__(self, status: int, code: str, message: str) -> None:
+        super().__init__(message)
+        self.response = error(status, code, message)
+
+
+class RequestParser:
+    """Parses the requests of one connection.
+
+    `requests` are those whose head has arrived, in order, until the connection takes them. `incoming` is the request
+    whose body is still arriving; `begun` counts requests from their first byte on. Feed it small pieces: a piece may
+    hold several requests, and the parser cannot stop between them.
+    """
+
+    __slots__ = (
+        "_header_bytes",
+        "_headers",
+        "_in_head",
+        "_llhttp",
+        "_peer",
+        "_target",
+        "_two_hosts",
+        "_unaccounted",
+        "begun",
+        "incoming",
+        "requests",
+    )
+
+    def __init__(self, peer: str | None) -> None:
+        self._peer = peer
+        self.requests: deque[Request] = deque()
+        self.incoming: Request | None = None
+        self.begun = 0
+        self._in_head = False
+        self._unaccounted = 0
+        self._target = b""
+        self._headers: dict[bytes, bytes] = {}
+        self._header_bytes = 0
+        self._two_hosts = False
+        self._llhttp: httptools.HttpRequestParser | None = httptools.HttpRequestParser(self)
+
+    @property
+    def in_message(self) -> bool:
+        """Whether a request has begun to arrive and is not complete."""
+        return self._in_head or self.incoming is not None
+
+    def feed(self, data: memoryview) -> None:
+        """Parse a piece of the input. Raises Malformed, after which nothing more can be parsed."""
+        self._unaccounted += len(data)
+        while data and self._llhttp is not None:
+            try:
+                self._llhttp.feed_data(data)
+            except httptools.HttpParserUpgrade as upgrade:  # Upgrade is ignored (D2): more HTTP/1.1 follows
+                data = data[upgrade.args[0] :]
+            except httptools.HttpParserError as failure:
+                if isinstance(failure.__context__, Malformed):  # raised by a callback
+                    raise failure.__context__ from None
+                raise _bad_request("Malformed HTTP/1.1 request.") from None
+            else:
+                break
+        if self._unaccounted > MAX_HEAD:
+            raise Malformed(431, HeadersTooLarge.code, HeadersTooLarge().message)
+
+    def close(self) -> None:
+        """Forget everything. The parser and this object refer to each other, so that is not left to the collector."""
+        self._llhttp = None
+        self.requests.clear()
+        self.incoming = None
+        self._in_head = False
+
+    # Called by llhttp.
+
+    def on_message_begin(self) -> None:
+        self.begun += 1
+        self._in_head = True
+        self._unaccounted = 0
+        self._target = b""
+        self._headers = {}
+        self._header_bytes = 0
+        self._two_hosts = False
+
+    def on_url(self, part: bytes) -> None:
+        self._target += part
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        if not self._in_head:
+            return  # trailers are dropped
+        name = name.lower()
+        self._header_bytes += len(name) + len(value) + 4  # ": " and CRLF
+        if name not in self._headers:
+            self._headers[name] = value
+        elif self._header_bytes <= MAX_HEADERS:  # beyond, joining would take quadratic time, and the gate answers 431
+            self._headers[name] += b", " + value
+            self._two_hosts |= name == b"host"
+
+    def on_headers_complete(self) -> None:
+        llhttp = self._llhttp
+        if llhttp is None:
+            return
+        version = llhttp.get_http_version()
+        if version not in ("1.1", "1.0"):
+            raise _bad_request("Unsupported HTTP version: use HTTP/1.1 or HTTP/1.0.")
+        self._in_head = False
+        self._unaccounted = 0
+        target = self._target
+        if not target.startswith(b"/") or b"#" in target:
+            target = origin_form(target)
+        self.incoming = Request(
+            llhttp.get_method().decode(),
+            target,
+            self._headers,
+            self._header_bytes,
+            self._peer,
+            http_1_0=version == "1.0",
+            keep_alive=llhttp.should_keep_alive(),
+            two_hosts=self._two_hosts,
+        )
+        self.requests.append(self.incoming)
+
+    def on_body(self, data: bytes) -> None:
+        self._unaccounted = 0
+        if self.incoming is not None:
+            self.incoming.add_body(data)
+
+    def on_message_complete(self) -> None:
+        if self.incoming is not None:
+            self.incoming.finish()
+            self.incoming = None
+
+
+def _bad_request(message: str) -> Malformed:
+    return Malformed(400, BadRequest.code, message)
+
+
+def origin_form(target: bytes) -> bytes:
+    """The path and query of a request target (RFC 9112 section 3.2), without a fragment.
+
+    The absolute form loses its scheme and authority. Targets that name no path (`*`, the authority form of CONNECT, an
+    absolute form without a path) become a path that is not served.
+    """
+    target = target.partition(b"#")[0]
+    if target.startswith(b"/"):
+        return target
+    scheme, separator, rest = target.partition(b"://")
+    if separator and scheme.isalpha():
+        authority, slash, path = rest.partition(b"/")
+        if slash and b"?" not in authority:
+            return slash + path
+    return b"/" + target

@@ -1,0 +1,186 @@
+"""The public port: accepts connections, gives each its turn, enforces deadlines, and drains."""
+
+import asyncio
+import resource
+import socket
+from collections.abc import Callable, Coroutine
+from email.utils import formatdate
+from typing import Any, NamedTuple
+
+import structlog
+
+from petstore_server.domain.errors import ServiceUnavailable
+from petstore_server.http.connection import Connection
+from petstore_server.http.errors import error_response
+from petstore_server.http.request import Request
+from petstore_server.http.responses import Response
+from petstore_server.settings import SettingsError
+
+READ_BUFFER = 16 * 1024
+"""Bytes read from a connection at once, and kept of one whose requests are still being answered."""
+
+BACKLOG = 2048
+"""Connections that the kernel keeps until they are accepted."""
+
+_RESERVED_FILES = 256
+"""File descriptors kept for everything but client connections."""
+
+_DEFAULT_CONNECTIONS = 10_000
+"""The default maximum if the limit on open files allows it. A connection takes some 10 KB, and 50 KB at most."""
+
+_MOST_REFUSALS = 64
+"""Connections over the maximum that are told so at the same time; more are cut off."""
+
+
+class Deadlines(NamedTuple):
+    """For how many seconds a connection may wait for the same thing."""
+
+    request: float = 10
+    """From a request's first byte to its last."""
+    idle: float = 60
+    """For the next request. Longer than the proxy in front keeps its idle connections."""
+    stall: float = 60
+    """For the client to take any byte of its response."""
+    last_bytes: float = 2
+    """For the client to close, after the last response."""
+
+
+class PublicServer:
+    """Serves `respond` over HTTP/1.1. `clock` gives Unix seconds.
+
+    `buffer` is what all connections read into, one after another. `date_line` is the current Date header.
+    """
+
+    def __init__(
+        self,
+        respond: Callable[[Request], Coroutine[Any, Any, Response | None]],
+        clock: Callable[[], float],
+        max_connections: int,
+        deadlines: Deadlines | None = None,
+    ) -> None:
+        self.respond = respond
+        self.buffer = memoryview(bytearray(READ_BUFFER))
+        self.deadlines = deadlines or Deadlines()
+        self.draining = False
+        self.refused = 0
+        self.date_line = b""
+        self._clock = clock
+        self._date_second = 0
+        self._max_connections = max_connections
+        self._connections: set[Connection] = set()
+        self._turn: list[Connection] = []
+        self._loop = asyncio.get_running_loop()
+        self._listeners: list[asyncio.Server] = []
+        self._ticking: asyncio.TimerHandle | None = None
+        self._empty = asyncio.Event()
+        self._log = structlog.get_logger()
+        self.update_date()
+
+    @property
+    def open_connections(self) -> int:
+        """Connections that are open now."""
+        return len(self._connections)
+
+    async def start(self, listener: socket.socket) -> None:
+        """Accept connections from a bound socket. Raises OSError."""
+        self._listeners.append(await self._loop.create_server(lambda: Connection(self), sock=listener, backlog=BACKLOG))
+        self._tick()
+
+    async def stop(self, seconds: float) -> None:
+        """Accept no more, answer the requests that have arrived, and cut off what takes longer than `seconds`."""
+        for listener in self._listeners:
+            listener.close()
+        self.draining = True
+        for connection in list(self._connections):
+            self.schedule(connection)
+        self._empty.clear()
+        try:
+            if self._connections:
+                async with asyncio.timeout(seconds):
+                    await self._empty.wait()
+        except TimeoutError:
+            self._log.warning("connections cut off", connections=len(self._connections))
+        tasks = [connection.task for connection in self._connections if connection.task is not None]
+        for connection in list(self._connections):
+            connection.cut()
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        if self._ticking is not None:
+            self._ticking.cancel()
+
+    # Called by connections
+
+    def admit(self, connection: Connection) -> Response | None:
+        """Take a new connection; return the response with which it is to be refused, if there are too many."""
+        self._connections.add(connection)
+        if len(self._connections) <= self._max_connections:
+            return None
+        self.refused += 1
+        if len(self._connections) > self._max_connections + _MOST_REFUSALS:
+            connection.cut()
+        return error_response(ServiceUnavailable("too many connections"))
+
+    def forget(self, connection: Connection) -> None:
+        """A connection is gone."""
+        self._connections.discard(connection)
+        if not self._connections:
+            self._empty.set()
+
+    def schedule(self, connection: Connection) -> None:
+        """Have the connection advance once all that is readable now has been read.
+
+        Every response is thus worked out after the requests of its turn had been read, so all of them may share one
+        look at the version of the list.
+        """
+        if not connection.scheduled:
+            connection.scheduled = True
+            if not self._turn:
+                self._loop.call_soon(self._take_turn)
+            self._turn.append(connection)
+
+    def update_date(self) -> None:
+        """Bring `date_line` up to date."""
+        second = int(self._clock())
+        if second != self._date_second:
+            self._date_second = second
+            self.date_line = b"date: %s\r\n" % formatdate(second, usegmt=True).encode()
+
+    def report(self, error: BaseException | None) -> None:
+        """Log a defect that ended a connection."""
+        self._log.error("connection failed", exc_info=error)
+
+    def _take_turn(self) -> None:
+        connections, self._turn = self._turn, []
+        self.update_date()
+        for connection in connections:
+            try:
+                connection.advance()
+            except Exception as error:  # noqa: BLE001 - a defect must not end the other connections' turn
+                self.report(error)
+                connection.cut()
+
+    def _tick(self) -> None:
+        self._ticking = self._loop.call_later(1, self._tick)
+        for connection in list(self._connections):
+            connection.check_progress()
+
+
+def allowed_connections(wanted: int) -> int:
+    """The maximum number of connections: `wanted`, or, if that is 0, what the limit on open files allows.
+
+    Raises that limit as far as the system permits. Raises SettingsError if it allows fewer than are wanted.
+    """
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    files = max(wanted, _DEFAULT_CONNECTIONS) + _RESERVED_FILES
+    if files > soft:
+        resource.setrlimit(
+            resource.RLIMIT_NOFILE, (files if hard == resource.RLIM_INFINITY else min(files, hard), hard)
+        )
+    allowed = max(1, resource.getrlimit(resource.RLIMIT_NOFILE)[0] - _RESERVED_FILES)
+    if wanted > allowed:
+        raise SettingsError(
+            f"PETSTORE_MAX_CONNECTIONS is {wanted}, but the limit on open files allows {allowed}: raise that limit "
+            "(ulimit -n, or LimitNOFILE in a systemd unit) or lower the setting."
+        )
+    return wanted or min(allowed, _DEFAULT_CONNECTIONS)

@@ -1,0 +1,51 @@
+"""The order operations of version 1: listOrders and cancelOrder (spec S4)."""
+
+from collections.abc import Callable
+from functools import lru_cache
+
+from petstore_server.domain.orders import CANCEL, parse_order_id
+from petstore_server.http.errors import PreconditionFailed
+from petstore_server.http.request import Request
+from petstore_server.http.responses import Response, accepts_gzip, lines, matches
+from petstore_server.ports import Actor, Store
+
+
+class OrderOperations:
+    """Handlers over the store's orders. `clock` gives Unix seconds."""
+
+    def __init__(self, store: Store, clock: Callable[[], float]) -> None:
+        self._store = store
+        self._clock = clock
+
+    async def list_orders(self, request: Request) -> Response:
+        """Every order, from memory; 304 if the client has the same bytes already (D8)."""
+        snapshot = await self._store.orders.snapshot()
+        zipped = accepts_gzip(request.headers.get(b"accept-encoding"))
+        body = await snapshot.gzip() if zipped else snapshot.plain
+        if matches(request.headers.get(b"if-none-match"), body.etag):
+            return Response(304, _validators(body.etag))
+        return Response(200, _list_headers(body.etag, body.length, zipped), body.chunks, body.length)
+
+    async def cancel_order(self, request: Request) -> Response:
+        """Cancel the order named in the path; the response is sent once that is durable (D5).
+
+        Raises InvalidOrderId, OrderNotFound, OrderAlreadyShipped, OrderAlreadyCancelled, PreconditionFailed.
+        """
+        order_id = parse_order_id(request.segments[-1])
+        if request.headers.get(b"if-match", b"*") != b"*":
+            CANCEL.apply(await self._store.orders.find(order_id))  # any other error comes first (RFC 9110 13.2.1)
+            raise PreconditionFailed
+        actor = f"key:{request.principal.key_id}" if request.principal else "unknown"
+        await self._store.orders.change(order_id, CANCEL, Actor(actor, self._clock()))
+        return Response(204)
+
+
+@lru_cache(maxsize=16)
+def _validators(etag: bytes) -> bytes:
+    return lines(("etag", etag), ("cache-control", "private, no-cache"), ("vary", "Accept-Encoding, Authorization"))
+
+
+@lru_cache(maxsize=16)
+def _list_headers(etag: bytes, length: int, zipped: bool) -> bytes:
+    described = lines(("content-type", "application/json"), ("content-length", length))
+    return _validators(etag) + described + (lines(("content-encoding", "gzip")) if zipped else b"")

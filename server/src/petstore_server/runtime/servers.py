@@ -1,0 +1,134 @@
+"""The servers of one process: listening, serving both ports, and stopping on a signal."""
+
+import asyncio
+import contextlib
+import gc
+import signal
+import socket
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from typing import Any
+
+import uvicorn
+
+from petstore_server.http.server import BACKLOG
+from petstore_server.runtime.application import Application
+from petstore_server.settings import Settings, SettingsError
+
+DRAIN_SECONDS = 8
+"""How long requests may take after the listeners have closed; then they are cut off."""
+
+
+@contextlib.contextmanager
+def listening(host: str, port: int, setting: str) -> Iterator[socket.socket]:
+    """A socket that listens on the address. Raises SettingsError, which names the setting, if it cannot.
+
+    Binding is not enough: two sockets may be bound to one port, until one of them listens.
+    """
+    try:
+        family, kind, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+        with socket.socket(family, kind) as listener:
+            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            listener.bind(address)
+            listener.listen(BACKLOG)
+            listener.setblocking(False)
+            yield listener
+    except OSError as error:
+        reason = error.strerror or str(error)
+        raise SettingsError(f"Cannot listen on {host}:{port} ({reason}); choose another with {setting}.") from None
+
+
+class AdminServer(uvicorn.Server):
+    """A uvicorn server for the admin port that leaves signals to others."""
+
+    def __init__(self, app: Any) -> None:
+        super().__init__(
+            uvicorn.Config(
+                app,
+                http="h11",
+                ws="none",
+                lifespan="off",
+                access_log=False,
+                log_config=None,
+                proxy_headers=False,
+                server_header=False,
+                timeout_graceful_shutdown=DRAIN_SECONDS,
+            )
+        )
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        yield
+
+    async def wait_until_started(self) -> None:
+        """Wait until it accepts connections."""
+        while not self.started:  # noqa: ASYNC110 - uvicorn only sets a flag
+            await asyncio.sleep(0.01)
+
+
+def stop_signals() -> asyncio.Event:
+    """An event that SIGTERM and SIGINT set."""
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stop.set)
+    return stop
+
+
+async def run(
+    settings: Settings,
+    application: Application,
+    listener: socket.socket,
+    on_ready: Callable[[], Awaitable[None]],
+    *,
+    admin: socket.socket | None = None,
+    companion: Callable[[], Awaitable[None]] | None = None,
+) -> None:
+    """Serve until SIGTERM or SIGINT, then drain: /readyz turns 503, the delay passes, requests are finished.
+
+    `companion` runs from `on_ready` until the end; if it ends earlier, the server drains as well.
+    """
+    stop = stop_signals()
+    public = application.public_server()
+    background = [asyncio.ensure_future(application.background.run())]
+    admin_server = AdminServer(application.admin)
+    admin_serving = [asyncio.ensure_future(admin_server.serve([admin]))] if admin is not None else []
+    try:
+        await public.start(listener)
+        if admin_serving:
+            await first(admin_server.wait_until_started, [*background, *admin_serving])
+        _freeze_heap()
+        await on_ready()
+        if companion is not None:
+            background.append(asyncio.ensure_future(companion()))
+        await first(stop.wait, [*background, *admin_serving])
+        application.draining = True
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(_second_signal(stop), settings.drain_delay_seconds)
+    finally:
+        await public.stop(DRAIN_SECONDS)
+        admin_server.should_exit = True  # last, so that /readyz reports the draining until the end
+        await asyncio.gather(*admin_serving, return_exceptions=True)
+        for task in background:
+            task.cancel()
+        await asyncio.gather(*background, return_exceptions=True)
+
+
+async def first(wait: Callable[[], Awaitable[Any]], tasks: Sequence[asyncio.Future[None]]) -> None:
+    """Wait for `wait`, or for one of the tasks, which should not end earlier: its error is raised."""
+    waiting = asyncio.ensure_future(wait())
+    done, _ = await asyncio.wait([waiting, *tasks], return_when=asyncio.FIRST_COMPLETED)
+    waiting.cancel()
+    for task in done - {waiting}:
+        task.result()
+
+
+async def _second_signal(stop: asyncio.Event) -> None:
+    """A second signal ends the delay."""
+    stop.clear()
+    await stop.wait()
+
+
+def _freeze_heap() -> None:
+    """Exempt what exists now, which stays, from garbage collection: collecting it takes time and finds nothing."""
+    gc.collect()
+    gc.freeze()

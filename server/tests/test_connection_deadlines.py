@@ -1,0 +1,236 @@
+"""Deadlines are counted from the last progress: whoever goes on is never cut off, whoever stops is."""
+
+import asyncio
+import itertools
+import socket
+import time
+from collections.abc import AsyncIterator, Callable, Coroutine
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+
+from petstore_server.http.request import Disconnected, Request
+from petstore_server.http.responses import Response, content
+from petstore_server.http.server import Deadlines, PublicServer
+
+pytestmark = pytest.mark.anyio
+
+LIST = 30_000_000
+"""Bytes: more than the kernel takes before the client reads."""
+
+GET = b"GET / HTTP/1.1\r\n\r\n"
+POST = b"POST / HTTP/1.1\r\nContent-Length: 5\r\n\r\n"
+
+Respond = Callable[[Request], Coroutine[Any, Any, Response | None]]
+
+
+@pytest.fixture
+def anyio_backend() -> str:
+    return "asyncio"
+
+
+async def respond(request: Request) -> Response | None:
+    """A long list in response to GET, and the length of the body, once it is there, in response to POST."""
+    try:
+        await request.receive_body()
+    except Disconnected:
+        return None
+    if request.method == "POST":
+        return content(b"%d" % len(request.body), "text/plain")
+    chunk = bytes(100_000)
+    return content(b"", "text/plain")._replace(
+        headers=b"content-length: %d\r\n" % LIST, chunks=[chunk] * (LIST // len(chunk)), length=LIST
+    )
+
+
+@asynccontextmanager
+async def serving(
+    answer: Respond = respond, max_connections: int = 100, **deadlines: float
+) -> AsyncIterator[tuple[PublicServer, int]]:
+    """A server with these deadlines, and its port."""
+    server = PublicServer(answer, time.time, max_connections, Deadlines(**deadlines))
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        await server.start(listener)
+        yield server, listener.getsockname()[1]
+        await server.stop(0)
+
+
+async def connect(port: int, *, receive_buffer: int = 4096) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+    """A connection over which little is on its way unread."""
+    connection = socket.socket()
+    connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_buffer)
+    connection.setblocking(False)
+    await asyncio.get_running_loop().sock_connect(connection, ("127.0.0.1", port))
+    return await asyncio.open_connection(sock=connection, limit=4096)
+
+
+async def until_closed(reader: asyncio.StreamReader, seconds: float = 10) -> bytes:
+    """All that comes until the connection ends, which must be within so many seconds."""
+    async with asyncio.timeout(seconds):
+        try:
+            return await reader.read()
+        except ConnectionResetError:
+            return b""
+
+
+async def until(condition: Callable[[], bool], seconds: float = 10) -> None:
+    """Wait for a condition."""
+    async with asyncio.timeout(seconds):
+        while not condition():  # noqa: ASYNC110 - nothing announces it
+            await asyncio.sleep(0.05)
+
+
+async def test_a_reader_that_keeps_taking_a_little_is_never_cut_off() -> None:
+    async with serving(stall=2) as (_, port):
+        reader, writer = await connect(port)
+        writer.write(GET)
+        began, taken = time.monotonic(), 0
+        while time.monotonic() - began < 8:
+            async with asyncio.timeout(2):
+                taken += len(await reader.readexactly(4096))
+            await asyncio.sleep(0.05)
+        assert taken < LIST / 10
+        async with asyncio.timeout(30):
+            while taken < LIST:
+                taken += len(await reader.read(1 << 20))
+        writer.close()
+
+
+async def test_a_reader_that_takes_nothing_is_cut_off_and_its_body_is_not_complete() -> None:
+    async with serving(stall=2) as (server, port):
+        reader, writer = await connect(port)
+        writer.write(GET)
+        await until(lambda: server.open_connections == 1)
+        await until(lambda: server.open_connections == 0)
+        assert len(await until_closed(reader)) < LIST
+        writer.close()
+
+
+async def test_a_request_that_arrives_during_a_slow_list_does_not_cut_the_list() -> None:
+    async with serving(request=2, stall=5) as (_, port):
+        reader, writer = await connect(port)
+        writer.write(GET + POST)
+        for _ in range(50):
+            await reader.readexactly(4096)
+            await asyncio.sleep(0.1)
+        received = 50 * 4096
+        async with asyncio.timeout(30):
+            while received < LIST:
+                received += len(await reader.read(1 << 20))
+            writer.write(b"hello")
+            assert b"\r\n\r\n5" in await reader.readuntil(b"\r\n\r\n5")
+        writer.close()
+
+
+@pytest.mark.parametrize(
+    "begun", [b"GET / HT", POST, POST + b"hel", b"POST / HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n"]
+)
+async def test_a_request_that_does_not_become_complete_is_cut_off(begun: bytes) -> None:
+    async with serving(request=1) as (_, port):
+        reader, writer = await connect(port)
+        writer.write(begun)
+        assert b"" == await until_closed(reader, 5)
+        writer.close()
+
+
+async def test_a_connection_that_sends_no_request_is_closed() -> None:
+    async with serving(idle=1) as (_, port):
+        reader, writer = await connect(port)
+        for _ in range(3):
+            writer.write(b"\r\n")  # empty lines before a request are not a request (RFC 9112 section 2.2)
+            await asyncio.sleep(0.2)
+        assert b"" == await until_closed(reader, 5)
+        writer.close()
+
+
+async def test_a_request_that_takes_long_to_answer_is_not_cut_off() -> None:
+    async def slow(request: Request) -> Response:
+        await asyncio.sleep(4)
+        return content(b"done", "text/plain")
+
+    async with serving(slow, request=1, idle=1, stall=1) as (_, port):
+        reader, writer = await connect(port)
+        writer.write(GET)
+        async with asyncio.timeout(10):
+            await reader.readuntil(b"done")
+        writer.close()
+
+
+async def test_connections_beyond_the_maximum_get_503_and_the_others_are_served() -> None:
+    async with serving(max_connections=3) as (server, port):
+        kept = [await connect(port) for _ in range(3)]
+        for reader, writer in kept:
+            writer.write(POST + b"hello")
+            await reader.readuntil(b"\r\n\r\n5")
+        reader, writer = await connect(port)
+        writer.write(GET)
+        refused = await until_closed(reader)
+        assert refused.startswith(b"HTTP/1.1 503 ")
+        assert b"\r\nretry-after: 1\r\n" in refused
+        assert b"\r\nconnection: close\r\n" in refused
+        assert b'"code":"service_unavailable"' in refused
+        assert 1 == server.refused
+        kept.pop()[1].close()
+        writer.close()
+        await until(lambda: server.open_connections == 2)
+        reader, writer = await connect(port)
+        writer.write(POST + b"hello")
+        await reader.readuntil(b"\r\n\r\n5")
+        for _, other in [*kept, (reader, writer)]:
+            other.close()
+
+
+async def test_stopping_closes_idle_connections_and_finishes_requests() -> None:
+    begun, release = asyncio.Event(), asyncio.Event()
+
+    async def waiting(request: Request) -> Response:
+        begun.set()
+        await release.wait()
+        return content(b"done", "text/plain")
+
+    async with serving(waiting) as (server, port):
+        idle, busy = await connect(port), await connect(port)
+        busy[1].write(GET + GET)
+        await begun.wait()
+        stopping = asyncio.create_task(server.stop(10))
+        assert b"" == await until_closed(idle[0], 3)
+        release.set()
+        finished = await until_closed(busy[0], 5)
+        assert 1 == finished.count(b"HTTP/1.1 200")
+        assert b"\r\nconnection: close\r\n" in finished
+        await asyncio.wait_for(stopping, 5)
+        for _, writer in (idle, busy):
+            writer.close()
+        with pytest.raises(OSError, match="Connect call failed"):
+            await asyncio.open_connection("127.0.0.1", port)
+
+
+async def test_stopping_lets_a_list_finish_and_cuts_it_off_when_it_takes_too_long() -> None:
+    for patience, complete in ((20.0, True), (0.5, False)):
+        async with serving() as (server, port):
+            reader, writer = await connect(port)
+            writer.write(GET)
+            received = len(await reader.readexactly(1000))
+            stopping = asyncio.create_task(server.stop(patience))
+            await asyncio.sleep(1)
+            received += len(await until_closed(reader, 30))
+            assert complete == (received > LIST)
+            await stopping
+            writer.close()
+
+
+async def test_a_defect_cuts_its_own_connection_off_and_no_other() -> None:
+    numbers = itertools.count()
+
+    async def failing(request: Request) -> Response:
+        if next(numbers) % 2:
+            await asyncio.sleep(0)
+        raise RuntimeError("defect")
+
+    async with serving(failing) as (_, port):
+        for _ in range(4):
+            reader, writer = await connect(port)
+            writer.write(GET)
+            assert b"" == await until_closed(reader, 3)
+            writer.close()

@@ -1,0 +1,102 @@
+"""A coroutine that is started without a task ends as it would in one, whatever it waits for."""
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+import pytest
+
+from petstore_server.http.eager import start
+
+pytestmark = pytest.mark.anyio
+
+
+@pytest.fixture
+def anyio_backend() -> str:
+    return "asyncio"
+
+
+class Failed(Exception):
+    pass
+
+
+async def no_wait() -> str:
+    return "done"
+
+
+async def sleep() -> str:
+    await asyncio.sleep(0)
+    await asyncio.sleep(0.001)
+    return "done"
+
+
+async def result_of_a_future() -> str:
+    future: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+    asyncio.get_running_loop().call_soon(future.set_result, "done")
+    return await future
+
+
+async def recovery_from_a_failed_future() -> str:
+    future: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+    asyncio.get_running_loop().call_soon(future.set_exception, Failed())
+    try:
+        return await future
+    except Failed:
+        await asyncio.sleep(0)
+        return "done"
+
+
+async def timeout_after_the_first_wait() -> str:
+    await asyncio.sleep(0)
+    try:
+        async with asyncio.timeout(0.001):
+            await asyncio.Event().wait()
+    except TimeoutError:
+        return "done"
+    raise AssertionError
+
+
+WORK = [no_wait, sleep, result_of_a_future, recovery_from_a_failed_future, timeout_after_the_first_wait]
+
+
+@pytest.mark.parametrize("work", WORK)
+async def test_the_result_is_that_of_the_coroutine(work: Callable[[], Coroutine[Any, Any, str]]) -> None:
+    outcome = start(work())
+    assert isinstance(outcome, str) == (work is no_wait)
+    assert "done" == (outcome if isinstance(outcome, str) else await outcome)
+
+
+async def test_an_error_is_raised_at_once_or_by_the_task() -> None:
+    async def fail(wait: bool) -> str:
+        if wait:
+            await asyncio.sleep(0)
+        raise Failed
+
+    task = start(fail(True))
+    assert isinstance(task, asyncio.Task)
+    with pytest.raises(Failed):
+        await task
+    with pytest.raises(Failed):
+        start(fail(False))
+
+
+@pytest.mark.parametrize("first", [True, False])
+async def test_a_cancellation_reaches_the_coroutine(first: bool) -> None:
+    cleaned: list[str] = []
+
+    async def wait() -> None:
+        if not first:
+            await asyncio.sleep(0)
+        try:
+            await asyncio.Event().wait()
+        finally:
+            await asyncio.sleep(0)
+            cleaned.append("done")
+
+    task = start(wait())
+    assert isinstance(task, asyncio.Task)
+    await asyncio.sleep(0.01)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert ["done"] == cleaned
