@@ -33,7 +33,7 @@ class LimitedService(httpx2.AsyncBaseTransport):
     def __init__(self, clock: Clock, plan: Plan) -> None:
         self._clock = clock
         self.limiter = MemoryLimiter(BanPolicy(), clock.now)
-        self._grant = Principal("key_1", 1, plan, PLAN_LIMITS[plan], DEFAULT_SCOPES)
+        self._grant = Principal("key_1", 1, "acme", plan, PLAN_LIMITS[plan], DEFAULT_SCOPES)
         self._retry_at = float("-inf")
         self.admitted = self.refused = self.early = 0
 

@@ -106,7 +106,7 @@ def now(work: Coroutine[Any, Any, T]) -> T:
 
 
 def principal(account: int = 1, key: str = "key_a", limits: Limits = SMALL) -> Principal:
-    return Principal(key, account, Plan.ENTERPRISE, limits, DEFAULT_SCOPES)
+    return Principal(key, account, "acme", Plan.ENTERPRISE, limits, DEFAULT_SCOPES)
 
 
 def admitted(decisions: list[Decision]) -> int:

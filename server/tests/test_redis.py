@@ -29,7 +29,7 @@ pytestmark = pytest.mark.anyio
 
 
 def principal(account: int = 1, key: str = "key_a", limits: Limits = LIMITS) -> Principal:
-    return Principal(key, account, Plan.ENTERPRISE, limits, DEFAULT_SCOPES)
+    return Principal(key, account, "acme", Plan.ENTERPRISE, limits, DEFAULT_SCOPES)
 
 
 def admitted(decisions: list[Decision]) -> int:

@@ -32,7 +32,7 @@ def test_a_grant_holds_all_that_a_request_needs(stores: Stores) -> None:
             assert await store.keys.create(key, BY) == key
             assert await store.keys.find(key.id) == key
             assert await store.keys.principal(key.digest, LIVE, NOW) == Principal(
-                key.id, account.id, Plan.ENTERPRISE, Limits(7, 70), key.scopes, NOW + 1
+                key.id, account.id, "big", Plan.ENTERPRISE, Limits(7, 70), key.scopes, NOW + 1
             )
 
     asyncio.run(run())

@@ -76,10 +76,14 @@ class ApiKey:
 
 @dataclass(frozen=True, slots=True)
 class Principal:
-    """What a valid key allows, all that a request needs: whose it is, plan and limits, scopes, end."""
+    """What a valid key allows: all that a request needs. `account` is the account's name, for logs.
+
+    `expires_at` is in Unix seconds.
+    """
 
     key_id: str
     account_id: int
+    account: str
     plan: Plan
     limits: Limits
     scopes: frozenset[Scope]

@@ -47,6 +47,6 @@ def _context(request: Request) -> dict[str, Any]:
     return {
         "request_id": request.request_id.decode(),
         "operation": request.operation,
-        "account": principal.account_id if principal else None,
+        "account": principal.account if principal else None,
         "key": principal.key_id if principal else None,
     }

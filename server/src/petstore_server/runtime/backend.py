@@ -6,7 +6,8 @@ from contextlib import suppress
 
 import structlog
 
-from petstore_server.domain.errors import ServiceUnavailable
+from petstore_server.domain.bans import Ban
+from petstore_server.domain.errors import KeyNotFound, ServiceUnavailable
 from petstore_server.ports import Limiter
 from petstore_server.storage.engines import AnyStore
 
@@ -58,8 +59,15 @@ class Backend:
                 raise
             self.limiter.saved(unsaved)
             self._saves += 1
-            for ban in unsaved.bans:
-                self._log.warning("key banned", key=ban.key_id, seconds=ban.until - ban.began, ban_level=ban.level)
+        for ban in unsaved.bans:
+            await self._log_ban(ban)
+
+    async def _log_ban(self, ban: Ban) -> None:
+        account = None
+        with suppress(KeyNotFound, ServiceUnavailable):
+            account = (await self.store.keys.find(ban.key_id)).account
+        seconds = ban.until - ban.began
+        self._log.warning("key banned", key=ban.key_id, account=account, seconds=seconds, ban_level=ban.level)
 
     async def check(self) -> None:
         """Prove that requests can be served. Raises ServiceUnavailable with the reason."""

@@ -24,9 +24,10 @@ def account_of(row: tuple[Any, ...]) -> Account:
 
 
 def principal_of(row: tuple[Any, ...]) -> Principal:
-    """A grant from the key's id, the account's id, plan, both limits, scopes and end."""
-    key_id, account_id, plan, per_minute, per_day, scopes, expires_at = row
-    return Principal(key_id, account_id, Plan(plan), Limits(per_minute, per_day), scopes_of(scopes), expires_at)
+    """A principal from the key's id, the account's id, name, plan and limits, the key's scopes and its end."""
+    key_id, account_id, account, plan, per_minute, per_day, scopes, expires_at = row
+    limits = Limits(per_minute, per_day)
+    return Principal(key_id, account_id, account, Plan(plan), limits, scopes_of(scopes), expires_at)
 
 
 def key_of(row: tuple[Any, ...]) -> ApiKey:

@@ -17,7 +17,7 @@ from petstore_server.storage.sqlite.writer import Writer
 
 # Unknown, expired, revoked and other-environment keys all take this one look-up (D9).
 _GRANT = """
-    SELECT keys.id, accounts.id, plan, per_minute, per_day, scopes, expires_at
+    SELECT keys.id, accounts.id, accounts.name, plan, per_minute, per_day, scopes, expires_at
     FROM keys JOIN accounts ON accounts.id = account_id
     WHERE digest = ? AND environment = ? AND revoked_at IS NULL AND suspended_at IS NULL
         AND (expires_at IS NULL OR expires_at > ?)

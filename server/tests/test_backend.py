@@ -1,0 +1,83 @@
+"""What keeps the store and the limiter of one process in step, and what it logs (D9, D12)."""
+
+import io
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import pytest
+
+from petstore_server.domain.bans import Ban
+from petstore_server.domain.errors import ServiceUnavailable
+from petstore_server.ports import Usage
+from petstore_server.telemetry.logs import configure_logging
+from support.service import Service, bearer, running
+
+pytestmark = pytest.mark.anyio
+ORDERS = "/v1/store/orders"
+STRICT = {"PETSTORE_BAN_STRIKES": "1", "PETSTORE_BAN_GRACE_SECONDS": "0"}
+
+
+@pytest.fixture(name="log")
+def _log() -> io.StringIO:
+    return io.StringIO()
+
+
+def entries(log: io.StringIO, event: str) -> list[dict[str, object]]:
+    found = [json.loads(line) for line in log.getvalue().splitlines()]
+    return [entry for entry in found if entry["event"] == event]
+
+
+async def ban(service: Service) -> tuple[str, str]:
+    """Send requests until the key is banned; return the key and its id."""
+    key, key_id = await service.key_and_id()
+    for _ in range(62):
+        response = await service.client.get(ORDERS, headers=bearer(key))
+    assert "api_key_banned" == response.json()["code"]
+    return key, key_id
+
+
+async def test_a_ban_is_logged_with_the_names_that_commands_show(tmp_path: Path, log: io.StringIO) -> None:
+    async with running(tmp_path, environ=STRICT) as service:
+        configure_logging("info", log)
+        _, key_id = await ban(service)
+        await service.backend.save()
+    [entry] = entries(log, "key banned")
+    assert ("warning", 1) == (entry["level"], entry["ban_level"])
+    assert (key_id, "account 1", 120) == (entry["key"], entry["account"], entry["seconds"])
+
+
+async def test_a_request_is_logged_with_its_accounts_name(tmp_path: Path, log: io.StringIO) -> None:
+    async with running(tmp_path, environ={"PETSTORE_LOG_LEVEL": "debug"}) as service:
+        configure_logging("debug", log)
+        key, key_id = await service.key_and_id()
+        await service.client.get(ORDERS, headers=bearer(key))
+    [entry] = entries(log, "request answered")
+    assert ("account 1", key_id) == (entry["account"], entry["key"])
+
+
+class Failing:
+    """A usage store that cannot save once, and saves then."""
+
+    def __init__(self) -> None:
+        self.saved: list[tuple[Mapping[int, Usage], Sequence[Ban]]] = []
+        self.fails = True
+
+    async def save(self, usage: Mapping[int, Usage], bans: Sequence[Ban]) -> None:
+        if self.fails:
+            self.fails = False
+            raise ServiceUnavailable("the disk is full")
+        self.saved.append((usage, bans))
+
+
+async def test_what_could_not_be_saved_is_saved_later(tmp_path: Path) -> None:
+    async with running(tmp_path, environ=STRICT) as service:
+        _, key_id = await ban(service)
+        usage = service.backend.store.usage = Failing()  # type: ignore[assignment]
+        with pytest.raises(ServiceUnavailable):
+            await service.backend.save()
+        await service.backend.save()
+        await service.backend.save()  # nothing is left
+        [(counts, bans)] = usage.saved
+        assert [60] == [windows.minute.used for windows in counts.values()]
+        assert [key_id] == [ban.key_id for ban in bans]
