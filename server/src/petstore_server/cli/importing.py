@@ -153,7 +153,8 @@ def import_file(
             _run(run, dry_run)
         except BaseException:
             stack.close()
-            _report_stop(run, subject.kind.plural, dry_run)
+            if not wants_json():
+                _report_stop(run, subject.kind.plural, dry_run)
             raise
     _report(run, rejects, dry_run)
     if rejected.count:
@@ -196,6 +197,7 @@ def _created(name: str | None, source: str) -> Iterator[TextIO | None]:
 
 
 def _report_stop(run: FileImport[Any], plural_noun: str, dry_run: bool) -> None:
+    _report_reasons(run)
     if run.imported and not dry_run:
         log_to_stderr(
             f"Stopped after {run.imported} {plural_noun}, which are in the store ({run.import_id}). "
@@ -203,13 +205,17 @@ def _report_stop(run: FileImport[Any], plural_noun: str, dry_run: bool) -> None:
         )
 
 
+def _report_reasons(run: FileImport[Any]) -> None:
+    for line in run.rejects.summary(_SHOWN_REASONS):
+        log_to_stderr(line)
+
+
 def _report(run: FileImport[Any], rejects_file: str | None, dry_run: bool) -> None:
     counts = {str(outcome): count for outcome, count in run.counts.items()}
     if wants_json():
         write_json({"dryRun": True, **counts} if dry_run else {"import": run.import_id, **counts})
         return
-    for line in run.rejects.summary(_SHOWN_REASONS):
-        log_to_stderr(line)
+    _report_reasons(run)
     told = ", ".join(f"{count} {name}" for name, count in counts.items())
     log_to_stderr(f"Dry run, nothing was changed: {told}." if dry_run else f"{run.import_id}: {told}.")
     if not run.rejects.count:

@@ -80,9 +80,9 @@ def write_to_stderr(text: str) -> None:
 
 
 def write_status(text: str) -> None:
-    """Replace the line of stderr on which the cursor is by the beginning of the text; an empty text removes it."""
+    """Replace the line of stderr on which the cursor is by the text; an empty text removes it."""
     with suppress(OSError):
-        sys.stderr.write(f"\r{_encodable(printable(text), sys.stderr)[: shutil.get_terminal_size().columns - 1]}\x1b[K")
+        sys.stderr.write(f"\r{_encodable(printable(text), sys.stderr)}\x1b[K")
         sys.stderr.flush()
 
 

@@ -1,16 +1,27 @@
 """Progress of long work: a line on stderr, if that is a terminal."""
 
+import shutil
 import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from petstore_server.cli.output import wants_json, write_status
 
 _INTERVAL = 0.1  # seconds between two updates of the line
-_BAR_COLUMNS = 20
+_LEAST_BAR_COLUMNS, _MOST_BAR_COLUMNS = 5, 20
 _MIN_SECONDS = 1.0  # before this, a rate is not worth showing
+
+
+class State(NamedTuple):
+    """How far the work has come after `elapsed` seconds: `done` of `total`; `counted` is what the rate counts."""
+
+    elapsed: float
+    done: int
+    total: int | None
+    counted: int
+    note: str = ""
 
 
 class Advance(Protocol):
@@ -37,7 +48,8 @@ def progress(what: str, total: int | None = None) -> Iterator[Advance]:
         now = time.monotonic()
         if now - shown_at >= _INTERVAL:
             shown_at = now
-            write_status(progress_line(what, now - began, done, total, done if count is None else count, note))
+            state = State(now - began, done, total, done if count is None else count, note)
+            write_status(progress_line(what, state, shutil.get_terminal_size().columns - 1))
 
     try:
         yield advance
@@ -45,26 +57,26 @@ def progress(what: str, total: int | None = None) -> Iterator[Advance]:
         write_status("")
 
 
-def progress_line(what: str, elapsed: float, done: int, total: int | None, count: int, note: str = "") -> str:
-    """The line after `elapsed` seconds."""
-    parts = [f"{count:,}"]
-    if elapsed >= _MIN_SECONDS:
-        parts.append(f"{count / elapsed:,.0f}/s")
-        if total and done:
-            parts.append(f"{_clock(elapsed * max(total - done, 0) / done)} left")
+def progress_line(what: str, state: State, width: int) -> str:
+    """The line, at most `width` columns long; the bar gets the room that is left."""
+    parts = [f"{state.counted:,}"]
+    if state.elapsed >= _MIN_SECONDS:
+        parts.append(f"{state.counted / state.elapsed:,.0f}/s")
+        if state.total and state.done:
+            parts.append(f"{_clock(state.elapsed * max(state.total - state.done, 0) / state.done)} left")
         else:
-            parts.append(_clock(elapsed))
-    if note:
-        parts.append(note)
-    return f"{what}  {_bar(done, total)}{', '.join(parts)}"
-
-
-def _bar(done: int, total: int | None) -> str:
-    if not total:
-        return ""
-    share = min(done / total, 1.0)
-    full = int(share * _BAR_COLUMNS)
-    return f"[{'#' * full}{'.' * (_BAR_COLUMNS - full)}] {int(share * 100):3d} %  "
+            parts.append(_clock(state.elapsed))
+    if state.note:
+        parts.append(state.note)
+    text = ", ".join(parts)
+    if state.total:
+        share = min(state.done / state.total, 1.0)
+        text = f"{int(share * 100):3d} %  {text}"
+        columns = min(_MOST_BAR_COLUMNS, width - len(what) - len(text) - len("  [] "))
+        if columns >= _LEAST_BAR_COLUMNS:
+            full = int(share * columns)
+            text = f"[{'#' * full}{'.' * (columns - full)}] {text}"
+    return f"{what}  {text}"[:width]
 
 
 def _clock(seconds: float) -> str:

@@ -34,8 +34,10 @@ def read_batches(source: Source, kind: RecordKind[T], options: ReadOptions) -> I
     for piece in _read(source, schema, options):
         checked = Batch(piece.records, [], piece.rows, 0) if isinstance(piece, Bulk) else _check(piece, kind)
         rejects = checked.rejects
-        for first in range(0, max(len(checked.records), 1), BATCH_RECORDS):
-            part = slice(first, first + BATCH_RECORDS)
+        count = len(checked.records)
+        parts = max(-(-count // BATCH_RECORDS), 1)
+        for number in range(parts):
+            part = slice(count * number // parts, count * (number + 1) // parts)
             yield Batch(checked.records[part], rejects, partial(_part, checked.rows, part), source.position)
             rejects = []
 

@@ -17,8 +17,8 @@ SHOWN_BYTES = 1 << 16
 PIECE_ROWS = 4000
 """About as many rows as are read, and stored, at a time."""
 
-_FIRST_BLOCK_BYTES = 1 << 17
-_MIN_BLOCK_BYTES, _MAX_BLOCK_BYTES = 1 << 15, 1 << 19
+_FIRST_BLOCK_BYTES = 1 << 16
+_MIN_BLOCK_BYTES, _MAX_BLOCK_BYTES = 1 << 12, 1 << 19
 
 
 class Row(NamedTuple):
