@@ -171,7 +171,8 @@ class BaseClient(Generic[HttpT, TransportT]):
                 raise ConfigurationError(f"{name} of {type(self).__name__} must be an httpx2.{kind.__name__}.")
         target = read_target(options.base_url, options.api_key, os.environ)
         self._options = replace(options, base_url=target.base_url, api_key=None)
-        self._core = Core(target, self._options, lambda: options.http_client or http(**_http_options(self._options)))
+        own = self._options
+        self._core = Core(target, own, lambda: own.http_client or http(**_http_options(own)))
         self._observed = Observed()
 
     def _session(self) -> Session:

@@ -26,10 +26,8 @@ from petstore_client._limits import KnownWindows, Limits
 from petstore_client._types import Clock
 from petstore_client.errors import PetstoreError
 
-FIRST_EXTRA = 2.0
-"""Upper bound, in seconds, of the wait added after the second 429 in a row; it doubles with each further one."""
-
-LONGEST_EXTRA = 60.0
+FIRST_EXTRA, LONGEST_EXTRA = 2.0, 60.0
+"""Bounds, in seconds, of the wait added after the second 429 in a row, which doubles with each further one."""
 
 _KEPT = 1000
 
@@ -66,8 +64,8 @@ class Gate:
     """See the module. `jitter` returns numbers from 0 to 1."""
 
     jitter: Callable[[], float]
-    _lock: threading.Lock = field(default_factory=threading.Lock)
-    _owner: int | None = None  # the thread that holds the lock
+    _lock: threading.RLock = field(default_factory=threading.RLock)
+    _busy: bool = False  # the lock is held, and the state may be inconsistent
     _departures: deque[tuple[Ticket, float, bool]] = field(default_factory=deque)
     _windows: KnownWindows = field(default_factory=KnownWindows)
     _held_until: float = float("-inf")
@@ -163,25 +161,27 @@ class Gate:
 
     @contextmanager
     def _locked(self) -> Iterator[None]:
-        if self._owner == threading.get_ident():
-            raise PetstoreError("A destructor made a call of this API while the client was busy in the same thread.")
         with self._lock:
-            self._owner = threading.get_ident()
+            if self._busy:
+                raise PetstoreError("A destructor made a call of this API while its thread was busy with the client.")
+            self._busy = True
             try:
                 yield
             finally:
-                self._owner = None
+                self._busy = False
         self._carry_out_departures()
 
     def _carry_out_departures(self) -> None:
         while self._departures and self._lock.acquire(blocking=False):
+            nested, self._busy = self._busy, True
             try:
-                self._owner = threading.get_ident()
-                while self._departures:
+                while self._departures and not nested:
                     self._depart(*self._departures.popleft())
             finally:
-                self._owner = None
+                self._busy = nested
                 self._lock.release()
+            if nested:  # this thread is in `_locked`, which carries them out at its end
+                return
 
     def _depart(self, ticket: Ticket, now: float, charged: bool) -> None:
         if ticket.place is Place.WAITING:
