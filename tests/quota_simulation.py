@@ -9,7 +9,6 @@ import itertools
 import random
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import httpx2
 
@@ -42,7 +41,8 @@ class LimitedService(httpx2.AsyncBaseTransport):
         now = self._clock.now()
         self.early += now < self._retry_at
         decision = await self.limiter.admit(self._grant)
-        headers: Any = limit_headers(decision)
+        lines = limit_headers(decision).split(b"\r\n")
+        headers = [(name, value) for name, _, value in (line.partition(b": ") for line in lines) if name]
         if decision.outcome is Outcome.ADMITTED:
             self.admitted += 1
             response = httpx2.Response(204, headers=headers)
