@@ -3,7 +3,16 @@
 from functools import lru_cache
 from math import ceil
 
-from petstore_server.domain.windows import Decision, Outcome
+from petstore_server.domain.accounts import Limits
+from petstore_server.domain.windows import (
+    ADDRESS_LIMIT,
+    DAY,
+    MINUTE,
+    AccountDecision,
+    AddressDecision,
+    Decision,
+    Outcome,
+)
 
 
 def limit_headers(decision: Decision) -> bytes:
@@ -12,18 +21,27 @@ def limit_headers(decision: Decision) -> bytes:
     Reset is in whole Unix seconds; RateLimit's `t` is in whole seconds from now
     (draft-ietf-httpapi-ratelimit-headers). A refusal also has Retry-After in seconds (RFC 9110 section 10.2.3).
     """
-    shown, now, windows = decision.shown, decision.now, decision.windows
-    figures = [shown.limit, shown.remaining, shown.reset]
-    for window in windows:
-        figures += (window.remaining, max(1, ceil(window.reset - now)))
-    headers = _template(tuple([(window.name, window.limit, window.seconds) for window in windows])) % tuple(figures)
+    headers = _for_account(decision) if isinstance(decision, AccountDecision) else _for_address(decision)
     if decision.outcome is Outcome.ADMITTED:
         return headers
     return headers + b"retry-after: %d\r\n" % decision.retry_after
 
 
-@lru_cache(maxsize=1024)  # one entry for each plan, and for each enterprise account with limits of its own
-def _template(windows: tuple[tuple[str, int, int], ...]) -> bytes:
+def _for_account(decision: AccountDecision) -> bytes:
+    minute, minute_reset = decision.minute_remaining, decision.minute_reset
+    day, day_reset = decision.day_remaining, decision.day_reset
+    per_minute, per_day = decision.limits
+    shown = (per_day, day, day_reset) if decision.day_shown else (per_minute, minute, minute_reset)
+    ends = max(1, ceil(minute_reset - decision.now)), max(1, ceil(day_reset - decision.now))
+    return _account_template(decision.limits) % (*shown, minute, ends[0], day, ends[1])
+
+
+def _for_address(decision: AddressDecision) -> bytes:
+    remaining, reset = decision.remaining, decision.reset
+    return _ADDRESS_TEMPLATE % (ADDRESS_LIMIT, remaining, reset, remaining, max(1, ceil(reset - decision.now)))
+
+
+def _template(*windows: tuple[str, int, int]) -> bytes:
     """The header lines of these windows (name, limit, length in seconds), with a %d for each figure that changes."""
     policy = ", ".join(f'"{name}";q={limit};w={seconds}' for name, limit, seconds in windows)
     state = ", ".join(f'"{name}";r=%d;t=%d' for name, _, _ in windows)
@@ -31,3 +49,11 @@ def _template(windows: tuple[tuple[str, int, int], ...]) -> bytes:
         "x-ratelimit-limit: %d\r\nx-ratelimit-remaining: %d\r\nx-ratelimit-reset: %d\r\n"
         f"ratelimit-policy: {policy}\r\nratelimit: {state}\r\n"
     ).encode()
+
+
+@lru_cache(maxsize=1024)  # one entry for each plan, and for each enterprise account with limits of its own
+def _account_template(limits: Limits) -> bytes:
+    return _template(("minute", limits.per_minute, MINUTE), ("day", limits.per_day, DAY))
+
+
+_ADDRESS_TEMPLATE = _template(("address", ADDRESS_LIMIT, MINUTE))
