@@ -7,7 +7,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 import pytest
 
@@ -138,6 +138,46 @@ def test_a_partner_lists_the_orders_and_cancels_one_with_a_pasted_key(visit: Vis
 
     assert visit.requests_elsewhere() == []
     assert visit.complaints == []
+
+
+def test_the_example_order_exists_in_the_sample_data(visit: Visit) -> None:
+    from playwright.sync_api import expect
+
+    visit.page.route("**/v1/store/orders/*", lambda route: route.fulfill(status=204))  # other tests need it pending
+    visit.authorize()
+    cancelling = visit.open("cancelOrder")
+    cancelling.locator(".execute").click()
+    expect(cancelling.locator(".live-responses-table .response-col_status").nth(1)).to_contain_text("204")
+    assert f"{visit.demo.origin}/v1/store/orders/{visit.demo.pending}" in visit.requested
+
+
+def test_the_key_is_hidden_while_it_is_typed(visit: Visit) -> None:
+    visit.page.click(".btn.authorize")
+    field = visit.page.locator(".modal-ux input")
+    field.press_sequentially(visit.demo.key)
+    assert ("password", "off") == (field.get_attribute("type"), field.get_attribute("autocomplete"))
+    assert visit.demo.key == field.input_value()
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_text_has_enough_contrast_in_either_colour_scheme(visit: Visit, scheme: Literal["light", "dark"]) -> None:
+    visit.page.emulate_media(color_scheme=scheme)
+    visit.open("cancelOrder").locator(".parameter__name").wait_for()
+    assert (255, 255, 255) == _colour(visit, "body", "backgroundColor") or scheme == "dark"
+    for selector in (".info h2", ".info p", ".opblock-tag", ".opblock-summary-path", ".parameter__name", "h4", "th"):
+        text, ground = _colour(visit, f"#page {selector}", "color"), _colour(visit, "body", "backgroundColor")
+        lighter, darker = sorted((_luminance(text), _luminance(ground)), reverse=True)
+        assert (lighter + 0.05) / (darker + 0.05) > 4.5, selector  # WCAG 2.2, 1.4.3
+
+
+def _colour(visit: Visit, selector: str, name: str) -> tuple[int, ...]:
+    text = visit.page.locator(selector).first.evaluate("(element, name) => getComputedStyle(element)[name]", name)
+    return tuple(map(int, re.findall(r"\d+", text)[:3]))
+
+
+def _luminance(colour: tuple[int, ...]) -> float:
+    parts = [part / 255 / 12.92 if part <= 10 else ((part / 255 + 0.055) / 1.055) ** 2.4 for part in colour]
+    return sum(weight * part for weight, part in zip((0.2126, 0.7152, 0.0722), parts, strict=True))
 
 
 def test_without_a_key_the_page_shows_what_is_missing(visit: Visit) -> None:

@@ -161,7 +161,8 @@ class Connection(asyncio.BufferedProtocol):
         """Answer requests one after another until there is something to wait for."""
         self.scheduled = False
         for _ in range(REQUESTS_PER_TURN):
-            self._parse()
+            if self._unparsed:
+                self._parse()
             if self._ended or self._current is not None or self._writing_paused or not self._parser.requests:
                 self._settle()
                 return

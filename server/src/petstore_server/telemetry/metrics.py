@@ -39,14 +39,24 @@ class _Histogram:
         family.add_metric(labels, buckets=buckets, sum_value=self._sum)
 
 
+class _Operation:
+    """The responses of one operation."""
+
+    __slots__ = ("seconds", "statuses")
+
+    def __init__(self) -> None:
+        self.statuses: defaultdict[int, int] = defaultdict(int)
+        self.seconds = _Histogram(_LATENCIES)
+
+
 class Metrics:
     """The service's metrics, in a registry of their own."""
 
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
-        self._responses: defaultdict[tuple[str, int], int] = defaultdict(int)
-        self._seconds: defaultdict[str, _Histogram] = defaultdict(lambda: _Histogram(_LATENCIES))
-        self._decisions: defaultdict[tuple[str, Outcome, str], int] = defaultdict(int)
+        self._operations: defaultdict[str, _Operation] = defaultdict(_Operation)
+        self._admitted: defaultdict[str, int] = defaultdict(int)
+        self._refused: defaultdict[tuple[str, Outcome, str], int] = defaultdict(int)
         self._commits = _Histogram(_BATCHES)
         self._rebuilds = _Histogram(_LATENCIES)
         self.registry.register(_Collected(self._families))
@@ -54,13 +64,16 @@ class Metrics:
 
     def responded(self, operation: str, status: int, seconds: float) -> None:
         """Count a response."""
-        self._responses[operation, status] += 1
-        self._seconds[operation].observe(seconds)
+        counted = self._operations[operation]
+        counted.statuses[status] += 1
+        counted.seconds.observe(seconds)
 
     def decided(self, plan: str, decision: Decision) -> None:
         """Count a limit decision. `plan` is `none` for callers without a valid key."""
-        outcome = decision.outcome
-        self._decisions[plan, outcome, "none" if outcome is Outcome.ADMITTED else decision.shown.name] += 1
+        if decision.outcome is Outcome.ADMITTED:
+            self._admitted[plan] += 1
+        else:
+            self._refused[plan, decision.outcome, decision.shown.name] += 1
 
     def committed(self, changes: int) -> None:
         """Count a commit that this many changes shared."""
@@ -84,21 +97,24 @@ class Metrics:
 
     def _families(self) -> Iterator[Metric]:
         responses = CounterMetricFamily("petstore_requests", "Requests answered.", labels=("operation", "status"))
-        for (operation, status), count in self._responses.items():
-            responses.add_metric((operation, str(status)), count)
+        for operation, counted in self._operations.items():
+            for status, count in counted.statuses.items():
+                responses.add_metric((operation, str(status)), count)
         yield responses
         seconds = HistogramMetricFamily(
             "petstore_request_seconds", "Seconds from a request's headers to its response.", labels=("operation",)
         )
-        for operation, histogram in self._seconds.items():
-            histogram.add_to(seconds, (operation,))
+        for operation, counted in self._operations.items():
+            counted.seconds.add_to(seconds, (operation,))
         yield seconds
         decisions = CounterMetricFamily(
             "petstore_limit_decisions",
             "Requests admitted and refused, by plan; `window` is the one that refused.",
             labels=("plan", "outcome", "window"),
         )
-        for (plan, outcome, window), count in self._decisions.items():
+        for plan, count in self._admitted.items():
+            decisions.add_metric((str(plan), Outcome.ADMITTED.value, "none"), count)
+        for (plan, outcome, window), count in self._refused.items():
             decisions.add_metric((str(plan), outcome.value, window), count)
         yield decisions
         commits = HistogramMetricFamily(

@@ -1,11 +1,11 @@
 "use strict";
 
-// The page tries requests out against the very server it came from, whatever addresses the contract names: a key that
-// was pasted here must not travel to another host. Those addresses are shown in the text instead.
+// The page sends its requests to the server that it came from, whatever addresses the contract names: a key that was
+// pasted here must not be sent to another host. Those addresses are shown in the text instead.
 const here = new URL("v1", document.baseURI);
 
-// Every response carries these, errors at least. The text says so once; in each of a dozen errors they would hide what
-// differs.
+// Every response carries these headers, or every error does. The text says so once; in each of a dozen errors they
+// would hide what differs.
 const everywhere = [
   "Cache-Control",
   "X-Request-Id",
@@ -42,6 +42,26 @@ function forThePage(contract) {
   return contract;
 }
 
+// A key is a secret: its field hides what is typed, like any password field.
+function hiddenKey() {
+  let Input; // one component, or the field would be made anew, and lose its focus, with each letter
+  return {
+    wrapComponents: {
+      HttpAuth: (Original, { React }) => (props) => {
+        const getComponent = (name, ...rest) => {
+          if (name !== "Input") {
+            return props.getComponent(name, ...rest);
+          }
+          const Plain = props.getComponent(name, ...rest);
+          Input ??= (given) => React.createElement(Plain, { ...given, type: "password", autoComplete: "off" });
+          return Input;
+        };
+        return React.createElement(Original, { ...props, getComponent });
+      },
+    },
+  };
+}
+
 // Swagger UI takes a header apart at its commas, and would show it without the spaces after them.
 function joinHeaders(response) {
   for (const [name, value] of Object.entries(response.headers ?? {})) {
@@ -69,13 +89,13 @@ function exactBodies() {
 
 function indented(text) {
   if (!JSON.rawJSON) {
-    return text; // an older browser: it could only round
+    return text; // an older browser could only round
   }
   try {
     const exact = (_, value, { source }) => (typeof value === "number" ? JSON.rawJSON(source) : value);
     return JSON.stringify(JSON.parse(text, exact), null, 2);
   } catch {
-    return text; // no JSON, or cut off
+    return text; // not JSON, or cut off
   }
 }
 
@@ -91,7 +111,7 @@ function show(contract) {
     displayRequestDuration: true,
     docExpansion: "list",
     persistAuthorization: false,
-    plugins: [exactBodies],
+    plugins: [exactBodies, hiddenKey],
     responseInterceptor: joinHeaders,
     showExtensions: true,
     syntaxHighlight: { activated: false }, // ten thousand orders would take half a minute to colour
