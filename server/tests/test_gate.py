@@ -13,9 +13,9 @@ from typing import Any
 import httpx2
 import pytest
 
-from petstore_server.domain.accounts import Limits, Plan
+from petstore_server.domain.accounts import RESUME, Limits, Plan, suspend
 from petstore_server.domain.errors import ServiceUnavailable
-from petstore_server.domain.keys import Environment, Scope
+from petstore_server.domain.keys import Environment, Scope, revoke, unban
 from petstore_server.domain.orders import Order, Status
 from petstore_server.domain.pets import Pet
 from petstore_server.http.page_limit import PAGE_LIMIT
@@ -277,9 +277,9 @@ def test_unknown_expired_revoked_suspended_and_foreign_keys_get_the_same_answer(
     async def story(service: Service) -> set[tuple[Any, ...]]:
         store = service.backend.store
         revoked, revoked_id = await service.key_and_id()
-        await store.keys.revoke(revoked_id, service.actor)
+        await store.keys.change(revoked_id, revoke(service.actor.at), service.actor)
         suspended = await service.account()
-        await store.accounts.suspend(suspended, service.actor)
+        await store.accounts.change(suspended, suspend(service.actor.at), service.actor)
         keys = [
             revoked,
             await service.key(suspended),
@@ -306,11 +306,11 @@ def test_a_change_of_access_holds_after_one_round_of_upkeep(tmp_path: Path) -> N
             statuses.append((await service.client.get(ORDERS, headers=bearer(key))).status_code)
 
         await ask()
-        await store.accounts.suspend(account, service.actor)
+        await store.accounts.change(account, suspend(service.actor.at), service.actor)
         await ask()
-        await store.accounts.resume(account, service.actor)
+        await store.accounts.change(account, RESUME, service.actor)
         await ask()
-        await store.keys.revoke(key_id, service.actor)
+        await store.keys.change(key_id, revoke(service.actor.at), service.actor)
         await ask()
         return statuses
 
@@ -397,7 +397,7 @@ def test_a_key_that_goes_on_is_banned_and_every_path_says_so(tmp_path: Path) -> 
             assert ((60, 0, int(START) + 123), "120") == (limits(banned), banned.headers["retry-after"])
             assert '"minute";r=0;t=120, "day";r=0;t=120' == banned.headers["ratelimit"]
         await service.upkeep()
-        await service.backend.store.keys.unban(key_id, service.actor)
+        await service.backend.store.keys.change(key_id, unban(service.actor.at), service.actor)
         await service.upkeep()
         service.clock.now += 60
         assert 200 == (await service.client.get(ORDERS, headers=bearer(key))).status_code
@@ -538,13 +538,21 @@ class Broken:
 @contextmanager
 def broken_orders(service: Service, error: Exception) -> Iterator[None]:
     """The store's orders fail."""
-    store: Any = service.backend.store
-    working = store.orders
-    store.orders = Broken(error)
+
+    def fail_at_once(*args: object) -> None:
+        raise error
+
+    async def fail(*args: object) -> None:
+        raise error
+
+    orders = vars(service.backend.store.orders)
+    broken = {"is_current": fail_at_once, "snapshot": fail, "change": fail, "find": fail}
+    orders.update(broken)
     try:
         yield
     finally:
-        store.orders = working
+        for name in broken:
+            del orders[name]
 
 
 def test_a_fault_of_ours_is_500_with_limits_and_tells_nothing(

@@ -16,8 +16,8 @@ from petstore_server.domain.keys import (
     is_well_formed,
     new_key,
     new_key_id,
+    parse_scopes,
 )
-from petstore_server.storage.rows import scopes_of
 
 KEY = new_key(Environment.PRODUCTION, random.Random(7).randrange)
 ALPHABET = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
@@ -73,4 +73,4 @@ def test_experimental_scopes_are_not_in_the_default_set() -> None:
 
 
 def test_a_scope_that_only_a_later_release_knows_grants_nothing() -> None:
-    assert {Scope.ORDERS_READ, Scope.ORDERS_WRITE} == scopes_of("orders:read orders:write orders:invent")
+    assert {Scope.ORDERS_READ, Scope.ORDERS_WRITE} == parse_scopes("orders:read orders:write orders:invent")

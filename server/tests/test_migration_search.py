@@ -22,9 +22,9 @@ MIGRATIONS = Path(petstore_server.storage.__file__).parent / "migrations"
 class PreviousRelease:
     """Writes orders as the release before the search index does."""
 
-    def __init__(self, stores: Stores) -> None:
-        self._url = stores.url
-        self._sqlite = stores.is_sqlite
+    def __init__(self, each_backend: Stores) -> None:
+        self._url = each_backend.url
+        self._sqlite = each_backend.is_sqlite
 
     def create(self) -> None:
         """Make a store of the first schema version."""
@@ -63,8 +63,8 @@ async def pending_of_pet(store: Store, pet_id: int) -> list[str]:
     return [tracked.record for tracked in page.orders]
 
 
-async def test_orders_of_an_older_store_are_found_and_have_no_creation_time(stores: Stores) -> None:
-    older = PreviousRelease(stores)
+async def test_orders_of_an_older_store_are_found_and_have_no_creation_time(each_backend: Stores) -> None:
+    older = PreviousRelease(each_backend)
     older.create()
     orders = [
         Order(1, 7, 1, "2026-11-01T10:00:00.5Z", True),
@@ -73,18 +73,18 @@ async def test_orders_of_an_older_store_are_found_and_have_no_creation_time(stor
         Order(4, 7, status=Status.SHIPPED),
     ]
     older.insert(*orders)
-    async with stores.opened() as store:
+    async with each_backend.opened() as store:
         assert [orders[1].record(), orders[0].record()] == await pending_of_pet(store, 7)
         found = await store.search.find(1)
         assert found.created_at is None
         assert found.updated_at == (await store.search.find(4)).updated_at
 
 
-async def test_changes_that_the_previous_release_makes_are_found_at_once(stores: Stores) -> None:
-    older = PreviousRelease(stores)
+async def test_changes_that_the_previous_release_makes_are_found_at_once(each_backend: Stores) -> None:
+    older = PreviousRelease(each_backend)
     older.create()
     older.insert(Order(1, 7), Order(2, 7))
-    async with stores.opened() as store:
+    async with each_backend.opened() as store:
         before = await store.search.find(1)
         older.cancel(1)
         older.insert(Order(3, 7))
@@ -98,13 +98,13 @@ async def test_changes_that_the_previous_release_makes_are_found_at_once(stores:
                 pass
 
 
-async def test_a_damaged_record_does_not_stop_the_index(stores: Stores) -> None:
-    older = PreviousRelease(stores)
+async def test_a_damaged_record_does_not_stop_the_index(each_backend: Stores) -> None:
+    older = PreviousRelease(each_backend)
     older.create()
     older.insert(Order(1, 7))
-    async with stores.opened() as store:
+    async with each_backend.opened() as store:
         text = "UPDATE orders SET record = 'damaged' WHERE id = 1"
-        older.run([(text if stores.is_sqlite else text.replace("orders", "petstore.orders"), ())])
+        older.run([(text if each_backend.is_sqlite else text.replace("orders", "petstore.orders"), ())])
         older.insert(Order(2, 7))
         while await store.search.update_index():
             pass

@@ -49,8 +49,8 @@ async def issue(store: Store, randbelow: Randbelow, expires_at: float | None = N
 
 
 @pytest.mark.anyio
-async def test_an_issued_key_is_valid_and_only_its_digest_is_stored(stores: Stores, randbelow: Randbelow) -> None:
-    async with stores.opened() as store:
+async def test_an_issued_key_is_valid_and_only_its_digest_is_stored(each_backend: Stores, randbelow: Randbelow) -> None:
+    async with each_backend.opened() as store:
         await account(store)
         issued = await issue(store, randbelow)
         assert is_well_formed(issued.secret)
@@ -61,8 +61,8 @@ async def test_an_issued_key_is_valid_and_only_its_digest_is_stored(stores: Stor
 
 
 @pytest.mark.anyio
-async def test_a_key_that_cannot_be_issued_leaves_nothing_behind(stores: Stores, randbelow: Randbelow) -> None:
-    async with stores.opened() as store:
+async def test_a_key_that_cannot_be_issued_leaves_nothing_behind(each_backend: Stores, randbelow: Randbelow) -> None:
+    async with each_backend.opened() as store:
         await account(store)
         with pytest.raises(InvalidInput, match="past"):
             await issue(store, randbelow, expires_at=NOW)
@@ -74,8 +74,8 @@ async def test_a_key_that_cannot_be_issued_leaves_nothing_behind(stores: Stores,
 
 
 @pytest.mark.anyio
-async def test_the_old_key_ends_after_the_grace_or_earlier(stores: Stores, randbelow: Randbelow) -> None:
-    async with stores.opened() as store:
+async def test_the_old_key_ends_after_the_grace_or_earlier(each_backend: Stores, randbelow: Randbelow) -> None:
+    async with each_backend.opened() as store:
         await account(store)
         lasting, ending = await issue(store, randbelow), await issue(store, randbelow, expires_at=NOW + 10)
         for issued, end in ((lasting, NOW + 3600), (ending, NOW + 10)):
@@ -89,8 +89,10 @@ async def test_the_old_key_ends_after_the_grace_or_earlier(stores: Stores, randb
 
 
 @pytest.mark.anyio
-async def test_keys_work_unless_revoked_or_their_account_is_suspended(stores: Stores, randbelow: Randbelow) -> None:
-    async with stores.opened() as store:
+async def test_keys_work_unless_revoked_or_their_account_is_suspended(
+    each_backend: Stores, randbelow: Randbelow
+) -> None:
+    async with each_backend.opened() as store:
         await account(store)
         first, second = await issue(store, randbelow), await issue(store, randbelow)
         await keys.revoke_key(store, first.report.key.id, ACTOR)
@@ -103,14 +105,14 @@ async def test_keys_work_unless_revoked_or_their_account_is_suspended(stores: St
 
 
 @pytest.mark.anyio
-async def test_an_account_report_has_its_windows_and_keys(stores: Stores, randbelow: Randbelow) -> None:
+async def test_an_account_report_has_its_windows_and_keys(each_backend: Stores, randbelow: Randbelow) -> None:
     async def usage(_: int) -> Usage:
         return Usage(Count(int(NOW) - 10, 7), Count(int(NOW) - 90_000, 900))
 
     async def unknown(_: int) -> None:
         return None
 
-    async with stores.opened() as store:
+    async with each_backend.opened() as store:
         await account(store)
         issued = await issue(store, randbelow)
         report = await accounts.report_account(store, "acme", usage, NOW)
@@ -123,8 +125,8 @@ async def test_an_account_report_has_its_windows_and_keys(stores: Stores, randbe
 
 
 @pytest.mark.anyio
-async def test_several_orders_are_each_changed_or_reported(stores: Stores) -> None:
-    async with stores.opened() as store:
+async def test_several_orders_are_each_changed_or_reported(each_backend: Stores) -> None:
+    async with each_backend.opened() as store:
         given = [Order(number, status=Status.PENDING) for number in range(1, 251)]
         await store.orders.import_batch(given, "import", ACTOR)
         ids = [*range(1, 251), 999, 7]
@@ -135,8 +137,8 @@ async def test_several_orders_are_each_changed_or_reported(stores: Stores) -> No
 
 
 @pytest.mark.anyio
-async def test_shipping_and_completing_set_the_ship_date_and_complete(stores: Stores) -> None:
-    async with stores.opened() as store:
+async def test_shipping_and_completing_set_the_ship_date_and_complete(each_backend: Stores) -> None:
+    async with each_backend.opened() as store:
         await store.orders.import_batch([Order(1)], "import", ACTOR)
         (shipped,) = [each async for each in orders.ship_orders(store, [1], datetime(2026, 11, 20, tzinfo=UTC), ACTOR)]
         (complete,) = [each async for each in orders.complete_orders(store, [1], ACTOR)]
@@ -148,7 +150,7 @@ async def test_shipping_and_completing_set_the_ship_date_and_complete(stores: St
 
 @pytest.mark.anyio
 async def test_orders_after_a_failure_of_the_store_are_not_tried(
-    stores: Stores, monkeypatch: pytest.MonkeyPatch
+    each_backend: Stores, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     tried = []
 
@@ -158,7 +160,7 @@ async def test_orders_after_a_failure_of_the_store_are_not_tried(
             raise ServiceUnavailable("the disk is full")
         return Order(order_id)
 
-    async with stores.opened() as store:
+    async with each_backend.opened() as store:
         monkeypatch.setattr(store.orders, "change", fail)
         outcomes = [each async for each in orders.cancel_orders(store, range(1000), ACTOR)]
     assert tried == [each.order_id for each in outcomes]

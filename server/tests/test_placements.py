@@ -25,8 +25,8 @@ def placement(account_id: int, key: str = "one", quantity: int = 1) -> Placement
     return Placement(account_id, key, 7, quantity, "2026-11-01T10:00:00Z")
 
 
-async def test_a_placed_order_is_pending_and_is_found_at_once(stores: Stores) -> None:
-    async with stores.opened() as store:
+async def test_a_placed_order_is_pending_and_is_found_at_once(each_backend: Stores) -> None:
+    async with each_backend.opened() as store:
         placed = await store.placements.place(placement(await account(store)), BY)
         found = await store.search.find(placed.order_id)
         assert Placed(1, found.text().encode()) == placed
@@ -43,20 +43,20 @@ async def test_a_placed_order_is_pending_and_is_found_at_once(stores: Stores) ->
         assert ("order.place", "order:1", None) == (entry.action, entry.subject, entry.before)
 
 
-async def test_the_same_key_and_body_get_the_first_response_again(stores: Stores) -> None:
-    async with stores.opened() as store:
+async def test_the_same_key_and_body_get_the_first_response_again(each_backend: Stores) -> None:
+    async with each_backend.opened() as store:
         first = await store.placements.place(placement(await account(store)), BY)
         await store.orders.change(first.order_id, CANCEL, BY)
         account_id = (await store.accounts.find("zoo")).id
-    async with stores.opened() as store:  # also after a restart
+    async with each_backend.opened() as store:  # also after a restart
         assert first._replace(replayed=True) == await store.placements.place(placement(account_id), BY)
         with pytest.raises(IdempotencyKeyReused):
             await store.placements.place(placement(account_id, quantity=2), BY)
         assert 2 == (await store.placements.place(placement(account_id), LATER)).order_id
 
 
-async def test_concurrent_requests_with_one_key_place_one_order(stores: Stores) -> None:
-    async with stores.opened() as one, stores.opened() as two:
+async def test_concurrent_requests_with_one_key_place_one_order(each_backend: Stores) -> None:
+    async with each_backend.opened() as one, each_backend.opened() as two:
         account_id = await account(one)
         outcomes = await asyncio.gather(
             *(store.placements.place(placement(account_id), BY) for _ in range(10) for store in (one, two)),
@@ -68,8 +68,8 @@ async def test_concurrent_requests_with_one_key_place_one_order(stores: Stores) 
         assert [1] == [order.id async for batch in one.orders.scan() for order in batch]
 
 
-async def test_identifiers_are_unique_and_larger_than_all_in_use(stores: Stores) -> None:
-    async with stores.opened() as one, stores.opened() as two:
+async def test_identifiers_are_unique_and_larger_than_all_in_use(each_backend: Stores) -> None:
+    async with each_backend.opened() as one, each_backend.opened() as two:
         account_id = await account(one)
         await one.orders.import_batch([Order(-5), Order(40)], "import:1", BY)
         placed = await asyncio.gather(
@@ -79,8 +79,8 @@ async def test_identifiers_are_unique_and_larger_than_all_in_use(stores: Stores)
         assert list(range(41, 101)) == sorted(outcome.order_id for outcome in placed)
 
 
-async def test_a_store_without_a_free_identifier_says_so_and_keeps_the_key_free(stores: Stores) -> None:
-    async with stores.opened() as store:
+async def test_a_store_without_a_free_identifier_says_so_and_keeps_the_key_free(each_backend: Stores) -> None:
+    async with each_backend.opened() as store:
         account_id = await account(store)
         await store.orders.import_batch([Order(INT64_MAX)], "import:1", BY)
         with pytest.raises(ServiceUnavailable) as caught:
@@ -89,8 +89,8 @@ async def test_a_store_without_a_free_identifier_says_so_and_keeps_the_key_free(
         assert [INT64_MAX] == [order.id async for batch in store.orders.scan() for order in batch]
 
 
-async def test_old_keys_are_forgotten(stores: Stores) -> None:
-    async with stores.opened() as store:
+async def test_old_keys_are_forgotten(each_backend: Stores) -> None:
+    async with each_backend.opened() as store:
         account_id = await account(store)
         await store.placements.place(placement(account_id), BY)
         await store.placements.forget(BY.at - 1, 10)

@@ -12,12 +12,14 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from petstore_server.domain.orders import INT64_MAX, INT64_MIN, Order, ship
-from petstore_server.ports import Body
+from petstore_server.http.list_cache import ListCache
 from petstore_server.storage.listing import starts_piece
-from petstore_server.storage.postgres import PostgresStore
-from petstore_server.storage.postgres.freshness import _CHANGED, _NEWS, _STARTS, Seen
+from petstore_server.storage.postgres.listing import ANY_CHANGED, CHANGED, STARTS, ListReader, Mark
+from petstore_server.storage.statements import Work
 from support.engines import PostgresEngine
-from support.open_stores import BY, SqlitePlaces, Stores, body
+from support.open_stores import BY, SqlitePlaces, Stores, served
+
+pytestmark = pytest.mark.anyio
 
 SHIP = ship(datetime(2026, 11, 1, tzinfo=UTC))
 _INSERT = """
@@ -51,26 +53,24 @@ def put(connection: psycopg.Connection, order: Order) -> None:
     connection.execute(_INSERT, {"id": order.id, "record": order.record()})
 
 
-def test_transactions_that_commit_in_the_other_order_than_they_were_numbered_are_both_seen(
+async def test_transactions_that_commit_in_the_other_order_than_they_were_numbered_are_both_seen(
     postgres_stores: Stores, others: list[psycopg.Connection]
 ) -> None:
-    async def run() -> None:
-        async with postgres_stores.opened() as store:
-            assert b"[]" == await body(store)
-            first, second, _ = others
-            put(first, Order(1))
-            put(second, Order(2))
-            numbers = [other.execute("SELECT pg_current_xact_id()::text::bigint").fetchall() for other in others[:2]]
-            assert numbers[0] < numbers[1]
-            second.commit()
-            assert b'[{"id":2}]' == await body(store)
-            first.commit()
-            assert b'[{"id":1},{"id":2}]' == await body(store)
-            rebuilds = store.stats.rebuilds
-            assert b'[{"id":1},{"id":2}]' == await body(store)
-            assert rebuilds == store.stats.rebuilds
-
-    asyncio.run(run())
+    async with postgres_stores.opened() as store:
+        cache = ListCache(store.orders)
+        assert b"[]" == await served(cache)
+        first, second, _ = others
+        put(first, Order(1))
+        put(second, Order(2))
+        numbers = [other.execute("SELECT pg_current_xact_id()::text::bigint").fetchall() for other in others[:2]]
+        assert numbers[0] < numbers[1]
+        second.commit()
+        assert b'[{"id":2}]' == await served(cache)
+        first.commit()
+        assert b'[{"id":1},{"id":2}]' == await served(cache)
+        rebuilds = store.stats.rebuilds
+        assert b'[{"id":1},{"id":2}]' == await served(cache)
+        assert rebuilds == store.stats.rebuilds
 
 
 STEPS = st.lists(
@@ -88,6 +88,7 @@ def test_whatever_is_visible_is_shown_however_transactions_overlap(
 
     async def run() -> None:
         async with postgres_stores.opened() as store:
+            cache = ListCache(store.orders)
             with psycopg.connect(postgres_stores.url, autocommit=True) as looker:
                 for number, (which, step) in enumerate(steps):
                     if step == "commit":
@@ -96,7 +97,7 @@ def test_whatever_is_visible_is_shown_however_transactions_overlap(
                         others[which].rollback()
                     else:
                         put(others[which], Order(which * 3 + int(step), number))
-                    assert looker.execute(_VISIBLE).fetchall()[0][0].encode() == await body(store)
+                    assert looker.execute(_VISIBLE).fetchall()[0][0].encode() == await served(cache)
 
     try:
         asyncio.run(run())
@@ -105,112 +106,69 @@ def test_whatever_is_visible_is_shown_however_transactions_overlap(
             other.rollback()
 
 
-def test_a_transaction_that_lasts_long_makes_nobody_read_again(
+async def test_a_transaction_that_lasts_long_makes_nobody_read_again(
     postgres_stores: Stores, others: list[psycopg.Connection]
 ) -> None:
-    async def run() -> None:
-        async with postgres_stores.opened() as store:
-            put(others[0], Order(-1))
-            for number in range(5):
-                await store.orders.import_batch([Order(number)], "import:1", BY)
-                await store.orders.snapshot()
-            rebuilds = store.stats.rebuilds
-            for _ in range(5):
-                await store.orders.snapshot()
-            assert rebuilds == store.stats.rebuilds
-            others[0].commit()
-            assert (await body(store)).startswith(b'[{"id":-1},')
-
-    asyncio.run(run())
+    async with postgres_stores.opened() as store:
+        cache = ListCache(store.orders)
+        put(others[0], Order(-1))
+        for number in range(5):
+            await store.orders.import_batch([Order(number)], "import:1", BY)
+            await cache.current()
+        rebuilds = store.stats.rebuilds
+        for _ in range(5):
+            await cache.current()
+        assert rebuilds == store.stats.rebuilds
+        others[0].commit()
+        assert (await served(cache)).startswith(b'[{"id":-1},')
 
 
-def test_requests_that_come_together_share_one_question_that_was_asked_after_they_came(
-    postgres_stores: Stores, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    async def run() -> None:
-        async with postgres_stores.opened() as store:
-            assert isinstance(store, PostgresStore)
-            await body(store)
-            asked = 0
-            rows = store._pool.rows
-
-            async def counted(sql: str, parameters: list[object]) -> list[tuple[object, ...]]:
-                nonlocal asked
-                asked += 1
-                return await rows(sql, parameters)
-
-            monkeypatch.setattr(store._pool, "rows", counted)
-            await asyncio.gather(*(store.orders.snapshot() for _ in range(200)))
-            assert 1 == asked
-            under_way = asyncio.create_task(store.orders.snapshot())
-            await asyncio.sleep(0)
-            await asyncio.sleep(0)
-            await asyncio.gather(under_way, *(store.orders.snapshot() for _ in range(200)))
-            assert 3 == asked
-
-    asyncio.run(run())
-
-
-def test_rows_of_another_cluster_with_numbers_still_to_come_are_not_read_again_and_again(
+async def test_rows_of_another_cluster_with_numbers_still_to_come_are_not_read_again_and_again(
     postgres_stores: Stores, others: list[psycopg.Connection]
 ) -> None:
-    async def run() -> None:
-        async with postgres_stores.opened() as store:
-            await store.orders.import_batch([Order(number) for number in range(10)], "import:1", BY)
-            others[0].execute("UPDATE petstore.orders SET revision = 1000000000000")
-            others[0].commit()
-            await body(store)
-            rebuilds = store.stats.rebuilds
-            await store.orders.snapshot()
-            assert rebuilds == store.stats.rebuilds
-            await store.orders.change(3, SHIP, BY)
-            assert b'{"id":3,"shipDate":"2026-11-01T00:00:00Z"}' in await body(store)
-
-    asyncio.run(run())
+    async with postgres_stores.opened() as store:
+        cache = ListCache(store.orders)
+        await store.orders.import_batch([Order(number) for number in range(10)], "import:1", BY)
+        others[0].execute("UPDATE petstore.orders SET revision = 1000000000000")
+        others[0].commit()
+        await served(cache)
+        rebuilds = store.stats.rebuilds
+        await cache.current()
+        assert rebuilds == store.stats.rebuilds
+        await store.orders.change(3, SHIP, BY)
+        assert b'{"id":3,"shipDate":"2026-11-01T00:00:00Z"}' in await served(cache)
 
 
-def test_a_restore_is_noticed_and_the_list_read_anew(
+async def test_a_restore_is_noticed_and_the_list_read_anew(
     postgres_stores: Stores, postgres: PostgresEngine, tmp_path: Path
 ) -> None:
     dump = tmp_path / "store.dump"
-
-    async def run() -> None:
-        async with postgres_stores.opened() as store:
-            await store.orders.import_batch([Order(1)], "import:1", BY)
-            access = await store.access_version()
-            postgres.tool("pg_dump", "--format=custom", "--schema=petstore", f"--file={dump}", postgres_stores.url)
-            await store.orders.import_batch([Order(2)], "import:2", BY)
-            assert b'[{"id":1},{"id":2}]' == await body(store)
-            postgres.tool("pg_restore", "--clean", "--if-exists", f"--dbname={postgres_stores.url}", str(dump))
-            assert b'[{"id":1}]' == await body(store)
-            assert access != await store.access_version()
-            await store.orders.import_batch([Order(3)], "import:3", BY)
-            assert b'[{"id":1},{"id":3}]' == await body(store)
-
-    asyncio.run(run())
+    async with postgres_stores.opened() as store:
+        cache = ListCache(store.orders)
+        await store.orders.import_batch([Order(1)], "import:1", BY)
+        access = await store.access_version()
+        postgres.tool("pg_dump", "--format=custom", "--schema=petstore", f"--file={dump}", postgres_stores.url)
+        await store.orders.import_batch([Order(2)], "import:2", BY)
+        assert b'[{"id":1},{"id":2}]' == await served(cache)
+        postgres.tool("pg_restore", "--clean", "--if-exists", f"--dbname={postgres_stores.url}", str(dump))
+        assert b'[{"id":1}]' == await served(cache)
+        assert access != await store.access_version()
+        await store.orders.import_batch([Order(3)], "import:3", BY)
+        assert b'[{"id":1},{"id":3}]' == await served(cache)
 
 
-def flat(content: Body) -> tuple[bytes, int, bytes]:
-    return content.etag, content.length, b"".join(content.chunks)
-
-
-def test_both_engines_give_the_same_bytes_and_etags_to_the_same_orders(postgres_stores: Stores, tmp_path: Path) -> None:
-    beginnings = [order_id for order_id in range(-50_000, 50_000) if starts_piece(order_id)]
-    ids = [INT64_MIN, *beginnings, *(number for start in beginnings for number in (start - 1, start + 7)), INT64_MAX]
+async def test_both_engines_give_the_same_pieces_to_the_same_orders(postgres_stores: Stores, tmp_path: Path) -> None:
+    starts = [order_id for order_id in range(-50_000, 50_000) if starts_piece(order_id)]
+    ids = [INT64_MIN, *starts, *(number for start in starts for number in (start - 1, start + 7)), INT64_MAX]
     orders = [Order(number, number, 1, "2026-11-01T00:00:00Z", number % 2 == 0) for number in sorted(set(ids))]
-
-    async def run() -> None:
-        async with Stores(SqlitePlaces(tmp_path)).opened() as one, postgres_stores.opened() as other:
-            assert flat((await one.orders.snapshot()).plain) == flat((await other.orders.snapshot()).plain)
-            for store in (one, other):
-                for start in range(0, len(orders), 50):
-                    await store.orders.import_batch(orders[start : start + 50], "import:1", BY)
-            lists = await one.orders.snapshot(), await other.orders.snapshot()
-            assert len(beginnings) < len(lists[0].pieces)
-            assert flat(lists[0].plain) == flat(lists[1].plain)
-            assert flat(await lists[0].gzip()) == flat(await lists[1].gzip())
-
-    asyncio.run(run())
+    async with Stores(SqlitePlaces(tmp_path)).opened() as one, postgres_stores.opened() as other:
+        assert (await one.orders.snapshot()).pieces == (await other.orders.snapshot()).pieces == (b"",)
+        for store in (one, other):
+            for start in range(0, len(orders), 50):
+                await store.orders.import_batch(orders[start : start + 50], "import:1", BY)
+        lists = await one.orders.snapshot(), await other.orders.snapshot()
+        assert len(starts) < len(lists[0].pieces)
+        assert (lists[0].starts, lists[0].pieces) == (lists[1].starts, lists[1].pieces)
 
 
 @pytest.mark.parametrize("analyzed", [False, True])
@@ -225,31 +183,30 @@ def test_what_a_request_asks_is_answered_by_indexes_whatever_is_known_of_the_tab
     with postgres.admin(postgres_stores.url.rpartition("/")[2]) as admin:
         if analyzed:
             admin.execute("ANALYZE petstore.orders")
-        seen = Seen("", 10_000_000, (5, 6)).changed_since(1)
+        mark = Mark("", 10_000_000, (5, 6)).changed_since(1)
         plans = []
-        for query, parameters in ((_NEWS, seen), (_CHANGED, seen), (_STARTS, None)):
+        for query, parameters in ((ANY_CHANGED, mark), (CHANGED, mark), (STARTS, None)):
             plans.append(str(admin.execute(f"EXPLAIN {query}", parameters).fetchall()))
         assert ["orders_by_revision" in plan for plan in plans] == [True, True, False]
         assert "orders_starting_pieces" in plans[2]
         assert not any("Seq Scan on orders" in plan for plan in plans)
 
 
-def test_a_copy_is_read_in_one_snapshot(postgres_stores: Stores, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What commits while the pieces are read is not in the copy, and the copy does not claim it."""
+async def test_the_list_is_read_in_one_snapshot(
+    postgres_stores: Stores, others: list[psycopg.Connection], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What commits while the pieces are read is not in the list, and the list does not claim to show it."""
+    read_starts = ListReader.piece_starts
 
-    async def run() -> None:
-        async with postgres_stores.opened() as store, postgres_stores.opened() as other:
-            assert isinstance(store, PostgresStore)
-            await other.orders.import_batch([Order(number) for number in range(5_000)], "import:1", BY)
-            changed = store.orders._list._changed
+    def meanwhile(reader: ListReader) -> Work[list[int]]:
+        put(others[0], Order(10_000))
+        others[0].commit()
+        return (yield from read_starts(reader))
 
-            async def meanwhile(*arguments: object) -> object:
-                await other.orders.import_batch([Order(10_000)], "import:2", BY)
-                return await changed(*arguments)  # type: ignore[arg-type]
-
-            monkeypatch.setattr(store.orders._list, "_changed", meanwhile)
-            assert b"10000" not in await body(store)
-            monkeypatch.undo()
-            assert b"10000" in await body(store)
-
-    asyncio.run(run())
+    async with postgres_stores.opened() as store:
+        cache = ListCache(store.orders)
+        await store.orders.import_batch([Order(number) for number in range(5_000)], "import:1", BY)
+        monkeypatch.setattr(ListReader, "piece_starts", meanwhile)
+        assert b"10000" not in await served(cache)
+        monkeypatch.undo()
+        assert b"10000" in await served(cache)

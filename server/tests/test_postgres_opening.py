@@ -17,6 +17,8 @@ from support.command_line import CommandLine
 from support.engines import PostgresEngine
 from support.open_stores import BY, Stores
 
+pytestmark = pytest.mark.anyio
+
 
 def silent(line: str) -> None:
     """Nobody listens."""
@@ -122,12 +124,9 @@ def test_hosts_that_start_together_migrate_once(postgres_stores: Stores) -> None
     assert [(LATEST_VERSION, None)] * 4 == [(versions[1], error) for versions, error in results]
 
 
-def test_orders_can_be_looked_at_with_an_sql_shell(postgres_stores: Stores, postgres: PostgresEngine) -> None:
-    async def run() -> None:
-        async with postgres_stores.opened() as store:
-            await store.orders.import_batch([Order(1, 2**63 - 1, 3, "2026-11-01T00:00:00Z", True), Order(2)], "i", BY)
-
-    asyncio.run(run())
+async def test_orders_can_be_looked_at_with_an_sql_shell(postgres_stores: Stores, postgres: PostgresEngine) -> None:
+    async with postgres_stores.opened() as store:
+        await store.orders.import_batch([Order(1, 2**63 - 1, 3, "2026-11-01T00:00:00Z", True), Order(2)], "i", BY)
     with postgres.admin(name_of(postgres_stores)) as admin:
         assert admin.execute("SELECT * FROM petstore.order_fields ORDER BY id").fetchall() == [
             (1, 2**63 - 1, 3, "2026-11-01T00:00:00Z", True, "pending"),

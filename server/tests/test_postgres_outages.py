@@ -15,12 +15,15 @@ from petstore_server.domain.errors import OrderAlreadyCancelled, ServiceUnavaila
 from petstore_server.domain.keys import Environment
 from petstore_server.domain.orders import CANCEL, Order, Status
 from petstore_server.domain.pets import Pet
+from petstore_server.http.list_cache import ListCache
 from petstore_server.ports import Store
 from petstore_server.storage.postgres import PostgresStore
-from petstore_server.storage.postgres.pool import CONNECTIONS
+from petstore_server.storage.postgres.pool import CONNECTIONS, Pool
 from petstore_server.storage.postgres.session import Session
 from support.engines import PostgresEngine, running_engine
-from support.open_stores import BY, PostgresPlaces, Stores, add_key, api_key, body, log, opened_at
+from support.open_stores import BY, PostgresPlaces, Stores, add_key, api_key, body, log, opened_at, served
+
+pytestmark = pytest.mark.anyio
 
 SOON = 2.0
 """Seconds after which a request is told at the latest that the store cannot be used."""
@@ -88,94 +91,82 @@ async def seconds_to_recovery(store: Store) -> float:
 
 
 @pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGQUIT])
-def test_a_stopped_server_is_told_soon_and_its_return_is_found(
+async def test_a_stopped_server_is_told_soon_and_its_return_is_found(
     own_stores: Stores, own_engine: PostgresEngine, how: signal.Signals
 ) -> None:
-    async def run() -> None:
-        async with filled(own_stores) as store:
-            shown = await body(store)
-            own_engine.stop(how)
-            try:
-                waits = await asyncio.gather(*(time_to_refusal(call) for call in calls(store) for _ in range(5)))
-            finally:
-                own_engine.start()
-            assert max(waits) < SOON
-            assert await seconds_to_recovery(store) < 5
-            assert shown == await body(store)
-            assert (await store.orders.change(1, CANCEL, BY)).status is Status.CANCELLED
-
-    asyncio.run(run())
+    async with filled(own_stores) as store:
+        shown = await body(store)
+        own_engine.stop(how)
+        try:
+            waits = await asyncio.gather(*(time_to_refusal(call) for call in calls(store) for _ in range(5)))
+        finally:
+            own_engine.start()
+        assert max(waits) < SOON
+        assert await seconds_to_recovery(store) < 5
+        assert shown == await body(store)
+        assert (await store.orders.change(1, CANCEL, BY)).status is Status.CANCELLED
 
 
-def test_a_server_that_does_not_answer_is_told_soon_and_its_return_is_found(
+async def test_a_server_that_does_not_answer_is_told_soon_and_its_return_is_found(
     own_stores: Stores, own_engine: PostgresEngine
 ) -> None:
-    async def run() -> None:
-        async with filled(own_stores) as store:
-            await asyncio.gather(*(store.orders.find(1) for _ in range(CONNECTIONS)))
-            with own_engine.frozen():
-                for _ in range(2):  # over the connections that were open, and over new ones
-                    waits = await asyncio.gather(*(time_to_refusal(call) for call in calls(store) for _ in range(10)))
-                    assert max(waits) < SOON + 0.2  # tests share their machine
-            assert await seconds_to_recovery(store) < 5
-
-    asyncio.run(run())
+    async with filled(own_stores) as store:
+        await asyncio.gather(*(store.orders.find(1) for _ in range(CONNECTIONS)))
+        with own_engine.frozen():
+            for _ in range(2):  # over the connections that were open, and over new ones
+                waits = await asyncio.gather(*(time_to_refusal(call) for call in calls(store) for _ in range(10)))
+                assert max(waits) < SOON + 0.2  # tests share their machine
+        assert await seconds_to_recovery(store) < 5
 
 
-def test_who_queues_while_the_server_is_found_gone_is_told_with_the_others(
+async def test_who_queues_while_the_server_is_found_gone_is_told_with_the_others(
     own_stores: Stores, own_engine: PostgresEngine
 ) -> None:
-    async def run() -> None:
-        async with filled(own_stores) as store:
-            waits: list[asyncio.Task[float]] = []
-            with own_engine.frozen():
-                for number in range(10):
-                    waits += [asyncio.create_task(time_to_refusal(call)) for call in calls(store)[:2]]
-                    await asyncio.sleep(0.1 * (number < 9))
-                assert max(await asyncio.gather(*waits)) < SOON + 0.2
-
-    asyncio.run(run())
+    async with filled(own_stores) as store:
+        waits: list[asyncio.Task[float]] = []
+        with own_engine.frozen():
+            for number in range(10):
+                waits += [asyncio.create_task(time_to_refusal(call)) for call in calls(store)[:2]]
+                await asyncio.sleep(0.1 * (number < 9))
+            assert max(await asyncio.gather(*waits)) < SOON + 0.2
 
 
-def test_a_crash_under_load_loses_no_acknowledged_change(own_stores: Stores, own_engine: PostgresEngine) -> None:
-    async def run() -> None:
-        async with filled(own_stores, 20_000) as store:
-            numbers = iter(range(20_000))
-            acknowledged: list[int] = []
-            unsure: list[int] = []
+async def test_a_crash_under_load_loses_no_acknowledged_change(own_stores: Stores, own_engine: PostgresEngine) -> None:
+    async with filled(own_stores, 20_000) as store:
+        numbers = iter(range(20_000))
+        acknowledged: list[int] = []
+        unsure: list[int] = []
 
-            async def cancel() -> None:
-                for number in numbers:
-                    try:
-                        await store.orders.change(number, CANCEL, BY)
-                        acknowledged.append(number)
-                    except ServiceUnavailable:
-                        unsure.append(number)
-                        return
-
-            cancelling = [asyncio.create_task(cancel()) for _ in range(32)]
-            while len(acknowledged) < 1_000:  # noqa: ASYNC110 - the end of a wait would come too late
-                await asyncio.sleep(0.001)
-            await asyncio.to_thread(own_engine.stop, signal.SIGQUIT)
-            await asyncio.gather(*cancelling)
-            await asyncio.to_thread(own_engine.start)
-            await seconds_to_recovery(store)
-            cancelled = {
-                order.id async for batch in store.orders.scan() for order in batch if order.status is Status.CANCELLED
-            }
-            assert unsure
-            assert cancelled >= set(acknowledged)
-            assert cancelled <= {*acknowledged, *unsure}
-            entries = [entry.subject for entry in await log(store) if entry.action == "order.cancel"]
-            assert sorted(entries) == sorted(f"order:{number}" for number in cancelled)
-            for number in unsure:  # a retry tells (D19)
-                if number in cancelled:
-                    with pytest.raises(OrderAlreadyCancelled):
-                        await store.orders.change(number, CANCEL, BY)
-                else:
+        async def cancel() -> None:
+            for number in numbers:
+                try:
                     await store.orders.change(number, CANCEL, BY)
+                    acknowledged.append(number)
+                except ServiceUnavailable:
+                    unsure.append(number)
+                    return
 
-    asyncio.run(run())
+        cancelling = [asyncio.create_task(cancel()) for _ in range(32)]
+        while len(acknowledged) < 1_000:  # noqa: ASYNC110 - the end of a wait would come too late
+            await asyncio.sleep(0.001)
+        await asyncio.to_thread(own_engine.stop, signal.SIGQUIT)
+        await asyncio.gather(*cancelling)
+        await asyncio.to_thread(own_engine.start)
+        await seconds_to_recovery(store)
+        cancelled = {
+            order.id async for batch in store.orders.scan() for order in batch if order.status is Status.CANCELLED
+        }
+        assert unsure
+        assert cancelled >= set(acknowledged)
+        assert cancelled <= {*acknowledged, *unsure}
+        entries = [entry.subject for entry in await log(store) if entry.action == "order.cancel"]
+        assert sorted(entries) == sorted(f"order:{number}" for number in cancelled)
+        for number in unsure:  # a retry tells (D19)
+            if number in cancelled:
+                with pytest.raises(OrderAlreadyCancelled):
+                    await store.orders.change(number, CANCEL, BY)
+            else:
+                await store.orders.change(number, CANCEL, BY)
 
 
 def crash(engine: PostgresEngine) -> None:
@@ -199,6 +190,7 @@ async def list_is_current_after_a_crash(engine: PostgresEngine) -> bool:
     places = PostgresPlaces(engine)
     stores = Stores(places)
     async with stores.opened() as store:
+        cache = ListCache(store.orders)
         await store.orders.import_batch([Order(1)], "import:1", BY)
         with engine.admin() as admin:  # numbers that are used, and not yet in the log on disk
             for _ in range(50):
@@ -206,22 +198,22 @@ async def list_is_current_after_a_crash(engine: PostgresEngine) -> bool:
                     admin.execute("SELECT pg_current_xact_id()")
                     raise ZeroDivisionError
             [(highest,)] = admin.execute("SELECT pg_snapshot_xmax(pg_current_snapshot())::text::bigint").fetchall()
-        assert b'[{"id":1}]' == await body(store)
+        assert b'[{"id":1}]' == await served(cache)
         access = await store.access_version()
         await asyncio.to_thread(crash, engine)
         with engine.admin(stores.url.rpartition("/")[2]) as other, other.transaction():
             other.execute("INSERT INTO petstore.orders (id, status, record) VALUES (2, 'pending', '{\"id\":2}')")
             [(number,)] = other.execute("SELECT pg_current_xact_id()::text::bigint").fetchall()
-        assert b'[{"id":1},{"id":2}]' == await body(store)
+        assert b'[{"id":1},{"id":2}]' == await served(cache)
         assert access != await store.access_version()
     places.remove()
     return bool(number < highest)
 
 
-def test_the_list_is_current_after_a_backend_was_killed_and_transaction_numbers_are_assigned_again() -> None:
+async def test_the_list_is_current_after_a_backend_was_killed_and_transaction_numbers_are_assigned_again() -> None:
     with running_engine(settings={"wal_writer_delay": "10s"}) as engine:
         for _ in range(5):  # the log may be written just before the crash
-            if asyncio.run(list_is_current_after_a_crash(engine)):
+            if await list_is_current_after_a_crash(engine):
                 return
     raise AssertionError("no transaction number was assigned twice")
 
@@ -237,157 +229,148 @@ def terminate(stores: Stores, engine: PostgresEngine) -> int:
         )
 
 
-def test_connections_that_were_ended_while_idle_are_not_noticed(
+async def test_connections_that_were_ended_while_idle_are_not_noticed(
     postgres_stores: Stores, postgres: PostgresEngine
 ) -> None:
-    async def run() -> None:
-        async with filled(postgres_stores) as store:
-            for call in calls(store):
-                await asyncio.gather(*(store.orders.find(1) for _ in range(CONNECTIONS)))
-                assert 2 <= terminate(postgres_stores, postgres)
-                await call()
-
-    asyncio.run(run())
+    async with filled(postgres_stores) as store:
+        for call in calls(store):
+            await asyncio.gather(*(store.orders.find(1) for _ in range(CONNECTIONS)))
+            assert 2 <= terminate(postgres_stores, postgres)
+            await call()
 
 
-def test_connections_that_are_ended_under_load_lose_no_acknowledged_change(
+async def test_connections_that_are_ended_under_load_lose_no_acknowledged_change(
     postgres_stores: Stores, postgres: PostgresEngine
 ) -> None:
-    async def run() -> None:
-        async with filled(postgres_stores, 3_000) as store:
-            numbers = iter(range(3_000))
-            responses: dict[int, str] = {}
+    async with filled(postgres_stores, 3_000) as store:
+        numbers = iter(range(3_000))
+        responses: dict[int, str] = {}
 
-            async def cancel() -> None:
-                for number in numbers:
-                    try:
-                        await store.orders.change(number, CANCEL, BY)
-                        responses[number] = "done"
-                    except ServiceUnavailable:
-                        responses[number] = "unsure"
+        async def cancel() -> None:
+            for number in numbers:
+                try:
+                    await store.orders.change(number, CANCEL, BY)
+                    responses[number] = "done"
+                except ServiceUnavailable:
+                    responses[number] = "unsure"
 
-            cancelling = [asyncio.create_task(cancel()) for _ in range(32)]
-            while not all(task.done() for task in cancelling):
-                await asyncio.sleep(0.02)
-                await asyncio.to_thread(terminate, postgres_stores, postgres)
-            cancelled = {
-                order.id async for batch in store.orders.scan() for order in batch if order.status is Status.CANCELLED
-            }
-            assert {number for number, response in responses.items() if response == "done"} <= cancelled
-            assert 3_000 == len(responses)
-            entries = [entry.subject for entry in await log(store) if entry.action == "order.cancel"]
-            assert sorted(entries) == sorted(f"order:{number}" for number in cancelled)
-
-    asyncio.run(run())
+        cancelling = [asyncio.create_task(cancel()) for _ in range(32)]
+        while not all(task.done() for task in cancelling):
+            await asyncio.sleep(0.02)
+            await asyncio.to_thread(terminate, postgres_stores, postgres)
+        cancelled = {
+            order.id async for batch in store.orders.scan() for order in batch if order.status is Status.CANCELLED
+        }
+        assert {number for number, response in responses.items() if response == "done"} <= cancelled
+        assert 3_000 == len(responses)
+        entries = [entry.subject for entry in await log(store) if entry.action == "order.cancel"]
+        assert sorted(entries) == sorted(f"order:{number}" for number in cancelled)
 
 
-def test_transactions_that_wait_for_each_other_in_a_circle_are_done_again(postgres_stores: Stores) -> None:
-    async def run() -> None:
-        async with filled(postgres_stores) as store:
-            tries = 0
-            both = asyncio.Barrier(2)
+async def test_transactions_that_wait_for_each_other_in_a_circle_are_done_again(postgres_stores: Stores) -> None:
+    pool = Pool(postgres_stores.url)
+    async with filled(postgres_stores):
+        tries = 0
+        both = asyncio.Barrier(2)
 
-            async def lock(session: Session, first: int, second: int) -> None:
-                nonlocal tries
-                tries += 1
-                await session.rows("SELECT 1 FROM petstore.orders WHERE id = %s FOR UPDATE", (first,))
-                if tries <= 2:
-                    await both.wait()
-                await session.rows("SELECT 1 FROM petstore.orders WHERE id = %s FOR UPDATE", (second,))
+        async def lock(session: Session, first: int, second: int) -> None:
+            nonlocal tries
+            tries += 1
+            await session.rows("SELECT 1 FROM petstore.orders WHERE id = %s FOR UPDATE", (first,))
+            if tries <= 2:
+                await both.wait()
+            await session.rows("SELECT 1 FROM petstore.orders WHERE id = %s FOR UPDATE", (second,))
 
-            await asyncio.gather(
-                store._pool.transaction(lambda session: lock(session, 1, 2)),
-                store._pool.transaction(lambda session: lock(session, 2, 1)),
-            )
-            assert 3 == tries
+        await asyncio.gather(
+            pool.transaction(lambda session: lock(session, 1, 2)),
+            pool.transaction(lambda session: lock(session, 2, 1)),
+        )
+        assert 3 == tries
+        await pool.close()
 
-    asyncio.run(run())
+
+async def test_all_attempts_of_a_call_share_one_time_limit(postgres_stores: Stores) -> None:
+    pool = Pool(postgres_stores.url)
+    async with filled(postgres_stores):
+
+        async def conflict(session: Session) -> None:
+            await session.rows("SELECT pg_sleep(0.4)")
+            raise psycopg.errors.SerializationFailure
+
+        assert 0.4 < await time_to_refusal(lambda: pool.transaction(conflict)) < SOON + 0.4
+        await pool.close()
 
 
-def test_an_order_that_another_program_keeps_locked_holds_up_no_other(
+async def test_an_order_that_another_program_keeps_locked_holds_up_no_other(
     postgres_stores: Stores, postgres: PostgresEngine
 ) -> None:
-    async def run() -> None:
-        async with filled(postgres_stores) as store:
-            with postgres.admin(postgres_stores.url.rpartition("/")[2]) as other, other.transaction():
-                other.execute("SELECT 1 FROM petstore.orders WHERE id = 3 FOR UPDATE")
-                began = time.perf_counter()
-                changes = [asyncio.create_task(store.orders.change(number, CANCEL, BY)) for number in range(6)]
-                responses = await asyncio.gather(*changes[:3], *changes[4:])
-                assert {Status.CANCELLED} == {order.status for order in responses}
-                assert time.perf_counter() - began < 0.5
-                with pytest.raises(ServiceUnavailable) as caught:
-                    await changes[3]
-                assert "locked" in caught.value.reason
-                assert time.perf_counter() - began < SOON
-            assert (await store.orders.change(3, CANCEL, BY)).status is Status.CANCELLED
-
-    asyncio.run(run())
-
-
-def test_an_order_that_is_free_again_in_time_is_changed(postgres_stores: Stores, postgres: PostgresEngine) -> None:
-    async def run() -> None:
-        async with filled(postgres_stores) as store:
-            with postgres.admin(postgres_stores.url.rpartition("/")[2]) as other, other.transaction():
-                other.execute("SELECT 1 FROM petstore.orders WHERE id IN (3, 4) FOR UPDATE")
-                changes = [asyncio.create_task(store.orders.change(number, CANCEL, BY)) for number in (3, 4, 3)]
-                await asyncio.sleep(0.2)
-            responses = await asyncio.gather(*changes, return_exceptions=True)
-            assert [Order, Order, OrderAlreadyCancelled] == [type(response) for response in responses]
-
-    asyncio.run(run())
-
-
-def test_readers_that_keep_all_connections_are_told_of(postgres_stores: Stores) -> None:
-    async def run() -> None:
-        async with filled(postgres_stores) as store:
-            scans = [store.orders.scan(2) for _ in range(CONNECTIONS)]
-            for scan in scans:
-                await anext(scan)
+    async with filled(postgres_stores) as store:
+        with postgres.admin(postgres_stores.url.rpartition("/")[2]) as other, other.transaction():
+            other.execute("SELECT 1 FROM petstore.orders WHERE id = 3 FOR UPDATE")
+            began = time.perf_counter()
+            changes = [asyncio.create_task(store.orders.change(number, CANCEL, BY)) for number in range(6)]
+            responses = await asyncio.gather(*changes[:3], *changes[4:])
+            assert {Status.CANCELLED} == {order.status for order in responses}
+            assert time.perf_counter() - began < 0.5
             with pytest.raises(ServiceUnavailable) as caught:
-                await store.orders.find(1)
-            assert "busy" in caught.value.reason
-            for scan in scans:
-                await scan.aclose()  # type: ignore[attr-defined]
-            assert Order(1) == await store.orders.find(1)
-
-    asyncio.run(run())
+                await changes[3]
+            assert "locked" in caught.value.reason
+            assert time.perf_counter() - began < SOON
+        assert (await store.orders.change(3, CANCEL, BY)).status is Status.CANCELLED
 
 
-def test_a_database_that_takes_no_changes_is_told(postgres_stores: Stores, postgres: PostgresEngine) -> None:
-    async def run() -> None:
-        async with filled(postgres_stores) as store:
-            with postgres.admin() as admin:
-                name = postgres_stores.url.rpartition("/")[2]
-                admin.execute(f'ALTER DATABASE "{name}" SET default_transaction_read_only = on')
-            terminate(postgres_stores, postgres)
-            with pytest.raises(ServiceUnavailable) as caught:
-                await store.check()
-            assert "read-only" in caught.value.reason
-
-    asyncio.run(run())
-
-
-def test_a_pet_import_over_a_dead_connection_is_done_once(postgres_stores: Stores, postgres: PostgresEngine) -> None:
-    async def run() -> None:
-        async with filled(postgres_stores) as store:
-            terminate(postgres_stores, postgres)
-            await store.pets.import_batch([Pet(2, "Ada\x00\ud800", "cat")], "import:2", BY)
-            assert Pet(2, "Ada\x00\ud800", "cat") == await store.pets.find(2)
-            assert 2 == [entry.action for entry in await log(store)].count("pets.import")
-
-    asyncio.run(run())
-
-
-def test_of_several_hosts_one_that_does_not_answer_is_passed_by(
+async def test_an_order_that_is_free_again_in_time_is_changed(
     postgres_stores: Stores, postgres: PostgresEngine
 ) -> None:
-    async def run() -> None:
-        with socket.create_server(("127.0.0.1", 0)) as dark:  # takes connections and never says a word
-            hosts = f"127.0.0.1:{dark.getsockname()[1]},127.0.0.1:{postgres.port}"
-            async with opened_at(postgres_stores.url.replace(f"127.0.0.1:{postgres.port}", hosts)) as store:
-                waits = await asyncio.gather(*(time_to_refusal(call) for call in calls(store)[2:5]))
-                assert max(waits) < SOON
-                assert await seconds_to_recovery(store) < 5
+    async with filled(postgres_stores) as store:
+        with postgres.admin(postgres_stores.url.rpartition("/")[2]) as other, other.transaction():
+            other.execute("SELECT 1 FROM petstore.orders WHERE id IN (3, 4) FOR UPDATE")
+            changes = [asyncio.create_task(store.orders.change(number, CANCEL, BY)) for number in (3, 4, 3)]
+            await asyncio.sleep(0.2)
+        responses = await asyncio.gather(*changes, return_exceptions=True)
+        assert [Order, Order, OrderAlreadyCancelled] == [type(response) for response in responses]
 
-    asyncio.run(run())
+
+async def test_readers_that_keep_all_connections_are_told_of(postgres_stores: Stores) -> None:
+    async with filled(postgres_stores) as store:
+        scans = [store.orders.scan(2) for _ in range(CONNECTIONS)]
+        for scan in scans:
+            await anext(scan)
+        with pytest.raises(ServiceUnavailable) as caught:
+            await store.orders.find(1)
+        assert "busy" in caught.value.reason
+        for scan in scans:
+            await scan.aclose()  # type: ignore[attr-defined]
+        assert Order(1) == await store.orders.find(1)
+
+
+async def test_a_database_that_takes_no_changes_is_told(postgres_stores: Stores, postgres: PostgresEngine) -> None:
+    async with filled(postgres_stores) as store:
+        with postgres.admin() as admin:
+            name = postgres_stores.url.rpartition("/")[2]
+            admin.execute(f'ALTER DATABASE "{name}" SET default_transaction_read_only = on')
+        terminate(postgres_stores, postgres)
+        with pytest.raises(ServiceUnavailable) as caught:
+            await store.check()
+        assert "read-only" in caught.value.reason
+
+
+async def test_a_pet_import_over_a_dead_connection_is_done_once(
+    postgres_stores: Stores, postgres: PostgresEngine
+) -> None:
+    async with filled(postgres_stores) as store:
+        terminate(postgres_stores, postgres)
+        await store.pets.import_batch([Pet(2, "Ada\x00\ud800", "cat")], "import:2", BY)
+        assert Pet(2, "Ada\x00\ud800", "cat") == await store.pets.find(2)
+        assert 2 == [entry.action for entry in await log(store)].count("pets.import")
+
+
+async def test_of_several_hosts_one_that_does_not_answer_is_passed_by(
+    postgres_stores: Stores, postgres: PostgresEngine
+) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as dark:  # takes connections and never says a word
+        hosts = f"127.0.0.1:{dark.getsockname()[1]},127.0.0.1:{postgres.port}"
+        async with opened_at(postgres_stores.url.replace(f"127.0.0.1:{postgres.port}", hosts)) as store:
+            waits = await asyncio.gather(*(time_to_refusal(call) for call in calls(store)[2:5]))
+            assert max(waits) < SOON
+            assert await seconds_to_recovery(store) < 5

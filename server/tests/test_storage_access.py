@@ -1,18 +1,19 @@
 """Accounts, keys, bans and usage in the store: what a key is granted, and who hears of a change."""
 
-import asyncio
 from dataclasses import replace
 
 import pytest
 
-from petstore_server.domain.accounts import PLAN_LIMITS, Account, Limits, Plan
+from petstore_server.domain.accounts import PLAN_LIMITS, RESUME, Account, Limits, Plan, set_plan, suspend
 from petstore_server.domain.bans import Ban
 from petstore_server.domain.errors import AccountExists, AccountNotFound, KeyNotBanned, KeyNotFound, KeyNotUsable
-from petstore_server.domain.keys import DEFAULT_SCOPES, Environment, Principal, Scope
+from petstore_server.domain.keys import DEFAULT_SCOPES, Environment, Principal, Rotated, Scope, revoke, unban
 from petstore_server.domain.windows import Count
 from petstore_server.ports import Actor, Usage
 from petstore_server.storage.engines import AnyStore
-from support.open_stores import BY, Stores, add_key, api_key, log
+from support.open_stores import BY, Stores, add_key, api_key, log, successor
+
+pytestmark = pytest.mark.anyio
 
 NOW = 2_000.0
 LIVE = Environment.PRODUCTION
@@ -22,302 +23,287 @@ async def granted(store: AnyStore, name: str, now: float = NOW) -> bool:
     return await store.keys.principal(api_key(name).digest, LIVE, now) is not None
 
 
-def test_a_grant_holds_all_that_a_request_needs(stores: Stores) -> None:
-    async def run() -> None:
-        async with stores.opened() as store:
-            account = await store.accounts.create("big", Plan.ENTERPRISE, Limits(7, 70), BY)
-            key = replace(
-                api_key("one", "big"), scopes=frozenset({Scope.ORDERS_READ, Scope.PETS_READ}), expires_at=NOW + 1
-            )
-            assert await store.keys.create(key, BY) == key
-            assert await store.keys.find(key.id) == key
-            assert await store.keys.principal(key.digest, LIVE, NOW) == Principal(
-                key.id, account.id, "big", Plan.ENTERPRISE, Limits(7, 70), key.scopes, NOW + 1
-            )
-
-    asyncio.run(run())
+async def test_a_grant_holds_all_that_a_request_needs(each_backend: Stores) -> None:
+    async with each_backend.opened() as store:
+        account = await store.accounts.create("big", Plan.ENTERPRISE, Limits(7, 70), BY)
+        key = replace(api_key("one", "big"), scopes=frozenset({Scope.ORDERS_READ, Scope.PETS_READ}), expires_at=NOW + 1)
+        assert await store.keys.create(key, BY) == key
+        assert await store.keys.find(key.id) == key
+        assert await store.keys.principal(key.digest, LIVE, NOW) == Principal(
+            key.id, account.id, "big", Plan.ENTERPRISE, Limits(7, 70), key.scopes, NOW + 1
+        )
 
 
-def test_a_key_is_valid_until_it_expires_and_in_its_environment_alone(stores: Stores) -> None:
-    async def run() -> None:
-        async with stores.opened() as store:
-            await store.accounts.create("zoo", Plan.FREE, PLAN_LIMITS[Plan.FREE], BY)
-            await store.keys.create(replace(api_key("one"), expires_at=NOW), BY)
-            assert await granted(store, "one", NOW - 0.001)
-            assert not await granted(store, "one", NOW)
-            assert not await granted(store, "unknown")
-            assert await store.keys.principal(api_key("one").digest, Environment.STAGING, 1.0) is None
-
-    asyncio.run(run())
+async def test_a_key_is_valid_until_it_expires_and_in_its_environment_alone(each_backend: Stores) -> None:
+    async with each_backend.opened() as store:
+        await store.accounts.create("zoo", Plan.FREE, PLAN_LIMITS[Plan.FREE], BY)
+        await store.keys.create(replace(api_key("one"), expires_at=NOW), BY)
+        assert await granted(store, "one", NOW - 0.001)
+        assert not await granted(store, "one", NOW)
+        assert not await granted(store, "unknown")
+        assert await store.keys.principal(api_key("one").digest, Environment.STAGING, 1.0) is None
 
 
-def test_revoking_and_suspending_end_a_key_and_resuming_brings_it_back(stores: Stores) -> None:
-    async def run() -> None:
-        async with stores.opened() as store, stores.opened() as other:
-            key = await add_key(store)
-            assert await granted(other, "one")
-            assert (await store.accounts.suspend("zoo", Actor("operator:x", 5.0))).suspended_at == 5.0
-            assert not await granted(other, "one")
-            assert (await store.accounts.resume("zoo", BY)).suspended_at is None
-            assert await granted(other, "one")
-            assert (await store.keys.revoke(key.id, Actor("operator:x", 6.0))).revoked_at == 6.0
-            assert not await granted(other, "one")
-            assert (await other.keys.find(key.id)).revoked_at == 6.0
-
-    asyncio.run(run())
+async def test_revoking_and_suspending_end_a_key_and_resuming_brings_it_back(each_backend: Stores) -> None:
+    async with each_backend.opened() as store, each_backend.opened() as other:
+        key = await add_key(store)
+        assert await granted(other, "one")
+        assert (await store.accounts.change("zoo", suspend(5.0), Actor("operator:x", 5.0))).suspended_at == 5.0
+        assert not await granted(other, "one")
+        assert (await store.accounts.change("zoo", RESUME, BY)).suspended_at is None
+        assert await granted(other, "one")
+        assert (await store.keys.change(key.id, revoke(6.0), Actor("operator:x", 6.0))).revoked_at == 6.0
+        assert not await granted(other, "one")
+        assert (await other.keys.find(key.id)).revoked_at == 6.0
 
 
-def test_doing_it_twice_changes_nothing(stores: Stores) -> None:
-    async def run() -> None:
-        async with stores.opened() as store:
-            key = await add_key(store)
-            first = Actor("operator:x", 5.0)
-            await store.keys.revoke(key.id, first)
-            await store.accounts.suspend("zoo", first)
-            version, entries = await store.access_version(), len(await log(store))
-            later = Actor("operator:y", 6.0)
-            assert (await store.keys.revoke(key.id, later)).revoked_at == 5.0
-            assert (await store.accounts.suspend("zoo", later)).suspended_at == 5.0
-            await store.accounts.set_plan("zoo", Plan.FREE, PLAN_LIMITS[Plan.FREE], later)
-            assert (await store.access_version(), len(await log(store))) == (version, entries)
-            await store.accounts.resume("zoo", later)
-            version, entries = await store.access_version(), len(await log(store))
-            await store.accounts.resume("zoo", later)
-            assert (await store.access_version(), len(await log(store))) == (version, entries)
-
-    asyncio.run(run())
+async def test_doing_it_twice_changes_nothing(each_backend: Stores) -> None:
+    async with each_backend.opened() as store:
+        key = await add_key(store)
+        first = Actor("operator:x", 5.0)
+        await store.keys.change(key.id, revoke(first.at), first)
+        await store.accounts.change("zoo", suspend(first.at), first)
+        version, entries = await store.access_version(), len(await log(store))
+        later = Actor("operator:y", 6.0)
+        assert (await store.keys.change(key.id, revoke(later.at), later)).revoked_at == 5.0
+        assert (await store.accounts.change("zoo", suspend(later.at), later)).suspended_at == 5.0
+        await store.accounts.change("zoo", set_plan(Plan.FREE, PLAN_LIMITS[Plan.FREE]), later)
+        assert (await store.access_version(), len(await log(store))) == (version, entries)
+        await store.accounts.change("zoo", RESUME, later)
+        version, entries = await store.access_version(), len(await log(store))
+        await store.accounts.change("zoo", RESUME, later)
+        assert (await store.access_version(), len(await log(store))) == (version, entries)
 
 
-def test_what_is_not_there_is_named(stores: Stores) -> None:
-    async def run() -> None:
-        async with stores.opened() as store:
-            limits = PLAN_LIMITS[Plan.PRO]
-            for asked in (
-                store.accounts.find("nobody"),
-                store.accounts.set_plan("nobody", Plan.PRO, limits, BY),
-                store.accounts.suspend("nobody", BY),
-                store.accounts.resume("nobody", BY),
-                store.keys.create(api_key("one", "nobody"), BY),
-                store.keys.list("nobody"),
-            ):
-                with pytest.raises(AccountNotFound, match="'nobody'"):
-                    await asked
-            for asked_key in (
-                store.keys.find("key_x"),
-                store.keys.revoke("key_x", BY),
-                store.keys.unban("key_x", BY),
-                store.keys.rotate("key_x", api_key("two"), NOW, BY),
-            ):
-                with pytest.raises(KeyNotFound, match="'key_x'"):
-                    await asked_key
-            assert await log(store) == []
-
-    asyncio.run(run())
+async def test_what_is_not_there_is_named(each_backend: Stores) -> None:
+    async with each_backend.opened() as store:
+        limits = PLAN_LIMITS[Plan.PRO]
+        for asked in (
+            store.accounts.find("nobody"),
+            store.accounts.change("nobody", set_plan(Plan.PRO, limits), BY),
+            store.accounts.change("nobody", suspend(BY.at), BY),
+            store.accounts.change("nobody", RESUME, BY),
+            store.keys.create(api_key("one", "nobody"), BY),
+            store.keys.list("nobody"),
+        ):
+            with pytest.raises(AccountNotFound, match="'nobody'"):
+                await asked
+        for asked_key in (
+            store.keys.find("key_x"),
+            store.keys.change("key_x", revoke(BY.at), BY),
+            store.keys.change("key_x", unban(BY.at), BY),
+            store.keys.rotate("key_x", successor("two"), NOW, BY),
+        ):
+            with pytest.raises(KeyNotFound, match="'key_x'"):
+                await asked_key
+        assert await log(store) == []
 
 
-def test_accounts_are_listed_by_name_and_keys_by_age(stores: Stores) -> None:
-    async def run() -> None:
-        async with stores.opened() as store:
-            await add_key(store, "b", "second")
-            await add_key(store, "a", "first")
-            await store.keys.create(replace(api_key("c", "second"), created_at=1.0), BY)
-            with pytest.raises(AccountExists, match="'first'"):
-                await store.accounts.create("first", Plan.PRO, PLAN_LIMITS[Plan.PRO], BY)
-            assert await store.accounts.list() == [
-                Account(2, "first", Plan.FREE, PLAN_LIMITS[Plan.FREE], BY.at),
-                Account(1, "second", Plan.FREE, PLAN_LIMITS[Plan.FREE], BY.at),
-            ]
-            assert [key.id for key in await store.keys.list()] == ["key_c", "key_b", "key_a"]
-            assert [key.id for key in await store.keys.list("second")] == ["key_c", "key_b"]
-
-    asyncio.run(run())
+async def test_accounts_are_listed_by_name_and_keys_by_age(each_backend: Stores) -> None:
+    async with each_backend.opened() as store:
+        await add_key(store, "b", "second")
+        await add_key(store, "a", "first")
+        await store.keys.create(replace(api_key("c", "second"), created_at=1.0), BY)
+        with pytest.raises(AccountExists, match="'first'"):
+            await store.accounts.create("first", Plan.PRO, PLAN_LIMITS[Plan.PRO], BY)
+        assert await store.accounts.list() == [
+            Account(2, "first", Plan.FREE, PLAN_LIMITS[Plan.FREE], BY.at),
+            Account(1, "second", Plan.FREE, PLAN_LIMITS[Plan.FREE], BY.at),
+        ]
+        assert [key.id for key in await store.keys.list()] == ["key_c", "key_b", "key_a"]
+        assert [key.id for key in await store.keys.list("second")] == ["key_c", "key_b"]
 
 
-def test_a_plan_change_shows_in_the_next_grant(stores: Stores) -> None:
-    async def run() -> None:
-        async with stores.opened() as store:
-            key = await add_key(store)
-            after = await store.accounts.set_plan("zoo", Plan.ENTERPRISE, Limits(5, 50), BY)
-            assert after == await store.accounts.find("zoo")
-            principal = await store.keys.principal(key.digest, LIVE, NOW)
-            assert principal is not None
-            assert (principal.plan, principal.limits) == (Plan.ENTERPRISE, Limits(5, 50))
-
-    asyncio.run(run())
+async def test_a_plan_change_shows_in_the_next_grant(each_backend: Stores) -> None:
+    async with each_backend.opened() as store:
+        key = await add_key(store)
+        after = await store.accounts.change("zoo", set_plan(Plan.ENTERPRISE, Limits(5, 50)), BY)
+        assert after == await store.accounts.find("zoo")
+        principal = await store.keys.principal(key.digest, LIVE, NOW)
+        assert principal is not None
+        assert (principal.plan, principal.limits) == (Plan.ENTERPRISE, Limits(5, 50))
 
 
-def test_a_rotated_key_lives_on_until_the_grace_ends_and_its_successor_inherits_the_rest(stores: Stores) -> None:
-    async def run() -> None:
-        async with stores.opened() as store:
-            await store.accounts.create("zoo", Plan.FREE, PLAN_LIMITS[Plan.FREE], BY)
-            old = replace(api_key("old"), scopes=frozenset({Scope.PETS_READ}), note="shop", expires_at=9_000.0)
-            await store.keys.create(old, BY)
-            ban = Ban(old.id, 1_900, 2_900, 2)
-            await store.usage.save({}, [ban])
-            new = replace(api_key("new", "elsewhere"), created_at=2_000.0)
-            made = await store.keys.rotate(old.id, new, 3_000.0, Actor("operator:x", NOW))
-            assert made == replace(
-                old,
-                id=new.id,
-                digest=new.digest,
-                created_at=2_000.0,
-                rotated_from=old.id,
-                ban=replace(ban, key_id=new.id),
-            )
-            assert await store.keys.find(new.id) == made
-            assert await store.keys.find(old.id) == replace(old, expires_at=3_000.0, ban=ban)
-            assert await store.usage.bans() == [replace(ban, key_id=new.id), ban]
-            assert await granted(store, "old", 2_999.0)
-            assert not await granted(store, "old", 3_000.0)
-            assert await granted(store, "new", 8_999.0)
-
-    asyncio.run(run())
-
-
-def test_a_grace_never_prolongs_a_key(stores: Stores) -> None:
-    async def run() -> None:
-        async with stores.opened() as store:
-            await store.accounts.create("zoo", Plan.FREE, PLAN_LIMITS[Plan.FREE], BY)
-            await store.keys.create(replace(api_key("old"), expires_at=2_500.0), BY)
-            await store.keys.rotate("key_old", api_key("new"), 3_000.0, Actor("operator:x", NOW))
-            assert (await store.keys.find("key_old")).expires_at == 2_500.0
-
-    asyncio.run(run())
+async def test_a_rotated_key_stays_valid_until_the_grace_ends_and_its_successor_inherits_the_rest(
+    each_backend: Stores,
+) -> None:
+    async with each_backend.opened() as store:
+        await store.accounts.create("zoo", Plan.FREE, PLAN_LIMITS[Plan.FREE], BY)
+        old = replace(api_key("old"), scopes=frozenset({Scope.PETS_READ}), note="shop", expires_at=9_000.0)
+        await store.keys.create(old, BY)
+        ban = Ban(old.id, 1_900, 2_900, 2)
+        await store.usage.save({}, [ban])
+        rotated = await store.keys.rotate(old.id, successor("new"), 3_000.0, Actor("operator:x", NOW))
+        inherited = replace(
+            old,
+            id="key_new",
+            digest=api_key("new").digest,
+            created_at=NOW,
+            rotated_from=old.id,
+            ban=replace(ban, key_id="key_new"),
+        )
+        assert rotated == Rotated(replace(old, expires_at=3_000.0, ban=ban, rotated_to="key_new"), inherited)
+        assert await store.keys.find("key_new") == inherited
+        assert await store.keys.find(old.id) == rotated.old
+        assert await store.usage.bans() == [replace(ban, key_id="key_new"), ban]
+        assert await granted(store, "old", 2_999.0)
+        assert not await granted(store, "old", 3_000.0)
+        assert await granted(store, "new", 8_999.0)
 
 
-def test_expired_revoked_and_rotated_keys_cannot_be_rotated(stores: Stores) -> None:
-    async def run() -> None:
-        async with stores.opened() as store:
-            await add_key(store, "rotated")
-            for name, expires_at in (("expired", NOW), ("revoked", None)):
-                await store.keys.create(replace(api_key(name), expires_at=expires_at), BY)
-            await store.keys.revoke("key_revoked", BY)
-            await store.keys.rotate("key_rotated", api_key("next"), 3_000.0, BY)
-            for name, reason in (("expired", "expired"), ("revoked", "revoked"), ("rotated", "rotated to key_next")):
-                with pytest.raises(KeyNotUsable, match=reason):
-                    await store.keys.rotate(f"key_{name}", api_key("new"), 3_000.0, Actor("operator:x", NOW))
-            assert len(await store.keys.list()) == 4
-
-    asyncio.run(run())
+async def test_a_successor_can_be_given_another_end(each_backend: Stores) -> None:
+    async with each_backend.opened() as store:
+        await store.accounts.create("zoo", Plan.FREE, PLAN_LIMITS[Plan.FREE], BY)
+        await store.keys.create(replace(api_key("old"), expires_at=2_500.0), BY)
+        rotated = await store.keys.rotate("key_old", successor("new")._replace(expires_at=9_000.0), 2_100.0, BY)
+        assert (rotated.old.expires_at, rotated.new.expires_at) == (2_100.0, 9_000.0)
+        assert await store.keys.find("key_new") == rotated.new
 
 
-def test_unbanning_forgets_the_ban_and_only_a_ban_in_force_can_be_lifted(stores: Stores) -> None:
-    async def run() -> None:
-        async with stores.opened() as store:
-            key = await add_key(store)
-            ban = Ban(key.id, 2_000, 2_120, 1)
-            await store.usage.save({}, [ban])
-            assert (await store.keys.find(key.id)).ban == ban
-            with pytest.raises(KeyNotBanned):
-                await store.keys.unban(key.id, Actor("operator:x", 2_120.0))
-            assert await store.keys.unban(key.id, Actor("operator:x", 2_119.0)) == key
-            assert await store.usage.bans() == []
-            with pytest.raises(KeyNotBanned):
-                await store.keys.unban(key.id, Actor("operator:x", 2_119.0))
-
-    asyncio.run(run())
-
-
-def test_usage_and_bans_are_kept_as_last_saved(stores: Stores) -> None:
-    async def run() -> None:
-        async with stores.opened() as store:
-            key = await add_key(store)
-            usage = Usage(Count(100, 5), Count(90, 500))
-            assert await store.usage.find(1) == Usage()
-            await store.usage.save({1: Usage(Count(1, 1), Count(1, 1))}, [Ban(key.id, 1, 2, 1)])
-            await store.usage.save({1: usage}, [Ban(key.id, 3, 4, 2)])
-        async with stores.opened() as store:
-            assert await store.usage.find(1) == usage
-            assert await store.usage.all() == {1: usage}
-            assert await store.usage.bans() == [Ban(key.id, 3, 4, 2)]
-
-    asyncio.run(run())
+async def test_a_rotation_does_not_escape_a_ban_that_is_stored_after_it(each_backend: Stores) -> None:
+    """Bans are stored a quarter of a second after they begin."""
+    async with each_backend.opened() as store:
+        await add_key(store, "one")
+        await store.keys.rotate("key_one", successor("two"), 9_000.0, Actor("operator:x", 2_000.2))
+        await store.keys.rotate("key_two", successor("three"), 9_000.0, Actor("operator:x", 2_000.3))
+        version = await store.access_version()
+        ban = Ban("key_one", 2_000, 2_120, 1)
+        await store.usage.save({}, [ban])
+        assert await store.access_version() != version
+        banned = sorted(await store.usage.bans(), key=lambda one: one.key_id)
+        assert banned == [ban, replace(ban, key_id="key_three"), replace(ban, key_id="key_two")]
+        await store.usage.save({}, [Ban("key_one", 2_300, 2_540, 2)])  # of the old key, after the rotation
+        assert (await store.keys.find("key_two")).ban == replace(ban, key_id="key_two")
 
 
-def test_saving_passes_over_accounts_and_keys_that_a_restore_took_away(stores: Stores) -> None:
-    async def run() -> None:
-        async with stores.opened() as store:
-            await add_key(store)
-            usage = Usage(Count(1, 1), Count(1, 1))
-            await store.usage.save({1: usage, 99: usage}, [Ban("key_gone", 1, 2, 1)])
-            assert await store.usage.all() == {1: usage}
-            assert await store.usage.bans() == []
-
-    asyncio.run(run())
+async def test_keys_tell_whether_their_account_is_suspended(each_backend: Stores) -> None:
+    async with each_backend.opened() as store:
+        key = await add_key(store)
+        assert not (await store.keys.find(key.id)).account_suspended
+        await store.accounts.change("zoo", suspend(BY.at), BY)
+        assert [one.account_suspended for one in await store.keys.list()] == [True]
 
 
-def test_every_change_of_access_is_heard_and_nothing_else(stores: Stores) -> None:
-    async def run() -> None:
-        async with stores.opened() as store, stores.opened() as other:
-            heard = {await other.access_version()}
-            key = await add_key(store)  # two changes
+async def test_a_grace_never_prolongs_a_key(each_backend: Stores) -> None:
+    async with each_backend.opened() as store:
+        await store.accounts.create("zoo", Plan.FREE, PLAN_LIMITS[Plan.FREE], BY)
+        await store.keys.create(replace(api_key("old"), expires_at=2_500.0), BY)
+        await store.keys.rotate("key_old", successor("new"), 3_000.0, Actor("operator:x", NOW))
+        assert (await store.keys.find("key_old")).expires_at == 2_500.0
+
+
+async def test_expired_revoked_and_rotated_keys_cannot_be_rotated(each_backend: Stores) -> None:
+    async with each_backend.opened() as store:
+        await add_key(store, "rotated")
+        for name, expires_at in (("expired", NOW), ("revoked", None)):
+            await store.keys.create(replace(api_key(name), expires_at=expires_at), BY)
+        await store.keys.change("key_revoked", revoke(BY.at), BY)
+        await store.keys.rotate("key_rotated", successor("next"), 3_000.0, BY)
+        for name, reason in (("expired", "expired"), ("revoked", "revoked"), ("rotated", "rotated to key_next")):
+            with pytest.raises(KeyNotUsable, match=reason):
+                await store.keys.rotate(f"key_{name}", successor("new"), 3_000.0, Actor("operator:x", NOW))
+        assert len(await store.keys.list()) == 4
+
+
+async def test_unbanning_forgets_the_ban_and_only_a_ban_in_force_can_be_lifted(each_backend: Stores) -> None:
+    async with each_backend.opened() as store:
+        key = await add_key(store)
+        ban = Ban(key.id, 2_000, 2_120, 1)
+        await store.usage.save({}, [ban])
+        assert (await store.keys.find(key.id)).ban == ban
+        with pytest.raises(KeyNotBanned):
+            await store.keys.change(key.id, unban(2_120.0), Actor("operator:x", 2_120.0))
+        assert await store.keys.change(key.id, unban(2_119.0), Actor("operator:x", 2_119.0)) == key
+        assert await store.usage.bans() == []
+        with pytest.raises(KeyNotBanned):
+            await store.keys.change(key.id, unban(2_119.0), Actor("operator:x", 2_119.0))
+
+
+async def test_usage_and_bans_are_kept_as_last_saved(each_backend: Stores) -> None:
+    async with each_backend.opened() as store:
+        key = await add_key(store)
+        usage = Usage(Count(100, 5), Count(90, 500))
+        assert await store.usage.find(1) == Usage()
+        await store.usage.save({1: Usage(Count(1, 1), Count(1, 1))}, [Ban(key.id, 1, 2, 1)])
+        await store.usage.save({1: usage}, [Ban(key.id, 3, 4, 2)])
+    async with each_backend.opened() as store:
+        assert await store.usage.find(1) == usage
+        assert await store.usage.all() == {1: usage}
+        assert await store.usage.bans() == [Ban(key.id, 3, 4, 2)]
+
+
+async def test_saving_passes_over_accounts_and_keys_that_a_restore_took_away(each_backend: Stores) -> None:
+    async with each_backend.opened() as store:
+        await add_key(store)
+        usage = Usage(Count(1, 1), Count(1, 1))
+        await store.usage.save({1: usage, 99: usage}, [Ban("key_gone", 1, 2, 1)])
+        assert await store.usage.all() == {1: usage}
+        assert await store.usage.bans() == []
+
+
+async def test_every_change_of_access_is_heard_and_nothing_else(each_backend: Stores) -> None:
+    async with each_backend.opened() as store, each_backend.opened() as other:
+        heard = {await other.access_version()}
+        key = await add_key(store)  # two changes
+        heard.add(await other.access_version())
+        ban = Ban(key.id, 1_000, 9_000, 1)
+        for change in (
+            store.accounts.change("zoo", set_plan(Plan.PRO, PLAN_LIMITS[Plan.PRO]), BY),
+            store.accounts.change("zoo", suspend(BY.at), BY),
+            store.accounts.change("zoo", RESUME, BY),
+            store.usage.save({}, [ban]),
+            store.keys.change(key.id, unban(BY.at), BY),
+            store.keys.rotate(key.id, successor("two"), 3_000.0, BY),
+            store.keys.change(key.id, revoke(BY.at), BY),
+        ):
+            await change
             heard.add(await other.access_version())
-            ban = Ban(key.id, 1_000, 9_000, 1)
-            for change in (
-                store.accounts.set_plan("zoo", Plan.PRO, PLAN_LIMITS[Plan.PRO], BY),
-                store.accounts.suspend("zoo", BY),
-                store.accounts.resume("zoo", BY),
-                store.usage.save({}, [ban]),
-                store.keys.unban(key.id, BY),
-                store.keys.rotate(key.id, api_key("two"), 3_000.0, BY),
-                store.keys.revoke(key.id, BY),
-            ):
-                await change
-                heard.add(await other.access_version())
-            assert len(heard) == 9
-            await store.usage.save({1: Usage(Count(1, 1), Count(1, 1))}, [])
-            await store.check()
-            assert await other.access_version() in heard
-            await store.usage.save({}, [ban])
-            heard.add(version := await other.access_version())
-            await store.usage.save({}, [ban])  # the same again is nothing new
-            assert (len(heard), await other.access_version()) == (10, version)
-
-    asyncio.run(run())
+        assert len(heard) == 9
+        await store.usage.save({1: Usage(Count(1, 1), Count(1, 1))}, [])
+        await store.check()
+        assert await other.access_version() in heard
+        await store.usage.save({}, [ban])
+        heard.add(version := await other.access_version())
+        await store.usage.save({}, [ban])  # the same again is nothing new
+        assert (len(heard), await other.access_version()) == (10, version)
 
 
-def test_operators_actions_are_in_the_audit_log_without_a_key(stores: Stores) -> None:
-    async def run() -> None:
-        async with stores.opened() as store:
-            key = await add_key(store)
-            await store.accounts.set_plan("zoo", Plan.ENTERPRISE, Limits(5, 50), BY)
-            await store.accounts.suspend("zoo", BY)
-            await store.accounts.resume("zoo", BY)
-            await store.usage.save({}, [Ban(key.id, 1_000, 9_000, 1)])
-            await store.keys.unban(key.id, BY)
-            await store.keys.rotate(key.id, api_key("two"), 3_000.0, BY)
-            await store.keys.revoke(key.id, BY)
-            entries = await log(store)
-            free = {"plan": "free", "per_minute": 60, "per_day": 1_000}
-            created = {"account": "zoo", "environment": "production", "note": "", "expires_at": None}
-            assert [(entry.action, entry.subject, entry.before, entry.after) for entry in entries] == [
-                ("account.create", "account:zoo", None, free),
-                ("key.create", "key:key_one", None, {**created, "scopes": sorted(DEFAULT_SCOPES)}),
-                ("account.set_plan", "account:zoo", free, {"plan": "enterprise", "per_minute": 5, "per_day": 50}),
-                ("account.suspend", "account:zoo", {"suspended_at": None}, {"suspended_at": 1_000.0}),
-                ("account.resume", "account:zoo", {"suspended_at": 1_000.0}, {"suspended_at": None}),
-                ("key.unban", "key:key_one", {"began": 1_000, "until": 9_000, "level": 1}, None),
-                (
-                    "key.rotate",
-                    "key:key_one",
-                    {"expires_at": None},
-                    {"expires_at": 3_000.0, "rotated_to": "key_two"},
-                ),
-                ("key.revoke", "key:key_one", {"revoked_at": None}, {"revoked_at": 1_000.0}),
-            ]
-            assert {(entry.actor, entry.at) for entry in entries} == {BY}
-
-    asyncio.run(run())
+async def test_operators_actions_are_in_the_audit_log_without_a_key(each_backend: Stores) -> None:
+    async with each_backend.opened() as store:
+        key = await add_key(store)
+        await store.accounts.change("zoo", set_plan(Plan.ENTERPRISE, Limits(5, 50)), BY)
+        await store.accounts.change("zoo", suspend(BY.at), BY)
+        await store.accounts.change("zoo", RESUME, BY)
+        await store.usage.save({}, [Ban(key.id, 1_000, 9_000, 1)])
+        await store.keys.change(key.id, unban(BY.at), BY)
+        await store.keys.rotate(key.id, successor("two"), 3_000.0, BY)
+        await store.keys.change(key.id, revoke(BY.at), BY)
+        entries = await log(store)
+        free = {"plan": "free", "per_minute": 60, "per_day": 1_000}
+        created = {"account": "zoo", "environment": "production", "note": "", "expires_at": None}
+        assert [(entry.action, entry.subject, entry.before, entry.after) for entry in entries] == [
+            ("account.create", "account:zoo", None, free),
+            ("key.create", "key:key_one", None, {**created, "scopes": sorted(DEFAULT_SCOPES)}),
+            ("account.set_plan", "account:zoo", free, {"plan": "enterprise", "per_minute": 5, "per_day": 50}),
+            ("account.suspend", "account:zoo", {"suspended_at": None}, {"suspended_at": 1_000.0}),
+            ("account.resume", "account:zoo", {"suspended_at": 1_000.0}, {"suspended_at": None}),
+            ("key.unban", "key:key_one", {"ban": {"began": 1_000, "until": 9_000, "level": 1}}, {"ban": None}),
+            (
+                "key.rotate",
+                "key:key_one",
+                {"expires_at": None, "rotated_to": None},
+                {"expires_at": 3_000.0, "rotated_to": "key_two"},
+            ),
+            ("key.revoke", "key:key_one", {"revoked_at": None}, {"revoked_at": 1_000.0}),
+        ]
+        assert {(entry.actor, entry.at) for entry in entries} == {BY}
 
 
-def test_the_audit_log_is_read_from_a_moment_on_oldest_first(stores: Stores) -> None:
-    async def run() -> None:
-        async with stores.opened() as store:
-            moments = [float(number % 7) for number in range(1_200)]
-            for number, at in enumerate(moments):
-                await store.accounts.create(f"a{number}", Plan.FREE, PLAN_LIMITS[Plan.FREE], Actor("operator:x", at))
-            assert [entry.at for entry in await log(store)] == sorted(moments)
-            assert [entry.at for entry in await log(store, 3.0)] == sorted(at for at in moments if at >= 3.0)
-            assert await log(store, 6.5) == []
-
-    asyncio.run(run())
+async def test_the_audit_log_is_read_from_a_moment_on_oldest_first(each_backend: Stores) -> None:
+    async with each_backend.opened() as store:
+        moments = [float(number % 7) for number in range(1_200)]
+        for number, at in enumerate(moments):
+            await store.accounts.create(f"a{number}", Plan.FREE, PLAN_LIMITS[Plan.FREE], Actor("operator:x", at))
+        assert [entry.at for entry in await log(store)] == sorted(moments)
+        assert [entry.at for entry in await log(store, 3.0)] == sorted(at for at in moments if at >= 3.0)
+        assert await log(store, 6.5) == []

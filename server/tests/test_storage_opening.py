@@ -20,6 +20,8 @@ from petstore_server.storage.sqlite import LATEST_VERSION, check, lock_for_servi
 from petstore_server.storage.sqlite.connections import connect_writer
 from support.open_stores import BY, body, opened
 
+pytestmark = pytest.mark.anyio
+
 
 def silent(line: str) -> None:
     """Nobody listens."""
@@ -217,13 +219,10 @@ def test_a_store_is_kept_in_wal_mode(tmp_path: Path) -> None:
     connection.close()
 
 
-def test_orders_can_be_looked_at_with_an_sql_shell(tmp_path: Path) -> None:
-    async def run() -> None:
-        async with opened(tmp_path / "store.db") as store:
-            await store.orders.import_batch([Order(1, 2**63 - 1, 3, "2026-11-01T00:00:00Z", True), Order(2)], "i", BY)
-            assert await body(store)
-
-    asyncio.run(run())
+async def test_orders_can_be_looked_at_with_an_sql_shell(tmp_path: Path) -> None:
+    async with opened(tmp_path / "store.db") as store:
+        await store.orders.import_batch([Order(1, 2**63 - 1, 3, "2026-11-01T00:00:00Z", True), Order(2)], "i", BY)
+        assert await body(store)
     connection = sqlite3.connect(tmp_path / "store.db")
     assert connection.execute("SELECT * FROM order_fields ORDER BY id").fetchall() == [
         (1, 2**63 - 1, 3, "2026-11-01T00:00:00Z", 1, "pending"),

@@ -16,6 +16,8 @@ from petstore_server.domain.orders import CANCEL, Order, Status
 from petstore_server.storage.sqlite import SqliteStore, check, connections
 from support.open_stores import BY, Stores, body, log, opened
 
+pytestmark = pytest.mark.anyio
+
 
 @contextmanager
 def full_disk(path: Path) -> Iterator[None]:
@@ -40,95 +42,78 @@ async def refused(store: SqliteStore, order_ids: range) -> list[ServiceUnavailab
     return [response for response in responses if isinstance(response, ServiceUnavailable)]
 
 
-def test_on_a_full_disk_nothing_is_acknowledged_and_nothing_lost(tmp_path: Path) -> None:
+async def test_on_a_full_disk_nothing_is_acknowledged_and_nothing_lost(tmp_path: Path) -> None:
     path = tmp_path / "store.db"
-
-    async def run() -> None:
-        async with opened(path) as store:
-            await store.orders.import_batch([Order(number, number) for number in range(3_000)], "import:1", BY)
-            entries = await log(store)
-            with full_disk(path):
-                await refused(store, range(1_000))
-                with pytest.raises(ServiceUnavailable):
-                    await store.check()
-                assert (await body(store)).count(b"petId") == 3_000
-            await store.check()
-            assert (await store.orders.find(1)).status is Status.PENDING
-            assert await log(store) == entries
-            await store.orders.change(1, CANCEL, BY)
-            assert len(await log(store)) == len(entries) + 1
-
-    asyncio.run(run())
+    async with opened(path) as store:
+        await store.orders.import_batch([Order(number, number) for number in range(3_000)], "import:1", BY)
+        entries = await log(store)
+        with full_disk(path):
+            await refused(store, range(1_000))
+            with pytest.raises(ServiceUnavailable):
+                await store.check()
+            assert (await body(store)).count(b"petId") == 3_000
+        await store.check()
+        assert (await store.orders.find(1)).status is Status.PENDING
+        assert await log(store) == entries
+        await store.orders.change(1, CANCEL, BY)
+        assert len(await log(store)) == len(entries) + 1
     assert check(path) == []
 
 
-def test_a_full_store_is_told_as_a_full_disk_and_recovers(tmp_path: Path) -> None:
+async def test_a_full_store_is_told_as_a_full_disk_and_recovers(tmp_path: Path) -> None:
     path = tmp_path / "store.db"
-
-    async def run() -> None:
-        async with opened(path) as store:
-            connection = store._writer._connection
-            connection.pragma("max_page_count", connection.pragma("page_count") + 4)
-            with pytest.raises(ServiceUnavailable) as caught:
-                await store.orders.import_batch([Order(number, number) for number in range(3_000)], "import:1", BY)
-            assert "the disk is full" in caught.value.reason
-            assert await body(store) == b"[]"
-            connection.pragma("max_page_count", 1_000_000)
-            await store.orders.import_batch([Order(1)], "import:1", BY)
-            assert await body(store) == b'[{"id":1}]'
-
-    asyncio.run(run())
+    async with opened(path) as store:
+        connection = store._writer._connection
+        connection.pragma("max_page_count", connection.pragma("page_count") + 4)
+        with pytest.raises(ServiceUnavailable) as caught:
+            await store.orders.import_batch([Order(number, number) for number in range(3_000)], "import:1", BY)
+        assert "the disk is full" in caught.value.reason
+        assert await body(store) == b"[]"
+        connection.pragma("max_page_count", 1_000_000)
+        await store.orders.import_batch([Order(1)], "import:1", BY)
+        assert await body(store) == b'[{"id":1}]'
 
 
-def test_a_store_kept_locked_too_long_is_told_and_recovers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_store_kept_locked_too_long_is_told_and_recovers(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(connections, "BUSY_SECONDS", 0.05)
     path = tmp_path / "store.db"
-
-    async def run() -> None:
-        async with opened(path) as store:
-            await store.orders.import_batch([Order(number) for number in range(10)], "import:1", BY)
-            other = apsw.Connection(str(path))
-            other.execute("BEGIN IMMEDIATE")
-            reasons = {error.reason for error in await refused(store, range(10))}
-            assert len(reasons) == 1
-            assert "locked" in reasons.pop()
-            assert await body(store)
-            other.execute("ROLLBACK")
-            other.close()
-            assert (await store.orders.change(1, CANCEL, BY)).status is Status.CANCELLED
-
-    asyncio.run(run())
+    async with opened(path) as store:
+        await store.orders.import_batch([Order(number) for number in range(10)], "import:1", BY)
+        other = apsw.Connection(str(path))
+        other.execute("BEGIN IMMEDIATE")
+        reasons = {error.reason for error in await refused(store, range(10))}
+        assert len(reasons) == 1
+        assert "locked" in reasons.pop()
+        assert await body(store)
+        other.execute("ROLLBACK")
+        other.close()
+        assert (await store.orders.change(1, CANCEL, BY)).status is Status.CANCELLED
 
 
-def test_a_moved_store_takes_no_changes_until_it_is_back(tmp_path: Path) -> None:
+async def test_a_moved_store_takes_no_changes_until_it_is_back(tmp_path: Path) -> None:
     path, elsewhere = tmp_path / "store.db", tmp_path / "elsewhere.db"
-
-    async def run() -> None:
-        async with opened(path) as store:
-            await store.orders.import_batch([Order(1)], "import:1", BY)
-            path.rename(elsewhere)
-            with pytest.raises(ServiceUnavailable) as caught:
-                await store.check()
-            assert caught.value.reason == f"the store file was moved or deleted: {path}"
-            await refused(store, range(1, 2))
-            path.write_bytes(b"")  # another file in its place is not the store
-            await refused(store, range(1, 2))
-            elsewhere.rename(path)
+    async with opened(path) as store:
+        await store.orders.import_batch([Order(1)], "import:1", BY)
+        path.rename(elsewhere)
+        with pytest.raises(ServiceUnavailable) as caught:
             await store.check()
-            assert (await store.orders.change(1, CANCEL, BY)).status is Status.CANCELLED
+        assert caught.value.reason == f"the store file was moved or deleted: {path}"
+        await refused(store, range(1, 2))
+        path.write_bytes(b"")  # another file in its place is not the store
+        await refused(store, range(1, 2))
+        elsewhere.rename(path)
+        await store.check()
+        assert (await store.orders.change(1, CANCEL, BY)).status is Status.CANCELLED
 
-    asyncio.run(run())
 
-
-def test_a_read_only_store_is_told(tmp_path: Path) -> None:
-    async def run() -> None:
-        async with opened(tmp_path / "store.db") as store:
-            store._writer._connection.execute("PRAGMA query_only = ON")
-            with pytest.raises(ServiceUnavailable, match="cannot answer") as caught:
-                await store.check()
-            assert caught.value.reason == "the store cannot be used: it is not writable"
-
-    asyncio.run(run())
+async def test_a_read_only_store_is_told(tmp_path: Path) -> None:
+    async with opened(tmp_path / "store.db") as store:
+        store._writer._connection.execute("PRAGMA query_only = ON")
+        with pytest.raises(ServiceUnavailable, match="cannot answer") as caught:
+            await store.check()
+        assert caught.value.reason == "the store cannot be used: it is not writable"
 
 
 def test_a_damaged_page_fails_the_reads_that_meet_it(tmp_path: Path) -> None:
@@ -153,45 +138,36 @@ def test_a_damaged_page_fails_the_reads_that_meet_it(tmp_path: Path) -> None:
     assert check(path) != []
 
 
-def test_a_closed_store_is_unavailable(stores: Stores) -> None:
-    async def run() -> None:
-        async with stores.opened() as store:
-            await store.close()
-            for asked in (
-                store.orders.snapshot(),
-                store.orders.change(1, CANCEL, BY),
-                store.keys.principal(b"", Environment.PRODUCTION, 1.0),
-                store.keys.list(),
-                store.access_version(),
-                store.check(),
-            ):
-                with pytest.raises(ServiceUnavailable) as caught:
-                    await asked
-                assert "closed" in caught.value.reason
-
-    asyncio.run(run())
+async def test_a_closed_store_is_unavailable(each_backend: Stores) -> None:
+    async with each_backend.opened() as store:
+        await store.close()
+        for asked in (
+            store.orders.snapshot(),
+            store.orders.change(1, CANCEL, BY),
+            store.keys.principal(b"", Environment.PRODUCTION, 1.0),
+            store.keys.list(),
+            store.access_version(),
+            store.check(),
+        ):
+            with pytest.raises(ServiceUnavailable) as caught:
+                await asked
+            assert "closed" in caught.value.reason
 
 
-def test_closing_finishes_what_is_queued(stores: Stores) -> None:
-    async def run() -> None:
-        async with stores.opened() as store:
-            await store.orders.import_batch([Order(number) for number in range(100)], "import:1", BY)
-            changes = [asyncio.create_task(store.orders.change(number, CANCEL, BY)) for number in range(100)]
-            await asyncio.sleep(0)
-            await store.close()
-            assert {(await change).status for change in changes} == {Status.CANCELLED}
-
-    asyncio.run(run())
+async def test_closing_finishes_what_is_queued(each_backend: Stores) -> None:
+    async with each_backend.opened() as store:
+        await store.orders.import_batch([Order(number) for number in range(100)], "import:1", BY)
+        changes = [asyncio.create_task(store.orders.change(number, CANCEL, BY)) for number in range(100)]
+        await asyncio.sleep(0)
+        await store.close()
+        assert {(await change).status for change in changes} == {Status.CANCELLED}
 
 
-def test_a_caller_who_goes_away_does_not_disturb_the_others(stores: Stores) -> None:
-    async def run() -> None:
-        async with stores.opened() as store:
-            await store.orders.import_batch([Order(number) for number in range(10)], "import:1", BY)
-            changes = [asyncio.create_task(store.orders.change(number, CANCEL, BY)) for number in range(10)]
-            await asyncio.sleep(0)
-            changes[3].cancel()
-            responses = await asyncio.gather(*changes, return_exceptions=True)
-            assert sum(isinstance(response, Order) for response in responses) == 9
-
-    asyncio.run(run())
+async def test_a_caller_who_goes_away_does_not_disturb_the_others(each_backend: Stores) -> None:
+    async with each_backend.opened() as store:
+        await store.orders.import_batch([Order(number) for number in range(10)], "import:1", BY)
+        changes = [asyncio.create_task(store.orders.change(number, CANCEL, BY)) for number in range(10)]
+        await asyncio.sleep(0)
+        changes[3].cancel()
+        responses = await asyncio.gather(*changes, return_exceptions=True)
+        assert sum(isinstance(response, Order) for response in responses) == 9

@@ -1,7 +1,5 @@
 """Pets in the store."""
 
-import asyncio
-
 import pytest
 
 from petstore_server.domain.errors import PetNotFound
@@ -9,32 +7,31 @@ from petstore_server.domain.orders import INT64_MAX, INT64_MIN, Import
 from petstore_server.domain.pets import Pet
 from support.open_stores import BY, Stores, log
 
+pytestmark = pytest.mark.anyio
 
-def test_pets_are_created_left_alone_or_replaced(stores: Stores) -> None:
-    async def run() -> None:
-        async with stores.opened() as store:
-            assert await store.pets.import_batch([], "import:0", BY) == []
-            first = [Pet(INT64_MIN, "Ada", "cat"), Pet(2), Pet(INT64_MAX, "Bo")]
-            assert await store.pets.import_batch(first, "import:1", BY) == [Import.CREATED] * 3
-            second = [Pet(2), Pet(INT64_MAX, None, "dog"), Pet(INT64_MAX, None, "dog"), Pet(4)]
-            assert await store.pets.import_batch(second, "import:2", BY) == [
-                Import.UNCHANGED,
-                Import.REPLACED,
-                Import.UNCHANGED,
-                Import.CREATED,
-            ]
-            assert [await store.pets.find(pet.id) for pet in (first[0], *second[1:])] == [first[0], *second[1:]]
-            with pytest.raises(PetNotFound):
-                await store.pets.find(3)
-            told = [(entry.action, entry.subject, entry.before, entry.after) for entry in await log(store)]
-            assert told == [
-                ("pets.import", "import:1", None, {"created": 3}),
-                (
-                    "pets.import",
-                    "import:2",
-                    {"pets": [{"id": INT64_MAX, "name": "Bo"}]},
-                    {"created": 1, "unchanged": 2, "replaced": 1, "pets": [{"id": INT64_MAX, "tag": "dog"}]},
-                ),
-            ]
 
-    asyncio.run(run())
+async def test_pets_are_created_left_alone_or_replaced(each_backend: Stores) -> None:
+    async with each_backend.opened() as store:
+        assert await store.pets.import_batch([], "import:0", BY) == []
+        first = [Pet(INT64_MIN, "Ada", "cat"), Pet(2), Pet(INT64_MAX, "Bo")]
+        assert await store.pets.import_batch(first, "import:1", BY) == [Import.CREATED] * 3
+        second = [Pet(2), Pet(INT64_MAX, None, "dog"), Pet(INT64_MAX, None, "dog"), Pet(4)]
+        assert await store.pets.import_batch(second, "import:2", BY) == [
+            Import.UNCHANGED,
+            Import.REPLACED,
+            Import.UNCHANGED,
+            Import.CREATED,
+        ]
+        assert [await store.pets.find(pet.id) for pet in (first[0], *second[1:])] == [first[0], *second[1:]]
+        with pytest.raises(PetNotFound):
+            await store.pets.find(3)
+        told = [(entry.action, entry.subject, entry.before, entry.after) for entry in await log(store)]
+        assert told == [
+            ("pets.import", "import:1", None, {"created": 3}),
+            (
+                "pets.import",
+                "import:2",
+                {"pets": [{"id": INT64_MAX, "name": "Bo"}]},
+                {"created": 1, "unchanged": 2, "replaced": 1, "pets": [{"id": INT64_MAX, "tag": "dog"}]},
+            ),
+        ]

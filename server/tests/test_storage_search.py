@@ -89,9 +89,9 @@ async def everything(store: Store) -> list[TrackedOrder]:
     return [await store.search.find(order.id) async for batch in store.orders.scan() for order in batch]
 
 
-async def test_pages_equal_a_brute_force_search_at_every_state_of_the_index(stores: Stores) -> None:
+async def test_pages_equal_a_brute_force_search_at_every_state_of_the_index(each_backend: Stores) -> None:
     chance = random.Random(7)
-    async with stores.opened() as store:
+    async with each_backend.opened() as store:
         for round_number in range(6):
             ids = chance.sample(range(-30, 60), 12)
             await store.orders.import_batch([some_order(number, chance) for number in ids], "import:1", BY)
@@ -111,8 +111,8 @@ async def test_pages_equal_a_brute_force_search_at_every_state_of_the_index(stor
                 assert expected == await walk(store, filters, sort)
 
 
-async def test_an_order_has_its_creation_and_last_change(stores: Stores) -> None:
-    async with stores.opened() as store:
+async def test_an_order_has_its_creation_and_last_change(each_backend: Stores) -> None:
+    async with each_backend.opened() as store:
         await store.orders.import_batch([Order(1), Order(2)], "import:1", BY)
         one = await store.search.find(1)
         assert order_of(one) == Order(1)
@@ -155,9 +155,9 @@ async def cancel_in_chunks(store: Store, numbers: range) -> None:
         await asyncio.gather(*(store.orders.change(number, CANCEL, BY) for number in numbers[start : start + 5]))
 
 
-async def test_a_reader_that_follows_the_last_changes_misses_none(stores: Stores) -> None:
+async def test_a_reader_that_follows_the_last_changes_misses_none(each_backend: Stores) -> None:
     """Two processes change orders at the same time, one of them updates the index, and a third follows the pages."""
-    async with stores.opened() as one, stores.opened() as two, stores.opened() as reader:
+    async with each_backend.opened() as one, each_backend.opened() as two, each_backend.opened() as reader:
         await one.orders.import_batch([Order(number) for number in range(200)], "import:1", BY)
         done = asyncio.Event()
         background = asyncio.gather(follow(reader, done), update_index_until(one, done))
@@ -167,16 +167,16 @@ async def test_a_reader_that_follows_the_last_changes_misses_none(stores: Stores
         assert dict.fromkeys(range(200), Status.CANCELLED) == seen
 
 
-async def test_a_change_is_later_than_all_before_it_even_after_the_clock_was_set_back(stores: Stores) -> None:
-    async with stores.opened() as store:
+async def test_a_change_is_later_than_all_before_it_even_after_the_clock_was_set_back(each_backend: Stores) -> None:
+    async with each_backend.opened() as store:
         await store.orders.import_batch([Order(1), Order(2)], "import:1", Actor("operator:test", 2_000_000_000.0))
         await store.orders.change(2, CANCEL, Actor("operator:test", 1_000.0))
         assert [1, 2] == [entry_of(tracked).id for tracked in await walk(store, Filters(), UPDATED)]
 
 
-async def test_a_read_waits_for_an_index_that_is_far_behind(stores: Stores) -> None:
+async def test_a_read_waits_for_an_index_that_is_far_behind(each_backend: Stores) -> None:
     count = search.RECENT_LIMIT + 1
-    async with stores.opened() as store:
+    async with each_backend.opened() as store:
         await store.orders.import_batch([Order(number, pet_id=number % 3) for number in range(count)], "import:1", BY)
         page = await store.search.page(Query(Filters(pet_id=2), Sort(), 2))
         assert [2, 5] == [entry_of(tracked).id for tracked in page.orders]

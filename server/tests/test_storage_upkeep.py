@@ -2,63 +2,58 @@
 
 import asyncio
 import os
-import sqlite3
 import threading
+from contextlib import closing
 from pathlib import Path
 
+import apsw
 import pytest
 
 from petstore_server.domain.errors import Conflict, OrderConflict, StoreUnusable
 from petstore_server.domain.orders import CANCEL, Order, Status
+from petstore_server.http.list_cache import ListCache
 from petstore_server.storage.sqlite import LATEST_VERSION, backup, check, lock_for_serving, readable_by_others, restore
 from support.open_stores import BY, add_key, body, log, opened
+
+pytestmark = pytest.mark.anyio
 
 KEPT = "store.db.before-restore-19700101T001640Z"
 
 
-def filled(path: Path, count: int = 3) -> Path:
+async def filled(path: Path, count: int = 3) -> Path:
     """A store with some orders, closed."""
-
-    async def run() -> None:
-        async with opened(path) as store:
-            await store.orders.import_batch([Order(number, number) for number in range(count)], "import:1", BY)
-
-    asyncio.run(run())
+    async with opened(path) as store:
+        await store.orders.import_batch([Order(number, number) for number in range(count)], "import:1", BY)
     return path
 
 
-def listed(path: Path) -> bytes:
-    async def run() -> bytes:
-        async with opened(path) as store:
-            return await body(store)
-
-    return asyncio.run(run())
+async def listed(path: Path) -> bytes:
+    async with opened(path) as store:
+        return await body(store)
 
 
 def execute(path: Path, *statements: str) -> None:
-    connection = sqlite3.connect(path)
-    for statement in statements:
-        connection.execute(statement)
-    connection.commit()
-    connection.close()
+    with closing(apsw.Connection(str(path))) as connection:
+        for statement in statements:
+            connection.execute(statement)
 
 
 def modes_in(directory: Path) -> dict[str, int]:
     return {file.name: file.stat().st_mode & 0o777 for file in directory.iterdir()}
 
 
-def test_a_backup_is_one_sound_file_with_everything(tmp_path: Path) -> None:
-    store, target = filled(tmp_path / "store.db", 20_000), tmp_path / "copy.db"
+async def test_a_backup_is_one_sound_file_with_everything(tmp_path: Path) -> None:
+    store, target = await filled(tmp_path / "store.db", 20_000), tmp_path / "copy.db"
     steps: list[tuple[int, int]] = []
     backup(store, target, lambda done, pages: steps.append((done, pages)))
     assert steps[-1][0] == steps[-1][1] > 100
-    assert sorted(file.name for file in tmp_path.iterdir()) == ["copy.db", "store.db"]
+    assert sorted(modes_in(tmp_path)) == ["copy.db", "store.db"]
     assert check(target) == []
-    assert listed(target) == listed(store)
+    assert await listed(target) == await listed(store)
 
 
-def test_a_backup_overwrites_nothing(tmp_path: Path) -> None:
-    store, target = filled(tmp_path / "store.db"), tmp_path / "copy.db"
+async def test_a_backup_overwrites_nothing(tmp_path: Path) -> None:
+    store, target = await filled(tmp_path / "store.db"), tmp_path / "copy.db"
     target.write_text("precious")
     with pytest.raises(Conflict, match="exists already"):
         backup(store, target, None)
@@ -69,8 +64,8 @@ def test_a_backup_overwrites_nothing(tmp_path: Path) -> None:
         backup(tmp_path / "nothing.db", tmp_path / "copy2.db", None)
 
 
-def test_a_backup_under_load_is_of_one_moment(tmp_path: Path) -> None:
-    path = filled(tmp_path / "store.db", 30_000)
+async def test_a_backup_under_load_is_of_one_moment(tmp_path: Path) -> None:
+    path = await filled(tmp_path / "store.db", 30_000)
 
     async def run() -> None:
         async with opened(path) as store:
@@ -92,7 +87,7 @@ def test_a_backup_under_load_is_of_one_moment(tmp_path: Path) -> None:
             assert steps == sorted(steps)  # it never began again
             assert done > 20
 
-    asyncio.run(run())
+    await run()
     assert check(tmp_path / "copy.db") == []
 
     async def compare() -> None:
@@ -102,73 +97,66 @@ def test_a_backup_under_load_is_of_one_moment(tmp_path: Path) -> None:
             assert cancelled == list(range(len(cancelled)))
             assert len(await log(copy)) == len(cancelled) + 1
 
-    asyncio.run(compare())
+    await compare()
 
 
-def test_a_damaged_store_gives_no_backup(tmp_path: Path) -> None:
-    store = filled(tmp_path / "store.db")
+async def test_a_damaged_store_gives_no_backup(tmp_path: Path) -> None:
+    store = await filled(tmp_path / "store.db")
     execute(store, "UPDATE orders SET record = '{\"id\":9}' WHERE id = 1")
     with pytest.raises(StoreUnusable, match="no backup was made: Order 1 "):
         backup(store, tmp_path / "copy.db", None)
-    assert [file.name for file in tmp_path.iterdir()] == ["store.db"]
+    assert list(modes_in(tmp_path)) == ["store.db"]
 
 
-def test_a_running_store_sees_a_restore_with_its_next_read(tmp_path: Path) -> None:
+async def test_a_running_store_sees_a_restore_with_its_next_read(tmp_path: Path) -> None:
     path = tmp_path / "store.db"
-
-    async def run() -> None:
-        async with opened(path) as store:
-            await store.orders.import_batch([Order(1), Order(2)], "import:1", BY)
-            before, access = await store.orders.snapshot(), await store.access_version()
-            backup(path, tmp_path / "copy.db", None)
-            await store.orders.import_batch([Order(3)], "import:2", BY)
-            await add_key(store)
-            later, later_access = await store.orders.snapshot(), await store.access_version()
-            restore(path, tmp_path / "copy.db", BY)
-            after = await store.orders.snapshot()
-            assert after is not before
-            assert after.plain == before.plain
-            assert later.plain.etag != after.plain.etag
-            assert await store.access_version() not in (access, later_access)
-            assert await store.accounts.list() == []
-            # The same number of changes as before leads to other bytes: they must not be taken for the old ones.
-            await store.orders.import_batch([Order(4)], "import:3", BY)
-            assert (await store.orders.snapshot()).plain.chunks == [b'[{"id":1},{"id":2},{"id":4}]']
-            await store.check()
-            assert (await store.orders.change(1, CANCEL, BY)).status is Status.CANCELLED
-
-    asyncio.run(run())
+    async with opened(path) as store:
+        await store.orders.import_batch([Order(1), Order(2)], "import:1", BY)
+        cache = ListCache(store.orders)
+        before, access = (await cache.current()).plain, await store.access_version()
+        backup(path, tmp_path / "copy.db", None)
+        await store.orders.import_batch([Order(3)], "import:2", BY)
+        await add_key(store)
+        later, later_access = (await cache.current()).plain, await store.access_version()
+        restore(path, tmp_path / "copy.db", BY)
+        assert (await cache.current()).plain == before
+        assert later.etag != before.etag
+        assert await store.access_version() not in (access, later_access)
+        assert await store.accounts.list() == []
+        # The same number of changes as before leads to other bytes: they must not be taken for the old ones.
+        await store.orders.import_batch([Order(4)], "import:3", BY)
+        assert (await cache.current()).plain.chunks == [b'[{"id":1},{"id":2},{"id":4}]']
+        await store.check()
+        assert (await store.orders.change(1, CANCEL, BY)).status is Status.CANCELLED
     assert check(path) == []
-    assert sorted(file.name for file in tmp_path.iterdir()) == ["copy.db", "store.db", KEPT]
+    assert sorted(modes_in(tmp_path)) == ["copy.db", "store.db", KEPT]
 
 
-def test_a_restore_keeps_the_previous_content_and_is_recorded(tmp_path: Path) -> None:
-    path = filled(tmp_path / "store.db")
+async def test_a_restore_keeps_the_previous_content_and_is_recorded(tmp_path: Path) -> None:
+    path = await filled(tmp_path / "store.db")
     backup(path, tmp_path / "copy.db", None)
 
     async def add() -> None:
         async with opened(path) as store:
             await store.orders.import_batch([Order(9)], "import:2", BY)
 
-    asyncio.run(add())
-    before = listed(path)
+    await add()
+    before = await listed(path)
     kept = restore(path, tmp_path / "copy.db", BY)
     assert kept == tmp_path / KEPT
     assert check(kept) == []
-    assert listed(kept) == before
+    assert await listed(kept) == before
     assert restore(path, tmp_path / "copy.db", BY) == tmp_path / f"{KEPT}-2"
 
     async def entries() -> list[tuple[object, ...]]:
         async with opened(path) as store:
             return [entry[1:] for entry in await log(store) if entry.action == "store.restore"]
 
-    assert asyncio.run(entries()) == [
-        (BY.at, BY.name, "store.restore", "store", {"kept": f"{KEPT}-2"}, {"backup": "copy.db"})
-    ]
+    assert await entries() == [(BY.at, BY.name, "store.restore", "store", {"kept": f"{KEPT}-2"}, {"backup": "copy.db"})]
 
 
-def test_a_change_during_a_restore_is_in_the_kept_file_or_in_the_restored_store(tmp_path: Path) -> None:
-    path = filled(tmp_path / "store.db", 2_000)
+async def test_a_change_during_a_restore_is_in_the_kept_file_or_in_the_restored_store(tmp_path: Path) -> None:
+    path = await filled(tmp_path / "store.db", 2_000)
     backup(path, tmp_path / "copy.db", None)
 
     async def cancelled(file: Path) -> set[int]:
@@ -188,12 +176,12 @@ def test_a_change_during_a_restore_is_in_the_kept_file_or_in_the_restored_store(
             await restoring
         return acknowledged
 
-    acknowledged = asyncio.run(run())
-    assert acknowledged == asyncio.run(cancelled(tmp_path / KEPT)) | asyncio.run(cancelled(path))
+    acknowledged = await run()
+    assert acknowledged == await cancelled(tmp_path / KEPT) | await cancelled(path)
 
 
 @pytest.mark.parametrize("mask", [0, 0o22, 0o777])
-def test_files_of_a_store_can_be_read_by_their_owner_only_whatever_the_umask(tmp_path: Path, mask: int) -> None:
+async def test_files_of_a_store_can_be_read_by_their_owner_only_whatever_the_umask(tmp_path: Path, mask: int) -> None:
     path, copy = tmp_path / "store.db", tmp_path / "copy.db"
     before = os.umask(mask)
     try:
@@ -204,7 +192,7 @@ def test_files_of_a_store_can_be_read_by_their_owner_only_whatever_the_umask(tmp
                 assert readable_by_others(path) == []
                 return modes_in(tmp_path)
 
-        assert asyncio.run(modes()) == dict.fromkeys(("store.db", "store.db-wal", "store.db-shm"), 0o600)
+        assert await modes() == dict.fromkeys(("store.db", "store.db-wal", "store.db-shm"), 0o600)
         backup(path, copy, None)
         with lock_for_serving(path, shared=False):
             restore(path, copy, BY)
@@ -215,42 +203,38 @@ def test_files_of_a_store_can_be_read_by_their_owner_only_whatever_the_umask(tmp
     assert readable_by_others(path) == [path]
 
 
-def test_a_restore_under_load_shows_one_store_or_the_other(tmp_path: Path) -> None:
-    path = filled(tmp_path / "store.db", 5_000)
+async def test_a_restore_under_load_shows_one_store_or_the_other(tmp_path: Path) -> None:
+    path = await filled(tmp_path / "store.db", 5_000)
     backup(path, tmp_path / "copy.db", None)
-    old = listed(path)
-
-    async def run() -> None:
-        async with opened(path) as store:
-            await store.orders.import_batch([Order(number) for number in range(5_000, 9_000)], "import:2", BY)
-            new = await body(store)
-            seen: list[bytes] = []
-            restoring = asyncio.create_task(asyncio.to_thread(restore, path, tmp_path / "copy.db", BY))
-            number = 0
-            while not restoring.done():
-                seen.append(await body(store))
-                number += 1
-                try:
-                    await store.orders.change(number, CANCEL, BY)
-                except OrderConflict:
-                    pytest.fail("an order was cancelled twice")
-            await restoring
-            assert set(seen) <= {old, new}
-            assert await body(store) == old
-
-    asyncio.run(run())
+    old = await listed(path)
+    async with opened(path) as store:
+        await store.orders.import_batch([Order(number) for number in range(5_000, 9_000)], "import:2", BY)
+        new = await body(store)
+        seen: list[bytes] = []
+        restoring = asyncio.create_task(asyncio.to_thread(restore, path, tmp_path / "copy.db", BY))
+        number = 0
+        while not restoring.done():
+            seen.append(await body(store))
+            number += 1
+            try:
+                await store.orders.change(number, CANCEL, BY)
+            except OrderConflict:
+                pytest.fail("an order was cancelled twice")
+        await restoring
+        assert set(seen) <= {old, new}
+        assert await body(store) == old
     assert check(path) == []
 
 
-def test_a_restore_makes_a_missing_store(tmp_path: Path) -> None:
-    backup(filled(tmp_path / "store.db"), tmp_path / "copy.db", None)
+async def test_a_restore_makes_a_missing_store(tmp_path: Path) -> None:
+    backup(await filled(tmp_path / "store.db"), tmp_path / "copy.db", None)
     restore(tmp_path / "new.db", tmp_path / "copy.db", BY)
-    assert listed(tmp_path / "new.db") == listed(tmp_path / "store.db")
+    assert await listed(tmp_path / "new.db") == await listed(tmp_path / "store.db")
 
 
-def test_a_restore_replaces_a_store_that_cannot_be_opened_unless_it_is_served(tmp_path: Path) -> None:
-    path = filled(tmp_path / "store.db")
-    expected = listed(path)
+async def test_a_restore_replaces_a_store_that_cannot_be_opened_unless_it_is_served(tmp_path: Path) -> None:
+    path = await filled(tmp_path / "store.db")
+    expected = await listed(path)
     backup(path, tmp_path / "copy.db", None)
     path.write_bytes(b"not a database any more" * 1_000)
     with lock_for_serving(path, shared=False), pytest.raises(StoreUnusable, match="already uses"):
@@ -259,20 +243,20 @@ def test_a_restore_replaces_a_store_that_cannot_be_opened_unless_it_is_served(tm
     kept = restore(path, tmp_path / "copy.db", BY)
     assert kept is not None
     assert kept.read_bytes() == broken
-    assert listed(path) == expected
+    assert await listed(path) == expected
 
 
-def test_a_backup_put_into_place_by_hand_is_a_store_as_any_other(tmp_path: Path) -> None:
-    backup(filled(tmp_path / "store.db"), tmp_path / "copy.db", None)
+async def test_a_backup_put_into_place_by_hand_is_a_store_as_any_other(tmp_path: Path) -> None:
+    backup(await filled(tmp_path / "store.db"), tmp_path / "copy.db", None)
     before = (tmp_path / "copy.db").read_bytes()
     assert before[18:20] == b"\x01\x01"  # of the file format: no log beside it
-    assert listed(tmp_path / "copy.db") == listed(tmp_path / "store.db")
+    assert await listed(tmp_path / "copy.db") == await listed(tmp_path / "store.db")
     assert (tmp_path / "copy.db").read_bytes()[18:20] == b"\x02\x02"
 
 
-def test_a_restore_of_anything_but_a_sound_backup_changes_nothing(tmp_path: Path) -> None:
-    path = filled(tmp_path / "store.db")
-    before = listed(path)
+async def test_a_restore_of_anything_but_a_sound_backup_changes_nothing(tmp_path: Path) -> None:
+    path = await filled(tmp_path / "store.db")
+    before = await listed(path)
     (tmp_path / "text.db").write_text("no database " * 500)
     (tmp_path / "empty.db").touch()
     execute(tmp_path / "other.db", "CREATE TABLE theirs (id INTEGER)")
@@ -291,8 +275,8 @@ def test_a_restore_of_anything_but_a_sound_backup_changes_nothing(tmp_path: Path
         with pytest.raises(StoreUnusable, match=reason) as caught:
             restore(path, tmp_path / name, BY)
         assert name in caught.value.message
-    assert listed(path) == before
-    assert not [file for file in tmp_path.iterdir() if file.name.endswith(".partial")]
+    assert await listed(path) == before
+    assert not [name for name in modes_in(tmp_path) if name.endswith(".partial")]
 
 
 @pytest.mark.parametrize(
@@ -308,15 +292,15 @@ def test_a_restore_of_anything_but_a_sound_backup_changes_nothing(tmp_path: Path
         ("PRAGMA user_version = 0", "has schema version 0"),
     ],
 )
-def test_a_check_says_what_is_wrong(tmp_path: Path, statement: str, problem: str) -> None:
-    path = filled(tmp_path / "store.db")
+async def test_a_check_says_what_is_wrong(tmp_path: Path, statement: str, problem: str) -> None:
+    path = await filled(tmp_path / "store.db")
     assert check(path) == []
     execute(path, "PRAGMA ignore_check_constraints = ON", statement)
     assert problem in " ".join(check(path))
 
 
-def test_a_check_finds_damaged_pages_and_files_that_are_no_stores(tmp_path: Path) -> None:
-    path = filled(tmp_path / "store.db", 5_000)
+async def test_a_check_finds_damaged_pages_and_files_that_are_no_stores(tmp_path: Path) -> None:
+    path = await filled(tmp_path / "store.db", 5_000)
     content = bytearray(path.read_bytes())
     content[-40_000:-20_000] = b"\x5a" * 20_000
     path.write_bytes(content)

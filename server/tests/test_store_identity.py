@@ -1,4 +1,4 @@
-"""The identity of a store, which separates its counters in a shared Redis from those of other stores (D12)."""
+"""The identity of a store, which separates its counters in a shared Redis from those of other each_backend (D12)."""
 
 import asyncio
 import shutil
@@ -18,15 +18,15 @@ from support.redis_engine import shared_redis
 pytestmark = pytest.mark.anyio
 
 
-async def identity(stores: Stores) -> str:
-    async with stores.opened() as store:
+async def identity(each_backend: Stores) -> str:
+    async with each_backend.opened() as store:
         return await store.identity()
 
 
-async def test_an_identity_stays_the_same_and_no_other_store_has_it(stores: Stores) -> None:
-    first = await identity(stores)
-    assert first == await identity(stores)
-    assert first != await identity(stores.another())
+async def test_an_identity_stays_the_same_and_no_other_store_has_it(each_backend: Stores) -> None:
+    first = await identity(each_backend)
+    assert first == await identity(each_backend)
+    assert first != await identity(each_backend.another())
 
 
 async def test_a_restore_keeps_the_identity_of_the_store_that_it_replaces(tmp_path: Path) -> None:
@@ -67,12 +67,12 @@ async def identity_of(url: str) -> str:
 def test_two_servers_with_a_store_each_and_one_redis_count_separately(tmp_path: Path) -> None:
     # However slowly the machine sends the requests, none is a strike.
     redis = {"PETSTORE_REDIS_URL": shared_redis().empty(), "PETSTORE_BAN_GRACE_SECONDS": "600"}
-    stores = tmp_path / "production.db", tmp_path / "staging.db"
-    keys = [new_key(store)[0] for store in stores]  # each is of account 1
-    with serving(stores[0], **redis) as one, serving(stores[1], **redis) as other:
+    each_backend = tmp_path / "production.db", tmp_path / "staging.db"
+    keys = [new_key(store)[0] for store in each_backend]  # each is of account 1
+    with serving(each_backend[0], **redis) as one, serving(each_backend[1], **redis) as other:
         for server, key in zip((one, other), keys, strict=True):
             replies = asyncio.run(send_all(server.port, key, [("GET", "/v1/store/orders")] * 100))
             assert {"200": 60, "rate_limit_exceeded": 40} == Counter(reply.code for reply in replies)
-        for store in stores:
+        for store in each_backend:
             shown = petstore_json(store, "accounts", "show", "acme", **redis)
             assert [60, 60] == [window["used"] for window in shown["windows"]]

@@ -1,19 +1,21 @@
-"""What the service needs of the world, said in the words of the business; `storage` and `ratelimit` fulfil it.
+"""The protocols that `storage` and `ratelimit` implement, in terms of the business.
 
-Every method of a store may raise ServiceUnavailable when the store cannot be used, and then has changed nothing
-(or, where a connection died at the commit, may have: D19). Moments are Unix seconds.
+Every method of a store may raise ServiceUnavailable if the store cannot be used, and then has changed nothing (or, if a
+connection failed during a commit, may have changed something: D19). Times are Unix seconds.
 """
 
 from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
 
 from petstore_server.domain.accounts import Account, Limits, Plan
 from petstore_server.domain.bans import Ban
-from petstore_server.domain.keys import ApiKey, Environment, Principal
-from petstore_server.domain.orders import Import, Order, Transition
+from petstore_server.domain.keys import ApiKey, Environment, Principal, Rotated, Successor
+from petstore_server.domain.orders import Import, Order
 from petstore_server.domain.pets import Pet
 from petstore_server.domain.placement import Placed, Placement
 from petstore_server.domain.search import Page, Query, TrackedOrder
+from petstore_server.domain.transitions import Transition
 from petstore_server.domain.windows import Count, Decision
 
 
@@ -25,7 +27,7 @@ class Actor(NamedTuple):
 
 
 class Usage(NamedTuple):
-    """What an account's windows were charged with."""
+    """What an account has used of its windows."""
 
     minute: Count = Count()
     day: Count = Count()
@@ -39,7 +41,7 @@ class Unsaved(NamedTuple):
 
 
 class AuditEntry(NamedTuple):
-    """One line of the audit log. `before` and `after` hold what changed: {field: value}, or None."""
+    """One entry of the audit log. `before` and `after` hold what changed: {field: value}, or None."""
 
     id: int
     at: float
@@ -50,46 +52,55 @@ class AuditEntry(NamedTuple):
     after: Any
 
 
-class Body(NamedTuple):
-    """A response body held in memory: `chunks` follow one another, `length` is their bytes, `etag` is quoted."""
+@dataclass(frozen=True, slots=True)
+class OrderList:
+    """One snapshot of the list of all orders (D8), in pieces.
 
-    etag: bytes
-    length: int
-    chunks: Sequence[bytes]
+    `pieces` are the records of all orders as JSON, ascending by id, each record after a comma; a piece without orders
+    is empty. The piece at an index holds the orders from `starts` at that index up to the next. A change renews only
+    its own piece: all others are the same objects in the next snapshot. `mark` identifies what was read; only the
+    store can interpret it.
+    """
 
-
-class Snapshot(Protocol):
-    """The whole list at one moment, encoded (D8)."""
-
-    @property
-    def plain(self) -> Body:
-        """The JSON array as it is."""
-
-    async def gzip(self) -> Body:
-        """The same as one gzip member, under an ETag of its own; made once a snapshot."""
+    mark: Any
+    starts: tuple[int, ...]
+    pieces: tuple[bytes, ...]
 
 
 class Orders(Protocol):
-    async def snapshot(self) -> Snapshot:
-        """The list of all orders, never older than any change acknowledged before this call, by any process."""
+    def is_current(self, held: OrderList) -> bool:
+        """Whether `held` is known, without waiting, to show every acknowledged change. False if only a query can tell.
 
-    async def change(self, order_id: int, transition: Transition, actor: Actor) -> Order:
+        Takes microseconds.
+        """
+
+    async def snapshot(self, held: OrderList | None = None) -> OrderList:
+        """Return the list of all orders, never older than any change acknowledged before this call, by any process.
+
+        Pieces that have not changed since `held` are taken from there; if none has, `pieces` is the same object.
+        """
+
+    async def change(self, order_id: int, transition: Transition[Order], actor: Actor) -> Order:
         """Apply the transition and return the order after it, once both it and its audit entry are durable.
 
-        Concurrent changes share a commit; each caller gets its own answer. Raises OrderNotFound, OrderConflict.
+        Concurrent changes share a commit; each caller gets its own outcome. Raises OrderNotFound, OrderConflict,
+        DamagedRecord.
         """
 
     async def find(self, order_id: int) -> Order:
-        """The order as it is. Raises OrderNotFound."""
+        """Return the order. Raises OrderNotFound, DamagedRecord."""
 
     async def find_many(self, ids: Sequence[int]) -> list[Order]:
         """The orders that exist among these identifiers, in any order."""
 
     def scan(self, batch_size: int = 1000) -> AsyncIterator[list[Order]]:
-        """All orders of one consistent snapshot, ascending by id, in bounded memory."""
+        """Yield all orders of one consistent snapshot, ascending by id, in bounded memory."""
 
     async def import_batch(self, orders: Sequence[Order], import_id: str, actor: Actor) -> list[Import]:
-        """Take the orders in, in one transaction with one audit entry; say of each what became of it."""
+        """Import the orders in one transaction with one audit entry; return the outcome of each.
+
+        Raises DamagedRecord if one of them is stored already and cannot be read.
+        """
 
 
 class OrderSearch(Protocol):
@@ -117,13 +128,13 @@ class OrderPlacement(Protocol):
 
 class Pets(Protocol):
     async def find(self, pet_id: int) -> Pet:
-        """The pet. Raises PetNotFound."""
+        """Return the pet. Raises PetNotFound."""
 
     async def find_many(self, ids: Sequence[int]) -> list[Pet]:
         """The pets that exist among these identifiers, in any order."""
 
     async def import_batch(self, pets: Sequence[Pet], import_id: str, actor: Actor) -> list[Import]:
-        """Take the pets in, replacing those of the same id (never REJECTED), in one transaction."""
+        """Import the pets, replacing those of the same id (never REJECTED), in one transaction."""
 
 
 class Accounts(Protocol):
@@ -134,21 +145,18 @@ class Accounts(Protocol):
         """Raises AccountNotFound."""
 
     async def list(self) -> list[Account]:
-        """All accounts, by name."""
+        """Return all accounts, by name."""
 
-    async def set_plan(self, name: str, plan: Plan, limits: Limits, actor: Actor) -> Account:
-        """Change the plan; what was used stays used. Raises AccountNotFound."""
+    async def change(self, name: str, transition: Transition[Account], actor: Actor) -> Account:
+        """Apply the transition (`set_plan`, `suspend`, `RESUME`) and return the account after it, once it is durable.
 
-    async def suspend(self, name: str, actor: Actor) -> Account:
-        """Make the account's keys invalid; suspending twice changes nothing. Raises AccountNotFound."""
-
-    async def resume(self, name: str, actor: Actor) -> Account:
-        """Make them valid again; resuming twice changes nothing. Raises AccountNotFound."""
+        What changes nothing leaves no trace. Raises AccountNotFound.
+        """
 
 
 class Keys(Protocol):
     async def principal(self, digest: bytes, environment: Environment, now: float) -> Principal | None:
-        """What the key with this SHA-256 allows at `now`; None unless it is valid in this environment."""
+        """Return what the key with this SHA-256 allows at `now`; None unless it is valid in this environment."""
 
     async def create(self, key: ApiKey, actor: Actor) -> ApiKey:
         """Store a key of the account `key.account`. Raises AccountNotFound."""
@@ -157,40 +165,40 @@ class Keys(Protocol):
         """Raises KeyNotFound."""
 
     async def list(self, account: str | None = None) -> list[ApiKey]:
-        """The keys of one account or of all, oldest first. Raises AccountNotFound."""
+        """Return the keys of one account or of all, oldest first. Raises AccountNotFound."""
 
-    async def rotate(self, key_id: str, new: ApiKey, grace_ends: float, actor: Actor) -> ApiKey:
-        """Store `new` in place of the key, which ends at `grace_ends` (or earlier, if it was to); it inherits the ban.
+    async def change(self, key_id: str, transition: Transition[ApiKey], actor: Actor) -> ApiKey:
+        """Apply the transition (`revoke`, `unban`) and return the key after it, once it is durable.
 
-        Of `new` only id, digest and created_at count; the rest is the old key's. Raises KeyNotFound, KeyNotUsable.
+        What changes nothing leaves no trace. Raises KeyNotFound, KeyNotBanned.
         """
 
-    async def revoke(self, key_id: str, actor: Actor) -> ApiKey:
-        """End the key now; revoking twice changes nothing. Raises KeyNotFound."""
-
-    async def unban(self, key_id: str, actor: Actor) -> ApiKey:
-        """Lift the key's ban and forget it. Raises KeyNotFound, KeyNotBanned."""
+    async def rotate(self, key_id: str, successor: Successor, grace_ends: float, actor: Actor) -> Rotated:
+        """Replace the key by a successor, as `domain.keys.rotate` says. Raises KeyNotFound, KeyNotUsable."""
 
 
 class UsageStore(Protocol):
-    """What a limiter in process memory keeps in the store, so that it survives a restart (D12)."""
+    """What a limiter in process memory saves in the store, so that it survives a restart (D12)."""
 
     async def find(self, account_id: int) -> Usage:
-        """What the account has used, as last saved."""
+        """Return what the account has used, as last saved."""
 
     async def all(self) -> Mapping[int, Usage]:
-        """What each account (by id) has used, as last saved."""
+        """Return what each account (by id) has used, as last saved."""
 
     async def bans(self) -> Sequence[Ban]:
-        """The latest ban of each key that has one, ended ones included as long as they lengthen the next."""
+        """Return the latest ban of each key that has one, including ended ones, which lengthen the next."""
 
     async def save(self, usage: Mapping[int, Usage], bans: Sequence[Ban]) -> None:
-        """Write down usage by account id and new bans, in one transaction."""
+        """Save usage by account id, and new bans, in one transaction.
+
+        A successor to which a key was rotated after its ban began gets the ban too.
+        """
 
 
 class Audit(Protocol):
     def entries(self, since: float | None = None) -> AsyncIterator[AuditEntry]:
-        """The entries from `since` on, oldest first, in bounded memory."""
+        """Yield the entries from `since` on, oldest first, in bounded memory."""
 
 
 class Store(Protocol):
@@ -220,13 +228,13 @@ class Store(Protocol):
         """
 
     async def access_version(self) -> int:
-        """A number that differs after any change to accounts, keys or bans, by any process. Cheap."""
+        """Return a number that differs after any change to accounts, keys or bans, by any process. Cheap."""
 
     async def check(self) -> None:
         """Prove that the store can be read and written. Raises ServiceUnavailable with the reason."""
 
     async def close(self) -> None:
-        """Finish what is queued and let go of the store."""
+        """Finish what is queued, and close the store."""
 
 
 class Limiter(Protocol):

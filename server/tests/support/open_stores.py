@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import Protocol
 
 from petstore_server.domain.accounts import PLAN_LIMITS, Plan
-from petstore_server.domain.keys import DEFAULT_SCOPES, ApiKey, Environment
+from petstore_server.domain.keys import DEFAULT_SCOPES, ApiKey, Environment, Successor
+from petstore_server.http.list_cache import ListCache
 from petstore_server.ports import Actor, AuditEntry, Store
 from petstore_server.storage.engines import AnyStore, is_sqlite
 from petstore_server.storage.engines import open_store as open_any
@@ -110,6 +111,12 @@ def api_key(name: str, account: str = "zoo") -> ApiKey:
     return ApiKey(f"key_{name}", account, digest, Environment.PRODUCTION, DEFAULT_SCOPES, "", BY.at)
 
 
+def successor(name: str) -> Successor:
+    """The successor that a key is rotated to, with the id and digest of `api_key`."""
+    key = api_key(name)
+    return Successor(key.id, key.digest)
+
+
 async def add_key(store: Store, name: str = "one", account: str = "zoo") -> ApiKey:
     """An account on the free plan, and a key of it."""
     await store.accounts.create(account, Plan.FREE, PLAN_LIMITS[Plan.FREE], BY)
@@ -117,8 +124,13 @@ async def add_key(store: Store, name: str = "one", account: str = "zoo") -> ApiK
 
 
 async def body(store: Store) -> bytes:
-    """The list as it is served."""
-    return b"".join((await store.orders.snapshot()).plain.chunks)
+    """The list, read as by a new process."""
+    return b"[" + b"".join((await store.orders.snapshot()).pieces)[1:] + b"]"
+
+
+async def served(cache: ListCache) -> bytes:
+    """The list as a process serves it that has served it before."""
+    return b"".join((await cache.current()).plain.chunks)
 
 
 async def log(store: Store, since: float | None = None) -> list[AuditEntry]:

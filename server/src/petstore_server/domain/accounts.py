@@ -1,18 +1,19 @@
-"""Accounts and plans: who may ask how often (spec S7; D10, D11)."""
+"""Accounts, plans and their limits (spec S7; D10, D11)."""
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from petstore_server.domain.errors import InvalidInput
+from petstore_server.domain.transitions import Transition
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9 ._@+-]{0,99}", re.ASCII)
 _HIGHEST_LIMIT = 1_000_000_000
 
 
 class Limits(NamedTuple):
-    """Requests admitted in a minute's window and in a day's."""
+    """Requests admitted in each minute window and each day window."""
 
     per_minute: int
     per_day: int
@@ -30,12 +31,12 @@ PLAN_LIMITS = {
     Plan.PRO: Limits(300, 10_000),
     Plan.BUSINESS: Limits(1_000, 100_000),
 }
-"""The plans' limits (spec S7.4). Enterprise is missing: its limits are set for each account (D11)."""
+"""The plans' limits (spec S7.4). Enterprise is absent: its limits are set for each account (D11)."""
 
 
 @dataclass(frozen=True, slots=True)
 class Account:
-    """A partner of the store; keys belong to it, limits are counted for it. Moments are Unix seconds."""
+    """A partner of the store. Keys belong to an account, and limits are counted for it. Times are Unix seconds."""
 
     id: int
     name: str
@@ -44,15 +45,37 @@ class Account:
     created_at: float
     suspended_at: float | None = None
 
+    def fields(self) -> dict[str, Any]:
+        """Return what can change, as the audit log records it."""
+        limits = {"per_minute": self.limits.per_minute, "per_day": self.limits.per_day}
+        return {"plan": str(self.plan), **limits, "suspended_at": self.suspended_at}
+
+
+def set_plan(plan: Plan, limits: Limits) -> Transition[Account]:
+    """Change the plan. What the account has used stays used (D11)."""
+    return Transition("account.set_plan", lambda account: replace(account, plan=plan, limits=limits))
+
+
+def suspend(at: float) -> Transition[Account]:
+    """Make the account's keys invalid. Suspending again changes nothing (D9)."""
+    return Transition(
+        "account.suspend",
+        lambda account: replace(account, suspended_at=at) if account.suspended_at is None else account,
+    )
+
+
+RESUME: Transition[Account] = Transition("account.resume", lambda account: replace(account, suspended_at=None))
+"""Make the keys of a suspended account valid again."""
+
 
 def plan_limits(plan: Plan, per_minute: int | None, per_day: int | None) -> Limits:
-    """The limits of a plan: the table's, or the account's own for enterprise. Raises InvalidInput."""
+    """Return the limits of a plan: those of the table, or the given ones for enterprise. Raises InvalidInput."""
     if plan is not Plan.ENTERPRISE:
         if per_minute is not None or per_day is not None:
-            raise InvalidInput(f"The plan {plan} has fixed limits; own numbers are for the plan enterprise.")
+            raise InvalidInput(f"The plan {plan} has fixed limits; only the plan enterprise takes its own.")
         return PLAN_LIMITS[plan]
     if per_minute is None or per_day is None:
-        raise InvalidInput("The plan enterprise needs its own numbers: give --per-minute and --per-day.")
+        raise InvalidInput("The plan enterprise has no fixed limits; give --per-minute and --per-day.")
     if not 1 <= per_minute <= per_day <= _HIGHEST_LIMIT:
         raise InvalidInput(
             f"Limits must satisfy 1 ≤ per minute ≤ per day ≤ {_HIGHEST_LIMIT}; got {per_minute} and {per_day}."
@@ -61,10 +84,10 @@ def plan_limits(plan: Plan, per_minute: int | None, per_day: int | None) -> Limi
 
 
 def check_account_name(name: str) -> str:
-    """Return the name if it is usable. Raises InvalidInput."""
+    """Return the name if it is valid. Raises InvalidInput."""
     if not _NAME.fullmatch(name) or name.endswith(" "):
         raise InvalidInput(
-            f"{name!r} is no account name; use up to 100 letters, digits, spaces and . _ @ + -, "
+            f"{name!r} is not an account name; use up to 100 letters, digits, spaces and . _ @ + -, "
             "beginning with a letter or digit."
         )
     return name

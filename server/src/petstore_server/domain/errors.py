@@ -13,6 +13,7 @@ DomainError
     ├── InvalidInput  (InvalidField)
     ├── NotFound      (AccountNotFound, KeyNotFound)
     ├── Conflict      (AccountExists, KeyNotUsable, KeyNotBanned)
+    ├── DamagedRecord (to an API client it is an internal error)
     └── StoreUnusable
 """
 
@@ -219,6 +220,15 @@ class KeyNotBanned(Conflict):
 
     def __init__(self, key_id: str) -> None:
         super().__init__(f"Key {key_id} is not banned; nothing was changed.")
+
+
+class DamagedRecord(DomainError):
+    """A stored order cannot be read."""
+
+    code = "damaged_record"
+
+    def __init__(self, order_id: int) -> None:
+        super().__init__(f"The stored record of order {order_id} is damaged; `petstore db check` says how.")
 
 
 class StoreUnusable(DomainError):

@@ -1,18 +1,22 @@
-"""API keys: their form, checksum, states and scopes (D9).
+"""API keys: their form, checksum, scopes, states and transitions (D9).
 
-A key reads `pso_live_` or `pso_test_`, 27 random base62 characters (160 bits) and a checksum of six. The checksum
-lets a mistyped key be refused without a look-up, and a scanner tell a leaked key from look-alikes.
+A key consists of `pso_live_` or `pso_test_`, 27 random base62 characters (160 bits) and a checksum of six. With the
+checksum a mistyped key is rejected without a look-up, and a scanner can recognise a leaked key.
 """
 
 import re
 import zlib
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
+from functools import lru_cache
 from hashlib import sha256
+from typing import Any, NamedTuple
 
 from petstore_server.domain.accounts import Limits, Plan
 from petstore_server.domain.bans import Ban
+from petstore_server.domain.errors import KeyNotBanned, KeyNotUsable
+from petstore_server.domain.transitions import Transition
 
 _DIGITS = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
 _RANDOM_LENGTH = 27  # 62^27 > 2^160
@@ -42,6 +46,9 @@ DEFAULT_SCOPES = frozenset({Scope.ORDERS_READ, Scope.ORDERS_CANCEL, Scope.PETS_R
 """What a key may do unless it was given scopes by name. Experimental scopes are only granted by name (D9)."""
 
 
+_SCOPES = {str(scope): scope for scope in Scope}
+
+
 class KeyState(StrEnum):
     ACTIVE = "active"
     EXPIRING = "expiring"
@@ -51,7 +58,11 @@ class KeyState(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class ApiKey:
-    """What the store knows of a key: never the key itself, only `digest`, its SHA-256. Moments are Unix seconds."""
+    """What is stored of a key: never the key itself, only `digest`, its SHA-256. Times are Unix seconds.
+
+    `ban` is the latest one, in force or not. `account_suspended` and `rotated_to`, the id of the successor, come from
+    other records.
+    """
 
     id: str
     account: str
@@ -64,14 +75,89 @@ class ApiKey:
     revoked_at: float | None = None
     rotated_from: str | None = None
     ban: Ban | None = None
+    account_suspended: bool = False
+    rotated_to: str | None = None
 
     def state(self, now: float) -> KeyState:
-        """Where the key stands at `now` (Unix seconds)."""
+        """The key's state at `now` (Unix seconds), apart from a ban or the account's suspension."""
         if self.revoked_at is not None:
             return KeyState.REVOKED
         if self.expires_at is None:
             return KeyState.ACTIVE
         return KeyState.EXPIRED if self.expires_at <= now else KeyState.EXPIRING
+
+    def fields(self) -> dict[str, Any]:
+        """Return what can change, as the audit log records it."""
+        ban = None if self.ban is None else {"began": self.ban.began, "until": self.ban.until, "level": self.ban.level}
+        return {
+            "expires_at": self.expires_at,
+            "revoked_at": self.revoked_at,
+            "rotated_to": self.rotated_to,
+            "ban": ban,
+        }
+
+
+class Successor(NamedTuple):
+    """What is new about the successor of a key; `expires_at` is in Unix seconds, None for the end of the old key."""
+
+    id: str
+    digest: bytes
+    expires_at: float | None = None
+
+
+class Rotated(NamedTuple):
+    """A rotated key and its successor."""
+
+    old: ApiKey
+    new: ApiKey
+
+
+def revoke(at: float) -> Transition[ApiKey]:
+    """End the key for good. Revoking again changes nothing."""
+    return Transition("key.revoke", lambda key: replace(key, revoked_at=at) if key.revoked_at is None else key)
+
+
+def unban(at: float) -> Transition[ApiKey]:
+    """Lift the ban that is in force at `at`, and forget it. Raises KeyNotBanned if there is none."""
+
+    def apply(key: ApiKey) -> ApiKey:
+        if key.ban is None or not key.ban.holds(at):
+            raise KeyNotBanned(key.id)
+        return replace(key, ban=None)
+
+    return Transition("key.unban", apply)
+
+
+def rotate(key: ApiKey, successor: Successor, grace_ends: float, at: float) -> Rotated:
+    """Replace a key at `at` by a successor with the same account, environment, scopes, note and ban.
+
+    The old key ends at `grace_ends`, or earlier if it was to. A key has one successor. Times are Unix seconds. Raises
+    KeyNotUsable.
+    """
+    state = key.state(at)
+    if state in (KeyState.EXPIRED, KeyState.REVOKED):
+        raise KeyNotUsable(key.id, str(state))
+    if key.rotated_to is not None:
+        raise KeyNotUsable(key.id, f"already rotated to {key.rotated_to}")
+    ends = grace_ends if key.expires_at is None else min(key.expires_at, grace_ends)
+    new = replace(
+        key,
+        id=successor.id,
+        digest=successor.digest,
+        created_at=at,
+        expires_at=key.expires_at if successor.expires_at is None else successor.expires_at,
+        rotated_from=key.id,
+        ban=None if key.ban is None else replace(key.ban, key_id=successor.id),
+    )
+    return Rotated(replace(key, expires_at=ends, rotated_to=successor.id), new)
+
+
+def inherits(ban: Ban, rotated_at: float) -> bool:
+    """Whether a successor made at `rotated_at` (Unix seconds) inherits a ban that was stored only after the rotation.
+
+    Bans are stored up to a quarter of a second after they begin, so a rotation may come first.
+    """
+    return ban.began <= rotated_at
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,19 +180,25 @@ class Principal:
         return self.expires_at is None or now < self.expires_at
 
 
+@lru_cache(maxsize=64)  # there are few sets of scopes
+def parse_scopes(text: str) -> frozenset[Scope]:
+    """Parse scopes separated by spaces. A scope that only a later release knows grants nothing."""
+    return frozenset(_SCOPES[name] for name in text.split() if name in _SCOPES)
+
+
 def new_key(environment: Environment, randbelow: Callable[[int], int]) -> str:
-    """Make a key out of a source of uniform random integers below n, such as `secrets.randbelow`."""
+    """Make a key. `randbelow(n)` returns uniform random integers below n, as `secrets.randbelow` does."""
     body = _PREFIX[environment] + _random_text(_RANDOM_LENGTH, randbelow)
     return body + _checksum(body)
 
 
 def new_key_id(randbelow: Callable[[int], int]) -> str:
-    """Make the public name of a key: safe to show, log and put on a command line."""
+    """Make a key's public identifier, which is safe to show, to log and to pass on a command line."""
     return "key_" + _random_text(_ID_LENGTH, randbelow)
 
 
 def is_well_formed(key: str) -> bool:
-    """Whether the text has a key's form and a checksum that fits."""
+    """Whether the text has the form of a key and a correct checksum."""
     return bool(_FORM.fullmatch(key)) and _checksum(key[:-_CHECKSUM_LENGTH]) == key[-_CHECKSUM_LENGTH:]
 
 
@@ -121,7 +213,7 @@ def hide_keys(text: str) -> str:
 
 
 def digest(key: str) -> bytes:
-    """The key's SHA-256, 32 bytes: the form in which it is stored and looked up. A key is random, so no salt."""
+    """Return the key's SHA-256, 32 bytes, by which it is stored and looked up. A random key needs no salt."""
     return sha256(key.encode()).digest()
 
 

@@ -1,8 +1,7 @@
-"""Orders: the record, its identifiers, and the transitions between states (spec S2, S3)."""
+"""Orders: the record, its identifiers, and the transitions between states (spec S2, S3; D4 to D7)."""
 
 import json
 import re
-from collections.abc import Callable
 from datetime import datetime
 from enum import StrEnum
 from typing import Any, NamedTuple
@@ -17,11 +16,12 @@ from petstore_server.domain.errors import (
     OrderNotShipped,
 )
 from petstore_server.domain.timestamps import canonical_timestamp, format_timestamp
+from petstore_server.domain.transitions import Transition
 
 INT64_MIN = -(2**63)
 INT64_MAX = 2**63 - 1
 ORDER_FIELDS = ("id", "petId", "quantity", "shipDate", "complete", "status")
-"""The names of an import record's fields, in the order of an export's columns."""
+"""The fields of an import record, in the order of an export's columns."""
 
 _FIELD_NAMES = frozenset(ORDER_FIELDS)
 _PLAIN_INTEGER = re.compile(r"0|-?[1-9][0-9]{0,18}", re.ASCII)
@@ -34,7 +34,7 @@ class Status(StrEnum):
 
 
 class Order(NamedTuple):
-    """An order as the store keeps it: the five fields of the record, and the status, which the record lacks.
+    """An order: the five fields of the interface's record, and its status, which the record lacks (spec S2.1).
 
     `ship_date` is RFC 3339 in UTC with `Z`. A field without a value is None. A named tuple, because imports build and
     compare millions of orders.
@@ -48,9 +48,9 @@ class Order(NamedTuple):
     status: Status = Status.PENDING
 
     def record(self) -> str:
-        """The Order of the interface as JSON text: exactly its five fields, absent ones left out (spec S2.1; D7).
+        """Return the Order of the interface as JSON: its five fields, without those that have no value (D7).
 
-        Numbers, booleans and canonical dates need no escaping, so the text is put together directly.
+        Numbers, booleans and canonical dates need no escaping, so the text is concatenated directly.
         """
         text = f'{{"id":{self.id}'
         if self.pet_id is not None:
@@ -65,7 +65,7 @@ class Order(NamedTuple):
 
     @classmethod
     def from_record(cls, record: str, status: str) -> "Order":
-        """Rebuild an order from what `record` wrote and its status."""
+        """Return the order that `record` wrote. Raises ValueError, TypeError or KeyError for any other text."""
         fields = json.loads(record)
         return cls(
             fields["id"],
@@ -77,16 +77,9 @@ class Order(NamedTuple):
         )
 
     def fields(self) -> dict[str, Any]:
-        """The record's fields and the status, for exports and the operator: {name: value}, absent ones left out."""
+        """Return the record's fields and the status as {name: value}, without those that have no value."""
         values = (self.id, self.pet_id, self.quantity, self.ship_date, self.complete, str(self.status))
         return {name: value for name, value in zip(ORDER_FIELDS, values, strict=True) if value is not None}
-
-
-class Transition(NamedTuple):
-    """A named change of an order: `apply` returns the order after it, or raises OrderConflict."""
-
-    action: str
-    apply: Callable[[Order], Order]
 
 
 def _cancel(order: Order) -> Order:
@@ -106,14 +99,14 @@ def _complete(order: Order) -> Order:
 
 
 CANCEL = Transition("order.cancel", _cancel)
-"""pending → cancelled; changes nothing else in the record (D5)."""
+"""pending → cancelled. Changes nothing else in the record (D5)."""
 
 COMPLETE = Transition("order.complete", _complete)
 """Sets `complete` on a shipped order (D6)."""
 
 
-def ship(at: datetime) -> Transition:
-    """pending → shipped, with `shipDate` set to `at` (aware) (D6)."""
+def ship(at: datetime) -> Transition[Order]:
+    """pending → shipped, with `shipDate` set to `at`, an aware datetime (D6)."""
     ship_date = format_timestamp(at)
 
     def apply(order: Order) -> Order:
@@ -125,7 +118,7 @@ def ship(at: datetime) -> Transition:
 
 
 class Import(StrEnum):
-    """What an import does with a record."""
+    """The outcome of importing one record."""
 
     CREATED = "created"
     UNCHANGED = "unchanged"
@@ -134,7 +127,7 @@ class Import(StrEnum):
 
 
 def evaluate_import(existing: Order | None, incoming: Order) -> Import:
-    """An identical order is left alone, a pending one replaced, one that has moved on is not touched."""
+    """Decide on an import: an identical order stays, a pending one is replaced, any other rejects the record."""
     if existing is None:
         return Import.CREATED
     if existing == incoming:
@@ -143,19 +136,19 @@ def evaluate_import(existing: Order | None, incoming: Order) -> Import:
 
 
 def is_int64(text: str) -> bool:
-    """Whether the text is an int64 in the one plain form: `0|-?[1-9][0-9]*` (D4)."""
+    """Whether the text is an int64 in its canonical form, `0|-?[1-9][0-9]*` (D4)."""
     return _PLAIN_INTEGER.fullmatch(text) is not None and INT64_MIN <= int(text) <= INT64_MAX
 
 
 def parse_order_id(text: str) -> int:
-    """Read an order identifier. Raises InvalidOrderId for any form but the plain one, or beyond int64."""
+    """Parse an order identifier. Raises InvalidOrderId unless it is an int64 in canonical form."""
     if not is_int64(text):
         raise InvalidOrderId
     return int(text)
 
 
 def order_from_fields(fields: dict[str, Any]) -> Order:
-    """Build an order from an import record: JSON types, keys of the Order plus `status`. Raises InvalidField."""
+    """Build an order from an import record: the fields of an Order and `status`, as JSON types. Raises InvalidField."""
     if not _FIELD_NAMES.issuperset(fields):
         name = next(name for name in fields if name not in _FIELD_NAMES)
         raise InvalidField(name, f"is not a field of an order; the fields are {', '.join(ORDER_FIELDS)}")

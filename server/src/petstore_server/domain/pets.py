@@ -1,4 +1,4 @@
-"""Pets, as the deprecated operation tells of them (D16)."""
+"""Pets, which the deprecated operation returns (D16)."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -7,25 +7,25 @@ from petstore_server.domain.errors import InvalidField
 from petstore_server.domain.orders import INT64_MAX, INT64_MIN, Import
 
 PET_FIELDS = ("id", "name", "tag")
-"""The names of a pet's fields, in the order of a file's columns."""
+"""The fields of a pet, in the order of a file's columns."""
 
 
 @dataclass(frozen=True, slots=True)
 class Pet:
-    """An animal of the store. `name` and `tag` are None where they have no value."""
+    """A pet of the store. `name` and `tag` are None if they have no value."""
 
     id: int
     name: str | None = None
     tag: str | None = None
 
     def fields(self) -> dict[str, Any]:
-        """{name: value} of the Pet of the interface, absent ones left out."""
+        """Return the Pet of the interface as {name: value}, without the fields that have no value."""
         values = {"id": self.id, "name": self.name, "tag": self.tag}
         return {name: value for name, value in values.items() if value is not None}
 
 
 def evaluate_pet_import(existing: Pet | None, incoming: Pet) -> Import:
-    """An identical pet is left alone, any other replaced: a pet has no states."""
+    """Decide on an import: an identical pet stays, any other is replaced. A pet has no states."""
     if existing is None:
         return Import.CREATED
     return Import.UNCHANGED if existing == incoming else Import.REPLACED

@@ -3,6 +3,7 @@
 from collections.abc import Awaitable, Callable
 from typing import NamedTuple
 
+from petstore_server.domain import accounts
 from petstore_server.domain.accounts import Account, Limits, Plan
 from petstore_server.domain.windows import DAY, MINUTE, evaluate_account, roll_window
 from petstore_server.operations.keys import KeyReport
@@ -40,17 +41,17 @@ async def create_account(store: Store, name: str, plan: Plan, limits: Limits, ac
 
 async def set_plan(store: Store, name: str, plan: Plan, limits: Limits, actor: Actor) -> Account:
     """Change an account's plan; its usage is preserved (D11). Raises AccountNotFound."""
-    return await store.accounts.set_plan(name, plan, limits, actor)
+    return await store.accounts.change(name, accounts.set_plan(plan, limits), actor)
 
 
 async def suspend_account(store: Store, name: str, actor: Actor) -> Account:
     """Make all keys of an account invalid; suspending twice changes nothing. Raises AccountNotFound."""
-    return await store.accounts.suspend(name, actor)
+    return await store.accounts.change(name, accounts.suspend(actor.at), actor)
 
 
 async def resume_account(store: Store, name: str, actor: Actor) -> Account:
     """Make the keys of a suspended account valid again; resuming twice changes nothing. Raises AccountNotFound."""
-    return await store.accounts.resume(name, actor)
+    return await store.accounts.change(name, accounts.RESUME, actor)
 
 
 async def report_account(store: Store, name: str, usage_of: UsageSource, now: float) -> AccountReport:

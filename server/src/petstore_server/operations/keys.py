@@ -10,11 +10,14 @@ from petstore_server.domain.keys import (
     Environment,
     KeyState,
     Scope,
+    Successor,
     digest,
     is_well_formed,
     looks_like_key,
     new_key,
     new_key_id,
+    revoke,
+    unban,
 )
 from petstore_server.domain.timestamps import format_unix
 from petstore_server.ports import Actor, Store
@@ -97,19 +100,19 @@ async def rotate_key(store: Store, key_id: str, *, grace: int, actor: Actor, ran
     """
     old = await store.keys.find(key_id)
     secret = new_key(old.environment, randbelow)
-    new = ApiKey(new_key_id(randbelow), old.account, digest(secret), old.environment, old.scopes, old.note, actor.at)
-    successor = await store.keys.rotate(key_id, new, actor.at + grace, actor)
-    return Rotation(await store.keys.find(key_id), IssuedKey(await _reported(store, successor), secret))
+    successor = Successor(new_key_id(randbelow), digest(secret))
+    rotated = await store.keys.rotate(key_id, successor, actor.at + grace, actor)
+    return Rotation(rotated.old, IssuedKey(await _reported(store, rotated.new), secret))
 
 
 async def revoke_key(store: Store, key_id: str, actor: Actor) -> KeyReport:
     """End a key now; revoking twice changes nothing. Raises KeyNotFound."""
-    return await _reported(store, await store.keys.revoke(key_id, actor))
+    return await _reported(store, await store.keys.change(key_id, revoke(actor.at), actor))
 
 
 async def unban_key(store: Store, key_id: str, actor: Actor) -> KeyReport:
     """Lift a key's ban and forget it. Raises KeyNotFound, KeyNotBanned."""
-    return await _reported(store, await store.keys.unban(key_id, actor))
+    return await _reported(store, await store.keys.change(key_id, unban(actor.at), actor))
 
 
 async def find_key(store: Store, key_id: str) -> KeyReport:

@@ -7,7 +7,8 @@ from itertools import islice
 from typing import NamedTuple
 
 from petstore_server.domain.errors import DomainError, OrderConflict, OrderNotFound, ServiceUnavailable
-from petstore_server.domain.orders import CANCEL, COMPLETE, Order, Status, Transition, ship
+from petstore_server.domain.orders import CANCEL, COMPLETE, Order, Status, ship
+from petstore_server.domain.transitions import Transition
 from petstore_server.ports import Actor, Store
 
 _AT_ONCE = 100  # changes that share commits
@@ -55,7 +56,7 @@ def cancel_orders(store: Store, order_ids: Sequence[int], actor: Actor) -> Async
 
 
 async def change_orders(
-    store: Store, order_ids: Sequence[int], transition: Transition, actor: Actor
+    store: Store, order_ids: Sequence[int], transition: Transition[Order], actor: Actor
 ) -> AsyncIterator[Changed]:
     """Apply the transition to each order, and yield what became of each, in the given order.
 
@@ -71,7 +72,7 @@ async def change_orders(
             return
 
 
-async def _change(store: Store, order_id: int, transition: Transition, actor: Actor) -> Changed:
+async def _change(store: Store, order_id: int, transition: Transition[Order], actor: Actor) -> Changed:
     try:
         return Changed(order_id, await store.orders.change(order_id, transition, actor), None)
     except (OrderNotFound, OrderConflict, ServiceUnavailable) as error:

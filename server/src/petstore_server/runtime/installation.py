@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from petstore_server.domain.errors import StoreUnusable
+from petstore_server.http.list_cache import ListCache
 from petstore_server.ports import Store, Usage
 from petstore_server.runtime import composition
 from petstore_server.settings import Settings
@@ -84,4 +85,8 @@ def copying(settings: Settings, target: str, announce: Callable[[str], None]) ->
     engines.require_driver()
     from petstore_server.storage.copying import copying  # needs the driver, which is an extra
 
-    return copying(composition.store_path(settings), target, announce)
+    return copying(composition.store_path(settings), target, announce, _list_etag)
+
+
+async def _list_etag(store: Store) -> str:
+    return (await ListCache(store.orders).current()).plain.etag.decode()

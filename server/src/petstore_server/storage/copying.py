@@ -2,7 +2,7 @@
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator
 from contextlib import asynccontextmanager
 from hashlib import sha256
 from itertools import islice
@@ -13,6 +13,7 @@ import apsw
 
 from petstore_server.domain.errors import Conflict, StoreUnusable, advising
 from petstore_server.domain.pets import Pet
+from petstore_server.ports import Store
 from petstore_server.storage import postgres, sqlite
 from petstore_server.storage.postgres.opening import connected, place
 from petstore_server.storage.postgres.pets import pet_record
@@ -30,7 +31,10 @@ from petstore_server.storage.sqlite.search import update_index
 
 Row = tuple[Any, ...]
 Advance = Callable[[int], None]
-"""Told how many rows are done."""
+"""Is called with the number of rows that are done."""
+
+ListEtag = Callable[[Store], Awaitable[str]]
+"""Returns the ETag of a store's list."""
 
 _BATCH = 5_000
 
@@ -101,11 +105,12 @@ class Copied(NamedTuple):
 class Copy:
     """A copy under way. Made by `copying`; `rows` is the number of rows in the source, by table."""
 
-    def __init__(self, source: Path, connection: apsw.Connection, url: str, driver: Driver) -> None:
+    def __init__(self, source: Path, connection: apsw.Connection, url: str, driver: Driver, etag: ListEtag) -> None:
         self._path = source
         self._source = connection
         self._url = url
         self._driver = driver
+        self._etag = etag
         (self._epoch, *state) = connection.execute(_STATE).fetchall()[0]
         self._state = json.dumps(state)
         while update_index(connection):
@@ -234,15 +239,14 @@ class Copy:
         source = await sqlite.open_store(self._path, create=False, migrate=False, announce=_silent)
         target = await postgres.open_store(self._url, create=False, migrate=False, announce=_silent)
         try:
-            lists = await source.orders.snapshot(), await target.orders.snapshot()
-            return lists[0].plain.etag.decode(), lists[1].plain.etag.decode()
+            return await self._etag(source), await self._etag(target)
         finally:
             await source.close()
             await target.close()
 
 
 @asynccontextmanager
-async def copying(source: Path, url: str, announce: Callable[[str], None]) -> AsyncIterator[Copy]:
+async def copying(source: Path, url: str, announce: Callable[[str], None], etag: ListEtag) -> AsyncIterator[Copy]:
     """Migrate the target, and keep servers and writers off the source until the copy is verified or given up.
 
     Otherwise a key that is revoked meanwhile would be active in a copy that is reported as verified.
@@ -262,7 +266,7 @@ async def copying(source: Path, url: str, announce: Callable[[str], None]) -> As
                 await postgres.migrate(url, announce)
             with write_lock(connection):
                 async with connected(url) as driver:
-                    yield Copy(source, connection, url, driver)
+                    yield Copy(source, connection, url, driver, etag)
         finally:
             await asyncio.to_thread(connection.close)
 

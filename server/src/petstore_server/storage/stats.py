@@ -1,10 +1,10 @@
-"""Figures that a store keeps for metrics; the same for every engine."""
+"""Counters that a store keeps for metrics; the same for every engine."""
 
 from collections.abc import Callable
 
 
 class Stats:
-    """Figures for metrics.
+    """Counters for metrics.
 
     `on_commit` is called with a commit's number of changes, `on_rebuild` with the seconds that a list took to read,
     both on the event loop.

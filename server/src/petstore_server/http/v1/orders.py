@@ -5,6 +5,7 @@ from functools import lru_cache
 
 from petstore_server.domain.orders import CANCEL, parse_order_id
 from petstore_server.http.errors import PreconditionFailed
+from petstore_server.http.list_cache import ListCache
 from petstore_server.http.request import Request
 from petstore_server.http.responses import Response, accepts_gzip, lines, matches
 from petstore_server.ports import Actor, Store
@@ -15,11 +16,12 @@ class OrderOperations:
 
     def __init__(self, store: Store, clock: Callable[[], float]) -> None:
         self._store = store
+        self._list = ListCache(store.orders)
         self._clock = clock
 
     async def list_orders(self, request: Request) -> Response:
         """Every order, from memory; 304 if the client has the same bytes already (D8)."""
-        snapshot = await self._store.orders.snapshot()
+        snapshot = await self._list.current()
         zipped = accepts_gzip(request.headers.get(b"accept-encoding"))
         body = await snapshot.gzip() if zipped else snapshot.plain
         if matches(request.headers.get(b"if-none-match"), body.etag):

@@ -1,24 +1,24 @@
-"""What PostgreSQL's errors mean to those who use the store: plain words for operators, without SQL."""
+"""The meaning of PostgreSQL's errors, in plain words for operators, without SQL."""
 
 import psycopg
 from psycopg import errors
 
 from petstore_server.domain.errors import ServiceUnavailable
 
-AGAIN = (errors.DeadlockDetected, errors.SerializationFailure)
-"""A transaction that met another one, and can simply be done again."""
+CONFLICT = (errors.DeadlockDetected, errors.SerializationFailure)
+"""The transaction met another one and was rolled back; it can be repeated."""
 
-ENDED = (errors.AdminShutdown, errors.CrashShutdown)
-"""The server has ended the connection, which may not have noticed yet."""
+CONNECTION_ENDED = (errors.AdminShutdown, errors.CrashShutdown)
+"""The server has ended the connection, which may not have noticed it yet."""
 
 
 def unavailable(error: psycopg.Error) -> ServiceUnavailable:
-    """What an error of PostgreSQL becomes: ServiceUnavailable with a reason for operators."""
+    """Return ServiceUnavailable with a reason for operators."""
     return ServiceUnavailable(f"the store cannot be used: {plain_words(error)}")
 
 
 def plain_words(error: psycopg.Error) -> str:
-    """What an error of PostgreSQL means, in one line."""
+    """Return the meaning of an error, in one line."""
     for kind, words in _PLAIN_WORDS.items():
         if isinstance(error, kind):
             return words

@@ -1,8 +1,8 @@
-"""Reading all of the store to see whether it is sound. Backups are PostgreSQL's own business (pg_dump)."""
+"""Check of the whole store. Backups are made with PostgreSQL's own tools (pg_dump)."""
 
 from petstore_server.domain.errors import StoreUnusable
+from petstore_server.storage.orders import order_problem
 from petstore_server.storage.postgres.opening import LATEST_VERSION, connected, older_schema, schema_version
-from petstore_server.storage.rows import order_problem
 
 _MOST_PROBLEMS = 100
 _PAGE = 5_000
@@ -23,7 +23,7 @@ async def durability_settings(url: str) -> dict[str, str]:
 
 
 async def check(url: str) -> list[str]:
-    """What is wrong with the store, in plain words; empty if it is sound. Raises StoreUnusable if there is none."""
+    """Return what is wrong with the store, in plain words; nothing if it is sound. Raises StoreUnusable."""
     problems: list[str] = []
     async with connected(url) as driver:
         version = await schema_version(driver, url)
@@ -36,11 +36,7 @@ async def check(url: str) -> list[str]:
         async with driver.transaction():
             await driver.execute(_ORDERS)
             while page := await (await driver.execute(f"FETCH {_PAGE} FROM sound")).fetchall():
-                problems += [
-                    f"Order {order_id} {problem}."
-                    for order_id, record, status in page
-                    if (problem := order_problem(order_id, record, status)) is not None
-                ]
+                problems += [problem for row in page if (problem := order_problem(row)) is not None]
                 if len(problems) >= _MOST_PROBLEMS:
                     break
     return problems[:_MOST_PROBLEMS]

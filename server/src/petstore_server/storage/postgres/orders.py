@@ -1,41 +1,67 @@
-"""Orders in PostgreSQL. Implements `ports.Orders`."""
+"""Orders in PostgreSQL. Implements `ports.Orders` and `storage.orders.OrderTable`."""
 
-from collections.abc import AsyncIterator, Sequence
+import asyncio
+from collections.abc import AsyncIterator, Collection, Sequence
 
 import psycopg
 
-from petstore_server.domain.errors import OrderNotFound
-from petstore_server.domain.orders import INT64_MAX, INT64_MIN, Import, Order, Transition
-from petstore_server.ports import Actor
-from petstore_server.storage.entries import evaluate_orders, orders_entry
-from petstore_server.storage.listing import EncodedList
+from petstore_server.batching import Batcher
+from petstore_server.domain.errors import OrderNotFound, ServiceUnavailable
+from petstore_server.domain.orders import INT64_MAX, INT64_MIN, Import, Order
+from petstore_server.domain.transitions import Transition
+from petstore_server.ports import Actor, OrderList
+from petstore_server.storage.orders import (
+    Locked,
+    OrderChange,
+    StoredOrder,
+    Updated,
+    change_orders,
+    import_orders,
+    read_order,
+)
 from petstore_server.storage.postgres.arrays import numbers, texts
-from petstore_server.storage.postgres.audit import record
-from petstore_server.storage.postgres.changes import Changes
-from petstore_server.storage.postgres.freshness import FreshList
+from petstore_server.storage.postgres.engine import run
+from petstore_server.storage.postgres.listing import newest_list
 from petstore_server.storage.postgres.pool import Pool
-from petstore_server.storage.postgres.session import BATCH, SCAN, Session
+from petstore_server.storage.postgres.session import BATCH, SCAN
+from petstore_server.storage.statements import Command, Query, Row, Work
 from petstore_server.storage.stats import Stats
 
-_FIND = "SELECT record, status FROM petstore.orders WHERE id = %s"
-_FIND_MANY = "SELECT record, status FROM petstore.orders WHERE id = ANY(%s::bigint[])"
-_LOCK = "SELECT record, status FROM petstore.orders WHERE id = ANY(%s::bigint[]) ORDER BY id FOR UPDATE"
-_SCAN = "SELECT record, status FROM petstore.orders WHERE id >= %s ORDER BY id LIMIT %s"
+CONCURRENCY = 2
+"""Transactions of changes at the same time: while one waits for the disk, the next is filled."""
+
+_LOCK_SECONDS = 1.5  # for which a change waits for an order that another program has locked
+_LOCK_RETRY_SECONDS = 0.01
+_IMPORT_ATTEMPTS = 3
+
+_FIND = "SELECT id, record, status FROM petstore.orders WHERE id = %s"
+_FIND_MANY = "SELECT id, record, status FROM petstore.orders WHERE id = ANY(%s::bigint[])"
+_SCAN = "SELECT id, record, status FROM petstore.orders WHERE id >= %s ORDER BY id LIMIT %s"
+# In ascending order, as in every transaction, so that two of them never wait for each other.
+_LOCK = "SELECT id, record, status FROM petstore.orders WHERE id = ANY(%s::bigint[]) ORDER BY id FOR UPDATE"
+_EXIST = "SELECT id FROM petstore.orders WHERE id = ANY(%s::bigint[])"
+
+# One statement for both tables. `revision` changes only where the list shows the change; otherwise no index is touched.
+_UPDATE = """
+    WITH changed AS (
+        UPDATE petstore.orders SET
+            status = new.status,
+            record = coalesce(new.record, orders.record),
+            revision = CASE WHEN new.record IS NULL THEN revision ELSE pg_current_xact_id()::text::bigint END
+        FROM unnest(%s::bigint[], %s::text[], %s::text[]) AS new (id, status, record)
+        WHERE orders.id = new.id
+    )
+    INSERT INTO petstore.audit (at, actor, action, subject, before, after)
+    SELECT at, actor, action, subject, before::json, after::json
+    FROM unnest(%s::double precision[], %s::text[], %s::text[], %s::text[], %s::text[], %s::text[])
+        AS entry (at, actor, action, subject, before, after)
+"""
 _INSERT = """
     INSERT INTO petstore.orders (id, status, revision, record)
     SELECT id, status, pg_current_xact_id()::text::bigint, record
     FROM unnest(%s::bigint[], %s::text[], %s::text[]) AS new (id, status, record)
     ORDER BY id
 """
-_REPLACE = """
-    UPDATE petstore.orders SET
-        status = new.status,
-        revision = CASE WHEN orders.record = new.record THEN revision ELSE pg_current_xact_id()::text::bigint END,
-        record = new.record
-    FROM unnest(%s::bigint[], %s::text[], %s::text[]) AS new (id, status, record)
-    WHERE orders.id = new.id
-"""
-_TRIES = 3
 
 
 class PostgresOrders:
@@ -43,72 +69,110 @@ class PostgresOrders:
 
     def __init__(self, pool: Pool, stats: Stats) -> None:
         self._pool = pool
-        self._changes = Changes(pool, stats)
-        self._list = FreshList(pool, stats)
+        self._stats = stats
+        self._batcher: Batcher[OrderChange, Order] = Batcher(self._change_all, concurrency=CONCURRENCY)
+        self._closed = False
 
-    async def snapshot(self) -> EncodedList:
-        """The list, never older than any change acknowledged before this call, by any process."""
-        return await self._list.newest()
+    def is_current(self, held: OrderList) -> bool:
+        """Always False: only a query could tell."""
+        return False
 
-    async def change(self, order_id: int, transition: Transition, actor: Actor) -> Order:
-        """Apply the transition and return the order after it. Raises OrderNotFound, OrderConflict."""
-        return await self._changes.apply(order_id, transition, actor)
+    async def snapshot(self, held: OrderList | None = None) -> OrderList:
+        """Return the list, never older than any change acknowledged before this call, by any process."""
+        return await newest_list(self._pool, self._stats, held)
+
+    async def change(self, order_id: int, transition: Transition[Order], actor: Actor) -> Order:
+        """Apply the transition and return the order after it. Raises OrderNotFound, OrderConflict.
+
+        An order that another program has locked is tried again on its own, and so does not delay the others.
+        """
+        if self._closed:
+            raise ServiceUnavailable("the store is closed")
+        loop = asyncio.get_running_loop()
+        ends = loop.time() + _LOCK_SECONDS
+        while True:
+            try:
+                return await self._batcher.submit(OrderChange(order_id, transition, actor))
+            except Locked:
+                if loop.time() >= ends:
+                    raise
+            await asyncio.sleep(_LOCK_RETRY_SECONDS)
 
     async def find(self, order_id: int) -> Order:
-        """The order as it is. Raises OrderNotFound."""
+        """Raises OrderNotFound."""
         found = await self._pool.rows(_FIND, (order_id,))
         if not found:
             raise OrderNotFound(order_id)
-        return Order.from_record(*found[0])
+        return read_order(found[0])
 
     async def find_many(self, ids: Sequence[int]) -> list[Order]:
-        """The orders that exist among these identifiers."""
-        return [Order.from_record(*row) for row in await self._pool.rows(_FIND_MANY, (numbers(ids),))]
+        """Return the orders that exist among these identifiers."""
+        return [read_order(row) for row in await self._pool.rows(_FIND_MANY, (numbers(ids),))]
 
     async def scan(self, batch_size: int = 1000) -> AsyncIterator[list[Order]]:
-        """All orders of one snapshot, ascending by id. The read transaction lasts until the last one is taken."""
+        """Yield all orders of one snapshot, ascending by id. The read transaction lasts until the last batch."""
         async with self._pool.long_read(SCAN) as session:
             first: int | None = INT64_MIN
             while first is not None:
-                batch = [Order.from_record(*row) for row in await session.rows(_SCAN, (first, batch_size))]
+                batch = [read_order(row) for row in await session.rows(_SCAN, (first, batch_size))]
                 if batch:
                     yield batch
                 more = len(batch) == batch_size and batch[-1].id < INT64_MAX
                 first = batch[-1].id + 1 if more else None
 
     async def import_batch(self, orders: Sequence[Order], import_id: str, actor: Actor) -> list[Import]:
-        """Take the orders in, in one transaction with one audit entry; say of each what became of it.
+        """Import the orders in one transaction with one audit entry, and return the outcome of each.
 
-        Only the orders of the batch are locked, so others can go on changing the rest (D6).
+        Only the orders of the batch are locked, so others can change the rest (D6).
         """
         if not orders:
             return []
-        wanted = numbers(sorted({order.id for order in orders}))
-
-        async def take_in(session: Session) -> list[Import]:
-            found = [Order.from_record(*row) for row in await session.rows(_LOCK, (wanted,))]
-            existing = {order.id: order for order in found}
-            decisions, changed = evaluate_orders(existing, orders)
-            await _write(session, _INSERT, [order for order in changed.values() if order.id not in existing])
-            await _write(session, _REPLACE, [order for order in changed.values() if order.id in existing])
-            await record(session, actor, "orders.import", import_id, *orders_entry(existing, changed, decisions))
-            return decisions
-
-        for _ in range(_TRIES - 1):
+        for left in reversed(range(_IMPORT_ATTEMPTS)):
             try:
-                return await self._pool.transaction(take_in, BATCH)
-            except psycopg.errors.UniqueViolation:  # another import has brought some of them in meanwhile
-                continue
-        return await self._pool.transaction(take_in, BATCH)
+                return await self._pool.transaction(
+                    lambda session: run(session, import_orders(_OrderTable(), orders, import_id, actor)), BATCH
+                )
+            except psycopg.errors.UniqueViolation:  # another import has inserted some of them meanwhile
+                if not left:
+                    raise
+        raise AssertionError  # the last attempt returns or raises
 
     async def close(self) -> None:
         """Finish what is queued."""
-        await self._changes.close()
-        await self._list.close()
+        self._closed = True
+        await self._batcher.close()
+
+    async def _change_all(self, changes: list[OrderChange]) -> list[Order | Exception]:
+        outcomes = await self._pool.transaction(lambda session: run(session, change_orders(_OrderTable(), changes)))
+        self._stats.committed(len(changes))
+        return outcomes
 
 
-async def _write(session: Session, sql: str, orders: Sequence[Order]) -> None:
-    if orders:
+class _OrderTable:
+    """Reads orders under lock, and writes them."""
+
+    def lock(self, ids: Sequence[int], *, wait: bool) -> Work[Sequence[StoredOrder]]:
+        return (yield Query(_LOCK if wait else f"{_LOCK} SKIP LOCKED", (numbers(ids),)))
+
+    def exist(self, ids: Sequence[int]) -> Work[Collection[int]]:
+        return {row[0] for row in (yield Query(_EXIST, (numbers(ids),)))}
+
+    def update(self, updated: Sequence[Updated], audit: Sequence[Row], at: float) -> Work[None]:
+        """Write existing orders and audit entries. Orders that the list shows differently get a new revision."""
+        records = [(after.record(), before.record()) for before, after in updated]
+        columns = list(zip(*audit, strict=True)) or [()] * 6
+        yield Command(
+            _UPDATE,
+            (
+                numbers(after.id for _, after in updated),
+                texts(str(after.status) for _, after in updated),
+                texts(text if text != shown else None for text, shown in records),
+                numbers(columns[0]),
+                *(texts(column) for column in columns[1:]),
+            ),
+        )
+
+    def insert(self, orders: Sequence[Order], at: float) -> Work[None]:
         columns = zip(*((order.id, str(order.status), order.record()) for order in orders), strict=True)
         ids, statuses, records = columns
-        await session.execute(sql, (numbers(ids), texts(statuses), texts(records)))
+        yield Command(_INSERT, (numbers(ids), texts(statuses), texts(records)))

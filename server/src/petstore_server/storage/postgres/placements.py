@@ -10,8 +10,8 @@ from petstore_server.domain.orders import INT64_MAX, Order
 from petstore_server.domain.placement import KEY_LIFETIME, NO_IDENTIFIER_LEFT, Placed, Placement
 from petstore_server.domain.search import TrackedOrder
 from petstore_server.ports import Actor
+from petstore_server.storage.audit import as_json
 from petstore_server.storage.postgres.arrays import numbers, texts
-from petstore_server.storage.postgres.audit import as_json
 from petstore_server.storage.postgres.pool import Pool
 from petstore_server.storage.postgres.session import Session
 

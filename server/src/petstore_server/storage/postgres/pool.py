@@ -1,4 +1,4 @@
-"""The connections of one process: few, kept open, taken without a question to the server."""
+"""The connections of one process: few, kept open, taken without asking the server first."""
 
 import asyncio
 import logging
@@ -11,21 +11,21 @@ import psycopg
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
 from petstore_server.domain.errors import ServiceUnavailable
-from petstore_server.storage.postgres.failures import AGAIN, unavailable
-from petstore_server.storage.postgres.session import READ, WRITE, Driver, Row, Session, Terms
+from petstore_server.storage.postgres.failures import CONFLICT, unavailable
+from petstore_server.storage.postgres.session import READ, WRITE, Driver, Row, Session, TransactionOptions
 
 Result = TypeVar("Result")
 Work = Callable[[Session], Awaitable[Result]]
 
 CONNECTIONS = 8
-"""At most so many connections a process: changes and lists that come together share one."""
+"""Connections of one process at most; concurrent changes, and concurrent lists, share one."""
 
 _CONNECT_SECONDS = 1.0  # for which a request waits
-_ALL_HOSTS_SECONDS = 6.0  # for which connecting goes on: where several hosts are named, the first may be dark
-_SILENT = "PostgreSQL does not answer in time"
-_TRIES = 8  # at a transaction that meets others, or connections that are dead
+_ALL_HOSTS_SECONDS = 6.0  # for which connecting goes on: of several hosts, the first may not respond
+_NO_RESPONSE = "PostgreSQL does not answer in time"
+_ATTEMPTS = 8  # for a transaction that meets others, or connections that are dead
 
-# psycopg tells there of failures that are raised as well.
+# psycopg also logs failures that it raises.
 logging.getLogger("psycopg").addHandler(logging.NullHandler())
 logging.getLogger("psycopg").propagate = False
 
@@ -39,7 +39,7 @@ async def connect(url: str, seconds: float) -> Driver:
 
 @lru_cache(maxsize=8)
 def _complete(url: str) -> str:
-    """The URL with what it may say otherwise; of several hosts, the one that takes changes is meant."""
+    """Return the URL with defaults for what it leaves out; of several hosts, the one that accepts changes is used."""
     defaults = {"application_name": "petstore", "target_session_attrs": "read-write", "connect_timeout": "2"}
     given = conninfo_to_dict(url)
     missing = {name: text for name, text in defaults.items() if name not in given}
@@ -58,32 +58,66 @@ class Pool:
         self._connecting: set[asyncio.Task[Driver]] = set()
 
     async def rows(self, sql: str, parameters: Sequence[Any] | None = None) -> list[Row]:
-        """The rows of one statement that an index answers. Raises ServiceUnavailable."""
-        return await self._use(lambda session: session.rows(sql, parameters), READ)
+        """Return the rows of one statement that an index answers. Raises ServiceUnavailable."""
+        return await self._attempt(lambda session: session.rows(sql, parameters), READ)
 
-    async def transaction(self, work: Work[Result], terms: Terms = WRITE) -> Result:
-        """Do the work in one transaction, and again where it met another one (deadlock, serialization).
+    async def transaction(self, work: Work[Result], options: TransactionOptions = WRITE) -> Result:
+        """Do the work in one transaction; repeat it after a conflict with another one (deadlock, serialization).
 
-        Raises what the work raises, psycopg.IntegrityError, and ServiceUnavailable; where the connection died at
-        the commit, the changes may have been made all the same (D19).
+        Raises what the work raises, psycopg.IntegrityError, and ServiceUnavailable. If the connection failed during
+        the commit, the changes may have been made nevertheless (D19).
         """
-        for left in reversed(range(_TRIES)):
-            try:
-                return await self._use(lambda session: session.transaction(work), terms)
-            except AGAIN as error:
-                if not left:
-                    raise unavailable(error) from error
-        raise AssertionError  # the last try returns or raises
+        return await self._attempt(lambda session: session.transaction(work), options)
 
     @asynccontextmanager
-    async def session(self, terms: Terms) -> AsyncIterator[Session]:
-        """A connection for one user alone. Raises ServiceUnavailable where none can be had in time."""
-        began = self._loop.time()
-        ready = began + min(terms.total, READ.total)
+    async def long_read(self, options: TransactionOptions) -> AsyncIterator[Session]:
+        """A read-only transaction that the caller ends. Raises ServiceUnavailable."""
+        ends = self._loop.time() + options.total
+        for left in reversed(range(_ATTEMPTS)):
+            begun = False
+            async with self._session(options, ends) as session:
+                try:
+                    await session.begin()
+                    begun = True
+                    yield session
+                except psycopg.Error as error:
+                    if begun or not left or not session.can_be_repeated(error):
+                        raise session.explain(error) from error
+                finally:
+                    await session.roll_back()
+            if begun:
+                return
+            await self._close_idle()
+
+    async def _attempt(self, work: Work[Result], options: TransactionOptions) -> Result:
+        """Do the work on a connection. All attempts share the time limit of the call.
+
+        If a connection turns out to be dead, as all may be after a restart, the work is done on the next one.
+        """
+        ends = self._loop.time() + options.total
+        for left in reversed(range(_ATTEMPTS)):
+            async with self._session(options, ends) as session:
+                try:
+                    return await work(session)
+                except psycopg.IntegrityError:
+                    raise
+                except psycopg.Error as error:
+                    conflict = isinstance(error, CONFLICT)
+                    again = left and self._loop.time() < ends
+                    if not again or not (conflict or session.can_be_repeated(error)):
+                        raise session.explain(error) from error
+            if not conflict:
+                await self._close_idle()
+        raise AssertionError  # the last attempt returns or raises
+
+    @asynccontextmanager
+    async def _session(self, options: TransactionOptions, ends: float) -> AsyncIterator[Session]:
+        """A connection for one user. Raises ServiceUnavailable if none is available in time."""
+        ready = min(ends, self._loop.time() + READ.total)
         await self._take_place(ready)
         try:
             driver = self._idle.pop() if self._idle else await self._connect(ready)
-            session = Session(driver, terms, began + terms.total)
+            session = Session(driver, options, ends)
             try:
                 yield session
             finally:
@@ -93,39 +127,6 @@ class Pool:
                     await driver.close()
         finally:
             self._places.release()
-
-    @asynccontextmanager
-    async def long_read(self, terms: Terms) -> AsyncIterator[Session]:
-        """A transaction for a reader who decides when it ends; it changes nothing, so it ends with a rollback."""
-        for left in reversed(range(_TRIES)):
-            begun = False
-            async with self.session(terms) as session:
-                try:
-                    await session.begin()
-                    begun = True
-                    yield session
-                except psycopg.Error as error:
-                    if begun or not left or not session.can_be_done_again(error):
-                        raise session.explain(error) from error
-                finally:
-                    await session.roll_back()
-            if begun:
-                return
-            await self._close_idle()
-
-    async def _use(self, work: Work[Result], terms: Terms) -> Result:
-        """Do the work on a connection; where that turns out to be dead, as all may be after a restart, on the next."""
-        for left in reversed(range(_TRIES)):
-            async with self.session(terms) as session:
-                try:
-                    return await work(session)
-                except (*AGAIN, psycopg.IntegrityError):
-                    raise
-                except psycopg.Error as error:
-                    if not left or not session.can_be_done_again(error):
-                        raise session.explain(error) from error
-            await self._close_idle()
-        raise AssertionError  # the last try returns or raises
 
     async def _take_place(self, ends: float) -> None:
         if self._closed:
@@ -147,7 +148,7 @@ class Pool:
         return True
 
     async def _connect(self, ready: float) -> Driver:
-        """A new connection; one that comes too late for its user is kept for the next."""
+        """Return a new connection; one that is ready too late for its user is kept for the next."""
         ends = min(self._loop.time() + _CONNECT_SECONDS, ready)
         own: asyncio.Task[Driver] | None = None
         while not self._idle:
@@ -159,7 +160,7 @@ class Pool:
             done, _ = await asyncio.wait(self._connecting, timeout=left, return_when=asyncio.FIRST_COMPLETED)
             faults = [fault for task in done if (fault := _fault(task)) is not None]
             if faults or not done:
-                raise ServiceUnavailable(faults[0] if faults else _SILENT)
+                raise ServiceUnavailable(faults[0] if faults else _NO_RESPONSE)
         return self._idle.pop()
 
     def _keep(self, connecting: asyncio.Task[Driver]) -> None:
@@ -172,7 +173,7 @@ class Pool:
             connecting.result().pgconn.finish()
 
     async def close(self) -> None:
-        """Close what is idle; what is in use is closed when it is given back."""
+        """Close idle connections; one in use is closed after its use."""
         self._closed = True
         for connecting in self._connecting:
             connecting.cancel()
@@ -180,14 +181,14 @@ class Pool:
         await self._close_idle()
 
     async def _close_idle(self) -> None:
-        """Where one connection is dead, the others may be as well."""
+        """After one connection was found dead, the others may be dead too."""
         while self._idle:
             await self._idle.pop().close()
 
 
 def _fault(connecting: asyncio.Task[Driver]) -> str | None:
-    """Why an attempt to connect failed."""
+    """Return why an attempt to connect failed, or None."""
     error = asyncio.CancelledError() if connecting.cancelled() else connecting.exception()
     if error is None:
         return None
-    return unavailable(error).reason if isinstance(error, psycopg.Error) else _SILENT
+    return unavailable(error).reason if isinstance(error, psycopg.Error) else _NO_RESPONSE

@@ -2,18 +2,20 @@
 
 from hashlib import sha256
 
-from petstore_server.storage.postgres.accounts import PostgresAccounts
-from petstore_server.storage.postgres.audit import PostgresAudit
-from petstore_server.storage.postgres.freshness import HISTORY
-from petstore_server.storage.postgres.keys import PostgresKeys
+from petstore_server.storage.accounts import Accounts
+from petstore_server.storage.audit import AuditLog
+from petstore_server.storage.keys import Keys
+from petstore_server.storage.pets import Pets
+from petstore_server.storage.postgres.engine import PostgresEngine
+from petstore_server.storage.postgres.listing import HISTORY
 from petstore_server.storage.postgres.orders import PostgresOrders
 from petstore_server.storage.postgres.pets import PostgresPets
 from petstore_server.storage.postgres.placements import PostgresPlacements
 from petstore_server.storage.postgres.pool import Pool
 from petstore_server.storage.postgres.search import PostgresSearch
 from petstore_server.storage.postgres.session import Session
-from petstore_server.storage.postgres.usage import PostgresUsage
 from petstore_server.storage.stats import Stats
+from petstore_server.storage.usage import UsageStore
 
 _ACCESS = f"SELECT {HISTORY}, access_version FROM petstore.store"  # noqa: S608 - constants
 
@@ -24,23 +26,24 @@ _IDENTITY = """
 
 
 class PostgresStore:
-    """A store that is open. Made by `open_store`; belongs to the event loop that runs then."""
+    """An open store. Created by `open_store`; belongs to the event loop that runs then."""
 
     def __init__(self, url: str) -> None:
         """`url` names a database with the latest schema; nothing is connected before it is needed."""
         self.stats = Stats()
         self._pool = Pool(url)
+        engine = PostgresEngine(self._pool)
         self.orders = PostgresOrders(self._pool, self.stats)
         self.search = PostgresSearch(self._pool)
         self.placements = PostgresPlacements(self._pool)
-        self.pets = PostgresPets(self._pool)
-        self.accounts = PostgresAccounts(self._pool)
-        self.keys = PostgresKeys(self._pool)
-        self.usage = PostgresUsage(self._pool)
-        self.audit = PostgresAudit(self._pool)
+        self.pets = Pets(engine, PostgresPets())
+        self.accounts = Accounts(engine)
+        self.keys = Keys(engine)
+        self.usage = UsageStore(engine)
+        self.audit = AuditLog(engine)
 
     async def identity(self) -> str:
-        """A text that no other store has, copies of this one included: the cluster's identifier and the database's.
+        """Return a text that no other store has, copies included: the identifiers of the cluster and of the database.
 
         A restart, a failover to a replica and a restore in place keep both. Rows would not do: a dump copies them.
         """
@@ -48,7 +51,7 @@ class PostgresStore:
         return f"{cluster}-{database}"
 
     async def access_version(self) -> int:
-        """A number that differs after any change to accounts, keys or bans, after a restart and after a restore."""
+        """Return a number that differs after any change to accounts, keys or bans, after a restart and a restore."""
         [(history, version)] = await self._pool.rows(_ACCESS)
         return (int.from_bytes(sha256(history.encode()).digest()[:16]) << 64) + int(version)
 
@@ -57,7 +60,7 @@ class PostgresStore:
         await self._pool.transaction(_beat)
 
     async def close(self) -> None:
-        """Finish what is queued and let go of the store."""
+        """Finish what is queued, and close all connections."""
         await self.orders.close()
         await self.placements.close()
         await self._pool.close()

@@ -12,8 +12,8 @@ import apsw
 
 from petstore_server.domain.errors import Conflict, StoreUnusable, advising
 from petstore_server.ports import Actor
-from petstore_server.storage.rows import order_problem
-from petstore_server.storage.sqlite.audit import record
+from petstore_server.storage.audit import Change, record
+from petstore_server.storage.orders import order_problem
 from petstore_server.storage.sqlite.connections import (
     CREATE,
     connect,
@@ -22,6 +22,7 @@ from petstore_server.storage.sqlite.connections import (
     plain_words,
     snapshot,
 )
+from petstore_server.storage.sqlite.engine import run
 from petstore_server.storage.sqlite.opening import (
     LATEST_VERSION,
     apply_migrations,
@@ -32,6 +33,7 @@ from petstore_server.storage.sqlite.opening import (
     unusable_on_error,
     use_log,
 )
+from petstore_server.storage.statements import Work
 
 Progress = Callable[[int, int], None]
 """Told how many pages of how many are done."""
@@ -121,9 +123,9 @@ def _problems(connection: apsw.Connection, path: Path) -> Iterator[str]:
     for table, _, parent, _ in connection.execute("PRAGMA foreign_key_check"):
         yield f"A row of {table} refers to a row of {parent} that is not there."
     for order in connection.execute("SELECT id, record, status FROM orders ORDER BY id"):
-        problem = order_problem(*order)
+        problem = order_problem(order)
         if problem:
-            yield f"Order {order[0]} {problem}."
+            yield problem
 
 
 def _copy(source: Path, copy: Path, progress: Progress | None) -> None:
@@ -153,7 +155,7 @@ def _begin_epoch(copy: Path, source: Path, kept: Path | None, identity: str, act
         with connection:
             connection.execute("UPDATE store SET epoch = lower(hex(randomblob(16))), identity = ?", (identity,))
             before = None if kept is None else {"kept": kept.name}
-            record(connection, actor, "store.restore", "store", before, {"backup": source.name})
+            run(connection, _recorded(actor, Change(before, {"backup": source.name})))
         connection.pragma("journal_mode", "delete")
     finally:
         connection.close()
@@ -169,6 +171,10 @@ def _identity(path: Path) -> str:
             connection.close()
     except (apsw.Error, OSError):
         return secrets.token_hex(8)
+
+
+def _recorded(actor: Actor, change: Change) -> Work[None]:
+    yield record(actor, "store.restore", "store", change)
 
 
 def _unused_name(path: Path, at: float) -> Path:

@@ -1,4 +1,4 @@
-"""Reads that take longer than the event loop can wait: on threads, each with a connection of its own."""
+"""Reads of the store: short ones on the event loop, longer ones on threads with a connection of their own each."""
 
 import asyncio
 from collections import deque
@@ -14,11 +14,11 @@ from petstore_server.domain.errors import ServiceUnavailable
 from petstore_server.storage.sqlite.connections import Row, connect_inline, connect_reader, rows, snapshot, unavailable
 
 Result = TypeVar("Result")
-_THREADS = 2  # one for the list, so that an export or a report does not hold it up
+_THREADS = 2  # one for the list, so that an export or a report does not delay it
 
 
 class Reader:
-    """Reads of the store: `now` on the event loop for a few microseconds, `run` on a thread for longer ones."""
+    """Reads: `now` on the event loop for a few microseconds, `run` on a thread for longer ones."""
 
     def __init__(self, path: Path) -> None:
         """Open the store for reading. Raises apsw.Error."""
@@ -26,12 +26,10 @@ class Reader:
         self._inline = connect_inline(path)
         self._idle: deque[apsw.Connection] = deque()
         self._closed = False
-        # Compressing a large list takes as long as reading it, and must not hold up the next reading.
-        self.compressor = ThreadPoolExecutor(1, thread_name_prefix="petstore-gzip")
         self._executor = ThreadPoolExecutor(_THREADS, thread_name_prefix="petstore-read")
 
     def now(self, sql: str, bindings: tuple[object, ...] = ()) -> list[Row]:
-        """The rows of a query that an index answers, read at once. Raises ServiceUnavailable."""
+        """Return the rows of a query that an index answers, without waiting. Raises ServiceUnavailable."""
         try:
             return rows(self._inline, sql, bindings)
         except apsw.Error as error:
@@ -42,7 +40,7 @@ class Reader:
         return await self.call(self._read, read)
 
     async def call(self, function: Callable[..., Result], *arguments: object) -> Result:
-        """Run a function on a thread. Raises ServiceUnavailable where SQLite fails."""
+        """Run a function on a thread. Raises ServiceUnavailable if SQLite fails."""
         if self._closed:
             raise ServiceUnavailable("the store is closed")
         try:
@@ -51,7 +49,7 @@ class Reader:
             raise unavailable(error) from error
 
     def connect(self) -> apsw.Connection:
-        """A connection for one long read alone."""
+        """Open a connection for one long read."""
         return connect_reader(self._path)
 
     def _read(self, read: Callable[[apsw.Connection], Result]) -> Result:
@@ -63,10 +61,9 @@ class Reader:
             self._idle.append(connection)
 
     async def close(self) -> None:
-        """Wait for the reads under way, then let go of the store."""
+        """Wait for the reads under way, then close the store."""
         self._closed = True
         await asyncio.to_thread(self._executor.shutdown)
-        await asyncio.to_thread(self.compressor.shutdown)
         while self._idle:
             self._idle.pop().close()
         with suppress(apsw.Error):

@@ -25,6 +25,8 @@ from petstore_server.storage.search import (
 from petstore_server.storage.sqlite.connections import rows
 from petstore_server.storage.sqlite.reader import Reader
 from petstore_server.storage.sqlite.writer import Writer
+from petstore_server.storage.statements import Query as Select
+from petstore_server.storage.statements import Work
 
 # What the index holds of an order, as columns of `orders`. A damaged record must not stop the index.
 _COLUMNS = """
@@ -84,11 +86,12 @@ class LoggedChange(NamedTuple):
     at: int
 
 
-def log_change(connection: apsw.Connection, ids: Iterable[int], at: float) -> LoggedChange:
+def log_change(ids: Iterable[int], at: float) -> Work[LoggedChange]:
     """Log within its transaction that these orders change at `at` (Unix seconds), or just after the last change."""
-    last = int(connection.execute(_LAST_AT).get)
-    moved = max(int(at * 1_000_000), last + 1)
-    return LoggedChange(int(connection.execute(_LOG, (moved, json.dumps(list(ids)))).get), moved)
+    [(last,)] = yield Select(_LAST_AT)
+    logged_at = max(int(at * 1_000_000), last + 1)
+    [(number,)] = yield Select(_LOG, (logged_at, json.dumps(list(ids))))
+    return LoggedChange(number, logged_at)
 
 
 class SqliteSearch:

@@ -5,21 +5,23 @@ from typing import Any
 
 import apsw
 
-from petstore_server.storage.sqlite.accounts import SqliteAccounts
-from petstore_server.storage.sqlite.audit import SqliteAudit
-from petstore_server.storage.sqlite.keys import SqliteKeys
+from petstore_server.storage.accounts import Accounts
+from petstore_server.storage.audit import AuditLog
+from petstore_server.storage.keys import Keys
+from petstore_server.storage.pets import Pets
+from petstore_server.storage.sqlite.engine import SqliteEngine
 from petstore_server.storage.sqlite.orders import SqliteOrders
 from petstore_server.storage.sqlite.pets import SqlitePets
 from petstore_server.storage.sqlite.placements import SqlitePlacements
 from petstore_server.storage.sqlite.reader import Reader
 from petstore_server.storage.sqlite.search import SqliteSearch
-from petstore_server.storage.sqlite.usage import SqliteUsage
 from petstore_server.storage.sqlite.writer import Writer
 from petstore_server.storage.stats import Stats
+from petstore_server.storage.usage import UsageStore
 
 
 class SqliteStore:
-    """A store that is open. Made by `open_store`; belongs to the event loop that runs then."""
+    """An open store. Created by `open_store`; belongs to the event loop that runs then."""
 
     def __init__(self, path: Path) -> None:
         """Open a file that has the latest schema. Raises apsw.Error, OSError."""
@@ -27,17 +29,18 @@ class SqliteStore:
         self.stats = Stats()
         self._reader = Reader(self.path)
         self._writer = Writer(self.path, self.stats)
-        self.orders = SqliteOrders(self._reader, self._writer)
+        engine = SqliteEngine(self._reader, self._writer)
+        self.orders = SqliteOrders(self._reader, self._writer, self.stats)
         self.search = SqliteSearch(self._reader, self._writer)
         self.placements = SqlitePlacements(self._writer)
-        self.pets = SqlitePets(self._reader, self._writer)
-        self.accounts = SqliteAccounts(self._reader, self._writer)
-        self.keys = SqliteKeys(self._reader, self._writer)
-        self.usage = SqliteUsage(self._reader, self._writer)
-        self.audit = SqliteAudit(self._reader)
+        self.pets = Pets(engine, SqlitePets())
+        self.accounts = Accounts(engine)
+        self.keys = Keys(engine)
+        self.usage = UsageStore(engine)
+        self.audit = AuditLog(engine)
 
     async def identity(self) -> str:
-        """A text that no other store has, copies of this one included.
+        """Return a text that no other store has, copies of this one included.
 
         A restore in place keeps it. A copy of the file has the same identity inside, but is another inode.
         """
@@ -45,7 +48,7 @@ class SqliteStore:
         return f"{rows[0][0]}-{self.path.stat().st_ino}"
 
     async def access_version(self) -> int:
-        """A number that differs after any change to accounts, keys or bans, and after a restore. Microseconds."""
+        """Return a number that differs after any change to accounts, keys or bans, and after a restore."""
         rows: list[tuple[Any, ...]] = self._reader.now("SELECT epoch, access_version FROM store")
         epoch, version = rows[0]
         return (int(epoch, 16) << 64) + int(version)
@@ -59,7 +62,7 @@ class SqliteStore:
         self._reader.now("SELECT heartbeat FROM store")
 
     async def close(self) -> None:
-        """Finish what is queued and let go of the store."""
+        """Finish what is queued, and close the store."""
         await self._writer.close()
         await self._reader.close()
 

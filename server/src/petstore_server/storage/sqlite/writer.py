@@ -1,136 +1,119 @@
-"""The one writer of a process: changes that come together share a commit, and each caller gets its own answer."""
+"""The one writer of a process: concurrent changes share a commit, and each caller gets its own outcome."""
 
 import asyncio
-import contextlib
 import os
-import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from itertools import groupby
+from operator import attrgetter
 from pathlib import Path
-from queue import Empty, SimpleQueue
 from typing import Any, NamedTuple, TypeVar
 
 import apsw
 
-from petstore_server.domain.errors import DomainError, ServiceUnavailable
+from petstore_server.batching import Batcher
+from petstore_server.domain.errors import ServiceUnavailable
 from petstore_server.storage.sqlite.connections import connect_writer, unavailable
 from petstore_server.storage.stats import Stats
 
+Item = TypeVar("Item")
 Result = TypeVar("Result")
 Change = Callable[[apsw.Connection], Result]
-"""A part of a transaction. It raises its DomainErrors before it writes: what others share with it then stands."""
-
-_MOST_IN_A_COMMIT = 1000
+Perform = Callable[[apsw.Connection, Sequence[Item]], Sequence[Result | Exception]]
 
 
 class _Job(NamedTuple):
-    change: Change[Any]
-    response: asyncio.Future[Any]
+    perform: Perform[Any, Any]
+    item: Any
 
 
 class Writer:
-    """Runs changes on a thread of its own. A commit waits for the disk, and the event loop must not."""
+    """Runs changes on a thread, because a commit waits for the disk. Belongs to the event loop that creates it."""
 
     def __init__(self, path: Path, stats: Stats) -> None:
         """Open the store for writing. Raises apsw.Error, OSError."""
         self._path = path
-        self.stats = stats
-        self._loop = asyncio.get_running_loop()
+        self._stats = stats
         self._connection = connect_writer(path)
         self._file = _identity(path)
-        self._jobs: SimpleQueue[_Job | None] = SimpleQueue()
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="petstore-write")
+        self._batcher: Batcher[_Job, Any] = Batcher(self._perform)
         self._closed = False
-        self._thread = threading.Thread(target=self._work, name="petstore-write", daemon=True)
-        self._thread.start()
 
     async def run(self, change: Change[Result]) -> Result:
-        """Run the change in a transaction and return its result once that is durable.
+        """Run the change in a transaction, and return its result once that is durable.
 
-        Raises what the change raises, and ServiceUnavailable where the transaction failed: nothing of it is kept.
+        Raises what the change raises, after undoing what it wrote, and ServiceUnavailable if the transaction failed.
+        """
+        result: Result = await self.submit(_perform_each, change)
+        return result
+
+    async def submit(self, perform: Perform[Item, Result], item: Item) -> Result:
+        """As `run`, for changes that are performed together: `perform` is called with all items that share a commit.
+
+        It returns the outcome of each item, and must not write anything for an item whose outcome is an exception.
         """
         if self._closed:
             raise ServiceUnavailable("the store is closed")
-        response: asyncio.Future[Result] = self._loop.create_future()
-        self._jobs.put(_Job(change, response))
-        return await response
+        result: Result = await self._batcher.submit(_Job(perform, item))
+        return result
 
     async def close(self) -> None:
-        """Finish what is queued, then let go of the store."""
-        if not self._closed:
-            self._closed = True
-            self._jobs.put(None)
-        await asyncio.to_thread(self._thread.join)
+        """Finish what was submitted, and close the store."""
+        self._closed = True
+        await self._batcher.close()
+        await asyncio.to_thread(self._thread.shutdown)
+        await asyncio.to_thread(self._connection.close)
 
-    def _work(self) -> None:
-        last = False
-        while not last:
-            batch, last = self._take()
-            if batch:
-                outcomes, committed = self._commit(batch)
-                # The loop may be gone where a program ends without closing its store.
-                with contextlib.suppress(RuntimeError):
-                    self._loop.call_soon_threadsafe(self._respond, batch, outcomes, committed)
-        self._connection.close()
+    async def _perform(self, jobs: list[_Job]) -> list[Any]:
+        outcomes = await asyncio.get_running_loop().run_in_executor(self._thread, self._commit, jobs)
+        self._stats.committed(len(jobs))
+        return outcomes
 
-    def _take(self) -> tuple[list[_Job], bool]:
-        """Wait for a job, and take all that has queued with it; say whether the end was among them."""
-        batch: list[_Job] = []
-        job = self._jobs.get()
-        with contextlib.suppress(Empty):
-            while job is not None and len(batch) < _MOST_IN_A_COMMIT - 1:
-                batch.append(job)
-                job = self._jobs.get_nowait()
-            if job is not None:
-                batch.append(job)
-            return batch, job is None
-        return batch, False
+    def _commit(self, jobs: Sequence[_Job]) -> list[Any]:
+        """Run the jobs in one transaction, on the writer's thread. Raises ServiceUnavailable, and then keeps nothing.
 
-    def _commit(self, batch: list[_Job]) -> tuple[list[Any], bool]:
-        """Run the batch in one transaction; return each job's result or error, and whether it was committed."""
+        The next batch starts afresh, so the service recovers when the cause is gone.
+        """
+        outcomes: list[Any] = []
         try:
             self._require_same_file()
             self._connection.execute("BEGIN IMMEDIATE")
-            outcomes = [_perform(job.change, self._connection) for job in batch]
+            for perform, group in groupby(jobs, key=attrgetter("perform")):
+                outcomes += perform(self._connection, [job.item for job in group])
             self._connection.execute("COMMIT")
         except apsw.Error as error:
-            return self._undo(batch, unavailable(error))
+            raise unavailable(error) from error
         except OSError:
-            return self._undo(batch, ServiceUnavailable(f"the store file was moved or deleted: {self._path}"))
-        except Exception as error:  # noqa: BLE001 - a defect in one change must end neither the thread nor the callers
-            return self._undo(batch, error)
-        return outcomes, True
-
-    def _undo(self, batch: list[_Job], error: Exception) -> tuple[list[Any], bool]:
-        """Roll back. The next batch tries afresh, so the service recovers when the cause goes."""
-        # SQLite may have rolled back by itself, and a disk that fails may fail this too: nothing was committed anyway.
-        with contextlib.suppress(apsw.Error):
-            if self._connection.in_transaction:
-                self._connection.execute("ROLLBACK")
-        return [error] * len(batch), False
+            raise ServiceUnavailable(f"the store file was moved or deleted: {self._path}") from None
+        finally:
+            # SQLite may have rolled back by itself, and a disk that fails may fail this too: nothing was committed.
+            with suppress(apsw.Error):
+                if self._connection.in_transaction:
+                    self._connection.execute("ROLLBACK")
+        return outcomes
 
     def _require_same_file(self) -> None:
-        """A commit into a file that was deleted or replaced would be durable nowhere. Raises OSError."""
+        """A commit to a file that was deleted or replaced would be lost. Raises OSError."""
         if _identity(self._path) != self._file:
             raise FileNotFoundError(self._path)
 
-    def _respond(self, batch: list[_Job], outcomes: list[Any], committed: bool) -> None:
-        """On the event loop: tell each caller, all in one turn."""
-        for job, outcome in zip(batch, outcomes, strict=True):
-            if job.response.done():  # the caller has gone away
-                continue
-            if isinstance(outcome, Exception):
-                job.response.set_exception(outcome)
-            else:
-                job.response.set_result(outcome)
-        if committed:
-            self.stats.committed(len(batch))
 
-
-def _perform(change: Change[Any], connection: apsw.Connection) -> Any:
-    """The change's result, or the DomainError that is its answer."""
-    try:
-        return change(connection)
-    except DomainError as decision:
-        return decision
+def _perform_each(connection: apsw.Connection, changes: Sequence[Change[Any]]) -> list[Any]:
+    """Run changes one by one; whatever one of them raises is its own outcome, and undoes only what it wrote."""
+    outcomes: list[Any] = []
+    for change in changes:
+        connection.execute("SAVEPOINT change")
+        try:
+            outcomes.append(change(connection))
+        except apsw.Error:  # of the store: it fails the whole transaction
+            raise
+        except Exception as error:  # noqa: BLE001 - for its caller; it must not affect the others
+            connection.execute("ROLLBACK TO change")
+            outcomes.append(error)
+        connection.execute("RELEASE change")
+    return outcomes
 
 
 def _identity(path: Path) -> tuple[int, int]:

@@ -1,0 +1,71 @@
+"""The audit log: who changed what and when. Implements `ports.Audit`."""
+
+import json
+from collections.abc import AsyncIterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from petstore_server.ports import Actor, AuditEntry
+from petstore_server.storage.statements import Command, Engine, Query, Row, Work
+
+_PAGE = 500
+INSERT_ENTRY = """
+    INSERT INTO petstore.audit (at, actor, action, subject, "before", "after") VALUES (%s, %s, %s, %s, %s, %s)
+"""
+_ENTRIES = """
+    SELECT id, at, actor, action, subject, CAST("before" AS text), CAST("after" AS text) FROM petstore.audit
+    WHERE (at, id) > (%s, %s) ORDER BY at, id LIMIT %s
+"""
+
+
+class Change(NamedTuple):
+    """What the audit log records: the fields that changed, before and after, as {name: value} or None."""
+
+    before: Mapping[str, Any] | None
+    after: Mapping[str, Any] | None
+
+
+def difference(before: Mapping[str, Any], after: Mapping[str, Any]) -> Change:
+    """The fields that differ; a field that one side lacks is left out there."""
+    names = [name for name in {**before, **after} if before.get(name) != after.get(name)]
+    return Change(
+        {name: before[name] for name in names if name in before},
+        {name: after[name] for name in names if name in after},
+    )
+
+
+def record(actor: Actor, action: str, subject: str, change: Change) -> Command:
+    """Return the command that adds an entry, for the transaction of the change itself."""
+    return Command(INSERT_ENTRY, audit_row(actor, action, subject, change))
+
+
+def audit_row(actor: Actor, action: str, subject: str, change: Change) -> Row:
+    """Return the parameters of INSERT_ENTRY."""
+    return actor.at, actor.name, action, subject, as_json(change.before), as_json(change.after)
+
+
+class AuditLog:
+    """The audit log of one store."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+
+    async def entries(self, since: float | None = None) -> AsyncIterator[AuditEntry]:
+        """Yield the entries from `since` (Unix seconds) on, oldest first, page by page: no transaction stays open."""
+        last: tuple[float, int] = (float("-inf") if since is None else since, 0)  # identifiers begin at 1
+        while page := await self._engine.read(lambda: _page(last)):  # noqa: B023 - called before `last` changes
+            for entry_id, at, actor, action, subject, before, after in page:
+                yield AuditEntry(entry_id, at, actor, action, subject, _value(before), _value(after))
+            last = page[-1][1], page[-1][0]
+
+
+def _page(last: Sequence[float]) -> Work[list[Row]]:
+    return (yield Query(_ENTRIES, (*last, _PAGE)))
+
+
+def as_json(value: Any) -> str | None:
+    """Encode a value of the log as JSON in ASCII, which every engine can hold; None stays None."""
+    return None if value is None else json.dumps(value)
+
+
+def _value(text: str | None) -> Any:
+    return None if text is None else json.loads(text)

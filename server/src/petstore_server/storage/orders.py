@@ -1,0 +1,133 @@
+"""Changes and imports of orders in batches, as transactions that every engine runs."""
+
+import json
+from collections.abc import Collection, Mapping, Sequence
+from typing import NamedTuple, Protocol
+
+from petstore_server.domain.errors import DamagedRecord, InvalidField, OrderNotFound, ServiceUnavailable
+from petstore_server.domain.orders import Import, Order, evaluate_import, order_from_fields
+from petstore_server.domain.transitions import Transition
+from petstore_server.ports import Actor
+from petstore_server.storage.audit import audit_row, difference, record
+from petstore_server.storage.imports import audit_change, evaluate
+from petstore_server.storage.statements import Row, Work
+
+StoredOrder = tuple[int, str, str]
+"""An order's row: id, record, status."""
+
+
+class Locked(ServiceUnavailable):
+    """Another transaction has the order locked now."""
+
+    def __init__(self) -> None:
+        super().__init__("another program keeps the order locked")
+
+
+class OrderChange(NamedTuple):
+    """One caller's change."""
+
+    order_id: int
+    transition: Transition[Order]
+    actor: Actor
+
+
+class Updated(NamedTuple):
+    """An order before and after a transaction changed it."""
+
+    before: Order
+    after: Order
+
+
+class OrderTable(Protocol):
+    """How an engine stores orders."""
+
+    def lock(self, ids: Sequence[int], *, wait: bool) -> Work[Sequence[StoredOrder]]:
+        """Lock and return these orders. Without `wait`, skip those that another transaction has locked."""
+
+    def exist(self, ids: Sequence[int]) -> Work[Collection[int]]:
+        """Return which of these orders exist."""
+
+    def update(self, updated: Sequence[Updated], audit: Sequence[Row], at: float) -> Work[None]:
+        """Write existing orders at `at` (Unix seconds), and entries of the audit log (`audit_row`)."""
+
+    def insert(self, orders: Sequence[Order], at: float) -> Work[None]:
+        """Insert new orders at `at` (Unix seconds)."""
+
+
+def read_order(stored: StoredOrder) -> Order:
+    """Return the order of a row. Raises DamagedRecord."""
+    order_id, text, status = stored
+    try:
+        order = Order.from_record(text, status)
+    except (ValueError, TypeError, KeyError, AttributeError):
+        raise DamagedRecord(order_id) from None
+    if order.id != order_id:
+        raise DamagedRecord(order_id)
+    return order
+
+
+def change_orders(table: OrderTable, changes: Sequence[OrderChange]) -> Work[list[Order | Exception]]:
+    """Apply the changes one after another; return each one's order after it, or the error that its caller gets.
+
+    Everything is decided before anything is written, so a change that fails does not affect the others.
+    """
+    wanted = sorted({change.order_id for change in changes})
+    stored = {row[0]: row for row in (yield from table.lock(wanted, wait=False))}
+    missing = [order_id for order_id in wanted if order_id not in stored]
+    locked = (yield from table.exist(missing)) if missing else ()
+    updated: dict[int, Updated] = {}
+    audit: list[Row] = []
+    outcomes: list[Order | Exception] = []
+    for change in changes:
+        try:
+            outcomes.append(_apply(change, stored, locked, updated, audit))
+        except Exception as error:  # noqa: BLE001 - for its caller: even a defect must not affect the others
+            outcomes.append(error)
+    if updated:
+        yield from table.update(list(updated.values()), audit, max(change.actor.at for change in changes))
+    return outcomes
+
+
+def _apply(
+    change: OrderChange,
+    stored: Mapping[int, StoredOrder],
+    locked: Collection[int],
+    updated: dict[int, Updated],
+    audit: list[Row],
+) -> Order:
+    order_id, transition, actor = change
+    if order_id not in stored:
+        raise Locked if order_id in locked else OrderNotFound(order_id)
+    earlier = updated.get(order_id)
+    before = read_order(stored[order_id]) if earlier is None else earlier.after
+    after = transition.apply(before)
+    audit.append(audit_row(actor, transition.action, f"order:{order_id}", difference(before.fields(), after.fields())))
+    updated[order_id] = Updated(before if earlier is None else earlier.before, after)
+    return after
+
+
+def import_orders(table: OrderTable, orders: Sequence[Order], import_id: str, actor: Actor) -> Work[list[Import]]:
+    """Import the orders with one audit entry; return the outcome of each. Raises DamagedRecord."""
+    stored = yield from table.lock(sorted({order.id for order in orders}), wait=True)
+    existing = {row[0]: read_order(row) for row in stored}
+    outcomes, changed = evaluate(orders, existing, evaluate_import)
+    new = [order for order in changed.values() if order.id not in existing]
+    if new:
+        yield from table.insert(new, actor.at)
+    replaced = [Updated(existing[order.id], order) for order in changed.values() if order.id in existing]
+    if replaced:
+        yield from table.update(replaced, (), actor.at)
+    yield record(actor, "orders.import", import_id, audit_change("orders", existing, changed, outcomes))
+    return outcomes
+
+
+def order_problem(stored: StoredOrder) -> str | None:
+    """Return what is wrong with a stored order, in plain words; its text must be what the service would write."""
+    order_id, text, status = stored
+    try:
+        order = order_from_fields({**json.loads(text), "status": status})
+    except (ValueError, TypeError, InvalidField) as error:
+        return f"Order {order_id} has a record that cannot be read ({error})."
+    if order.id != order_id:
+        return f"Order {order_id} has a record that names order {order.id}."
+    return None if order.record() == text else f"Order {order_id} has a record in another form than the service writes."

@@ -1,0 +1,68 @@
+"""Runs statements on SQLite. Implements `storage.statements.Engine`."""
+
+from collections.abc import Callable, Sequence
+from functools import lru_cache, partial
+from typing import Any, TypeVar
+
+import apsw
+
+from petstore_server.storage.sqlite.reader import Reader
+from petstore_server.storage.sqlite.writer import Writer
+from petstore_server.storage.statements import Commands, Row, Work
+
+Result = TypeVar("Result")
+
+# Statements that engines share are written for PostgreSQL. A transaction of SQLite locks the whole store.
+_DIFFERENCES = (
+    ("%s", "?"),
+    ("petstore.", ""),
+    (" FOR UPDATE", ""),
+    (" FOR SHARE", ""),
+    ("keys.number", "keys.rowid"),
+)
+
+
+class SqliteEngine:
+    """Reads at once or on threads, writes on the writer's thread."""
+
+    def __init__(self, reader: Reader, writer: Writer) -> None:
+        self._reader = reader
+        self._writer = writer
+
+    async def query(self, sql: str, parameters: Sequence[Any] = ()) -> list[Row]:
+        """Return the rows of one statement that an index answers, without waiting. Raises ServiceUnavailable."""
+        return self._reader.now(translated(sql), tuple(parameters))
+
+    async def read(self, work: Callable[[], Work[Result]]) -> Result:
+        """Run the queries of `work` on one snapshot. Raises ServiceUnavailable."""
+        return await self._reader.run(lambda connection: run(connection, work()))
+
+    async def transaction(self, work: Callable[[], Work[Result]], *, bulk: bool = False) -> Result:
+        """Run `work` in one transaction; return once it is durable. Raises ServiceUnavailable."""
+        return await self._writer.run(lambda connection: run(connection, work()))
+
+
+def run(connection: apsw.Connection, work: Work[Result]) -> Result:
+    """Run the statements of `work` one after the other."""
+    send: Callable[[], Any] = partial(next, work)
+    try:
+        while True:
+            statement = send()
+            sql = translated(statement.sql)
+            rows: list[Row] = []
+            if isinstance(statement, Commands):
+                connection.executemany(sql, statement.parameters)
+            else:
+                rows = connection.execute(sql, tuple(statement.parameters)).fetchall()
+            send = partial(work.send, rows)
+    except StopIteration as stop:
+        result: Result = stop.value
+        return result
+
+
+@lru_cache(maxsize=256)
+def translated(sql: str) -> str:
+    """Return PostgreSQL's text of a statement as SQLite accepts it."""
+    for theirs, ours in _DIFFERENCES:
+        sql = sql.replace(theirs, ours)
+    return sql
