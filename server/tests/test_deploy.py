@@ -190,12 +190,20 @@ def test_the_image_runs_as_a_user_and_uses_existing_lock_files() -> None:
     assert [["petstore"], ["serve"]] == entry
     assert "serve" in command_line.commands
     assert re.search(r"^USER \d+$", text, re.MULTILINE)
-    locks = re.findall(r"requirements/\w+\.lock", text)
-    assert ["requirements/dev.lock", "requirements/run.lock"] == sorted(locks)
-    locked = (ROOT / "requirements/dev.lock").read_text()
-    pattern = re.search(r"wanted = /(.+?)/\}", text)
-    assert pattern
-    assert ["psycopg", "psycopg-binary", "redis"] == sorted(re.findall(pattern[1], locked, re.MULTILINE))
+    assert ["requirements/scale-out.lock"] == re.findall(r"requirements/[\w-]+\.lock", text)
+
+
+def test_the_lock_file_for_several_hosts_adds_the_drivers_to_the_one_for_a_single_host() -> None:
+    single, several = locked("run"), locked("scale-out")
+    assert single.items() <= several.items()
+    assert {"psycopg", "psycopg-binary", "redis"} <= several.keys() - single.keys()
+    assert several.items() <= locked("dev").items() | single.items()
+
+
+def locked(name: str) -> dict[str, str]:
+    """The version of each package in a lock file."""
+    text = (ROOT / f"requirements/{name}.lock").read_text()
+    return dict(re.findall(r"^([a-z0-9-]+)==(\S+)", text, re.MULTILINE))
 
 
 def test_nginx_leaves_bounds_and_idle_connections_to_the_service() -> None:
