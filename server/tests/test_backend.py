@@ -9,6 +9,7 @@ import pytest
 
 from petstore_server.domain.bans import Ban
 from petstore_server.domain.errors import ServiceUnavailable
+from petstore_server.domain.usage import Activity
 from petstore_server.ports import Usage
 from petstore_server.telemetry.logs import configure_logging
 from support.service import Service, bearer, running
@@ -60,14 +61,14 @@ class Failing:
     """A usage store that cannot save once, and saves then."""
 
     def __init__(self) -> None:
-        self.saved: list[tuple[Mapping[int, Usage], Sequence[Ban]]] = []
+        self.saved: list[tuple[Mapping[int, Usage], Sequence[Ban], Activity]] = []
         self.fails = True
 
-    async def save(self, usage: Mapping[int, Usage], bans: Sequence[Ban]) -> None:
+    async def save(self, usage: Mapping[int, Usage], bans: Sequence[Ban], activity: Activity) -> None:
         if self.fails:
             self.fails = False
             raise ServiceUnavailable("the disk is full")
-        self.saved.append((usage, bans))
+        self.saved.append((usage, bans, activity))
 
 
 async def test_what_could_not_be_saved_is_saved_later(tmp_path: Path) -> None:
@@ -78,6 +79,7 @@ async def test_what_could_not_be_saved_is_saved_later(tmp_path: Path) -> None:
             await service.backend.save()
         await service.backend.save()
         await service.backend.save()  # nothing is left
-        [(counts, bans)] = usage.saved
+        [(counts, bans, activity)] = usage.saved
+        assert [(60, 2)] == [(counted.admitted, counted.refused) for counted in activity.accounts.values()]
         assert [60] == [windows.minute.used for windows in counts.values()]
         assert [key_id] == [ban.key_id for ban in bans]

@@ -139,7 +139,7 @@ def _is_known(typed: str) -> bool:
     words = typed.split()
     found = command_line.commands.get(words[0])
     if isinstance(found, click.Group) and len(words) > 1:
-        return words[1] in found.commands
+        return words[1] in found.commands or hasattr(found, "default_command")
     return found is not None
 
 

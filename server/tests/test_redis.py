@@ -157,8 +157,8 @@ async def test_what_an_account_used_can_be_read(engine: RedisEngine) -> None:
     counters.use_store("store")
     await counters.connect()
     start = decision.windows[0].reset - 60
-    assert Usage(Count(start, 3), Count(start, 3)) == await counters.usage(7)
-    assert Usage() == await counters.usage(8)
+    assert Usage(Count(start, 3), Count(start, 3)) == (await counters.usages([7]))[7]
+    assert {8: Usage()} == await counters.usages([8])
     await counters.close()
 
 

@@ -16,6 +16,7 @@ from petstore_server.domain.pets import Pet
 from petstore_server.domain.placement import Placed, Placement
 from petstore_server.domain.search import Page, Query, TrackedOrder
 from petstore_server.domain.transitions import Transition
+from petstore_server.domain.usage import NO_ACTIVITY, Activity, Granularity, KeylessRow, UsageCounts, UsageRow
 from petstore_server.domain.windows import Count, Decision
 
 
@@ -189,10 +190,28 @@ class UsageStore(Protocol):
     async def bans(self) -> Sequence[Ban]:
         """Return the latest ban of each key that has one, including ended ones, which lengthen the next."""
 
-    async def save(self, usage: Mapping[int, Usage], bans: Sequence[Ban]) -> None:
-        """Save usage by account id, and new bans, in one transaction.
+    async def save(self, usage: Mapping[int, Usage], bans: Sequence[Ban], activity: Activity = NO_ACTIVITY) -> None:
+        """Save usage by account id and new bans, and add to the usage history, in one transaction.
 
         A successor to which a key was rotated after its ban began gets the ban too.
+        """
+
+    async def history(self, account_id: int | None, start: int, end: int, by: Granularity) -> list[UsageRow]:
+        """The usage history of an account, or the sum of all if it is None: hours or days, ascending.
+
+        All that begin at `start` or later and before `end` (Unix seconds); those without requests are left out.
+        """
+
+    async def keyless_history(self, start: int, end: int, by: Granularity) -> list[KeylessRow]:
+        """The same for requests without a valid key."""
+
+    async def totals(self, start: int, end: int) -> Mapping[int, UsageCounts]:
+        """The usage of each active account (by id) in the hours and days that begin in this time, summed."""
+
+    async def compact(self, hours_before: int, days_before: int) -> bool:
+        """Sum the hours of one day that ended before `hours_before` into that day; delete days before `days_before`.
+
+        Both are starts of days in Unix seconds. Returns whether there may be more to do.
         """
 
 

@@ -40,6 +40,8 @@ class Settings:
     drain_delay_seconds: float
     pets_deprecated_at: datetime
     pets_sunset: datetime
+    usage_hours_days: int
+    usage_days_days: int
     log_level: str
 
 
@@ -69,6 +71,8 @@ def read_settings(environ: Mapping[str, str]) -> Settings:
     settings = Settings(**values)
     if settings.ban_max_seconds < settings.ban_seconds:
         raise SettingsError("PETSTORE_BAN_MAX_SECONDS must not be less than PETSTORE_BAN_SECONDS.")
+    if settings.usage_days_days < settings.usage_hours_days:
+        raise SettingsError("PETSTORE_USAGE_DAYS_DAYS must not be less than PETSTORE_USAGE_HOURS_DAYS.")
     if settings.pets_sunset < settings.pets_deprecated_at:
         raise SettingsError("PETSTORE_PETS_SUNSET must not be before PETSTORE_PETS_DEPRECATED_AT (RFC 9745 §4).")
     return settings
@@ -220,6 +224,7 @@ def _timestamp(value: str) -> datetime:
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _YEAR_SECONDS = 31_536_000
 _HOUR_SECONDS = 3600
+_MOST_DAYS = 36_500
 _MOST_STRIKES = 10_000  # a strike then costs either limiter no more than a small multiple of the first one
 
 
@@ -303,6 +308,15 @@ SETTINGS = (
     ),
     Setting("PETSTORE_PETS_DEPRECATED_AT", "2026-11-01", "When GET /v1/pets/{petId} was deprecated.", _timestamp),
     Setting("PETSTORE_PETS_SUNSET", "2027-12-01", "When GET /v1/pets/{petId} starts to return 410.", _timestamp),
+    Setting(
+        "PETSTORE_USAGE_HOURS_DAYS",
+        "90",
+        "Days for which the usage history is kept by hour; then the hours of a day are summed.",
+        _whole(1, _MOST_DAYS),
+    ),
+    Setting(
+        "PETSTORE_USAGE_DAYS_DAYS", "1095", "Days for which the usage history is kept by day.", _whole(1, _MOST_DAYS)
+    ),
     Setting(
         "PETSTORE_LOG_LEVEL",
         "info",

@@ -91,6 +91,7 @@ def list_keys(account: str | None, banned: bool) -> None:
         "STATE",
         Column("SCOPES", shrinks=True),
         "EXPIRES",
+        "LAST USED",
         "BANNED UNTIL",
         Column("NOTE", shrinks=True),
     )
@@ -194,6 +195,7 @@ def key_fields(report: KeyReport, now: float) -> dict[str, Any]:
         "expiresAt": format_unix(key.expires_at),
         "revokedAt": format_unix(key.revoked_at),
         "rotatedFrom": key.rotated_from,
+        "lastUsed": format_unix(key.last_used_at),
         "ban": ban and {"since": format_unix(ban.began), "until": format_unix(ban.until), "level": ban.level},
     }
 
@@ -221,7 +223,7 @@ def _show(report: KeyReport) -> None:
     fields = key_fields(report, time.time())
     pairs = {**fields, "scopes": ", ".join(fields["scopes"]), "ban": fields["ban"] and fields["ban"]["until"]}
     labels = {"createdAt": "created", "expiresAt": "expires", "revokedAt": "revoked", "rotatedFrom": "rotated from"}
-    labels["ban"] = "banned until"
+    labels |= {"lastUsed": "last used, hour of", "ban": "banned until"}
     show(fields, lambda: details([(labels.get(name, name), value or None) for name, value in pairs.items()]))
 
 
@@ -235,6 +237,7 @@ def _row(key: dict[str, Any]) -> list[object]:
         key["state"],
         scopes,
         key["expiresAt"],
+        key["lastUsed"],
         ban,
         key["note"] or None,
     ]

@@ -15,6 +15,7 @@ from petstore_server.cli.openapi import openapi
 from petstore_server.cli.orders import orders
 from petstore_server.cli.pets import pets
 from petstore_server.cli.serve import serve
+from petstore_server.cli.usage import usage
 
 
 @click.group(
@@ -39,7 +40,7 @@ def petstore() -> None:
     """
 
 
-for command in (serve, accounts, keys, orders, pets, audit, openapi, doctor, db, completion):
+for command in (serve, accounts, keys, usage, orders, pets, audit, openapi, doctor, db, completion):
     petstore.add_command(command)
 
 

@@ -28,7 +28,9 @@ JSON_KEY = "petstore.json"
 # change the direction of text.
 _UNSAFE = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
 _COLOUR = re.compile("(\x1b\\[(?:0|31|32|33)m)")  # the sequences that `paint` produces
-_PLAIN = str.maketrans({"→": "->", "…": "...", "≤": "<=", "–": "-"})  # for encodings other than UTF-8
+_PLAIN = str.maketrans(
+    {"→": "->", "…": "...", "≤": "<=", "–": "-", "█": "#", "░": "."}
+)  # for encodings other than UTF-8
 _SHORTEST = 12  # columns to which a cell is shortened at most
 
 

@@ -60,8 +60,8 @@ class KeyState(StrEnum):
 class ApiKey:
     """What is stored of a key: never the key itself, only `digest`, its SHA-256. Times are Unix seconds.
 
-    `ban` is the latest one, in force or not. `account_suspended` and `rotated_to`, the id of the successor, come from
-    other records.
+    `ban` is the latest one, in force or not. `last_used_at` is the start of the hour in which the key was last used.
+    `account_suspended` and `rotated_to`, the id of the successor, come from other records.
     """
 
     id: str
@@ -77,6 +77,7 @@ class ApiKey:
     ban: Ban | None = None
     account_suspended: bool = False
     rotated_to: str | None = None
+    last_used_at: int | None = None
 
     def state(self, now: float) -> KeyState:
         """The key's state at `now` (Unix seconds), apart from a ban or the account's suspension."""
@@ -148,6 +149,7 @@ def rotate(key: ApiKey, successor: Successor, grace_ends: float, at: float) -> R
         expires_at=key.expires_at if successor.expires_at is None else successor.expires_at,
         rotated_from=key.id,
         ban=None if key.ban is None else replace(key.ban, key_id=successor.id),
+        last_used_at=None,
     )
     return Rotated(replace(key, expires_at=ends, rotated_to=successor.id), new)
 

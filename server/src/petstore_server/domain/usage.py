@@ -1,17 +1,107 @@
-"""The history of an account's requests, by hour or by day in UTC."""
+"""The usage history: what each account did in each hour, or day, in UTC."""
 
+from collections.abc import Iterable, Mapping
 from enum import StrEnum
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
+
+HOUR = 3600
+_DAY = 86_400
 
 
 class Granularity(StrEnum):
     HOUR = "hour"
     DAY = "day"
 
+    @property
+    def seconds(self) -> int:
+        return HOUR if self is Granularity.HOUR else _DAY
+
+    def start(self, at: float) -> int:
+        """The start of the hour or day that `at` is in; both are Unix seconds."""
+        return int(at // self.seconds) * self.seconds
+
+
+class UsageCounts(NamedTuple):
+    """Requests of an account with a valid key: admitted, and refused by each window or for a ban; orders cancelled."""
+
+    admitted: int = 0
+    refused_minute: int = 0
+    refused_day: int = 0
+    refused_banned: int = 0
+    cancelled: int = 0
+
+    @property
+    def refused(self) -> int:
+        """All refused requests."""
+        return self.refused_minute + self.refused_day + self.refused_banned
+
+
+class KeylessCounts(NamedTuple):
+    """Requests without a valid key: refused for that (401), and by the limit of an address (429)."""
+
+    refused_key: int = 0
+    refused_address: int = 0
+
+
+Counts = TypeVar("Counts", UsageCounts, KeylessCounts)
+
 
 class UsageRow(NamedTuple):
-    """The requests of one account in the hour or day that begins at `start` (Unix seconds)."""
+    """The requests of one account, or of all, in the hour or day that begins at `start` (Unix seconds)."""
 
     start: int
-    admitted: int
-    refused: int
+    counts: UsageCounts
+
+    @property
+    def admitted(self) -> int:
+        return self.counts.admitted
+
+    @property
+    def refused(self) -> int:
+        return self.counts.refused
+
+
+class KeylessRow(NamedTuple):
+    """The requests without a valid key in the hour or day that begins at `start` (Unix seconds)."""
+
+    start: int
+    counts: KeylessCounts
+
+
+class Activity(NamedTuple):
+    """What one process counted since it last saved.
+
+    `accounts` has counts by account id and start of the hour, `keyless` by start of the hour, and `keys` the hour in
+    which each key was last used. Hours are Unix seconds.
+    """
+
+    accounts: Mapping[tuple[int, int], UsageCounts]
+    keyless: Mapping[int, KeylessCounts]
+    keys: Mapping[str, int]
+
+    def __bool__(self) -> bool:
+        return bool(self.accounts or self.keyless or self.keys)
+
+
+NO_ACTIVITY = Activity({}, {}, {})
+
+
+def add(one: Counts, other: Counts) -> Counts:
+    """The sum of two counts."""
+    return type(one)(*[left + right for left, right in zip(one, other, strict=True)])
+
+
+def merge_rows(rows: Iterable[UsageRow], by: Granularity) -> list[UsageRow]:
+    """Rows of any granularity as rows of this one, ascending: those of one hour or day become one."""
+    merged: dict[int, UsageCounts] = {}
+    for start, counts in rows:
+        merged[by.start(start)] = add(merged.get(by.start(start), UsageCounts()), counts)
+    return [UsageRow(start, merged[start]) for start in sorted(merged)]
+
+
+def merge_keyless_rows(rows: Iterable[KeylessRow], by: Granularity) -> list[KeylessRow]:
+    """The same for requests without a valid key."""
+    merged: dict[int, KeylessCounts] = {}
+    for start, counts in rows:
+        merged[by.start(start)] = add(merged.get(by.start(start), KeylessCounts()), counts)
+    return [KeylessRow(start, merged[start]) for start in sorted(merged)]

@@ -19,6 +19,7 @@ from petstore_server.domain.errors import (
     MissingApiKey,
     ServiceUnavailable,
 )
+from petstore_server.domain.keys import Principal
 from petstore_server.domain.windows import Decision, Outcome
 from petstore_server.http.auth import Authenticator
 from petstore_server.http.clients import ClientAddress
@@ -37,7 +38,10 @@ _NOT_ADMITTED = (401, 429)
 
 
 class Observer(Protocol):
-    """Reports responses to metrics and logs."""
+    """Reports decisions and responses to metrics, logs and the usage history."""
+
+    def decided(self, principal: Principal | None, decision: Decision) -> None:
+        """A request was counted: for the account of `principal`, or for its address without a valid key."""
 
     def responded(self, request: Request, status: int, seconds: float) -> None:
         """A response is ready, `seconds` after the gate got the request."""
@@ -125,10 +129,12 @@ class Gate:
             principal = await self._authenticator.identify(request.headers.get(b"authorization"))
         except (MissingApiKey, InvalidApiKey):
             request.decision = await self._limiter.admit_address(self._address(request))
+            self._observer.decided(None, request.decision)
             _require_admission(request.decision)
             raise
         request.principal = principal
         request.decision = await self._limiter.admit(principal)
+        self._observer.decided(principal, request.decision)
         _require_admission(request.decision)
 
     async def _handle(self, request: Request, match: Match) -> Response:

@@ -1,4 +1,4 @@
-"""Reports each response to metrics and logs. Neither ever contains a key."""
+"""Reports decisions and responses to metrics, logs and the usage history. None of them ever contains a key."""
 
 import logging
 from typing import Any
@@ -6,26 +6,37 @@ from typing import Any
 import structlog
 
 from petstore_server.domain.errors import ServiceUnavailable
+from petstore_server.domain.keys import Principal
+from petstore_server.domain.windows import Decision
 from petstore_server.http.request import Request
 from petstore_server.telemetry.metrics import Metrics
+from petstore_server.telemetry.usage import UsageRecorder
+
+_CANCELLED = 204
+_CANCEL_ORDER = "cancelOrder"
 
 
 class RequestObserver:
-    """Reports responses to metrics and logs.
+    """Reports decisions and responses to metrics, logs and the usage history.
 
     Only the level debug logs a line for every request, which costs most of what a small response costs. From info on,
     the log has what an operator may have to act on: 5xx responses and bans.
     """
 
-    def __init__(self, metrics: Metrics) -> None:
+    def __init__(self, metrics: Metrics, activity: UsageRecorder) -> None:
         self._metrics = metrics
+        self._activity = activity
         self._log = structlog.get_logger()
         self._verbose = self._log.bind().is_enabled_for(logging.DEBUG)
 
+    def decided(self, principal: Principal | None, decision: Decision) -> None:
+        self._metrics.decided("none" if principal is None else principal.plan, decision)
+        self._activity.decided(principal, decision)
+
     def responded(self, request: Request, status: int, seconds: float) -> None:
         self._metrics.responded(request.operation, status, seconds)
-        if request.decision is not None:
-            self._metrics.decided(request.principal.plan if request.principal else "none", request.decision)
+        if status == _CANCELLED and request.operation == _CANCEL_ORDER and request.principal is not None:
+            self._activity.cancelled(request.principal)
         if self._verbose:
             self._log.debug(
                 "request answered",

@@ -39,6 +39,7 @@ Requests that wait for the next call fail with the one under way, so an outage d
 
 CONNECT_SECONDS = 1.0
 _LAST_LOOK_SECONDS = 0.02
+_LARGEST_READ = 1000
 _LARGEST_BATCH = 256  # a call of this size occupies Redis for about a millisecond
 _SCRIPT = Path(__file__).with_name("count.lua").read_text("utf-8")
 _REFUSALS = (AuthenticationError, NoPermissionError, ValueError)  # a ValueError is about the URL
@@ -99,17 +100,17 @@ class RedisCounters:
         now, (step, start, used) = await self._submit((f"{self._prefix}:address:{{{address}}}",), (int(charge),))
         return AddressCount(now, _STEPS[step], Count(start, used))
 
-    async def usage(self, account_id: int) -> Usage:
-        """What the account has used."""
+    async def usages(self, account_ids: Sequence[int]) -> dict[int, Usage]:
+        """What each of these accounts has used."""
+        found: list[Any] = []
         try:
-            async with asyncio.timeout(CONNECT_SECONDS):
-                stored: Any = await self._connected().get(self._account_key(account_id))
+            for first in range(0, len(account_ids), _LARGEST_READ):
+                keys = [self._account_key(account_id) for account_id in account_ids[first : first + _LARGEST_READ]]
+                async with asyncio.timeout(CONNECT_SECONDS):
+                    found += await self._connected().mget(keys)
         except (RedisError, OSError) as error:
             raise CountersUnavailable(_reason(error)) from error
-        if stored is None:
-            return Usage()
-        minute, minute_used, day, day_used = _decode_windows(stored)
-        return Usage(Count(minute, minute_used), Count(day, day_used))
+        return {account_id: _usage(stored) for account_id, stored in zip(account_ids, found, strict=True)}
 
     async def connect(self) -> None:
         """Connect again, and prove with a request for no account that the script runs and may write."""
@@ -243,6 +244,13 @@ def _rules(policy: BanPolicy) -> dict[str, float]:
         "ban_max_seconds": policy.max_seconds,
         "grace_seconds": policy.grace_seconds,
     }
+
+
+def _usage(stored: bytes | None) -> Usage:
+    if stored is None:
+        return Usage()
+    minute, minute_used, day, day_used = _decode_windows(stored)
+    return Usage(Count(minute, minute_used), Count(day, day_used))
 
 
 def _reason(error: Exception) -> str:

@@ -40,10 +40,10 @@ class Application:
             ClientAddress(settings.trusted_proxies, settings.forwarded_header),
             Documents(settings),
             PageLimit(clock),
-            RequestObserver(self.metrics),
+            RequestObserver(self.metrics, backend.activity),
             _request_ids(token(6)),
         )
-        self.background = background_tasks(backend, self.confirm, clock)
+        self.background = background_tasks(settings, backend, self.confirm, clock)
         self.admin = admin_application(self.readiness, self.exposition)
         self._settings = settings
         self._clock = clock

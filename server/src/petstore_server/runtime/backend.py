@@ -8,8 +8,10 @@ import structlog
 
 from petstore_server.domain.bans import Ban
 from petstore_server.domain.errors import KeyNotFound, ServiceUnavailable
+from petstore_server.domain.usage import Granularity, UsageRow, merge_rows
 from petstore_server.ports import Limiter
 from petstore_server.storage.engines import AnyStore
+from petstore_server.telemetry.usage import UsageRecorder
 
 _CHECK_SECONDS = 2.0
 
@@ -20,6 +22,7 @@ class Backend:
     def __init__(self, store: AnyStore, limiter: Limiter) -> None:
         self.store = store
         self.limiter = limiter
+        self.activity = UsageRecorder()
         self._access_version = -1
         self._saving = asyncio.Lock()
         self._saves = 0
@@ -49,18 +52,29 @@ class Backend:
     async def save(self) -> None:
         """Save what was counted since the last call. Raises ServiceUnavailable, and then keeps it for the next call."""
         async with self._saving:
-            unsaved = self.limiter.take_unsaved()
-            if not unsaved.usage and not unsaved.bans:
+            unsaved, activity = self.limiter.take_unsaved(), self.activity.take()
+            if not (unsaved.usage or unsaved.bans or activity):
                 return
             try:
-                await self.store.usage.save(*unsaved)
+                await self.store.usage.save(*unsaved, activity)
             except BaseException:
                 self.limiter.put_back(unsaved)
+                self.activity.put_back(activity)
                 raise
             self.limiter.saved(unsaved)
             self._saves += 1
         for ban in unsaved.bans:
             await self._log_ban(ban)
+
+    async def history(self, account_id: int, start: int, end: int, by: Granularity) -> list[UsageRow]:
+        """The usage history of an account, with what this process has not saved yet: `ports.UsageStore.history`.
+
+        Raises ServiceUnavailable.
+        """
+        async with self._saving:  # so that nothing is on its way to the store, and would count twice or not at all
+            saved = await self.store.usage.history(account_id, start, end, by)
+            pending = [row for row in self.activity.pending(account_id) if start <= by.start(row.start) < end]
+        return merge_rows([*saved, *pending], by)
 
     async def _log_ban(self, ban: Ban) -> None:
         account = None

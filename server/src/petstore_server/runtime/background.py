@@ -8,8 +8,11 @@ import structlog
 
 from petstore_server.domain.errors import ServiceUnavailable
 from petstore_server.domain.placement import KEY_LIFETIME
-from petstore_server.ports import OrderSearch
+from petstore_server.domain.usage import Granularity
+from petstore_server.domain.windows import DAY
+from petstore_server.ports import OrderSearch, UsageStore
 from petstore_server.runtime.backend import Backend
+from petstore_server.settings import Settings
 
 ROUND_SECONDS = 0.25
 """Pause between rounds: saved counts and noticed changes are both promised to be less than a second old (D9, D12)."""
@@ -18,6 +21,8 @@ STALLED_SECONDS = 10.0
 """A task that has not finished a round for this much longer than its pause is stalled: the process is not ready."""
 
 _FORGET_SECONDS = 60.0
+_COMPACT_SECONDS = 600.0
+_COMPACT_GAP_SECONDS = 0.1
 _FORGET_KEYS = 10_000
 _INDEX_SECONDS = 1.0
 _INDEX_GAP_SECONDS = 0.003  # a waiting writer tries again every millisecond
@@ -114,7 +119,18 @@ async def update_search_index(search: OrderSearch) -> None:
         await asyncio.sleep(_INDEX_GAP_SECONDS)
 
 
-def background_tasks(backend: Backend, confirm: Callable[[bool], None], clock: Callable[[], float]) -> BackgroundTasks:
+async def compact_history(usage: UsageStore, settings: Settings, now: float) -> None:
+    """Sum the hours that are old enough into days, and delete the days that are too old; `now` in Unix seconds."""
+    today = Granularity.DAY.start(now)
+    hours_before = today - settings.usage_hours_days * DAY
+    days_before = today - settings.usage_days_days * DAY
+    while await usage.compact(hours_before, days_before):  # noqa: ASYNC110 - a pause between two days
+        await asyncio.sleep(_COMPACT_GAP_SECONDS)
+
+
+def background_tasks(
+    settings: Settings, backend: Backend, confirm: Callable[[bool], None], clock: Callable[[], float]
+) -> BackgroundTasks:
     """The tasks of a process that serves requests; `confirm` gets what the store says of access, changed or not.
 
     `clock` gives Unix seconds.
@@ -131,5 +147,10 @@ def background_tasks(backend: Backend, confirm: Callable[[bool], None], clock: C
             BackgroundTask("save usage", backend.save),
             BackgroundTask("update search index", lambda: update_search_index(backend.store.search)),
             BackgroundTask("forget", forget, _FORGET_SECONDS),
+            BackgroundTask(
+                "compact usage history",
+                lambda: compact_history(backend.store.usage, settings, clock()),
+                _COMPACT_SECONDS,
+            ),
         ]
     )

@@ -1,7 +1,7 @@
 """The composition root: from the settings to the adapters that they select."""
 
 import importlib.util
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AbstractContextManager, AsyncExitStack, asynccontextmanager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -88,7 +88,20 @@ async def account_usage(settings: Settings, store: Store, account_id: int) -> Us
         return await store.usage.find(account_id)
     async with _counters(settings) as counters:
         counters.use_store(await store.identity())
-        return await counters.usage(account_id)
+        return (await counters.usages([account_id]))[account_id]
+
+
+async def all_usage(settings: Settings, store: Store) -> Mapping[int, Usage]:
+    """Read what all accounts have used, by their ids, from where it is counted.
+
+    Raises SettingsError, ServiceUnavailable.
+    """
+    if settings.redis_url is None:
+        return await store.usage.all()
+    accounts = [account.id for account in await store.accounts.list()]
+    async with _counters(settings) as counters:
+        counters.use_store(await store.identity())
+        return await counters.usages(accounts)
 
 
 async def redis_info(settings: Settings) -> dict[str, Any]:

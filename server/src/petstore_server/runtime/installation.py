@@ -58,9 +58,21 @@ class LocalInstallation:
 
         Raises SettingsError, ServiceUnavailable.
         """
-        if self.settings.redis_url is None and (self.store_file is None or self._served_with_redis()):
+        if self._counted_elsewhere():
             return None
         return await composition.account_usage(self.settings, store, account_id)
+
+    async def all_usage(self, store: Store) -> Mapping[int, Usage] | None:
+        """The usage of all accounts by their ids, or None if it is counted in a Redis that the settings do not name.
+
+        Raises SettingsError, ServiceUnavailable.
+        """
+        if self._counted_elsewhere():
+            return None
+        return await composition.all_usage(self.settings, store)
+
+    def _counted_elsewhere(self) -> bool:
+        return self.settings.redis_url is None and (self.store_file is None or self._served_with_redis())
 
     def _served_with_redis(self) -> bool:
         """Whether a server that counts in Redis holds the lock: it shares the lock, others do not (D12)."""

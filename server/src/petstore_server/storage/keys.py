@@ -28,7 +28,7 @@ _PRINCIPAL = """
 _SELECT = """
     SELECT keys.id, accounts.name, digest, environment, scopes, note, keys.created_at, expires_at, revoked_at,
         rotated_from, suspended_at, (SELECT successor.id FROM petstore.keys AS successor WHERE rotated_from = keys.id),
-        began, until, level
+        (SELECT last_hour FROM petstore.key_use WHERE key_id = keys.id), began, until, level
     FROM petstore.keys JOIN petstore.accounts ON accounts.id = account_id LEFT JOIN petstore.bans ON key_id = keys.id
 """
 _FIND = f"{_SELECT} WHERE keys.id = %s"
@@ -151,7 +151,7 @@ def _one(rows: list[Row], key_id: str) -> ApiKey:
 
 def _key(row: Row) -> ApiKey:
     key_id, account, digest, environment, scopes, note, created, expires, revoked, rotated_from, *rest = row
-    suspended_at, rotated_to, *ban = rest
+    suspended_at, rotated_to, last_used, *ban = rest
     return ApiKey(
         key_id,
         account,
@@ -166,4 +166,5 @@ def _key(row: Row) -> ApiKey:
         None if ban[0] is None else Ban(key_id, *ban),
         suspended_at is not None,
         rotated_to,
+        last_used,
     )

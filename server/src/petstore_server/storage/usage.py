@@ -1,4 +1,4 @@
-"""Usage and bans. Implements `ports.UsageStore`.
+"""Usage, its history, and bans. Implements `ports.UsageStore`.
 
 A limiter in process memory saves its counts here; Redis keeps its own. For bans the store is the authority (D12).
 """
@@ -8,8 +8,10 @@ from dataclasses import replace
 
 from petstore_server.domain.bans import Ban
 from petstore_server.domain.keys import inherits
+from petstore_server.domain.usage import NO_ACTIVITY, Activity, Granularity, KeylessRow, UsageCounts, UsageRow
 from petstore_server.domain.windows import Count
 from petstore_server.ports import Usage
+from petstore_server.storage import history
 from petstore_server.storage.accounts import ACCESS_CHANGED
 from petstore_server.storage.statements import Commands, Engine, Query, Work
 
@@ -54,15 +56,34 @@ class UsageStore:
         """Return the latest ban of each key that has one."""
         return await self._engine.read(_bans)
 
-    async def save(self, usage: Mapping[int, Usage], bans: Sequence[Ban]) -> None:
-        """Save usage by account id, and new bans, in one transaction.
+    async def save(self, usage: Mapping[int, Usage], bans: Sequence[Ban], activity: Activity = NO_ACTIVITY) -> None:
+        """Save usage by account id and new bans, and add to the usage history, in one transaction.
 
         A successor to which the key was rotated after the ban began gets the ban too.
         """
-        await self._engine.transaction(lambda: _save(usage, bans))
+        await self._engine.transaction(lambda: _save(usage, bans, activity))
+
+    async def history(self, account_id: int | None, start: int, end: int, by: Granularity) -> list[UsageRow]:
+        """Return the usage history of an account, or the sum of all if it is None: hours or days, ascending."""
+        return await self._engine.read(lambda: history.history(account_id, start, end, by))
+
+    async def keyless_history(self, start: int, end: int, by: Granularity) -> list[KeylessRow]:
+        """Return the same for requests without a valid key."""
+        return await self._engine.read(lambda: history.keyless_history(start, end, by))
+
+    async def totals(self, start: int, end: int) -> Mapping[int, UsageCounts]:
+        """Return the usage of each active account (by id) in this time, summed."""
+        return await self._engine.read(lambda: history.totals(start, end))
+
+    async def compact(self, hours_before: int, days_before: int) -> bool:
+        """Sum the hours of the oldest day into that day; return whether there may be more to do."""
+        if await self._engine.read(lambda: history.has_old_hours(hours_before)):
+            return await self._engine.transaction(lambda: history.sum_oldest_day(hours_before), bulk=True)
+        await self._engine.transaction(lambda: history.delete_days(days_before), bulk=True)
+        return False
 
 
-def _save(usage: Mapping[int, Usage], bans: Sequence[Ban]) -> Work[None]:
+def _save(usage: Mapping[int, Usage], bans: Sequence[Ban], activity: Activity) -> Work[None]:
     # In ascending order, as in every transaction, so that two of them never wait for each other.
     counts = [(*minute, *day, account_id) for account_id, (minute, day) in sorted(usage.items())]
     if counts:
@@ -73,6 +94,7 @@ def _save(usage: Mapping[int, Usage], bans: Sequence[Ban]) -> Work[None]:
             changed |= yield from _save_ban(ban)
     if changed:
         yield ACCESS_CHANGED
+    yield from history.save_activity(activity)
 
 
 def _save_ban(ban: Ban) -> Work[bool]:

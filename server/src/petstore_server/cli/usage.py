@@ -1,0 +1,209 @@
+"""`petstore usage`: the usage history, and the accounts that are most active, most refused, or near a limit."""
+
+import time
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Any
+
+import click
+
+from petstore_server.cli.arguments import AccountName, When
+from petstore_server.cli.commands import Command, Group
+from petstore_server.cli.output import Column, log_to_stderr, show, table, terminal_width
+from petstore_server.cli.stores import installation, with_store
+from petstore_server.domain.timestamps import format_unix
+from petstore_server.domain.usage import Granularity, UsageCounts
+from petstore_server.operations import usage as operations
+from petstore_server.operations.usage import TopAccount, TopOrder, UsageReport
+
+_BY_HOUR_SECONDS = 3 * 86_400  # a longer period is shown by day unless asked for
+_BAR = 30
+
+
+class _UsageGroup(Group):
+    """A group whose command `show` runs if none is named: `petstore usage acme`."""
+
+    default_command = "show"
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        if not args or (args[0] not in self.commands and args[0] not in ctx.help_option_names):
+            args = [self.default_command, *args]
+        return super().parse_args(ctx, args)
+
+
+@click.group(cls=_UsageGroup)
+def usage() -> None:
+    """The usage history: requests admitted and refused, and orders cancelled, by hour or day in UTC.
+
+    Without a command, `show` runs.
+
+    \b
+    Examples:
+      petstore usage
+      petstore usage acme --since 7d
+      petstore usage top --by refused
+    """
+
+
+SINCE = click.option(
+    "--since",
+    type=When(past=True),
+    default="24h",
+    metavar="WHEN",
+    help="Start of the period: a duration such as 7d, a date or a time; 24h if not given.",
+)
+
+
+@usage.command("show", cls=Command)
+@click.argument("account", type=AccountName(), required=False)
+@SINCE
+@click.option("--by", type=click.Choice([str(each) for each in Granularity]), help="By hour or day; hour up to 3 days.")
+def show_usage(account: str | None, since: datetime, by: str | None) -> None:
+    """Show the usage of ACCOUNT, or of all accounts together, by hour or day in UTC.
+
+    Hours and days without requests are left out. Servers save their counts once a second. Hours are kept for
+    PETSTORE_USAGE_HOURS_DAYS, days for PETSTORE_USAGE_DAYS_DAYS.
+
+    \b
+    Examples:
+      petstore usage acme
+      petstore usage acme --since 30d --by day
+    """
+    now = time.time()
+    start = since.timestamp()
+    granularity = Granularity(by or ("hour" if now - start <= _BY_HOUR_SECONDS else "day"))
+    report = with_store(lambda store: operations.report_usage(store, account, start, now, granularity))
+    show(_report_fields(account, granularity, report), lambda: _report_page(granularity, report))
+
+
+@usage.command(cls=Command)
+@SINCE
+@click.option(
+    "--by",
+    type=click.Choice([str(each) for each in TopOrder]),
+    default=str(TopOrder.ADMITTED),
+    help="Order by requests admitted, by requests refused, or by the used share of the day's limit.",
+)
+@click.option("--limit", type=click.IntRange(1, 10_000), default=20, metavar="N", help="Accounts to show; 20.")
+def top(since: datetime, by: str, limit: int) -> None:
+    """Show the accounts that are most active, that are refused most, or that are closest to the day's limit.
+
+    \b
+    Examples:
+      petstore usage top
+      petstore usage top --since 7d --by refused
+      petstore usage top --by share
+    """
+    now, order, here = time.time(), TopOrder(by), installation()
+
+    async def find(store: Any) -> list[TopAccount]:
+        return await operations.top_accounts(store, lambda: here.all_usage(store), order, since.timestamp(), now, limit)
+
+    found = with_store(find)
+    if order is TopOrder.SHARE and not found:
+        log_to_stderr("No account has used any of its day's limit, or PETSTORE_REDIS_URL is missing to read it.")
+    show([_top_fields(entry) for entry in found], lambda: _top_page(order, found))
+
+
+def _report_fields(account: str | None, by: Granularity, report: UsageReport) -> dict[str, Any]:
+    fields: dict[str, Any] = {
+        "account": account,
+        "by": str(by),
+        "history": [{"start": format_unix(row.start), **_count_fields(row.counts)} for row in report.rows],
+    }
+    if report.keyless is not None:
+        fields["withoutKey"] = [
+            {
+                "start": format_unix(row.start),
+                "refusedKey": row.counts.refused_key,
+                "refusedAddress": row.counts.refused_address,
+            }
+            for row in report.keyless
+        ]
+    return fields
+
+
+def _count_fields(counts: UsageCounts) -> dict[str, int]:
+    return {
+        "admitted": counts.admitted,
+        "refused": counts.refused,
+        "refusedMinute": counts.refused_minute,
+        "refusedDay": counts.refused_day,
+        "refusedBanned": counts.refused_banned,
+        "cancelled": counts.cancelled,
+    }
+
+
+def _top_fields(entry: TopAccount) -> dict[str, Any]:
+    share = None if entry.share is None else round(entry.share, 4)
+    return {
+        "account": entry.account.name,
+        "plan": str(entry.account.plan),
+        **_count_fields(entry.counts),
+        "dayShare": share,
+    }
+
+
+_COUNTS = ("ADMITTED", "REFUSED", "BY MINUTE", "BY DAY", "BANNED", "CANCELLED")
+
+
+def _report_page(by: Granularity, report: UsageReport) -> str:
+    if not report.rows and not report.keyless:
+        return "No requests in this period."
+    keyless = {row.start: row.counts for row in report.keyless or ()}
+    counted = {row.start: row.counts for row in report.rows}
+    starts = sorted(counted.keys() | keyless.keys())
+    header: list[str | Column] = [by.upper(), *_COUNTS]
+    rows = [[_start(start, by), *_cells(counted.get(start, UsageCounts()))] for start in starts]
+    if report.keyless is not None:
+        header.append("WITHOUT KEY")
+        for start, row in zip(starts, rows, strict=True):
+            row.append(sum(keyless.get(start, ())))
+    return _with_bars(table(header, rows), [counted.get(start, UsageCounts()) for start in starts])
+
+
+def _top_page(order: TopOrder, found: Sequence[TopAccount]) -> str:
+    if not found:
+        return "No accounts to show in this period."
+    header = (Column("ACCOUNT", shrinks=True), "PLAN", *_COUNTS, "OF DAY LIMIT")
+    rows = [
+        (
+            entry.account.name,
+            entry.account.plan,
+            *_cells(entry.counts),
+            None if entry.share is None else f"{entry.share:.1%}",
+        )
+        for entry in found
+    ]
+    return table(header, rows)
+
+
+def _cells(counts: UsageCounts) -> tuple[int, ...]:
+    return (
+        counts.admitted,
+        counts.refused,
+        counts.refused_minute,
+        counts.refused_day,
+        counts.refused_banned,
+        counts.cancelled,
+    )
+
+
+def _start(start: int, by: Granularity) -> str:
+    text = str(format_unix(start))
+    return text[:10] if by is Granularity.DAY else text[:16] + "Z"
+
+
+def _with_bars(page: str, counts: Sequence[UsageCounts]) -> str:
+    """The table with a bar for each row, admitted as full blocks and refused as light ones, if a terminal has room."""
+    width, lines = terminal_width(), page.splitlines()
+    longest = max(len(line) for line in lines)
+    most = max(count.admitted + count.refused for count in counts)
+    if width is None or len(lines) != len(counts) + 1 or not most or width < longest + 2 + _BAR:
+        return page
+    bars = [""]
+    for count in counts:
+        total = round((count.admitted + count.refused) * _BAR / most)
+        admitted = min(total, round(count.admitted * _BAR / most))
+        bars.append("█" * admitted + "░" * (total - admitted))
+    return "\n".join(f"{line:<{longest}}  {bar}".rstrip() for line, bar in zip(lines, bars, strict=True))

@@ -1,0 +1,126 @@
+"""Counts what each account does in the current hour, in memory, until it is saved to the usage history.
+
+A request costs two look-ups and one increment.
+"""
+
+from petstore_server.domain.keys import Principal
+from petstore_server.domain.usage import (
+    NO_ACTIVITY,
+    Activity,
+    Granularity,
+    KeylessCounts,
+    UsageCounts,
+    UsageRow,
+    add,
+)
+from petstore_server.domain.windows import AccountDecision, Decision, Outcome
+
+
+class _Account:
+    """The counts of one account in the current hour, incremented in place."""
+
+    __slots__ = ("admitted", "cancelled", "refused_banned", "refused_day", "refused_minute")
+
+    def __init__(self) -> None:
+        self.admitted = self.refused_minute = self.refused_day = self.refused_banned = self.cancelled = 0
+
+    def counts(self) -> UsageCounts:
+        return UsageCounts(self.admitted, self.refused_minute, self.refused_day, self.refused_banned, self.cancelled)
+
+
+class UsageRecorder:
+    """Records decisions and cancelled orders; `take` returns what was recorded since the last call."""
+
+    def __init__(self) -> None:
+        self._hour = self._next_hour = 0
+        self._accounts: dict[int, _Account] = {}
+        self._keys_seen: set[str] = set()  # in this hour, saved or not
+        self._keys: dict[str, int] = {}
+        self._refused_key = self._refused_address = 0
+        self._earlier = NO_ACTIVITY  # of earlier hours, and what could not be saved
+
+    def decided(self, principal: Principal | None, decision: Decision) -> None:
+        """Record the decision on a request; `principal` is None without a valid key."""
+        if not self._hour <= decision.now < self._next_hour:
+            self._begin_hour(decision.now)
+        if principal is None or not isinstance(decision, AccountDecision):
+            self._refused_without_key(decision)
+            return
+        account = self._accounts.get(principal.account_id) or self._new_account(principal.account_id)
+        if principal.key_id not in self._keys_seen:
+            self._keys_seen.add(principal.key_id)
+            self._keys[principal.key_id] = self._hour
+        if decision.outcome is Outcome.ADMITTED:
+            account.admitted += 1
+        elif decision.outcome is Outcome.BANNED:
+            account.refused_banned += 1
+        elif decision.day_shown:
+            account.refused_day += 1
+        else:
+            account.refused_minute += 1
+
+    def cancelled(self, principal: Principal) -> None:
+        """Record a cancelled order, in the hour of its request or in the next one."""
+        (self._accounts.get(principal.account_id) or self._new_account(principal.account_id)).cancelled += 1
+
+    def take(self) -> Activity:
+        """Return what was recorded and not taken yet. Follow with `put_back` if it could not be saved."""
+        self._close_hour()
+        taken, self._earlier = self._earlier, NO_ACTIVITY
+        return taken
+
+    def put_back(self, taken: Activity) -> None:
+        """Add this to what the next `take` returns."""
+        self._earlier = _sum(taken, self._earlier)
+
+    def pending(self, account_id: int) -> list[UsageRow]:
+        """What the next `take` would return for the account, by hour."""
+        self._close_hour()
+        return [
+            UsageRow(hour, counts)
+            for (account, hour), counts in self._earlier.accounts.items()
+            if account == account_id
+        ]
+
+    def _new_account(self, account_id: int) -> _Account:
+        account = self._accounts[account_id] = _Account()
+        return account
+
+    def _refused_without_key(self, decision: Decision) -> None:
+        if decision.outcome is Outcome.ADMITTED:  # within the limit of its address, and then 401
+            self._refused_key += 1
+        else:
+            self._refused_address += 1
+
+    def _begin_hour(self, now: float) -> None:
+        self._close_hour()
+        self._keys_seen = set()
+        self._hour = Granularity.HOUR.start(now)
+        self._next_hour = self._hour + Granularity.HOUR.seconds
+
+    def _close_hour(self) -> None:
+        """Move the counts of the current hour to those that `take` returns."""
+        keyless = KeylessCounts(self._refused_key, self._refused_address)
+        current = Activity(
+            {(account_id, self._hour): account.counts() for account_id, account in self._accounts.items()},
+            {self._hour: keyless} if any(keyless) else {},
+            self._keys,
+        )
+        if current:
+            self._earlier = _sum(self._earlier, current)
+            self._accounts, self._keys = {}, {}
+            self._refused_key = self._refused_address = 0
+
+
+def _sum(one: Activity, other: Activity) -> Activity:
+    """Both together; of the hours in which a key was last used, the later."""
+    if not one:
+        return other
+    accounts, keyless, keys = dict(one.accounts), dict(one.keyless), dict(one.keys)
+    for place, counts in other.accounts.items():
+        accounts[place] = add(accounts.get(place, UsageCounts()), counts)
+    for hour, refused in other.keyless.items():
+        keyless[hour] = add(keyless.get(hour, KeylessCounts()), refused)
+    for key_id, hour in other.keys.items():
+        keys[key_id] = max(keys.get(key_id, hour), hour)
+    return Activity(accounts, keyless, keys)

@@ -1,0 +1,138 @@
+"""`petstore usage`: tables, bars and JSON of the usage history."""
+
+import asyncio
+import json
+import time
+from pathlib import Path
+
+import pytest
+
+from petstore_server.domain.timestamps import format_unix
+from petstore_server.domain.usage import Activity, Granularity, KeylessCounts, UsageCounts
+from petstore_server.domain.windows import Count
+from petstore_server.ports import Usage
+from support.command_line import CommandLine
+from support.open_stores import opened
+from support.process import UNLIMITED, new_key, petstore_json, serving
+from support.redis_engine import shared_redis
+
+HOUR = Granularity.HOUR.start(time.time())
+
+
+@pytest.fixture
+def petstore(tmp_path: Path) -> CommandLine:
+    command = CommandLine(tmp_path / "store.db")
+    for name, plan in (("acme", "free"), ("globex", "pro")):
+        command.must("accounts", "create", name, "--plan", plan)
+    return command
+
+
+def save(petstore: CommandLine, account: str, counts: UsageCounts, start: int = HOUR, day_used: int = 0) -> None:
+    async def run() -> None:
+        async with opened(petstore.store) as store:
+            account_id = (await store.accounts.find(account)).id
+            usage = {account_id: Usage(Count(HOUR, 0), Count(HOUR, day_used))}
+            keyless = {start: KeylessCounts(2, 1)}
+            await store.usage.save(usage, [], Activity({(account_id, start): counts}, keyless, {}))
+
+    asyncio.run(run())
+
+
+def test_without_requests_the_command_says_so(petstore: CommandLine) -> None:
+    assert "No requests in this period.\n" == petstore.must("usage", "acme").out
+    assert {"account": "acme", "by": "hour", "history": []} == petstore.must("usage", "acme", "--json").json()
+    assert "No accounts to show in this period.\n" == petstore.must("usage", "top").out
+
+
+def test_the_usage_of_an_account_by_hour(petstore: CommandLine) -> None:
+    save(petstore, "acme", UsageCounts(60, 5, 4, 3, 2))
+    header, row = petstore.must("usage", "acme").out.splitlines()
+    assert ["HOUR", "ADMITTED", "REFUSED", "BY", "MINUTE", "BY", "DAY", "BANNED", "CANCELLED"] == header.split()
+    assert [f"{format_unix(HOUR)}"[:16] + "Z", "60", "12", "5", "4", "3", "2"] == row.split()
+    assert {
+        "account": "acme",
+        "by": "hour",
+        "history": [
+            {
+                "start": format_unix(HOUR),
+                "admitted": 60,
+                "refused": 12,
+                "refusedMinute": 5,
+                "refusedDay": 4,
+                "refusedBanned": 3,
+                "cancelled": 2,
+            }
+        ],
+    } == petstore.must("usage", "acme", "--json").json()
+
+
+def test_the_usage_of_the_service_includes_requests_without_a_key(petstore: CommandLine) -> None:
+    save(petstore, "acme", UsageCounts(60))
+    save(petstore, "globex", UsageCounts(40, 1))
+    header, row = petstore.must("usage").out.splitlines()
+    assert header.endswith("WITHOUT KEY")
+    assert ["100", "1", "1", "0", "0", "0", "6"] == row.split()[1:]
+    told = petstore.must("usage", "--json").json()
+    assert [{"start": format_unix(HOUR), "refusedKey": 4, "refusedAddress": 2}] == told["withoutKey"]
+
+
+def test_a_long_period_is_shown_by_day_unless_asked_for(petstore: CommandLine) -> None:
+    save(petstore, "acme", UsageCounts(60), start=HOUR - 5 * 86_400)
+    assert [] == petstore.must("usage", "acme", "--json").json()["history"]
+    assert "day" == petstore.must("usage", "acme", "--since", "7d", "--json").json()["by"]
+    by_hour = petstore.must("usage", "acme", "--since", "7d", "--by", "hour", "--json").json()
+    assert [60] == [row["admitted"] for row in by_hour["history"]]
+
+
+def test_top_accounts_by_each_order(petstore: CommandLine) -> None:
+    save(petstore, "acme", UsageCounts(60, 30), day_used=900)
+    save(petstore, "globex", UsageCounts(500), day_used=500)
+
+    def order(*options: str) -> list[str]:
+        return [entry["account"] for entry in petstore.must("usage", "top", "--json", *options).json()]
+
+    assert ["globex", "acme"] == order()
+    assert ["acme"] == order("--by", "refused")
+    assert ["acme", "globex"] == order("--by", "share")
+    assert ["acme"] == order("--by", "share", "--limit", "1")
+    assert "90.0%" in petstore.must("usage", "top", "--by", "share").out
+
+
+def test_an_unknown_account_is_not_found(petstore: CommandLine) -> None:
+    done = petstore("usage", "nobody")
+    assert (5, "") == (done.code, done.out)
+
+
+def test_an_account_named_like_a_command_can_be_shown(petstore: CommandLine) -> None:
+    petstore.must("accounts", "create", "top", "--plan", "free")
+    save(petstore, "top", UsageCounts(7))
+    assert [7] == [row["admitted"] for row in petstore.must("usage", "show", "top", "--json").json()["history"]]
+
+
+def test_help_lists_the_commands(petstore: CommandLine) -> None:
+    shown = petstore.must("usage", "--help").out
+    assert "top" in shown
+    assert "show" in shown
+
+
+@pytest.mark.parametrize("killed", [False, True])
+def test_two_servers_add_up_exactly_and_a_kill_loses_at_most_a_second(tmp_path: Path, killed: bool) -> None:
+    store = tmp_path / "store.db"
+    redis = {"PETSTORE_REDIS_URL": shared_redis().empty()}
+    key, key_id = new_key(store, plan=UNLIMITED)
+    with serving(store, **redis) as one, serving(store, **redis) as other:
+        for server in (one, other):
+            with server.client(key) as client:
+                for _ in range(50):
+                    client.get("/v1/store/orders")
+        if killed:
+            time.sleep(1)
+            one.kill()
+            other.kill()
+        else:
+            assert [0, 0] == [one.stop(), other.stop()]
+    history = petstore_json(store, "usage", "acme")["history"]
+    assert 100 == sum(row["admitted"] for row in history)
+    assert str(format_unix(Granularity.HOUR.start(time.time())))[:13] in json.dumps(
+        petstore_json(store, "keys", "show", key_id)
+    )

@@ -1,0 +1,271 @@
+"""The usage history: counted in memory, added to the store by every process, summed into days, and reported."""
+
+import asyncio
+import random
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from petstore_server.domain.accounts import PLAN_LIMITS, Limits, Plan
+from petstore_server.domain.bans import Ban
+from petstore_server.domain.keys import DEFAULT_SCOPES, Principal
+from petstore_server.domain.orders import Order
+from petstore_server.domain.usage import (
+    NO_ACTIVITY,
+    Activity,
+    Granularity,
+    KeylessCounts,
+    KeylessRow,
+    UsageCounts,
+    UsageRow,
+)
+from petstore_server.domain.windows import Count, evaluate_account, evaluate_address, evaluate_ban
+from petstore_server.operations.usage import TopOrder, report_usage, top_accounts
+from petstore_server.ports import Usage
+from petstore_server.runtime.background import compact_history
+from petstore_server.settings import read_settings
+from petstore_server.telemetry.usage import UsageRecorder
+from support.open_stores import BY, Stores, add_key, successor
+from support.service import START, bearer, running
+
+pytestmark = pytest.mark.anyio
+
+HOUR, DAY = 3600, 86_400
+FIRST = 20_000 * DAY
+"""The start of a day, in Unix seconds."""
+
+LIMITS = Limits(60, 1000)
+ALL_TIME = 0, 1 << 40
+
+
+def principal(account: int = 1, key: str = "key_a") -> Principal:
+    return Principal(key, account, "acme", Plan.FREE, LIMITS, DEFAULT_SCOPES)
+
+
+def admitted(now: float) -> object:
+    return evaluate_account(True, Count(int(now), 1), Count(int(now), 1), LIMITS, now)
+
+
+def record(recorder: UsageRecorder, now: float, **counts: int) -> None:
+    """Record so many decisions of each kind for account 1."""
+    minute, day, full = Count(int(now), 60), Count(int(now), 1000), Count(int(now), 1)
+    decisions = {
+        "admitted": evaluate_account(True, full, full, LIMITS, now),
+        "refused_minute": evaluate_account(False, minute, full, LIMITS, now),
+        "refused_day": evaluate_account(False, full, day, LIMITS, now),
+        "refused_banned": evaluate_ban(Ban("key_a", int(now), int(now) + 120, 1), full, full, LIMITS, now),
+    }
+    for kind, number in counts.items():
+        for _ in range(number):
+            recorder.decided(principal(), decisions[kind])
+
+
+class TestRecorder:
+    def test_each_kind_of_decision_is_counted_in_the_hour_in_which_it_was_made(self) -> None:
+        recorder = UsageRecorder()
+        record(recorder, FIRST + HOUR - 0.1, admitted=3, refused_minute=2, refused_day=1)
+        record(recorder, FIRST + HOUR, admitted=1, refused_banned=4)
+        recorder.cancelled(principal())
+        taken = recorder.take()
+        assert {
+            (1, FIRST): UsageCounts(admitted=3, refused_minute=2, refused_day=1),
+            (1, FIRST + HOUR): UsageCounts(admitted=1, refused_banned=4, cancelled=1),
+        } == taken.accounts
+        assert {"key_a": FIRST + HOUR} == taken.keys
+        assert NO_ACTIVITY == recorder.take()
+
+    def test_requests_without_a_valid_key_are_counted_together(self) -> None:
+        recorder = UsageRecorder()
+        for number in range(5):
+            recorder.decided(None, evaluate_address(number < 3, Count(FIRST, 1), float(FIRST)))
+        assert Activity({}, {FIRST: KeylessCounts(refused_key=3, refused_address=2)}, {}) == recorder.take()
+
+    def test_what_could_not_be_saved_is_taken_again_with_what_came_since(self) -> None:
+        recorder = UsageRecorder()
+        record(recorder, FIRST, admitted=3)
+        taken = recorder.take()
+        record(recorder, FIRST + 1, admitted=2)
+        recorder.put_back(taken)
+        assert [UsageRow(FIRST, UsageCounts(admitted=5))] == recorder.pending(1)
+        assert {(1, FIRST): UsageCounts(admitted=5)} == recorder.take().accounts
+
+    def test_a_key_is_recorded_once_an_hour(self) -> None:
+        recorder = UsageRecorder()
+        record(recorder, FIRST, admitted=1)
+        assert {"key_a": FIRST} == recorder.take().keys
+        record(recorder, FIRST + 1, admitted=1)
+        assert {} == recorder.take().keys
+        record(recorder, FIRST + HOUR, admitted=1)
+        assert {"key_a": FIRST + HOUR} == recorder.take().keys
+
+    def test_a_clock_that_is_set_back_loses_no_count(self) -> None:
+        recorder = UsageRecorder()
+        for now in (FIRST + HOUR, FIRST, FIRST + HOUR):
+            record(recorder, now, admitted=1)
+        assert [1, 2] == sorted(counts.admitted for counts in recorder.take().accounts.values())
+
+
+def activity(account: int, start: int, admitted: int = 1, **more: int) -> Activity:
+    return Activity({(account, start): UsageCounts(admitted, **more)}, {}, {})
+
+
+async def test_every_process_adds_what_it_counted(each_backend: Stores) -> None:
+    async with each_backend.opened() as one, each_backend.opened() as other:
+        await add_key(one)
+        account = (await one.accounts.find("zoo")).id
+        await asyncio.gather(
+            *[
+                each.usage.save({}, [], activity(account, FIRST, 3, cancelled=1))
+                for each in (one, other)
+                for _ in range(20)
+            ]
+        )
+        assert [UsageRow(FIRST, UsageCounts(120, cancelled=40))] == await one.usage.history(
+            account, *ALL_TIME, Granularity.HOUR
+        )
+
+
+async def test_history_is_saved_with_usage_and_bans_in_one_transaction(each_backend: Stores) -> None:
+    async with each_backend.opened() as store:
+        key = await add_key(store)
+        account = (await store.accounts.find("zoo")).id
+        ban = Ban(key.id, FIRST, FIRST + 120, 1)
+        usage = {account: Usage(Count(FIRST, 1), Count(FIRST, 1))}
+        await store.usage.save(usage, [ban], activity(account, FIRST))
+        assert (usage, [ban]) == (await store.usage.all(), await store.usage.bans())
+        assert 1 == (await store.usage.history(account, *ALL_TIME, Granularity.HOUR))[0].admitted
+
+
+async def test_rows_of_a_period_by_hour_and_by_day_of_one_account_and_of_all(each_backend: Stores) -> None:
+    async with each_backend.opened() as store:
+        ids = []
+        for name in ("one", "two"):
+            await add_key(store, name, name)
+            ids.append((await store.accounts.find(name)).id)
+        for start in (FIRST, FIRST + 23 * HOUR, FIRST + DAY):
+            await store.usage.save({}, [], activity(ids[0], start, 2, refused_day=1))
+            await store.usage.save({}, [], activity(ids[1], start, 5))
+        hours = await store.usage.history(ids[0], FIRST, FIRST + DAY, Granularity.HOUR)
+        assert [(FIRST, 2, 1), (FIRST + 23 * HOUR, 2, 1)] == [(row.start, row.admitted, row.refused) for row in hours]
+        days = await store.usage.history(ids[0], *ALL_TIME, Granularity.DAY)
+        assert [(FIRST, 4), (FIRST + DAY, 2)] == [(row.start, row.admitted) for row in days]
+        together = await store.usage.history(None, *ALL_TIME, Granularity.DAY)
+        assert [(FIRST, 14), (FIRST + DAY, 7)] == [(row.start, row.admitted) for row in together]
+        totals = await store.usage.totals(FIRST, FIRST + DAY)
+        assert {ids[0]: UsageCounts(4, refused_day=2), ids[1]: UsageCounts(10)} == totals
+
+
+async def test_requests_without_a_key_have_a_history_of_their_own(each_backend: Stores) -> None:
+    async with each_backend.opened() as store:
+        for hour in (FIRST, FIRST + HOUR):
+            for _ in range(2):
+                await store.usage.save({}, [], Activity({}, {hour: KeylessCounts(3, 1)}, {}))
+        assert [KeylessRow(FIRST, KeylessCounts(6, 2)), KeylessRow(FIRST + HOUR, KeylessCounts(6, 2))] == (
+            await store.usage.keyless_history(*ALL_TIME, Granularity.HOUR)
+        )
+        assert [KeylessRow(FIRST, KeylessCounts(12, 4))] == (
+            await store.usage.keyless_history(*ALL_TIME, Granularity.DAY)
+        )
+
+
+async def test_an_account_that_a_restore_removed_is_skipped(each_backend: Stores) -> None:
+    async with each_backend.opened() as store:
+        await store.usage.save({}, [], Activity({(99, FIRST): UsageCounts(1)}, {}, {"key_gone": FIRST}))
+        assert {} == await store.usage.totals(*ALL_TIME)
+
+
+async def test_a_key_shows_the_hour_in_which_it_was_last_used_and_its_successor_does_not(each_backend: Stores) -> None:
+    async with each_backend.opened() as one, each_backend.opened() as other:
+        key = await add_key(one)
+        assert (await one.keys.find(key.id)).last_used_at is None
+        for store, hour in ((one, FIRST + HOUR), (other, FIRST)):  # a process that is late
+            await store.usage.save({}, [], Activity({}, {}, {key.id: hour}))
+        assert FIRST + HOUR == (await one.keys.find(key.id)).last_used_at
+        assert [FIRST + HOUR] == [each.last_used_at for each in await one.keys.list()]
+        rotated = await one.keys.rotate(key.id, successor("two"), 2_000_000_000.0, BY)
+        assert (await one.keys.find(rotated.new.id)).last_used_at is None
+
+
+async def test_old_hours_become_days_with_the_same_sums_whichever_process_sums_them(each_backend: Stores) -> None:
+    source = random.Random(3)
+    settings = read_settings({"PETSTORE_USAGE_HOURS_DAYS": "2", "PETSTORE_USAGE_DAYS_DAYS": "5"})
+    async with each_backend.opened() as one, each_backend.opened() as other:
+        await add_key(one)
+        account = (await one.accounts.find("zoo")).id
+        for hour in range(0, 8 * 24, 3):
+            counts = UsageCounts(*[source.randrange(9) for _ in UsageCounts._fields])
+            start = FIRST + hour * HOUR
+            await one.usage.save({}, [], Activity({(account, start): counts}, {start: KeylessCounts(1, 2)}, {}))
+        before = await one.usage.history(account, *ALL_TIME, Granularity.DAY)
+        keyless = await one.usage.keyless_history(*ALL_TIME, Granularity.DAY)
+        now = FIRST + 7 * DAY + 12 * HOUR  # hours of the last two days stay, and days of the last five
+        await asyncio.gather(*[compact_history(each.usage, settings, now) for each in (one, other)])
+        assert before[2:] == await one.usage.history(account, *ALL_TIME, Granularity.DAY)
+        assert keyless[2:] == await one.usage.keyless_history(*ALL_TIME, Granularity.DAY)
+        hours = await one.usage.history(account, *ALL_TIME, Granularity.HOUR)
+        assert FIRST + 5 * DAY == hours[0].start
+        # A process that saves an old hour late adds to its day.
+        await other.usage.save({}, [], activity(account, FIRST + 3 * DAY, 100))
+        await compact_history(one.usage, settings, now)
+        after = await one.usage.history(account, *ALL_TIME, Granularity.DAY)
+        assert before[3].admitted + 100 == after[1].admitted
+
+
+async def test_requests_and_cancellations_reach_the_history_and_the_newest_are_included(tmp_path: Path) -> None:
+    async with running(tmp_path) as service:
+        key = await service.key()
+        await service.orders(Order(1), Order(2))
+        codes: Counter[int] = Counter()
+        for path in ("/v1/store/orders/1", "/v1/store/orders/1", "/v1/store/orders/9", "/v1/nowhere"):
+            codes[(await service.client.delete(path, headers=bearer(key))).status_code] += 1
+        assert {204: 1, 409: 1, 404: 2} == codes
+        for _ in range(60):
+            await service.client.get("/v1/pets/1", headers=bearer(key))
+        await service.client.get("/v1/store/orders")
+        account = (await service.backend.store.accounts.find("account 1")).id
+        period = (int(START) - DAY, int(START) + DAY, Granularity.HOUR)
+        expected = UsageRow(Granularity.HOUR.start(START), UsageCounts(60, refused_minute=4, cancelled=1))
+        assert [expected] == await service.backend.history(account, *period)  # nothing is saved yet
+        assert [] == await service.backend.store.usage.history(account, *period)
+        await service.upkeep()
+        assert [expected] == await service.backend.history(account, *period)
+        assert [expected] == await service.backend.store.usage.history(account, *period)
+        assert [KeylessCounts(refused_key=1)] == [
+            row.counts for row in await service.backend.store.usage.keyless_history(*period)
+        ]
+
+
+async def test_the_top_accounts_by_each_order(each_backend: Stores) -> None:
+    async with each_backend.opened() as store:
+        used = {}
+        for name, plan, day_used in (("busy", Plan.PRO, 5000), ("full", Plan.FREE, 900), ("idle", Plan.FREE, 0)):
+            account = await store.accounts.create(name, plan, PLAN_LIMITS[plan], BY)
+            used[account.id] = Usage(Count(FIRST, 0), Count(FIRST, day_used))
+        busy, full, _ = used
+        await store.usage.save(used, [], activity(busy, FIRST, 500, refused_minute=1))
+        await store.usage.save({}, [], activity(full, FIRST, 100, refused_day=70))
+
+        async def names(order: TopOrder, limit: int = 10) -> list[str]:
+            found = await top_accounts(store, store.usage.all, order, FIRST, FIRST + 100, limit)
+            return [entry.account.name for entry in found]
+
+        assert ["busy", "full"] == await names(TopOrder.ADMITTED)
+        assert ["full", "busy"] == await names(TopOrder.REFUSED)
+        assert ["full", "busy"] == await names(TopOrder.SHARE)
+        assert ["busy"] == await names(TopOrder.ADMITTED, limit=1)
+        [first, _] = await top_accounts(store, store.usage.all, TopOrder.SHARE, FIRST, FIRST + 100, 10)
+        assert 0.9 == first.share
+
+
+async def test_a_report_begins_with_the_whole_hour_or_day_of_its_start(each_backend: Stores) -> None:
+    async with each_backend.opened() as store:
+        await add_key(store)
+        account = (await store.accounts.find("zoo")).id
+        await store.usage.save({}, [], activity(account, FIRST, 7))
+        late = FIRST + 1800
+        assert 7 == (await report_usage(store, "zoo", late, late + 1, Granularity.HOUR)).rows[0].admitted
+        assert 7 == (await report_usage(store, "zoo", late, late + 1, Granularity.DAY)).rows[0].admitted
+        assert [] == (await report_usage(store, "zoo", late + HOUR, late + 2 * HOUR, Granularity.HOUR)).rows
+        whole = await report_usage(store, None, late, late + 1, Granularity.HOUR)
+        assert (7, []) == (whole.rows[0].admitted, whole.keyless)
