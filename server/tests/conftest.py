@@ -9,6 +9,8 @@ import pytest
 
 from support.engines import PostgresEngine, running_engine
 from support.open_stores import PostgresPlaces, SqlitePlaces, Stores
+from support.redis_engine import shared_redis
+from support.service import URLS
 
 # A run in a shell's background begins with Ctrl-C ignored, and so would every command that a test starts.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
@@ -60,3 +62,17 @@ def _open_files(directory: Path) -> list[Path]:
         with suppress(FileNotFoundError):  # that of the listing itself
             found.append(descriptor.readlink())
     return [file for file in found if file.is_relative_to(directory)]
+
+
+@pytest.fixture(name="each_engine", params=["embedded", "scaled-out"])
+def _each_engine(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[None]:
+    """A service in `tmp_path` runs over SQLite with limits in process, and over PostgreSQL and Redis."""
+    if request.param == "embedded":
+        yield
+        return
+    postgres: PostgresEngine = request.getfixturevalue("postgres")
+    name = postgres.new_database()
+    URLS[tmp_path] = {"PETSTORE_DATABASE_URL": postgres.url(name), "PETSTORE_REDIS_URL": shared_redis().empty()}
+    yield
+    assert [] == postgres.connections(name)
+    postgres.drop_database(name)

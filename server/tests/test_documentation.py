@@ -12,6 +12,7 @@ import click
 import pytest
 
 from petstore_server.cli.main import petstore as command_line
+from petstore_server.domain.keys import Scope
 from petstore_server.http.errors import STATUS
 from petstore_server.settings import SETTINGS
 from support.documents import (
@@ -28,7 +29,7 @@ from support.documents import (
     tree,
 )
 from support.generated_tables import OPERATING, TABLES, with_tables
-from support.process import PETSTORE, Server, environment, new_key, petstore, serving
+from support.process import PETSTORE, Server, environment, petstore, petstore_json, serving
 from support.service import Service, bearer, in_service
 
 ARCHITECTURE = ROOT / "docs" / "architecture.md"
@@ -116,7 +117,7 @@ def test_links_have_a_target(document: Path) -> None:
 @every_document
 def test_named_modules_exist(document: Path) -> None:
     named = set(re.findall(r"`([\w/]+\.py)`|\b(bench/\w+\.py)", document.read_text()))
-    folders = (SOURCE, ROOT, ROOT / "server" / "tests")
+    folders = (SOURCE, ROOT, ROOT / "server" / "tests", ROOT / "client" / "src" / "petstore_client")
     missing = [one or other for one, other in named if not any((at / (one or other)).is_file() for at in folders)]
     assert [] == missing
 
@@ -219,7 +220,10 @@ def _fill(store: Path) -> str:
     pets = petstore(store, "pets", "import", "-", "--format", "csv", text="id,name,tag\n1,Biscuit,dog\n")
     orders = petstore(store, "orders", "import", "-", "--format", "csv", text=ORDERS_CSV)
     assert (0, 0) == (pets.returncode, orders.returncode), orders.stderr
-    return new_key(store, "reader")[0]
+    petstore_json(store, "accounts", "create", "reader", "--plan", "free")
+    scopes = [part for scope in Scope for part in ("--scope", str(scope))]
+    key: str = petstore_json(store, "keys", "create", "reader", *scopes)["key"]
+    return key
 
 
 def _run(script: str, store: Path, server: Server, key: str) -> str:

@@ -206,12 +206,12 @@ def test_a_wrong_method_is_405_and_allow_names_the_right_ones(
     assert (405, allow) == in_service(tmp_path, story)
 
 
-def test_there_is_no_v2_and_outside_v1_errors_carry_no_limits(tmp_path: Path) -> None:
+def test_there_is_no_v3_and_errors_outside_of_the_api_carry_no_limits(tmp_path: Path) -> None:
     async def story(service: Service) -> None:
         for path in (
             "/docs/",
-            "/v2",
-            "/v2/store/orders",
+            "/v3",
+            "/v3/store/orders",
             "/livez",
             "/metrics",
             "//v1/store/orders",

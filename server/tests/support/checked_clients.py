@@ -33,6 +33,7 @@ class CheckedTransport(httpx2.BaseTransport):
     """Sends through another transport and checks what comes back."""
 
     def __init__(self, inner: httpx2.BaseTransport) -> None:
+        contract()  # compiled before the first request, which may have a deadline
         self._inner = inner
 
     def handle_request(self, request: httpx2.Request) -> httpx2.Response:
@@ -52,6 +53,7 @@ class CheckedAsyncTransport(httpx2.AsyncBaseTransport):
     """The same, awaited."""
 
     def __init__(self, inner: httpx2.AsyncBaseTransport) -> None:
+        contract()
         self._inner = inner
 
     async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:

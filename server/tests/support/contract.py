@@ -14,8 +14,8 @@ from urllib.parse import unquote
 import jsonschema_rs
 import yaml
 
-from petstore_server.http.contract import shipped_text
-from support.contract_rules import Lines, check_code, check_limits, fail, same
+from petstore_server.http.contract import CONTRACTS, shipped_text
+from support.contract_rules import Lines, check_code, check_limits, check_page, fail, same
 
 _HTTPS_OWN = {"connection", "content-length", "content-type", "date", "keep-alive", "server", "transfer-encoding"}
 _LIMIT_HEADERS = {"x-ratelimit-limit", "x-ratelimit-remaining", "x-ratelimit-reset", "ratelimit-policy", "ratelimit"}
@@ -58,14 +58,11 @@ class Path(NamedTuple):
 
 
 class Contract:
-    """The shipped contract, compiled once."""
+    """The shipped contracts of all versions, compiled once."""
 
     def __init__(self) -> None:
-        self.document: dict[str, Any] = yaml.safe_load(shipped_text())
-        self._others = self._answers(self.document["x-other-requests"]["responses"])
-        notices = self._headers({name: {"$ref": f"#/components/headers/{name}"} for name in _NOTICES})
-        self._paths = [self._path(template, item, notices) for template, item in self.document["paths"].items()]
-        self._error = self._validator({"$ref": "#/components/schemas/Error"})
+        self.versions = {version: VersionContract(version) for version in CONTRACTS}
+        self.document = self.versions["v1"].document
 
     def check(self, method: str, target: str, status: int, headers: list[tuple[str, str]], body: bytes) -> None:
         """Raise AssertionError unless the exchange is as the contract says.
@@ -77,16 +74,33 @@ class Contract:
             lines: Lines = {}
             for name, value in headers:
                 lines.setdefault(name.lower(), []).append(value)
-            self._check(method, target, status, lines, body)
+            segments = [unquote(segment) for segment in target.partition("?")[0].split("/")[1:]]
+            _check_framing(method, status, lines, body)
+            if segments[0] in self.versions:
+                self.versions[segments[0]].check(method, target, segments, status, lines, body)
+            else:
+                self.versions["v1"].check_outside(method, status, lines, body)
         except AssertionError as error:
             raise AssertionError(f"{method} {target} answered {status}: {error}") from None
 
-    def _check(self, method: str, target: str, status: int, lines: Lines, body: bytes) -> None:
-        segments = [unquote(segment) for segment in target.partition("?")[0].split("/")[1:]]
-        _check_framing(method, status, lines, body)
-        if segments[:1] != ["v1"]:
-            self._check_outside(method, status, lines, body)
-            return
+
+class VersionContract:
+    """The shipped contract of one version."""
+
+    def __init__(self, version: str) -> None:
+        self.document: dict[str, Any] = yaml.safe_load(shipped_text(version))
+        self._version = version
+        self._responses: dict[int, Response] = {}
+        self._compiled: dict[int, Header] = {}
+        self._schemas = _closed(self.document["components"]["schemas"])
+        self._others = self._answers(self.document["x-other-requests"]["responses"])
+        names = [name for name in _NOTICES if name in self.document["components"]["headers"]]
+        notices = self._headers({name: {"$ref": f"#/components/headers/{name}"} for name in names})
+        self._paths = [self._path(template, item, notices) for template, item in self.document["paths"].items()]
+        self._error = self._validator({"$ref": "#/components/schemas/Error"})
+
+    def check(self, method: str, target: str, segments: list[str], status: int, lines: Lines, body: bytes) -> None:
+        """Raise AssertionError unless the exchange, under this version, is as the contract says."""
         path = next((path for path in self._paths if path.matches(segments)), None)
         response = _pick(self._documented(path, method), status)
         _check_headers(response, lines)
@@ -94,6 +108,8 @@ class Contract:
         code = value["code"] if status >= 400 and value else None
         check_limits(status, code, lines)
         check_code(code, segments, lines)
+        if isinstance(value, dict) and "data" in value:
+            check_page(target, value, lines)
         if path and status == 405:
             same(set(lines["allow"][0].split(", ")), set(path.responses), "the methods in Allow")
 
@@ -102,7 +118,7 @@ class Contract:
             return {status: response for status, response in self._others.items() if status != 405}
         return path.responses.get(method, path.to_other_methods)
 
-    def _check_outside(self, method: str, status: int, lines: Lines, body: bytes) -> None:
+    def check_outside(self, method: str, status: int, lines: Lines, body: bytes) -> None:
         """The contract itself and its page, or an error: no key, so no limits (D2)."""
         for name in lines.keys() & _LIMIT_HEADERS:
             fail(f"{name} stands on an answer outside /v1")
@@ -123,28 +139,37 @@ class Contract:
         if any(operation.get("deprecated") for operation in item.values()):
             for status in others.keys() - {401, 429}:
                 others[status] = others[status].with_headers(notices)
-        return Path(("v1", *segments), responses, others)
+        return Path((self._version, *segments), responses, others)
 
     def _answers(self, responses: Mapping[str, Any]) -> dict[int, Response]:
         return {int(status): self._respond(self._resolve(response)) for status, response in responses.items()}
 
     def _respond(self, response: Mapping[str, Any]) -> Response:
-        headers = self._headers(response["headers"])
-        for content_type, content in response.get("content", {}).items():
-            return Response(headers, content_type, self._validator(content["schema"]))
-        return Response(headers, None, None)
+        """A response, compiled once for all operations that refer to it."""
+        known = self._responses.get(id(response))
+        if known is None:
+            known = Response(self._headers(response["headers"]), None, None)
+            for content_type, content in response.get("content", {}).items():
+                known = known._replace(content_type=content_type, validator=self._validator(content["schema"]))
+            self._responses[id(response)] = known
+        return known
 
     def _headers(self, headers: Mapping[str, Any]) -> dict[str, Header]:
-        compiled = {}
-        for name, header in headers.items():
-            definition = self._resolve(header)
+        return {name.lower(): self._header(header) for name, header in headers.items()}
+
+    def _header(self, header: Mapping[str, Any]) -> Header:
+        """A header, compiled once for all responses that refer to it."""
+        definition = self._resolve(header)
+        known = self._compiled.get(id(definition))
+        if known is None:
             schema = definition["schema"]
-            numeric = schema["type"] == "integer"
-            compiled[name.lower()] = Header(definition.get("required", False), numeric, self._validator(schema))
-        return compiled
+            validator = jsonschema_rs.Draft202012Validator(schema, validate_formats=True)
+            known = Header(definition.get("required", False), schema["type"] == "integer", validator)
+            self._compiled[id(definition)] = known
+        return known
 
     def _validator(self, schema: Mapping[str, Any]) -> jsonschema_rs.Draft202012Validator:
-        rooted = {**schema, "components": self.document["components"]}
+        rooted = {**schema, "components": {**self.document["components"], "schemas": self._schemas}}
         return jsonschema_rs.Draft202012Validator(rooted, validate_formats=True)
 
     def _resolve(self, node: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -154,6 +179,14 @@ class Contract:
                 found = found[part]
             node = found
         return node
+
+
+def _closed(schemas: Mapping[str, Any]) -> dict[str, Any]:
+    """The schemas with no other fields than the documented ones: clients allow more, but the service has none."""
+    return {
+        name: {"additionalProperties": False, **schema} if schema.get("type") == "object" else schema
+        for name, schema in schemas.items()
+    }
 
 
 def _pick(responses: Mapping[int, Response], status: int) -> Response:
@@ -170,8 +203,8 @@ def _check_framing(method: str, status: int, lines: Lines, body: bytes) -> None:
     for name in ("content-type", "content-length", "retry-after"):
         if len(lines.get(name, [])) > 1:
             fail(f"{name} stands {len(lines[name])} times")
-    if "retry-after" in lines and status not in (429, 503):
-        fail("Retry-After is present; it belongs on 429 and 503 alone")
+    if "retry-after" in lines and status not in (409, 429, 503):
+        fail("Retry-After is present; it belongs on 429 and 503, and on a 409 that documents it")
     if status in (204, 304) or method == "HEAD":
         _check_bodiless(status, lines, body)
     elif "content-length" in lines and "content-encoding" not in lines:

@@ -4,11 +4,15 @@ Which window the limit headers show (D13), whose windows they are (D14), which c
 """
 
 import re
+from datetime import UTC, datetime, timedelta
+from itertools import pairwise
 from typing import Any, NamedTuple, NoReturn
+from urllib.parse import unquote
 
 Lines = dict[str, list[str]]
 """The values of each header, by its name in lower case."""
 
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _POLICY = re.compile(r'"([a-z]+)";q=([0-9]+);w=([0-9]+)')
 _STATE = re.compile(r'"([a-z]+)";r=([0-9]+);t=([0-9]+)')
 _PLAIN_INTEGER = re.compile(r"0|-?[1-9][0-9]{0,18}", re.ASCII)
@@ -71,6 +75,33 @@ def check_code(code: str | None, segments: list[str], lines: Lines) -> None:
         text = segments[-1]
         could_name_one = bool(_PLAIN_INTEGER.fullmatch(text)) and -(2**63) <= int(text) < 2**63
         same(code, "order_not_found" if could_name_one else "invalid_order_id", f"the code for {text!r}")
+
+
+def check_page(target: str, page: dict[str, Any], lines: Lines) -> None:
+    """A page is in the requested order, no longer than its limit, and its Link is the request with the next cursor."""
+    query = [tuple(pair.split("=", 1)) for pair in target.partition("?")[2].split("&") if pair]
+    asked = {name: unquote(value) for name, value in query}
+    if len(page["data"]) > int(asked.get("limit", "100")):
+        fail(f"the page has {len(page['data'])} orders, more than its limit")
+    places = [_place(order, asked.get("sort", "id")) for order in page["data"]]
+    for before, after in pairwise(places):
+        if before >= after:
+            fail(f"the order at {after} follows that at {before}")
+    cursor = page.get("nextCursor")
+    if cursor is None:
+        same(lines.get("link"), None, "Link on the last page")
+        return
+    kept = "".join(f"{name}={value}&" for name, value in query if unquote(name) != "cursor")
+    same(lines.get("link"), [f'<{target.partition("?")[0]}?{kept}cursor={cursor}>; rel="next"'], "Link")
+
+
+def _place(order: dict[str, Any], sort: str) -> tuple[bool, int, int]:
+    """Where the order stands in the list, for comparison; orders without the value come last."""
+    sign, field = (-1, sort[1:]) if sort.startswith("-") else (1, sort)
+    value = order.get(field)
+    if isinstance(value, str):
+        value = (datetime.fromisoformat(value) - _EPOCH) // timedelta(microseconds=1)
+    return value is None, sign * (value or 0), sign * order["id"]
 
 
 def same(actual: Any, expected: Any, what: str) -> None:

@@ -15,7 +15,7 @@ from petstore_server.domain.timestamps import format_timestamp
 from petstore_server.http.v1.pets import deprecation_dates
 from petstore_server.settings import Settings
 
-CONTRACTS = {"v1": "openapi"}
+CONTRACTS = {"v1": "openapi", "v2": "openapi-v2"}
 """The contract of each version of the API: its file's name, and its path, without the extension."""
 
 _SERVERS = "servers:\n  - url: /{version}\n    description: This server\n"

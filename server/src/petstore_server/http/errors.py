@@ -8,6 +8,7 @@ import msgspec
 from petstore_server.domain import errors as domain
 from petstore_server.domain.errors import DomainError
 from petstore_server.http.responses import Response, content, lines
+from petstore_server.http.v2 import errors as v2
 
 
 class BadRequest(DomainError):
@@ -55,8 +56,9 @@ class PayloadTooLarge(DomainError):
 class RouteNotFound(DomainError):
     code = "not_found"
 
-    def __init__(self) -> None:
-        super().__init__("Nothing is served under this path; /openapi.json lists the paths that exist.")
+    def __init__(self, version: str | None = None) -> None:
+        contract = "openapi" if version in (None, "v1") else f"openapi-{version}"
+        super().__init__(f"Nothing is served under this path; /{contract}.json lists the paths that exist.")
 
 
 class MethodNotAllowed(DomainError):
@@ -102,6 +104,10 @@ class InternalError(DomainError):
 
 STATUS: dict[type[DomainError], int] = {
     BadRequest: 400,
+    v2.InvalidParameter: 400,
+    v2.InvalidCursor: 400,
+    v2.InvalidBody: 400,
+    v2.IdempotencyKeyMissing: 400,
     domain.MissingApiKey: 401,
     domain.InvalidApiKey: 401,
     domain.InsufficientScope: 403,
@@ -112,10 +118,14 @@ STATUS: dict[type[DomainError], int] = {
     MethodNotAllowed: 405,
     domain.OrderAlreadyShipped: 409,
     domain.OrderAlreadyCancelled: 409,
+    domain.IdempotencyKeyInUse: 409,
     Gone: 410,
     PreconditionFailed: 412,
+    v2.OrderChanged: 412,
     PayloadTooLarge: 413,
     UriTooLong: 414,
+    v2.UnsupportedMediaType: 415,
+    domain.IdempotencyKeyReused: 422,
     RateLimitExceeded: 429,
     ApiKeyBanned: 429,
     HeadersTooLarge: 431,
@@ -148,6 +158,10 @@ def _headers(failure: DomainError) -> bytes:
             return lines(("www-authenticate", f'Bearer realm="orders", error="insufficient_scope", scope="{scope}"'))
         case MethodNotAllowed(allow=allow):
             return lines(("allow", allow))
-        case domain.ServiceUnavailable(retry_after=int(seconds)) | RateLimitExceeded(retry_after=int(seconds)):
+        case (
+            domain.ServiceUnavailable(retry_after=int(seconds))
+            | domain.IdempotencyKeyInUse(retry_after=int(seconds))
+            | RateLimitExceeded(retry_after=int(seconds))
+        ):
             return lines(("retry-after", seconds))
     return b""

@@ -140,7 +140,7 @@ class Gate:
     async def _handle(self, request: Request, match: Match) -> Response:
         operation = match.require_route().operation(request.method)
         request.operation = operation.id
-        if request.principal is None or operation.scope not in request.principal.scopes:
+        if operation.scope is not None and operation.scope not in request.caller.scopes:
             raise InsufficientScope(operation.scope)
         return await operation.handle(request)
 

@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Callable
 from urllib.parse import unquote
 
+from petstore_server.domain.errors import MissingApiKey
 from petstore_server.domain.keys import Principal
 from petstore_server.domain.windows import Decision
 from petstore_server.http.errors import BadRequest, HeadersTooLarge, PayloadTooLarge, UriTooLong
@@ -87,6 +88,13 @@ class Request:
         self.request_id = b""
         self.principal: Principal | None = None
         self.decision: Decision | None = None
+
+    @property
+    def caller(self) -> Principal:
+        """The principal of the request's key. Raises MissingApiKey; the gate admits no request without a valid key."""
+        if self.principal is None:
+            raise MissingApiKey
+        return self.principal
 
     def check_form(self) -> None:
         """Refuse a request that is malformed or too large. Raises BadRequest, UriTooLong, HeadersTooLarge,

@@ -10,10 +10,13 @@ from petstore_server.http.responses import Response
 
 
 class Operation(NamedTuple):
-    """An operation of the contract: its operationId, the scope it requires, and its handler."""
+    """An operation of a contract: its operationId, the scope it requires (None: any key), and its handler.
+
+    The `id` of an operation of a later version begins with the version, so that metrics tell them apart.
+    """
 
     id: str
-    scope: Scope
+    scope: Scope | None
     handle: Callable[[Request], Awaitable[Response]]
 
 
@@ -46,7 +49,7 @@ class Match(NamedTuple):
     def require_route(self) -> Route:
         """Raises RouteNotFound."""
         if self.route is None:
-            raise RouteNotFound
+            raise RouteNotFound(self.version)
         return self.route
 
 

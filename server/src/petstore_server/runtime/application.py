@@ -15,6 +15,7 @@ from petstore_server.http.observer import RequestObserver
 from petstore_server.http.page_limit import PageLimit
 from petstore_server.http.routes import Routes
 from petstore_server.http.server import Deadlines, PublicServer, allowed_connections
+from petstore_server.http.v2.routes import routes as routes_v2
 from petstore_server.runtime.backend import Backend
 from petstore_server.runtime.background import background_tasks
 from petstore_server.settings import Settings
@@ -31,7 +32,7 @@ class Application:
         self.backend = backend
         self.draining = False
         self.metrics = Metrics()
-        self.routes = Routes(v1.routes(backend.store, clock, settings))
+        self.routes = Routes([*v1.routes(backend.store, clock, settings), *routes_v2(backend.store, clock)])
         self.authenticator = Authenticator(backend.store.keys, Environment(settings.environment), clock)
         self.gate = Gate(
             self.routes,

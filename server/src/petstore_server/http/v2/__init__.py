@@ -1,1 +1,1 @@
-"""Version 2 of the interface: filtered pages, single orders, placing orders, usage (D20)."""
+"""Version 2 of the API: filtered pages, single orders, placing orders, usage (D20)."""

@@ -1,0 +1,25 @@
+"""The routes of version 2."""
+
+from collections.abc import Callable
+
+from petstore_server.domain.keys import Scope
+from petstore_server.http.routes import Operation, Route
+from petstore_server.http.v2.orders import PATH, OrderOperations
+from petstore_server.http.v2.usage import UsageOperations
+from petstore_server.ports import Store
+
+
+def routes(store: Store, clock: Callable[[], float]) -> list[Route]:
+    """The routes of version 2 over a store. `clock` gives Unix seconds."""
+    orders = OrderOperations(store, clock)
+    usage = UsageOperations(store, clock)
+    list_orders = Operation("v2.listOrders", Scope.ORDERS_READ, orders.list_orders)
+    place_order = Operation("v2.placeOrder", Scope.ORDERS_WRITE, orders.place_order)
+    get_order = Operation("v2.getOrder", Scope.ORDERS_READ, orders.get_order)
+    cancel_order = Operation("v2.cancelOrder", Scope.ORDERS_CANCEL, orders.cancel_order)
+    get_usage = Operation("v2.getUsage", None, usage.get_usage)
+    return [
+        Route(PATH, {"GET": list_orders, "HEAD": list_orders, "POST": place_order}),
+        Route(f"{PATH}/{{orderId}}", {"GET": get_order, "HEAD": get_order, "DELETE": cancel_order}),
+        Route("/v2/usage", {"GET": get_usage, "HEAD": get_usage}),
+    ]

@@ -1,0 +1,396 @@
+"""Version 2 over HTTP: pages, single orders, cancelling and following changes (D20).
+
+Every exchange is held to the contract by the client itself; the tests state what the contract cannot.
+"""
+
+import gzip
+import json
+import random
+from collections.abc import AsyncIterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import httpx2
+import pytest
+
+from petstore_server.domain.accounts import Limits, Plan
+from petstore_server.domain.keys import DEFAULT_SCOPES, Scope
+from petstore_server.domain.orders import CANCEL, Order, Status
+from support.service import Service, bearer, in_service
+
+ORDERS = "/v2/store/orders"
+UNLIMITED = Limits(1_000_000, 1_000_000)
+
+pytestmark = pytest.mark.usefixtures("each_engine")
+
+SAMPLE = (
+    Order(1, 10, 1, "2026-11-01T10:00:00Z", False, Status.PENDING),
+    Order(2, 20, 2, None, None, Status.PENDING),
+    Order(3, 10, 3, "2026-12-01T10:00:00.000001Z", True, Status.SHIPPED),
+    Order(4, None, None, None, None, Status.CANCELLED),
+    Order(5, 10, 5, "2026-12-01T10:00:00Z", None, Status.CANCELLED),
+    Order(-(2**63)),
+)
+
+
+class Partner:
+    """A client of version 2 with a key of its own."""
+
+    def __init__(self, service: Service, key: str) -> None:
+        self._service = service
+        self._headers = bearer(key)
+
+    async def get(self, target: str, **headers: str) -> httpx2.Response:
+        return await self._service.client.get(target, headers={**self._headers, **headers})
+
+    async def send(self, method: str, target: str, **headers: str) -> httpx2.Response:
+        return await self._service.client.request(method, target, headers={**self._headers, **headers})
+
+    async def ids(self, query: str = "") -> list[int]:
+        """The orders of all pages."""
+        return [order["id"] for order in await self.all(query)]
+
+    async def all(self, query: str = "") -> list[dict[str, Any]]:
+        return [order async for page in self.pages(query) for order in page["data"]]
+
+    async def pages(self, query: str = "") -> AsyncIterator[dict[str, Any]]:
+        """The pages, each by the Link of the one before."""
+        target: str | None = f"{ORDERS}?{query}"
+        while target:
+            response = await self.get(target)
+            assert 200 == response.status_code, response.text
+            yield response.json()
+            target = response.links["next"]["url"] if "next" in response.links else None
+
+
+async def partner(service: Service, scopes: frozenset[Scope] = DEFAULT_SCOPES) -> Partner:
+    account = await service.account(Plan.ENTERPRISE, UNLIMITED)
+    return Partner(service, await service.key(account, scopes=scopes))
+
+
+def code(response: httpx2.Response) -> tuple[int, str]:
+    return response.status_code, response.json()["code"]
+
+
+@pytest.mark.parametrize(
+    ("query", "expected"),
+    [
+        ("", [-(2**63), 1, 2, 3, 4, 5]),
+        ("status=pending", [-(2**63), 1, 2]),
+        ("status=shipped&status=cancelled", [3, 4, 5]),
+        ("status=pending&status=shipped&status=cancelled&sort=-id", [5, 4, 3, 2, 1, -(2**63)]),
+        ("petId=10", [1, 3, 5]),
+        ("petId=10&status=pending", [1]),
+        ("petId=11", []),
+        ("complete=true", [3]),
+        ("complete=false", [-(2**63), 1, 2, 4, 5]),
+        ("shipDateFrom=2026-12-01T10:00:00Z", [3, 5]),
+        ("shipDateTo=2026-12-01T10:00:00Z", [1]),
+        ("shipDateFrom=2026-12-01T10:00:00Z&shipDateTo=2026-12-01T10:00:00.000001Z", [5]),
+        ("shipDateFrom=2026-12-01T11:00:00%2B01:00&petId=10&sort=-shipDate", [3, 5]),
+        ("sort=shipDate", [1, 5, 3, -(2**63), 2, 4]),
+        ("sort=-shipDate", [3, 5, 1, 4, 2, -(2**63)]),
+        ("sort=updatedAt", [-(2**63), 1, 2, 3, 4, 5]),
+        ("sort=-updatedAt&status=pending", [2, 1, -(2**63)]),
+        ("updatedFrom=9999-01-01T00:00:00Z", []),
+        ("updatedFrom=0001-01-01T00:00:00Z&petId=20", [2]),
+    ],
+)
+def test_each_filter_and_sort_in_pages_of_every_size(tmp_path: Path, query: str, expected: list[int]) -> None:
+    async def story(service: Service) -> None:
+        await service.orders(*SAMPLE)
+        client = await partner(service)
+        for limit in (1, 2, 3, 100, 1000):
+            assert expected == await client.ids(f"{query}&limit={limit}")
+
+    in_service(tmp_path, story)
+
+
+def test_an_order_has_its_record_status_and_timestamps(tmp_path: Path) -> None:
+    async def story(service: Service) -> None:
+        await service.orders(*SAMPLE)
+        client = await partner(service)
+        (page,) = [page async for page in client.pages()]
+        for shown, order in zip(page["data"], sorted(SAMPLE), strict=True):
+            known = {name: value for name, value in shown.items() if name not in ("createdAt", "updatedAt")}
+            assert order.fields() == known
+            assert shown["createdAt"] == shown["updatedAt"]
+            assert shown == (await client.get(f"{ORDERS}/{order.id}")).json()
+
+    in_service(tmp_path, story)
+
+
+def test_a_page_is_answered_304_until_it_changes_and_head_has_its_headers(tmp_path: Path) -> None:
+    async def story(service: Service) -> None:
+        await service.orders(*SAMPLE)
+        client = await partner(service)
+        for target in (f"{ORDERS}?limit=2", f"{ORDERS}/1"):
+            first = await client.get(target)
+            etag = first.headers["etag"]
+            assert (304, b"") == (
+                (again := await client.get(target, **{"If-None-Match": etag})).status_code,
+                again.content,
+            )
+            assert (etag, first.headers.get("link")) == (again.headers["etag"], again.headers.get("link"))
+            head = await client.send("HEAD", target)
+            described = ("etag", "link", "content-length", "content-type", "cache-control", "vary")
+            assert [first.headers.get(name) for name in described] == [head.headers.get(name) for name in described]
+            assert 304 == (await client.send("HEAD", target, **{"If-None-Match": f'"x", W/{etag}'})).status_code
+        await service.backend.store.orders.change(1, CANCEL, service.actor)
+        assert 200 == (await client.get(f"{ORDERS}/1", **{"If-None-Match": etag})).status_code
+
+    in_service(tmp_path, story)
+
+
+def test_the_compressed_page_has_the_same_content_and_its_own_etag(tmp_path: Path) -> None:
+    async def story(service: Service) -> None:
+        await service.orders(*[Order(number, 1, 1) for number in range(50)])
+        client = await partner(service)
+        plain = await client.get(ORDERS, **{"Accept-Encoding": "identity"})
+        zipped = await client.get(ORDERS, **{"Accept-Encoding": "gzip"})
+        assert ("gzip", None) == (zipped.headers["content-encoding"], plain.headers.get("content-encoding"))
+        assert plain.content == zipped.content
+        assert int(zipped.headers["content-length"]) < int(plain.headers["content-length"]) / 4
+        assert plain.headers["etag"] != zipped.headers["etag"]
+        held = {"If-None-Match": zipped.headers["etag"]}
+        assert 304 == (await client.get(ORDERS, **held, **{"Accept-Encoding": "gzip"})).status_code
+        assert 200 == (await client.get(ORDERS, **held, **{"Accept-Encoding": "identity"})).status_code
+
+    in_service(tmp_path, story)
+
+
+def test_a_change_through_either_version_shows_in_both_at_once(tmp_path: Path) -> None:
+    async def story(service: Service) -> None:
+        await service.orders(Order(1), Order(2))
+        client = await partner(service)
+        assert 204 == (await client.send("DELETE", f"{ORDERS}/1")).status_code
+        assert 204 == (await client.send("DELETE", "/v1/store/orders/2")).status_code
+        assert [] == await client.ids("status=pending")
+        assert [1, 2] == await client.ids("status=cancelled&sort=updatedAt")
+        for version in ("v1", "v2"):
+            refused = await client.send("DELETE", f"/{version}/store/orders/1")
+            assert (409, "order_already_cancelled") == code(refused)
+
+    in_service(tmp_path, story)
+
+
+def test_cancelling_has_the_responses_of_version_1(tmp_path: Path) -> None:
+    async def story(service: Service) -> None:
+        await service.orders(*SAMPLE)
+        client = await partner(service)
+        assert (409, "order_already_shipped") == code(await client.send("DELETE", f"{ORDERS}/3"))
+        assert (409, "order_already_cancelled") == code(await client.send("DELETE", f"{ORDERS}/4"))
+        for method in ("GET", "DELETE"):
+            assert (404, "order_not_found") == code(await client.send(method, f"{ORDERS}/99"))
+            for text in ("abc", "1.0", "007", "-0", "%201", "9223372036854775808"):
+                assert (404, "invalid_order_id") == code(await client.send(method, f"{ORDERS}/{text}"))
+
+    in_service(tmp_path, story)
+
+
+def test_if_match_cancels_only_the_order_that_the_client_has_seen(tmp_path: Path) -> None:
+    async def story(service: Service) -> None:
+        await service.orders(Order(1, 5), Order(2))
+        client = await partner(service)
+        seen = (await client.get(f"{ORDERS}/1")).headers["etag"]
+        await service.orders(Order(1, 6))
+        changed = await client.send("DELETE", f"{ORDERS}/1", **{"If-Match": seen})
+        assert (412, "bad_request") == code(changed)
+        assert "pending" == (await client.get(f"{ORDERS}/1")).json()["status"]
+        assert (404, "order_not_found") == code(await client.send("DELETE", f"{ORDERS}/9", **{"If-Match": seen}))
+        current = (await client.get(f"{ORDERS}/1")).headers["etag"]
+        assert 204 == (await client.send("DELETE", f"{ORDERS}/1", **{"If-Match": f'"x", {current}'})).status_code
+        assert (409, "order_already_cancelled") == code(
+            await client.send("DELETE", f"{ORDERS}/1", **{"If-Match": seen})
+        )
+        assert 204 == (await client.send("DELETE", f"{ORDERS}/2", **{"If-Match": "*"})).status_code
+
+    in_service(tmp_path, story)
+
+
+@pytest.mark.parametrize(
+    ("target", "named"),
+    [
+        (f"{ORDERS}?limit=1001", "'limit'"),
+        (f"{ORDERS}?limit=", "'limit'"),
+        (f"{ORDERS}?sort=id&sort=id", "'sort'"),
+        (f"{ORDERS}?page=2", "'page'"),
+        (f"{ORDERS}?shipDateFrom=2027-01-01T00:00:00Z&shipDateTo=2026-01-01T00:00:00Z", "'shipDateFrom'"),
+        (f"{ORDERS}/1?status=pending", "'status'"),
+        ("/v2/usage?granularity=week", "'granularity'"),
+    ],
+)
+def test_an_invalid_parameter_is_400_and_named(tmp_path: Path, target: str, named: str) -> None:
+    async def story(service: Service) -> None:
+        response = await (await partner(service)).get(target)
+        assert (400, "invalid_parameter") == code(response)
+        assert named in response.json()["message"]
+
+    in_service(tmp_path, story)
+
+
+def test_a_cursor_of_another_query_or_altered_is_400(tmp_path: Path) -> None:
+    async def story(service: Service) -> None:
+        await service.orders(*SAMPLE)
+        client = await partner(service)
+        cursor = (await client.get(f"{ORDERS}?limit=2&petId=10&sort=shipDate")).json()["nextCursor"]
+        assert [3] == await client.ids(f"limit=9&petId=10&sort=shipDate&cursor={cursor}")
+        for query in (
+            f"petId=10&sort=id&cursor={cursor}",
+            f"petId=20&sort=shipDate&cursor={cursor}",
+            f"petId=10&sort=shipDate&status=pending&cursor={cursor}",
+            f"petId=10&sort=shipDate&cursor={cursor[:-1]}",
+            f"petId=10&sort=shipDate&cursor={cursor[:9]}{'A' if cursor[9] != 'A' else 'B'}{cursor[10:]}",
+            "cursor=x",
+            f"cursor={'x' * 300}",
+        ):
+            assert (400, "invalid_cursor") == code(await client.get(f"{ORDERS}?{query}"))
+
+    in_service(tmp_path, story)
+
+
+def test_a_cursor_outlives_a_restart(tmp_path: Path) -> None:
+    async def first(service: Service) -> tuple[str, str]:
+        await service.orders(*SAMPLE)
+        key = await service.key()
+        return key, (await Partner(service, key).get(f"{ORDERS}?limit=3")).json()["nextCursor"]
+
+    key, cursor = in_service(tmp_path, first)
+
+    async def second(service: Service) -> list[int]:
+        return await Partner(service, key).ids(f"cursor={cursor}")
+
+    assert [3, 4, 5] == in_service(tmp_path, second)
+
+
+def test_the_key_the_path_and_the_scope_are_checked_before_the_parameters(tmp_path: Path) -> None:
+    async def story(service: Service) -> None:
+        await service.orders(*SAMPLE)
+        client = await partner(service, frozenset({Scope.PETS_READ}))
+        for target in (f"{ORDERS}?x=1", f"{ORDERS}/1?x=1", "/v2/usage?x=1", "/v2/nothing?x=1"):
+            assert (401, "missing_api_key") == code(await service.client.get(target))
+        assert (403, "insufficient_scope") == code(await client.get(f"{ORDERS}?x=1"))
+        assert (403, "insufficient_scope") == code(await client.get(f"{ORDERS}/abc?x=1"))
+        assert (403, "insufficient_scope") == code(await client.send("POST", ORDERS))
+        assert 200 == (await client.get("/v2/usage")).status_code
+        for target in ("/v2", "/v2/", "/v2/orders", "/v2/store/orders/", "/v2/store/orders/1/", "/v2/pets/1"):
+            missing = await client.get(target)
+            assert (404, "not_found") == code(missing)
+            assert "/openapi-v2.json" in missing.json()["message"]
+        reader = await partner(service)
+        assert (404, "invalid_order_id") == code(await reader.get(f"{ORDERS}/abc?x=1"))
+        assert (405, "method_not_allowed") == code(await reader.send("PUT", ORDERS))
+        assert (405, "method_not_allowed") == code(await reader.send("OPTIONS", "/v2/usage"))
+
+    in_service(tmp_path, story)
+
+
+FILTERS: tuple[Mapping[str, str], ...] = (
+    {},
+    {"status": "pending"},
+    {"petId": "1"},
+    {"complete": "false", "petId": "2"},
+    {"shipDateFrom": "2026-06-01T00:00:00Z"},
+)
+
+
+def matches(order: Mapping[str, Any], filters: Mapping[str, str]) -> bool:
+    """Whether an order as JSON matches, worked out without the service's own code."""
+    return (
+        filters.get("status") in (None, order["status"])
+        and filters.get("petId") in (None, str(order.get("petId")))
+        and filters.get("complete") in (None, str(order.get("complete", False)).lower())
+        and ("shipDateFrom" not in filters or order.get("shipDate", "") >= filters["shipDateFrom"])
+    )
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_a_walk_returns_what_matches_throughout_exactly_once_whatever_changes(tmp_path: Path, seed: int) -> None:
+    chance = random.Random(seed)
+
+    def some_order(number: int) -> Order:
+        date = chance.choice((None, "2026-01-01T00:00:00Z", "2026-06-01T00:00:00Z", "2026-07-01T00:00:00.5Z"))
+        date = "2026-07-01T00:00:00.500000Z" if date and date.endswith(".5Z") else date
+        return Order(number, chance.choice((None, 1, 2)), 1, date, chance.choice((None, True, False)))
+
+    async def story(service: Service) -> None:
+        client = await partner(service)
+        await service.orders(*[some_order(number) for number in range(0, 80, 2)])
+        for sort in ("id", "-id", "shipDate", "-shipDate", "updatedAt", "-updatedAt"):
+            filters = chance.choice(FILTERS)
+            before = {order["id"]: order for order in await client.all()}
+            query = "&".join([f"sort={sort}", f"limit={chance.choice((1, 3, 7))}", *map("=".join, filters.items())])
+            walked: list[dict[str, Any]] = []
+            history = [before]
+            async for page in client.pages(query):
+                walked += page["data"]
+                await disturb(service)
+                history.append({order["id"]: order for order in await client.all()})
+            field = sort.removeprefix("-")
+            lasting = {
+                number
+                for number, order in before.items()
+                if all(
+                    number in state and matches(state[number], filters) and state[number].get(field) == order.get(field)
+                    for state in history
+                )
+            }
+            seen = [order["id"] for order in walked]
+            assert lasting <= set(seen)
+            assert all(seen.count(number) == 1 for number in lasting)
+            assert all(any(order == state.get(order["id"]) for state in history) for order in walked)
+
+    async def disturb(service: Service) -> None:
+        await service.orders(some_order(chance.randrange(80)), some_order(chance.randrange(80)))
+        if chance.random() < 0.4:
+            await client_cancel(service, chance.randrange(80))
+
+    async def client_cancel(service: Service, number: int) -> None:
+        response = await (await partner(service)).send("DELETE", f"{ORDERS}/{number}")
+        assert response.status_code in (204, 404, 409)
+
+    in_service(tmp_path, story)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_a_client_that_follows_updates_sees_every_order_in_its_last_state(tmp_path: Path, seed: int) -> None:
+    chance = random.Random(seed)
+
+    async def story(service: Service) -> None:
+        client = await partner(service)
+        known: dict[int, dict[str, Any]] = {}
+        latest = "0001-01-01T00:00:00Z"
+        for _ in range(12):
+            for _ in range(chance.randrange(4)):
+                await service.orders(*[Order(chance.randrange(9), chance.randrange(99)) for _ in range(2)][:1])
+            query = f"sort=updatedAt&limit={chance.choice((1, 2, 100))}&updatedFrom={latest}"
+            async for page in client.pages(query):
+                for order in page["data"]:
+                    assert order["updatedAt"] >= latest
+                    latest = order["updatedAt"]
+                    known[order["id"]] = order
+                if chance.random() < 0.5:
+                    await service.orders(Order(chance.randrange(9), chance.randrange(99)))
+        async for page in client.pages(f"sort=updatedAt&updatedFrom={latest}"):
+            known |= {order["id"]: order for order in page["data"]}
+        assert {order["id"]: order for order in await client.all()} == known
+
+    in_service(tmp_path, story)
+
+
+def test_a_body_decoded_by_hand_is_the_json_that_the_client_reads(tmp_path: Path) -> None:
+    async def story(service: Service) -> None:
+        await service.orders(*SAMPLE)
+        client = await partner(service)
+        raw = await service.transport.handle_async_request(
+            httpx2.Request(
+                "GET", f"http://petstore.test{ORDERS}", headers={**client._headers, "Accept-Encoding": "gzip"}
+            )
+        )
+        body = await raw.aread()
+        assert body == (await client.get(ORDERS)).content
+        assert 6 == len(json.loads(body)["data"])
+        with pytest.raises(OSError, match="gzip"):
+            gzip.decompress(body)  # shorter than what is worth compressing
+
+    in_service(tmp_path, story)

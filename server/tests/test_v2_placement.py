@@ -1,0 +1,206 @@
+"""Placing orders over HTTP: idempotency keys, concurrent duplicates, refusals, identifiers (D20)."""
+
+import asyncio
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import httpx2
+import pytest
+
+from petstore_server.domain.accounts import Limits, Plan
+from petstore_server.domain.keys import DEFAULT_SCOPES, Scope
+from petstore_server.domain.orders import INT64_MAX, Order
+from petstore_server.domain.placement import KEY_LIFETIME
+from support.service import Service, bearer, in_service
+
+ORDERS = "/v2/store/orders"
+UNLIMITED = Limits(1_000_000, 1_000_000)
+WRITER = DEFAULT_SCOPES | {Scope.ORDERS_WRITE}
+ASKED = {"petId": 3, "quantity": 2}
+
+pytestmark = pytest.mark.usefixtures("each_engine")
+
+
+class Buyer:
+    """A client that places orders, with a key of its own."""
+
+    def __init__(self, service: Service, key: str) -> None:
+        self._service = service
+        self._headers = bearer(key)
+
+    async def place(self, idempotency_key: str, body: object = None, **headers: str) -> httpx2.Response:
+        sent = {**self._headers, "Idempotency-Key": idempotency_key, **headers}
+        return await self._service.client.post(ORDERS, json=body or ASKED, headers=sent)
+
+    async def post(self, content: bytes, **headers: str) -> httpx2.Response:
+        return await self._service.client.post(ORDERS, content=content, headers={**self._headers, **headers})
+
+    async def listed(self, target: str = "/v1/store/orders") -> Any:
+        return (await self._service.client.get(target, headers=self._headers)).json()
+
+
+async def buyer(service: Service, account: str | None = None) -> Buyer:
+    account = account or await service.account(Plan.ENTERPRISE, UNLIMITED)
+    return Buyer(service, await service.key(account, scopes=WRITER))
+
+
+def code(response: httpx2.Response) -> tuple[int, str]:
+    return response.status_code, response.json()["code"]
+
+
+def test_a_placed_order_is_pending_has_the_next_identifier_and_shows_in_both_versions(tmp_path: Path) -> None:
+    async def story(service: Service) -> None:
+        await service.orders(Order(7), Order(-3))
+        client = await buyer(service)
+        placed = await client.place("a", {**ASKED, "shipDate": "2027-01-01T01:00:00+01:00"})
+        order = placed.json()
+        assert (201, f"{ORDERS}/8") == (placed.status_code, placed.headers["location"])
+        assert "idempotency-replayed" not in placed.headers
+        expected = {"id": 8, "petId": 3, "quantity": 2, "shipDate": "2027-01-01T00:00:00Z", "status": "pending"}
+        assert expected == {name: order[name] for name in expected}
+        assert order["createdAt"] == order["updatedAt"]
+        assert expected.keys() | {"createdAt", "updatedAt"} == order.keys()
+        assert order == await client.listed(f"{ORDERS}/8")
+        assert [{"id": -3}, {"id": 7}, {k: v for k, v in expected.items() if k != "status"}] == await client.listed()
+        assert [9, 10] == [(await client.place(key)).json()["id"] for key in ("b", "c")]
+
+    in_service(tmp_path, story)
+
+
+def test_the_same_key_and_body_get_the_first_response_again(tmp_path: Path) -> None:
+    async def story(service: Service) -> None:
+        account = await service.account(Plan.ENTERPRISE, UNLIMITED)
+        client = await buyer(service, account)
+        first = await client.place("a")
+        await service.client.delete(first.headers["location"], headers=client._headers)
+        other_key = await buyer(service, account)
+        for again in (await client.place("a"), await other_key.place("a", {"quantity": 2, "petId": 3})):
+            assert (201, first.content, "true") == (
+                again.status_code,
+                again.content,
+                again.headers["idempotency-replayed"],
+            )
+            assert first.headers["location"] == again.headers["location"]
+        assert 1 == len(await client.listed())
+
+    in_service(tmp_path, story)
+
+
+def test_the_same_key_with_another_body_is_refused_and_other_accounts_have_keys_of_their_own(tmp_path: Path) -> None:
+    async def story(service: Service) -> None:
+        client, other = await buyer(service), await buyer(service)
+        first = await client.place("a")
+        for body in ({"petId": 3, "quantity": 3}, {**ASKED, "shipDate": "2027-01-01T00:00:00Z"}):
+            assert (422, "idempotency_key_reused") == code(await client.place("a", body))
+        theirs = await other.place("a", {"petId": 3, "quantity": 3})
+        assert (201, first.json()["id"] + 1) == (theirs.status_code, theirs.json()["id"])
+        assert 2 == len(await client.listed())
+
+    in_service(tmp_path, story)
+
+
+def test_a_key_is_free_again_after_a_refusal_and_after_a_day(tmp_path: Path) -> None:
+    async def story(service: Service) -> None:
+        client = await buyer(service)
+        assert (400, "invalid_body") == code(await client.place("a", {"petId": 3}))
+        first = await client.place("a")
+        assert 201 == first.status_code
+        service.clock.now += KEY_LIFETIME - 1
+        assert "true" == (await client.place("a")).headers["idempotency-replayed"]
+        service.clock.now += 2
+        later = await client.place("a", {"petId": 1, "quantity": 1})
+        assert (201, first.json()["id"] + 1) == (later.status_code, later.json()["id"])
+        assert "idempotency-replayed" not in later.headers
+
+    in_service(tmp_path, story)
+
+
+def test_of_concurrent_requests_with_one_key_one_places_the_order(tmp_path: Path) -> None:
+    async def story(service: Service) -> None:
+        client = await buyer(service)
+        for number in range(5):
+            responses = await asyncio.gather(*[client.place(f"key {number}".replace(" ", "-")) for _ in range(12)])
+            placed = [response for response in responses if response.status_code == 201]
+            waiting = [response for response in responses if response.status_code != 201]
+            assert 1 == sum("idempotency-replayed" not in response.headers for response in placed)
+            assert 1 == len({response.content for response in placed})
+            assert {(409, "idempotency_key_in_use")} >= {code(response) for response in waiting}
+            assert all(response.headers["retry-after"] == "1" for response in waiting)
+            assert number + 1 == len(await client.listed())
+
+    in_service(tmp_path, story)
+
+
+def test_concurrent_orders_have_different_ascending_identifiers(tmp_path: Path) -> None:
+    async def story(service: Service) -> None:
+        clients = [await buyer(service) for _ in range(3)]
+        importing = asyncio.ensure_future(service.orders(Order(40), Order(500)))
+        placing = [client.place(f"{number}") for client in clients for number in range(20)]
+        responses = await asyncio.gather(*placing)
+        await importing
+        ids = [response.json()["id"] for response in responses]
+        assert 60 == len(set(ids))
+        assert Counter(ids) + Counter([40, 500]) == Counter(order["id"] for order in await clients[0].listed())
+
+    in_service(tmp_path, story)
+
+
+def test_no_order_is_placed_when_the_largest_identifier_is_in_use(tmp_path: Path) -> None:
+    async def story(service: Service) -> None:
+        await service.orders(Order(INT64_MAX))
+        client = await buyer(service)
+        assert (503, "service_unavailable") == code(await client.place("a"))
+        assert [{"id": INT64_MAX}] == await client.listed()
+
+    in_service(tmp_path, story)
+
+
+@pytest.mark.parametrize(
+    ("content", "headers", "expected"),
+    [
+        (b'{"petId":3,"quantity":1}', {"Content-Type": "application/json"}, (400, "idempotency_key_missing")),
+        (b'{"petId":3,"quantity":1}', {"Idempotency-Key": "a"}, (415, "unsupported_media_type")),
+        (b"petId=3", {"Content-Type": "text/plain", "Idempotency-Key": "a"}, (415, "unsupported_media_type")),
+        (b"{}", {"Content-Type": "application/json", "Idempotency-Key": "a b"}, (400, "invalid_parameter")),
+        (b"{}", {"Content-Type": "application/json", "Idempotency-Key": "a" * 256}, (400, "invalid_parameter")),
+        (b"{}", {"Content-Type": "application/json", "Idempotency-Key": "a"}, (400, "invalid_body")),
+        (b"", {"Content-Type": "application/json", "Idempotency-Key": "a"}, (400, "invalid_body")),
+        (b"[" * 60_000, {"Content-Type": "application/json", "Idempotency-Key": "a"}, (400, "invalid_body")),
+        (b" " * 65_537, {"Content-Type": "application/json", "Idempotency-Key": "a"}, (413, "payload_too_large")),
+    ],
+)
+def test_a_malformed_request_is_refused_and_places_nothing(
+    tmp_path: Path, content: bytes, headers: dict[str, str], expected: tuple[int, str]
+) -> None:
+    async def story(service: Service) -> None:
+        client = await buyer(service)
+        assert expected == code(await client.post(content, **headers))
+        assert [] == await client.listed()
+        assert 201 == (await client.place("a")).status_code
+
+    in_service(tmp_path, story)
+
+
+def test_a_placement_is_in_the_audit_log_with_its_key(tmp_path: Path) -> None:
+    async def story(service: Service) -> None:
+        client = await buyer(service)
+        placed = (await client.place("a")).json()
+        await client.place("a")
+        entries = [entry async for entry in service.backend.store.audit.entries() if entry.action == "order.place"]
+        (entry,) = entries
+        assert (f"order:{placed['id']}", None) == (entry.subject, entry.before)
+        assert entry.actor.startswith("key:")
+        assert "pending" == entry.after["status"]
+
+    in_service(tmp_path, story)
+
+
+def test_only_a_key_that_was_granted_the_scope_by_name_places_orders(tmp_path: Path) -> None:
+    async def story(service: Service) -> None:
+        ordinary = Buyer(service, await service.key())
+        refused = await ordinary.place("a")
+        assert (403, "insufficient_scope") == code(refused)
+        assert 'scope="orders:write"' in refused.headers["www-authenticate"]
+
+    in_service(tmp_path, story)
