@@ -11,10 +11,11 @@ from typing import Any, NamedTuple, Protocol
 from petstore_server.domain.accounts import Account, Limits, Plan
 from petstore_server.domain.bans import Ban
 from petstore_server.domain.keys import ApiKey, Environment, Principal, Rotated, Successor
-from petstore_server.domain.orders import Import, Order
+from petstore_server.domain.orders import Import, Order, Status
 from petstore_server.domain.pets import Pet
 from petstore_server.domain.placement import Placed, Placement
 from petstore_server.domain.search import Page, Query, TrackedOrder
+from petstore_server.domain.sessions import Session
 from petstore_server.domain.transitions import Transition
 from petstore_server.domain.usage import NO_ACTIVITY, Activity, Granularity, KeylessRow, UsageCounts, UsageRow
 from petstore_server.domain.windows import Count, Decision
@@ -110,6 +111,9 @@ class OrderSearch(Protocol):
 
     async def find(self, order_id: int) -> TrackedOrder:
         """One order, as current as a page. Raises OrderNotFound."""
+
+    async def count_by_status(self) -> Mapping[Status, int]:
+        """The number of orders with each status, as of the last update of the search index."""
 
     async def update_index(self) -> bool:
         """Bring a bounded number of changes into the search index; return whether more are waiting."""
@@ -215,9 +219,64 @@ class UsageStore(Protocol):
         """
 
 
+class AuditPosition(NamedTuple):
+    """The place of an entry in the audit log, which is sorted by time and id."""
+
+    at: float
+    id: int
+
+
+class AuditFilters(NamedTuple):
+    """The entries that a page shows. None, and no subjects, mean all; `until` (Unix seconds) is not included."""
+
+    actor: str | None = None
+    action: str | None = None
+    subjects: tuple[str, ...] = ()
+    since: float | None = None
+    until: float | None = None
+
+
+class AuditPage(NamedTuple):
+    """Entries, newest first. `next` is the position before which the log goes on, None at its end.
+
+    A page may be shorter than its limit, even empty, and still have a `next`: the work for one page is bounded.
+    """
+
+    entries: Sequence[AuditEntry]
+    next: AuditPosition | None
+
+
 class Audit(Protocol):
     def entries(self, since: float | None = None) -> AsyncIterator[AuditEntry]:
         """Yield the entries from `since` on, oldest first, in bounded memory."""
+
+    async def page(self, filters: AuditFilters, limit: int, before: AuditPosition | None = None) -> AuditPage:
+        """At most `limit` entries that match, newest first, from before a position or from the newest."""
+
+
+class Sessions(Protocol):
+    """Sign-in links and sessions of the operator console, each found by the SHA-256 of its token."""
+
+    async def add_link(self, digest: bytes, expires_at: float, actor: Actor) -> None:
+        """Store a link that signs in as `actor`, and delete what has expired."""
+
+    async def sign_in(self, link: bytes, session: bytes, expires_at: float, now: float) -> Session | None:
+        """Replace a link by a session, both given by their digests; None unless the link is valid at `now`.
+
+        Exactly one of several concurrent calls with the same link succeeds.
+        """
+
+    async def find(self, digest: bytes, now: float) -> Session | None:
+        """The session if it has not ended at `now`."""
+
+    async def extend(self, digest: bytes, expires_at: float) -> None:
+        """Move the end of a session that exists."""
+
+    async def end(self, digest: bytes) -> None:
+        """End a session; ending it twice changes nothing."""
+
+    async def end_all(self, actor: Actor) -> int:
+        """End all sessions and delete all links; return the number of sessions."""
 
 
 class Store(Protocol):
@@ -239,6 +298,8 @@ class Store(Protocol):
     def usage(self) -> UsageStore: ...
     @property
     def audit(self) -> Audit: ...
+    @property
+    def sessions(self) -> Sessions: ...
 
     async def identity(self) -> str:
         """A text that no other store has, copies of this one included, for the names of its counters in Redis.

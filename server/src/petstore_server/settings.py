@@ -43,6 +43,8 @@ class Settings:
     usage_hours_days: int
     usage_days_days: int
     log_level: str
+    console: bool
+    console_hosts: frozenset[str]
 
 
 class Setting(NamedTuple):
@@ -203,6 +205,21 @@ def _base_url(value: str) -> str | None:
     return value.rstrip("/")
 
 
+def _host_names(value: str) -> frozenset[str]:
+    names = [part.strip().lower().rstrip(".") for part in value.split(",") if part.strip()]
+    for name in names:
+        if not _HOST_NAME.fullmatch(name):
+            raise ValueError("must be host names or addresses without ports, separated by commas")
+    return frozenset(name.strip("[]") for name in names)
+
+
+_HOST_NAME = re.compile(r"[a-z0-9._-]{1,253}|\[?[0-9a-f:.]+\]?", re.ASCII)
+
+
+def _on_off(value: str) -> bool:
+    return _one_of("on", "off")(value) == "on"
+
+
 def _networks(value: str) -> tuple[Network, ...]:
     try:
         return tuple(ipaddress.ip_network(part.strip()) for part in value.split(",") if part.strip())
@@ -246,7 +263,9 @@ SETTINGS = (
     Setting("PETSTORE_HOST", "127.0.0.1", "Address on which the API listens.", _text),
     Setting("PETSTORE_PORT", "8080", "Port of the API; 0 takes a free one.", _port),
     Setting("PETSTORE_ADMIN_HOST", "127.0.0.1", "Address on which the admin port listens; keep it private.", _text),
-    Setting("PETSTORE_ADMIN_PORT", "8081", "Port of /livez, /readyz and /metrics; 0 takes a free one.", _port),
+    Setting(
+        "PETSTORE_ADMIN_PORT", "8081", "Port of /livez, /readyz, /metrics and /console; 0 takes a free one.", _port
+    ),
     Setting("PETSTORE_WORKERS", "1", "Server processes; more than one needs PETSTORE_REDIS_URL.", _whole(1, 256)),
     Setting(
         "PETSTORE_MAX_CONNECTIONS",
@@ -322,6 +341,13 @@ SETTINGS = (
         "info",
         "debug, info, warning or error; debug logs a line for every request.",
         _one_of("debug", "info", "warning", "error"),
+    ),
+    Setting("PETSTORE_CONSOLE", "on", "on or off: whether the admin port has the operator console.", _on_off),
+    Setting(
+        "PETSTORE_CONSOLE_HOSTS",
+        "",
+        "Further host names, separated by commas, under which the console may be opened.",
+        _host_names,
     ),
 )
 """Every setting; `docs/operating.md` is checked against this table."""

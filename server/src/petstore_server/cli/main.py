@@ -7,6 +7,7 @@ from petstore_server.cli.accounts import accounts
 from petstore_server.cli.audit import audit
 from petstore_server.cli.commands import Root
 from petstore_server.cli.completion import completion
+from petstore_server.cli.console_command import console
 from petstore_server.cli.db import db
 from petstore_server.cli.doctor import doctor
 from petstore_server.cli.failures import EXIT_CODES_HELP
@@ -40,7 +41,7 @@ def petstore() -> None:
     """
 
 
-for command in (serve, accounts, keys, usage, orders, pets, audit, openapi, doctor, db, completion):
+for command in (serve, accounts, keys, usage, orders, pets, audit, openapi, doctor, db, console, completion):
     petstore.add_command(command)
 
 

@@ -16,6 +16,9 @@ import structlog
 from petstore_server.cli.failures import FAILURE
 from petstore_server.cli.output import log_to_stderr
 from petstore_server.domain.keys import Environment
+from petstore_server.domain.sessions import TOKEN_BYTES
+from petstore_server.operations.sessions import create_link, sign_in_url
+from petstore_server.ports import Actor, Store
 from petstore_server.runtime.application import Application
 from petstore_server.runtime.composition import lock_for_serving, open_backend, require_servable
 from petstore_server.runtime.demo import Demo, fill
@@ -32,9 +35,13 @@ _OPTIONS |= {"workers": "PETSTORE_WORKERS"}
 @click.command()
 @click.option("--host", metavar="H", help="Address on which the API listens (PETSTORE_HOST, 127.0.0.1).")
 @click.option("--port", metavar="P", help="Port of the API (PETSTORE_PORT, 8080); 0 takes a free one.")
-@click.option("--admin-port", metavar="P", help="Port of /livez, /readyz, /metrics (PETSTORE_ADMIN_PORT, 8081).")
+@click.option(
+    "--admin-port", metavar="P", help="Port of /livez, /readyz, /metrics, /console (PETSTORE_ADMIN_PORT, 8081)."
+)
 @click.option("--workers", metavar="N", help="Server processes (PETSTORE_WORKERS, 1).")
-@click.option("--demo", is_flag=True, help="Serve a throwaway store with sample data, and print a key that works.")
+@click.option(
+    "--demo", is_flag=True, help="Serve a throwaway store with sample data, and print a key and a link to the console."
+)
 def serve(demo: bool, **options: str | None) -> None:
     """Serve the API, and the admin port beside it.
 
@@ -68,13 +75,14 @@ async def _serve(settings: Settings, public: socket.socket, admin: socket.socket
     backend = await open_backend(settings, time.time, (lambda _: None) if demo else log_to_stderr)
     try:
         sample = await fill(backend.store, Environment(settings.environment)) if demo else None
+        link = await _console_link(settings, backend.store, _address(admin)) if demo else None
         application = Application(settings, backend, time.time, secrets.token_hex)
 
         async def ready() -> None:
             _tell_serving(settings, public, admin)
             if sample:
                 with suppress(OSError):  # the service goes on if nothing reads its stdout
-                    click.echo(_welcome(_address(public), _address(admin), sample))
+                    click.echo(_welcome(_address(public), _address(admin), sample, link))
 
         await run(settings, application, public, ready, admin=admin)
     finally:
@@ -108,14 +116,23 @@ def _address(bound: socket.socket) -> str:
     return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
 
 
-def _welcome(api: str, admin: str, sample: Demo) -> str:
+async def _console_link(settings: Settings, store: Store, admin: str) -> str | None:
+    """A link that signs in to the console, if there is one."""
+    if not settings.console:
+        return None
+    actor = Actor("operator:demo", time.time())
+    return sign_in_url(admin, (await create_link(store, secrets.token_urlsafe(TOKEN_BYTES), actor)).token)
+
+
+def _welcome(api: str, admin: str, sample: Demo, link: str | None) -> str:
+    console = f"\n  Operator console (link for 5 minutes)   {link}" if link else ""
     key = f"-H 'Authorization: Bearer {sample.key}'"
     return f"""
 The Pet Store Orders API is served with sample data that is gone at exit.
 
   Key (plan free: 60 requests a minute)   {sample.key}
   API documentation, to try it in         {api}/docs
-  Health and metrics                      {admin}/readyz   {admin}/metrics
+  Health and metrics                      {admin}/readyz   {admin}/metrics{console}
 
 Paste into another terminal:
 

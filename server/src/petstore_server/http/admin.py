@@ -1,13 +1,13 @@
-"""The admin port: liveness, readiness and metrics. It requires no key, so it belongs on a private address (D1)."""
+"""The admin port: liveness, readiness and metrics. These require no key, so it belongs on a private address (D1)."""
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, NamedTuple
 
 from prometheus_client import CONTENT_TYPE_LATEST
 from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
-from starlette.routing import Route
+from starlette.routing import BaseRoute, Route
 
 
 class Readiness(NamedTuple):
@@ -18,9 +18,13 @@ class Readiness(NamedTuple):
 
 
 def admin_application(
-    readiness: Callable[[], Awaitable[Readiness]], exposition: Callable[[], Awaitable[bytes]]
+    readiness: Callable[[], Awaitable[Readiness]],
+    exposition: Callable[[], Awaitable[bytes]],
+    more: Sequence[BaseRoute] = (),
 ) -> Starlette:
     """The ASGI application of the admin port; `exposition` returns the metrics in Prometheus's text format.
+
+    `more` are further routes, such as those of the operator console.
 
     A path that is not served is 404, also with a slash at its end: a redirect would go to the request's Host.
     """
@@ -35,6 +39,7 @@ def admin_application(
     async def metrics(_: Request) -> Response:
         return Response(await exposition(), media_type=CONTENT_TYPE_LATEST)
 
-    application = Starlette(routes=[Route("/livez", livez), Route("/readyz", readyz), Route("/metrics", metrics)])
+    own = [Route("/livez", livez), Route("/readyz", readyz), Route("/metrics", metrics)]
+    application = Starlette(routes=[*own, *more])
     application.router.redirect_slashes = False
     return application

@@ -3,6 +3,7 @@
 import itertools
 from collections.abc import Callable
 
+from petstore_server.console.application import Console
 from petstore_server.domain.errors import ServiceUnavailable
 from petstore_server.domain.keys import Environment
 from petstore_server.http import v1
@@ -17,8 +18,10 @@ from petstore_server.http.routes import Routes
 from petstore_server.http.server import Deadlines, PublicServer, allowed_connections
 from petstore_server.http.v2.routes import routes as routes_v2
 from petstore_server.runtime.backend import Backend
-from petstore_server.runtime.background import background_tasks
+from petstore_server.runtime.background import BackgroundTasks, background_tasks
+from petstore_server.runtime.console import make_console, sampling
 from petstore_server.settings import Settings
+from petstore_server.telemetry.aggregation import Families, collect
 from petstore_server.telemetry.logs import lost_lines
 from petstore_server.telemetry.metrics import Metrics
 
@@ -44,8 +47,10 @@ class Application:
             RequestObserver(self.metrics, backend.activity),
             _request_ids(token(6)),
         )
-        self.background = background_tasks(settings, backend, self.confirm, clock)
-        self.admin = admin_application(self.readiness, self.exposition)
+        self.console = self._console(settings, clock)
+        tasks = background_tasks(settings, backend, self.confirm, clock)
+        self.background = BackgroundTasks([*tasks, sampling(self.console)] if self.console else tasks)
+        self.admin = admin_application(self.readiness, self.exposition, self.console.routes if self.console else ())
         self._settings = settings
         self._clock = clock
         self._servers: list[PublicServer] = []
@@ -57,6 +62,11 @@ class Application:
         server = PublicServer(self.gate.respond, self._clock, connections, deadlines)
         self._servers.append(server)
         return server
+
+    async def close(self) -> None:
+        """Stop what runs beside the background tasks. The backend is closed by its owner."""
+        if self.console is not None:
+            await self.console.close()
 
     def confirm(self, changed: bool) -> None:
         """Note that the store was read just now, and whether access changed."""
@@ -87,6 +97,15 @@ class Application:
         if fault is not None:
             return Readiness(True, {"status": "degraded", "reason": f"each process counts limits by itself: {fault}"})
         return Readiness(True, {"status": "ok"})
+
+    def _console(self, settings: Settings, clock: Callable[[], float]) -> Console | None:
+        """The operator console, unless the settings remove it or the supervisor of several workers has it."""
+        if not settings.console or settings.workers > 1:
+            return None
+        return make_console(settings, self.backend.store, self.readiness, self._families, clock)
+
+    async def _families(self) -> Families:
+        return collect(self.metrics.registry)
 
     def _watch_backend(self) -> None:
         store, limiter, metrics = self.backend.store, self.backend.limiter, self.metrics

@@ -130,7 +130,7 @@ async def compact_history(usage: UsageStore, settings: Settings, now: float) -> 
 
 def background_tasks(
     settings: Settings, backend: Backend, confirm: Callable[[bool], None], clock: Callable[[], float]
-) -> BackgroundTasks:
+) -> list[BackgroundTask]:
     """The tasks of a process that serves requests; `confirm` gets what the store says of access, changed or not.
 
     `clock` gives Unix seconds.
@@ -140,17 +140,13 @@ def background_tasks(
         backend.limiter.forget()
         await backend.store.placements.forget(clock() - KEY_LIFETIME, _FORGET_KEYS)
 
-    return BackgroundTasks(
-        [
-            BackgroundTask("check limits", backend.limiter.check),
-            BackgroundTask("watch access", lambda: backend.watch_access(confirm)),
-            BackgroundTask("save usage", backend.save),
-            BackgroundTask("update search index", lambda: update_search_index(backend.store.search)),
-            BackgroundTask("forget", forget, _FORGET_SECONDS),
-            BackgroundTask(
-                "compact usage history",
-                lambda: compact_history(backend.store.usage, settings, clock()),
-                _COMPACT_SECONDS,
-            ),
-        ]
-    )
+    return [
+        BackgroundTask("check limits", backend.limiter.check),
+        BackgroundTask("watch access", lambda: backend.watch_access(confirm)),
+        BackgroundTask("save usage", backend.save),
+        BackgroundTask("update search index", lambda: update_search_index(backend.store.search)),
+        BackgroundTask("forget", forget, _FORGET_SECONDS),
+        BackgroundTask(
+            "compact usage history", lambda: compact_history(backend.store.usage, settings, clock()), _COMPACT_SECONDS
+        ),
+    ]

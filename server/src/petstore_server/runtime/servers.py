@@ -111,6 +111,7 @@ async def run(
         for task in background:
             task.cancel()
         await asyncio.gather(*background, return_exceptions=True)
+        await application.close()
 
 
 async def first(wait: Callable[[], Awaitable[Any]], tasks: Sequence[asyncio.Future[None]]) -> None:

@@ -11,14 +11,17 @@ import os
 import signal
 import socket
 import sys
+import time
 from collections.abc import Callable, Sequence
 from time import monotonic
 from typing import Any
 
 import msgspec
 import structlog
+from starlette.routing import BaseRoute
 
 from petstore_server.http.admin import Readiness, admin_application
+from petstore_server.runtime.console import open_console, sampling
 from petstore_server.runtime.servers import DRAIN_SECONDS, AdminServer, first, stop_signals
 from petstore_server.runtime.worker import LARGEST_LINE, Report
 from petstore_server.settings import Settings
@@ -160,6 +163,11 @@ class Workers:
         """Ready if all are; degraded if one is."""
         return self._evaluate(await self._reports())
 
+    async def request_metrics(self) -> Families:
+        """The metrics of all workers, summed."""
+        await self._reports()
+        return aggregate([worker.metrics() for worker in self._workers])
+
     async def exposition(self) -> bytes:
         """The metrics of all workers and of the supervisor, summed. Asking a worker evaluates its readiness."""
         reports = await self._reports()
@@ -227,12 +235,15 @@ async def serve_with_workers(
     stop = stop_signals()
     listeners = _spread(public, settings.workers)
     workers = Workers(listeners, {**os.environ, **given})
-    server = AdminServer(admin_application(workers.readiness, workers.exposition))
     tasks = [asyncio.ensure_future(workers.start())]
+    opened = contextlib.AsyncExitStack()
+    server: AdminServer | None = None
     try:
         await first(stop.wait, tasks)
         if stop.is_set():
             return
+        routes = await _console_routes(settings, workers, opened)
+        server = AdminServer(admin_application(workers.readiness, workers.exposition, routes))
         tasks = [asyncio.ensure_future(workers.run()), asyncio.ensure_future(server.serve([admin]))]
         try:
             await first(server.wait_until_started, tasks)
@@ -250,8 +261,27 @@ async def serve_with_workers(
     finally:
         tasks[0].cancel()
         workers.kill()
-        server.should_exit = True
+        if server is not None:
+            server.should_exit = True
         await asyncio.gather(*tasks, return_exceptions=True)
+        await opened.aclose()
+
+
+async def _console_routes(
+    settings: Settings, workers: Workers, opened: contextlib.AsyncExitStack
+) -> Sequence[BaseRoute]:
+    """The routes of the operator console, unless the settings remove it; `opened` closes it. The store exists.
+
+    Raises StoreUnusable.
+    """
+    if not settings.console:
+        return ()
+    console = await opened.enter_async_context(
+        open_console(settings, workers.readiness, workers.request_metrics, time.time)
+    )
+    sampled = asyncio.ensure_future(sampling(console).run())
+    opened.callback(sampled.cancel)
+    return console.routes
 
 
 def _spread(listener: socket.socket, number: int) -> list[socket.socket]:

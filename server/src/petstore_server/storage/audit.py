@@ -4,17 +4,17 @@ import json
 from collections.abc import AsyncIterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from petstore_server.ports import Actor, AuditEntry
+from petstore_server.ports import Actor, AuditEntry, AuditFilters, AuditPage, AuditPosition
+from petstore_server.storage.audit_pages import ENTRY_COLUMNS, end_statement, page_of, page_statement
 from petstore_server.storage.statements import Command, Engine, Query, Row, Work
 
 _PAGE = 500
 INSERT_ENTRY = """
     INSERT INTO petstore.audit (at, actor, action, subject, "before", "after") VALUES (%s, %s, %s, %s, %s, %s)
 """
-_ENTRIES = """
-    SELECT id, at, actor, action, subject, CAST("before" AS text), CAST("after" AS text) FROM petstore.audit
-    WHERE (at, id) > (%s, %s) ORDER BY at, id LIMIT %s
-"""
+_ENTRIES = f"""
+    SELECT {ENTRY_COLUMNS} FROM petstore.audit WHERE (at, id) > (%s, %s) ORDER BY at, id LIMIT %s
+"""  # noqa: S608 - constants
 
 
 class Change(NamedTuple):
@@ -53,13 +53,29 @@ class AuditLog:
         """Yield the entries from `since` (Unix seconds) on, oldest first, page by page: no transaction stays open."""
         last: tuple[float, int] = (float("-inf") if since is None else since, 0)  # identifiers begin at 1
         while page := await self._engine.read(lambda: _page(last)):  # noqa: B023 - called before `last` changes
-            for entry_id, at, actor, action, subject, before, after in page:
-                yield AuditEntry(entry_id, at, actor, action, subject, _value(before), _value(after))
+            for row in page:
+                yield _entry(row)
             last = page[-1][1], page[-1][0]
+
+    async def page(self, filters: AuditFilters, limit: int, before: AuditPosition | None = None) -> AuditPage:
+        """Return at most `limit` entries that match, newest first, from before a position or from the newest."""
+        return await self._engine.read(lambda: _newest(filters, limit, before))
 
 
 def _page(last: Sequence[float]) -> Work[list[Row]]:
     return (yield Query(_ENTRIES, (*last, _PAGE)))
+
+
+def _newest(filters: AuditFilters, limit: int, before: AuditPosition | None) -> Work[AuditPage]:
+    entries = [_entry(row) for row in (yield page_statement(filters, limit, before))]
+    end = end_statement(filters, before) if len(entries) <= limit else None
+    ended = (yield end) if end is not None else []
+    return page_of(entries, limit, AuditPosition(*ended[0]) if ended else None)
+
+
+def _entry(row: Row) -> AuditEntry:
+    entry_id, at, actor, action, subject, before, after = row
+    return AuditEntry(entry_id, at, actor, action, subject, _value(before), _value(after))
 
 
 def as_json(value: Any) -> str | None:

@@ -6,10 +6,10 @@ what to read and does no I/O: an engine runs each `Read` that it yields and send
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Generator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Generator, Iterable, Mapping, Sequence
 from operator import itemgetter
 from time import monotonic
-from typing import NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from petstore_server.domain.errors import ServiceUnavailable
 from petstore_server.domain.orders import Status
@@ -41,6 +41,8 @@ WAIT_SECONDS = 3.0
 
 INDEX_BATCH = 1000
 """Orders that one transaction brings into the index: it must not delay a cancel for long."""
+
+COUNT_BY_STATUS = "SELECT status, count(*) FROM petstore.order_index GROUP BY status"
 
 ENTRY_COLUMNS = "id, status, pet_id, complete, ship_date, updated_at, created_at"
 
@@ -91,6 +93,11 @@ Recent = Mapping[int, IndexEntry | None]
 def tracked(entry: IndexEntry, record: str) -> TrackedOrder:
     """The order of an index entry."""
     return TrackedOrder(record, entry.status, entry.updated_at, entry.created_at)
+
+
+def counts_of(rows: Iterable[tuple[Any, ...]]) -> dict[Status, int]:
+    """The number of orders with each status, from the rows of COUNT_BY_STATUS."""
+    return dict.fromkeys(Status, 0) | {Status(status): count for status, count in rows}
 
 
 class IndexBehind(Exception):

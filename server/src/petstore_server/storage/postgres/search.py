@@ -4,17 +4,20 @@ Triggers write the change log (migration 0003), so that writes need no change. S
 """
 
 from petstore_server.domain.errors import OrderNotFound
+from petstore_server.domain.orders import Status
 from petstore_server.domain.search import Page, Query, TrackedOrder
 from petstore_server.storage.postgres.arrays import numbers
 from petstore_server.storage.postgres.pool import Pool
 from petstore_server.storage.postgres.session import BATCH, SNAPSHOT, Session
 from petstore_server.storage.search import (
+    COUNT_BY_STATUS,
     ENTRY_COLUMNS,
     INDEX_BATCH,
     RECENT_LIMIT,
     Found,
     IndexBehind,
     Recent,
+    counts_of,
     entry_of,
     find,
     read_indexed,
@@ -79,6 +82,10 @@ class PostgresSearch:
     async def find(self, order_id: int) -> TrackedOrder:
         """One order. Raises OrderNotFound, ServiceUnavailable."""
         return await read_indexed(lambda: self._find(order_id), self.update_index)
+
+    async def count_by_status(self) -> dict[Status, int]:
+        """The number of orders with each status in the index. Raises ServiceUnavailable."""
+        return counts_of(await self._pool.rows(COUNT_BY_STATUS))
 
     async def update_index(self) -> bool:
         """Bring the next changes into the index; return whether more are waiting. Raises ServiceUnavailable."""

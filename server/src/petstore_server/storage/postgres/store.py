@@ -14,6 +14,7 @@ from petstore_server.storage.postgres.placements import PostgresPlacements
 from petstore_server.storage.postgres.pool import Pool
 from petstore_server.storage.postgres.search import PostgresSearch
 from petstore_server.storage.postgres.session import Session
+from petstore_server.storage.sessions import Sessions
 from petstore_server.storage.stats import Stats
 from petstore_server.storage.usage import UsageStore
 
@@ -41,6 +42,7 @@ class PostgresStore:
         self.keys = Keys(engine)
         self.usage = UsageStore(engine)
         self.audit = AuditLog(engine)
+        self.sessions = Sessions(engine)
 
     async def identity(self) -> str:
         """Return a text that no other store has, copies included: the identifiers of the cluster and of the database.

@@ -154,6 +154,7 @@ def _begin_epoch(copy: Path, source: Path, kept: Path | None, identity: str, act
         apply_migrations(connection, source)
         with connection:
             connection.execute("UPDATE store SET epoch = lower(hex(randomblob(16))), identity = ?", (identity,))
+            connection.execute("DELETE FROM console_sessions")  # those ended since the backup must not come back
             before = None if kept is None else {"kept": kept.name}
             run(connection, _recorded(actor, Change(before, {"backup": source.name})))
         connection.pragma("journal_mode", "delete")

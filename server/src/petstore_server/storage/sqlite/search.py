@@ -7,14 +7,17 @@ from typing import NamedTuple
 import apsw
 
 from petstore_server.domain.errors import OrderNotFound
+from petstore_server.domain.orders import Status
 from petstore_server.domain.search import Page, Query, TrackedOrder
 from petstore_server.storage.search import (
+    COUNT_BY_STATUS,
     ENTRY_COLUMNS,
     INDEX_BATCH,
     RECENT_LIMIT,
     Found,
     IndexBehind,
     Recent,
+    counts_of,
     entry_of,
     find,
     read_indexed,
@@ -23,6 +26,7 @@ from petstore_server.storage.search import (
     tracked,
 )
 from petstore_server.storage.sqlite.connections import rows
+from petstore_server.storage.sqlite.engine import translated
 from petstore_server.storage.sqlite.reader import Reader
 from petstore_server.storage.sqlite.writer import Writer
 from petstore_server.storage.statements import Query as Select
@@ -112,6 +116,10 @@ class SqliteSearch:
         return await read_indexed(
             lambda: self._reader.run(lambda connection: _find(connection, order_id)), self.update_index
         )
+
+    async def count_by_status(self) -> dict[Status, int]:
+        """The number of orders with each status in the index. Raises ServiceUnavailable."""
+        return await self._reader.run(lambda connection: counts_of(rows(connection, translated(COUNT_BY_STATUS))))
 
     async def update_index(self) -> bool:
         """Bring the next changes into the index; return whether more are waiting."""

@@ -9,6 +9,7 @@ from petstore_server.storage.accounts import Accounts
 from petstore_server.storage.audit import AuditLog
 from petstore_server.storage.keys import Keys
 from petstore_server.storage.pets import Pets
+from petstore_server.storage.sessions import Sessions
 from petstore_server.storage.sqlite.engine import SqliteEngine
 from petstore_server.storage.sqlite.orders import SqliteOrders
 from petstore_server.storage.sqlite.pets import SqlitePets
@@ -38,6 +39,7 @@ class SqliteStore:
         self.keys = Keys(engine)
         self.usage = UsageStore(engine)
         self.audit = AuditLog(engine)
+        self.sessions = Sessions(engine)
 
     async def identity(self) -> str:
         """Return a text that no other store has, copies of this one included.

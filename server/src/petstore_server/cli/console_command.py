@@ -1,0 +1,57 @@
+"""`petstore console`: sign-in links of the operator console, and the end of its sessions."""
+
+import secrets
+
+import click
+
+from petstore_server.cli.commands import WritingCommand
+from petstore_server.cli.output import log_to_stderr, plural, show, wants_json, write_secret
+from petstore_server.cli.stores import operator, settings_here, with_store
+from petstore_server.domain.sessions import LINK_LIFETIME, TOKEN_BYTES
+from petstore_server.domain.timestamps import format_unix
+from petstore_server.operations.sessions import create_link, end_sessions, sign_in_url
+from petstore_server.settings import Settings, SettingsError
+
+_ANY_ADDRESS = {"0.0.0.0": "127.0.0.1", "::": "[::1]"}  # noqa: S104 - a server that listens on all is also on loopback
+
+
+@click.command(cls=WritingCommand)
+@click.option(
+    "--url",
+    metavar="URL",
+    help="Where the admin port is reached, such as https://ops.example.com; default: http://ADMIN_HOST:ADMIN_PORT.",
+)
+@click.option("--end-sessions", "end", is_flag=True, help="Sign out everybody, and make unused links invalid.")
+def console(url: str | None, end: bool) -> None:
+    """Print a link that signs in to the operator console.
+
+    The link works once and for 5 minutes. What you change in the console is audited under your name, or the name that
+    --as gives. The session ends after 12 hours without a request.
+
+    \b
+    Examples:
+      petstore console --as ada
+      petstore console --end-sessions
+    """
+    if end:
+        count = with_store(lambda store: end_sessions(store, operator()), writes=True)
+        show({"ended": count}, lambda: f"Ended {plural(count, 'session')}; unused links are invalid now.")
+        return
+    settings = settings_here()
+    if not settings.console:
+        raise SettingsError("PETSTORE_CONSOLE is off: the server has no console. Set it to on and restart the server.")
+    address = url or _address(settings)
+    link = with_store(lambda store: create_link(store, secrets.token_urlsafe(TOKEN_BYTES), operator()))
+    printed = sign_in_url(address, link.token)
+    if wants_json():
+        write_secret({"url": printed, "expiresAt": format_unix(link.expires_at)})
+    else:
+        write_secret(printed)
+        log_to_stderr(f"The link works once and for {LINK_LIFETIME // 60} minutes.")
+
+
+def _address(settings: Settings) -> str:
+    if settings.admin_port == 0:
+        raise SettingsError("PETSTORE_ADMIN_PORT is 0, so the port is not known here; give the address with --url.")
+    host = _ANY_ADDRESS.get(settings.admin_host, settings.admin_host)
+    return f"http://{f'[{host}]' if ':' in host and not host.startswith('[') else host}:{settings.admin_port}"

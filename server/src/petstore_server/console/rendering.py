@@ -1,0 +1,86 @@
+"""Templates, and how values are shown in them."""
+
+import math
+from datetime import UTC, datetime
+from hashlib import sha256
+from importlib.resources import files
+from typing import Any
+
+from jinja2 import Environment, PackageLoader, StrictUndefined
+from markupsafe import Markup, escape
+
+from petstore_server.domain.timestamps import format_unix
+
+_UNITS = ((86_400, "d"), (3600, "h"), (60, "min"), (1, "s"))
+
+
+def environment() -> Environment:
+    """The environment of all templates: every value is escaped, and an unknown name is an error."""
+    made = Environment(
+        loader=PackageLoader("petstore_server.console", "templates"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        auto_reload=False,
+    )
+    made.filters |= {"number": number, "percent": percent, "seconds": seconds, "duration": duration}
+    made.globals |= {"style_version": sha256(static_file("console.css")).hexdigest()[:12], "timestamp": timestamp}
+    return made
+
+
+def static_file(name: str) -> bytes:
+    """The content of a file of `console/static`."""
+    return (files("petstore_server.console") / "static" / name).read_bytes()
+
+
+def number(value: float) -> str:
+    """A number with separators: 1,234."""
+    return f"{value:,}"
+
+
+def percent(share: float) -> str:
+    """A share as percent: `<1%` and `>99%` are not rounded to none or all."""
+    if 0 < share < 0.01:
+        return "<1%"
+    if 0.99 < share < 1:
+        return ">99%"
+    return f"{share:.0%}"
+
+
+def seconds(value: float | None) -> str:
+    """A short duration such as a latency: 0.5 ms, 250 ms, 2.5 s."""
+    if value is None:
+        return "–"
+    if math.isinf(value):
+        return "over 5 s"
+    return f"{value * 1000:g} ms" if value < 1 else f"{value:g} s"
+
+
+def duration(value: float) -> str:
+    """A duration in its largest unit: 3 min, 2 h."""
+    whole = max(0, int(value))
+    return next((f"{whole // size} {name}" for size, name in _UNITS if whole >= size), "0 s")
+
+
+def timestamp(at: float | None, now: float) -> Markup:
+    """A time in UTC with the relative time next to it; both Unix seconds."""
+    exact = format_unix(at)
+    if at is None or exact is None:
+        return Markup('<span class="none">–</span>')
+    text = datetime.fromisoformat(exact).astimezone(UTC).strftime("%Y-%m-%d %H:%M:%S")
+    relative = f"{duration(now - at)} ago" if at <= now else f"in {duration(at - now)}"
+    return Markup('<time datetime="{}">{}</time> <span class="ago">{}</span>').format(
+        escape(exact), escape(text), escape(relative)
+    )
+
+
+def plain(value: Any) -> str:
+    """A value of an audit entry as text."""
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, list):
+        return (
+            ", ".join(map(plain, value)) if all(not isinstance(each, dict) for each in value) else f"{len(value)} items"
+        )
+    return "–" if value is None else str(value)

@@ -1,0 +1,50 @@
+"""What the console's pages need of the running service."""
+
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from petstore_server.console.cache import Cached
+from petstore_server.domain.orders import Status
+from petstore_server.operations.health.examine import Installation, examine
+from petstore_server.operations.health.results import CheckResult
+from petstore_server.ports import Store, Usage
+from petstore_server.settings import Settings
+from petstore_server.telemetry.recent import RecentRequests
+
+_COUNTS_SECONDS = 1.0
+_CHECKS_SECONDS = 60.0
+
+
+@dataclass
+class Services:
+    """Everything that pages call.
+
+    `readiness` returns what /readyz says, as (ready, body). `usages` reads the usage of all accounts by their
+    ids; accounts without any may be missing. `clock` gives Unix seconds, `random_token` a random
+    text made of that many bytes, `random_below` uniform random integers below n.
+    """
+
+    settings: Settings
+    store: Store
+    installation: Installation
+    readiness: Callable[[], Awaitable[tuple[bool, dict[str, Any]]]]
+    requests: RecentRequests
+    usages: Callable[[], Awaitable[Mapping[int, Usage]]]
+    clock: Callable[[], float]
+    random_token: Callable[[int], str]
+    random_below: Callable[[int], int]
+    status_counts: Cached[Mapping[Status, int]] = field(init=False)
+    checks: Cached[list[CheckResult]] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.status_counts = Cached(self.store.search.count_by_status, _COUNTS_SECONDS)
+        self.checks = Cached(self._examine, _CHECKS_SECONDS)
+
+    async def _examine(self) -> list[CheckResult]:
+        return [result async for result in examine(self.installation, self.clock())]
+
+    async def close(self) -> None:
+        """Stop what runs behind the pages."""
+        await self.status_counts.close()
+        await self.checks.close()

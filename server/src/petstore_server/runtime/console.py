@@ -1,0 +1,66 @@
+"""The operator console of this process: what it needs, from the settings and the parts that run."""
+
+import secrets
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import asynccontextmanager
+from typing import Any
+
+from petstore_server.console.application import Console
+from petstore_server.console.services import Services
+from petstore_server.ports import Store, Usage
+from petstore_server.runtime import composition
+from petstore_server.runtime.background import BackgroundTask
+from petstore_server.runtime.installation import LocalInstallation
+from petstore_server.settings import Settings
+from petstore_server.telemetry.aggregation import Families
+from petstore_server.telemetry.recent import SAMPLE_SECONDS, RecentRequests
+
+Readiness = Callable[[], Awaitable[tuple[bool, dict[str, Any]]]]
+Metrics = Callable[[], Awaitable[Families]]
+
+
+def make_console(
+    settings: Settings, store: Store, readiness: Readiness, metrics: Metrics, clock: Callable[[], float]
+) -> Console:
+    """The console over an open store. `metrics` reads those of the whole service on this host."""
+
+    async def usages() -> Mapping[int, Usage]:
+        return await composition.all_usage(settings, store)
+
+    return Console(
+        Services(
+            settings=settings,
+            store=store,
+            installation=LocalInstallation(settings),
+            readiness=readiness,
+            requests=RecentRequests(metrics, clock),
+            usages=usages,
+            clock=clock,
+            random_token=secrets.token_urlsafe,
+            random_below=secrets.randbelow,
+        )
+    )
+
+
+def sampling(console: Console) -> BackgroundTask:
+    """The background task that keeps the console's figures of the last hour."""
+    return BackgroundTask("sample requests", console.services.requests.sample, SAMPLE_SECONDS)
+
+
+@asynccontextmanager
+async def open_console(
+    settings: Settings, readiness: Readiness, metrics: Metrics, clock: Callable[[], float]
+) -> AsyncIterator[Console]:
+    """The console over a store of its own, which must exist, for a process that serves no requests.
+
+    Raises SettingsError, StoreUnusable.
+    """
+    store = await composition.open_store(settings, announce=lambda _: None)
+    try:
+        console = make_console(settings, store, readiness, metrics, clock)
+        try:
+            yield console
+        finally:
+            await console.close()
+    finally:
+        await store.close()

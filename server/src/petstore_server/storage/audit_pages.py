@@ -1,0 +1,66 @@
+"""Statements for pages of the audit log, newest first, written for PostgreSQL; the same for every engine."""
+
+from petstore_server.ports import AuditEntry, AuditFilters, AuditPage, AuditPosition
+from petstore_server.storage.statements import Query
+
+SCAN_LIMIT = 20_000
+"""Entries examined for one page at most, where no index finds those that match."""
+
+ENTRY_COLUMNS = 'id, at, actor, action, subject, CAST("before" AS text) AS "before", CAST("after" AS text) AS "after"'
+_NEWEST_FIRST = "ORDER BY at DESC, id DESC"
+
+
+def page_statement(filters: AuditFilters, limit: int, before: AuditPosition | None) -> Query:
+    """Select one more entry than `limit`, so that its presence shows that the log goes on."""
+    ranges = _where(
+        ("at >= %s", filters.since),
+        ("at < %s", filters.until),
+        ("(at, id) < (%s, %s)", before),
+        subjects=filters.subjects,
+    )
+    if filters.subjects:
+        ranges = _and(ranges, _where(("actor = %s", filters.actor), ("action = %s", filters.action)))
+        return _select("petstore.audit", ranges, limit + 1)
+    matching = _where(("actor = %s", filters.actor), ("action = %s", filters.action))
+    if not matching.parameters:
+        return _select("petstore.audit", ranges, limit + 1)
+    scanned = _select("petstore.audit", ranges, SCAN_LIMIT)
+    found = _select(f"({scanned.sql}) AS scanned", matching, limit + 1, "*")
+    return Query(found.sql, (*scanned.parameters, *found.parameters))
+
+
+def end_statement(filters: AuditFilters, before: AuditPosition | None) -> Query | None:
+    """Select the position at which the scan of `page_statement` ended; None if it had no bound."""
+    if filters.subjects or (filters.actor is None and filters.action is None):
+        return None
+    ranges = _where(("at >= %s", filters.since), ("at < %s", filters.until), ("(at, id) < (%s, %s)", before))
+    sql = f"SELECT at, id FROM petstore.audit{ranges.sql} {_NEWEST_FIRST} LIMIT 1 OFFSET {SCAN_LIMIT - 1}"  # noqa: S608
+    return Query(sql, ranges.parameters)
+
+
+def page_of(entries: list[AuditEntry], limit: int, end: AuditPosition | None) -> AuditPage:
+    """The page made of the entries found, where a scan that did not find enough ended at `end`."""
+    if len(entries) > limit:
+        last = entries[limit - 1]
+        return AuditPage(entries[:limit], AuditPosition(last.at, last.id))
+    return AuditPage(entries, end)
+
+
+def _select(table: str, where: Query, limit: int, columns: str = ENTRY_COLUMNS) -> Query:
+    sql = f"SELECT {columns} FROM {table}{where.sql} {_NEWEST_FIRST} LIMIT {limit}"  # noqa: S608 - constants
+    return Query(sql, where.parameters)
+
+
+def _where(*conditions: tuple[str, object], subjects: tuple[str, ...] = ()) -> Query:
+    given = [(text, value) for text, value in conditions if value is not None]
+    texts = [text for text, _ in given]
+    parameters = [each for _, value in given for each in (value if isinstance(value, tuple) else (value,))]
+    if subjects:
+        texts.append(f"subject IN ({', '.join(['%s'] * len(subjects))})")
+        parameters += subjects
+    return Query(f" WHERE {' AND '.join(texts)}" if texts else "", tuple(parameters))
+
+
+def _and(one: Query, other: Query) -> Query:
+    sql = one.sql + (other.sql.replace(" WHERE ", " AND ", 1) if one.sql else other.sql)
+    return Query(sql, (*one.parameters, *other.parameters))

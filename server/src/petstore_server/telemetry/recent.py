@@ -1,0 +1,105 @@
+"""What the service did in the last hour, from samples of its metrics in memory."""
+
+from collections import Counter, deque
+from collections.abc import Awaitable, Callable
+from itertools import pairwise
+from typing import NamedTuple
+
+from petstore_server.telemetry.aggregation import Families
+
+SAMPLE_SECONDS = 60
+"""Seconds between two samples: the length of one interval of a report."""
+
+_INTERVALS = 60
+_REQUESTS, _BUCKETS = "petstore_requests_total", "petstore_request_seconds_bucket"
+
+
+class Interval(NamedTuple):
+    """Requests between two Unix times: answered, refused (401, 403, 429), wrong (other 4xx), failed (5xx)."""
+
+    start: float
+    end: float
+    answered: int
+    refused: int
+    wrong: int
+    failed: int
+
+    @property
+    def total(self) -> int:
+        """All requests."""
+        return self.answered + self.refused + self.wrong + self.failed
+
+
+class Report(NamedTuple):
+    """Requests in intervals, oldest first, in all, and latencies in seconds by percentile (None without requests).
+
+    A latency is the upper bound of the histogram's bucket that contains the percentile.
+    """
+
+    intervals: list[Interval]
+    total: Interval
+    percentiles: dict[int, float | None]
+
+
+class Totals(NamedTuple):
+    """The metrics at a time: requests by status, and durations at most so many seconds long by that number."""
+
+    at: float
+    statuses: Counter[str]
+    buckets: Counter[float]
+
+
+class RecentRequests:
+    """Keeps a sample for each of the last 60 minutes. `families` reads the metrics, `clock` gives Unix seconds."""
+
+    def __init__(self, families: Callable[[], Awaitable[Families]], clock: Callable[[], float]) -> None:
+        self._families = families
+        self._clock = clock
+        start = Totals(clock(), Counter(), Counter())  # metrics begin at zero, with the process
+        self._samples = deque([start], maxlen=_INTERVALS)
+
+    async def sample(self) -> None:
+        """Take a sample. Called every SAMPLE_SECONDS."""
+        self._samples.append(await self._now())
+
+    async def report(self) -> Report:
+        """The requests since the oldest sample, this second included."""
+        samples = [*self._samples, await self._now()]
+        intervals = [_between(one, other) for one, other in pairwise(samples)]
+        first, last = samples[0], samples[-1]
+        durations = Counter({bound: last.buckets[bound] - first.buckets[bound] for bound in last.buckets})
+        return Report(intervals, _between(first, last), {each: _percentile(durations, each) for each in (50, 95, 99)})
+
+    async def _now(self) -> Totals:
+        statuses: Counter[str] = Counter()
+        buckets: Counter[float] = Counter()
+        for family in await self._families():
+            for sample in family.samples:
+                if sample.name == _REQUESTS:
+                    statuses[sample.labels["status"]] += int(sample.value)
+                elif sample.name == _BUCKETS:
+                    buckets[float(sample.labels["le"])] += int(sample.value)
+        return Totals(self._clock(), statuses, buckets)
+
+
+def _between(one: Totals, other: Totals) -> Interval:
+    kinds: Counter[str] = Counter()
+    for status, count in other.statuses.items():
+        kinds[_kind(status)] += max(0, count - one.statuses[status])  # the counts of a worker that died may be missing
+    return Interval(one.at, other.at, kinds["answered"], kinds["refused"], kinds["wrong"], kinds["failed"])
+
+
+def _kind(status: str) -> str:
+    if status in ("401", "403", "429"):
+        return "refused"
+    if status.startswith("4"):
+        return "wrong"
+    return "failed" if status.startswith("5") else "answered"
+
+
+def _percentile(durations: Counter[float], percent: int) -> float | None:
+    """The smallest bound of a cumulative histogram below which so many percent of the durations are."""
+    total = max(durations.values(), default=0)
+    if total <= 0:
+        return None
+    return next(bound for bound in sorted(durations) if durations[bound] * 100 >= total * percent)

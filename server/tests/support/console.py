@@ -1,0 +1,124 @@
+"""The operator console over a store of its own, and a browser that follows its rules: cookies, forms, Host."""
+
+import re
+import secrets
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from html import unescape
+from typing import Any
+
+import httpx2
+from starlette.applications import Starlette
+
+from petstore_server.operations.sessions import create_link
+from petstore_server.ports import Actor, Store
+from petstore_server.runtime.console import make_console
+from petstore_server.settings import read_settings
+from petstore_server.storage.engines import AnyStore
+from petstore_server.telemetry.aggregation import Families
+from support.open_stores import Stores
+
+HOST = "127.0.0.1:8081"
+START = 1_793_000_000.0
+
+
+class Clock:
+    """A clock that tests set, in Unix seconds."""
+
+    def __init__(self) -> None:
+        self.now = START
+
+    def __call__(self) -> float:
+        return self.now
+
+
+@dataclass
+class Console:
+    """A console and the first operator's browser, which is not signed in."""
+
+    store: AnyStore
+    clock: Clock
+    application: Starlette
+    browser: "Browser"
+    families: Families
+
+    def another_browser(self) -> "Browser":
+        """A browser with its own cookies."""
+        return Browser(self.application, self.store, self.clock)
+
+
+class Browser:
+    """Requests with cookies. `page` is the text of the last page."""
+
+    def __init__(self, application: Starlette, store: Store, clock: Clock) -> None:
+        transport = httpx2.ASGITransport(app=application, raise_app_exceptions=True)
+        self.http = httpx2.AsyncClient(transport=transport, base_url=f"http://{HOST}")
+        self.page = ""
+        self._store = store
+        self._clock = clock
+
+    async def link(self, name: str = "ada") -> str:
+        """The path of a new sign-in link."""
+        token = secrets.token_urlsafe(20)
+        await create_link(self._store, token, Actor(f"operator:{name}", self._clock.now))
+        return f"/console/sign-in?token={token}"
+
+    async def sign_in(self, name: str = "ada") -> "Browser":
+        response = await self.http.get(await self.link(name))
+        assert 303 == response.status_code
+        await self.get("/")
+        return self
+
+    async def get(self, path: str, status: int = 200) -> str:
+        """The text of a page below /console, with entities decoded and without repeated white space."""
+        response = await self.http.get(f"/console{path}")
+        assert status == response.status_code, response.text
+        self.page = response.text
+        return text_of(response)
+
+    async def submit(self, path: str, fields: Mapping[str, Any] | None = None, status: int = 200) -> str:
+        """Submit a form of the last page, and follow the redirect; the text of the page that results."""
+        data = {"form_token": self.form_token, **(fields or {})}
+        response = await self.http.post(f"/console{path}", data=data, follow_redirects=True)
+        assert status == response.status_code, response.text
+        self.page = response.text
+        return text_of(response)
+
+    @property
+    def form_token(self) -> str:
+        return self.hidden("form_token")
+
+    def hidden(self, name: str) -> str:
+        """The value of a hidden field of the last page."""
+        found = re.search(rf'name="{name}" value="([^"]*)"', self.page)
+        assert found is not None, f"no field {name} in the page"
+        return unescape(found[1])
+
+
+def text_of(response: httpx2.Response) -> str:
+    """What a reader sees: the page without tags, with entities decoded."""
+    return re.sub(r"\s+", " ", unescape(re.sub(r"<[^>]*>", " ", response.text)))
+
+
+@asynccontextmanager
+async def running_console(stores: Stores, **environ: str) -> AsyncIterator[Console]:
+    """A console over the store, opened at the beginning of the test's time."""
+    clock = Clock()
+    families: Families = []
+
+    async def readiness() -> tuple[bool, dict[str, Any]]:
+        return True, {"status": "ok"}
+
+    async def metrics() -> Families:
+        return families
+
+    async with stores.opened() as store:
+        settings = read_settings({"PETSTORE_DATABASE_URL": stores.url, **environ})
+        console = make_console(settings, store, readiness, metrics, clock)
+        application = Starlette(routes=console.routes)
+        browser = Browser(application, store, clock)
+        try:
+            yield Console(store, clock, application, browser, families)
+        finally:
+            await console.close()

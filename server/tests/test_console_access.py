@@ -1,0 +1,242 @@
+"""Signing in to the console, its sessions, and the requests that it refuses."""
+
+import asyncio
+from pathlib import Path
+
+import httpx2
+import pytest
+
+from petstore_server.domain.sessions import LINK_LIFETIME, SESSION_LIFETIME
+from petstore_server.operations.sessions import end_sessions
+from petstore_server.ports import Actor
+from petstore_server.storage.sqlite import backup, restore
+from support.console import Browser, running_console, text_of
+from support.open_stores import BY, SqlitePlaces, Stores, log
+
+pytestmark = pytest.mark.anyio
+
+
+@pytest.fixture(name="file_store")
+def _file_store(tmp_path: Path) -> Stores:
+    """A store of one engine, for rules that no engine takes part in."""
+    return Stores(SqlitePlaces(tmp_path))
+
+
+PAGES = ["/", "/anything"]
+
+
+async def test_a_link_starts_a_session_with_a_strict_cookie(stores: Stores) -> None:
+    async with running_console(stores) as console:
+        response = await console.browser.http.get(await console.browser.link())
+        assert (303, "/console/") == (response.status_code, response.headers["location"])
+        attributes = {part.strip().lower() for part in response.headers["set-cookie"].split(";")[1:]}
+        assert {"httponly", "samesite=strict", "path=/console"} <= attributes
+        assert "Overview" in await console.browser.get("/")
+        assert "ada" in await console.browser.get("/")
+
+
+async def test_a_link_works_once(stores: Stores) -> None:
+    async with running_console(stores) as console:
+        link = await console.browser.link()
+        await console.browser.http.get(link)
+        response = await console.another_browser().http.get(link)
+        assert 401 == response.status_code
+        assert "petstore console" in text_of(response)
+
+
+async def test_exactly_one_of_several_concurrent_uses_of_a_link_signs_in(stores: Stores) -> None:
+    async with running_console(stores) as console:
+        link = await console.browser.link()
+        browsers = [console.another_browser() for _ in range(8)]
+        statuses = [each.status_code for each in await asyncio.gather(*(each.http.get(link) for each in browsers))]
+        assert [303] + [401] * 7 == sorted(statuses)
+
+
+async def test_a_link_expires_after_five_minutes(stores: Stores) -> None:
+    async with running_console(stores) as console:
+        link = await console.browser.link()
+        console.clock.now += LINK_LIFETIME
+        assert 401 == (await console.browser.http.get(link)).status_code
+
+
+@pytest.mark.parametrize(
+    "headers", [{"Sec-Purpose": "prefetch;prerender"}, {"Purpose": "prefetch"}, {"X-Moz": "prefetch"}]
+)
+async def test_fetching_a_link_in_advance_does_not_use_it_up(file_store: Stores, headers: dict[str, str]) -> None:
+    async with running_console(file_store) as console:
+        link = await console.browser.link()
+        assert 503 == (await console.browser.http.get(link, headers=headers)).status_code
+        assert 503 == (await console.browser.http.head(link)).status_code
+        assert 303 == (await console.browser.http.get(link)).status_code
+
+
+async def test_a_link_opened_from_another_site_goes_on_without_a_redirect(file_store: Stores) -> None:
+    async with running_console(file_store) as console:
+        response = await console.browser.http.get(
+            await console.browser.link(), headers={"Sec-Fetch-Site": "cross-site"}
+        )
+        assert 200 == response.status_code
+        assert 'content="0; url=/console/"' in response.text
+
+
+@pytest.mark.parametrize("path", PAGES)
+async def test_without_a_session_every_page_says_how_to_sign_in(stores: Stores, path: str) -> None:
+    async with running_console(stores) as console:
+        assert "petstore console" in await console.browser.get(path, 401)
+        console.browser.http.cookies.set("petstore_console", "invented", domain="127.0.0.1", path="/console")
+        assert "petstore console" in await console.browser.get(path, 401)
+
+
+async def test_a_session_ends_after_twelve_hours_without_a_request(stores: Stores) -> None:
+    async with running_console(stores) as console:
+        await console.browser.sign_in()
+        for _ in range(3):
+            console.clock.now += SESSION_LIFETIME - 1
+            await console.browser.get("/")
+        console.clock.now += SESSION_LIFETIME + 60
+        await console.browser.get("/", 401)
+
+
+async def test_a_session_works_on_every_host_and_ends_on_all_of_them(stores: Stores) -> None:
+    async with running_console(stores) as one, running_console(stores) as other:
+        await one.browser.sign_in()
+        away = other.another_browser()
+        away.http.cookies = one.browser.http.cookies
+        await away.get("/")
+        assert 1 == await end_sessions(other.store, Actor("operator:bob", one.clock.now))
+        await one.browser.get("/", 401)
+        await away.get("/", 401)
+
+
+async def test_ending_all_sessions_makes_unused_links_invalid(stores: Stores) -> None:
+    async with running_console(stores) as console:
+        link = await console.browser.link()
+        await end_sessions(console.store, Actor("operator:bob", console.clock.now))
+        assert 401 == (await console.browser.http.get(link)).status_code
+
+
+async def test_signing_out_ends_only_this_session(stores: Stores) -> None:
+    async with running_console(stores) as console:
+        await console.browser.sign_in()
+        other = await console.another_browser().sign_in("bob")
+        stolen = dict(console.browser.http.cookies)
+        assert "You are signed out" in await console.browser.submit("/sign-out")
+        console.browser.http.cookies.update(stolen)
+        await console.browser.get("/", 401)
+        await other.get("/")
+
+
+async def test_access_is_audited_without_secrets(stores: Stores) -> None:
+    async with running_console(stores) as console:
+        await console.browser.sign_in()
+        await end_sessions(console.store, Actor("operator:bob", console.clock.now))
+        entries = await log(console.store)
+        assert [("operator:ada", "console.create_link"), ("operator:ada", "console.sign_in")] == [
+            (entry.actor, entry.action) for entry in entries[:2]
+        ]
+        assert ("operator:bob", "console.end_sessions", {"sessions": 1}) == (
+            entries[2].actor,
+            entries[2].action,
+            entries[2].after,
+        )
+        assert console.browser.http.cookies["petstore_console"] not in repr(entries)
+
+
+@pytest.mark.parametrize(
+    "host",
+    ["127.0.0.1:8081", "localhost", "LOCALHOST:1", "[::1]:8081", "127.9.9.9", "ops.example.com", "admin.test:8081"],
+)
+async def test_known_host_names_are_served(file_store: Stores, host: str) -> None:
+    environ = {"PETSTORE_CONSOLE_HOSTS": "ops.example.com", "PETSTORE_ADMIN_HOST": "admin.test"}
+    async with running_console(file_store, **environ) as console:
+        assert 401 == (await console.browser.http.get("/console/", headers={"Host": host})).status_code
+
+
+@pytest.mark.parametrize(
+    "host", ["evil.example", "127.0.0.1.evil.example", "127.0.0.1@evil.example", "evil.example:8081", "[::1"]
+)
+@pytest.mark.parametrize("path", ["/console", "/console/", "/console/static/console.css", "/console/sign-in"])
+async def test_other_host_names_are_misdirected(file_store: Stores, host: str, path: str) -> None:
+    async with running_console(file_store) as console:
+        assert 421 == (await console.browser.http.get(path, headers={"Host": host})).status_code
+
+
+async def refused(browser: Browser, headers: dict[str, str], token: str) -> httpx2.Response:
+    return await browser.http.post("/console/sign-out", data={"form_token": token}, headers=headers)
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        {"Origin": "http://evil.example"},
+        {"Origin": "http://127.0.0.1:9999"},
+        {"Origin": "null"},
+        {"Origin": "null", "Sec-Fetch-Site": "cross-site"},
+        {"Origin": "http://127.0.0.1:8081", "Sec-Fetch-Site": "cross-site"},
+        {"Sec-Fetch-Site": "same-site"},
+    ],
+)
+async def test_a_form_from_another_site_is_refused(file_store: Stores, headers: dict[str, str]) -> None:
+    async with running_console(file_store) as console:
+        await console.browser.sign_in()
+        assert 403 == (await refused(console.browser, headers, console.browser.form_token)).status_code
+        await console.browser.get("/")
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [{}, {"Origin": "http://127.0.0.1:8081"}, {"Origin": "null", "Sec-Fetch-Site": "same-origin"}],
+)
+async def test_a_form_of_the_console_is_accepted(file_store: Stores, headers: dict[str, str]) -> None:
+    async with running_console(file_store) as console:
+        await console.browser.sign_in()
+        assert 200 == (await refused(console.browser, headers, console.browser.form_token)).status_code
+
+
+@pytest.mark.parametrize("token", ["", "0" * 64, "ü"])
+async def test_a_form_without_the_sessions_token_changes_nothing(file_store: Stores, token: str) -> None:
+    async with running_console(file_store) as console:
+        await console.browser.sign_in()
+        assert 403 == (await refused(console.browser, {}, token)).status_code
+        await console.browser.get("/")
+
+
+async def test_a_form_with_another_sessions_token_changes_nothing(file_store: Stores) -> None:
+    async with running_console(file_store) as console:
+        await console.browser.sign_in()
+        other = await console.another_browser().sign_in("bob")
+        assert 403 == (await refused(console.browser, {}, other.form_token)).status_code
+
+
+@pytest.mark.parametrize(
+    ("path", "status"),
+    [("/console/", 200), ("/console/missing", 404), ("/console/static/console.css", 200), ("/console", 307)],
+)
+async def test_every_response_carries_the_protective_headers(file_store: Stores, path: str, status: int) -> None:
+    async with running_console(file_store) as console:
+        await console.browser.sign_in()
+        response = await console.browser.http.get(path)
+        assert status == response.status_code
+        assert "no-store" == response.headers["cache-control"]
+        assert "DENY" == response.headers["x-frame-options"]
+        assert "no-referrer" == response.headers["referrer-policy"]
+        assert "default-src 'none'" in response.headers["content-security-policy"]
+
+
+async def test_a_form_that_is_too_large_is_refused(file_store: Stores) -> None:
+    async with running_console(file_store) as console:
+        await console.browser.sign_in()
+        data = {"form_token": console.browser.form_token, "more": "x" * 300_000}
+        assert 413 == (await console.browser.http.post("/console/sign-out", data=data)).status_code
+
+
+async def test_a_restore_ends_the_sessions_of_the_backup(tmp_path: Path) -> None:
+    stores = Stores(SqlitePlaces(tmp_path))
+    file, copy = Path(stores.url.removeprefix("sqlite:///")), tmp_path / "copy.db"
+    async with running_console(stores) as console:
+        await console.browser.sign_in()
+        backup(file, copy)
+    restore(file, copy, BY)
+    async with running_console(stores) as other:
+        other.browser.http.cookies = console.browser.http.cookies
+        await other.browser.get("/", 401)

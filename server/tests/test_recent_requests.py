@@ -1,0 +1,79 @@
+"""The requests of the last hour, from samples of the metrics."""
+
+import pytest
+
+from petstore_server.telemetry.aggregation import Families, Family, Sample
+from petstore_server.telemetry.recent import SAMPLE_SECONDS, RecentRequests
+
+pytestmark = pytest.mark.anyio
+
+
+class Source:
+    """Metrics and a clock that tests set."""
+
+    def __init__(self) -> None:
+        self.now = 1000.0
+        self.statuses: dict[str, int] = {}
+        self.buckets: dict[str, int] = {}
+        self.recent = RecentRequests(self.families, lambda: self.now)
+
+    async def families(self) -> Families:
+        requests = [
+            Sample("petstore_requests_total", {"operation": "listOrders", "status": status}, count)
+            for status, count in self.statuses.items()
+        ]
+        buckets = [Sample("petstore_request_seconds_bucket", {"le": le}, count) for le, count in self.buckets.items()]
+        return [
+            Family("petstore_requests", "", "counter", requests),
+            Family("petstore_request_seconds", "", "histogram", buckets),
+        ]
+
+
+async def test_requests_are_counted_by_outcome_up_to_now() -> None:
+    source = Source()
+    source.statuses = {
+        "200": 5,
+        "204": 1,
+        "304": 2,
+        "404": 1,
+        "409": 1,
+        "401": 1,
+        "403": 1,
+        "429": 3,
+        "500": 1,
+        "503": 1,
+    }
+    total = (await source.recent.report()).total
+    assert (8, 5, 2, 2, 17) == (total.answered, total.refused, total.wrong, total.failed, total.total)
+
+
+async def test_requests_older_than_an_hour_are_left_out() -> None:
+    source = Source()
+    source.statuses = {"200": 100}
+    for _ in range(61):
+        source.now += SAMPLE_SECONDS
+        await source.recent.sample()
+    source.statuses = {"200": 107}
+    report = await source.recent.report()
+    assert 7 == report.total.answered
+    assert 60 == len(report.intervals)
+    assert source.now - 59 * SAMPLE_SECONDS == report.total.start
+
+
+async def test_counts_that_fall_are_not_negative() -> None:
+    source = Source()
+    source.statuses = {"200": 100}
+    await source.recent.sample()
+    source.statuses = {"200": 10}
+    assert [100, 0] == [each.answered for each in (await source.recent.report()).intervals]
+
+
+async def test_percentiles_are_bounds_of_the_histogram() -> None:
+    source = Source()
+    source.buckets = {"0.001": 50, "0.01": 95, "0.1": 98, "+Inf": 100}
+    percentiles = (await source.recent.report()).percentiles
+    assert {50: 0.001, 95: 0.01, 99: float("inf")} == percentiles
+
+
+async def test_without_requests_there_is_no_percentile() -> None:
+    assert {50: None, 95: None, 99: None} == (await Source().recent.report()).percentiles
