@@ -8,7 +8,7 @@ import asyncio
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import msgspec
 from redis.asyncio import ConnectionPool, Redis
@@ -29,6 +29,7 @@ from petstore_server.ratelimit.fallback import (
     CountersUnavailable,
     Step,
     StoredBan,
+    WindowCount,
 )
 
 RESPONSE_SECONDS = 0.2
@@ -51,11 +52,8 @@ _decode = msgspec.msgpack.Decoder(tuple[float, list[tuple[int, ...]]]).decode
 _decode_windows = msgspec.msgpack.Decoder(tuple[int, int, int, int]).decode
 
 
-class _Call(NamedTuple):
-    """One request in a batch: the Redis keys that it needs, and its arguments for the script."""
-
-    keys: tuple[str, ...]
-    arguments: tuple[int, ...]
+_Call = tuple[tuple[str, ...], tuple[int, ...]]
+"""One request in a batch: the Redis keys that it needs, and its arguments for the script."""
 
 
 class RedisCounters:
@@ -89,8 +87,8 @@ class RedisCounters:
         return AccountCount(
             now,
             _STEPS[step],
-            Count(minute, minute_used),
-            Count(day, day_used),
+            WindowCount(minute, minute_used),
+            WindowCount(day, day_used),
             bool(struck),
             Ban(principal.key_id, began, until, level) if level else None,
         )
@@ -98,7 +96,7 @@ class RedisCounters:
     async def count_address(self, address: str, *, charge: bool) -> AddressCount:
         """Charge the window of an address, or only read it."""
         now, (step, start, used) = await self._submit((f"{self._prefix}:address:{{{address}}}",), (int(charge),))
-        return AddressCount(now, _STEPS[step], Count(start, used))
+        return AddressCount(now, _STEPS[step], WindowCount(start, used))
 
     async def usages(self, account_ids: Sequence[int]) -> dict[int, Usage]:
         """What each of these accounts has used."""
@@ -164,7 +162,7 @@ class RedisCounters:
         return self._client
 
     async def _submit(self, keys: tuple[str, ...], arguments: tuple[int, ...]) -> tuple[float, tuple[int, ...]]:
-        return await self._batcher.submit(_Call(keys, arguments))
+        return await self._batcher.submit((keys, arguments))
 
     async def _count_all(self, calls: list[_Call]) -> Sequence[tuple[float, tuple[int, ...]]]:
         """Count a batch in one call of the script."""
@@ -180,15 +178,15 @@ class RedisCounters:
         return [(now, each) for each in counted]
 
     async def _run_script(self, calls: list[_Call]) -> bytes:
-        keys = [key for call in calls for key in call.keys]
-        requests = msgspec.msgpack.encode([call.arguments for call in calls])
+        keys = [key for names, _ in calls for key in names]
+        requests = msgspec.msgpack.encode([arguments for _, arguments in calls])
         timestamp = "" if self._clock is None else repr(self._clock())
-        arguments: list[Any] = [*keys, self._rules, requests, timestamp]
+        parameters: list[Any] = [*keys, self._rules, requests, timestamp]
         client = self._connected()
         try:
-            reply: bytes = await client.evalsha(self._digest, len(keys), *arguments)
+            reply: bytes = await client.evalsha(self._digest, len(keys), *parameters)
         except NoScriptError:  # scripts were flushed, or Redis restarted: nothing was counted
-            reply = await client.eval(_SCRIPT, len(keys), *arguments)
+            reply = await client.eval(_SCRIPT, len(keys), *parameters)
         return reply
 
 

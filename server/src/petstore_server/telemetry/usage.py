@@ -43,7 +43,7 @@ class UsageRecorder:
         """Record the decision on a request; `principal` is None without a valid key."""
         if not self._hour <= decision.now < self._next_hour:
             self._begin_hour(decision.now)
-        if principal is None or not isinstance(decision, AccountDecision):
+        if principal is None:
             self._refused_without_key(decision)
             return
         account = self._accounts.get(principal.account_id) or self._new_account(principal.account_id)
@@ -54,7 +54,7 @@ class UsageRecorder:
             account.admitted += 1
         elif decision.outcome is Outcome.BANNED:
             account.refused_banned += 1
-        elif decision.day_shown:
+        elif isinstance(decision, AccountDecision) and decision.day_shown:
             account.refused_day += 1
         else:
             account.refused_minute += 1
