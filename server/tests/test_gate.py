@@ -302,7 +302,7 @@ def test_a_change_of_access_holds_after_one_round_of_upkeep(tmp_path: Path) -> N
         store, statuses = service.backend.store, []
 
         async def ask() -> None:
-            await service.upkeep()
+            await service.background_round()
             statuses.append((await service.client.get(ORDERS, headers=bearer(key))).status_code)
 
         await ask()
@@ -396,9 +396,9 @@ def test_a_key_that_goes_on_is_banned_and_every_path_says_so(tmp_path: Path) -> 
             assert (429, "api_key_banned") == code(banned)
             assert ((60, 0, int(START) + 123), "120") == (limits(banned), banned.headers["retry-after"])
             assert '"minute";r=0;t=120, "day";r=0;t=120' == banned.headers["ratelimit"]
-        await service.upkeep()
+        await service.background_round()
         await service.backend.store.keys.change(key_id, unban(service.actor.at), service.actor)
-        await service.upkeep()
+        await service.background_round()
         service.clock.now += 60
         assert 200 == (await service.client.get(ORDERS, headers=bearer(key))).status_code
 

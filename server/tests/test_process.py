@@ -1,4 +1,4 @@
-"""`petstore serve` as an operator runs it: starting, stopping, being killed, beside the command line."""
+"""`petstore serve` as an operator runs it: starting, stopping, being killed, next to the command line."""
 
 import asyncio
 import json

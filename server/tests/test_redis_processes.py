@@ -149,8 +149,8 @@ def test_an_outage_of_redis_under_load_is_never_an_error_and_never_unlimited(sto
         third, _ = new_key(store, "initech")
         assert {"200": 60, "rate_limit_exceeded": 40} == flood(servers, third, 50)
         for server in servers:
-            told = [json.loads(line) for line in server.log.read_text().splitlines() if "redis" in line]
-            assert ["error", "info"] == [line["level"] for line in told if line["level"] != "debug"]
+            logged = [json.loads(line) for line in server.log.read_text().splitlines() if "redis" in line]
+            assert ["error", "info"] == [line["level"] for line in logged if line["level"] != "debug"]
 
 
 def metric(admin: httpx2.Client, server: Server, name: str) -> str:

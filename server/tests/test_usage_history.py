@@ -228,7 +228,7 @@ async def test_requests_and_cancellations_reach_the_history_and_the_newest_are_i
         expected = UsageRow(Granularity.HOUR.start(START), UsageCounts(60, refused_minute=4, cancelled=1))
         assert [expected] == await service.backend.history(account, *period)  # nothing is saved yet
         assert [] == await service.backend.store.usage.history(account, *period)
-        await service.upkeep()
+        await service.background_round()
         assert [expected] == await service.backend.history(account, *period)
         assert [expected] == await service.backend.store.usage.history(account, *period)
         assert [KeylessCounts(refused_key=1)] == [

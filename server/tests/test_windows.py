@@ -1,4 +1,4 @@
-"""The decision on a request, and the figures that it shows (D12, D13)."""
+"""The decision on a request, and the numbers that it shows (D12, D13)."""
 
 from hypothesis import given
 from hypothesis import strategies as st

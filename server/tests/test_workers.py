@@ -77,12 +77,12 @@ def test_workers_count_as_one_and_metrics_sum_them(store: Path, server: Server) 
     key, _ = new_key(store)
     assert 2 == len(workers(server))
     assert {"200": 60, "rate_limit_exceeded": 240} == send(server, key, 300)
-    told = metrics(server)
-    assert 60 == told['petstore_limit_decisions_total{outcome="admitted",plan="free",window="none"}']
-    assert 240 == told['petstore_limit_decisions_total{outcome="limited",plan="free",window="minute"}']
-    assert 60 == told['petstore_request_seconds_count{operation="listOrders"}']
-    assert 60 == told['petstore_request_seconds_bucket{le="+Inf",operation="listOrders"}']
-    assert (1, 2) == (told["petstore_ready"], told["petstore_workers"])
+    found = metrics(server)
+    assert 60 == found['petstore_limit_decisions_total{outcome="admitted",plan="free",window="none"}']
+    assert 240 == found['petstore_limit_decisions_total{outcome="limited",plan="free",window="minute"}']
+    assert 60 == found['petstore_request_seconds_count{operation="listOrders"}']
+    assert 60 == found['petstore_request_seconds_bucket{le="+Inf",operation="listOrders"}']
+    assert (1, 2) == (found["petstore_ready"], found["petstore_workers"])
     assert (200, "ok") == readiness(server)
     assert 200 == httpx2.get(f"{server.admin}/livez").status_code
 
@@ -101,7 +101,7 @@ def processor_time(pid: int) -> int:
     return int(fields[11]) + int(fields[12])
 
 
-def test_a_worker_killed_under_load_costs_its_connections_alone_and_is_replaced(store: Path, server: Server) -> None:
+def test_a_worker_killed_under_load_loses_only_its_connections_and_is_replaced(store: Path, server: Server) -> None:
     key, _ = new_key(store, plan=UNLIMITED)
     first, second = workers(server)
     assert {"200": 200} == send(server, key, 200)
@@ -112,7 +112,7 @@ def test_a_worker_killed_under_load_costs_its_connections_alone_and_is_replaced(
     killer.join()
     assert {"200", "0"} >= under_load.keys()
     assert under_load["0"] <= 32  # at most one for each connection
-    assert {"200": 50} == send(server, key, 50)  # at once, by the other
+    assert {"200": 50} == send(server, key, 50)  # without a pause, by the other worker
     eventually(lambda: (200, "ok") == readiness(server))
     assert second in workers(server)
     assert 2 == len(workers(server))
@@ -122,13 +122,13 @@ def test_a_worker_killed_under_load_costs_its_connections_alone_and_is_replaced(
     assert [(1, -9)] == [(line["worker"], line["code"]) for line in ended]
 
 
-def test_a_worker_that_hangs_makes_the_whole_unready(server: Server) -> None:
+def test_a_worker_that_hangs_makes_the_service_unready(server: Server) -> None:
     pid = workers(server)[1]
     subprocess.run(["kill", "-STOP", str(pid)], check=True)
     try:
         assert (503, "unavailable") == readiness(server)
-        told = metrics(server)
-        assert (0, 1) == (told["petstore_ready"], told["petstore_workers"])
+        found = metrics(server)
+        assert (0, 1) == (found["petstore_ready"], found["petstore_workers"])
     finally:
         subprocess.run(["kill", "-CONT", str(pid)], check=True)
     eventually(lambda: (200, "ok") == readiness(server))
@@ -136,7 +136,7 @@ def test_a_worker_that_hangs_makes_the_whole_unready(server: Server) -> None:
 
 def test_a_stop_drains_all_workers(store: Path, redis: str) -> None:
     key, _ = new_key(store)
-    options = {"PETSTORE_REDIS_URL": redis, "PETSTORE_DRAIN_DELAY_SECONDS": "1"}
+    options = {"PETSTORE_REDIS_URL": redis, "PETSTORE_DRAIN_DELAY_SECONDS": "4"}
     with serving(store, "--workers", "2", **options) as server:
         pids = workers(server)
         server.process.send_signal(signal.SIGTERM)
@@ -144,8 +144,8 @@ def test_a_stop_drains_all_workers(store: Path, redis: str) -> None:
         assert (503, "unavailable") == readiness(server)
         assert {"200": 10} == send(server, key, 10)  # it goes on accepting for the delay
         began = time.monotonic()
-        assert 0 == server.process.wait(timeout=10)
-        assert time.monotonic() - began < 4
+        assert 0 == server.process.wait(timeout=20)
+        assert time.monotonic() - began < 10
         assert not any(Path(f"/proc/{pid}").exists() for pid in pids)
         assert "Traceback" not in server.log.read_text()
 
@@ -193,13 +193,13 @@ def test_a_demo_is_one_process_with_counts_of_its_own(tmp_path: Path, redis: str
         text=True,
     )
     assert process.stdout is not None
-    told = ""
+    printed = ""
     for line in process.stdout:
-        told += line
+        printed += line
         if "Ctrl-C" in line:
             break
-    key = re.search(r"pso_live_\w+", told)
-    address = re.search(r"http://[\d.:]+/v1/store/orders", told)
+    key = re.search(r"pso_live_\w+", printed)
+    address = re.search(r"http://[\d.:]+/v1/store/orders", printed)
     assert key
     assert address
     assert 200 == httpx2.get(address[0], headers={"Authorization": f"Bearer {key[0]}"}).status_code

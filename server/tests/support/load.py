@@ -1,4 +1,4 @@
-"""Many requests at once over few connections, with nothing between the test and the socket."""
+"""Many concurrent requests over few connections, written to the socket directly."""
 
 import asyncio
 from collections.abc import Iterable

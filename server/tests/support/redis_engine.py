@@ -55,7 +55,7 @@ class RedisEngine:
 
     @contextmanager
     def frozen(self) -> Iterator[None]:
-        """It takes connections and never answers."""
+        """It accepts connections and never responds."""
         self.process.send_signal(signal.SIGSTOP)
         try:
             yield
@@ -64,7 +64,7 @@ class RedisEngine:
 
     @contextmanager
     def gone(self) -> Iterator[None]:
-        """Killed, and started anew at the end, with nothing of what it held."""
+        """Kill it, and start it again at the end, without what it held."""
         self.process.kill()
         self.process.wait(timeout=20)
         try:

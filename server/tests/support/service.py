@@ -25,7 +25,7 @@ from support.raw_transport import RawTransport
 
 T = TypeVar("T")
 START = 1_793_000_000.25
-"""The first moment of every test, in Unix seconds."""
+"""The time at which every test starts, in Unix seconds."""
 
 URLS: dict[Path, dict[str, str]] = {}
 """The engines of the services in a folder, as settings, where they are not the embedded ones."""
@@ -105,7 +105,7 @@ class Service:
         """Put orders into the store."""
         await self.backend.store.orders.import_batch(orders, "test", self.actor)
 
-    async def upkeep(self) -> None:
+    async def background_round(self) -> None:
         """One round of the background tasks that a serving process repeats every quarter of a second."""
         await self.backend.save()
         await self.backend.watch_access(self.application.confirm)
@@ -137,11 +137,11 @@ async def running(
 def in_service(folder: Path, story: Callable[[Service], Coroutine[Any, Any, T]], **environ: str) -> T:
     """Run one story against a service of its own."""
 
-    async def told() -> T:
+    async def run() -> T:
         async with running(folder, environ=environ) as service:
             return await story(service)
 
-    return asyncio.run(told())
+    return asyncio.run(run())
 
 
 def bearer(key: str, **more: str) -> dict[str, str]:

@@ -236,7 +236,7 @@ class FallbackLimiter:
     def _open(self, error: CountersUnavailable, *, log: bool = False) -> None:
         """Count locally from now on; of the requests that meet the fault together, the first one logs it."""
         if self._fault is None or log:
-            self._log.error("redis unusable: limits are counted by each process alone", reason=error.reason)
+            self._log.error("redis unusable: each process counts limits by itself", reason=error.reason)
         self._fault = error.reason
 
 
