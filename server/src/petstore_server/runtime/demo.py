@@ -25,9 +25,7 @@ _PETS = (
     ("Juniper", "dog"),
     ("Echo", "budgerigar"),
 )
-_FIRST_ORDER = 1001  # the order and the pet in the contract's examples exist
-_FIRST_PET = 266
-_ORDERS = 40
+_ORDERS = 40  # order 7 and pet 7, the examples of the contract, exist
 _SHIPPED_EVERY = 4
 _CANCELLED_EVERY = 10
 
@@ -48,7 +46,7 @@ async def fill(
 ) -> Demo:
     """Put pets, orders, and an account on the free plan with one key into an empty store."""
     actor = Actor("operator:demo", clock())
-    await store.pets.import_batch([Pet(number, *pet) for number, pet in enumerate(_PETS, _FIRST_PET)], "demo", actor)
+    await store.pets.import_batch([Pet(number, *pet) for number, pet in enumerate(_PETS, 1)], "demo", actor)
     orders = [_order(number, datetime.fromtimestamp(actor.at, UTC)) for number in range(1, _ORDERS + 1)]
     await store.orders.import_batch(orders, "demo", actor)
     await create_account(store, "demo", Plan.FREE, PLAN_LIMITS[Plan.FREE], actor)
@@ -74,9 +72,9 @@ def _order(number: int, now: datetime) -> Order:
         status = Status.CANCELLED
     shipped = status is Status.SHIPPED
     timestamp = (now + timedelta(days=-number if shipped else number)).replace(microsecond=0)
-    pet = _FIRST_PET + (number - 1) % len(_PETS)
+    pet = (number - 1) % len(_PETS) + 1
     complete = shipped and number % (2 * _SHIPPED_EVERY) == 0
-    return Order(_FIRST_ORDER - 1 + number, pet, 1 + number % 3, format_timestamp(timestamp), complete, status)
+    return Order(number, pet, 1 + number % 3, format_timestamp(timestamp), complete, status)
 
 
 def _first(orders: list[Order], status: Status) -> int:
