@@ -1,13 +1,14 @@
 """Searching orders in the store: pages follow every change at once, whatever the index contains already."""
 
 import asyncio
+import json
 import random
 from datetime import UTC, datetime
 
 import pytest
 
 from petstore_server.domain.errors import OrderNotFound
-from petstore_server.domain.orders import CANCEL, Order, Status, ship
+from petstore_server.domain.orders import CANCEL, Order, Status, order_from_fields, ship
 from petstore_server.domain.search import (
     Filters,
     IndexEntry,
@@ -74,7 +75,7 @@ async def walk(store: Store, filters: Filters, sort: Sort, limit: int = 7) -> li
 
 
 def order_of(tracked: TrackedOrder) -> Order:
-    return Order.from_record(tracked.record, tracked.status)
+    return order_from_fields({**json.loads(tracked.record), "status": str(tracked.status)})
 
 
 def entry_of(tracked: TrackedOrder) -> IndexEntry:

@@ -1,6 +1,5 @@
 """Orders: the record, its identifiers, and the transitions between states (spec S2, S3; D4 to D7)."""
 
-import json
 import re
 from datetime import datetime
 from enum import StrEnum
@@ -62,19 +61,6 @@ class Order(NamedTuple):
         if self.complete is not None:
             text += ',"complete":true' if self.complete else ',"complete":false'
         return text + "}"
-
-    @classmethod
-    def from_record(cls, record: str, status: str) -> "Order":
-        """Return the order that `record` wrote. Raises ValueError, TypeError or KeyError for any other text."""
-        fields = json.loads(record)
-        return cls(
-            fields["id"],
-            fields.get("petId"),
-            fields.get("quantity"),
-            fields.get("shipDate"),
-            fields.get("complete"),
-            Status(status),
-        )
 
     def fields(self) -> dict[str, Any]:
         """Return the record's fields and the status as {name: value}, without those that have no value."""

@@ -4,6 +4,8 @@ import json
 from collections.abc import AsyncIterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
+import msgspec
+
 from petstore_server.ports import Actor, AuditEntry, AuditFilters, AuditPage, AuditPosition
 from petstore_server.storage.audit_pages import ENTRY_COLUMNS, end_statement, page_of, page_statement
 from petstore_server.storage.statements import Command, Engine, Query, Row, Work
@@ -80,7 +82,13 @@ def _entry(row: Row) -> AuditEntry:
 
 def as_json(value: Any) -> str | None:
     """Encode a value of the log as JSON in ASCII, which every engine can hold; None stays None."""
-    return None if value is None else json.dumps(value)
+    if value is None:
+        return None
+    try:
+        text = msgspec.json.encode(value)
+    except UnicodeEncodeError:  # half of a surrogate pair
+        return json.dumps(value)
+    return text.decode() if text.isascii() else json.dumps(value)
 
 
 def _value(text: str | None) -> Any:

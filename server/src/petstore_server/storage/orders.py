@@ -4,11 +4,13 @@ import json
 from collections.abc import Collection, Mapping, Sequence
 from typing import NamedTuple, Protocol
 
+import msgspec
+
 from petstore_server.domain.errors import DamagedRecord, InvalidField, OrderNotFound, ServiceUnavailable
-from petstore_server.domain.orders import Import, Order, evaluate_import, order_from_fields
+from petstore_server.domain.orders import ORDER_FIELDS, Import, Order, Status, evaluate_import, order_from_fields
 from petstore_server.domain.transitions import Transition
 from petstore_server.ports import Actor
-from petstore_server.storage.audit import audit_row, difference, record
+from petstore_server.storage.audit import Change, audit_row, record
 from petstore_server.storage.imports import audit_change, evaluate
 from petstore_server.storage.statements import Row, Work
 
@@ -37,6 +39,11 @@ class Updated(NamedTuple):
     before: Order
     after: Order
 
+    @property
+    def changes_record(self) -> bool:
+        """Whether the list shows the change: the status is not part of the record."""
+        return self.before[:-1] != self.after[:-1]
+
 
 class OrderTable(Protocol):
     """How an engine stores orders."""
@@ -54,12 +61,27 @@ class OrderTable(Protocol):
         """Insert new orders at `at` (Unix seconds)."""
 
 
+class _Record(msgspec.Struct, rename="camel", forbid_unknown_fields=True, gc=False):
+    """The JSON that `Order.record` writes."""
+
+    id: int
+    pet_id: int | None = None
+    quantity: int | None = None
+    ship_date: str | None = None
+    complete: bool | None = None
+
+
+_decode = msgspec.json.Decoder(_Record).decode
+_STATUS = {str(status): status for status in Status}
+
+
 def read_order(stored: StoredOrder) -> Order:
     """Return the order of a row. Raises DamagedRecord."""
     order_id, text, status = stored
     try:
-        order = Order.from_record(text, status)
-    except (ValueError, TypeError, KeyError, AttributeError):
+        record = _decode(text)
+        order = Order(record.id, record.pet_id, record.quantity, record.ship_date, record.complete, _STATUS[status])
+    except (msgspec.MsgspecError, KeyError):
         raise DamagedRecord(order_id) from None
     if order.id != order_id:
         raise DamagedRecord(order_id)
@@ -101,9 +123,18 @@ def _apply(
     earlier = updated.get(order_id)
     before = read_order(stored[order_id]) if earlier is None else earlier.after
     after = transition.apply(before)
-    audit.append(audit_row(actor, transition.action, f"order:{order_id}", difference(before.fields(), after.fields())))
+    audit.append(audit_row(actor, transition.action, f"order:{order_id}", _difference(before, after)))
     updated[order_id] = Updated(before if earlier is None else earlier.before, after)
     return after
+
+
+def _difference(before: Order, after: Order) -> Change:
+    """The fields that differ, as `audit.difference` has them, at a third of its cost."""
+    changed = [(name, old, new) for name, old, new in zip(ORDER_FIELDS, before, after, strict=True) if old != new]
+    return Change(
+        {name: old for name, old, _ in changed if old is not None},
+        {name: new for name, _, new in changed if new is not None},
+    )
 
 
 def import_orders(table: OrderTable, orders: Sequence[Order], import_id: str, actor: Actor) -> Work[list[Import]]:

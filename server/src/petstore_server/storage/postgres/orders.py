@@ -159,14 +159,13 @@ class _OrderTable:
 
     def update(self, updated: Sequence[Updated], audit: Sequence[Row], at: float) -> Work[None]:
         """Write existing orders and audit entries. Orders that the list shows differently get a new revision."""
-        records = [(after.record(), before.record()) for before, after in updated]
         columns = list(zip(*audit, strict=True)) or [()] * 6
         yield Command(
             _UPDATE,
             (
                 numbers(after.id for _, after in updated),
                 texts(str(after.status) for _, after in updated),
-                texts(text if text != shown else None for text, shown in records),
+                texts(one.after.record() if one.changes_record else None for one in updated),
                 numbers(columns[0]),
                 *(texts(column) for column in columns[1:]),
             ),

@@ -144,17 +144,16 @@ class _OrderTable:
 
     def update(self, updated: Sequence[Updated], audit: Sequence[Row], at: float) -> Work[None]:
         """Write existing orders and audit entries. Orders that the list shows differently get a new revision."""
-        records = [(after.record(), before.record(), after) for before, after in updated]
         change = (yield from log_change([after.id for _, after in updated], at)).number
-        statuses = [(str(after.status), change, after.id) for text, shown, after in records if text == shown]
+        statuses = [(str(one.after.status), change, one.after.id) for one in updated if not one.changes_record]
         if statuses:
             yield Commands(_SET_STATUS, statuses)
-        if len(statuses) < len(records):
+        if len(statuses) < len(updated):
             [(revision,)] = yield Query(_NEXT_REVISION)
-            rows = [
-                (str(after.status), change, text, revision, after.id) for text, shown, after in records if text != shown
-            ]
-            yield Commands(_SET_ALL, rows)
+            shown = [one.after for one in updated if one.changes_record]
+            yield Commands(
+                _SET_ALL, [(str(order.status), change, order.record(), revision, order.id) for order in shown]
+            )
         if audit:
             yield Commands(INSERT_ENTRY, audit)
 
