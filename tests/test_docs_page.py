@@ -198,6 +198,28 @@ def test_the_page_names_the_public_address_but_sends_to_its_own(visit: Visit) ->
     assert visit.page.locator(".servers option").all_inner_texts() == ["/v1 - This server"]
 
 
+def test_the_reader_chooses_the_version_of_the_api(visit: Visit) -> None:
+    from playwright.sync_api import expect
+
+    chooser = visit.page.get_by_role("navigation", name="Version of the API")
+    expect(chooser.locator("[aria-current]")).to_have_text("Version 1 (stable)")
+    chooser.get_by_text("Version 2").click()
+    expect(chooser.locator("[aria-current]")).to_have_text("Version 2 (beta)")
+    expect(visit.page.locator(".info")).to_contain_text(OTHER_HOST.replace("v1", "v2"))
+    assert visit.page.locator(".servers option").all_inner_texts() == ["/v2 - This server"]
+    assert visit.page.locator("#yaml").get_attribute("href") == "openapi-v2.yaml"
+    visit.authorize()
+    listing = visit.open("listOrders")
+    listing.locator(".execute").click()
+    response = listing.locator(".live-responses-table")
+    expect(response.locator(".response-col_status").nth(1)).to_contain_text("200")
+    expect(response).to_contain_text('"updatedAt"')
+    assert visit.requested[-1].startswith(f"{visit.demo.origin}/v2/store/orders?")
+    visit.page.goto(f"{visit.demo.origin}/docs?api=v9")
+    expect(chooser.locator("[aria-current]")).to_have_text("Version 1 (stable)")
+    assert visit.complaints == []
+
+
 def test_identifiers_of_64_bits_are_shown_and_sent_with_every_digit(visit: Visit) -> None:
     from playwright.sync_api import expect
 

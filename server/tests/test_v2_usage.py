@@ -7,6 +7,8 @@ import pytest
 
 from petstore_server.domain.accounts import Limits, Plan
 from petstore_server.domain.keys import Scope
+from petstore_server.domain.orders import Order
+from petstore_server.domain.usage import Granularity
 from support.service import Service, bearer, in_service
 
 USAGE = "/v2/usage"
@@ -27,6 +29,37 @@ def test_the_windows_are_those_of_the_limit_headers_with_this_request_charged(tm
             assert int(response.headers["x-ratelimit-reset"]) == usage["windows"][0]["reset"]
         assert 405 == (await service.client.post(USAGE, headers=bearer(key))).status_code
         assert 200 == (await service.client.head(USAGE, headers=bearer(key))).status_code
+
+    in_service(tmp_path, story)
+
+
+def test_the_history_includes_this_request_and_is_the_same_before_and_after_it_is_saved(tmp_path: Path) -> None:
+    async def story(service: Service) -> None:
+        await service.orders(Order(1), Order(2))
+        account = await service.account(Plan.ENTERPRISE, Limits(4, 1000))
+        headers = bearer(await service.key(account))
+        hour = "2026-10-26T07:00:00Z"
+        for number in (1, 2):
+            assert (
+                204 == (await service.client.delete(f"/v{number}/store/orders/{number}", headers=headers)).status_code
+            )
+        for admitted in (3, 4):
+            history = (await service.client.get(USAGE, headers=headers)).json()["history"]
+            assert [{"start": hour, "admitted": admitted, "refused": 0}] == history
+            await service.upkeep()
+        assert 429 == (await service.client.get(USAGE, headers=headers)).status_code
+        service.clock.now += 3600
+        usage = (await service.client.get(USAGE, headers=headers)).json()
+        later = {"start": "2026-10-26T08:00:00Z", "admitted": 1, "refused": 0}
+        assert [{"start": hour, "admitted": 4, "refused": 1}, later] == usage["history"]
+        day = (await service.client.get(f"{USAGE}?granularity=day", headers=headers)).json()["history"]
+        assert [{"start": "2026-10-26T00:00:00Z", "admitted": 6, "refused": 1}] == day
+        query = "from=2026-10-26T07:30:00Z&to=2026-10-26T08:00:00Z"
+        part = (await service.client.get(f"{USAGE}?{query}", headers=headers)).json()["history"]
+        assert [{"start": hour, "admitted": 4, "refused": 1}] == part
+        await service.upkeep()
+        [row, _] = await service.backend.store.usage.history(1, 0, int(service.clock.now) + 1, Granularity.HOUR)
+        assert 2 == row.counts.cancelled
 
     in_service(tmp_path, story)
 

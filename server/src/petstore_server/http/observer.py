@@ -13,7 +13,7 @@ from petstore_server.telemetry.metrics import Metrics
 from petstore_server.telemetry.usage import UsageRecorder
 
 _CANCELLED = 204
-_CANCEL_ORDER = "cancelOrder"
+_CANCEL_ORDER = ("cancelOrder", "v2.cancelOrder")
 
 
 class RequestObserver:
@@ -35,7 +35,7 @@ class RequestObserver:
 
     def responded(self, request: Request, status: int, seconds: float) -> None:
         self._metrics.responded(request.operation, status, seconds)
-        if status == _CANCELLED and request.operation == _CANCEL_ORDER and request.principal is not None:
+        if status == _CANCELLED and request.operation in _CANCEL_ORDER and request.principal is not None:
             self._activity.cancelled(request.principal)
         if self._verbose:
             self._log.debug(

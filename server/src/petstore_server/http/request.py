@@ -90,6 +90,13 @@ class Request:
         self.decision: Decision | None = None
 
     @property
+    def admitted(self) -> tuple[Principal, Decision]:
+        """Who sent the request, and the decision that admitted it. Raises MissingApiKey before the gate has both."""
+        if self.principal is None or self.decision is None:
+            raise MissingApiKey
+        return self.principal, self.decision
+
+    @property
     def caller(self) -> Principal:
         """The principal of the request's key. Raises MissingApiKey; the gate admits no request without a valid key."""
         if self.principal is None:

@@ -35,7 +35,9 @@ class Application:
         self.backend = backend
         self.draining = False
         self.metrics = Metrics()
-        self.routes = Routes([*v1.routes(backend.store, clock, settings), *routes_v2(backend.store, clock)])
+        self.routes = Routes(
+            [*v1.routes(backend.store, clock, settings), *routes_v2(backend.store, backend.activity, clock)]
+        )
         self.authenticator = Authenticator(backend.store.keys, Environment(settings.environment), clock)
         self.gate = Gate(
             self.routes,

@@ -1,8 +1,13 @@
 "use strict";
 
+// The contract of each version of the API. The address names the version to show: docs?api=v2.
+const contracts = { v1: "openapi", v2: "openapi-v2" };
+const asked = new URLSearchParams(location.search).get("api");
+const version = Object.hasOwn(contracts, asked) ? asked : "v1";
+
 // The page sends its requests to the server that it came from, whatever addresses the contract names: a key that was
 // pasted here must not be sent to another host. Those addresses are shown in the text instead.
-const here = new URL("v1", document.baseURI);
+const here = new URL(version, document.baseURI);
 
 // Every response carries these headers, or every error does. The text says so once; in each of a dozen errors they
 // would hide what differs.
@@ -34,7 +39,9 @@ function shorten(responses) {
 function forThePage(contract) {
   contract.info.description = describe(contract);
   contract.servers = [{ url: here.pathname, description: "This server" }];
-  delete contract.components.parameters.IfNoneMatch.example; // it would be filled in, and sent
+  Object.values(contract.components.parameters)
+    .filter((parameter) => !parameter.required)
+    .forEach((parameter) => delete parameter.example); // it would be filled in, and sent
   shorten(contract.components.responses);
   Object.values(contract.paths)
     .flatMap(Object.values)
@@ -127,12 +134,20 @@ function complain(error) {
   document.getElementById("page").append(note);
 }
 
+function markVersion() {
+  document.querySelector(`.page-header a[href="docs?api=${version}"]`).setAttribute("aria-current", "page");
+  for (const format of ["yaml", "json"]) {
+    document.getElementById(format).href = `${contracts[version]}.${format}`;
+  }
+}
+
 async function load() {
-  const response = await fetch("openapi.json");
+  const response = await fetch(`${contracts[version]}.json`);
   if (!response.ok) {
     throw new Error(`status ${response.status}`);
   }
   return response.json();
 }
 
+markVersion();
 load().then(show).catch(complain);

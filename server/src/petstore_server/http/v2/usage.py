@@ -6,7 +6,7 @@ from typing import Any
 import msgspec
 
 from petstore_server.domain.search import timestamp_text
-from petstore_server.domain.usage import Granularity, UsageRow
+from petstore_server.domain.usage import Granularity, UsageRow, merge_rows
 from petstore_server.domain.windows import DAY, Window
 from petstore_server.http.request import Request
 from petstore_server.http.responses import Response
@@ -14,47 +14,49 @@ from petstore_server.http.v2.errors import InvalidParameter
 from petstore_server.http.v2.parameters import GET_USAGE
 from petstore_server.http.v2.representations import representation
 from petstore_server.ports import Store
+from petstore_server.telemetry.usage import UsageRecorder
 
 MOST_ENTRIES = 1000
 """Hours or days in one response."""
 
-_SECONDS = {Granularity.HOUR: 3600, Granularity.DAY: DAY}
 _MICROSECONDS = 1_000_000
 
 
 class UsageOperations:
-    """The handler over the store's history. `clock` gives Unix seconds."""
+    """The handler over the usage history. `activity` has what is not saved yet; `clock` gives Unix seconds."""
 
-    def __init__(self, store: Store, clock: Callable[[], float]) -> None:
+    def __init__(self, store: Store, activity: UsageRecorder, clock: Callable[[], float]) -> None:
         self._store = store
+        self._activity = activity
         self._clock = clock
 
     async def get_usage(self, request: Request) -> Response:
-        """The windows after this request was charged, and the history. Raises InvalidParameter."""
+        """The windows and the history, both with this request. Raises InvalidParameter."""
         values = GET_USAGE.read(request.query)
-        granularity = Granularity(values["granularity"])
-        self._range(values, _SECONDS[granularity])
-        caller = request.caller
-        rows: list[UsageRow] = []  # no store keeps the history yet
+        by = Granularity(values["granularity"])
+        start, end = self._range(values, by)
+        caller, decision = request.admitted
+        saved = await self._store.usage.history(caller.account_id, start, end, by)
+        recent = [row for row in self._activity.pending(caller.account_id) if start <= row.start < end]
+        rows = merge_rows([*saved, *recent], by)
         body = {
             "plan": str(caller.plan),
-            "windows": [_window(window) for window in request.decision.windows] if request.decision else [],
+            "windows": [_window(window) for window in decision.windows],
             "history": [_entry(row) for row in rows],
         }
         return representation(request, msgspec.json.encode(body))
 
-    def _range(self, values: Mapping[str, Any], seconds: int) -> tuple[int, int]:
+    def _range(self, values: Mapping[str, Any], by: Granularity) -> tuple[int, int]:
         """The hours or days that overlap the range asked for, as Unix seconds: the start of the first, and the end."""
-        now = int(self._clock())
-        end = now + 1 if values["to"] is None else -(-values["to"] // _MICROSECONDS)
+        end = int(self._clock()) + 1 if values["to"] is None else -(-values["to"] // _MICROSECONDS)
         start = end - DAY if values["from"] is None else values["from"] // _MICROSECONDS
         if start > end:
             raise InvalidParameter("'from' is after now; give a time in the past, or 'to' as well.")
-        start -= start % seconds
-        if end - start > MOST_ENTRIES * seconds:
+        start = by.start(start)
+        if end - start > MOST_ENTRIES * by.seconds:
             raise InvalidParameter(
-                f"The time from 'from' to 'to' must be at most {MOST_ENTRIES} times the granularity; ask for less, "
-                "or for granularity=day."
+                f"'from' and 'to' must be at most {MOST_ENTRIES} times the granularity apart; ask for less, or for "
+                "granularity=day."
             )
         return start, end
 
