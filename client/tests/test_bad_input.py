@@ -185,7 +185,7 @@ def test_an_endless_error_body_is_cut_off(connect: Connect) -> None:
 def test_a_response_that_is_not_a_pet_is_rejected(connect: Connect, body: bytes) -> None:
     fake = FakePetstore()
     fake.then(Answered(200, body, JSON))
-    with connect(fake) as petstore, pytest.raises(InvalidResponseError, match="not a pet"):
+    with connect(fake, max_retries=0) as petstore, pytest.raises(InvalidResponseError, match="not a pet"):
         petstore.get_pet(1)
 
 

@@ -13,7 +13,9 @@ import pytest
 
 import petstore_client
 import petstore_client.testing
+import petstore_client.v2
 from petstore_client import AsyncClient, Client, NotFoundError, Pet
+from petstore_client._client_v2 import V2, AsyncV2
 from petstore_client._options import CallOptions, Options
 from petstore_client.testing import FakePetstore
 from support.variants import Connect
@@ -21,7 +23,7 @@ from support.variants import Connect
 SOURCE = Path(petstore_client.__file__).parent
 
 
-@pytest.mark.parametrize("module", [petstore_client, petstore_client.testing])
+@pytest.mark.parametrize("module", [petstore_client, petstore_client.testing, petstore_client.v2])
 def test_all_exported_names_exist_and_are_sorted(module: object) -> None:
     names = module.__all__  # type: ignore[attr-defined]
     assert sorted(names) == names
@@ -68,6 +70,34 @@ def test_both_clients_have_the_same_methods() -> None:
 
     assert methods(Client) == methods(AsyncClient)
     assert {"list_orders", "iter_orders", "cancel_order", "get_pet", "close"} == set(methods(Client))
+
+
+def test_version_2_has_the_same_methods_and_parameters_in_both_clients() -> None:
+    def methods(kind: type) -> dict[str, dict[str, object]]:
+        return {
+            name: {parameter.name: parameter.default for parameter in inspect.signature(value).parameters.values()}
+            for name, value in vars(kind).items()
+            if inspect.isfunction(value) and not name.startswith("_")
+        }
+
+    assert methods(V2) == methods(AsyncV2)
+    expected = {"list_orders", "iter_orders", "get_order", "cancel_order", "place_order", "get_usage"}
+    assert expected == set(methods(V2))
+    filters = ["status", "pet_id", "complete", "ship_date_from", "ship_date_to", "updated_from", "sort", "limit"]
+    assert ["self", *filters, "cursor"] == list(methods(V2)["list_orders"])
+    assert ["self", *filters] == list(methods(V2)["iter_orders"])
+    assert ("id", 100, None) == tuple(methods(V2)["list_orders"][name] for name in ("sort", "limit", "cursor"))
+    assert ["self", "pet_id", "quantity", "ship_date", "idempotency_key"] == list(methods(V2)["place_order"])
+
+
+@pytest.mark.parametrize("kind", [V2, AsyncV2])
+def test_the_methods_of_version_2_document_every_parameter(kind: type) -> None:
+    for name, method in vars(kind).items():
+        if inspect.isfunction(method) and name[0] != "_":
+            text = inspect.getdoc(method) or ""
+            heads = [line.split(":")[0] for line in text.splitlines() if ":" in line]
+            documented = {word.strip() for head in heads for word in head.split(",")}
+            assert set(inspect.signature(method).parameters) - {"self", "order_id"} <= documented, name
 
 
 @pytest.mark.parametrize("kind", [Client, AsyncClient])

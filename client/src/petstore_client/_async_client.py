@@ -10,6 +10,7 @@ import httpx2
 
 from petstore_client._admission import Session
 from petstore_client._base import BaseClient, Core, build_request, deprecated
+from petstore_client._client_v2 import AsyncV2
 from petstore_client._effects import Effects, Emit, Exchange, Queue, Read, Send, Sleep, T
 from petstore_client._gate import generation
 from petstore_client._http import Reply, reply_of
@@ -63,6 +64,11 @@ class AsyncClient(BaseClient[httpx2.AsyncClient, httpx2.AsyncBaseTransport]):
         errors of `list_orders`; their `may_have_been_applied` says whether the order may be cancelled nevertheless.
         """
         await self._run(cancel_order(self._session(), order_id))
+
+    @property
+    def v2(self) -> AsyncV2:
+        """Version 2 of the API (beta): filters, pages, single orders, placing orders, usage."""
+        return AsyncV2(self._session, self._run)
 
     @deprecated("GET /pets/{petId} is deprecated and will be withdrawn.")
     async def get_pet(self, pet_id: int) -> Pet:

@@ -203,7 +203,9 @@ class BaseClient(Generic[HttpT, TransportT]):
 
 def build_request(http: httpx2.Client | httpx2.AsyncClient, effect: Send, target: Target) -> httpx2.Request:
     """The request to send, with the key."""
-    request = http.build_request(effect.method, effect.url, headers=effect.headers, timeout=effect.timeout)
+    request = http.build_request(
+        effect.method, effect.url, headers=effect.headers, timeout=effect.timeout, content=effect.content
+    )
     target.authorize(request)
     return request
 

@@ -14,41 +14,46 @@ from petstore_client._stream import reader
 from petstore_client._types import ResponseEvent, RetryEvent
 from petstore_client.errors import (
     APIConnectionError,
+    APIStatusError,
     APITimeoutError,
     ConflictError,
     EndedBy,
     InvalidResponseError,
-    NotFoundError,
     PetstoreError,
     RateLimitError,
     ServerError,
 )
 
-_IN_DOUBT = "It may have been applied; if so, a later attempt responds order_already_cancelled."
-
 
 class Operation(NamedTuple):
-    """An operation of the interface. `version` is the path segment of the API version that has it."""
+    """An operation of the interface. `version` is the path segment of the API version that has it.
+
+    An operation that changes orders has two more fields. `doubt` is a note for errors of calls that may have been
+    applied. A response with one of the `conclusive` statuses shows that no attempt of the call was applied.
+    """
 
     name: str
     method: str
     path: str
     success: int
     version: str = "v1"
+    doubt: str = ""
+    conclusive: frozenset[int] = frozenset()
 
 
 class Call:
     """One call of an operation, from its first attempt to its result or error."""
 
-    def __init__(self, session: Session, operation: Operation, identifier: int | None = None) -> None:
+    def __init__(self, session: Session, operation: Operation, identifier: int | None = None, query: str = "") -> None:
         self._session = session
         self.target = session.target
         self._options = session.options
         self._clock = session.options.clock
         self._operation = operation
-        self._path = operation.path.format(id=identifier)
+        self._path = operation.path.format(id=identifier) + (f"?{query}" if query else "")
         self.request_id = uuid.uuid4().hex
         self.headers = session.target.headers(self.request_id, self._options.app_name, self._options.headers)
+        self.content: bytes | None = None
         self.in_doubt = False  # an attempt whose response was lost may have been carried out
         self.committed = False  # part of the result was handed out, so there is no further attempt
         self._admission = Admission(session, operation.name, self.request_id)
@@ -91,8 +96,8 @@ class Call:
             raise APITimeoutError(f"{self.target.base_url} did not send its whole response before the deadline.")
         return piece
 
-    def read_small(self, reply: Reply) -> Effects[bytes]:
-        """Read a body that must be small. Raises InvalidResponseError if it is not."""
+    def read_small(self, reply: Reply, longest: int = LONGEST_SMALL_BODY) -> Effects[bytes]:
+        """Read a body of at most `longest` bytes. Raises InvalidResponseError if it is longer."""
         base_url, timeout = self.target.base_url, self._options.read_timeout
         inflate = reader(reply.encoding)
         body = bytearray()
@@ -102,7 +107,7 @@ class Call:
                 raise APITimeoutError(f"{base_url} sends its response too slowly.")
             for text in inflate.feed(piece):
                 body += text
-                if len(body) > LONGEST_SMALL_BODY:
+                if len(body) > longest:
                     raise InvalidResponseError(
                         f"{base_url} responded {reply.status} with more data than this API sends; is the base URL "
                         "right?",
@@ -127,7 +132,7 @@ class Call:
         timeout = self._options.timeout_within(self._admission.deadline - began)
         url = self.target.url(operation.version, self._path)
         try:
-            reply: Reply = yield Send(operation.method, url, dict(self.headers), timeout)
+            reply: Reply = yield Send(operation.method, url, dict(self.headers), timeout, self.content)
         except TRANSPORT_ERRORS as error:
             raise connection_error(error, self.target) from error
         now = self._clock.monotonic()
@@ -170,7 +175,7 @@ class Call:
         if self.committed or not is_transient(error):
             raise error
         wait = backoff(self._attempt, self._options.jitter)
-        if isinstance(error, ServerError) and error.retry_after is not None:
+        if isinstance(error, ServerError | ConflictError) and error.retry_after is not None:
             wait = max(wait, error.retry_after)
         error.ended_by = "max_retries" if last else self._objection(wait)
         if error.ended_by is not None:
@@ -189,15 +194,16 @@ class Call:
 
     def _complete(self, error: BaseException) -> None:
         """Record in an error which request it was, and whether the request may have been carried out."""
-        conclusive = isinstance(error, NotFoundError | ConflictError)  # it shows that this call did not cancel
-        in_doubt = self._operation.method != "GET" and (self.in_doubt or self._unanswered) and not conclusive
+        doubt = self._operation.doubt
+        conclusive = isinstance(error, APIStatusError) and error.status in self._operation.conclusive
+        in_doubt = bool(doubt) and (self.in_doubt or self._unanswered) and not conclusive
         if isinstance(error, PetstoreError):
             if self._attempt:
                 error.request_id = self.request_id
             error.may_have_been_applied = error.may_have_been_applied or in_doubt
             log.debug("%s failed: %s (request %s)", self._operation.name, error, self.request_id)
         if in_doubt:
-            error.add_note(_IN_DOUBT)
+            error.add_note(doubt)
 
     def _report_retry(self, error: PetstoreError) -> None:
         log.warning(

@@ -8,6 +8,7 @@ from typing import Generic, Self
 import httpx2
 
 from petstore_client._base import BaseClient, Core, build_request, deprecated
+from petstore_client._client_v2 import V2
 from petstore_client._effects import Effects, Emit, Exchange, Queue, Read, Send, Sleep, T
 from petstore_client._gate import generation
 from petstore_client._http import Reply, reply_of
@@ -58,6 +59,11 @@ class Client(BaseClient[httpx2.Client, httpx2.BaseTransport]):
         errors of `list_orders`; their `may_have_been_applied` says whether the order may be cancelled nevertheless.
         """
         self._run(cancel_order(self._session(), order_id))
+
+    @property
+    def v2(self) -> V2:
+        """Version 2 of the API (beta): filters, pages, single orders, placing orders, usage."""
+        return V2(self._session, self._run)
 
     @deprecated("GET /pets/{petId} is deprecated and will be withdrawn.")
     def get_pet(self, pet_id: int) -> Pet:

@@ -29,13 +29,14 @@ class Queue(NamedTuple):
 class Send(NamedTuple):
     """Send a request; the outcome is a Reply. A previous response that is still open is closed first.
 
-    `timeout` is an httpx2.Timeout.
+    `timeout` is an httpx2.Timeout; `content` is the body, or None.
     """
 
     method: str
     url: str
     headers: dict[str, str]
     timeout: Any
+    content: bytes | None = None
 
 
 class Read(NamedTuple):

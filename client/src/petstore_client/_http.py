@@ -47,7 +47,6 @@ _KIND: dict[int, type[APIStatusError]] = {
     401: AuthenticationError,
     403: PermissionDeniedError,
     404: NotFoundError,
-    409: ConflictError,
 }
 
 
@@ -164,7 +163,8 @@ def _base_url(url: str) -> str:
         )
     base_url = str(httpx2.URL(url)).rstrip("/")  # one spelling of each address, so that it has one gate
     if not base_url.endswith("/v1"):
-        raise ConfigurationError(f"The base URL must end with the version, /v1; did you mean {base_url}/v1?")
+        service = base_url.removesuffix("/v2")  # client.v2 finds version 2 next to version 1
+        raise ConfigurationError(f"The base URL must end with the version, /v1; did you mean {service}/v1?")
     return base_url
 
 
@@ -236,7 +236,7 @@ def check_success(reply: Reply, expected: int, target: Target) -> None:
         raise InvalidResponseError(
             f"{target.base_url} responded {status} instead of {expected}; is the base URL right?", status
         )
-    if status == 200:
+    if status in (200, 201):
         _check_json(reply, target)
 
 
@@ -263,6 +263,8 @@ def refusal(reply: Reply, body: bytes, target: Target, retry_after: float | None
     message = target.key.redact(message)
     if status >= 500:
         return ServerError(code, message, status, retry_after)
+    if status == 409:
+        return ConflictError(code, message, status, retry_after)
     return _KIND.get(status, APIStatusError)(code, message, status)
 
 

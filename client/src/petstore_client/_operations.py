@@ -1,18 +1,19 @@
-"""The operations of version 1 of the interface. No I/O."""
+"""The operations of version 1 of the interface, and what those of version 2 share with them. No I/O."""
 
 from collections.abc import Callable, Sequence
 from datetime import datetime
 from email.utils import parsedate_to_datetime
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 import msgspec
 
 from petstore_client._admission import Session
+from petstore_client._arguments import integer
 from petstore_client._call import Call, Operation
 from petstore_client._effects import Effects, Emit
-from petstore_client._http import Reply, check_success
-from petstore_client._stream import OrdersDecoder, reader
-from petstore_client._types import Order, Pet
+from petstore_client._http import LONGEST_SMALL_BODY, Reply, check_success
+from petstore_client._stream import OrdersDecoder, is_truncation, reader
+from petstore_client._types import Order, Pet, Record
 from petstore_client.errors import (
     APIConnectionError,
     APITimeoutError,
@@ -20,8 +21,17 @@ from petstore_client.errors import (
     InvalidResponseError,
 )
 
+RecordT = TypeVar("RecordT", bound=Record)
+
 LIST_ORDERS = Operation("listOrders", "GET", "/store/orders", 200)
-CANCEL_ORDER = Operation("cancelOrder", "DELETE", "/store/orders/{id}", 204)
+CANCEL_ORDER = Operation(
+    "cancelOrder",
+    "DELETE",
+    "/store/orders/{id}",
+    204,
+    doubt="It may have been applied; if so, a later attempt responds order_already_cancelled.",
+    conclusive=frozenset({404, 409}),
+)
 GET_PET = Operation("getPet", "GET", "/pets/{id}", 200)
 
 
@@ -64,16 +74,16 @@ def iter_orders(session: Session) -> Effects[None]:
     return call.run(receive)
 
 
-def cancel_order(session: Session, order_id: int) -> Effects[None]:
+def cancel_order(session: Session, order_id: int, operation: Operation = CANCEL_ORDER) -> Effects[None]:
     """Cancel an order.
 
     If an earlier attempt whose response was lost may have been carried out, `order_already_cancelled` shows that it
     was. On a first attempt, or after only 429s, another client was faster: a conflict.
     """
-    call = Call(session, CANCEL_ORDER, _identifier(order_id))
+    call = Call(session, operation, integer("An identifier", order_id))
 
     def receive(reply: Reply) -> Effects[None]:
-        check_success(reply, CANCEL_ORDER.success, session.target)
+        check_success(reply, operation.success, session.target)
         try:
             yield from call.read_small(reply)
         except (APIConnectionError, InvalidResponseError):
@@ -89,17 +99,26 @@ def cancel_order(session: Session, order_id: int) -> Effects[None]:
 
 def get_pet(session: Session, pet_id: int) -> Effects[tuple[Pet, datetime | None]]:
     """A pet, and the sunset of the operation if the response names it (RFC 8594)."""
-    call = Call(session, GET_PET, _identifier(pet_id))
+    call = Call(session, GET_PET, integer("An identifier", pet_id))
 
     def receive(reply: Reply) -> Effects[tuple[Pet, datetime | None]]:
-        check_success(reply, GET_PET.success, session.target)
-        body = yield from call.read_small(reply)
-        try:
-            return msgspec.json.decode(body, type=Pet), _sunset(reply)
-        except (msgspec.DecodeError, UnicodeDecodeError) as error:
-            raise InvalidResponseError(f"The response is not a pet: {error}.", reply.status) from None
+        pet = yield from read_record(call, reply, GET_PET, Pet)
+        return pet, _sunset(reply)
 
     return call.run(receive)
+
+
+def read_record(
+    call: Call, reply: Reply, operation: Operation, kind: type[RecordT], longest: int = LONGEST_SMALL_BODY
+) -> Effects[RecordT]:
+    """The record in a successful response of at most `longest` bytes. Raises InvalidResponseError."""
+    check_success(reply, operation.success, call.target)
+    body = yield from call.read_small(reply, longest)
+    try:
+        return msgspec.json.decode(body, type=kind)
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        message = f"The response is not a {kind.__name__.lower()}: {error}."
+        raise InvalidResponseError(message, reply.status, is_truncation(error)) from None
 
 
 def _receive_orders(call: Call, reply: Reply, take: Callable[[list[Order]], Effects[None]]) -> Effects[None]:
@@ -129,13 +148,6 @@ def _append_to(orders: list[Order]) -> Callable[[list[Order]], Effects[None]]:
         yield from ()
 
     return take
-
-
-def _identifier(number: int) -> int:
-    """The identifier, checked: a string could change the path."""
-    if isinstance(number, bool) or not isinstance(number, int):
-        raise TypeError(f"An identifier must be an int, not a {type(number).__name__}.")
-    return number
 
 
 def _sunset(reply: Reply) -> datetime | None:

@@ -19,6 +19,7 @@ TransportT = TypeVar("TransportT")
 HttpT = TypeVar("HttpT", bound=httpx2.Client | httpx2.AsyncClient)
 SelfT = TypeVar("SelfT")
 OptionsT = TypeVar("OptionsT")
+ResultT = TypeVar("ResultT")
 P = ParamSpec("P")
 
 Pacing = Literal["minute", "day"]
@@ -28,7 +29,7 @@ LONGEST_TIMEOUT = 86_400.0
 """Seconds. Operating systems reject much longer timeouts."""
 
 _OWN_HEADERS = re.compile(
-    "accept|accept-encoding|authorization|connection|content-length|content-type|host|if-none-match|te|"
+    "accept|accept-encoding|authorization|connection|content-length|content-type|host|idempotency-key|if-none-match|te|"
     "transfer-encoding|upgrade|user-agent|x-request-id",
     re.IGNORECASE,
 )
@@ -152,20 +153,23 @@ def substitute_for(options: Options[HttpT, TransportT]) -> Options[HttpT, Transp
 
 def takes(
     options: Callable[P, OptionsT],
-) -> Callable[[Callable[[SelfT, OptionsT], None]], Callable[Concatenate[SelfT, P], None]]:
-    """Give an `__init__` that takes an Options object the signature of Options itself."""
+) -> Callable[[Callable[[SelfT, OptionsT], ResultT]], Callable[Concatenate[SelfT, P], ResultT]]:
+    """Give a method that takes an object of options the signature and the documentation of their class."""
 
-    def decorate(init: Callable[[SelfT, OptionsT], None]) -> Callable[Concatenate[SelfT, P], None]:
-        @functools.wraps(init)
-        def __init__(self: SelfT, /, *args: P.args, **kwargs: P.kwargs) -> None:  # noqa: N807 - it is one
-            init(self, options(*args, **kwargs))
+    def decorate(method: Callable[[SelfT, OptionsT], ResultT]) -> Callable[Concatenate[SelfT, P], ResultT]:
+        @functools.wraps(method)
+        def taking(self: SelfT, /, *args: P.args, **kwargs: P.kwargs) -> ResultT:
+            return method(self, options(*args, **kwargs))
 
-        kind = get_origin(options) or options
+        kind: Any = get_origin(options) or options
         signature = inspect.signature(kind)
         this = inspect.Parameter("self", inspect.Parameter.POSITIONAL_ONLY)
-        __init__.__doc__ = kind.__doc__
-        __init__.__signature__ = signature.replace(parameters=[this, *signature.parameters.values()])  # type: ignore[attr-defined]
-        return __init__
+        described = [method, *(base for base in reversed(kind.__mro__) if "__dataclass_fields__" in vars(base))]
+        taking.__doc__ = "\n\n".join(inspect.cleandoc(it.__doc__) for it in described if it.__doc__)
+        taking.__signature__ = inspect.signature(method).replace(  # type: ignore[attr-defined]
+            parameters=[this, *signature.parameters.values()]
+        )
+        return taking
 
     return decorate
 

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 
 from petstore_client.errors import (
     APIConnectionError,
+    ConflictError,
     InvalidResponseError,
     PetstoreError,
     ServerError,
@@ -51,9 +52,11 @@ class RetryBudget:
 
 
 def is_transient(error: PetstoreError) -> bool:
-    """Whether a repetition of the same request may succeed. 401, 403, 404 and 409 are permanent."""
+    """Whether a repetition of the same request may succeed. 4xx are permanent, except a key that is in use just now."""
     if isinstance(error, ServerError):
         return error.status in RETRIED_STATUSES
+    if isinstance(error, ConflictError):
+        return error.code == "idempotency_key_in_use"
     if isinstance(error, InvalidResponseError):
         return error.truncated
     return isinstance(error, APIConnectionError) and error.retryable

@@ -80,10 +80,13 @@ class OrdersDecoder:
         try:
             return _decode(text)
         except (msgspec.DecodeError, UnicodeDecodeError) as error:
-            truncated = "truncated" in str(error)  # msgspec has no exception class for it
-            raise InvalidResponseError(
-                f"After {self._count} orders, something that is not an order followed: {error}.", 200, truncated
-            ) from None
+            message = f"After {self._count} orders, something that is not an order followed: {error}."
+            raise InvalidResponseError(message, 200, is_truncation(error)) from None
+
+
+def is_truncation(error: Exception) -> bool:
+    """Whether JSON ended early; msgspec has no exception class for it."""
+    return "truncated" in str(error)
 
 
 def _boundary(rest: bytes) -> int:

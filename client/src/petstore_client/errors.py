@@ -25,10 +25,16 @@ ErrorCode = Literal[
     "bad_request",
     "gone",
     "headers_too_large",
+    "idempotency_key_in_use",
+    "idempotency_key_missing",
+    "idempotency_key_reused",
     "insufficient_scope",
     "internal_error",
     "invalid_api_key",
+    "invalid_body",
+    "invalid_cursor",
     "invalid_order_id",
+    "invalid_parameter",
     "method_not_allowed",
     "missing_api_key",
     "not_found",
@@ -39,9 +45,10 @@ ErrorCode = Literal[
     "pet_not_found",
     "rate_limit_exceeded",
     "service_unavailable",
+    "unsupported_media_type",
     "uri_too_long",
 ]
-"""The codes of version 1 of the API (D3). A later server may send others."""
+"""The codes of versions 1 and 2 of the API (D3, D20). A later server may send others."""
 
 EndedBy = Literal["max_wait", "deadline", "max_retries", "retry_timeout", "retry_budget"]
 """The option of the client that ended a call."""
@@ -60,14 +67,17 @@ class PetstoreError(Exception):
     """Base class of the exceptions that this client raises.
 
     `request_id` is the X-Request-Id under which the server logged the call, or None if nothing was sent.
-    `may_have_been_applied` is True if a cancel failed after an attempt whose response was lost: the order may have
-    been cancelled. `ended_by` names the option that prevented a (further) attempt, or is None if no option did.
+    `may_have_been_applied` is True if a call failed after an attempt whose response was lost: the order may have been
+    cancelled, or placed. `idempotency_key` is the key of a failed `place_order`: another call with the same arguments
+    and this key does not place a second order. `ended_by` names the option that prevented a (further) attempt, or is
+    None if no option did.
 
     str() escapes characters that could control a terminal or forge a line of a log; `message` is unchanged.
     """
 
     request_id: str | None = None
     may_have_been_applied: bool = False
+    idempotency_key: str | None = None
     ended_by: EndedBy | None = None
 
     def __str__(self) -> str:
@@ -122,7 +132,7 @@ class InvalidResponseError(PetstoreError):
 class APIStatusError(PetstoreError):
     """The API refused the request. `code` is for programs ("" if the response had none), `message` for people.
 
-    The type of `code` lists the codes of version 1; a later server may send others.
+    The type of `code` lists the codes of versions 1 and 2; a later server may send others.
     """
 
     def __init__(self, code: str, message: str, status: int, *more: object) -> None:
@@ -148,7 +158,15 @@ class NotFoundError(APIStatusError):
 
 
 class ConflictError(APIStatusError):
-    """409: the order has shipped (`order_already_shipped`) or is already cancelled (`order_already_cancelled`)."""
+    """409: the order has shipped (`order_already_shipped`) or is already cancelled (`order_already_cancelled`).
+
+    Or, after all attempts, another request with the same key is still being processed (`idempotency_key_in_use`).
+    `retry_after` is the wait in seconds that the response asked for, or None.
+    """
+
+    def __init__(self, code: str, message: str, status: int, retry_after: float | None = None) -> None:
+        super().__init__(code, message, status, retry_after)
+        self.retry_after = retry_after
 
 
 class RateLimitError(APIStatusError):

@@ -1,14 +1,26 @@
 """Both client variants behind one interface, so that every test of behaviour runs with each."""
 
 import asyncio
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import AsyncGenerator, Callable, Coroutine, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from typing import Any, Protocol, TypeVar
 
-from petstore_client import AsyncClient, Order, Pet, RateLimit, ResponseEvent
+from petstore_client import AsyncClient, Order, Pet, RateLimit, ResponseEvent, v2
+from petstore_client._client_v2 import AsyncV2
 from petstore_client.testing import FakeClock, FakePetstore
 
 T = TypeVar("T")
+
+
+class AnyV2(Protocol):
+    """`client.v2` of either variant."""
+
+    def list_orders(self, **query: Any) -> v2.Page: ...
+    def iter_orders(self, **filters: Any) -> Iterator[v2.Order]: ...
+    def get_order(self, order_id: int) -> v2.Order: ...
+    def cancel_order(self, order_id: int) -> None: ...
+    def place_order(self, **order: Any) -> v2.Order: ...
+    def get_usage(self, **query: Any) -> v2.Usage: ...
 
 
 class AnyClient(Protocol):
@@ -20,6 +32,8 @@ class AnyClient(Protocol):
     def get_pet(self, pet_id: int) -> Pet: ...
     def close(self) -> None: ...
     def with_options(self, **changes: Any) -> "AnyClient": ...
+    @property
+    def v2(self) -> AnyV2: ...
     @property
     def last_response(self) -> ResponseEvent | None: ...
     @property
@@ -44,16 +58,7 @@ class Synchronous:
         return listed
 
     def iter_orders(self) -> Iterator[Order]:
-        orders = self._client.iter_orders()
-
-        async def following() -> Order | None:
-            return await anext(orders, None)
-
-        try:
-            while (order := self._run(following())) is not None:
-                yield order
-        finally:
-            self._run(_closed(orders))
+        return _blocking(self._client.iter_orders(), self._run)
 
     def cancel_order(self, order_id: int) -> None:
         self._run(self._client.cancel_order(order_id))
@@ -69,12 +74,41 @@ class Synchronous:
         return Synchronous(self._client.with_options(**changes), self._run)
 
     @property
+    def v2(self) -> AnyV2:
+        return SynchronousV2(self._client.v2, self._run)
+
+    @property
     def last_response(self) -> ResponseEvent | None:
         return self._client.last_response
 
     @property
     def rate_limit(self) -> RateLimit | None:
         return self._client.rate_limit
+
+
+class SynchronousV2:
+    """The same for `AsyncClient.v2`."""
+
+    def __init__(self, version: AsyncV2, run: Callable[[Coroutine[Any, Any, Any]], Any]) -> None:
+        self._version = version
+        self._run = run
+
+    def iter_orders(self, **filters: Any) -> Iterator[v2.Order]:
+        return _blocking(self._version.iter_orders(**filters), self._run)
+
+    def __getattr__(self, name: str) -> Any:
+        return lambda *args, **options: self._run(getattr(self._version, name)(*args, **options))
+
+
+def _blocking(items: AsyncGenerator[T, None], run: Callable[[Coroutine[Any, Any, Any]], Any]) -> Iterator[T]:
+    async def following() -> T | None:
+        return await anext(items, None)
+
+    try:
+        while (item := run(following())) is not None:
+            yield item
+    finally:
+        run(_closed(items))
 
 
 async def _closed(orders: Any) -> None:

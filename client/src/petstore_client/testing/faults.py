@@ -105,6 +105,17 @@ class Failing:
 
 
 @dataclass(frozen=True)
+class KeyInUse:
+    """409 `idempotency_key_in_use`: the first request with the key is still being processed."""
+
+    retry_after: int = 1
+
+    def apply(self, request: httpx2.Request, clock: Clock, serve: Serve) -> Raw:
+        message = "A request with this Idempotency-Key is being processed; retry after Retry-After."
+        return error(409, "idempotency_key_in_use", message, {"retry-after": str(self.retry_after)})
+
+
+@dataclass(frozen=True)
 class CutOff:
     """The response starts correctly, and its body ends early after this many bytes."""
 

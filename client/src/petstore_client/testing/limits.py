@@ -74,9 +74,13 @@ class Limits:
         self.retry_at = max(self.retry_at, now + int(wait)) if wait.isdigit() else self.retry_at
         return raw
 
+    def windows(self, now: float) -> list[tuple[str, int, int, int]]:
+        """Name, limit, remaining requests and end (in Unix seconds) of each window."""
+        return [(window.name, window.limit, window.left(now), window.ends) for window in self._windows]
+
     def headers(self, now: float) -> dict[str, str]:
         """The limit headers of every response."""
-        left = {window.name: 0 if now < self._banned_until else window.left(now) for window in self._windows}
+        left = {name: 0 if now < self._banned_until else remaining for name, _, remaining, _ in self.windows(now)}
         ends = {window.name: max(window.ends, ceil(self._banned_until)) if now < self._banned_until else window.ends
                 for window in self._windows}  # fmt: skip
         shown = min(self._windows, key=lambda window: (left[window.name], -ends[window.name]))

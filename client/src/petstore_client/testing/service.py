@@ -18,26 +18,36 @@ from petstore_client._types import Clock, Order, Pet
 from petstore_client.testing.clock import FakeClock
 from petstore_client.testing.faults import Fault, Raw, error
 from petstore_client.testing.limits import Limits
-from petstore_client.testing.operations import Store, operate
+from petstore_client.testing.routes import operate
+from petstore_client.testing.store import Store
 
 _numbers = itertools.count(1)
 
 
 class Received(NamedTuple):
-    """A request that arrived. `at` is in Unix seconds; `path` does not include the `version`, such as "v1"."""
+    """A request that arrived. `at` is in Unix seconds.
+
+    `path` includes neither the `version`, such as "v1", nor the `query`; `body` is empty if the request has none.
+    """
 
     method: str
     path: str
     headers: httpx2.Headers
     at: float
     version: str = "v1"
+    query: str = ""
+    body: bytes = b""
 
 
 class FakePetstore(httpx2.BaseTransport, httpx2.AsyncBaseTransport):
-    """The Pet Store Orders API in memory, for tests.
+    """The Pet Store Orders API in memory, versions 1 and 2, for tests.
 
-    `shipped` lists the identifiers of shipped orders. `per_minute` and `per_day` are the limits of its only account;
-    `ban_strikes` and `ban_seconds` say when and for how long its key is banned for requests that come too early.
+    `orders` and `pets` are dictionaries by id, which tests may change. Orders of version 2 (`petstore_client.v2.Order`)
+    bring their status and timestamps; others were created when the fake first sees them. `shipped` lists the
+    identifiers of shipped orders. `per_minute` and `per_day` are the limits of its only account; `ban_strikes` and
+    `ban_seconds` say when and for how long its key is banned for requests that come too early. A page of version 2
+    examines at most `work_limit` orders, so it may be short, even empty, and not the last one.
+
     `requests` lists all requests, `cancelled` holds the cancelled orders, `early` counts requests that arrived before
     the Retry-After of a 429 had elapsed, and `bans` counts bans.
     """
@@ -54,19 +64,20 @@ class FakePetstore(httpx2.BaseTransport, httpx2.AsyncBaseTransport):
         ban_seconds: int = 120,
         clock: Clock | None = None,
         sunset: str = "Wed, 01 Dec 2027 00:00:00 GMT",
+        work_limit: int = 3000,
     ) -> None:
-        self._store = Store(orders, pets, shipped, sunset)
+        self.clock: Clock = clock or FakeClock()
+        self._limits = Limits(per_minute, per_day, ban_strikes, ban_seconds)
+        self._store = Store(orders, pets, shipped, sunset, self.clock, self._limits, work_limit)
         self.orders = self._store.orders
         self.pets = self._store.pets
         self.shipped = self._store.shipped
         self.cancelled = self._store.cancelled
-        self.clock: Clock = clock or FakeClock()
         self.requests: list[Received] = []
         self.early = 0
         self.base_url = f"http://petstore-{next(_numbers)}.test/v1"  # unique, so that each fake has its own limits
         self.api_key = "pso_test_fake_key_for_tests"
         self._faults: deque[Fault] = deque()
-        self._limits = Limits(per_minute, per_day, ban_strikes, ban_seconds)
 
     @property
     def bans(self) -> int:
@@ -132,7 +143,8 @@ class FakePetstore(httpx2.BaseTransport, httpx2.AsyncBaseTransport):
         now = self.clock.now()
         version, slash, rest = request.url.path.removeprefix("/").partition("/")
         path = slash + rest
-        self.requests.append(Received(request.method, path, request.headers, now, version))
+        query = request.url.query.decode()
+        self.requests.append(Received(request.method, path, request.headers, now, version, query, request.read()))
         self.early += now < self._limits.retry_at
 
         def serve() -> Raw:
@@ -153,7 +165,9 @@ class FakePetstore(httpx2.BaseTransport, httpx2.AsyncBaseTransport):
         now = self.clock.now()
         if request.headers.get("authorization") != f"Bearer {self.api_key}":
             return error(401, "invalid_api_key", "This API key is not valid here.")
-        raw = self._limits.refuse(now) or operate(self._store, request, version, path)
+        refused = self._limits.refuse(now)
+        self._store.history.count(now, refused is not None)
+        raw = refused or operate(self._store, request, version, path)
         return raw._replace(headers={**raw.headers, **self._limits.headers(now)})
 
 

@@ -1,0 +1,144 @@
+"""`client.v2`: version 2 of the API, blocking and awaited."""
+
+from collections.abc import AsyncGenerator, Callable, Coroutine, Generator
+from typing import Any, Protocol
+
+from petstore_client import _operations_v2 as operations
+from petstore_client._admission import Session
+from petstore_client._arguments import NewOrder, PageQuery, PagesQuery, UsageQuery
+from petstore_client._effects import Effects, T
+from petstore_client._options import takes
+from petstore_client.v2 import Order, Page, Usage
+
+
+class Run(Protocol):
+    """Performs a call, blocking."""
+
+    def __call__(self, effects: Effects[T]) -> T: ...
+
+
+class AsyncRun(Protocol):
+    """Performs a call on an event loop."""
+
+    def __call__(self, effects: Effects[T]) -> Coroutine[Any, Any, T]: ...
+
+
+class V2:
+    """Version 2 of the API (beta), with the limits, the retries and the options of its client."""
+
+    def __init__(self, session: Callable[[], Session], run: Run) -> None:
+        self._session = session
+        self._run = run
+
+    @takes(PageQuery)
+    def list_orders(self, query: PageQuery) -> Page:
+        """One page of the orders that match all filters.
+
+        Raises the errors of `Client.list_orders`, and APIStatusError 400 `invalid_parameter` or `invalid_cursor`.
+        """
+        return self._run(operations.list_orders(self._session(), query))
+
+    @takes(PagesQuery)
+    def iter_orders(self, pages: PagesQuery) -> Generator[Order, None, None]:
+        """The orders that match all filters, one by one, in the memory of one page.
+
+        Each page is a call of its own: it is retried, and `deadline` applies to it. Raises the errors of `list_orders`.
+        """
+        return self._iterate(pages)
+
+    def _iterate(self, pages: PagesQuery) -> Generator[Order, None, None]:
+        query: PageQuery | None = pages.page(None)
+        while query is not None:
+            page = self._run(operations.list_orders(self._session(), query))
+            yield from page.data
+            query = operations.next_query(pages, query, page)
+
+    def get_order(self, order_id: int) -> Order:
+        """One order. Raises NotFoundError, and the errors of `Client.list_orders`."""
+        return self._run(operations.get_order(self._session(), order_id))
+
+    def cancel_order(self, order_id: int) -> None:
+        """Cancel a pending order, as `Client.cancel_order` does."""
+        self._run(operations.cancel_order(self._session(), order_id))
+
+    @takes(NewOrder)
+    def place_order(self, order: NewOrder) -> Order:
+        """Place an order, once, however often the request is repeated. When this returns, it is stored durably.
+
+        Experimental: it may change or disappear in any release. The key needs the scope `orders:write`.
+
+        Raises PermissionDeniedError, APIStatusError 400 `invalid_body` or 422 `idempotency_key_reused`, ConflictError
+        `idempotency_key_in_use`, and the errors of `Client.list_orders`. `may_have_been_applied` says whether the order
+        may have been placed nevertheless; another call with the `idempotency_key` of the error does not place a second
+        one.
+        """
+        return self._run(operations.place_order(self._session(), order))
+
+    @takes(UsageQuery)
+    def get_usage(self, query: UsageQuery) -> Usage:
+        """The plan and the limits of the account, and its requests by hour or day.
+
+        Raises the errors of `Client.list_orders`, and APIStatusError 400 `invalid_parameter`.
+        """
+        return self._run(operations.get_usage(self._session(), query))
+
+
+class AsyncV2:
+    """Version 2 of the API (beta) for asyncio, with the limits, the retries and the options of its client."""
+
+    def __init__(self, session: Callable[[], Session], run: AsyncRun) -> None:
+        self._session = session
+        self._run = run
+
+    @takes(PageQuery)
+    async def list_orders(self, query: PageQuery) -> Page:
+        """One page of the orders that match all filters.
+
+        Raises the errors of `AsyncClient.list_orders`, and APIStatusError 400 `invalid_parameter` or `invalid_cursor`.
+        """
+        return await self._run(operations.list_orders(self._session(), query))
+
+    @takes(PagesQuery)
+    def iter_orders(self, pages: PagesQuery) -> AsyncGenerator[Order, None]:
+        """The orders that match all filters, one by one, in the memory of one page.
+
+        Each page is a call of its own: it is retried, and `deadline` applies to it. Raises the errors of `list_orders`.
+        """
+        return self._iterate(pages)
+
+    async def _iterate(self, pages: PagesQuery) -> AsyncGenerator[Order, None]:
+        query: PageQuery | None = pages.page(None)
+        while query is not None:
+            page = await self._run(operations.list_orders(self._session(), query))
+            for order in page.data:
+                yield order
+            query = operations.next_query(pages, query, page)
+
+    async def get_order(self, order_id: int) -> Order:
+        """One order. Raises NotFoundError, and the errors of `AsyncClient.list_orders`."""
+        return await self._run(operations.get_order(self._session(), order_id))
+
+    async def cancel_order(self, order_id: int) -> None:
+        """Cancel a pending order, as `AsyncClient.cancel_order` does."""
+        await self._run(operations.cancel_order(self._session(), order_id))
+
+    @takes(NewOrder)
+    async def place_order(self, order: NewOrder) -> Order:
+        """Place an order, once, however often the request is repeated. When this returns, it is stored durably.
+
+        Experimental: it may change or disappear in any release. The key needs the scope `orders:write`.
+
+        Raises PermissionDeniedError, APIStatusError 400 `invalid_body` or 422 `idempotency_key_reused`, ConflictError
+        `idempotency_key_in_use`, and the errors of `AsyncClient.list_orders`. `may_have_been_applied` says whether the
+        order may have been placed nevertheless; another call with the `idempotency_key` of the error does not place a
+        second one.
+        """
+        return await self._run(operations.place_order(self._session(), order))
+
+    @takes(UsageQuery)
+    async def get_usage(self, query: UsageQuery) -> Usage:
+        """The plan and the limits of the account, and its requests by hour or day.
+
+        Raises the errors of `AsyncClient.list_orders`, and APIStatusError 400 `invalid_parameter`.
+        """
+        return await self._run(operations.get_usage(self._session(), query))

@@ -1,0 +1,80 @@
+"""The operations of version 2 of the interface. No I/O."""
+
+import uuid
+
+from petstore_client._admission import Session
+from petstore_client._arguments import NewOrder, PageQuery, PagesQuery, UsageQuery, integer
+from petstore_client._call import Call, Operation
+from petstore_client._effects import Effects
+from petstore_client._http import Reply
+from petstore_client._operations import CANCEL_ORDER as CANCEL_ORDER_V1
+from petstore_client._operations import RecordT, read_record
+from petstore_client._operations import cancel_order as cancel_order_v1
+from petstore_client.errors import InvalidResponseError, PetstoreError
+from petstore_client.v2 import Order, Page, Usage
+
+LIST_ORDERS = Operation("listOrders", "GET", "/store/orders", 200, "v2")
+GET_ORDER = Operation("getOrder", "GET", "/store/orders/{id}", 200, "v2")
+CANCEL_ORDER = CANCEL_ORDER_V1._replace(version="v2")
+PLACE_ORDER = Operation(
+    "placeOrder",
+    "POST",
+    "/store/orders",
+    201,
+    "v2",
+    doubt="The order may have been placed; repeat the call with the idempotency_key of this error to find out.",
+    conclusive=frozenset({422}),
+)
+GET_USAGE = Operation("getUsage", "GET", "/usage", 200, "v2")
+
+LONGEST_PAGE = 1 << 22
+"""Bytes. No page of 1000 orders, and no usage history, is longer."""
+
+
+def list_orders(session: Session, query: PageQuery) -> Effects[Page]:
+    """One page of orders."""
+    return _get(Call(session, LIST_ORDERS, query=query.encode()), LIST_ORDERS, Page)
+
+
+def get_order(session: Session, order_id: int) -> Effects[Order]:
+    """One order."""
+    return _get(Call(session, GET_ORDER, integer("An identifier", order_id)), GET_ORDER, Order)
+
+
+def cancel_order(session: Session, order_id: int) -> Effects[None]:
+    """Cancel an order, as version 1 does."""
+    return cancel_order_v1(session, order_id, CANCEL_ORDER)
+
+
+def get_usage(session: Session, query: UsageQuery) -> Effects[Usage]:
+    """The limits and requests of the account."""
+    return _get(Call(session, GET_USAGE, query=query.encode()), GET_USAGE, Usage)
+
+
+def place_order(session: Session, order: NewOrder) -> Effects[Order]:
+    """Place an order. All attempts carry the same key, so that together they place at most one order."""
+    key = order.idempotency_key or uuid.uuid4().hex
+    call = Call(session, PLACE_ORDER)
+    call.content = order.encode()
+    call.headers |= {"Content-Type": "application/json", "Idempotency-Key": key}
+    try:
+        return (yield from _get(call, PLACE_ORDER, Order))
+    except PetstoreError as error:
+        error.idempotency_key = key
+        raise
+
+
+def next_query(pages: PagesQuery, asked: PageQuery, page: Page) -> PageQuery | None:
+    """The query of the page after this one; None at the end. Raises InvalidResponseError if it is the same again."""
+    if page.next_cursor is None:
+        return None
+    if page.next_cursor == asked.cursor:
+        raise InvalidResponseError("The next page has the same cursor as this one, so the list would never end.", 200)
+    return pages.page(page.next_cursor)
+
+
+def _get(call: Call, operation: Operation, kind: type[RecordT]) -> Effects[RecordT]:
+    def receive(reply: Reply) -> Effects[RecordT]:
+        return read_record(call, reply, operation, kind, LONGEST_PAGE)
+
+    return call.run(receive)

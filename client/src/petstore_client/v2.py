@@ -1,0 +1,67 @@
+"""The records and types of version 2 of the API (beta), which `client.v2` uses."""
+
+from typing import Literal
+
+from msgspec import field
+
+from petstore_client._types import Order as OrderV1
+from petstore_client._types import Record, Timestamp
+
+__all__ = ["Granularity", "Order", "Page", "Sort", "Status", "Usage", "UsageEntry", "UsageWindow"]
+
+Status = Literal["pending", "shipped", "cancelled"]
+"""The states of an order by which a list can be filtered."""
+
+Sort = Literal["id", "-id", "shipDate", "-shipDate", "updatedAt", "-updatedAt"]
+"""The sort orders of a list; `-` means descending."""
+
+Granularity = Literal["hour", "day"]
+"""The length of one entry of the usage history."""
+
+
+class Order(OrderV1, frozen=True, kw_only=True, omit_defaults=True, gc=False):
+    """An order of version 2: the fields of version 1, its status and the times of its creation and last change.
+
+    `status` is one of `Status`; a later server may send others. `created_at` is None for orders older than version 2.
+    All datetimes are aware.
+    """
+
+    id: int
+    status: str
+    updated_at: Timestamp = field(name="updatedAt")
+    created_at: Timestamp | None = field(default=None, name="createdAt")
+
+
+class Page(Record, frozen=True, kw_only=True, omit_defaults=True, gc=False):
+    """One page of a list. `next_cursor` gets the next page; it is None on the last one.
+
+    `data` may be shorter than the limit, even empty, although there is a next page.
+    """
+
+    data: list[Order]
+    next_cursor: str | None = field(default=None, name="nextCursor")
+
+
+class UsageWindow(Record, frozen=True, kw_only=True, gc=False):
+    """One limit of the account, after the request was counted. `reset` is in Unix seconds by the server's clock."""
+
+    name: str
+    limit: int
+    remaining: int
+    reset: int
+
+
+class UsageEntry(Record, frozen=True, kw_only=True, gc=False):
+    """The requests of one hour or day, which began at `start`, an aware datetime. `refused` counts 429s."""
+
+    start: Timestamp
+    admitted: int
+    refused: int
+
+
+class Usage(Record, frozen=True, kw_only=True, gc=False):
+    """The plan of the account, its limits, and its requests by hour or day; hours without requests are left out."""
+
+    plan: str
+    windows: list[UsageWindow]
+    history: list[UsageEntry]

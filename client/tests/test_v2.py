@@ -1,0 +1,454 @@
+"""`client.v2`: filters, pages, single orders, usage, and placing orders safely."""
+
+import json
+import pickle
+from datetime import UTC, datetime, timedelta, timezone
+from typing import Any
+
+import pytest
+
+from petstore_client import (
+    APIConnectionError,
+    APIStatusError,
+    APITimeoutError,
+    ConfigurationError,
+    ConflictError,
+    InvalidResponseError,
+    NotFoundError,
+    Order,
+    PermissionDeniedError,
+    PetstoreError,
+    RateLimitError,
+    ServerError,
+    v2,
+)
+from petstore_client.testing import (
+    Answered,
+    CutOff,
+    Dropped,
+    Failing,
+    FakeClock,
+    FakePetstore,
+    Fault,
+    KeyInUse,
+    RateLimited,
+    TimedOut,
+    Unreachable,
+)
+from support.variants import Connect
+
+JSON = {"content-type": "application/json"}
+NOON = datetime(2026, 11, 20, 12, tzinfo=UTC)
+START = datetime.fromtimestamp(1_800_000_000, UTC)
+
+
+def ids(orders: Any) -> list[int]:
+    return [order.id for order in orders]
+
+
+def test_orders_have_a_status_and_timestamps(connect: Connect) -> None:
+    fake = FakePetstore([Order(id=1, pet_id=3, ship_date=NOON), Order(id=2)], shipped=[2])
+    with connect(fake) as petstore:
+        first, second = petstore.v2.list_orders().data
+        assert v2.Order(id=1, pet_id=3, ship_date=NOON, status="pending", updated_at=START, created_at=START) == first
+        assert "shipped" == second.status
+        assert first == petstore.v2.get_order(1)
+    assert {
+        "id": 1, "petId": 3, "shipDate": "2026-11-20T12:00:00Z", "status": "pending",
+        "updatedAt": "2027-01-15T08:00:00Z", "createdAt": "2027-01-15T08:00:00Z",
+    } == first.to_dict()  # fmt: skip
+    assert isinstance(first, Order)
+    assert [("v2", "/store/orders"), ("v2", "/store/orders/1")] == [(r.version, r.path) for r in fake.requests]
+
+
+def test_every_filter_is_sent_by_its_name(connect: Connect) -> None:
+    fake = FakePetstore()
+    east = timezone(timedelta(hours=5, minutes=30))
+    with connect(fake) as petstore:
+        petstore.v2.list_orders(
+            status=("pending", "shipped"),
+            pet_id=-(2**63),
+            complete=False,
+            ship_date_from=datetime(2026, 11, 20, 17, 30, 0, 1, east),
+            ship_date_to=NOON + timedelta(days=1),
+            updated_from=NOON,
+            sort="-updatedAt",
+            limit=7,
+        )
+        petstore.v2.list_orders(status="cancelled")
+    assert (
+        "status=pending&status=shipped&petId=-9223372036854775808&complete=false"
+        "&shipDateFrom=2026-11-20T12%3A00%3A00.000001Z&shipDateTo=2026-11-21T12%3A00%3A00Z"
+        "&updatedFrom=2026-11-20T12%3A00%3A00Z&sort=-updatedAt&limit=7"
+    ) == fake.requests[0].query
+    assert "status=cancelled&sort=id&limit=100" == fake.requests[1].query
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error"),
+    [
+        ({"updated_from": datetime(2026, 11, 20, 12)}, ConfigurationError),  # noqa: DTZ001 - naive on purpose
+        ({"ship_date_from": datetime.min.replace(tzinfo=timezone(timedelta(hours=1)))}, ConfigurationError),
+        ({"ship_date_to": "2026-11-20T12:00:00Z"}, TypeError),
+        ({"status": ()}, ConfigurationError),
+        ({"status": 7}, TypeError),
+        ({"status": [None]}, TypeError),
+        ({"pet_id": "7"}, TypeError),
+        ({"pet_id": True}, TypeError),
+        ({"complete": "false"}, TypeError),
+        ({"sort": 1}, TypeError),
+        ({"limit": 1.5}, TypeError),
+        ({"colour": "red"}, TypeError),
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize("method", ["list_orders", "iter_orders"])
+def test_wrong_arguments_are_refused_by_the_call_without_a_request(
+    connect: Connect, method: str, arguments: dict[str, Any], error: type[Exception]
+) -> None:
+    fake = FakePetstore()
+    with connect(fake) as petstore, pytest.raises(error, match=next(iter(arguments))):
+        getattr(petstore.v2, method)(**arguments)
+    assert [] == fake.requests
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "message"),
+    [
+        ({"status": "lost"}, "invalid_parameter", "'status' must be one of pending, shipped, cancelled"),
+        ({"sort": "quantity"}, "invalid_parameter", "'sort' must be one of"),
+        ({"limit": 0}, "invalid_parameter", "'limit' must be a whole number from 1 to 1000"),
+        ({"limit": 1001}, "invalid_parameter", "'limit'"),
+        ({"pet_id": 2**63}, "invalid_parameter", "'petId'"),
+        ({"ship_date_from": NOON, "ship_date_to": NOON - timedelta(1)}, "invalid_parameter", "is after"),
+        ({"cursor": "nonsense"}, "invalid_cursor", "cursor"),
+    ],
+    ids=str,
+)
+def test_values_that_the_service_refuses_are_its_errors(
+    connect: Connect, arguments: dict[str, Any], code: str, message: str
+) -> None:
+    fake = FakePetstore()
+    with connect(fake) as petstore, pytest.raises(APIStatusError, match=message) as caught:
+        petstore.v2.list_orders(**arguments)
+    assert (400, code) == (caught.value.status, caught.value.code)
+    assert 1 == len(fake.requests)
+
+
+def test_pages_are_followed_by_their_cursors(connect: Connect) -> None:
+    fake = FakePetstore([Order(id=number, pet_id=number % 2) for number in range(10)])
+    with connect(fake) as petstore:
+        first = petstore.v2.list_orders(pet_id=1, limit=3)
+        assert ([1, 3, 5], True) == (ids(first.data), first.next_cursor is not None)
+        last = petstore.v2.list_orders(pet_id=1, limit=3, cursor=first.next_cursor)
+        assert ([7, 9], None) == (ids(last.data), last.next_cursor)
+        with pytest.raises(APIStatusError) as caught:
+            petstore.v2.list_orders(pet_id=0, cursor=first.next_cursor)
+        assert "invalid_cursor" == caught.value.code
+
+
+def test_an_iteration_follows_short_and_empty_pages(connect: Connect) -> None:
+    orders = [Order(id=number, pet_id=1 if number in (0, 57) else 2) for number in range(60)]
+    fake = FakePetstore(orders, work_limit=10)
+    with connect(fake) as petstore:
+        assert [0, 57] == ids(petstore.v2.iter_orders(pet_id=1))
+    assert 6 == len(fake.requests)
+
+
+def test_an_iteration_is_lazy_and_holds_one_page(connect: Connect) -> None:
+    fake = FakePetstore([Order(id=number) for number in range(2500)])
+    with connect(fake) as petstore:
+        orders: Any = petstore.v2.iter_orders()
+        assert [] == fake.requests
+        assert list(range(1000)) == [next(orders).id for _ in range(1000)]
+        assert 1 == len(fake.requests)
+        assert 1000 == next(orders).id
+        assert 2 == len(fake.requests)
+        orders.close()
+
+
+def test_an_iteration_retries_each_page_and_repeats_no_order(connect: Connect) -> None:
+    fake = FakePetstore([Order(id=number) for number in range(60)])
+    faults: list[Fault] = [RateLimited(5), CutOff(300), Failing(503), Dropped(), TimedOut(), CutOff(1)]
+    found = []
+    with connect(fake, max_retries=1) as petstore:
+        for order in petstore.v2.iter_orders(limit=10):
+            found.append(order.id)
+            if len(found) % 10 == 0:  # the next order is on the next page
+                fake.then(*faults[:1])
+                del faults[:1]
+    assert list(range(60)) == found
+    assert 5 + 6 == len(fake.requests)
+
+
+def test_a_cursor_that_does_not_advance_ends_the_iteration_with_an_error(connect: Connect) -> None:
+    fake = FakePetstore()
+    fake.then(*[Answered(200, b'{"data":[],"nextCursor":"same"}', JSON)] * 3)
+    with connect(fake) as petstore, pytest.raises(InvalidResponseError, match="never end"):
+        list(petstore.v2.iter_orders())
+    assert 2 == len(fake.requests)
+
+
+@pytest.mark.parametrize(
+    "body", [b"[]", b"{}", b'{"data":{}}', b'{"data":[{"id":1}]}', b'{"data":[],"nextCursor":7}', b"\xff"], ids=str
+)
+def test_a_response_that_is_not_a_page_is_rejected(connect: Connect, body: bytes) -> None:
+    fake = FakePetstore()
+    fake.then(Answered(200, body, JSON))
+    with connect(fake) as petstore, pytest.raises(InvalidResponseError, match="not a page"):
+        petstore.v2.list_orders()
+
+
+def test_a_page_may_be_large_but_not_endless(connect: Connect) -> None:
+    order = b'{"id":1,"status":"pending","updatedAt":"2026-11-20T12:00:00Z","note":"%s"}'
+    fake = FakePetstore()
+    fake.then(Answered(200, b'{"data":[%s]}' % (order % (b"x" * 1_000_000)), JSON))
+    fake.then(Answered(200, b'{"data":[%s]}' % (order % (b"x" * 5_000_000)), JSON))
+    with connect(fake) as petstore:
+        assert [1] == ids(petstore.v2.list_orders().data)
+        with pytest.raises(InvalidResponseError, match="more data"):
+            petstore.v2.list_orders()
+
+
+def test_a_status_and_fields_of_a_later_version_are_accepted(connect: Connect) -> None:
+    fake = FakePetstore()
+    body = b'{"data":[{"id":1,"status":"lost","updatedAt":"2026-11-20T12:00:00Z","x":1}],"more":2}'
+    fake.then(Answered(200, body, JSON))
+    with connect(fake) as petstore:
+        assert v2.Page(data=[v2.Order(id=1, status="lost", updated_at=NOON)]) == petstore.v2.list_orders()
+
+
+def test_changes_are_followed_by_time_of_change(connect: Connect) -> None:
+    clock = FakeClock()
+    fake = FakePetstore([Order(id=number) for number in range(5)], clock=clock)
+    with connect(fake) as petstore:
+        seen = list(petstore.v2.iter_orders(sort="updatedAt"))
+        clock.advance(60)
+        petstore.v2.cancel_order(2)
+        fake.orders[9] = Order(id=9)
+        changed = list(
+            petstore.v2.iter_orders(sort="updatedAt", updated_from=seen[-1].updated_at + timedelta(seconds=1))
+        )
+    assert [(2, "cancelled"), (9, "pending")] == [(order.id, order.status) for order in changed]
+    assert START == changed[0].created_at
+    assert START + timedelta(seconds=60) == changed[0].updated_at
+    assert changed[0].updated_at < changed[1].updated_at == changed[1].created_at
+
+
+def test_an_unknown_order_is_not_found(connect: Connect) -> None:
+    with connect(FakePetstore()) as petstore:
+        for call in (petstore.v2.get_order, petstore.v2.cancel_order):
+            with pytest.raises(NotFoundError):
+                call(7)
+            with pytest.raises(TypeError):
+                call("7")  # type: ignore[arg-type]
+
+
+def test_a_cancel_of_version_2_follows_the_rule_for_lost_responses(connect: Connect) -> None:
+    fake = FakePetstore([Order(id=1), Order(id=2)])
+    fake.then(Dropped(applied=True))
+    with connect(fake) as petstore:
+        petstore.v2.cancel_order(1)
+        with pytest.raises(ConflictError) as caught:
+            petstore.v2.cancel_order(1)
+        assert not caught.value.may_have_been_applied
+        fake.then(*[Dropped()] * 5)
+        with pytest.raises(APIConnectionError) as lost:
+            petstore.v2.cancel_order(2)
+        assert lost.value.may_have_been_applied
+    assert {1, 2} == fake.cancelled
+    assert {"v2"} == {request.version for request in fake.requests}
+
+
+def test_both_versions_share_the_limits_and_the_options(connect: Connect) -> None:
+    clock = FakeClock()
+    fake = FakePetstore([Order(id=1)], per_minute=2, clock=clock)
+    with connect(fake) as petstore:
+        petstore.list_orders()
+        petstore.v2.get_order(1)
+        with pytest.raises(RateLimitError) as caught:
+            petstore.with_options(max_wait=0).v2.get_order(1)
+        assert not caught.value.sent
+        assert 1 == petstore.v2.get_order(1).id
+    assert (3, 0) == (len(fake.requests), fake.early)
+    assert clock.slept >= 59
+
+
+@pytest.mark.parametrize("refused", [{"limit": 0}, {"cursor": "nonsense"}], ids=str)
+def test_a_refused_parameter_informs_the_gate(connect: Connect, refused: dict[str, Any]) -> None:
+    with connect(FakePetstore(per_minute=5), max_wait=0) as petstore:
+        with pytest.raises(APIStatusError):
+            petstore.v2.list_orders(**refused)
+        assert petstore.rate_limit is not None
+        assert 4 == petstore.rate_limit.remaining
+
+
+def test_usage_shows_the_limits_and_the_requests(connect: Connect) -> None:
+    clock = FakeClock()
+    fake = FakePetstore(per_minute=3, per_day=100, clock=clock)
+    with connect(fake) as petstore:
+        petstore.list_orders()
+        clock.advance(3600)
+        usage = petstore.v2.get_usage()
+        start = START.replace(minute=0)
+        assert ["minute", "day"] == [window.name for window in usage.windows]
+        assert (3, 2) == (usage.windows[0].limit, usage.windows[0].remaining)
+        assert [(start, 1, 0), (start + timedelta(hours=1), 1, 0)] == [
+            (entry.start, entry.admitted, entry.refused) for entry in usage.history
+        ]
+        by_day = petstore.v2.get_usage(
+            granularity="day", start=START - timedelta(days=9), end=START + timedelta(days=1)
+        )
+        assert [3] == [entry.admitted for entry in by_day.history]
+        with pytest.raises(APIStatusError, match="at most 1000 times") as caught:
+            petstore.v2.get_usage(start=START - timedelta(days=99), end=START)
+        assert "invalid_parameter" == caught.value.code
+        with pytest.raises(ConfigurationError):
+            petstore.v2.get_usage(start=START.replace(tzinfo=None))
+    assert "/usage" == fake.requests[-1].path
+
+
+def test_an_order_is_placed_with_a_key_of_its_own(connect: Connect) -> None:
+    fake = FakePetstore([Order(id=41)])
+    with connect(fake) as petstore:
+        placed = petstore.v2.place_order(pet_id=3, quantity=1, ship_date=NOON)
+        assert v2.Order(
+            id=42, pet_id=3, quantity=1, ship_date=NOON, status="pending", updated_at=placed.updated_at,
+            created_at=placed.updated_at,
+        ) == placed  # fmt: skip
+        petstore.v2.place_order(pet_id=3, quantity=1, ship_date=NOON)
+        assert [41, 42, 43] == ids(petstore.list_orders())  # version 1 shows them as well
+    keys = [request.headers["idempotency-key"] for request in fake.requests[:2]]
+    assert 2 == len(set(keys))
+    assert {"petId": 3, "quantity": 1, "shipDate": "2026-11-20T12:00:00Z"} == json.loads(fake.requests[0].body)
+    assert ("POST", "application/json") == (fake.requests[0].method, fake.requests[0].headers["content-type"])
+
+
+LOST: list[list[Fault]] = [
+    [Dropped(applied=True)],
+    [Dropped(applied=False)],
+    [TimedOut(applied=True)],
+    [Failing(500, applied=True)],
+    [Failing(503, retry_after=3)],
+    [CutOff(10)],
+    [CutOff(0), RateLimited(5)],
+    [Unreachable(), KeyInUse(2), KeyInUse(2)],
+    [RateLimited(5), Dropped(applied=True), KeyInUse(), Failing(502, applied=True)],
+]
+
+
+@pytest.mark.parametrize("faults", LOST, ids=repr)
+def test_faults_place_one_order_with_one_key(connect: Connect, faults: list[Fault]) -> None:
+    fake = FakePetstore()
+    fake.then(*faults)
+    with connect(fake) as petstore:
+        placed = petstore.v2.place_order(pet_id=3, quantity=1)
+    assert [placed.id] == list(fake.orders)
+    assert len(faults) + 1 == len(fake.requests)
+    assert 1 == len({(request.headers["idempotency-key"], request.body) for request in fake.requests})
+    assert 0 == fake.early
+
+
+def test_a_key_in_use_is_repeated_after_the_wait_that_the_server_names(connect: Connect) -> None:
+    clock = FakeClock()
+    fake = FakePetstore(clock=clock)
+    fake.then(KeyInUse(7))
+    with connect(fake, jitter=lambda: 0.0) as petstore:
+        petstore.v2.place_order(pet_id=3, quantity=1)
+    assert 7 == clock.slept
+
+
+def test_a_key_that_stays_in_use_is_a_conflict(connect: Connect) -> None:
+    fake = FakePetstore()
+    fake.then(*[KeyInUse()] * 3)
+    with connect(fake, max_retries=2) as petstore, pytest.raises(ConflictError) as caught:
+        petstore.v2.place_order(pet_id=3, quantity=1, idempotency_key="mine")
+    assert ("idempotency_key_in_use", 1.0) == (caught.value.code, caught.value.retry_after)
+    assert ("mine", "max_retries") == (caught.value.idempotency_key, caught.value.ended_by)
+
+
+@pytest.mark.parametrize(
+    ("faults", "kind"),
+    [
+        ([Dropped()] * 3, APIConnectionError),
+        ([TimedOut()] * 3, APITimeoutError),
+        ([Failing(500, applied=True)] * 3, ServerError),
+        ([Dropped(), RateLimited(999)], RateLimitError),
+        (
+            [Dropped(), Answered(403, b'{"code":"insufficient_scope","message":"No.","status":403}')],
+            PermissionDeniedError,
+        ),
+        ([Answered(201, b"{}", JSON)], InvalidResponseError),
+        ([CutOff(5)] * 3, APIConnectionError),
+    ],
+    ids=repr,
+)
+def test_a_failed_placement_in_doubt_is_repeated_with_the_key_of_its_error(
+    connect: Connect, faults: list[Fault], kind: type[PetstoreError]
+) -> None:
+    fake = FakePetstore()
+    fake.then(*faults)
+    with connect(fake, max_retries=2, max_wait=100) as petstore:
+        with pytest.raises(kind) as caught:
+            petstore.v2.place_order(pet_id=3, quantity=1)
+        assert caught.value.may_have_been_applied
+        assert any("idempotency_key" in note for note in caught.value.__notes__)
+        key = caught.value.idempotency_key
+        assert key == fake.requests[0].headers["idempotency-key"]
+        again = pickle.loads(pickle.dumps(caught.value))
+        assert key == again.idempotency_key
+        fake.clock.sleep(1000)
+        placed = petstore.v2.place_order(pet_id=3, quantity=1, idempotency_key=key)
+    assert [placed.id] == list(fake.orders)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "status", "code"),
+    [
+        ({"quantity": 0}, 400, "invalid_body"),
+        ({"quantity": 2**63}, 400, "invalid_body"),
+        ({"pet_id": 2**70}, 400, "invalid_body"),
+        ({"idempotency_key": "used"}, 422, "idempotency_key_reused"),
+    ],
+    ids=str,
+)
+def test_a_refused_placement_was_not_applied(
+    connect: Connect, arguments: dict[str, Any], status: int, code: str
+) -> None:
+    fake = FakePetstore()
+    with connect(fake) as petstore:
+        petstore.v2.place_order(pet_id=3, quantity=5, idempotency_key="used")
+        with pytest.raises(APIStatusError) as caught:
+            petstore.v2.place_order(**{"pet_id": 3, "quantity": 1, **arguments})
+        assert (status, code) == (caught.value.status, caught.value.code)
+        assert not caught.value.may_have_been_applied
+    assert (2, 1) == (len(fake.requests), len(fake.orders))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error"),
+    [
+        ({"quantity": "1"}, TypeError),
+        ({"quantity": True}, TypeError),
+        ({"pet_id": 1.0}, TypeError),
+        ({"ship_date": NOON.replace(tzinfo=None)}, ConfigurationError),
+        ({"idempotency_key": ""}, ConfigurationError),
+        ({"idempotency_key": "two words"}, ConfigurationError),
+        ({"idempotency_key": "x" * 256}, ConfigurationError),
+        ({"idempotency_key": "ключ"}, ConfigurationError),
+        ({"idempotency_key": 7}, TypeError),
+    ],
+    ids=str,
+)
+def test_wrong_arguments_of_a_placement_send_nothing(
+    connect: Connect, arguments: dict[str, Any], error: type[Exception]
+) -> None:
+    fake = FakePetstore()
+    with connect(fake) as petstore, pytest.raises(error, match=next(iter(arguments))):
+        petstore.v2.place_order(**{"pet_id": 3, "quantity": 1, **arguments})
+    assert [] == fake.requests
+
+
+def test_a_base_url_of_version_2_says_what_to_write() -> None:
+    with pytest.raises(ConfigurationError, match=r"did you mean https://api.example.com/v1\?"):
+        FakePetstore().client(base_url="https://api.example.com/v2/")
