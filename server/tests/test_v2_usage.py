@@ -46,7 +46,7 @@ def test_the_history_includes_this_request_and_is_the_same_before_and_after_it_i
         for admitted in (3, 4):
             history = (await service.client.get(USAGE, headers=headers)).json()["history"]
             assert [{"start": hour, "admitted": admitted, "refused": 0}] == history
-            await service.upkeep()
+            await service.background_round()
         assert 429 == (await service.client.get(USAGE, headers=headers)).status_code
         service.clock.now += 3600
         usage = (await service.client.get(USAGE, headers=headers)).json()
@@ -57,7 +57,7 @@ def test_the_history_includes_this_request_and_is_the_same_before_and_after_it_i
         query = "from=2026-10-26T07:30:00Z&to=2026-10-26T08:00:00Z"
         part = (await service.client.get(f"{USAGE}?{query}", headers=headers)).json()["history"]
         assert [{"start": hour, "admitted": 4, "refused": 1}] == part
-        await service.upkeep()
+        await service.background_round()
         [row, _] = await service.backend.store.usage.history(1, 0, int(service.clock.now) + 1, Granularity.HOUR)
         assert 2 == row.counts.cancelled
 
