@@ -40,7 +40,8 @@ def test_the_commands_are_those_of_the_interface() -> None:
     expected = (
         "serve, accounts create, accounts list, accounts show, accounts set-plan, accounts suspend, accounts resume, "
         "keys create, keys list, keys show, keys find, keys rotate, keys revoke, keys unban, "
-        "orders import, orders export, orders list, orders show, orders ship, orders complete, orders cancel, "
+        "orders import, orders import-undo, orders export, orders list, orders show, orders ship, orders complete, "
+        "orders cancel, "
         "pets import, audit, openapi, doctor, db migrate, db check, db backup, db restore, db copy, completion"
     )
     assert sorted(expected.split(", ")) == sorted(" ".join(path) for path in COMMANDS)

@@ -124,8 +124,8 @@ def test_a_syntax_error_in_an_array_is_reported_and_reading_goes_on_after_it(
     found, rejects = import_text(cli, content, "--format", "json")
     assert taken == found
     assert [(line, raw) for line, _, raw in rejected] == [(each["line"], each["raw"]) for each in rejects]
-    for (_, reason, _), told in zip(rejected, rejects, strict=True):
-        assert reason in told["reason"]
+    for (_, reason, _), reported in zip(rejected, rejects, strict=True):
+        assert reason in reported["reason"]
 
 
 @pytest.mark.parametrize(

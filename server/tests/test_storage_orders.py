@@ -13,6 +13,7 @@ import pytest
 
 from petstore_server.domain.accounts import Account
 from petstore_server.domain.errors import DamagedRecord, OrderAlreadyCancelled, OrderAlreadyShipped, OrderNotFound
+from petstore_server.domain.imports import checksum
 from petstore_server.domain.keys import ApiKey
 from petstore_server.domain.orders import (
     CANCEL,
@@ -185,6 +186,8 @@ async def test_an_import_judges_each_order(each_backend: Stores) -> None:
             "replaced": 1,
             "rejected": 1,
             "orders": [{"id": 2, "petId": 20, "status": "pending"}],
+            "createdIds": [[5, 5]],
+            "createdChecksums": f"{checksum(Order(5).record(), Status.PENDING):08x}",
         }
 
 

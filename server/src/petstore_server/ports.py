@@ -10,6 +10,7 @@ from typing import Any, NamedTuple, Protocol
 
 from petstore_server.domain.accounts import Account, Limits, Plan
 from petstore_server.domain.bans import Ban
+from petstore_server.domain.imports import Reversal, Undo
 from petstore_server.domain.keys import ApiKey, Environment, Principal, Rotated, Successor
 from petstore_server.domain.orders import Import, Order, Status
 from petstore_server.domain.pets import Pet
@@ -102,6 +103,12 @@ class Orders(Protocol):
         """Import the orders in one transaction with one audit entry; return the outcome of each.
 
         Raises DamagedRecord if one of them is stored already and cannot be read.
+        """
+
+    async def undo_batch(self, reversals: Sequence[Reversal], import_id: str, actor: Actor) -> list[Undo]:
+        """Undo changes that an import made, as `domain.imports.evaluate_undo` allows, in one transaction.
+
+        One audit entry has what was removed and restored. Returns the outcome of each. Raises DamagedRecord.
         """
 
 

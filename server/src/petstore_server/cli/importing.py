@@ -61,7 +61,12 @@ def _check_mapping(text: str) -> tuple[str, str]:
 
 
 _OPTIONS = (
-    click.option("--format", "file_format", type=click.Choice(FORMATS), help="If the name does not tell it."),
+    click.option(
+        "--format",
+        "file_format",
+        type=click.Choice(FORMATS),
+        help="The format, if the name of the file does not show it.",
+    ),
     click.option("--rejects", metavar="FILE", help="Write rejected rows here, as JSON Lines with the reason."),
     click.option("--dry-run", is_flag=True, help="Report what the import would do, and change nothing."),
     click.option(
@@ -83,7 +88,7 @@ _OPTIONS = (
         "--encoding",
         type=_Checked("encoding", _check_encoding),
         metavar="NAME",
-        help="Of a file that is neither UTF-8 nor marked as UTF-16, such as windows-1252.",
+        help="The encoding, if it is neither UTF-8 nor UTF-16 with a byte order mark; such as windows-1252.",
     ),
 )
 _DATE_OPTIONS = (
@@ -92,13 +97,13 @@ _DATE_OPTIONS = (
         "zone",
         type=_Checked("zone", parse_timezone),
         metavar="ZONE",
-        help="Where times without a UTC offset belong, such as Europe/Berlin or +01:00.",
+        help="The time zone of times without a UTC offset, such as Europe/Berlin or +01:00.",
     ),
     click.option(
         "--date-format",
         type=_Checked("format", check_date_format),
         metavar="FORMAT",
-        help="Of timestamps in another form, such as '%d/%m/%Y %H:%M'.",
+        help="The form of timestamps that are not RFC 3339, such as '%d/%m/%Y %H:%M'.",
     ),
 )
 
@@ -216,8 +221,8 @@ def _report(run: FileImport[Any], rejects_file: str | None, dry_run: bool) -> No
         write_json({"dryRun": True, **counts} if dry_run else {"import": run.import_id, **counts})
         return
     _report_reasons(run)
-    told = ", ".join(f"{count} {name}" for name, count in counts.items())
-    log_to_stderr(f"Dry run, nothing was changed: {told}." if dry_run else f"{run.import_id}: {told}.")
+    listed = ", ".join(f"{count} {name}" for name, count in counts.items())
+    log_to_stderr(f"Dry run, nothing was changed: {listed}." if dry_run else f"{run.import_id}: {listed}.")
     if not run.rejects.count:
         return
     if rejects_file is None:

@@ -10,6 +10,7 @@ from petstore_server.cli.arguments import OrderId, When
 from petstore_server.cli.commands import Group, WritingCommand
 from petstore_server.cli.exporting import export_to
 from petstore_server.cli.failures import explain, report
+from petstore_server.cli.import_undo import undo
 from petstore_server.cli.importing import date_options, import_file, import_options
 from petstore_server.cli.output import details, log_to_stderr, plural, show, wants_json, write, write_json
 from petstore_server.cli.stores import now, operator, with_store
@@ -55,9 +56,29 @@ def import_orders(file: str, **options: Any) -> None:
     import_file(ORDERS, file, **options)
 
 
+@orders.command("import-undo", cls=WritingCommand)
+@click.argument("import_id", metavar="IMPORT")
+@click.option("--dry-run", is_flag=True, help="Report what would be undone, and change nothing.")
+@click.option("--yes", is_flag=True, help="Do not ask; required if stdin is not a terminal.")
+def undo_orders(import_id: str, dry_run: bool, yes: bool) -> None:
+    """Undo the import IMPORT: remove the orders that it created, and restore those that it replaced.
+
+    Only orders that are still as the import left them, and pending, are undone. The others are listed with the reason,
+    and the exit code is 3. The id of an import is printed at its end, and is in the audit log.
+
+    \b
+    Examples:
+      petstore orders import-undo import-67e71a8facc5 --dry-run
+      petstore orders import-undo import-67e71a8facc5
+    """
+    undo(import_id, dry_run, yes)
+
+
 @orders.command()
 @click.argument("file")
-@click.option("--format", "file_format", type=click.Choice(FORMATS), help="If the name does not tell it.")
+@click.option(
+    "--format", "file_format", type=click.Choice(FORMATS), help="The format, if the name of the file does not show it."
+)
 @click.option("--force", is_flag=True, help="Replace FILE if it exists.")
 def export(file: str, file_format: str | None, force: bool) -> None:
     """Write all orders, with their status, to FILE (- for stdout): JSON Lines unless its ending or --format differ.

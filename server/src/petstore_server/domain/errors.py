@@ -11,7 +11,7 @@ DomainError
 │   └── ServiceUnavailable
 └── for operators (mapped to exit codes by `cli.failures`)
     ├── InvalidInput  (InvalidField)
-    ├── NotFound      (AccountNotFound, KeyNotFound)
+    ├── NotFound      (AccountNotFound, ImportNotFound, KeyNotFound)
     ├── Conflict      (AccountExists, KeyNotUsable, KeyNotBanned)
     ├── DamagedRecord (to an API client it is an internal error)
     └── StoreUnusable
@@ -188,6 +188,13 @@ class AccountNotFound(NotFound):
 
     def __init__(self, name: str) -> None:
         super().__init__(f"There is no account '{name}'; `petstore accounts list` lists all accounts.")
+
+
+class ImportNotFound(NotFound):
+    code = "import_not_found"
+
+    def __init__(self, import_id: str) -> None:
+        super().__init__(f"The audit log has no import of orders with the id '{import_id}'.")
 
 
 class KeyNotFound(NotFound):

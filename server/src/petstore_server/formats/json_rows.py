@@ -195,7 +195,7 @@ class _Array(Generic[T]):
                 return b""
 
     def _element(self) -> Row | Reject:
-        """The record that begins here. The first closing brace ends it, unless it stands in a text."""
+        """The record that begins here. The first closing brace ends it, unless it is inside a text."""
         while (end := self._buffer.find(b"}", self._at)) < 0 and self._has_room() and self._read_on():
             pass
         if end >= 0:
@@ -215,7 +215,7 @@ class _Array(Generic[T]):
         return row
 
     def _reject_up_to_next(self, start: int, reason: str) -> Reject:
-        """Reject what stands from here to the next opening brace, or closing bracket, at or after `start`."""
+        """Reject the text from here to the next opening brace, or closing bracket, at or after `start`."""
         line, begin = self._line, self._at
         shown = b""
         offset = start - begin
@@ -248,7 +248,7 @@ class _Array(Generic[T]):
 
 
 def _matching_brace(buffer: bytes, start: int) -> int | None:
-    """Where the object that begins at `start` ends, by quotes, braces and brackets alone; None if it does not."""
+    """Where the object that begins at `start` ends, judged only by quotes, braces and brackets; None if it does not."""
     awaited: list[bytes] = []
     for match in _TOKENS.finditer(buffer, start, start + MAX_ROW_BYTES):
         token = match[0]

@@ -7,6 +7,7 @@ from typing import NamedTuple, Protocol
 import msgspec
 
 from petstore_server.domain.errors import DamagedRecord, InvalidField, OrderNotFound, ServiceUnavailable
+from petstore_server.domain.imports import Reversal, Undo, checksum, evaluate_undo, id_ranges
 from petstore_server.domain.orders import ORDER_FIELDS, Import, Order, Status, evaluate_import, order_from_fields
 from petstore_server.domain.transitions import Transition
 from petstore_server.ports import Actor
@@ -57,8 +58,11 @@ class OrderTable(Protocol):
     def update(self, updated: Sequence[Updated], audit: Sequence[Row], at: float) -> Work[None]:
         """Write existing orders at `at` (Unix seconds), and entries of the audit log (`audit_row`)."""
 
-    def insert(self, orders: Sequence[Order], at: float) -> Work[None]:
-        """Insert new orders at `at` (Unix seconds)."""
+    def insert(self, orders: Sequence[Order], records: Sequence[str], at: float) -> Work[None]:
+        """Insert new orders, given with their records, at `at` (Unix seconds)."""
+
+    def delete(self, ids: Sequence[int], at: float) -> Work[None]:
+        """Delete orders at `at` (Unix seconds), and begin another history of the list."""
 
 
 class _Record(msgspec.Struct, rename="camel", forbid_unknown_fields=True, gc=False):
@@ -142,13 +146,50 @@ def import_orders(table: OrderTable, orders: Sequence[Order], import_id: str, ac
     stored = yield from table.lock(sorted({order.id for order in orders}), wait=True)
     existing = {row[0]: read_order(row) for row in stored}
     outcomes, changed = evaluate(orders, existing, evaluate_import)
-    new = [order for order in changed.values() if order.id not in existing]
+    before, after = audit_change("orders", existing, changed, outcomes)
+    new = sorted(order for order in changed.values() if order.id not in existing)
     if new:
-        yield from table.insert(new, actor.at)
+        records = [order.record() for order in new]
+        yield from table.insert(new, records, actor.at)
+        after = {**(after or {}), **_created(new, records)}
     replaced = [Updated(existing[order.id], order) for order in changed.values() if order.id in existing]
     if replaced:
         yield from table.update(replaced, (), actor.at)
-    yield record(actor, "orders.import", import_id, audit_change("orders", existing, changed, outcomes))
+    yield record(actor, "orders.import", import_id, Change(before, after))
+    return outcomes
+
+
+def _created(orders: Sequence[Order], records: Sequence[str]) -> dict[str, object]:
+    """What undoing the import needs to know of orders that it created, ascending by id."""
+    checksums = [checksum(text, order.status) for order, text in zip(orders, records, strict=True)]
+    return {
+        "createdIds": id_ranges([order.id for order in orders]),
+        "createdChecksums": b"".join(number.to_bytes(4, "big") for number in checksums).hex(),
+    }
+
+
+def undo_orders(table: OrderTable, reversals: Sequence[Reversal], import_id: str, actor: Actor) -> Work[list[Undo]]:
+    """Undo changes of an import with one audit entry; return the outcome of each. Raises DamagedRecord."""
+    stored = yield from table.lock(sorted(reversal.order_id for reversal in reversals), wait=True)
+    current = {row[0]: read_order(row) for row in stored}
+    outcomes = [evaluate_undo(current.get(reversal.order_id), reversal) for reversal in reversals]
+    removed = [
+        current[each.order_id] for each, outcome in zip(reversals, outcomes, strict=True) if outcome is Undo.REMOVED
+    ]
+    restored = [
+        Updated(current[each.before.id], each.before)
+        for each, outcome in zip(reversals, outcomes, strict=True)
+        if outcome is Undo.RESTORED and each.before
+    ]
+    if removed:
+        yield from table.delete([order.id for order in removed], actor.at)
+    if restored:
+        yield from table.update(restored, (), actor.at)
+    if removed or restored:
+        before = [order.fields() for order in removed] + [before.fields() for before, _ in restored]
+        after = [after.fields() for _, after in restored]
+        counts = {"removed": len(removed), "restored": len(restored)}
+        yield record(actor, "orders.import-undo", import_id, Change({"orders": before}, {**counts, "orders": after}))
     return outcomes
 
 

@@ -7,6 +7,7 @@ import psycopg
 
 from petstore_server.batching import Batcher
 from petstore_server.domain.errors import OrderNotFound, ServiceUnavailable
+from petstore_server.domain.imports import Reversal, Undo
 from petstore_server.domain.orders import INT64_MAX, INT64_MIN, Import, Order
 from petstore_server.domain.transitions import Transition
 from petstore_server.ports import Actor, OrderList
@@ -18,6 +19,7 @@ from petstore_server.storage.orders import (
     change_orders,
     import_orders,
     read_order,
+    undo_orders,
 )
 from petstore_server.storage.postgres.arrays import numbers, texts
 from petstore_server.storage.postgres.engine import run
@@ -62,6 +64,8 @@ _INSERT = """
     FROM unnest(%s::bigint[], %s::text[], %s::text[]) AS new (id, status, record)
     ORDER BY id
 """
+_DELETE = "DELETE FROM petstore.orders WHERE id = ANY(%s::bigint[])"
+_NEW_EPOCH = "UPDATE petstore.store SET epoch = replace(gen_random_uuid()::text, '-', '')"
 
 
 class PostgresOrders:
@@ -137,6 +141,12 @@ class PostgresOrders:
                     raise
         raise AssertionError  # the last attempt returns or raises
 
+    async def undo_batch(self, reversals: Sequence[Reversal], import_id: str, actor: Actor) -> list[Undo]:
+        """Undo changes of an import in one transaction with one audit entry, and return the outcome of each."""
+        return await self._pool.transaction(
+            lambda session: run(session, undo_orders(_OrderTable(), reversals, import_id, actor)), BATCH
+        )
+
     async def close(self) -> None:
         """Finish what is queued."""
         self._closed = True
@@ -171,7 +181,11 @@ class _OrderTable:
             ),
         )
 
-    def insert(self, orders: Sequence[Order], at: float) -> Work[None]:
-        columns = zip(*((order.id, str(order.status), order.record()) for order in orders), strict=True)
-        ids, statuses, records = columns
-        yield Command(_INSERT, (numbers(ids), texts(statuses), texts(records)))
+    def insert(self, orders: Sequence[Order], records: Sequence[str], at: float) -> Work[None]:
+        ids = numbers(order.id for order in orders)
+        yield Command(_INSERT, (ids, texts(str(order.status) for order in orders), texts(records)))
+
+    def delete(self, ids: Sequence[int], at: float) -> Work[None]:
+        """Rows that are gone do not show in any query for changes, so every copy of the list is read again."""
+        yield Command(_DELETE, (numbers(ids),))
+        yield Command(_NEW_EPOCH)

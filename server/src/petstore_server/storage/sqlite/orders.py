@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 import apsw
 
 from petstore_server.domain.errors import OrderNotFound
+from petstore_server.domain.imports import Reversal, Undo
 from petstore_server.domain.orders import Import, Order, Status
 from petstore_server.domain.transitions import Transition
 from petstore_server.ports import Actor, OrderList
@@ -23,6 +24,7 @@ from petstore_server.storage.orders import (
     change_orders,
     import_orders,
     read_order,
+    undo_orders,
 )
 from petstore_server.storage.sqlite.connections import rows
 from petstore_server.storage.sqlite.engine import run
@@ -45,6 +47,8 @@ _INSERT = """
     INSERT INTO orders (id, status, revision, changed, record)
     SELECT value ->> 'id', ?, ?, ?, value FROM json_each(?)
 """
+_DELETE = "DELETE FROM orders WHERE id IN (SELECT value FROM json_each(?))"
+_NEW_EPOCH = "UPDATE store SET epoch = lower(hex(randomblob(16)))"
 _NEXT_REVISION = "SELECT coalesce(max(revision), 0) + 1 FROM orders"
 
 MARK = "SELECT epoch, (SELECT coalesce(max(revision), 0) FROM orders) FROM store"
@@ -126,6 +130,12 @@ class SqliteOrders:
         finally:
             self._imported_at = time.monotonic()
 
+    async def undo_batch(self, reversals: Sequence[Reversal], import_id: str, actor: Actor) -> list[Undo]:
+        """Undo changes of an import in one transaction with one audit entry, and return the outcome of each."""
+        return await self._writer.run(
+            lambda connection: run(connection, undo_orders(_OrderTable(), reversals, import_id, actor))
+        )
+
 
 def _change(connection: apsw.Connection, changes: Sequence[OrderChange]) -> list[Order | Exception]:
     return run(connection, change_orders(_OrderTable(), changes))
@@ -157,13 +167,19 @@ class _OrderTable:
         if audit:
             yield Commands(INSERT_ENTRY, audit)
 
-    def insert(self, orders: Sequence[Order], at: float) -> Work[None]:
+    def insert(self, orders: Sequence[Order], records: Sequence[str], at: float) -> Work[None]:
         [(revision,)] = yield Query(_NEXT_REVISION)
         change = (yield from log_change([order.id for order in orders], at)).number
         for status in Status:
-            records = ",".join([order.record() for order in orders if order.status is status])
-            if records:
-                yield Command(_INSERT, (str(status), revision, change, f"[{records}]"))
+            chosen = [text for order, text in zip(orders, records, strict=True) if order.status is status]
+            if chosen:
+                yield Command(_INSERT, (str(status), revision, change, f"[{','.join(chosen)}]"))
+
+    def delete(self, ids: Sequence[int], at: float) -> Work[None]:
+        """The newest revision may be among those deleted, and would be given again."""
+        yield from log_change(ids, at)
+        yield Command(_DELETE, (json.dumps(ids),))
+        yield Command(_NEW_EPOCH)
 
 
 class _ListReader:

@@ -1,0 +1,51 @@
+"""`petstore orders import-undo`: the question before, and the report after."""
+
+import sys
+
+import click
+
+from petstore_server.cli.failures import PARTLY_DONE
+from petstore_server.cli.output import log_to_stderr, plural, wants_json, write_json
+from petstore_server.cli.stores import operator, with_store
+from petstore_server.domain.imports import Undo
+from petstore_server.operations.undo import UndoReport, undo_import
+
+_SHOWN_IDS = 10
+_REASONS = {
+    Undo.CHANGED: "changed since the import",
+    Undo.NOT_PENDING: "no longer pending",
+    Undo.MISSING: "no longer in the store",
+}
+
+
+def undo(import_id: str, dry_run: bool, yes: bool) -> None:
+    """Undo an import and print the result; exits with PARTLY_DONE if orders were kept."""
+    if not dry_run and not yes:
+        _confirm(import_id)
+    report = with_store(lambda store: undo_import(store, import_id, operator(), dry_run=dry_run))
+    if wants_json():
+        kept = {outcome.name.lower(): report.orders[outcome] for outcome in _REASONS}
+        counts = {str(outcome): len(report.orders[outcome]) for outcome in (Undo.REMOVED, Undo.RESTORED)}
+        write_json({"import": import_id, **({"dryRun": True} if dry_run else {}), **counts, "kept": kept})
+    else:
+        _report(report, dry_run)
+    if report.kept:
+        click.get_current_context().exit(PARTLY_DONE)
+
+
+def _confirm(import_id: str) -> None:
+    if not sys.stdin.isatty():
+        raise click.UsageError("This removes orders. Add --yes to confirm, since stdin is not a terminal.")
+    if not click.confirm(f"Remove the orders that {import_id} created, and restore those that it replaced?", err=True):
+        raise click.ClickException("Nothing was undone.")
+
+
+def _report(report: UndoReport, dry_run: bool) -> None:
+    for outcome, reason in _REASONS.items():
+        if ids := report.orders[outcome]:
+            more = f" and {len(ids) - _SHOWN_IDS} more" if len(ids) > _SHOWN_IDS else ""
+            log_to_stderr(f"{plural(len(ids), 'order')} {reason}: {', '.join(map(str, ids[:_SHOWN_IDS]))}{more}")
+    counts = (
+        f"{len(report.orders[Undo.REMOVED])} removed, {len(report.orders[Undo.RESTORED])} restored, {report.kept} kept."
+    )
+    log_to_stderr(f"Dry run, nothing was changed: {counts}" if dry_run else f"{report.import_id} undone: {counts}")
