@@ -321,9 +321,9 @@ def test_the_audit_log_shows_camel_case_and_rfc_3339(acme: CommandLine) -> None:
     acme.must("accounts", "suspend", "acme")
     text = acme.must("audit", "--json").out
     assert not re.search(r'"[a-z]+_[a-z_]+":|\d{9,}\.\d', text)
-    created, suspended = (json.loads(line) for line in (text.splitlines()[1], text.splitlines()[-1]))
-    assert "2099-01-01T00:00:00Z" == created["after"]["expiresAt"]
-    assert canonical_timestamp(suspended["after"]["suspendedAt"])
+    after = {entry["action"]: entry["after"] for entry in map(json.loads, text.splitlines())}
+    assert "2099-01-01T00:00:00Z" == after["key.create"]["expiresAt"]
+    assert canonical_timestamp(after["account.suspend"]["suspendedAt"])
     assert f"{key['id']}" in acme.must("audit").out
 
 
@@ -347,3 +347,96 @@ def test_a_key_is_found_by_its_text_on_stdin_without_repeating_it(acme: CommandL
         done = acme("keys", "find", stdin=stdin)
         assert (code, "") == (done.code, done.out)
         assert "pso_live_" not in done.err
+
+
+def test_a_rotation_prints_both_ends_and_can_set_that_of_the_new_key(acme: CommandLine) -> None:
+    old = create_key(acme, "--expires", "1h")
+    done = acme.must("keys", "rotate", old["id"], "--grace", "24h")
+    before, after = acme.must("keys", "list", "--json").json()
+    assert old["expiresAt"] == before["expiresAt"] == after["expiresAt"]
+    assert f"The old key {old['id']} expires at {old['expiresAt']}." in done.err
+    assert f"The new key expires at {old['expiresAt']}" in done.err
+    assert f"petstore keys rotate {after['id']} --expires 90d" in done.err
+    acme.must("keys", "rotate", after["id"], "--expires", "2099-01-01")
+    assert "2099-01-01T00:00:00Z" == acme.must("keys", "list", "--json").json()[-1]["expiresAt"]
+    assert 2 == acme("keys", "rotate", after["id"], "--expires", "2020-01-01").code
+
+
+def test_the_remedy_that_doctor_gives_for_an_expiring_key_works(acme: CommandLine) -> None:
+    old = create_key(acme, "--expires", "1h")
+
+    def remedies() -> list[str]:
+        found = acme("doctor", "--json", PETSTORE_PORT="0", PETSTORE_ADMIN_PORT="0").json()
+        return [result["remedy"] for result in found if result["check"] == "keys"]
+
+    (remedy,) = remedies()
+    assert f"petstore keys rotate {old['id']} --expires 90d" == remedy
+    acme.must(*remedy.split()[1:])
+    assert [] == remedies()
+
+
+def test_a_closed_account_keeps_its_history_and_cannot_be_reopened(acme: CommandLine) -> None:
+    create_key(acme)
+    create_key(acme)
+    refused = acme("accounts", "close", "acme")
+    assert (2, True) == (refused.code, "--yes" in refused.err)
+    assert "active" == acme.must("accounts", "show", "acme", "--json").json()["state"]
+    done = acme.must("accounts", "close", "acme", "--yes")
+    assert "Revoked 2 keys." in done.err
+    shown = acme.must("accounts", "show", "acme", "--json").json()
+    assert ("closed", ["revoked", "revoked"]) == (shown["state"], [key["state"] for key in shown["keys"]])
+    for command in (
+        ["accounts", "resume", "acme"],
+        ["accounts", "set-plan", "acme", "pro"],
+        ["keys", "create", "acme"],
+    ):
+        done = acme(*command, "--json")
+        assert (6, "account_closed") == (done.code, done.error()["code"])
+    assert 6 == acme("accounts", "create", "acme", "--plan", "free").code
+    assert "Revoked 0 keys." in acme.must("accounts", "close", "acme", "--yes").err
+    actions = [entry["action"] for entry in acme.must("audit", "--account", "acme", "--json").json_lines()]
+    assert ["account.create", "key.create", "key.create", "account.close", "key.revoke", "key.revoke"] == actions
+
+
+def test_an_account_has_a_contact_and_a_note(acme: CommandLine) -> None:
+    acme.must("accounts", "create", "globex", "--plan", "pro", "--contact", "ops@globex.example", "--note", "new")
+    acme.must("accounts", "edit", "globex", "--note", "renews in March")
+    shown = acme.must("accounts", "show", "globex", "--json").json()
+    assert ("ops@globex.example", "renews in March") == (shown["contact"], shown["note"])
+    assert "renews in March" in acme.must("accounts", "show", "globex").out
+    assert "" == acme.must("accounts", "edit", "globex", "--contact", "", "--json").json()["contact"]
+    assert 2 == acme("accounts", "edit", "globex").code
+    assert 2 == acme("accounts", "edit", "globex", "--note", "two\nlines").code
+    assert 5 == acme("accounts", "edit", "missing", "--note", "x").code
+
+
+def test_the_audit_log_can_be_filtered(acme: CommandLine) -> None:
+    acme.must("accounts", "create", "globex", "--plan", "free", "--as", "ann")
+    key = create_key(acme)
+    acme.must("orders", "import", "-", stdin='{"id":1}\n{"id":2}\n')
+    acme.must("orders", "cancel", "1", "2", "--as", "ann")
+
+    def actions(*options: str) -> list[str]:
+        return [entry["action"] for entry in acme.must("audit", "--json", *options).json_lines()]
+
+    assert ["account.create", "key.create"] == actions("--account", "acme")
+    assert ["key.create"] == actions("--key", key["id"])
+    assert ["order.cancel"] == actions("--order", "2")
+    assert ["account.create", "order.cancel", "order.cancel"] == actions("--actor", "ann")
+    assert ["order.cancel"] == actions("--actor", "operator:ann", "--order", "1")
+    assert [] == actions("--account", "globex", "--order", "1")
+    assert 6 == len(actions("--since", "1h", "--until", "2999-01-01"))
+    assert [] == actions("--until", "1h")
+    assert 5 == acme("audit", "--account", "missing").code
+    assert 5 == acme("audit", "--key", "key_missing").code
+
+
+def test_a_ban_is_in_the_audit_log(acme: CommandLine) -> None:
+    key, now = create_key(acme), int(time.time())
+    ban = Ban(key["id"], now, now + 600, 2)
+    save(acme, {}, [ban])
+    save(acme, {}, [ban])  # as another process would
+    (entry,) = [each for each in acme.must("audit", "--json").json_lines() if each["action"] == "key.ban"]
+    assert ("service", f"key:{key['id']}", 2) == (entry["actor"], entry["subject"], entry["after"]["level"])
+    assert entry["after"]["until"].endswith("Z")
+    assert "Retry-After" in entry["after"]["reason"]

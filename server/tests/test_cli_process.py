@@ -129,10 +129,10 @@ def test_an_interrupted_import_ends_in_one_line_with_its_rejects_written(
     while time.monotonic() < deadline and not (rejects.exists() and rejects.read_text()):
         time.sleep(0.05)
     process.send_signal(signal.SIGINT)
-    _, told = process.communicate(timeout=30)
+    _, errors = process.communicate(timeout=30)
     assert 130 == process.returncode
-    assert b"petstore: Interrupted." == told.splitlines()[-1]
-    assert b"Traceback" not in told
+    assert b"petstore: Interrupted." == errors.splitlines()[-1]
+    assert b"Traceback" not in errors
     assert 30_001 == json.loads(rejects.read_text())["line"]
 
 
@@ -181,10 +181,10 @@ def test_ctrl_c_at_a_question_is_an_interruption(environment: dict[str, str], tm
     assert b"Replace" in os.read(process.stderr.fileno(), 1000)
     time.sleep(0.5)  # until it reads: a signal just before the read is only noticed after it
     process.send_signal(signal.SIGINT)
-    _, told = process.communicate(timeout=30)
+    _, errors = process.communicate(timeout=30)
     os.close(ours)
     assert 130 == process.returncode
-    assert b"petstore: Interrupted." == told.splitlines()[-1]
+    assert b"petstore: Interrupted." == errors.splitlines()[-1]
 
 
 def test_no_answer_to_a_question_changes_nothing(environment: dict[str, str], tmp_path: Path) -> None:

@@ -297,3 +297,16 @@ def test_a_backup_that_fails_removes_no_other(tmp_path: Path) -> None:
     missing = CommandLine(tmp_path / "missing.db")
     assert 1 == missing("db", "backup", str(tmp_path / "orders.db"), "--keep", "1").code
     assert (tmp_path / "orders-20261120T093000Z.db").exists()
+
+
+def test_doctor_reports_when_the_last_good_backup_was_made(cli: CommandLine, tmp_path: Path) -> None:
+    assert ("warn", "No backup of this store has been made.") == results(cli)["backup"]
+    cli.must("db", "backup", str(tmp_path / "backup.db"), "--as", "ann")
+    level, message = results(cli)["backup"]
+    assert ("ok", True) == (level, message.startswith("The last backup was made at 20"))
+    entry = cli.must("audit", "--json").json_lines()[-1]
+    assert ("store.backup", "operator:ann", {"file": "backup.db"}) == (entry["action"], entry["actor"], entry["after"])
+    connection = apsw.Connection(str(cli.store))
+    connection.execute("UPDATE store SET backed_up_at = backed_up_at - 3 * 86400")
+    connection.close()
+    assert "warn" == results(cli)["backup"][0]

@@ -2,11 +2,13 @@
 
 import random
 from datetime import UTC, datetime
+from typing import Any
 
 import pytest
 
 from petstore_server.domain.accounts import PLAN_LIMITS, Plan
 from petstore_server.domain.errors import (
+    AccountClosed,
     AccountNotFound,
     InvalidInput,
     KeyNotUsable,
@@ -15,11 +17,12 @@ from petstore_server.domain.errors import (
     ServiceUnavailable,
 )
 from petstore_server.domain.keys import DEFAULT_SCOPES, Environment, digest, is_well_formed
-from petstore_server.domain.orders import Order, Status
+from petstore_server.domain.orders import CANCEL, Order, Status
 from petstore_server.domain.windows import Count
 from petstore_server.operations import accounts, keys, orders
+from petstore_server.operations.audit import read_audit
 from petstore_server.operations.keys import IssuedKey, Randbelow
-from petstore_server.ports import Actor, Store, Usage
+from petstore_server.ports import Actor, AuditFilters, Store, Usage
 from support.open_stores import Stores
 
 NOW = 1_795_000_000.0
@@ -56,8 +59,8 @@ async def test_an_issued_key_is_valid_and_only_its_digest_is_stored(each_backend
         assert is_well_formed(issued.secret)
         principal = await store.keys.principal(digest(issued.secret), Environment.PRODUCTION, NOW)
         assert principal is not None
-        assert issued.report.key.id == principal.key_id
-        assert digest(issued.secret) == (await store.keys.find(issued.report.key.id)).digest
+        assert issued.key.id == principal.key_id
+        assert digest(issued.secret) == (await store.keys.find(issued.key.id)).digest
 
 
 @pytest.mark.anyio
@@ -68,9 +71,9 @@ async def test_a_key_that_cannot_be_issued_leaves_nothing_behind(each_backend: S
             await issue(store, randbelow, expires_at=NOW)
         with pytest.raises(InvalidInput, match="API key"):
             await issue(store, randbelow, note="for pso_live_Ab3Ab3Ab3Ab3")
-        assert [] == await keys.list_keys(store)
+        assert [] == await store.keys.list()
         with pytest.raises(AccountNotFound):
-            await keys.list_keys(store, "missing")
+            await store.keys.list("missing")
 
 
 @pytest.mark.anyio
@@ -79,13 +82,31 @@ async def test_the_old_key_ends_after_the_grace_or_earlier(each_backend: Stores,
         await account(store)
         lasting, ending = await issue(store, randbelow), await issue(store, randbelow, expires_at=NOW + 10)
         for issued, end in ((lasting, NOW + 3600), (ending, NOW + 10)):
-            key_id = issued.report.key.id
-            rotation = await keys.rotate_key(store, key_id, grace=3600, actor=ACTOR, randbelow=randbelow)
+            key_id = issued.key.id
+            rotation = await keys.rotate_key(
+                store, key_id, grace=3600, expires_at=None, actor=ACTOR, randbelow=randbelow
+            )
             assert end == rotation.old.expires_at
-            assert issued.report.key.expires_at == rotation.new.report.key.expires_at
+            assert issued.key.expires_at == rotation.new.key.expires_at
             assert is_well_formed(rotation.new.secret)
             with pytest.raises(KeyNotUsable):
-                await keys.rotate_key(store, key_id, grace=0, actor=ACTOR, randbelow=randbelow)
+                await keys.rotate_key(store, key_id, grace=0, expires_at=None, actor=ACTOR, randbelow=randbelow)
+
+
+@pytest.mark.anyio
+async def test_a_successor_can_have_an_end_of_its_own(each_backend: Stores, randbelow: Randbelow) -> None:
+    async with each_backend.opened() as store:
+        await account(store)
+        old = (await issue(store, randbelow, expires_at=NOW + 10)).key
+        with pytest.raises(InvalidInput, match="past"):
+            await keys.rotate_key(store, old.id, grace=60, expires_at=NOW, actor=ACTOR, randbelow=randbelow)
+        rotation = await keys.rotate_key(
+            store, old.id, grace=3600, expires_at=NOW + 9000, actor=ACTOR, randbelow=randbelow
+        )
+        assert (NOW + 10, NOW + 9000) == (rotation.old.expires_at, rotation.new.key.expires_at)
+        principal = await store.keys.principal(digest(rotation.new.secret), Environment.PRODUCTION, NOW + 100)
+        assert principal is not None
+        assert NOW + 9000 == principal.expires_at
 
 
 @pytest.mark.anyio
@@ -95,13 +116,13 @@ async def test_keys_work_unless_revoked_or_their_account_is_suspended(
     async with each_backend.opened() as store:
         await account(store)
         first, second = await issue(store, randbelow), await issue(store, randbelow)
-        await keys.revoke_key(store, first.report.key.id, ACTOR)
-        assert [False, True] == [report.works(NOW) for report in await keys.list_keys(store, "acme")]
+        await keys.revoke_key(store, first.key.id, ACTOR)
+        assert [False, True] == [keys.works(key, NOW) for key in await store.keys.list("acme")]
         await accounts.suspend_account(store, "acme", ACTOR)
-        assert ["revoked", "suspended"] == [report.state(NOW) for report in await keys.list_keys(store)]
-        assert not (await keys.find_key(store, second.report.key.id)).works(NOW)
+        assert ["revoked", "suspended"] == [keys.shown_state(key, NOW) for key in await store.keys.list()]
+        assert not keys.works(await store.keys.find(second.key.id), NOW)
         await accounts.resume_account(store, "acme", ACTOR)
-        assert (await keys.find_key(store, second.report.key.id)).works(NOW)
+        assert keys.works(await store.keys.find(second.key.id), NOW)
 
 
 @pytest.mark.anyio
@@ -116,7 +137,7 @@ async def test_an_account_report_has_its_windows_and_keys(each_backend: Stores, 
         await account(store)
         issued = await issue(store, randbelow)
         report = await accounts.report_account(store, "acme", usage, NOW)
-        assert [issued.report.key.id] == [each.key.id for each in report.keys]
+        assert [issued.key.id] == [key.id for key in report.keys]
         assert report.windows is not None
         minute, day = report.windows
         assert ("minute", 7, 60, 53, int(NOW) + 50) == minute
@@ -166,3 +187,53 @@ async def test_orders_after_a_failure_of_the_store_are_not_tried(
     assert tried == [each.order_id for each in outcomes]
     assert len(tried) < 1000
     assert [50] == [each.order_id for each in outcomes if each.error]
+
+
+@pytest.mark.anyio
+async def test_entries_of_the_audit_log_are_found_by_what_they_are_about(each_backend: Stores) -> None:
+    async with each_backend.opened() as store:
+        await account(store)
+        await account(store, "globex")
+        await store.orders.import_batch([Order(number) for number in range(1, 8)], "import", ACTOR)
+        actors = [Actor(f"operator:{name}", NOW + number, f"req-{number}") for number, name in enumerate("abcab")]
+        for number, actor in enumerate(actors, 1):
+            await store.orders.change(number, CANCEL, actor)
+
+        async def found(**conditions: Any) -> list[str]:
+            return [entry.subject async for entry in read_audit(store, **conditions)]
+
+        assert ["order:1", "order:4"] == await found(actor="a")
+        assert ["order:4"] == await found(actor="a", since=NOW + 1)
+        assert ["order:1"] == await found(actor="a", until=NOW + 3)
+        assert ["order:3"] == await found(order=3)
+        assert ["account:acme"] == await found(account="acme")
+        newest = (await store.audit.page(AuditFilters(), 10)).entries
+        assert "order:5" == newest[0].subject
+        assert ["req-4", "req-3"] == [entry.request_id for entry in newest[:2]]
+        assert {"status": "cancelled"} == newest[0].after
+        assert None is newest[-1].request_id
+        page = await store.audit.page(AuditFilters(about=(("order:2", "operator:c"),)), 10)
+        assert ["order:3", "order:2"] == [entry.subject for entry in page.entries]
+
+
+@pytest.mark.anyio
+async def test_a_closed_account_has_no_valid_key_and_stays_closed(each_backend: Stores, randbelow: Randbelow) -> None:
+    async with each_backend.opened() as store:
+        await account(store)
+        issued = await issue(store, randbelow)
+        closed = await accounts.close_account(store, "acme", ACTOR)
+        assert ("closed", 1) == (closed.account.state, closed.revoked)
+        assert None is await store.keys.principal(digest(issued.secret), Environment.PRODUCTION, NOW)
+        with pytest.raises(AccountClosed):
+            await accounts.resume_account(store, "acme", ACTOR)
+        with pytest.raises(AccountClosed):
+            await issue(store, randbelow)
+        assert 1 == len(await store.keys.list("acme"))
+
+
+@pytest.mark.anyio
+async def test_the_last_backup_is_recorded(each_backend: Stores) -> None:
+    async with each_backend.opened() as store:
+        assert None is await store.backups.last()
+        await store.backups.record("orders.db", ACTOR)
+        assert NOW == await store.backups.last()

@@ -150,7 +150,7 @@ async def test_a_restore_keeps_the_previous_content_and_is_recorded(tmp_path: Pa
 
     async def entries() -> list[tuple[object, ...]]:
         async with opened(path) as store:
-            return [entry[1:] for entry in await log(store) if entry.action == "store.restore"]
+            return [entry[1:7] for entry in await log(store) if entry.action == "store.restore"]
 
     assert await entries() == [(BY.at, BY.name, "store.restore", "store", {"kept": f"{KEPT}-2"}, {"backup": "copy.db"})]
 

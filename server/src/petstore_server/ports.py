@@ -21,12 +21,20 @@ from petstore_server.domain.transitions import Transition
 from petstore_server.domain.usage import NO_ACTIVITY, Activity, Granularity, KeylessRow, UsageCounts, UsageRow
 from petstore_server.domain.windows import Count, Decision
 
+SERVICE = "service"
+"""The actor of changes that the service makes by itself, such as a ban."""
+
 
 class Actor(NamedTuple):
-    """Who makes a change (`key:<id>` or `operator:<user>`) and when (Unix seconds), for the audit log."""
+    """Who makes a change and when (Unix seconds), for the audit log.
+
+    `name` is `key:<id>`, `operator:<user>`, or SERVICE. `request_id` is that of
+    the request which made the change.
+    """
 
     name: str
     at: float
+    request_id: str | None = None
 
 
 class Usage(NamedTuple):
@@ -44,7 +52,10 @@ class Unsaved(NamedTuple):
 
 
 class AuditEntry(NamedTuple):
-    """One entry of the audit log. `before` and `after` hold what changed: {field: value}, or None."""
+    """One entry of the audit log. `before` and `after` hold what changed: {field: value}, or None.
+
+    `request_id` is that of the request that made the change, None for changes by other means.
+    """
 
     id: int
     at: float
@@ -53,6 +64,7 @@ class AuditEntry(NamedTuple):
     subject: str
     before: Any
     after: Any
+    request_id: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,7 +162,9 @@ class Pets(Protocol):
 
 
 class Accounts(Protocol):
-    async def create(self, name: str, plan: Plan, limits: Limits, actor: Actor) -> Account:
+    async def create(
+        self, name: str, plan: Plan, limits: Limits, actor: Actor, *, contact: str = "", note: str = ""
+    ) -> Account:
         """Raises AccountExists."""
 
     async def find(self, name: str) -> Account:
@@ -160,9 +174,10 @@ class Accounts(Protocol):
         """Return all accounts, by name."""
 
     async def change(self, name: str, transition: Transition[Account], actor: Actor) -> Account:
-        """Apply the transition (`set_plan`, `suspend`, `RESUME`) and return the account after it, once it is durable.
+        """Apply the transition and return the account after it, once it is durable.
 
-        What changes nothing leaves no trace. Raises AccountNotFound.
+        The transitions are `set_plan`, `suspend`, `RESUME`, `edit` and `close` of `domain.accounts`. What changes
+        nothing leaves no trace. Raises AccountNotFound, AccountClosed.
         """
 
 
@@ -171,7 +186,7 @@ class Keys(Protocol):
         """Return what the key with this SHA-256 allows at `now`; None unless it is valid in this environment."""
 
     async def create(self, key: ApiKey, actor: Actor) -> ApiKey:
-        """Store a key of the account `key.account`. Raises AccountNotFound."""
+        """Store a key of the account `key.account`. Raises AccountNotFound, AccountClosed."""
 
     async def find(self, key_id: str) -> ApiKey:
         """Raises KeyNotFound."""
@@ -234,13 +249,18 @@ class AuditPosition(NamedTuple):
 
 
 class AuditFilters(NamedTuple):
-    """The entries that a page shows. None, and no subjects, mean all; `until` (Unix seconds) is not included."""
+    """Which entries of the audit log to read: those that satisfy every filter. None, and nothing, mean all.
+
+    `since` is included, `until` is not; both are Unix seconds. For each group of names in `about`, such as `order:7` or
+    `key:<id>`, the subject or the actor of an entry must be one of them.
+    """
 
     actor: str | None = None
     action: str | None = None
     subjects: tuple[str, ...] = ()
     since: float | None = None
     until: float | None = None
+    about: tuple[tuple[str, ...], ...] = ()
 
 
 class AuditPage(NamedTuple):
@@ -254,11 +274,19 @@ class AuditPage(NamedTuple):
 
 
 class Audit(Protocol):
-    def entries(self, since: float | None = None) -> AsyncIterator[AuditEntry]:
-        """Yield the entries from `since` on, oldest first, in bounded memory."""
+    def entries(self, filters: AuditFilters = AuditFilters()) -> AsyncIterator[AuditEntry]:  # noqa: B008 - immutable
+        """Yield the entries that match, oldest first, in bounded memory."""
 
     async def page(self, filters: AuditFilters, limit: int, before: AuditPosition | None = None) -> AuditPage:
         """At most `limit` entries that match, newest first, from before a position or from the newest."""
+
+
+class Backups(Protocol):
+    async def record(self, file: str, actor: Actor) -> None:
+        """Record that a good backup was made at `actor.at` in a file of this name."""
+
+    async def last(self) -> float | None:
+        """Return when the last good backup was made, in Unix seconds; None if there was none."""
 
 
 class Sessions(Protocol):
@@ -307,6 +335,8 @@ class Store(Protocol):
     def audit(self) -> Audit: ...
     @property
     def sessions(self) -> Sessions: ...
+    @property
+    def backups(self) -> Backups: ...
 
     async def identity(self) -> str:
         """A text that no other store has, copies of this one included, for the names of its counters in Redis.

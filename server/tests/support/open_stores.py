@@ -11,7 +11,7 @@ from typing import Protocol
 from petstore_server.domain.accounts import PLAN_LIMITS, Plan
 from petstore_server.domain.keys import DEFAULT_SCOPES, ApiKey, Environment, Successor
 from petstore_server.http.list_cache import ListCache
-from petstore_server.ports import Actor, AuditEntry, Store
+from petstore_server.ports import Actor, AuditEntry, AuditFilters, Store
 from petstore_server.storage.engines import AnyStore, is_sqlite
 from petstore_server.storage.engines import open_store as open_any
 from petstore_server.storage.sqlite import SqliteStore, open_store
@@ -135,4 +135,4 @@ async def served(cache: ListCache) -> bytes:
 
 async def log(store: Store, since: float | None = None) -> list[AuditEntry]:
     """The audit log."""
-    return [entry async for entry in store.audit.entries(since)]
+    return [entry async for entry in store.audit.entries(AuditFilters(since=since))]

@@ -5,10 +5,10 @@ from typing import Any
 
 import click
 
-from petstore_server.cli.arguments import AccountName, NewAccountName, limits_of
-from petstore_server.cli.commands import Group, WritingCommand
+from petstore_server.cli.arguments import AccountName, NewAccountName, Text, limits_of
+from petstore_server.cli.commands import Group, WritingCommand, confirm
 from petstore_server.cli.keys import key_fields
-from petstore_server.cli.output import Column, details, show, table
+from petstore_server.cli.output import Column, details, log_to_stderr, plural, show, table, wants_json
 from petstore_server.cli.stores import installation, operator, with_store
 from petstore_server.domain.accounts import Account, Plan
 from petstore_server.domain.timestamps import format_unix
@@ -37,7 +37,9 @@ PER_DAY = click.option("--per-day", type=int, metavar="N", help="Requests per da
 @click.option("--plan", type=PLAN, required=True, help="The plan, which sets the limits.")
 @PER_MINUTE
 @PER_DAY
-def create(name: str, plan: str, per_minute: int | None, per_day: int | None) -> None:
+@click.option("--contact", type=Text(), default="", metavar="TEXT", help="Whom to write to, such as an e-mail address.")
+@click.option("--note", type=Text(), default="", metavar="TEXT", help="What operators should know about the account.")
+def create(name: str, plan: str, per_minute: int | None, per_day: int | None, contact: str, note: str) -> None:
     """Create the account NAME.
 
     The limits of the plans: free 60 requests per minute and 1000 per day, pro 300 and 10000, business 1000 and
@@ -45,11 +47,15 @@ def create(name: str, plan: str, per_minute: int | None, per_day: int | None) ->
 
     \b
     Examples:
-      petstore accounts create acme --plan free
+      petstore accounts create acme --plan free --contact ops@acme.example
       petstore accounts create globex --plan enterprise --per-minute 5000 --per-day 2000000
     """
     limits = limits_of(Plan(plan), per_minute, per_day)
-    _show(with_store(lambda store: operations.create_account(store, name, Plan(plan), limits, operator()), writes=True))
+
+    async def create(store: Store) -> Account:
+        return await operations.create_account(store, name, Plan(plan), limits, operator(), contact=contact, note=note)
+
+    _show(with_store(create, writes=True))
 
 
 @accounts.command("list")
@@ -66,7 +72,7 @@ def list_accounts() -> None:
         [_fields(account) for account in found],
         lambda: table(
             header,
-            [(each.name, each.plan, *each.limits, _state(each), format_unix(each.created_at)) for each in found],
+            [(each.name, each.plan, *each.limits, each.state, format_unix(each.created_at)) for each in found],
         ),
     )
 
@@ -139,12 +145,45 @@ def resume(name: str) -> None:
     _show(with_store(lambda store: operations.resume_account(store, name, operator()), writes=True))
 
 
+@accounts.command(cls=WritingCommand)
+@click.argument("name", type=AccountName())
+@click.option("--contact", type=Text(), metavar="TEXT", help="Whom to write to; an empty text removes it.")
+@click.option("--note", type=Text(), metavar="TEXT", help="What operators should know; an empty text removes it.")
+def edit(name: str, contact: str | None, note: str | None) -> None:
+    """Change the contact or the note of the account NAME.
+
+    \b
+    Example:
+      petstore accounts edit acme --contact ops@acme.example --note "renews in March"
+    """
+    if contact is None and note is None:
+        raise click.UsageError("Give --contact, --note, or both.", click.get_current_context())
+    _show(with_store(lambda store: operations.edit_account(store, name, contact, note, operator()), writes=True))
+
+
+@accounts.command(cls=WritingCommand)
+@click.argument("name", type=AccountName())
+@click.option("--yes", is_flag=True, help="Do not ask; required if stdin is not a terminal.")
+def close(name: str, yes: bool) -> None:
+    """End the account NAME for good, and revoke all its keys; servers apply it within a second.
+
+    Asks first: neither can be reversed. The account stays in lists and in the audit log, and its name is not free
+    again. To make keys invalid for a time, suspend the account instead.
+
+    \b
+    Example:
+      petstore accounts close acme
+    """
+    if not yes:
+        confirm(f"Close the account {name} for good, and revoke all its keys?", "Nothing was changed.")
+    closed = with_store(lambda store: operations.close_account(store, name, operator()), writes=True)
+    _show(closed.account)
+    if not wants_json():
+        log_to_stderr(f"Revoked {plural(closed.revoked, 'key')}.")
+
+
 def _show(account: Account) -> None:
     show(_fields(account), lambda: _summary(account))
-
-
-def _state(account: Account) -> str:
-    return "active" if account.suspended_at is None else "suspended"
 
 
 def _summary(account: Account) -> str:
@@ -152,7 +191,9 @@ def _summary(account: Account) -> str:
         [
             ("account", account.name),
             ("plan", f"{account.plan} ({account.limits.per_minute} per minute, {account.limits.per_day} per day)"),
-            ("state", _state(account)),
+            ("state", account.state),
+            ("contact", account.contact or None),
+            ("note", account.note or None),
             ("created", format_unix(account.created_at)),
         ]
     )
@@ -164,9 +205,12 @@ def _fields(account: Account) -> dict[str, Any]:
         "plan": str(account.plan),
         "perMinute": account.limits.per_minute,
         "perDay": account.limits.per_day,
-        "state": _state(account),
+        "state": account.state,
+        "contact": account.contact,
+        "note": account.note,
         "createdAt": format_unix(account.created_at),
         "suspendedAt": format_unix(account.suspended_at),
+        "closedAt": format_unix(account.closed_at),
     }
 
 

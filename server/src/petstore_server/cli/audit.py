@@ -6,11 +6,11 @@ from typing import Any
 
 import click
 
-from petstore_server.cli.arguments import When
+from petstore_server.cli.arguments import AccountName, KeyId, OrderId, Text, When
 from petstore_server.cli.commands import Command
 from petstore_server.cli.output import printable, wants_json, wrapped, write, write_json
 from petstore_server.cli.stores import with_store
-from petstore_server.operations.audit import entry_fields
+from petstore_server.operations.audit import entry_fields, read_audit
 from petstore_server.ports import Store
 
 _SHOWN = 200  # characters of a change on one line
@@ -20,19 +20,42 @@ _SHOWN = 200  # characters of a change on one line
 @click.option(
     "--since", type=When(past=True), metavar="WHEN", help="Only changes since then: 24h (ago), or 2026-11-20."
 )
-def audit(since: datetime | None) -> None:
-    """Show every recorded change, oldest first: when, by whom, what, and the values before and after.
+@click.option("--until", type=When(past=True), metavar="WHEN", help="Only changes before then.")
+@click.option("--account", type=AccountName(), metavar="NAME", help="Only the account, its keys, and what they did.")
+@click.option("--key", type=KeyId(), metavar="ID", help="Only the key, and what it did.")
+@click.option("--order", type=OrderId(), metavar="ID", help="Only the order.")
+@click.option("--actor", type=Text(), metavar="NAME", help="Only changes by this operator, key:ID, or service.")
+def audit(
+    since: datetime | None,
+    until: datetime | None,
+    account: str | None,
+    key: str | None,
+    order: int | None,
+    actor: str | None,
+) -> None:
+    """Show recorded changes, oldest first: when, by whom, what, and the values before and after.
 
-    With --json, one object per line. A change made in several batches, such as an import, has one entry per batch.
+    With several options, changes that match all of them. With --json, one object per line. A change made in several
+    batches, such as an import, has one entry per batch.
 
     \b
     Examples:
       petstore audit --since 24h
-      petstore audit --json | grep '"order.cancel"'
+      petstore audit --account acme --since 2026-11-01 --until 2026-12-01
+      petstore audit --order 42
     """
 
     async def stream(store: Store) -> None:
-        async for entry in store.audit.entries(since.timestamp() if since else None):
+        entries = read_audit(
+            store,
+            since=since.timestamp() if since else None,
+            until=until.timestamp() if until else None,
+            actor=actor,
+            account=account,
+            key=key,
+            order=order,
+        )
+        async for entry in entries:
             if wants_json():
                 write_json(entry_fields(entry))
             else:

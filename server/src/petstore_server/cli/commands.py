@@ -93,6 +93,14 @@ class Root(Group):
         return result
 
 
+def confirm(question: str, otherwise: str) -> None:
+    """Ask on the terminal; unless the answer is yes, end the command with the message `otherwise`."""
+    if not sys.stdin.isatty():
+        raise click.UsageError("This cannot be reversed. Add --yes to confirm, because stdin is not a terminal.")
+    if not click.confirm(question, err=True):
+        raise click.ClickException(otherwise)
+
+
 class _PipeClosed(Exception):
     """The reader of stdout has closed it, as `head` does."""
 

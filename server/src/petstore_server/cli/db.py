@@ -1,18 +1,18 @@
 """`petstore db`: the store as a whole: migrate, check, back up, restore, copy."""
 
-import sys
 import time
 from pathlib import Path
 from typing import Any
 
 import click
 
-from petstore_server.cli.commands import Group, WritingCommand
+from petstore_server.cli.commands import Group, WritingCommand, confirm
 from petstore_server.cli.db_copy import copy
-from petstore_server.cli.failures import FAILURE
+from petstore_server.cli.failures import FAILURE, explain
 from petstore_server.cli.output import log_to_stderr, plural, show, wants_json, write_json
 from petstore_server.cli.progress import progress
-from petstore_server.cli.stores import operator, settings_here
+from petstore_server.cli.stores import operator, settings_here, with_store
+from petstore_server.domain.errors import DomainError
 from petstore_server.operations.backups import remove_oldest, stamped
 from petstore_server.runtime import composition
 
@@ -63,7 +63,7 @@ def check() -> None:
         click.get_current_context().exit(FAILURE)
 
 
-@db.command()
+@db.command(cls=WritingCommand)
 @click.argument("file", type=click.Path(path_type=Path, dir_okay=False))
 @click.option(
     "--keep",
@@ -85,6 +85,7 @@ def backup(file: Path, keep: int | None) -> None:
     series, file = file, file if keep is None else stamped(file, time.time())
     with progress("Backing up (pages)") as advance:
         composition.backup_store(settings_here(), file, lambda done, total: advance(done))
+    _record_backup(file)
     fields: dict[str, Any] = {"backup": str(file.absolute())}
     message = f"Backed up to {file.absolute()}."
     if keep is not None:
@@ -111,7 +112,7 @@ def restore(file: Path, yes: bool) -> None:
     settings = settings_here()
     path = composition.store_path(settings)
     if path.exists() and not yes:
-        _confirm(f"Replace the content of {path} by the backup {file}?")
+        confirm(f"Replace the content of {path} by the backup {file}?", "Nothing was restored.")
     kept = composition.restore_store(settings, file, operator())
     fields = {"restored": str(path), "from": str(file.absolute())}
     if kept is None:
@@ -120,12 +121,12 @@ def restore(file: Path, yes: bool) -> None:
         _done({**fields, "kept": str(kept)}, f"Restored {path} from {file}. The previous content is in {kept}.")
 
 
-def _confirm(question: str) -> None:
-    """Ask on the terminal, and end the command unless the answer is yes."""
-    if not sys.stdin.isatty():
-        raise click.UsageError("This replaces the store. Add --yes to confirm, since stdin is not a terminal.")
-    if not click.confirm(question, err=True):
-        raise click.ClickException("Nothing was restored.")
+def _record_backup(file: Path) -> None:
+    """Record the backup in the store; a store that cannot be written does not make the backup a failure."""
+    try:
+        with_store(lambda store: store.backups.record(file.name, operator()))
+    except DomainError as error:
+        log_to_stderr(f"The backup is good but was not recorded in the store: {explain(error).message}")
 
 
 def _done(fields: dict[str, Any], message: str) -> None:

@@ -4,15 +4,15 @@ import asyncio
 
 import click
 
-from petstore_server.cli.commands import Command
+from petstore_server.cli.commands import WritingCommand
 from petstore_server.cli.output import log_to_stderr, plural, wants_json, write_json
 from petstore_server.cli.progress import progress
-from petstore_server.cli.stores import settings_here
+from petstore_server.cli.stores import operator, settings_here
 from petstore_server.runtime import installation
 from petstore_server.settings import Settings, SettingsError, read_settings
 
 
-@click.command(cls=Command)
+@click.command(cls=WritingCommand)
 @click.option(
     "--to", "target", required=True, metavar="URL", help="The PostgreSQL database: postgresql://USER@HOST/NAME."
 )
@@ -38,7 +38,7 @@ def copy(target: str) -> None:
 
 
 async def _copy(settings: Settings, target: str) -> None:
-    async with installation.copying(settings, target, log_to_stderr) as work:
+    async with installation.copying(settings, target, log_to_stderr, operator()) as work:
         total = sum(work.rows.values())
         with progress("Copying (rows)", total) as advance:
             await work.take(advance)

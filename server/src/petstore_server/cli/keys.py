@@ -12,10 +12,10 @@ from petstore_server.cli.arguments import AccountName, Duration, KeyId, Text, Wh
 from petstore_server.cli.commands import Group, WritingCommand
 from petstore_server.cli.output import Column, details, log_to_stderr, show, table, wants_json, write_secret
 from petstore_server.cli.stores import operator, settings_here, with_store
-from petstore_server.domain.keys import DEFAULT_SCOPES, Environment, Scope
+from petstore_server.domain.keys import DEFAULT_SCOPES, ApiKey, Environment, Scope
 from petstore_server.domain.timestamps import format_unix
 from petstore_server.operations import keys as operations
-from petstore_server.operations.keys import IssuedKey, KeyReport
+from petstore_server.operations.keys import IssuedKey, is_banned, shown_state
 
 _LONGEST_LINE = 1000  # characters of stdin that are read
 
@@ -82,8 +82,8 @@ def list_keys(account: str | None, banned: bool) -> None:
       petstore keys list --banned
     """
     now = time.time()
-    reports = with_store(lambda store: operations.list_keys(store, account))
-    listed = [key_fields(report, now) for report in reports if not banned or report.is_banned(now)]
+    found = with_store(lambda store: store.keys.list(account))
+    listed = [key_fields(key, now) for key in found if not banned or is_banned(key, now)]
     columns = (
         "ID",
         "ACCOUNT",
@@ -107,7 +107,7 @@ def show_key(key_id: str) -> None:
     Example:
       petstore keys show key_3kTMd9QxBv1a
     """
-    _show(with_store(lambda store: operations.find_key(store, key_id)))
+    _show(with_store(lambda store: store.keys.find(key_id)))
 
 
 @keys.command("find")
@@ -139,21 +139,43 @@ def find_key() -> None:
     metavar="DURATION",
     help="How long the old key remains valid, such as 7d, or 0.",
 )
-def rotate(key_id: str, grace: int) -> None:
+@click.option(
+    "--expires",
+    type=When(),
+    metavar="WHEN",
+    help="When the new key expires: 90d, or 2027-01-01. When the old one would have, if not given.",
+)
+def rotate(key_id: str, grace: int, expires: datetime | None) -> None:
     """Replace the key ID by a new key and print that once, as the only line on stdout.
 
-    The new key has the scopes, the note, the expiry and any ban of the old one, and uses the same limits.
+    The new key has the scopes, the note and any ban of the old one, and uses the same limits. The old key expires
+    after --grace, or earlier if it would have.
 
     \b
-    Example:
+    Examples:
       petstore keys rotate key_3kTMd9QxBv1a --grace 7d
+      petstore keys rotate key_3kTMd9QxBv1a --expires 90d
     """
     rotation = with_store(
-        lambda store: operations.rotate_key(store, key_id, grace=grace, actor=operator(), randbelow=secrets.randbelow),
+        lambda store: operations.rotate_key(
+            store,
+            key_id,
+            grace=grace,
+            expires_at=expires.timestamp() if expires else None,
+            actor=operator(),
+            randbelow=secrets.randbelow,
+        ),
         writes=True,
     )
     _hand_over(rotation.new)
-    log_to_stderr(f"The old key {key_id} expires at {format_unix(rotation.old.expires_at)}.")
+    old, new = rotation.old, rotation.new.key
+    if not wants_json():
+        log_to_stderr(f"The old key {old.id} expires at {format_unix(old.expires_at)}.")
+    if new.expires_at is not None and expires is None:
+        log_to_stderr(
+            f"The new key expires at {format_unix(new.expires_at)}, as the old one was to. "
+            f"For another end: petstore keys rotate {new.id} --expires 90d"
+        )
 
 
 @keys.command(cls=WritingCommand)
@@ -180,21 +202,21 @@ def unban(key_id: str) -> None:
     _show(with_store(lambda store: operations.unban_key(store, key_id, operator()), writes=True))
 
 
-def key_fields(report: KeyReport, now: float) -> dict[str, Any]:
+def key_fields(key: ApiKey, now: float) -> dict[str, Any]:
     """What may be shown of a key at `now` (Unix seconds): everything but the digest."""
-    key = report.key
-    ban = key.ban if key.ban is not None and report.is_banned(now) else None
+    ban = key.ban if is_banned(key, now) else None
     return {
         "id": key.id,
         "account": key.account,
         "environment": str(key.environment),
-        "state": report.state(now),
+        "state": shown_state(key, now),
         "scopes": sorted(key.scopes),
         "note": key.note,
         "createdAt": format_unix(key.created_at),
         "expiresAt": format_unix(key.expires_at),
         "revokedAt": format_unix(key.revoked_at),
         "rotatedFrom": key.rotated_from,
+        "rotatedTo": key.rotated_to,
         "lastUsed": format_unix(key.last_used_at),
         "ban": ban and {"since": format_unix(ban.began), "until": format_unix(ban.until), "level": ban.level},
     }
@@ -202,10 +224,10 @@ def key_fields(report: KeyReport, now: float) -> dict[str, Any]:
 
 def _hand_over(issued: IssuedKey) -> None:
     """Print a new key: the only place where a key is written."""
-    report, key = issued.report, issued.report.key
+    key = issued.key
     try:
         if wants_json():
-            write_secret({"id": key.id, "key": issued.secret, **key_fields(report, key.created_at)})
+            write_secret({"id": key.id, "key": issued.secret, **key_fields(key, key.created_at)})
         else:
             write_secret(issued.secret)
         sys.stdout.flush()
@@ -214,16 +236,16 @@ def _hand_over(issued: IssuedKey) -> None:
         raise
     if not wants_json():
         log_to_stderr(f"Key {key.id} of {key.account} ({key.environment}). It is not stored and not shown again.")
-    if report.suspended:
+    if key.account_suspended:
         resume = f"petstore accounts resume {key.account}"
         log_to_stderr(f"The account {key.account} is suspended: its keys are invalid until `{resume}`.")
 
 
-def _show(report: KeyReport) -> None:
-    fields = key_fields(report, time.time())
+def _show(key: ApiKey) -> None:
+    fields = key_fields(key, time.time())
     pairs = {**fields, "scopes": ", ".join(fields["scopes"]), "ban": fields["ban"] and fields["ban"]["until"]}
     labels = {"createdAt": "created", "expiresAt": "expires", "revokedAt": "revoked", "rotatedFrom": "rotated from"}
-    labels |= {"lastUsed": "last used, hour of", "ban": "banned until"}
+    labels |= {"rotatedTo": "rotated to", "lastUsed": "last used, hour of", "ban": "banned until"}
     show(fields, lambda: details([(labels.get(name, name), value or None) for name, value in pairs.items()]))
 
 

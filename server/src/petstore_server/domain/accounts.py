@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Any, NamedTuple
 
-from petstore_server.domain.errors import InvalidInput
+from petstore_server.domain.errors import AccountClosed, InvalidInput
 from petstore_server.domain.transitions import Transition
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9 ._@+-]{0,99}", re.ASCII)
@@ -44,16 +44,27 @@ class Account:
     limits: Limits
     created_at: float
     suspended_at: float | None = None
+    contact: str = ""
+    note: str = ""
+    closed_at: float | None = None
+
+    @property
+    def state(self) -> str:
+        """active, suspended or closed."""
+        if self.closed_at is not None:
+            return "closed"
+        return "active" if self.suspended_at is None else "suspended"
 
     def fields(self) -> dict[str, Any]:
         """Return what can change, as the audit log records it."""
         limits = {"per_minute": self.limits.per_minute, "per_day": self.limits.per_day}
-        return {"plan": str(self.plan), **limits, "suspended_at": self.suspended_at}
+        times = {"suspended_at": self.suspended_at, "closed_at": self.closed_at}
+        return {"plan": str(self.plan), **limits, **times, "contact": self.contact, "note": self.note}
 
 
 def set_plan(plan: Plan, limits: Limits) -> Transition[Account]:
     """Change the plan. What the account has used stays used (D11)."""
-    return Transition("account.set_plan", lambda account: replace(account, plan=plan, limits=limits))
+    return Transition("account.set_plan", lambda account: replace(require_open(account), plan=plan, limits=limits))
 
 
 def suspend(at: float) -> Transition[Account]:
@@ -64,8 +75,41 @@ def suspend(at: float) -> Transition[Account]:
     )
 
 
-RESUME: Transition[Account] = Transition("account.resume", lambda account: replace(account, suspended_at=None))
-"""Make the keys of a suspended account valid again."""
+RESUME: Transition[Account] = Transition(
+    "account.resume", lambda account: replace(require_open(account), suspended_at=None)
+)
+"""Make the keys of a suspended account valid again. Raises AccountClosed."""
+
+
+def edit(contact: str | None, note: str | None) -> Transition[Account]:
+    """Change the texts that are not None."""
+
+    def apply(account: Account) -> Account:
+        return replace(
+            account,
+            contact=account.contact if contact is None else contact,
+            note=account.note if note is None else note,
+        )
+
+    return Transition("account.edit", apply)
+
+
+def close(at: float) -> Transition[Account]:
+    """End the account for good; its keys are invalid from then on. Closing again changes nothing."""
+
+    def apply(account: Account) -> Account:
+        if account.closed_at is not None:
+            return account
+        return replace(account, closed_at=at, suspended_at=account.suspended_at or at)
+
+    return Transition("account.close", apply)
+
+
+def require_open(account: Account) -> Account:
+    """Return the account unless it is closed. Raises AccountClosed."""
+    if account.closed_at is not None:
+        raise AccountClosed(account.name)
+    return account
 
 
 def plan_limits(plan: Plan, per_minute: int | None, per_day: int | None) -> Limits:

@@ -12,7 +12,7 @@ DomainError
 └── for operators (mapped to exit codes by `cli.failures`)
     ├── InvalidInput  (InvalidField)
     ├── NotFound      (AccountNotFound, ImportNotFound, KeyNotFound)
-    ├── Conflict      (AccountExists, KeyNotUsable, KeyNotBanned)
+    ├── Conflict      (AccountExists, AccountClosed, KeyNotUsable, KeyNotBanned)
     ├── DamagedRecord (to an API client it is an internal error)
     └── StoreUnusable
 """
@@ -213,6 +213,13 @@ class AccountExists(Conflict):
 
     def __init__(self, name: str) -> None:
         super().__init__(f"The account '{name}' exists already; choose another name.")
+
+
+class AccountClosed(Conflict):
+    code = "account_closed"
+
+    def __init__(self, name: str) -> None:
+        super().__init__(f"The account '{name}' is closed, which cannot be reversed; create another account.")
 
 
 class KeyNotUsable(Conflict):

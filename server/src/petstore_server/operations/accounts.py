@@ -1,12 +1,13 @@
-"""Accounts: create them, change their plan, suspend and resume them, and report their usage."""
+"""Accounts: create, edit, suspend, resume and close them, change their plan, and report their usage."""
 
 from collections.abc import Awaitable, Callable
 from typing import NamedTuple
 
 from petstore_server.domain import accounts
 from petstore_server.domain.accounts import Account, Limits, Plan
+from petstore_server.domain.keys import ApiKey, revoke
+from petstore_server.domain.notes import check_note
 from petstore_server.domain.windows import DAY, MINUTE, evaluate_account, roll_window
-from petstore_server.operations.keys import KeyReport
 from petstore_server.ports import Actor, Store, Usage
 
 UsageSource = Callable[[int], Awaitable[Usage | None]]
@@ -26,21 +27,51 @@ class WindowReport(NamedTuple):
     reset: int | None
 
 
+class Closed(NamedTuple):
+    """A closed account, and how many of its keys were revoked."""
+
+    account: Account
+    revoked: int
+
+
 class AccountReport(NamedTuple):
     """An account with its keys, oldest first, and its windows; `windows` is None if its usage is not known here."""
 
     account: Account
     windows: tuple[WindowReport, ...] | None
-    keys: list[KeyReport]
+    keys: list[ApiKey]
 
 
-async def create_account(store: Store, name: str, plan: Plan, limits: Limits, actor: Actor) -> Account:
-    """Create an account. Raises AccountExists."""
-    return await store.accounts.create(name, plan, limits, actor)
+async def create_account(
+    store: Store, name: str, plan: Plan, limits: Limits, actor: Actor, *, contact: str = "", note: str = ""
+) -> Account:
+    """Create an account. Raises AccountExists, InvalidInput."""
+    contact, note = check_note(contact, "contact"), check_note(note)
+    return await store.accounts.create(name, plan, limits, actor, contact=contact, note=note)
+
+
+async def edit_account(store: Store, name: str, contact: str | None, note: str | None, actor: Actor) -> Account:
+    """Change an account's contact and note, where not None. Raises AccountNotFound, InvalidInput."""
+    contact = contact and check_note(contact, "contact")
+    return await store.accounts.change(name, accounts.edit(contact, note and check_note(note)), actor)
+
+
+async def close_account(store: Store, name: str, actor: Actor) -> Closed:
+    """End an account for good and revoke its keys; its history is kept, and its name is not free again.
+
+    Closing again revokes what an interrupted call left. Raises AccountNotFound.
+    """
+    account = await store.accounts.change(name, accounts.close(actor.at), actor)
+    revoked = 0
+    for key in await store.keys.list(name):
+        if key.revoked_at is None:
+            await store.keys.change(key.id, revoke(actor.at), actor)
+            revoked += 1
+    return Closed(account, revoked)
 
 
 async def set_plan(store: Store, name: str, plan: Plan, limits: Limits, actor: Actor) -> Account:
-    """Change an account's plan; its usage is preserved (D11). Raises AccountNotFound."""
+    """Change an account's plan; its usage is preserved (D11). Raises AccountNotFound, AccountClosed."""
     return await store.accounts.change(name, accounts.set_plan(plan, limits), actor)
 
 
@@ -50,7 +81,10 @@ async def suspend_account(store: Store, name: str, actor: Actor) -> Account:
 
 
 async def resume_account(store: Store, name: str, actor: Actor) -> Account:
-    """Make the keys of a suspended account valid again; resuming twice changes nothing. Raises AccountNotFound."""
+    """Make the keys of a suspended account valid again; resuming twice changes nothing.
+
+    Raises AccountNotFound, AccountClosed.
+    """
     return await store.accounts.change(name, accounts.RESUME, actor)
 
 
@@ -58,8 +92,7 @@ async def report_account(store: Store, name: str, usage_of: UsageSource, now: fl
     """An account, its windows at `now` (Unix seconds) and its keys. Raises AccountNotFound, ServiceUnavailable."""
     account = await store.accounts.find(name)
     usage = await usage_of(account.id)
-    keys = [KeyReport(key, account.suspended_at is not None) for key in await store.keys.list(name)]
-    return AccountReport(account, usage and report_windows(account, usage, now), keys)
+    return AccountReport(account, usage and report_windows(account, usage, now), await store.keys.list(name))
 
 
 def report_windows(account: Account, usage: Usage, now: float) -> tuple[WindowReport, ...]:

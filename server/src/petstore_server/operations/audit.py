@@ -1,11 +1,12 @@
-"""The audit log: what an entry shows, and the names of the operators in it."""
+"""The audit log: which entries to read, what an entry shows, and the names of the operators in it."""
 
 import re
+from collections.abc import AsyncIterator
 from typing import Any
 
 from petstore_server.domain.errors import InvalidInput
 from petstore_server.domain.timestamps import format_unix
-from petstore_server.ports import AuditEntry
+from petstore_server.ports import SERVICE, AuditEntry, AuditFilters, Store
 
 _LONGEST_NAME = 100
 _TIMES = {"began", "until"}  # besides names that end in _at
@@ -18,6 +19,39 @@ def check_operator_name(name: str) -> str:
     return name.strip()
 
 
+async def read_audit(
+    store: Store,
+    *,
+    since: float | None = None,
+    until: float | None = None,
+    actor: str | None = None,
+    account: str | None = None,
+    key: str | None = None,
+    order: int | None = None,
+) -> AsyncIterator[AuditEntry]:
+    """Yield the entries that satisfy every condition given, oldest first. Times are Unix seconds.
+
+    `actor` is `key:<id>`, `service`, or an operator's name. An account's entries are those about itself and about its
+    keys, and what its keys did; a key's entries are those about it, and what it did. Raises AccountNotFound,
+    KeyNotFound.
+    """
+    about: list[tuple[str, ...]] = []
+    if account is not None:
+        found = await store.accounts.find(account)
+        keys = await store.keys.list(account)
+        about.append((f"account:{found.name}", *(f"key:{each.id}" for each in keys)))
+    if key is not None:
+        about.append((f"key:{(await store.keys.find(key)).id}",))
+    if order is not None:
+        about.append((f"order:{order}",))
+    async for entry in store.audit.entries(AuditFilters(_actor(actor), since=since, until=until, about=tuple(about))):
+        yield entry
+
+
+def _actor(name: str | None) -> str | None:
+    return name if name is None or name == SERVICE or ":" in name else f"operator:{name}"
+
+
 def entry_fields(entry: AuditEntry) -> dict[str, Any]:
     """The entry as it is shown: names in camelCase, times as RFC 3339 in UTC."""
     return {
@@ -26,6 +60,7 @@ def entry_fields(entry: AuditEntry) -> dict[str, Any]:
         "actor": entry.actor,
         "action": entry.action,
         "subject": entry.subject,
+        "requestId": entry.request_id,
         "before": _shown(entry.before),
         "after": _shown(entry.after),
     }

@@ -14,7 +14,7 @@ def stamped(file: Path, at: float) -> Path:
 def remove_oldest(file: Path, keep: int) -> list[Path]:
     """Remove all but the newest `keep` backups in the series of `file`; return those removed, oldest first.
 
-    Other files, also those with similar names, are left alone. Raises OSError.
+    Other files, also those with similar names, are not touched. Raises OSError.
     """
     name = re.compile(rf"{re.escape(file.stem)}-\d{{8}}T\d{{6}}Z{re.escape(file.suffix)}", re.ASCII)
     series = sorted(

@@ -13,12 +13,12 @@ from petstore_server.domain.keys import (
     Successor,
     digest,
     is_well_formed,
-    looks_like_key,
     new_key,
     new_key_id,
     revoke,
     unban,
 )
+from petstore_server.domain.notes import check_note
 from petstore_server.domain.timestamps import format_unix
 from petstore_server.ports import Actor, Store
 
@@ -28,33 +28,29 @@ Randbelow = Callable[[int], int]
 SUSPENDED = "suspended"
 """The state of a key that would be valid if its account were not suspended."""
 
-_LONGEST_NOTE = 200
+_USABLE = (KeyState.ACTIVE, KeyState.EXPIRING)
 
 
-class KeyReport(NamedTuple):
-    """A key, and whether its account is suspended."""
+def shown_state(key: ApiKey, now: float) -> str:
+    """active, expiring, expired, revoked, or suspended with its account, at `now` (Unix seconds)."""
+    state = key.state(now)
+    return SUSPENDED if key.account_suspended and state in _USABLE else str(state)
 
-    key: ApiKey
-    suspended: bool
 
-    def state(self, now: float) -> str:
-        """active, expiring, expired, revoked, or suspended, at `now` (Unix seconds)."""
-        state = self.key.state(now)
-        return SUSPENDED if self.suspended and state in (KeyState.ACTIVE, KeyState.EXPIRING) else str(state)
+def works(key: ApiKey, now: float) -> bool:
+    """Whether requests with the key are accepted at `now` (Unix seconds), a ban aside."""
+    return not key.account_suspended and key.state(now) in _USABLE
 
-    def works(self, now: float) -> bool:
-        """Whether requests with the key are accepted at `now` (Unix seconds), a ban aside."""
-        return not self.suspended and self.key.state(now) in (KeyState.ACTIVE, KeyState.EXPIRING)
 
-    def is_banned(self, now: float) -> bool:
-        """Whether a ban of the key is in force at `now` (Unix seconds)."""
-        return self.key.ban is not None and self.key.ban.holds(now)
+def is_banned(key: ApiKey, now: float) -> bool:
+    """Whether a ban of the key is in force at `now` (Unix seconds)."""
+    return key.ban is not None and key.ban.holds(now)
 
 
 class IssuedKey(NamedTuple):
     """A new key. `secret` is the key itself, which is stored nowhere."""
 
-    report: KeyReport
+    key: ApiKey
     secret: str
 
 
@@ -76,9 +72,11 @@ async def issue_key(
     actor: Actor,
     randbelow: Randbelow,
 ) -> IssuedKey:
-    """Create a key of an account; `expires_at` is in Unix seconds. Raises AccountNotFound, InvalidInput."""
-    if expires_at is not None and expires_at <= actor.at:
-        raise InvalidInput(f"A key cannot expire in the past ({format_unix(expires_at)}); give a time in the future.")
+    """Create a key of an account; `expires_at` is in Unix seconds.
+
+    Raises AccountNotFound, AccountClosed, InvalidInput.
+    """
+    _check_expiry(expires_at, actor.at)
     secret = new_key(environment, randbelow)
     key = ApiKey(
         id=new_key_id(randbelow),
@@ -90,37 +88,37 @@ async def issue_key(
         created_at=actor.at,
         expires_at=expires_at,
     )
-    return IssuedKey(await _reported(store, await store.keys.create(key, actor)), secret)
+    await store.keys.create(key, actor)
+    return IssuedKey(await store.keys.find(key.id), secret)
 
 
-async def rotate_key(store: Store, key_id: str, *, grace: int, actor: Actor, randbelow: Randbelow) -> Rotation:
-    """Replace a key: its successor has its scopes, note and ban; it ends itself after `grace` seconds, or earlier.
+async def rotate_key(
+    store: Store, key_id: str, *, grace: int, expires_at: float | None, actor: Actor, randbelow: Randbelow
+) -> Rotation:
+    """Replace a key by a successor with its scopes, note and ban.
 
-    Raises KeyNotFound, KeyNotUsable.
+    The old key ends after `grace` seconds, or earlier if it was to. The successor ends at `expires_at` (Unix seconds;
+    None: when the old key was to end). Raises KeyNotFound, KeyNotUsable, InvalidInput.
     """
+    _check_expiry(expires_at, actor.at)
     old = await store.keys.find(key_id)
     secret = new_key(old.environment, randbelow)
-    successor = Successor(new_key_id(randbelow), digest(secret))
+    successor = Successor(new_key_id(randbelow), digest(secret), expires_at)
     rotated = await store.keys.rotate(key_id, successor, actor.at + grace, actor)
-    return Rotation(rotated.old, IssuedKey(await _reported(store, rotated.new), secret))
+    return Rotation(rotated.old, IssuedKey(rotated.new, secret))
 
 
-async def revoke_key(store: Store, key_id: str, actor: Actor) -> KeyReport:
+async def revoke_key(store: Store, key_id: str, actor: Actor) -> ApiKey:
     """End a key now; revoking twice changes nothing. Raises KeyNotFound."""
-    return await _reported(store, await store.keys.change(key_id, revoke(actor.at), actor))
+    return await store.keys.change(key_id, revoke(actor.at), actor)
 
 
-async def unban_key(store: Store, key_id: str, actor: Actor) -> KeyReport:
+async def unban_key(store: Store, key_id: str, actor: Actor) -> ApiKey:
     """Lift a key's ban and forget it. Raises KeyNotFound, KeyNotBanned."""
-    return await _reported(store, await store.keys.change(key_id, unban(actor.at), actor))
+    return await store.keys.change(key_id, unban(actor.at), actor)
 
 
-async def find_key(store: Store, key_id: str) -> KeyReport:
-    """Raises KeyNotFound."""
-    return await _reported(store, await store.keys.find(key_id))
-
-
-async def find_key_by_secret(store: Store, secret: str) -> KeyReport:
+async def find_key_by_secret(store: Store, secret: str) -> ApiKey:
     """Find the key that a text is, for example one that was found in a public place.
 
     Raises InvalidInput if it is not an API key, NotFound if it is not one of this store.
@@ -128,28 +126,12 @@ async def find_key_by_secret(store: Store, secret: str) -> KeyReport:
     if not is_well_formed(secret):
         raise InvalidInput("This is not an API key: its form or its checksum is wrong. Check that it is complete.")
     wanted = digest(secret)
-    for report in await list_keys(store):
-        if compare_digest(report.key.digest, wanted):
-            return report
+    for key in await store.keys.list():
+        if compare_digest(key.digest, wanted):
+            return key
     raise NotFound("This key is not in this store.")
 
 
-async def list_keys(store: Store, account: str | None = None) -> list[KeyReport]:
-    """The keys of one account or of all, oldest first. Raises AccountNotFound."""
-    keys = await store.keys.list(account)
-    suspended = {each.name for each in await store.accounts.list() if each.suspended_at is not None}
-    return [KeyReport(key, key.account in suspended) for key in keys]
-
-
-def check_note(note: str) -> str:
-    """Return the note if it is usable: one line of text without a key in it. Raises InvalidInput."""
-    if len(note) > _LONGEST_NOTE or not (note.isprintable() or not note):
-        raise InvalidInput(f"A note is one line of at most {_LONGEST_NOTE} characters, without control characters.")
-    if looks_like_key(note):
-        raise InvalidInput("The note holds an API key; notes are shown in lists, so give the key's id instead.")
-    return note
-
-
-async def _reported(store: Store, key: ApiKey) -> KeyReport:
-    account = await store.accounts.find(key.account)
-    return KeyReport(key, account.suspended_at is not None)
+def _check_expiry(expires_at: float | None, now: float) -> None:
+    if expires_at is not None and expires_at <= now:
+        raise InvalidInput(f"A key cannot expire in the past ({format_unix(expires_at)}); give a time in the future.")

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from petstore_server.domain.errors import StoreUnusable
 from petstore_server.http.list_cache import ListCache
-from petstore_server.ports import Store, Usage
+from petstore_server.ports import Actor, Store, Usage
 from petstore_server.runtime import composition
 from petstore_server.settings import Settings
 from petstore_server.storage import engines, sqlite
@@ -89,15 +89,17 @@ class LocalInstallation:
             return True
 
 
-def copying(settings: Settings, target: str, announce: Callable[[str], None]) -> "AbstractAsyncContextManager[Copy]":
-    """Copy a SQLite store to the PostgreSQL database `target` (a URL).
+def copying(
+    settings: Settings, target: str, announce: Callable[[str], None], actor: Actor
+) -> "AbstractAsyncContextManager[Copy]":
+    """Copy a SQLite store to the PostgreSQL database `target` (a URL), whose audit log names the actor.
 
     Raises SettingsError if the driver is missing or the settings name no SQLite store, StoreUnusable, Conflict.
     """
     engines.require_driver()
     from petstore_server.storage.copying import copying  # needs the driver, which is an extra
 
-    return copying(composition.store_path(settings), target, announce, _list_etag)
+    return copying(composition.store_path(settings), target, announce, _list_etag, actor)
 
 
 async def _list_etag(store: Store) -> str:

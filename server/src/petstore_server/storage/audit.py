@@ -1,22 +1,22 @@
 """The audit log: who changed what and when. Implements `ports.Audit`."""
 
 import json
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping
 from typing import Any, NamedTuple
 
 import msgspec
 
 from petstore_server.ports import Actor, AuditEntry, AuditFilters, AuditPage, AuditPosition
-from petstore_server.storage.audit_pages import ENTRY_COLUMNS, end_statement, page_of, page_statement
-from petstore_server.storage.statements import Command, Engine, Query, Row, Work
+from petstore_server.storage.audit_pages import end_statement, oldest_statement, page_of, page_statement
+from petstore_server.storage.statements import Command, Engine, Row, Work
+
+REQUEST_ID = "request_id"
+"""Where an entry keeps the request that made the change, among the values after it."""
 
 _PAGE = 500
 INSERT_ENTRY = """
     INSERT INTO petstore.audit (at, actor, action, subject, "before", "after") VALUES (%s, %s, %s, %s, %s, %s)
 """
-_ENTRIES = f"""
-    SELECT {ENTRY_COLUMNS} FROM petstore.audit WHERE (at, id) > (%s, %s) ORDER BY at, id LIMIT %s
-"""  # noqa: S608 - constants
 
 
 class Change(NamedTuple):
@@ -42,7 +42,10 @@ def record(actor: Actor, action: str, subject: str, change: Change) -> Command:
 
 def audit_row(actor: Actor, action: str, subject: str, change: Change) -> Row:
     """Return the parameters of INSERT_ENTRY."""
-    return actor.at, actor.name, action, subject, as_json(change.before), as_json(change.after)
+    after = change.after
+    if actor.request_id is not None:
+        after = {**(after or {}), REQUEST_ID: actor.request_id}
+    return actor.at, actor.name, action, subject, as_json(change.before), as_json(after)
 
 
 class AuditLog:
@@ -51,21 +54,24 @@ class AuditLog:
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
 
-    async def entries(self, since: float | None = None) -> AsyncIterator[AuditEntry]:
-        """Yield the entries from `since` (Unix seconds) on, oldest first, page by page: no transaction stays open."""
-        last: tuple[float, int] = (float("-inf") if since is None else since, 0)  # identifiers begin at 1
-        while page := await self._engine.read(lambda: _page(last)):  # noqa: B023 - called before `last` changes
+    async def entries(
+        self,
+        filters: AuditFilters = AuditFilters(),  # noqa: B008 - immutable
+    ) -> AsyncIterator[AuditEntry]:
+        """Yield the entries that match, oldest first, page by page: no transaction stays open."""
+        last: AuditPosition | None = None
+        while page := await self._engine.read(lambda: _oldest(filters, last)):  # noqa: B023 - called before it changes
             for row in page:
                 yield _entry(row)
-            last = page[-1][1], page[-1][0]
+            last = AuditPosition(page[-1][1], page[-1][0])
 
     async def page(self, filters: AuditFilters, limit: int, before: AuditPosition | None = None) -> AuditPage:
         """Return at most `limit` entries that match, newest first, from before a position or from the newest."""
         return await self._engine.read(lambda: _newest(filters, limit, before))
 
 
-def _page(last: Sequence[float]) -> Work[list[Row]]:
-    return (yield Query(_ENTRIES, (*last, _PAGE)))
+def _oldest(filters: AuditFilters, after: AuditPosition | None) -> Work[list[Row]]:
+    return (yield oldest_statement(filters, _PAGE, after))
 
 
 def _newest(filters: AuditFilters, limit: int, before: AuditPosition | None) -> Work[AuditPage]:
@@ -77,7 +83,9 @@ def _newest(filters: AuditFilters, limit: int, before: AuditPosition | None) -> 
 
 def _entry(row: Row) -> AuditEntry:
     entry_id, at, actor, action, subject, before, after = row
-    return AuditEntry(entry_id, at, actor, action, subject, _value(before), _value(after))
+    changed = _value(after)
+    request_id = changed.pop(REQUEST_ID, None) if isinstance(changed, dict) else None
+    return AuditEntry(entry_id, at, actor, action, subject, _value(before), changed, request_id)
 
 
 def as_json(value: Any) -> str | None:

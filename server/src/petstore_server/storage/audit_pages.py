@@ -1,4 +1,4 @@
-"""Statements for pages of the audit log, newest first, written for PostgreSQL; the same for every engine."""
+"""Statements that read the audit log, written for PostgreSQL; the same for every engine."""
 
 from petstore_server.ports import AuditEntry, AuditFilters, AuditPage, AuditPosition
 from petstore_server.storage.statements import Query
@@ -10,6 +10,21 @@ ENTRY_COLUMNS = 'id, at, actor, action, subject, CAST("before" AS text) AS "befo
 _NEWEST_FIRST = "ORDER BY at DESC, id DESC"
 
 
+def oldest_statement(filters: AuditFilters, limit: int, after: AuditPosition | None) -> Query:
+    """Select at most `limit` entries, oldest first, after a position or from the oldest."""
+    where = _and(
+        _where(
+            ("at >= %s", filters.since),
+            ("at < %s", filters.until),
+            ("(at, id) > (%s, %s)", after),
+            subjects=filters.subjects,
+        ),
+        _matching(filters),
+    )
+    sql = f"SELECT {ENTRY_COLUMNS} FROM petstore.audit{where.sql} ORDER BY at, id LIMIT {limit}"  # noqa: S608
+    return Query(sql, where.parameters)
+
+
 def page_statement(filters: AuditFilters, limit: int, before: AuditPosition | None) -> Query:
     """Select one more entry than `limit`, so that its presence shows that the log goes on."""
     ranges = _where(
@@ -19,9 +34,8 @@ def page_statement(filters: AuditFilters, limit: int, before: AuditPosition | No
         subjects=filters.subjects,
     )
     if filters.subjects:
-        ranges = _and(ranges, _where(("actor = %s", filters.actor), ("action = %s", filters.action)))
-        return _select("petstore.audit", ranges, limit + 1)
-    matching = _where(("actor = %s", filters.actor), ("action = %s", filters.action))
+        return _select("petstore.audit", _and(ranges, _matching(filters)), limit + 1)
+    matching = _matching(filters)
     if not matching.parameters:
         return _select("petstore.audit", ranges, limit + 1)
     scanned = _select("petstore.audit", ranges, SCAN_LIMIT)
@@ -31,7 +45,7 @@ def page_statement(filters: AuditFilters, limit: int, before: AuditPosition | No
 
 def end_statement(filters: AuditFilters, before: AuditPosition | None) -> Query | None:
     """Select the position at which the scan of `page_statement` ended; None if it had no bound."""
-    if filters.subjects or (filters.actor is None and filters.action is None):
+    if filters.subjects or not _matching(filters).parameters:
         return None
     ranges = _where(("at >= %s", filters.since), ("at < %s", filters.until), ("(at, id) < (%s, %s)", before))
     sql = f"SELECT at, id FROM petstore.audit{ranges.sql} {_NEWEST_FIRST} LIMIT 1 OFFSET {SCAN_LIMIT - 1}"  # noqa: S608
@@ -46,6 +60,16 @@ def page_of(entries: list[AuditEntry], limit: int, end: AuditPosition | None) ->
     return AuditPage(entries, end)
 
 
+def _matching(filters: AuditFilters) -> Query:
+    """The conditions that no index answers."""
+    about = [(f"(subject IN {_list(names)} OR actor IN {_list(names)})", (*names, *names)) for names in filters.about]
+    return _where(("actor = %s", filters.actor), ("action = %s", filters.action), *about)
+
+
+def _list(names: tuple[str, ...]) -> str:
+    return f"({', '.join(['%s'] * len(names))})"
+
+
 def _select(table: str, where: Query, limit: int, columns: str = ENTRY_COLUMNS) -> Query:
     sql = f"SELECT {columns} FROM {table}{where.sql} {_NEWEST_FIRST} LIMIT {limit}"  # noqa: S608 - constants
     return Query(sql, where.parameters)
@@ -56,7 +80,7 @@ def _where(*conditions: tuple[str, object], subjects: tuple[str, ...] = ()) -> Q
     texts = [text for text, _ in given]
     parameters = [each for _, value in given for each in (value if isinstance(value, tuple) else (value,))]
     if subjects:
-        texts.append(f"subject IN ({', '.join(['%s'] * len(subjects))})")
+        texts.append(f"subject IN {_list(subjects)}")
         parameters += subjects
     return Query(f" WHERE {' AND '.join(texts)}" if texts else "", tuple(parameters))
 

@@ -13,8 +13,9 @@ import apsw
 
 from petstore_server.domain.errors import Conflict, StoreUnusable, advising
 from petstore_server.domain.pets import Pet
-from petstore_server.ports import Store
+from petstore_server.ports import Actor, Store
 from petstore_server.storage import postgres, sqlite
+from petstore_server.storage.audit import Change, record
 from petstore_server.storage.postgres.opening import connected, place
 from petstore_server.storage.postgres.pets import pet_record
 from petstore_server.storage.postgres.session import Driver
@@ -53,7 +54,7 @@ class _Table(NamedTuple):
         return self.columns.partition(",")[0]
 
 
-_ACCOUNTS = "id, name, plan, per_minute, per_day, created_at, suspended_at"
+_ACCOUNTS = "id, name, plan, per_minute, per_day, created_at, suspended_at, contact, note, closed_at"
 _KEYS = "id, account_id, digest, environment, scopes, note, created_at, expires_at, revoked_at, rotated_from"
 _BANS = "key_id, began, until, level"
 _USAGE = "account_id, minute_start, minute_used, day_start, day_used"
@@ -95,6 +96,13 @@ _STATE = """
 """
 
 
+COPIED = "store.copy"
+"""The action of the audit entry that the target gets."""
+
+_COPIED_ROWS = {"audit": f"WHERE action <> '{COPIED}'"}
+_FINISH = "UPDATE petstore.copies SET finished = true WHERE source = %s AND NOT finished RETURNING source"
+
+
 class Copied(NamedTuple):
     """What was copied and verified: rows by table, and the ETag of the list, the same on both sides."""
 
@@ -105,7 +113,10 @@ class Copied(NamedTuple):
 class Copy:
     """A copy under way. Made by `copying`; `rows` is the number of rows in the source, by table."""
 
-    def __init__(self, source: Path, connection: apsw.Connection, url: str, driver: Driver, etag: ListEtag) -> None:
+    def __init__(
+        self, source: Path, connection: apsw.Connection, url: str, driver: Driver, etag: ListEtag, actor: Actor
+    ) -> None:
+        self._actor = actor
         self._path = source
         self._source = connection
         self._url = url
@@ -161,7 +172,10 @@ class Copy:
         etags = await self._etags()
         if etags[0] != etags[1]:
             raise StoreUnusable(f"The list in {place(self._url)} differs from the source's; report this as a defect.")
-        await self._driver.execute("UPDATE petstore.copies SET finished = true WHERE source = %s", (self._epoch,))
+        async with self._driver.transaction():
+            if await self._ask(_FINISH, (self._epoch,)):
+                change = Change(None, {"source": self._path.name, "rows": self.rows})
+                await self._driver.execute(*record(self._actor, COPIED, "store", change))
         return Copied(self.rows, etags[0])
 
     async def _copy_index_state(self) -> None:
@@ -228,7 +242,7 @@ class Copy:
         async with self._driver.transaction():
             await self._driver.execute(
                 f"DECLARE copied NO SCROLL CURSOR FOR SELECT {table.target} FROM petstore.{table.name}"  # noqa: S608
-                f" ORDER BY {table.order or table.key}"
+                f" {_COPIED_ROWS.get(table.name, '')} ORDER BY {table.order or table.key}"
             )
             while page := await self._ask(f"FETCH {_BATCH} FROM copied"):
                 for row in page:
@@ -246,7 +260,9 @@ class Copy:
 
 
 @asynccontextmanager
-async def copying(source: Path, url: str, announce: Callable[[str], None], etag: ListEtag) -> AsyncIterator[Copy]:
+async def copying(
+    source: Path, url: str, announce: Callable[[str], None], etag: ListEtag, actor: Actor
+) -> AsyncIterator[Copy]:
     """Migrate the target, and keep servers and writers off the source until the copy is verified or given up.
 
     Otherwise a key that is revoked meanwhile would be active in a copy that is reported as verified.
@@ -266,7 +282,7 @@ async def copying(source: Path, url: str, announce: Callable[[str], None], etag:
                 await postgres.migrate(url, announce)
             with write_lock(connection):
                 async with connected(url) as driver:
-                    yield Copy(source, connection, url, driver, etag)
+                    yield Copy(source, connection, url, driver, etag, actor)
         finally:
             await asyncio.to_thread(connection.close)
 

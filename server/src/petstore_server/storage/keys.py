@@ -1,6 +1,6 @@
 """API keys. Implements `ports.Keys`."""
 
-from petstore_server.domain.accounts import Limits, Plan
+from petstore_server.domain.accounts import Limits, Plan, require_open
 from petstore_server.domain.bans import Ban
 from petstore_server.domain.errors import KeyNotFound
 from petstore_server.domain.keys import (
@@ -26,7 +26,7 @@ _PRINCIPAL = """
         AND (expires_at IS NULL OR expires_at > %s)
 """
 _SELECT = """
-    SELECT keys.id, accounts.name, digest, environment, scopes, note, keys.created_at, expires_at, revoked_at,
+    SELECT keys.id, accounts.name, digest, environment, scopes, keys.note, keys.created_at, expires_at, revoked_at,
         rotated_from, suspended_at, (SELECT successor.id FROM petstore.keys AS successor WHERE rotated_from = keys.id),
         (SELECT last_hour FROM petstore.key_use WHERE key_id = keys.id), began, until, level
     FROM petstore.keys JOIN petstore.accounts ON accounts.id = account_id LEFT JOIN petstore.bans ON key_id = keys.id
@@ -59,7 +59,7 @@ class Keys:
         return Principal(key_id, account_id, account, Plan(plan), limits, parse_scopes(scopes), expires_at)
 
     async def create(self, key: ApiKey, actor: Actor) -> ApiKey:
-        """Store a key of the account `key.account`. Raises AccountNotFound."""
+        """Store a key of the account `key.account`. Raises AccountNotFound, AccountClosed."""
         return await self._engine.transaction(lambda: _create(key, actor))
 
     async def find(self, key_id: str) -> ApiKey:
@@ -80,7 +80,8 @@ class Keys:
 
 
 def _create(key: ApiKey, actor: Actor) -> Work[ApiKey]:
-    yield _insert(key, (yield from find_account(key.account)).id)
+    account = require_open((yield from find_account(key.account)))
+    yield _insert(key, account.id)
     created = {
         "account": key.account,
         "environment": str(key.environment),

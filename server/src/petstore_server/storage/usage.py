@@ -10,9 +10,10 @@ from petstore_server.domain.bans import Ban
 from petstore_server.domain.keys import inherits
 from petstore_server.domain.usage import NO_ACTIVITY, Activity, Granularity, KeylessRow, UsageCounts, UsageRow
 from petstore_server.domain.windows import Count
-from petstore_server.ports import Usage
+from petstore_server.ports import SERVICE, Actor, Usage
 from petstore_server.storage import history
 from petstore_server.storage.accounts import ACCESS_CHANGED
+from petstore_server.storage.audit import Change, record
 from petstore_server.storage.statements import Commands, Engine, Query, Work
 
 _COLUMNS = "account_id, minute_start, minute_used, day_start, day_used"
@@ -32,6 +33,7 @@ _SAVE_BAN = """
     WHERE (bans.began, bans.until, bans.level) IS DISTINCT FROM (excluded.began, excluded.until, excluded.level)
     RETURNING key_id
 """
+_REASON = "requests that ignored Retry-After"
 _FIND = f"SELECT {_COLUMNS} FROM petstore.usage WHERE account_id = %s"  # noqa: S608 - constants
 _ALL = f"SELECT {_COLUMNS} FROM petstore.usage"  # noqa: S608 - constants
 _BANS = "SELECT key_id, began, until, level FROM petstore.bans ORDER BY key_id"
@@ -100,6 +102,9 @@ def _save(usage: Mapping[int, Usage], bans: Sequence[Ban], activity: Activity) -
 def _save_ban(ban: Ban) -> Work[bool]:
     """Save a ban of a key and of its successors; return whether anything changed."""
     changed = bool((yield Query(_SAVE_BAN, (ban.key_id, ban.began, ban.until, ban.level))))
+    if changed:
+        fields = {"began": ban.began, "until": ban.until, "level": ban.level, "reason": _REASON}
+        yield record(Actor(SERVICE, ban.began), "key.ban", f"key:{ban.key_id}", Change(None, fields))
     for successor, created_at in (yield Query(_SUCCESSOR, (ban.key_id,))):
         if inherits(ban, created_at):
             changed |= yield from _save_ban(replace(ban, key_id=successor))

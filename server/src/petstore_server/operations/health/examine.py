@@ -9,7 +9,7 @@ from petstore_server.domain.errors import DomainError, ServiceUnavailable
 from petstore_server.operations.health.deployment import check_deployment, check_ports, find_server
 from petstore_server.operations.health.engines import check_postgres, check_redis
 from petstore_server.operations.health.files import check_clock, check_disk, check_files, is_quick_to_read
-from petstore_server.operations.health.partners import check_partners
+from petstore_server.operations.health.partners import check_backups, check_partners
 from petstore_server.operations.health.results import CheckResult
 from petstore_server.ports import Store
 from petstore_server.settings import Settings, SettingsError, describe_url
@@ -87,6 +87,8 @@ async def _store(installation: Installation, now: float) -> AsyncIterator[CheckR
             await store.check()
             results = [CheckResult("store", "ok", "The store opens, has this version's schema, and can be written.")]
             results += [result async for result in check_partners(store, now)]
+            if installation.store_file is not None:
+                results.append(await check_backups(store, now))
         finally:
             await store.close()
         if installation.store_file is None:

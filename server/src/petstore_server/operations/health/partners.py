@@ -1,19 +1,21 @@
-"""Checks of what the store holds for partners: accounts, keys and bans."""
+"""Checks of what the store holds: accounts, keys, bans, and the record of its backups."""
 
 from collections.abc import AsyncIterator, Iterator
 
+from petstore_server.domain.keys import ApiKey
 from petstore_server.domain.timestamps import format_unix
 from petstore_server.operations.health.results import CheckResult
-from petstore_server.operations.keys import KeyReport, list_keys
+from petstore_server.operations.keys import is_banned, works
 from petstore_server.ports import Store
 
 _SOON = 7 * 86_400  # seconds
+_BACKUP_AGE = 2 * 86_400  # seconds
 
 
 async def check_partners(store: Store, now: float) -> AsyncIterator[CheckResult]:
     """Whether partners have keys that work at `now` (Unix seconds), will expire soon, or are banned."""
-    accounts, reports = await store.accounts.list(), await list_keys(store)
-    working = [report for report in reports if report.works(now)]
+    accounts, keys = await store.accounts.list(), await store.keys.list()
+    working = [key for key in keys if works(key, now)]
     suspended = sum(account.suspended_at is not None for account in accounts)
     if not accounts:
         remedy = "petstore accounts create NAME --plan free"
@@ -26,18 +28,28 @@ async def check_partners(store: Store, now: float) -> AsyncIterator[CheckResult]
             f"{_plural(len(accounts), 'account')} ({suspended} suspended); {_plural(len(working), 'working key')}."
         )
         yield CheckResult("accounts", "ok", message)
-    rotated = {report.key.rotated_from for report in reports}
-    for report in working:
-        for result in _key(report, now, rotated=report.key.id in rotated):
+    for key in working:
+        for result in _key(key, now):
             yield result
 
 
-def _key(report: KeyReport, now: float, *, rotated: bool) -> Iterator[CheckResult]:
-    key = report.key
-    if key.expires_at is not None and key.expires_at < now + _SOON and not rotated:
+async def check_backups(store: Store, now: float) -> CheckResult:
+    """Whether a backup of a SQLite store was made lately, at `now` (Unix seconds)."""
+    last = await store.backups.last()
+    remedy = "petstore db backup FILE --keep 14, every night; deploy/ has a timer for it."
+    if last is None:
+        return CheckResult("backup", "warn", "No backup of this store has been made.", remedy)
+    message = f"The last backup was made at {format_unix(last)}."
+    if last < now - _BACKUP_AGE:
+        return CheckResult("backup", "warn", message, remedy)
+    return CheckResult("backup", "ok", message)
+
+
+def _key(key: ApiKey, now: float) -> Iterator[CheckResult]:
+    if key.expires_at is not None and key.expires_at < now + _SOON and key.rotated_to is None:
         message = f"Key {key.id} of {key.account} expires at {format_unix(key.expires_at)}."
         yield CheckResult("keys", "warn", message, f"petstore keys rotate {key.id} --expires 90d")
-    if key.ban is not None and report.is_banned(now):
+    if key.ban is not None and is_banned(key, now):
         message = f"Key {key.id} of {key.account} is banned until {format_unix(key.ban.until)}."
         remedy = f"Ask {key.account} to wait as Retry-After says; to lift the ban: petstore keys unban {key.id}"
         yield CheckResult("bans", "warn", message, remedy)

@@ -4,6 +4,7 @@ from hashlib import sha256
 
 from petstore_server.storage.accounts import Accounts
 from petstore_server.storage.audit import AuditLog
+from petstore_server.storage.backups import Backups
 from petstore_server.storage.keys import Keys
 from petstore_server.storage.pets import Pets
 from petstore_server.storage.postgres.engine import PostgresEngine
@@ -43,6 +44,7 @@ class PostgresStore:
         self.usage = UsageStore(engine)
         self.audit = AuditLog(engine)
         self.sessions = Sessions(engine)
+        self.backups = Backups(engine)
 
     async def identity(self) -> str:
         """Return a text that no other store has, copies included: the identifiers of the cluster and of the database.

@@ -7,6 +7,7 @@ import apsw
 
 from petstore_server.storage.accounts import Accounts
 from petstore_server.storage.audit import AuditLog
+from petstore_server.storage.backups import Backups
 from petstore_server.storage.keys import Keys
 from petstore_server.storage.pets import Pets
 from petstore_server.storage.sessions import Sessions
@@ -40,6 +41,7 @@ class SqliteStore:
         self.usage = UsageStore(engine)
         self.audit = AuditLog(engine)
         self.sessions = Sessions(engine)
+        self.backups = Backups(engine)
 
     async def identity(self) -> str:
         """Return a text that no other store has, copies of this one included.
