@@ -44,9 +44,19 @@ async def test_a_stalled_background_task_makes_the_process_unready(tmp_path: Pat
         assert "0.0" == await ready(service)
 
 
-@pytest.mark.parametrize("path", ["/livez/", "/readyz/", "/metrics/", "/"])
+@pytest.mark.parametrize("path", ["/livez/", "/readyz/", "/metrics/", "/nothing"])
 async def test_an_unknown_path_is_not_found_and_never_redirected_to_the_requests_host(
     tmp_path: Path, path: str
 ) -> None:
     async with running(tmp_path) as service:
         assert 404 == (await get(service, path)).status_code
+
+
+async def test_the_root_lists_every_path_that_is_served(tmp_path: Path) -> None:
+    async with running(tmp_path) as service:
+        root = await get(service, "/")
+        assert 200 == root.status_code
+        listed = [line.split()[0] for line in root.text.splitlines() if line.startswith("/")]
+        assert ["/livez", "/readyz", "/metrics", "/console/"] == listed
+        for path in listed[:3]:
+            assert (await get(service, path)).status_code == 200

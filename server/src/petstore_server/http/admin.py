@@ -6,8 +6,16 @@ from typing import Any, NamedTuple
 from prometheus_client import CONTENT_TYPE_LATEST
 from starlette.applications import Starlette
 from starlette.requests import Request
-from starlette.responses import JSONResponse, Response
+from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.routing import BaseRoute, Route
+
+_CONTENTS = """The admin port of the Pet Store Orders service:
+
+/livez    200 while the process runs
+/readyz   200 if it can take requests, 503 with the reason if not
+/metrics  metrics in Prometheus's text format
+/console/ the operator console, if it is on
+"""
 
 
 class Readiness(NamedTuple):
@@ -29,6 +37,9 @@ def admin_application(
     A path that is not served is 404, also with a slash at its end: a redirect would go to the request's Host.
     """
 
+    async def root(_: Request) -> Response:
+        return PlainTextResponse(_CONTENTS)
+
     async def livez(_: Request) -> Response:
         return JSONResponse({"status": "ok"})
 
@@ -39,7 +50,7 @@ def admin_application(
     async def metrics(_: Request) -> Response:
         return Response(await exposition(), media_type=CONTENT_TYPE_LATEST)
 
-    own = [Route("/livez", livez), Route("/readyz", readyz), Route("/metrics", metrics)]
+    own = [Route("/", root), Route("/livez", livez), Route("/readyz", readyz), Route("/metrics", metrics)]
     application = Starlette(routes=[*own, *more])
     application.router.redirect_slashes = False
     return application

@@ -1,4 +1,4 @@
-"""Where a request comes from, when proxies stand between (D14)."""
+"""The address of a client, also behind proxies (D14)."""
 
 import ipaddress
 from collections.abc import Mapping, Sequence
@@ -7,16 +7,16 @@ from functools import lru_cache
 from petstore_server.settings import Network
 
 UNKNOWN = "unknown"
-"""The address of a caller that has none, such as over a Unix socket."""
+"""Stands for clients without an address, such as over a Unix socket."""
 
 _Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 
 
 class ClientAddress:
-    """Tells a request's client address, which is counted as text: an IPv4 address, or the /64 of an IPv6 one.
+    """Finds the client address of a request, as text: an IPv4 address, or the /64 of an IPv6 address.
 
-    The header counts only where the peer is a trusted proxy; then the client is the last address in it that is
-    not such a proxy itself, for whatever stands further left the client could have written.
+    The header is read only if the peer is a trusted proxy. The client is then the last address in it that is not a
+    trusted proxy: the client may have written everything to the left of it.
     """
 
     def __init__(self, trusted: Sequence[Network], header: str) -> None:
@@ -33,7 +33,7 @@ class ClientAddress:
             for hop in reversed(self._read(headers.get(self._header, b"").decode("latin-1"))):
                 address = _parse(hop)
                 if address is None:
-                    break  # a hop that cannot be read: believe nothing further left
+                    break  # unreadable, so nothing to the left of it can be trusted
                 peer = hop
                 if not self._is_trusted(hop):
                     break
@@ -46,7 +46,7 @@ class ClientAddress:
 
 @lru_cache(maxsize=16_384)
 def counted(text: str) -> str:
-    """The text under which an address is counted."""
+    """The text that stands for an address in counts."""
     address = _parse(text)
     if isinstance(address, ipaddress.IPv6Address):
         return str(ipaddress.IPv6Network((int(address) >> 64 << 64, 64)))
@@ -55,7 +55,7 @@ def counted(text: str) -> str:
 
 @lru_cache(maxsize=16_384)
 def _parse(text: str) -> _Address | None:
-    """Read an address, with or without brackets, port or zone; IPv4 mapped into IPv6 counts as IPv4."""
+    """Read an address, with or without brackets, port or zone. An IPv4-mapped IPv6 address is an IPv4 address."""
     bare = text.strip().strip('"')
     if bare.startswith("["):
         bare = bare[1:].partition("]")[0]
@@ -75,7 +75,7 @@ def _x_forwarded_for(line: str) -> list[str]:
 
 
 def _forwarded(line: str) -> list[str]:
-    """The `for` of each element, in order (RFC 7239 §4). An element without one is kept as unreadable."""
+    """The `for` of each element, in order (RFC 7239 section 4). An element without one is unreadable: an empty text."""
     hops = []
     for element in line.split(","):
         pairs = dict(pair.strip().partition("=")[::2] for pair in element.split(";"))

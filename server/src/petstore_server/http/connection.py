@@ -255,8 +255,8 @@ class Connection(asyncio.BufferedProtocol):
         if task.cancelled() or self._ended or self._current is None:
             return
         if task.exception() is not None:
-            self._server.report(task.exception())
             self.cut()
+            self._server.report(task.exception())
             return
         self._server.update_date()
         self._respond(self._current, task.result())
@@ -269,7 +269,7 @@ class Connection(asyncio.BufferedProtocol):
             return
         if request.lost:
             self._refusal = None  # a request gets one response
-        # Without a 100 response, the client may send the body or not: what follows cannot be told apart.
+        # Without a 100 response, the client may send the body or not, so what follows is ambiguous.
         framed = request.complete or not request.awaits_continue
         self._keep_alive = request.keep_alive and framed and not self._server.draining
         end = (_END_KEEP_ALIVE if request.http_1_0 else _END) if self._keep_alive else _END_CLOSE

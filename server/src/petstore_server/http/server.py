@@ -29,7 +29,7 @@ _DEFAULT_CONNECTIONS = 10_000
 """The default maximum if the limit on open files allows it. A connection takes some 10 KB, and 50 KB at most."""
 
 _MOST_REFUSALS = 64
-"""Connections over the maximum that are told so at the same time; more are cut off."""
+"""Connections over the maximum that get a response at the same time; more are cut off."""
 
 
 class Deadlines(NamedTuple):
@@ -157,8 +157,8 @@ class PublicServer:
             try:
                 connection.advance()
             except Exception as error:  # noqa: BLE001 - a defect must not end the other connections' turn
-                self.report(error)
                 connection.cut()
+                self.report(error)
 
     def _tick(self) -> None:
         self._ticking = self._loop.call_later(1, self._tick)
