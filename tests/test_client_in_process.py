@@ -3,7 +3,7 @@
 import asyncio
 import itertools
 from collections.abc import AsyncIterator, Callable, Iterator
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +11,7 @@ import httpx2
 import pytest
 
 from petstore_client import (
+    APIStatusError,
     AsyncClient,
     AuthenticationError,
     ConflictError,
@@ -23,7 +24,7 @@ from petstore_client import (
 )
 from petstore_client.testing import FakeClock
 from petstore_server.domain.accounts import Limits, Plan
-from petstore_server.domain.keys import Scope
+from petstore_server.domain.keys import DEFAULT_SCOPES, Scope
 from petstore_server.domain.orders import Order as Stored
 from petstore_server.domain.orders import Status
 from petstore_server.domain.pets import Pet as StoredPet
@@ -44,6 +45,21 @@ class Counted(httpx2.AsyncBaseTransport):
     async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
         self._count()
         return await self._inner.handle_async_request(request)
+
+
+class Losing(httpx2.AsyncBaseTransport):
+    """Carries the first request out and loses its response."""
+
+    def __init__(self, inner: httpx2.AsyncBaseTransport) -> None:
+        self._inner = inner
+        self._lost = False
+
+    async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
+        response = await self._inner.handle_async_request(request)
+        if not self._lost:
+            self._lost = True
+            raise httpx2.ReadTimeout("lost", request=request)
+        return response
 
 
 class Connected:
@@ -176,26 +192,89 @@ async def test_get_pet_warns_with_the_date_of_the_sunset(service: Service, conne
 
 @pytest.mark.anyio
 async def test_a_cancel_whose_response_was_lost_succeeds(service: Service, connected: Connected) -> None:
-    class Losing(httpx2.AsyncBaseTransport):
-        """Carries the first request out and loses its response."""
-
-        def __init__(self) -> None:
-            self._inner = service.transport
-            self._lost = False
-
-        async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
-            response = await self._inner.handle_async_request(request)
-            if not self._lost:
-                self._lost = True
-                raise httpx2.ReadTimeout("lost", request=request)
-            return response
-
     await service.orders(Stored(1))
     key = await service.key()
-    async with AsyncClient("http://petstore.test/v1", api_key=key, transport=Losing(), jitter=lambda: 0.0) as petstore:
+    async with AsyncClient(
+        "http://petstore.test/v1", api_key=key, transport=Losing(service.transport), jitter=lambda: 0.0
+    ) as petstore:
         await petstore.cancel_order(1)
         with pytest.raises(ConflictError):
             await petstore.cancel_order(1)
+
+
+@pytest.mark.anyio
+async def test_orders_of_version_2_are_filtered_sorted_and_followed(service: Service, connected: Connected) -> None:
+    shipped = "2026-11-20T12:00:00.123456Z"
+    await service.orders(*(Stored(n, n % 3, 1, shipped if n % 2 else None) for n in range(25)))
+    await service.orders(Stored(100, 1, complete=True, status=Status.SHIPPED))
+    moment = datetime(2026, 11, 20, 12, 0, 0, 123456, UTC)
+
+    async def found(**filters: Any) -> list[int]:
+        return [order.id async for order in petstore.v2.iter_orders(**filters)]
+
+    async with connected(await service.key(await service.account(Plan.PRO))) as petstore:
+        assert [n for n in range(25) if n % 3 == 1] == await found(pet_id=1, status="pending", limit=2)
+        assert [100] == await found(status=("shipped", "cancelled"))
+        assert [100] == await found(complete=True)
+        assert list(range(1, 25, 2)) == await found(ship_date_from=moment, sort="shipDate", limit=5)
+        assert [] == await found(ship_date_to=moment)
+        page = await petstore.v2.list_orders(sort="-id", limit=1)
+        assert ([100], "shipped") == ([order.id for order in page.data], page.data[0].status)
+        with pytest.raises(APIStatusError) as wrong:
+            await petstore.v2.list_orders(sort="id", cursor=page.next_cursor)
+        assert (400, "invalid_cursor") == (wrong.value.status, wrong.value.code)
+
+
+@pytest.mark.anyio
+async def test_changes_are_followed_in_version_2(service: Service, connected: Connected) -> None:
+    await service.orders(Stored(1), Stored(2), Stored(3))
+    async with connected(await service.key()) as petstore:
+        before = [order async for order in petstore.v2.iter_orders(sort="updatedAt")]
+        service.clock.now += 5
+        await petstore.v2.cancel_order(2)
+        since = before[-1].updated_at + timedelta(microseconds=1)
+        changed = [order async for order in petstore.v2.iter_orders(sort="updatedAt", updated_from=since)]
+        assert [(2, "cancelled")] == [(order.id, order.status) for order in changed]
+        assert changed[0] == await petstore.v2.get_order(2)
+        with pytest.raises(ConflictError):
+            await petstore.v2.cancel_order(2)
+        with pytest.raises(NotFoundError):
+            await petstore.v2.get_order(4)
+
+
+@pytest.mark.anyio
+async def test_an_order_is_placed_once_although_a_response_was_lost(service: Service) -> None:
+    key = await service.key(scopes=DEFAULT_SCOPES | {Scope.ORDERS_WRITE})
+    async with AsyncClient(
+        "http://petstore.test/v1", api_key=key, transport=Losing(service.transport), jitter=lambda: 0.0
+    ) as petstore:
+        placed = await petstore.v2.place_order(pet_id=3, quantity=2, ship_date=datetime(2026, 12, 7, tzinfo=UTC))
+        assert [placed.id] == [order.id for order in await petstore.list_orders()]
+        assert ("pending", 3, 2) == (placed.status, placed.pet_id, placed.quantity)
+        assert placed == await petstore.v2.get_order(placed.id)
+        again = await petstore.v2.place_order(pet_id=3, quantity=1, idempotency_key="mine")
+        assert again == await petstore.v2.place_order(pet_id=3, quantity=1, idempotency_key="mine")
+        with pytest.raises(APIStatusError) as reused:
+            await petstore.v2.place_order(pet_id=3, quantity=9, idempotency_key="mine")
+        assert (422, "idempotency_key_reused") == (reused.value.status, reused.value.code)
+        with pytest.raises(APIStatusError, match="quantity") as wrong:
+            await petstore.v2.place_order(pet_id=3, quantity=0)
+        assert "invalid_body" == wrong.value.code
+        assert 2 == len(await petstore.list_orders())
+
+
+@pytest.mark.anyio
+async def test_placing_needs_a_scope_and_usage_does_not(service: Service, connected: Connected) -> None:
+    async with connected(await service.key()) as petstore:
+        with pytest.raises(PermissionDeniedError):
+            await petstore.v2.place_order(pet_id=3, quantity=1)
+        usage = await petstore.v2.get_usage()
+        assert "free" == usage.plan
+        assert [("minute", 60, 58), ("day", 1000, 998)] == [
+            (window.name, window.limit, window.remaining) for window in usage.windows
+        ]
+        day = await petstore.v2.get_usage(granularity="day")
+        assert all(entry.start.tzinfo is not None and entry.admitted >= 0 for entry in day.history)
 
 
 @pytest.mark.anyio

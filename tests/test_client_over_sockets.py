@@ -22,7 +22,9 @@ from petstore_client import (
     InvalidResponseError,
     Order,
 )
-from support.process import UNLIMITED, Server, new_key, petstore, serving
+from support.engines import running_engine
+from support.process import UNLIMITED, URLS, Server, new_key, petstore, petstore_json, serving
+from support.redis_engine import shared_redis
 
 COUNT = 20_000
 
@@ -80,6 +82,61 @@ def test_forked_processes_cancel_their_own_orders_with_one_client(served: tuple[
         if not child:
             os._exit(0)
     assert 0 == os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+
+
+@pytest.fixture(name="stores", params=["sqlite", "postgres and redis"])
+def _stores(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Path]:
+    """A store of each backend, by the name that `petstore` and `serving` take."""
+    store = tmp_path / "store.db"
+    if request.param == "sqlite":
+        yield store
+        return
+    with running_engine() as engine:
+        URLS[store] = {
+            "PETSTORE_DATABASE_URL": engine.url(engine.new_database()),
+            "PETSTORE_REDIS_URL": shared_redis().empty(),
+        }
+        yield store
+        del URLS[store]
+
+
+def test_version_2_pages_follows_changes_and_places_orders(stores: Path) -> None:
+    lines = "".join(json.dumps({"id": n, "petId": n % 9, "quantity": 1}) + "\n" for n in range(1, 2501))
+    assert 0 == petstore(stores, "orders", "import", "-", "--format", "jsonl", text=lines).returncode
+    petstore_json(stores, "accounts", "create", "acme", *UNLIMITED)
+    scopes = ("--scope", "orders:read", "--scope", "orders:cancel", "--scope", "orders:write")
+    key = petstore_json(stores, "keys", "create", "acme", *scopes)["key"]
+    with serving(stores) as server, Client(f"{server.api}/v1", api_key=key) as client:
+        orders = list(client.v2.iter_orders(sort="updatedAt"))
+        assert list(range(1, 2501)) == sorted(order.id for order in orders)
+        assert [n for n in range(1, 2501) if n % 9 == 4] == [o.id for o in client.v2.iter_orders(pet_id=4, limit=50)]
+        with ThreadPoolExecutor(8) as pool:
+            placed = list(pool.map(lambda _: client.v2.place_order(pet_id=3, quantity=1), range(40)))
+        client.v2.cancel_order(placed[0].id)
+        changed = client.v2.iter_orders(sort="updatedAt", updated_from=placed[0].created_at)
+        assert {order.id for order in placed} <= {order.id for order in changed}
+        assert 40 == len({order.id for order in placed})
+        assert "cancelled" == client.v2.get_order(placed[0].id).status
+        assert "enterprise" == client.v2.get_usage().plan
+        assert 2540 == len(client.list_orders())
+
+
+def test_a_placement_survives_a_killed_server(tmp_path: Path) -> None:
+    store = tmp_path / "store.db"
+    petstore_json(store, "accounts", "create", "acme", *UNLIMITED)
+    scopes = ("--scope", "orders:read", "--scope", "orders:write")
+    key = petstore_json(store, "keys", "create", "acme", *scopes)["key"]
+    with serving(store) as first:
+        port = first.port
+        client = Client(f"{first.api}/v1", api_key=key, retry_timeout=60.0, max_retries=50, retry_budget=1000)
+        ready = client.v2.place_order(pet_id=1, quantity=1)
+        with ThreadPoolExecutor(4) as pool:
+            placing = [pool.submit(client.v2.place_order, pet_id=2, quantity=1) for _ in range(100)]
+            first.kill()
+            with serving(store, "--port", str(port)):
+                placed = [ready.id, *(each.result(60).id for each in placing)]
+                assert sorted(placed) == [order.id for order in client.list_orders()]
+    client.close()
 
 
 def test_exactly_one_of_many_threads_cancels_an_order(served: tuple[Server, str]) -> None:
