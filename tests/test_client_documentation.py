@@ -6,11 +6,14 @@ import re
 import subprocess
 import sys
 from collections.abc import Iterator
+from importlib import resources
 from pathlib import Path
+from typing import get_args
 
 import pytest
+import yaml
 
-from petstore_client import Client, PetstoreError
+from petstore_client import Client, ErrorCode, PetstoreError
 from support.documents import ROOT, block, table
 from support.process import new_key, petstore, serving
 
@@ -78,6 +81,15 @@ def test_the_settings_table_matches_the_signature() -> None:
     for name, default, _ in rows:
         if name not in ("base_url", "api_key", "clock", "jitter"):
             assert repr(parameters[name].default) == default, name
+
+
+def test_the_error_codes_are_those_of_both_contracts() -> None:
+    contracts = [
+        yaml.safe_load(resources.files("petstore_server.http").joinpath(name).read_text())
+        for name in ("openapi.yaml", "openapi-v2.yaml")
+    ]
+    codes = {code for it in contracts for code in it["components"]["schemas"]["Error"]["properties"]["code"]["enum"]}
+    assert sorted(codes) == list(get_args(ErrorCode))
 
 
 def test_the_error_tree_matches_the_code() -> None:

@@ -84,6 +84,72 @@ def test_json_is_one_array_and_jsonl_one_line_per_order(run: Run) -> None:
     assert RECORDS == [json.loads(line) for line in lines]
 
 
+V2_ORDERS = [
+    Order(id=1, pet_id=7, complete=True),
+    Order(id=2, pet_id=7, ship_date=datetime(2026, 11, 20, 12, 0, tzinfo=UTC)),
+    Order(id=3, pet_id=7),
+    Order(id=4, pet_id=8),
+]
+
+
+@pytest.mark.parametrize(
+    ("options", "ids"),
+    [
+        (["--status", "pending"], [1, 3, 4]),
+        (["--status", "pending", "--status", "shipped", "--pet-id", "7"], [1, 2, 3]),
+        (["--complete"], [1]),
+        (["--complete", "true", "--pet-id", "8"], []),
+        (["--complete=false"], [2, 3, 4]),
+        (["--ship-date-from", "2026-11-20T13:00:00+01:00"], [2]),
+        (["--ship-date-to", "2026-11-20T12:00:00z"], []),
+        (["--updated-from", "2027-01-15T08:00:00.000001Z"], []),
+        (["--sort", "-id"], [4, 3, 2, 1]),
+        (["--sort=-id", "--limit", "2"], [4, 3]),
+        (["--limit", "2000"], [1, 2, 3, 4]),
+    ],
+    ids=str,
+)
+def test_filters_use_version_2(run: Run, options: list[str], ids: list[int]) -> None:
+    fake = FakePetstore(V2_ORDERS, shipped=[2], work_limit=2)
+    done = run(fake, "orders", "list", *options, "--jsonl")
+    assert (0, "") == (done.code, done.err)
+    records = [json.loads(line) for line in done.out.splitlines()]
+    assert ids == [record["id"] for record in records]
+    assert all(record["status"] in ("pending", "shipped") and record["updatedAt"] for record in records)
+    assert {"v2"} == {request.version for request in fake.requests}
+
+
+def test_a_limit_bounds_the_size_of_the_pages(run: Run) -> None:
+    fake = FakePetstore([Order(id=number) for number in range(3000)])
+    assert 5 == len(run(fake, "orders", "list", "--limit", "5", "--jsonl").out.splitlines())
+    assert ["sort=id&limit=5"] == [request.query for request in fake.requests]
+    assert 1500 == len(run(fake, "orders", "list", "--limit", "1500", "--jsonl").out.splitlines())
+    assert 3 == len(fake.requests)
+
+
+def test_a_list_of_version_2_has_columns_for_status_and_change(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    fake = FakePetstore(V2_ORDERS, shipped=[2])
+    lines = [line.split() for line in run(fake, "orders", "list", "--pet-id", "7").out.splitlines()]
+    assert ["ID", "PET", "QUANTITY", "SHIP", "DATE", "COMPLETE", "STATUS", "UPDATED"] == lines[0]
+    assert ["2", "7", "-", "2026-11-20T12:00:00Z", "-", "shipped", "2027-01-15T08:00:00Z"] == lines[2]
+    monkeypatch.setenv("COLUMNS", "200")
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+    done = run(fake, "orders", "list", "--status", "shipped")
+    assert "STATUS" in done.out
+    assert "1 order" in done.out
+
+
+def test_a_status_of_the_server_does_not_control_the_terminal(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    body = {"data": [{"id": 1, "status": "a\x1b[2J[red]b", "updatedAt": "2026-11-20T12:00:00Z"}]}
+    for terminal in (False, True):
+        monkeypatch.setattr(sys.stdout, "isatty", lambda terminal=terminal: terminal)
+        monkeypatch.setenv("COLUMNS", "200")
+        fake = FakePetstore()
+        fake.then(Answered(200, json.dumps(body).encode()))
+        done = run(fake, "orders", "list", "--limit", "1")
+        assert r"a\x1b[2J[red]b" in done.out
+
+
 def test_an_empty_list_is_empty_in_every_format(run: Run) -> None:
     fake = FakePetstore()
     assert [] == json.loads(run(fake, "orders", "list", "--json").out)
@@ -210,6 +276,13 @@ def test_a_truncated_list_fails_with_one_line(run: Run) -> None:
         ["orders", "cancel", "1", "-"],
         ["orders", "list", "--json", "--jsonl"],
         ["orders", "list", "--max"],
+        ["orders", "list", "--status", "lost"],
+        ["orders", "list", "--pet-id", str(2**63)],
+        ["orders", "list", "--complete", "maybe"],
+        ["orders", "list", "--updated-from", "2026-11-20T12:00:00"],
+        ["orders", "list", "--updated-from", "2026-13-20T12:00:00Z"],
+        ["orders", "list", "--sort", "quantity"],
+        ["orders", "list", "--limit", "0"],
         ["--max-wait", "-1", "orders", "list"],
         ["nonsense"],
     ],

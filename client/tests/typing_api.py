@@ -18,6 +18,7 @@ from petstore_client import (
     RateLimitEvent,
     RetryEvent,
     ServerError,
+    v2,
 )
 from petstore_client.testing import Dropped, FakeClock, FakePetstore, RateLimited
 
@@ -37,6 +38,13 @@ def blocking() -> None:
         assert_type(petstore.get_pet(1), Pet)
         assert_type(petstore.rate_limit, RateLimit | None)
         petstore.cancel_order("7")  # type: ignore[arg-type]
+        assert_type(petstore.v2.list_orders(status=("pending", "shipped"), limit=5), v2.Page)
+        assert_type(petstore.v2.get_order(7).updated_at, datetime)
+        for found in petstore.v2.iter_orders(sort="-updatedAt"):
+            assert_type(found, v2.Order)
+        assert_type(petstore.v2.place_order(pet_id=3, quantity=1), v2.Order)
+        petstore.v2.list_orders(status="lost")  # type: ignore[arg-type]
+        petstore.v2.iter_orders(cursor="x")  # type: ignore[call-arg]
     Client("https://api.example.com/v1", "key")  # type: ignore[call-arg]
     Client(transport=httpx2.AsyncHTTPTransport())  # type: ignore[arg-type]
     Client(pacing="hour")  # type: ignore[arg-type]
@@ -50,6 +58,10 @@ async def awaited() -> None:
         async for order in orders:
             await petstore.cancel_order(order.id or 0)
         assert_type(await petstore.get_pet(1), Pet)
+        assert_type(await petstore.v2.list_orders(), v2.Page)
+        async for found in petstore.v2.iter_orders(pet_id=3):
+            assert_type(found, v2.Order)
+        assert_type(await petstore.v2.get_usage(), v2.Usage)
 
 
 def hooks() -> None:

@@ -8,10 +8,11 @@ from typing import Any
 import click
 
 from petstore_client._client import Client
-from petstore_client._types import RateLimitEvent, RetryEvent
+from petstore_client._types import Order, RateLimitEvent, RetryEvent
 from petstore_client._version import __version__
 from petstore_client.cli.console import EXIT_CODES_HELP, Root, report, say, verbose_log
-from petstore_client.cli.output import with_progress, write_columns, write_json, write_table
+from petstore_client.cli.filters import filter_options, filtered, given
+from petstore_client.cli.output import COLUMNS, COLUMNS_V2, with_progress, write_columns, write_json, write_table
 from petstore_client.errors import ConflictError, NotFoundError, PetstoreError
 
 _ORDER_ID = re.compile(r"0|-?[1-9][0-9]{0,18}", re.ASCII)
@@ -41,6 +42,7 @@ def petstore_client(ctx: click.Context, /, verbose: bool, **options: Any) -> Non
     Examples:
       export PETSTORE_BASE_URL=https://api.example.com/v1 PETSTORE_API_KEY=pso_live_…
       petstore-client orders list
+      petstore-client orders list --status pending --pet-id 7
       petstore-client orders cancel 42
     """
     if verbose:
@@ -54,27 +56,35 @@ def orders() -> None:
 
 
 @orders.command("list")
+@filter_options
 @JSON
 @JSONL
 @click.pass_obj
-def list_orders(options: dict[str, Any], as_json: bool, as_lines: bool) -> None:
-    """List all orders, ascending by id: a table on a terminal, columns in a pipe. The list is
-    printed while it arrives.
+def list_orders(options: dict[str, Any], /, as_json: bool, as_lines: bool, **filters: Any) -> None:
+    """List orders, ascending by id: a table on a terminal, columns in a pipe. The list is printed
+    while it arrives.
+
+    Without filters all orders are listed, by version 1 of the API. With one or more of --status to
+    --limit the list comes from version 2, and shows the status and the last change as well. WHEN
+    is an RFC 3339 date-time with an offset, such as 2026-11-01T10:00:00Z.
 
     \b
     Examples:
       petstore-client orders list
-      petstore-client orders list --jsonl | grep '"complete":true'
+      petstore-client orders list --status pending --pet-id 7
+      petstore-client orders list --sort=-updatedAt --limit 10 --jsonl
     """
     _not_both(as_json, as_lines)
+    filters = given(filters)
+    columns = COLUMNS_V2 if filters else COLUMNS
     with Client(**options) as client:
-        found = with_progress(client.iter_orders())
+        found: Iterator[Order] = with_progress(filtered(client, filters) if filters else client.iter_orders())
         if as_json or as_lines:
             write_json(found, as_lines)
         elif sys.stdout.isatty():
-            write_table(found)
+            write_table(found, columns)
         else:
-            write_columns(found)
+            write_columns(found, columns)
 
 
 @orders.command("cancel", context_settings={"ignore_unknown_options": True})

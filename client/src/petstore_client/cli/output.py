@@ -2,46 +2,86 @@
 
 import itertools
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 from rich.console import Console
+from rich.markup import escape
 from rich.progress import Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
 from petstore_client._types import Order
+from petstore_client.errors import printable
 
 PAGE = 500
 """Orders for each table, so that memory stays bounded."""
 
-_COLUMNS = ("ID", "PET", "QUANTITY", "SHIP DATE", "COMPLETE")
-_WIDTHS = (20, 20, 20, 27, 8)
-_PLAIN = "{:>20}  {:>20}  {:>20}  {:<27}  {}\n"
+
+class Column(NamedTuple):
+    """A column: its heading, its width in a pipe, and the text of an order in it."""
+
+    heading: str
+    width: int
+    text: Callable[[Any], str]
+    is_number: bool = False
 
 
-def write_table(orders: Iterable[Order]) -> None:
+def _number(name: str) -> Callable[[Any], str]:
+    def text(order: Any) -> str:
+        number = getattr(order, name)
+        return "-" if number is None else str(number)
+
+    return text
+
+
+def _date(name: str) -> Callable[[Any], str]:
+    def text(order: Any) -> str:
+        date: datetime | None = getattr(order, name)
+        return "-" if date is None else date.astimezone(UTC).isoformat().replace("+00:00", "Z")
+
+    return text
+
+
+COLUMNS = (
+    Column("ID", 20, _number("id"), is_number=True),
+    Column("PET", 20, _number("pet_id"), is_number=True),
+    Column("QUANTITY", 20, _number("quantity"), is_number=True),
+    Column("SHIP DATE", 27, _date("ship_date")),
+    Column("COMPLETE", 8, lambda order: "-" if order.complete is None else str(order.complete).lower()),
+)
+COLUMNS_V2 = (
+    *COLUMNS,
+    Column("STATUS", 9, lambda order: printable(order.status)),
+    Column("UPDATED", 27, _date("updated_at")),
+)
+
+
+def write_table(orders: Iterable[Order], columns: Sequence[Column]) -> None:
     """Print tables of one page each, on a terminal."""
     console = Console()
     pages = iter(orders)
     shown = 0
     while page := list(itertools.islice(pages, PAGE)):
         table = Table(box=None, show_header=shown == 0, header_style="bold", pad_edge=False)
-        for number, (name, width) in enumerate(zip(_COLUMNS, _WIDTHS, strict=True)):
-            justify: Any = "right" if number < 3 else "left"
-            table.add_column(name, justify=justify, min_width=min(width, 10), overflow="fold")
+        for column in columns:
+            justify: Any = "right" if column.is_number else "left"
+            table.add_column(column.heading, justify=justify, min_width=min(column.width, 10), overflow="fold")
         for order in page:
-            table.add_row(*_cells(order), style="dim" if order.complete else None)
+            cells = [escape(column.text(order)) for column in columns]
+            table.add_row(*cells, style="dim" if order.complete else None)
         console.print(table)
         shown += len(page)
     console.print(f"{shown} orders" if shown != 1 else "1 order", style="dim", highlight=False)
 
 
-def write_columns(orders: Iterable[Order]) -> None:
+def write_columns(orders: Iterable[Order], columns: Sequence[Column]) -> None:
     """Print the same columns for a pipe: one header, then one line for each order."""
-    sys.stdout.write(_PLAIN.format(*_COLUMNS))
-    sys.stdout.writelines(_PLAIN.format(*_cells(order)) for order in orders)
+    formats = [f"{{:{'>' if column.is_number else '<'}{column.width}}}" for column in columns]
+    line = "  ".join(formats)
+    sys.stdout.write(line.format(*(column.heading for column in columns)).rstrip() + "\n")
+    sys.stdout.writelines(line.format(*(column.text(order) for column in columns)).rstrip() + "\n" for order in orders)
 
 
 def write_json(records: Iterable[Any], lines: bool, flush: bool = False) -> None:
@@ -69,13 +109,3 @@ def with_progress(orders: Iterable[Order]) -> Iterator[Order]:
             yield order
             if count % PAGE == 0:
                 progress.update(task, completed=count)
-
-
-def _cells(order: Order) -> tuple[str, ...]:
-    date = "-" if order.ship_date is None else _timestamp(order.ship_date)
-    complete = "-" if order.complete is None else str(order.complete).lower()
-    return (*("-" if n is None else str(n) for n in (order.id, order.pet_id, order.quantity)), date, complete)
-
-
-def _timestamp(date: datetime) -> str:
-    return date.astimezone(UTC).isoformat().replace("+00:00", "Z")

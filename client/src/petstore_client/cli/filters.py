@@ -1,0 +1,66 @@
+"""The filters of `orders list`, which use version 2 of the API."""
+
+import itertools
+import re
+from collections.abc import Callable, Iterator
+from datetime import datetime
+from typing import Any, get_args
+
+import click
+
+from petstore_client._client import Client
+from petstore_client.v2 import Order, Sort, Status
+
+LARGEST_PAGE = 1000
+_RFC_3339 = re.compile(r"\d{4}-\d\d-\d\d[Tt]\d\d:\d\d:\d\d(\.\d{1,6})?([Zz]|[+-]\d\d:\d\d)", re.ASCII)
+
+
+def _timestamp(ctx: click.Context, param: click.Parameter, value: str | None) -> datetime | None:
+    """An RFC 3339 date-time with an offset, as an aware datetime. Raises BadParameter."""
+    if value is None:
+        return None
+    try:
+        return datetime.fromisoformat(value.upper() if _RFC_3339.fullmatch(value) else "")
+    except ValueError:
+        wanted = "an RFC 3339 date-time with an offset, such as 2026-11-01T10:00:00Z"
+        raise click.BadParameter(f"'{value}' is not {wanted}.", ctx, param) from None
+
+
+_OPTIONS = (
+    click.option(
+        "--status", type=click.Choice(get_args(Status)), multiple=True, help="Only orders in this state; repeatable."
+    ),
+    click.option("--pet-id", type=click.IntRange(-(2**63), 2**63 - 1), metavar="ID", help="Only orders of this pet."),
+    click.option(
+        "--complete",
+        type=click.BOOL,
+        is_flag=False,
+        flag_value="true",
+        metavar="[true|false]",
+        help="Only orders that are complete, or with false only those that are not.",
+    ),
+    click.option("--ship-date-from", callback=_timestamp, metavar="WHEN", help="Only orders shipped from WHEN on."),
+    click.option("--ship-date-to", callback=_timestamp, metavar="WHEN", help="Only orders shipped before WHEN."),
+    click.option("--updated-from", callback=_timestamp, metavar="WHEN", help="Only orders changed from WHEN on."),
+    click.option("--sort", type=click.Choice(get_args(Sort)), help="The order of the list; - for descending."),
+    click.option("--limit", type=click.IntRange(1), metavar="N", help="The first N orders at most."),
+)
+
+
+def filter_options(command: Callable[..., None]) -> Callable[..., None]:
+    """Add the options of the filters to a command."""
+    for option in reversed(_OPTIONS):
+        command = option(command)
+    return command
+
+
+def given(filters: dict[str, Any]) -> dict[str, Any]:
+    """The filters that the user gave."""
+    return {name: value for name, value in filters.items() if value not in (None, ())}
+
+
+def filtered(client: Client, filters: dict[str, Any]) -> Iterator[Order]:
+    """The orders that match, at most `limit` of them, from pages that are no larger than that."""
+    limit = filters.pop("limit", None)
+    found = client.v2.iter_orders(**filters, limit=min(limit or LARGEST_PAGE, LARGEST_PAGE))
+    return itertools.islice(found, limit)
