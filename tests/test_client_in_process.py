@@ -207,7 +207,7 @@ async def test_orders_of_version_2_are_filtered_sorted_and_followed(service: Ser
     shipped = "2026-11-20T12:00:00.123456Z"
     await service.orders(*(Stored(n, n % 3, 1, shipped if n % 2 else None) for n in range(25)))
     await service.orders(Stored(100, 1, complete=True, status=Status.SHIPPED))
-    moment = datetime(2026, 11, 20, 12, 0, 0, 123456, UTC)
+    at = datetime(2026, 11, 20, 12, 0, 0, 123456, UTC)
 
     async def found(**filters: Any) -> list[int]:
         return [order.id async for order in petstore.v2.iter_orders(**filters)]
@@ -216,8 +216,8 @@ async def test_orders_of_version_2_are_filtered_sorted_and_followed(service: Ser
         assert [n for n in range(25) if n % 3 == 1] == await found(pet_id=1, status="pending", limit=2)
         assert [100] == await found(status=("shipped", "cancelled"))
         assert [100] == await found(complete=True)
-        assert list(range(1, 25, 2)) == await found(ship_date_from=moment, sort="shipDate", limit=5)
-        assert [] == await found(ship_date_to=moment)
+        assert list(range(1, 25, 2)) == await found(ship_date_from=at, sort="shipDate", limit=5)
+        assert [] == await found(ship_date_to=at)
         page = await petstore.v2.list_orders(sort="-id", limit=1)
         assert ([100], "shipped") == ([order.id for order in page.data], page.data[0].status)
         with pytest.raises(APIStatusError) as wrong:

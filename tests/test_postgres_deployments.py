@@ -40,7 +40,7 @@ server_reset_query =
 
 @pytest.fixture(name="certificate", scope="module")
 def _certificate(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A certificate of this machine, signed by itself, and its key beside it."""
+    """A certificate of this machine, signed by itself, and its key."""
     folder = tmp_path_factory.mktemp("tls")
     command = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj", "/CN=localhost"]
     command += ["-addext", "subjectAltName=IP:127.0.0.1", "-keyout", str(folder / "key"), "-out", str(folder / "cert")]

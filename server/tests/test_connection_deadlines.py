@@ -1,4 +1,4 @@
-"""Deadlines are counted from the last progress: whoever goes on is never cut off, whoever stops is."""
+"""Deadlines are counted from the last progress: a peer that continues is never cut off, one that stops is."""
 
 import asyncio
 import itertools

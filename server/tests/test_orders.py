@@ -27,7 +27,7 @@ from petstore_server.domain.timestamps import canonical_timestamp
 from petstore_server.storage.orders import read_order
 
 INT64 = st.integers(INT64_MIN, INT64_MAX)
-MOMENTS = st.datetimes(min_value=datetime(1, 1, 2), max_value=datetime(9999, 12, 30)).map(  # noqa: DTZ001 - naive on purpose
+TIMESTAMPS = st.datetimes(min_value=datetime(1, 1, 2), max_value=datetime(9999, 12, 30)).map(  # noqa: DTZ001 - naive on purpose
     lambda timestamp: timestamp.isoformat() + "Z"
 )
 ORDERS = st.builds(
@@ -35,7 +35,7 @@ ORDERS = st.builds(
     INT64,
     st.none() | INT64,
     st.none() | INT64,
-    st.none() | MOMENTS.map(canonical_timestamp),
+    st.none() | TIMESTAMPS.map(canonical_timestamp),
     st.none() | st.booleans(),
     st.sampled_from(Status),
 )

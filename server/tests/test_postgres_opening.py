@@ -21,7 +21,7 @@ pytestmark = pytest.mark.anyio
 
 
 def silent(line: str) -> None:
-    """Nobody listens."""
+    """Ignore the announcement."""
 
 
 def opening(url: str, *, create: bool = False, upgrade: bool = False) -> list[str]:

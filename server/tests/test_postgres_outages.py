@@ -26,7 +26,7 @@ from support.open_stores import BY, PostgresPlaces, Stores, add_key, api_key, bo
 pytestmark = pytest.mark.anyio
 
 SOON = 2.0
-"""Seconds after which a request is told at the latest that the store cannot be used."""
+"""Seconds within which a request gets the error that the store cannot be used."""
 
 
 @pytest.fixture(name="own_engine", scope="module")
@@ -56,7 +56,7 @@ async def filled(stores: Stores, orders: int = 10) -> AsyncIterator[PostgresStor
 
 
 def calls(store: Store) -> list[Callable[[], Awaitable[object]]]:
-    """Every way in which a request, or the upkeep, uses the store."""
+    """Every way in which a request, or a background task, uses the store."""
     return [
         store.orders.snapshot,
         lambda: store.orders.change(1, CANCEL, BY),

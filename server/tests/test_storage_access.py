@@ -1,4 +1,4 @@
-"""Accounts, keys, bans and usage in the store: what a key is granted, and who hears of a change."""
+"""Accounts, keys, bans and usage in the store: what a key permits, and which processes see a change."""
 
 from dataclasses import replace
 
@@ -307,9 +307,9 @@ async def test_operators_actions_are_in_the_audit_log_without_a_key(each_backend
 
 async def test_the_audit_log_is_read_from_a_moment_on_oldest_first(each_backend: Stores) -> None:
     async with each_backend.opened() as store:
-        moments = [float(number % 7) for number in range(1_200)]
-        for number, at in enumerate(moments):
+        times = [float(number % 7) for number in range(1_200)]
+        for number, at in enumerate(times):
             await store.accounts.create(f"a{number}", Plan.FREE, PLAN_LIMITS[Plan.FREE], Actor("operator:x", at))
-        assert [entry.at for entry in await log(store)] == sorted(moments)
-        assert [entry.at for entry in await log(store, 3.0)] == sorted(at for at in moments if at >= 3.0)
+        assert [entry.at for entry in await log(store)] == sorted(times)
+        assert [entry.at for entry in await log(store, 3.0)] == sorted(at for at in times if at >= 3.0)
         assert await log(store, 6.5) == []

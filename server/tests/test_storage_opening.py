@@ -24,7 +24,7 @@ pytestmark = pytest.mark.anyio
 
 
 def silent(line: str) -> None:
-    """Nobody listens."""
+    """Ignore the announcement."""
 
 
 def opening(path: Path, *, create: bool = False, upgrade: bool = False) -> list[str]:

@@ -155,7 +155,7 @@ class PostgresEngine:
         return programs
 
     def keep(self, file: Path, name: str) -> None:
-        """Put a copy of the file where the server, and nobody else, can read it."""
+        """Put a copy of the file where only the server can read it."""
         copy = self.data / name
         shutil.copyfile(file, copy)
         copy.chmod(0o600)

@@ -43,7 +43,7 @@ _OPTIONS |= {"workers": "PETSTORE_WORKERS"}
     "--demo", is_flag=True, help="Serve a throwaway store with sample data, and print a key and a link to the console."
 )
 def serve(demo: bool, **options: str | None) -> None:
-    """Serve the API, and the admin port beside it.
+    """Serve the API and the admin port.
 
     A missing store is made, an older one brought up to date. Settings come from PETSTORE_* variables; the options
     override them. SIGTERM or Ctrl-C drains: /readyz turns 503, requests under way are finished, counts are saved.

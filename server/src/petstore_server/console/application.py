@@ -128,7 +128,7 @@ def _error_page(visit: Visit, error: RefusedRequest | DomainError) -> Response:
     if isinstance(error, RefusedRequest):
         return visit.page("error.html", error.status, title=error.title, text=error.text)
     if isinstance(error, ServiceUnavailable):
-        text = f"{error.reason[:1].upper()}{error.reason[1:]}. Try again in a moment."
+        text = f"{error.reason[:1].upper()}{error.reason[1:]}. Try again shortly."
         return visit.page("error.html", 503, title="The store cannot be used now", text=text)
     found = next(((status, title) for kind, status, title in _STATUSES if isinstance(error, kind)), None)
     if found is None:

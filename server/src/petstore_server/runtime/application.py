@@ -66,7 +66,7 @@ class Application:
         return server
 
     async def close(self) -> None:
-        """Stop what runs beside the background tasks. The backend is closed by its owner."""
+        """Stop what runs next to the background tasks. The backend is closed by its owner."""
         if self.console is not None:
             await self.console.close()
 

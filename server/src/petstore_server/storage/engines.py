@@ -35,7 +35,7 @@ def sqlite_path(url: str) -> Path:
 
 
 async def open_store(url: str, *, create: bool, migrate: bool, announce: Announce) -> AnyStore:
-    """Open the store; `announce` is told of one that was made. Raises SettingsError, StoreUnusable."""
+    """Open the store; `announce` gets one line if it was created. Raises SettingsError, StoreUnusable."""
     if is_sqlite(url):
         return await sqlite.open_store(sqlite_path(url), create=create, migrate=migrate, announce=announce)
     require_driver()
@@ -82,7 +82,7 @@ async def durability_settings(url: str) -> dict[str, str]:
 
 
 def backup_store(url: str, target: Path, progress: Callable[[int, int], None]) -> None:
-    """Copy a SQLite store to a file while others use it; `progress` is told of pages copied and in all.
+    """Copy a SQLite store to a file while others use it; `progress` gets the pages copied and the total.
 
     Raises StoreUnusable, Conflict, and SettingsError for PostgreSQL, which has a tool of its own.
     """

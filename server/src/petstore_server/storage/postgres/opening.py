@@ -36,7 +36,7 @@ _IS_THERE = """
 async def open_store(url: str, *, create: bool, migrate: bool, announce: Callable[[str], None]) -> PostgresStore:
     """Open the store, after making a missing one where `create`, and bringing an older one up to date where `migrate`.
 
-    `announce` is told of a creation in one line. Raises StoreUnusable.
+    `announce` gets one line if it is created. Raises StoreUnusable.
     """
     await _prepare(url, create=create, upgrade=migrate, announce=announce)
     return PostgresStore(url)
@@ -69,7 +69,7 @@ async def _prepare(url: str, *, create: bool, upgrade: bool, announce: Callable[
 
 @asynccontextmanager
 async def connected(url: str) -> AsyncIterator[Driver]:
-    """A connection for opening and upkeep. Raises StoreUnusable, in one sentence, for whatever PostgreSQL reports."""
+    """A connection for opening and maintenance. Raises StoreUnusable, in one sentence, for whatever PostgreSQL reports."""
     try:
         driver = await connect(url, _OPENING_SECONDS)
     except psycopg.Error as error:
@@ -118,7 +118,7 @@ def older_schema(url: str, version: int) -> str:
 async def _apply_migrations(driver: Driver, url: str) -> int:
     """Apply what is missing, each migration in a transaction of its own; return the version before.
 
-    Whoever comes second, on whichever host, waits for the first one's transaction, and then finds nothing to do.
+    A second process, on any host, waits for the first one's transaction and then finds nothing to do.
     """
     before: int | None = None
     for number, file in _MIGRATIONS.items():

@@ -56,7 +56,7 @@ def connect_writer(path: Path, flags: int = apsw.SQLITE_OPEN_READWRITE) -> apsw.
     connection = connect(path, flags)
     # An acknowledged cancel survives a power failure (D5): the log is flushed at every commit, not at checkpoints only.
     connection.execute("PRAGMA synchronous = FULL")
-    # On macOS alone: there a flush reaches the disk's medium only when asked for in this way.
+    # Only on macOS: there a flush reaches the disk's medium only if it is requested in this way.
     connection.execute("PRAGMA fullfsync = ON")
     # After a long export has kept the log from being reused, give its space back beyond 64 MiB.
     connection.execute("PRAGMA journal_size_limit = 67108864")
@@ -85,7 +85,7 @@ def rows(connection: apsw.Connection, sql: str, bindings: tuple[Any, ...] = ()) 
 
 @contextmanager
 def snapshot(connection: apsw.Connection) -> Iterator[None]:
-    """One read transaction: every statement within sees the same moment."""
+    """One read transaction: every statement in it sees the same state."""
     connection.execute("BEGIN")
     try:
         yield
@@ -123,7 +123,7 @@ _PLAIN_WORDS: dict[type[apsw.Error], str] = {
     apsw.BusyError: f"another program has kept it locked for more than {BUSY_SECONDS:g} seconds",
     apsw.ReadOnlyError: "it is not writable",
     apsw.PermissionsError: "permission is denied",
-    apsw.CantOpenError: "its file, or the log files beside it, cannot be opened",
+    apsw.CantOpenError: "its file, or the log files next to it, cannot be opened",
     apsw.NotADBError: "its file is not a SQLite database",
     apsw.CorruptError: "its file is damaged",
     apsw.IOError: "the disk reports an error",

@@ -43,9 +43,9 @@ _MOST_PROBLEMS = 100
 
 
 def backup(path: Path, target: Path, progress: Progress | None = None) -> None:
-    """Copy the store as it is at this moment, while servers go on with their work.
+    """Copy the current state of the store while servers continue to work.
 
-    The copy is verified before it gets its name; it is one file, without a log beside it. Raises StoreUnusable, and
+    The copy is verified before it gets its name; it is one file, without a log next to it. Raises StoreUnusable, and
     Conflict if the target exists already.
     """
     path, target = path.resolve(), target.resolve()
@@ -129,7 +129,7 @@ def _problems(connection: apsw.Connection, path: Path) -> Iterator[str]:
 
 
 def _copy(source: Path, copy: Path, progress: Progress | None) -> None:
-    """Copy a store as it is at this moment into a new file without a log beside it."""
+    """Copy the current state of a store into a new file, without a log next to it."""
     original, duplicate = connect_reader(source), connect(copy, CREATE)
     try:
         if schema_version(original, source) == 0:

@@ -33,7 +33,7 @@ LATEST_VERSION = max(_MIGRATIONS)
 async def open_store(path: Path, *, create: bool, migrate: bool, announce: Callable[[str], None]) -> SqliteStore:
     """Open the store, after making a missing one where `create`, and bringing an older one up to date where `migrate`.
 
-    `announce` is told of a creation in one line. Raises StoreUnusable.
+    `announce` gets one line if it is created. Raises StoreUnusable.
     """
     return _open(path.resolve(), create, migrate, announce)  # noqa: ASYNC240 - a start has nothing else to do meanwhile
 
@@ -62,7 +62,7 @@ def prepare(path: Path, *, create: bool, upgrade: bool, announce: Callable[[str]
         before = schema_version(connection, path)
         if connection.readonly("main"):
             raise StoreUnusable(f"The store at {path} is not writable; check its permissions and the file system's.")
-        # A file without a schema may be one that another process is creating at this moment.
+        # A file without a schema may be one that another process is creating now.
         if before < LATEST_VERSION and (upgrade or (create and before == 0)):
             before = apply_migrations(connection, path)
             if before == 0:
@@ -113,7 +113,7 @@ def older_schema(path: Path, version: int) -> str:
 def apply_migrations(connection: apsw.Connection, path: Path) -> int:
     """Apply what is missing, each migration in a transaction of its own; return the version before.
 
-    Whoever comes second waits for the first one's transaction, and then finds nothing to do.
+    A second process waits for the first one's transaction and then finds nothing to do.
     """
     use_log(connection, path)
     before: int | None = None
@@ -133,7 +133,7 @@ def apply_migrations(connection: apsw.Connection, path: Path) -> int:
 
 
 def use_log(connection: apsw.Connection, path: Path) -> None:
-    """Have changes go to a log beside the file first (WAL); the file remembers it, but a backup comes without.
+    """Write changes to a log next to the file first (WAL). The file keeps this mode, but a backup does not have it.
 
     Readers then never wait for a writer, nor a writer for readers, and a commit is one flush. Raises StoreUnusable.
     """
@@ -206,7 +206,7 @@ _SEVERAL_SERVERS = "Stop it, or set PETSTORE_REDIS_URL for both, so that they co
 
 
 def lock_for_serving(path: Path, *, shared: bool, wait_seconds: float = 0) -> ServingLock:
-    """Lock `<store>.lock` for a server: alone without Redis, `shared` with it (D12).
+    """Lock `<store>.lock` for a server: exclusive without Redis, `shared` with it (D12).
 
     Raises StoreUnusable if another server holds it, in a way that excludes this one, for longer than `wait_seconds`.
     """

@@ -8,7 +8,7 @@
 -- "PETS": tells a store from any other program's SQLite file, which must never be migrated.
 PRAGMA application_id = 0x50455453;
 
--- One row. `epoch` names this history of the store: a restore gives a new one, so that nobody takes the list or the
+-- One row. `epoch` names this history of the store: a restore gives a new one, so that no reader takes the list or the
 -- keys of before for those of after. `access_version` counts changes to accounts, keys and bans.
 -- `heartbeat` exists to be written: a readiness check proves with it that the store can be.
 CREATE TABLE store (
@@ -21,7 +21,7 @@ CREATE TABLE store (
 INSERT INTO store (one, epoch) VALUES (1, lower(hex(randomblob(16))));
 
 -- `record` is the order as the list serves it, encoded once when it is written. `revision` is the number of the change
--- to the list that last touched it; a cancel changes the status alone, shows nowhere in the list, and leaves it.
+-- to the list that last touched it; a cancel changes only the status, which the list does not show, and leaves it.
 CREATE TABLE orders (
     id INTEGER PRIMARY KEY,
     status TEXT NOT NULL CHECK (status IN ('pending', 'shipped', 'cancelled')),
@@ -54,7 +54,7 @@ CREATE TABLE pets (
     tag TEXT
 ) STRICT;
 
--- Moments are Unix seconds throughout.
+-- Times are Unix seconds throughout.
 CREATE TABLE accounts (
     id INTEGER PRIMARY KEY,
     name TEXT NOT NULL UNIQUE,
@@ -81,7 +81,7 @@ CREATE TABLE keys (
 
 CREATE INDEX keys_by_account ON keys (account_id);
 
--- At most one successor a key: whoever rotates a key again means its successor.
+-- At most one successor for each key: to rotate a key again, rotate its successor.
 CREATE UNIQUE INDEX keys_by_predecessor ON keys (rotated_from) WHERE rotated_from IS NOT NULL;
 
 -- The latest ban of each key, ended ones included: they lengthen the next.
@@ -112,5 +112,5 @@ CREATE TABLE audit (
     "after" TEXT
 ) STRICT;
 
--- The log is read from a moment on.
+-- The log is read from a time on.
 CREATE INDEX audit_by_moment ON audit (at);

@@ -249,7 +249,7 @@ async def test_a_restore_replaces_a_store_that_cannot_be_opened_unless_it_is_ser
 async def test_a_backup_put_into_place_by_hand_is_a_store_as_any_other(tmp_path: Path) -> None:
     backup(await filled(tmp_path / "store.db"), tmp_path / "copy.db", None)
     before = (tmp_path / "copy.db").read_bytes()
-    assert before[18:20] == b"\x01\x01"  # of the file format: no log beside it
+    assert before[18:20] == b"\x01\x01"  # of the file format: no log next to it
     assert await listed(tmp_path / "copy.db") == await listed(tmp_path / "store.db")
     assert (tmp_path / "copy.db").read_bytes()[18:20] == b"\x02\x02"
 
