@@ -69,7 +69,7 @@ async def _prepare(url: str, *, create: bool, upgrade: bool, announce: Callable[
 
 @asynccontextmanager
 async def connected(url: str) -> AsyncIterator[Driver]:
-    """A connection for opening and maintenance. Raises StoreUnusable, in one sentence, for whatever PostgreSQL reports."""
+    """A connection for opening and maintenance. Raises StoreUnusable, in one sentence, for any error of PostgreSQL."""
     try:
         driver = await connect(url, _OPENING_SECONDS)
     except psycopg.Error as error:
