@@ -6,7 +6,7 @@ from typing import NamedTuple, Protocol
 
 import msgspec
 
-from petstore_server.domain.errors import DamagedRecord, InvalidField, OrderNotFound, ServiceUnavailable
+from petstore_server.domain.errors import DamagedRecord, InvalidField, OrderNotFound
 from petstore_server.domain.imports import Reversal, Undo, checksum, evaluate_undo, id_ranges
 from petstore_server.domain.orders import ORDER_FIELDS, Import, Order, Status, evaluate_import, order_from_fields
 from petstore_server.domain.transitions import Transition
@@ -19,11 +19,8 @@ StoredOrder = tuple[int, str, str]
 """An order's row: id, record, status."""
 
 
-class Locked(ServiceUnavailable):
-    """Another transaction has the order locked now."""
-
-    def __init__(self) -> None:
-        super().__init__("another program keeps the order locked")
+class Locked(Exception):
+    """Another transaction has the order locked now: the change is tried again."""
 
 
 class OrderChange(NamedTuple):

@@ -99,7 +99,7 @@ class PostgresOrders:
                 return await self._batcher.submit(OrderChange(order_id, transition, actor))
             except Locked:
                 if loop.time() >= ends:
-                    raise
+                    raise ServiceUnavailable("another program keeps the order locked") from None
             await asyncio.sleep(_LOCK_RETRY_SECONDS)
 
     async def find(self, order_id: int) -> Order:
