@@ -4,6 +4,7 @@ import signal
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
+from time import monotonic, sleep
 
 import pytest
 
@@ -11,6 +12,8 @@ from support.engines import PostgresEngine, running_engine
 from support.open_stores import PostgresPlaces, SqlitePlaces, Stores
 from support.redis_engine import shared_redis
 from support.service import URLS
+
+_CLOSING_SECONDS = 10.0
 
 # A run in a shell's background begins with Ctrl-C ignored, and so would every command that a test starts.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
@@ -53,6 +56,9 @@ def _each_backend(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[St
         yield request.getfixturevalue("postgres_stores")
         return
     yield Stores(SqlitePlaces(tmp_path))
+    ends = monotonic() + _CLOSING_SECONDS
+    while _open_files(tmp_path) and monotonic() < ends:  # a read on a thread may still be finishing
+        sleep(0.05)
     assert [] == _open_files(tmp_path)
 
 
