@@ -9,7 +9,7 @@ from starlette.routing import BaseRoute, Route
 
 from petstore_server.console import access
 from petstore_server.console.entry import Entry
-from petstore_server.console.pages import overview
+from petstore_server.console.pages import accounts, audit, keys, orders, overview
 from petstore_server.console.rendering import environment, static_file
 from petstore_server.console.security import HEADERS, SESSION_COOKIE, is_allowed_host, is_same_origin
 from petstore_server.console.services import Services
@@ -27,12 +27,17 @@ from petstore_server.domain.errors import (
 from petstore_server.operations.sessions import find_session
 
 _READING = {"GET", "HEAD"}
+_METHODS = ["GET", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"]
 
 
 ENTRIES = (
     Entry("/sign-in", access.sign_in, public=True),
     Entry("/sign-out", access.sign_out, ("POST",)),
     *overview.ENTRIES,
+    *accounts.ENTRIES,
+    *keys.ENTRIES,
+    *orders.ENTRIES,
+    *audit.ENTRIES,
 )
 
 
@@ -49,7 +54,7 @@ class Console:
             for name, kind in (("console.css", "text/css"), ("icon.svg", "image/svg+xml"))
         ]
         bare = Route(PATH, self._checked(_to_overview))
-        missing = Route(PATH + "/{path:path}", self._endpoint(Entry("", _missing, public=True)))
+        missing = Route(PATH + "/{path:path}", self._endpoint(Entry("", _missing, public=True)), methods=_METHODS)
         self.routes: Sequence[BaseRoute] = [bare, *static, *routes, missing]
 
     async def close(self) -> None:

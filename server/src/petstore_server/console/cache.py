@@ -36,9 +36,13 @@ class Cached(Generic[T]):
         """Seconds since the value was computed."""
         return monotonic() - self._computed_at
 
-    async def close(self) -> None:
-        """Cancel a computation under way."""
+    async def close(self, wait_seconds: float = 5.0) -> None:
+        """Wait for a computation under way, and cancel it after `wait_seconds`.
+
+        It may hold a connection that closes only after several steps, or a thread that cannot be cancelled.
+        """
         if self._computing is not None:
+            await asyncio.wait({self._computing}, timeout=wait_seconds)
             self._computing.cancel()
             with suppress(asyncio.CancelledError, Exception):
                 await self._computing

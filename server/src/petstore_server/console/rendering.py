@@ -70,7 +70,7 @@ def timestamp(at: float | None, now: float) -> Markup:
         return Markup('<span class="none">–</span>')
     text = datetime.fromisoformat(exact).astimezone(UTC).strftime("%Y-%m-%d %H:%M:%S")
     relative = f"{duration(now - at)} ago" if at <= now else f"in {duration(at - now)}"
-    return Markup('<time datetime="{}">{}</time> <span class="ago">{}</span>').format(
+    return Markup('<time datetime="{}">{}</time> <span class="ago">({})</span>').format(
         escape(exact), escape(text), escape(relative)
     )
 

@@ -20,8 +20,8 @@ _CHECKS_SECONDS = 60.0
 class Services:
     """Everything that pages call.
 
-    `readiness` returns what /readyz says, as (ready, body). `usages` reads the usage of all accounts by their
-    ids; accounts without any may be missing. `clock` gives Unix seconds, `random_token` a random
+    `readiness` returns what /readyz says, as (ready, body). `usages` reads the usage of all accounts by their ids, of
+    which those without any may be missing; `usage_of` that of one. `clock` gives Unix seconds, `random_token` a random
     text made of that many bytes, `random_below` uniform random integers below n.
     """
 
@@ -31,6 +31,7 @@ class Services:
     readiness: Callable[[], Awaitable[tuple[bool, dict[str, Any]]]]
     requests: RecentRequests
     usages: Callable[[], Awaitable[Mapping[int, Usage]]]
+    usage_of: Callable[[int], Awaitable[Usage]]
     clock: Callable[[], float]
     random_token: Callable[[int], str]
     random_below: Callable[[int], int]

@@ -12,7 +12,7 @@ DomainError
 └── for operators (mapped to exit codes by `cli.failures`)
     ├── InvalidInput  (InvalidField)
     ├── NotFound      (AccountNotFound, ImportNotFound, KeyNotFound)
-    ├── Conflict      (AccountExists, AccountClosed, KeyNotUsable, KeyNotBanned)
+    ├── Conflict      (AccountExists, AccountClosed, ChangedMeanwhile, KeyNotUsable, KeyNotBanned)
     ├── DamagedRecord (to an API client it is an internal error)
     └── StoreUnusable
 """
@@ -220,6 +220,15 @@ class AccountClosed(Conflict):
 
     def __init__(self, name: str) -> None:
         super().__init__(f"The account '{name}' is closed, which cannot be reversed; create another account.")
+
+
+class ChangedMeanwhile(Conflict):
+    code = "changed_meanwhile"
+
+    def __init__(self) -> None:
+        super().__init__(
+            "This was changed since you opened the page, so nothing was done. Check what it is now, then repeat."
+        )
 
 
 class KeyNotUsable(Conflict):

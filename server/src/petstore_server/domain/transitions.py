@@ -1,9 +1,20 @@
 """Transitions: named changes of orders, accounts and keys, as functions from one state to the next."""
 
+import json
 from collections.abc import Callable
-from typing import Generic, NamedTuple, TypeVar
+from hashlib import sha256
+from typing import Any, Generic, NamedTuple, Protocol, TypeVar
+
+from petstore_server.domain.errors import ChangedMeanwhile
+
+
+class _WithFields(Protocol):
+    def fields(self) -> dict[str, Any]:
+        """What can change, with values that JSON can express."""
+
 
 Entity = TypeVar("Entity")
+Versioned = TypeVar("Versioned", bound=_WithFields)
 
 
 class Transition(NamedTuple, Generic[Entity]):
@@ -15,3 +26,19 @@ class Transition(NamedTuple, Generic[Entity]):
 
     action: str
     apply: Callable[[Entity], Entity]
+
+
+def version(entity: _WithFields) -> str:
+    """Identify what can change of an entity, so that a later change can be detected."""
+    return sha256(json.dumps(entity.fields(), sort_keys=True).encode()).hexdigest()[:16]
+
+
+def unless_changed(transition: Transition[Versioned], seen: str | None) -> Transition[Versioned]:
+    """The transition for an operator who saw this version: raises ChangedMeanwhile for another one. None: any."""
+
+    def apply(entity: Versioned) -> Versioned:
+        if seen is not None and version(entity) != seen:
+            raise ChangedMeanwhile
+        return transition.apply(entity)
+
+    return Transition(transition.action, apply)

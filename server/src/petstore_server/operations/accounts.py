@@ -7,6 +7,7 @@ from petstore_server.domain import accounts
 from petstore_server.domain.accounts import Account, Limits, Plan
 from petstore_server.domain.keys import ApiKey, revoke
 from petstore_server.domain.notes import check_note
+from petstore_server.domain.transitions import unless_changed
 from petstore_server.domain.windows import DAY, MINUTE, evaluate_account, roll_window
 from petstore_server.ports import Actor, Store, Usage
 
@@ -70,22 +71,32 @@ async def close_account(store: Store, name: str, actor: Actor) -> Closed:
     return Closed(account, revoked)
 
 
-async def set_plan(store: Store, name: str, plan: Plan, limits: Limits, actor: Actor) -> Account:
-    """Change an account's plan; its usage is preserved (D11). Raises AccountNotFound, AccountClosed."""
-    return await store.accounts.change(name, accounts.set_plan(plan, limits), actor)
+async def set_plan(
+    store: Store, name: str, plan: Plan, limits: Limits, actor: Actor, *, seen: str | None = None
+) -> Account:
+    """Change an account's plan; its usage is preserved (D11).
 
+    `seen` is the version (`domain.transitions`) that the operator saw, None for any.
 
-async def suspend_account(store: Store, name: str, actor: Actor) -> Account:
-    """Make all keys of an account invalid; suspending twice changes nothing. Raises AccountNotFound."""
-    return await store.accounts.change(name, accounts.suspend(actor.at), actor)
-
-
-async def resume_account(store: Store, name: str, actor: Actor) -> Account:
-    """Make the keys of a suspended account valid again; resuming twice changes nothing.
-
-    Raises AccountNotFound, AccountClosed.
+    Raises AccountNotFound, AccountClosed, ChangedMeanwhile.
     """
-    return await store.accounts.change(name, accounts.RESUME, actor)
+    return await store.accounts.change(name, unless_changed(accounts.set_plan(plan, limits), seen), actor)
+
+
+async def suspend_account(store: Store, name: str, actor: Actor, *, seen: str | None = None) -> Account:
+    """Make all keys of an account invalid; suspending twice changes nothing. `seen` as for `set_plan`.
+
+    Raises AccountNotFound, ChangedMeanwhile.
+    """
+    return await store.accounts.change(name, unless_changed(accounts.suspend(actor.at), seen), actor)
+
+
+async def resume_account(store: Store, name: str, actor: Actor, *, seen: str | None = None) -> Account:
+    """Make the keys of a suspended account valid again; resuming twice changes nothing. `seen` as for `set_plan`.
+
+    Raises AccountNotFound, AccountClosed, ChangedMeanwhile.
+    """
+    return await store.accounts.change(name, unless_changed(accounts.RESUME, seen), actor)
 
 
 async def report_account(store: Store, name: str, usage_of: UsageSource, now: float) -> AccountReport:

@@ -20,6 +20,7 @@ from petstore_server.domain.keys import (
 )
 from petstore_server.domain.notes import check_note
 from petstore_server.domain.timestamps import format_unix
+from petstore_server.domain.transitions import unless_changed
 from petstore_server.ports import Actor, Store
 
 Randbelow = Callable[[int], int]
@@ -108,9 +109,12 @@ async def rotate_key(
     return Rotation(rotated.old, IssuedKey(rotated.new, secret))
 
 
-async def revoke_key(store: Store, key_id: str, actor: Actor) -> ApiKey:
-    """End a key now; revoking twice changes nothing. Raises KeyNotFound."""
-    return await store.keys.change(key_id, revoke(actor.at), actor)
+async def revoke_key(store: Store, key_id: str, actor: Actor, *, seen: str | None = None) -> ApiKey:
+    """End a key now; revoking twice changes nothing. `seen` is the version that the operator saw, None for any.
+
+    Raises KeyNotFound, ChangedMeanwhile.
+    """
+    return await store.keys.change(key_id, unless_changed(revoke(actor.at), seen), actor)
 
 
 async def unban_key(store: Store, key_id: str, actor: Actor) -> ApiKey:

@@ -27,6 +27,9 @@ def make_console(
     async def usages() -> Mapping[int, Usage]:
         return await composition.all_usage(settings, store)
 
+    async def usage_of(account_id: int) -> Usage:
+        return await composition.account_usage(settings, store, account_id)
+
     return Console(
         Services(
             settings=settings,
@@ -35,6 +38,7 @@ def make_console(
             readiness=readiness,
             requests=RecentRequests(metrics, clock),
             usages=usages,
+            usage_of=usage_of,
             clock=clock,
             random_token=secrets.token_urlsafe,
             random_below=secrets.randbelow,

@@ -10,7 +10,9 @@ from petstore_server.telemetry.aggregation import Families
 SAMPLE_SECONDS = 60
 """Seconds between two samples: the length of one interval of a report."""
 
-_INTERVALS = 60
+INTERVALS = 60
+"""Of a report at most."""
+
 _REQUESTS, _BUCKETS = "petstore_requests_total", "petstore_request_seconds_bucket"
 
 
@@ -56,7 +58,7 @@ class RecentRequests:
         self._families = families
         self._clock = clock
         start = Totals(clock(), Counter(), Counter())  # metrics begin at zero, with the process
-        self._samples = deque([start], maxlen=_INTERVALS)
+        self._samples = deque([start], maxlen=INTERVALS)
 
     async def sample(self) -> None:
         """Take a sample. Called every SAMPLE_SECONDS."""

@@ -10,11 +10,13 @@ from petstore_server.console.charts import Bar, Chart, Series, chart
 from petstore_server.console.entry import Entry
 from petstore_server.console.visit import Visit
 from petstore_server.operations.account_lists import busiest_accounts, current_bans
+from petstore_server.operations.usage import TopOrder, top_accounts
 from petstore_server.ports import AuditFilters
-from petstore_server.telemetry.recent import Report
+from petstore_server.telemetry.recent import INTERVALS, SAMPLE_SECONDS, Report
 
 _TOP = 5
-_RECENT = 8
+_RECENT = 12
+_DAY_SECONDS = 86_400
 _OUTCOMES = (
     Series("Answered", "answered"),
     Series("Refused (401, 403, 429)", "refused"),
@@ -26,14 +28,18 @@ _OUTCOMES = (
 async def overview(visit: Visit) -> Response:
     """Health, requests of the last hour, orders by status, accounts, bans and recent changes."""
     services, store = visit.services, visit.store
-    (ready, detail), report, counts, bans, busiest, changes = await asyncio.gather(
+    health, report, counts, bans = await asyncio.gather(
         services.readiness(),
         services.requests.report(),
         services.status_counts.get(),
         current_bans(store, visit.now),
+    )
+    busiest, refused, changes = await asyncio.gather(
         busiest_accounts(store, services.usages, visit.now, _TOP),
+        top_accounts(store, services.usages, TopOrder.REFUSED, visit.now - _DAY_SECONDS, visit.now, _TOP),
         store.audit.page(AuditFilters(), _RECENT),
     )
+    ready, detail = health
     return visit.page(
         "overview.html",
         ready=ready,
@@ -45,19 +51,24 @@ async def overview(visit: Visit) -> Response:
         counts=counts,
         bans=bans,
         busiest=busiest,
+        refused=refused,
         changes=[change_of(entry) for entry in changes.entries],
     )
 
 
 def _requests_chart(report: Report) -> Chart:
-    bars = [
-        Bar(
-            datetime.fromtimestamp(each.start, UTC).strftime("%H:%M"),
-            (each.answered, each.refused, each.wrong, each.failed),
-        )
-        for each in report.intervals
+    """The last hour; minutes before the process began are empty."""
+    first = report.intervals[0].start
+    missing = [first - SAMPLE_SECONDS * number for number in range(INTERVALS - len(report.intervals), 0, -1)]
+    bars = [Bar(_clock(start), (0, 0, 0, 0)) for start in missing]
+    bars += [
+        Bar(_clock(each.start), (each.answered, each.refused, each.wrong, each.failed)) for each in report.intervals
     ]
     return chart("Requests per minute in the last hour", _OUTCOMES, bars)
+
+
+def _clock(at: float) -> str:
+    return datetime.fromtimestamp(at, UTC).strftime("%H:%M")
 
 
 ENTRIES = (Entry("/", overview),)

@@ -1,0 +1,125 @@
+"""Keys: create, rotate and revoke them, and lift their bans."""
+
+from datetime import UTC, datetime
+from urllib.parse import quote
+
+from starlette.responses import RedirectResponse, Response
+
+from petstore_server.console.entry import Entry
+from petstore_server.console.forms import FormState
+from petstore_server.console.pages.account import GRACES, show_account
+from petstore_server.console.visit import PATH, Visit
+from petstore_server.domain.errors import InvalidInput
+from petstore_server.domain.keys import ApiKey, Environment, Scope
+from petstore_server.domain.notes import check_note
+from petstore_server.domain.timestamps import parse_duration, parse_when
+from petstore_server.domain.transitions import version
+from petstore_server.operations import keys as operations
+
+
+async def create(visit: Visit) -> Response:
+    """Create a key and show it, once."""
+    submitted = await visit.form()
+    account = await visit.store.accounts.find(visit.request.path_params["name"])
+    form = FormState({"note": submitted["note"], "expires": submitted["expires"]})
+    form.values["scopes"] = " ".join(submitted.all("scope"))
+    scopes = form.read("scopes", _scopes)
+    expires_at = form.read("expires", lambda text: _expiry(text, visit.now))
+    note = form.read("note", check_note)
+    if form.is_right and scopes is not None and note is not None:
+        try:
+            issued = await operations.issue_key(
+                visit.store,
+                account.name,
+                environment=Environment(visit.services.settings.environment),
+                scopes=scopes,
+                expires_at=expires_at,
+                note=note,
+                actor=visit.actor,
+                randbelow=visit.services.random_below,
+            )
+            return visit.page("secret.html", key=issued.key, secret=issued.secret, old=None)
+        except InvalidInput as error:
+            form.reject("expires", error)
+    return await show_account(visit, account, new_key=form, status=400)
+
+
+async def show(visit: Visit) -> Response:
+    """Go to the page of the key's account."""
+    key = await visit.store.keys.find(visit.request.path_params["key"])
+    return RedirectResponse(f"{PATH}/accounts/{quote(key.account, safe='')}#{key.id}", 303)
+
+
+async def rotate(visit: Visit) -> Response:
+    """Replace a key and show its successor, once."""
+    submitted = await visit.form()
+    key_id, grace = visit.request.path_params["key"], submitted["grace"] or "24h"
+    if grace not in dict(GRACES):
+        raise InvalidInput("Choose when the old key ends.")
+    rotation = await operations.rotate_key(
+        visit.store,
+        key_id,
+        grace=0 if grace == "0s" else parse_duration(grace),
+        expires_at=None,
+        actor=visit.actor,
+        randbelow=visit.services.random_below,
+    )
+    return visit.page("secret.html", key=rotation.new.key, secret=rotation.new.secret, old=rotation.old)
+
+
+async def ask_revoke(visit: Visit) -> Response:
+    """Ask before a key is revoked."""
+    key = await visit.store.keys.find(visit.request.path_params["key"])
+    return visit.page(
+        "confirm.html",
+        title=f"Revoke {key.id}?",
+        text=f"Programs of {key.account} that use it get 401 invalid_api_key within a second, on every server. "
+        "This cannot be reversed. To replace a key without an interruption, rotate it instead.",
+        action="Revoke",
+        target=f"/keys/{key.id}/revoke",
+        back=_account_path(key),
+        fields=[("seen", version(key))],
+        subjects=[key.note] if key.note else [],
+    )
+
+
+async def revoke(visit: Visit) -> Response:
+    """Revoke a key, unless it was changed meanwhile."""
+    submitted = await visit.form()
+    key = await operations.revoke_key(
+        visit.store, visit.request.path_params["key"], visit.actor, seen=submitted["seen"]
+    )
+    return visit.done(_account_path(key), f"Revoked {key.id}.")
+
+
+async def lift_ban(visit: Visit) -> Response:
+    """Lift the ban of a key."""
+    await visit.form()
+    key = await operations.unban_key(visit.store, visit.request.path_params["key"], visit.actor)
+    return visit.done(_account_path(key), f"Lifted the ban of {key.id}; it works again within a second.")
+
+
+def _account_path(key: ApiKey) -> str:
+    return f"/accounts/{quote(key.account, safe='')}"
+
+
+def _scopes(text: str) -> frozenset[Scope]:
+    known = {str(scope): scope for scope in Scope}
+    scopes = frozenset(known[name] for name in text.split() if name in known)
+    if not scopes:
+        raise InvalidInput("Choose at least one.")
+    return scopes
+
+
+def _expiry(text: str, now: float) -> float | None:
+    return parse_when(text, datetime.fromtimestamp(now, UTC)).timestamp() if text else None
+
+
+ENTRIES = (
+    Entry("/accounts/{name}/keys", create, ("POST",)),
+    Entry("/keys/{key}", show),
+    Entry("/keys/{key}/rotate", rotate, ("POST",)),
+    Entry("/keys/{key}/revoke", ask_revoke),
+    Entry("/keys/{key}/revoke", revoke, ("POST",)),
+    Entry("/keys/{key}/unban", lift_ban, ("POST",)),
+)

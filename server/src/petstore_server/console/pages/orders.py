@@ -1,0 +1,262 @@
+"""Orders: the list with its filters, one order, and what can be done with one or several."""
+
+import json
+from collections.abc import AsyncIterator, Callable, Sequence
+from datetime import UTC, datetime
+from typing import Any, NamedTuple
+from urllib.parse import urlencode
+
+from starlette.responses import RedirectResponse, Response, StreamingResponse
+
+from petstore_server.console.changes import change_of
+from petstore_server.console.entry import Entry
+from petstore_server.console.forms import FormState
+from petstore_server.console.visit import PATH, Form, RefusedRequest, Visit
+from petstore_server.domain.errors import InvalidInput, InvalidOrderId
+from petstore_server.domain.orders import Status, is_int64, parse_order_id
+from petstore_server.domain.search import (
+    Filters,
+    Position,
+    Query,
+    Sort,
+    SortField,
+    TrackedOrder,
+    from_microseconds,
+    microseconds,
+)
+from petstore_server.domain.timestamps import parse_when
+from petstore_server.formats.writing import OrderWriter
+from petstore_server.operations import orders as operations
+from petstore_server.operations.orders import Changed
+from petstore_server.ports import Actor, AuditFilters, Store
+
+PAGE_SIZE = 50
+_MOST_SELECTED = 1000
+_CHANGES = 50
+_MOST_REASONS = 5  # orders that a notice explains by themselves
+_FILTERS = ("status", "petId", "complete", "shipDateFrom", "shipDateTo", "sort")
+_SORTS = (
+    ("id", "Id, ascending"),
+    ("-id", "Id, descending"),
+    ("shipDate", "Ship date, earliest first"),
+    ("-shipDate", "Ship date, latest first"),
+    ("-updatedAt", "Last changed first"),
+    ("updatedAt", "Last changed last"),
+)
+_STATUSES = [("", "Any"), *((str(status), str(status).capitalize()) for status in Status)]
+_COMPLETE = (("", "Any"), ("true", "Yes"), ("false", "No"))
+EXPORTS = {"csv": "text/csv; charset=utf-8", "jsonl": "application/jsonl", "json": "application/json"}
+
+
+class OrderRow(NamedTuple):
+    """An order as the pages show it; timestamps are Unix seconds."""
+
+    id: int
+    pet_id: int | None
+    quantity: int | None
+    complete: bool | None
+    ship_date: float | None
+    status: str
+    updated_at: float
+    created_at: float | None
+
+
+async def list_orders(visit: Visit) -> Response:
+    """The orders that match the filters, a page at a time, and the number of orders with each status."""
+    order_id = visit.query.get("id", "").strip()
+    form = FormState({name: visit.query.get(name, "").strip() for name in _FILTERS})
+    if order_id:
+        try:
+            return RedirectResponse(f"{PATH}/orders/{parse_order_id(order_id)}", 303)
+        except InvalidOrderId as error:
+            form.values["id"] = order_id
+            form.reject("id", error.message)
+    query = _read_query(form, visit)
+    rows, after = [], None
+    if query is not None and form.is_right:
+        page = await visit.store.search.page(query)
+        rows, after = [_row(order) for order in page.orders], page.next
+    given = {name: form.values[name] for name in _FILTERS if form.values[name]}
+    return visit.page(
+        "orders.html",
+        200 if form.is_right else 400,
+        form=form,
+        rows=rows,
+        counts=await visit.services.status_counts.get(),
+        statuses=_STATUSES,
+        sorts=_SORTS,
+        completes=_COMPLETE,
+        filtered=bool(given.keys() - {"sort"}),
+        next_link="?" + urlencode({**given, "after": _position_text(after)}) if after is not None else None,
+        first_link="?" + urlencode(given) if visit.query.get("after") else None,
+        query_text=visit.request.url.query,
+        exports=[(name, name.upper()) for name in EXPORTS],
+    )
+
+
+async def show(visit: Visit) -> Response:
+    """One order, and everything that happened to it."""
+    order_id = parse_order_id(visit.request.path_params["order"])
+    order = _row(await visit.store.search.find(order_id))
+    history = await visit.store.audit.page(AuditFilters(subjects=(f"order:{order_id}",)), _CHANGES)
+    return visit.page("order.html", order=order, changes=[change_of(entry) for entry in history.entries])
+
+
+async def ship(visit: Visit) -> Response:
+    """Ship the selected orders now."""
+    at = datetime.fromtimestamp(visit.now, UTC).replace(microsecond=0)
+    return await _change(
+        visit, "Shipped", lambda store, ids, actor: operations.ship_orders(store, ids, at, actor), await visit.form()
+    )
+
+
+async def complete(visit: Visit) -> Response:
+    """Mark the selected orders as complete."""
+    return await _change(visit, "Completed", operations.complete_orders, await visit.form())
+
+
+async def cancel(visit: Visit) -> Response:
+    """Cancel the selected orders, after asking."""
+    form = await visit.form()
+    ids = _selected(form)
+    if form["confirmed"]:
+        return await _change(visit, "Cancelled", operations.cancel_orders, form)
+    one = f"order {ids[0]}" if len(ids) == 1 else f"{len(ids):,} orders"
+    return visit.page(
+        "confirm.html",
+        title=f"Cancel {one}?",
+        text="A cancelled order cannot be shipped any more, and this cannot be reversed. Orders that have shipped are "
+        "not changed.",
+        action="Cancel",
+        target="/orders/cancel",
+        back=_back(form),
+        fields=[("confirmed", "yes"), ("back", form["back"]), *(("order", str(each)) for each in ids)],
+        subjects=[f"Order {each}" for each in ids[:20]] + ([f"and {len(ids) - 20:,} more"] if len(ids) > 20 else []),
+    )
+
+
+async def export(visit: Visit) -> Response:
+    """All orders with their status as a file, streamed from one snapshot."""
+    file_format = visit.query.get("format", "csv")
+    if file_format not in EXPORTS:
+        raise InvalidInput(f"Orders are exported as {', '.join(EXPORTS)}.")
+    name = f"orders-{datetime.fromtimestamp(visit.now, UTC):%Y%m%dT%H%M%SZ}.{file_format}"
+    headers = {"Content-Disposition": f'attachment; filename="{name}"'}
+    return StreamingResponse(_exported(visit.store, file_format), headers=headers, media_type=EXPORTS[file_format])
+
+
+async def _exported(store: Store, file_format: str) -> AsyncIterator[bytes]:
+    writer = OrderWriter(file_format)
+    yield writer.header
+    async for batch in store.orders.scan():
+        yield writer.batch(batch)
+    yield writer.footer()
+
+
+async def _change(
+    visit: Visit, done: str, change: Callable[[Store, Sequence[int], Actor], AsyncIterator[Changed]], form: Form
+) -> Response:
+    """Change the selected orders, and report how many were changed and why others were not."""
+    changed, reasons = 0, []
+    async for outcome in change(visit.store, _selected(form), visit.actor):
+        if outcome.error is None:
+            changed += 1
+        else:
+            reasons.append(outcome.error.message)
+    orders = f"{changed:,} order" + ("" if changed == 1 else "s")
+    lines = [f"{done} {orders}." if changed else "Nothing was changed."]
+    lines += reasons[:_MOST_REASONS]
+    if len(reasons) > _MOST_REASONS:
+        lines.append(f"{len(reasons) - _MOST_REASONS:,} more orders were not changed for such reasons.")
+    kind = "ok" if not reasons else "warn" if changed else "bad"
+    return visit.done(_back(form), "\n".join(lines), kind)
+
+
+def _selected(form: Form) -> list[int]:
+    """The selected identifiers. Raises InvalidInput, InvalidOrderId."""
+    ids = list(dict.fromkeys(parse_order_id(text) for text in form.all("order")))
+    if not ids:
+        raise RefusedRequest(400, "No order is selected", "Nothing was changed. Go back and select at least one order.")
+    if len(ids) > _MOST_SELECTED:
+        raise InvalidInput(f"Select at most {_MOST_SELECTED:,} orders at a time.")
+    return ids
+
+
+def _back(form: Form) -> str:
+    """The page from which the form was submitted: an order or the list, with its filters."""
+    back = form["back"]
+    return f"/orders{back}" if back.startswith(("?", "/")) and "//" not in back and back.isprintable() else "/orders"
+
+
+def _read_query(form: FormState, visit: Visit) -> Query | None:
+    statuses, pet_id = form.read("status", _statuses), form.read("petId", _pet_id)
+    sort = form.read("sort", _sort)
+    starts = form.read("shipDateFrom", lambda text: _when(text, visit.now))
+    ends = form.read("shipDateTo", lambda text: _when(text, visit.now))
+    complete_text = form.values["complete"]
+    is_complete = {"true": True, "false": False}.get(complete_text)
+    if statuses is None or sort is None:
+        return None
+    filters = Filters(statuses, pet_id, is_complete, starts, ends)
+    return Query(filters, sort, PAGE_SIZE, _position(visit.query.get("after", "")))
+
+
+def _statuses(text: str) -> frozenset[Status]:
+    if text and text not in list(Status):
+        raise InvalidInput(f"Choose one of {', '.join(Status)}.")
+    return frozenset({Status(text)}) if text else frozenset()
+
+
+def _pet_id(text: str) -> int | None:
+    if text and not is_int64(text):
+        raise InvalidInput("A pet id is a whole number in plain digits, such as 42.")
+    return int(text) if text else None
+
+
+def _sort(text: str) -> Sort:
+    if text and text not in dict(_SORTS):
+        raise InvalidInput("Choose one of the given orders.")
+    field = text.removeprefix("-") or "id"
+    return Sort(SortField(field), text.startswith("-"))
+
+
+def _when(text: str, now: float) -> int | None:
+    return microseconds(parse_when(text, datetime.fromtimestamp(now, UTC), past=True)) if text else None
+
+
+def _position_text(position: Position) -> str:
+    return f"{'' if position.value is None else position.value}.{position.id}"
+
+
+def _position(text: str) -> Position | None:
+    """A position from a link of the console; an invalid one starts from the beginning."""
+    value, dot, order_id = text.partition(".")
+    try:
+        return Position(int(value) if value else None, int(order_id)) if dot else None
+    except ValueError:
+        return None
+
+
+def _row(order: TrackedOrder) -> OrderRow:
+    fields: dict[str, Any] = json.loads(order.record)
+    ship_date = fields.get("shipDate")
+    return OrderRow(
+        fields["id"],
+        fields.get("petId"),
+        fields.get("quantity"),
+        fields.get("complete"),
+        None if ship_date is None else datetime.fromisoformat(ship_date).timestamp(),
+        str(order.status),
+        from_microseconds(order.updated_at).timestamp(),
+        None if order.created_at is None else from_microseconds(order.created_at).timestamp(),
+    )
+
+
+ENTRIES = (
+    Entry("/orders", list_orders),
+    Entry("/orders/export", export),
+    Entry("/orders/ship", ship, ("POST",)),
+    Entry("/orders/complete", complete, ("POST",)),
+    Entry("/orders/cancel", cancel, ("POST",)),
+    Entry("/orders/{order}", show),
+)

@@ -1,0 +1,281 @@
+"""Accounts and keys in the console: what the pages show, each action and its audit entry, conflicts, bad input."""
+
+import re
+from dataclasses import replace
+from html import escape
+
+import pytest
+
+from petstore_server.domain.accounts import PLAN_LIMITS, Limits, Plan
+from petstore_server.domain.bans import Ban
+from petstore_server.domain.keys import digest, is_well_formed
+from petstore_server.domain.usage import Activity, UsageCounts
+from petstore_server.domain.windows import Count
+from petstore_server.ports import Actor, Usage
+from support.console import START, Console, running_console
+from support.open_stores import BY, Stores, add_key, api_key, log
+
+pytestmark = pytest.mark.anyio
+
+ADA = "operator:ada"
+
+
+async def actions(console: Console) -> list[tuple[str, str, str]]:
+    """Who did what to what, without signing in."""
+    return [
+        (entry.actor, entry.action, entry.subject)
+        for entry in await log(console.store)
+        if not entry.action.startswith("console.")
+    ]
+
+
+def secret(page: str) -> str:
+    found = re.search(r"pso_live_\w+", page)
+    assert found is not None
+    return found[0]
+
+
+async def test_an_account_is_created(stores: Stores) -> None:
+    async with running_console(stores) as console:
+        browser = await console.browser.sign_in()
+        assert "There are no accounts yet" in await browser.get("/accounts")
+        page = await browser.submit("/accounts", {"name": "acme corp", "plan": "pro"})
+        assert "Created the account acme corp on the plan pro." in page
+        assert "acme corp" in await browser.get("/accounts")
+        account = await console.store.accounts.find("acme corp")
+        assert (Plan.PRO, PLAN_LIMITS[Plan.PRO]) == (account.plan, account.limits)
+        assert [(ADA, "account.create", "account:acme corp")] == await actions(console)
+
+
+async def test_a_notice_is_shown_once(stores: Stores) -> None:
+    async with running_console(stores) as console:
+        browser = await console.browser.sign_in()
+        await browser.submit("/accounts", {"name": "acme", "plan": "free"})
+        assert "Created the account" not in (await browser.get("/accounts/acme")).partition("Changes of")[0]
+
+
+async def test_a_notice_that_the_console_did_not_make_is_not_shown(stores: Stores) -> None:
+    async with running_console(stores) as console:
+        browser = await console.browser.sign_in()
+        browser.http.cookies.set("petstore_notice", "WyJvayIsImhlbGxvIl0=.0", domain="127.0.0.1", path="/console")
+        assert "hello" not in await browser.get("/")
+
+
+@pytest.mark.parametrize(
+    ("fields", "wrong"),
+    [
+        ({"name": "", "plan": "free"}, "Give the account a name."),
+        ({"name": "a/b", "plan": "free"}, "is not an account name"),
+        ({"name": "pso_live_x", "plan": "free"}, "This is an API key"),
+        ({"name": "acme", "plan": "gold"}, "Choose a plan."),
+        ({"name": "acme", "plan": "enterprise"}, "needs this number"),
+        ({"name": "acme", "plan": "enterprise", "per_minute": "ten", "per_day": "100"}, "Give a whole number"),
+        ({"name": "acme", "plan": "enterprise", "per_minute": "100", "per_day": "10"}, "Limits must satisfy"),
+    ],
+)
+async def test_wrong_input_is_explained_and_kept(stores: Stores, fields: dict[str, str], wrong: str) -> None:
+    async with running_console(stores) as console:
+        browser = await console.browser.sign_in()
+        await browser.get("/accounts")
+        assert wrong in await browser.submit("/accounts", fields, 400)
+        assert 'aria-invalid="true"' in browser.page
+        for value in fields.values():
+            assert value in ("", "gold") or f'value="{escape(value)}"' in browser.page
+        assert [] == await console.store.accounts.list()
+
+
+async def test_a_name_that_exists_is_a_conflict(stores: Stores) -> None:
+    async with running_console(stores) as console:
+        browser = await console.browser.sign_in()
+        await add_key(console.store)
+        await browser.get("/accounts")
+        assert "exists already" in await browser.submit("/accounts", {"name": "zoo", "plan": "free"}, 409)
+
+
+async def test_accounts_are_searched_sorted_and_paged(stores: Stores) -> None:
+    async with running_console(stores) as console:
+        browser = await console.browser.sign_in()
+        for number in range(60):
+            await console.store.accounts.create(f"shop {number:02}", Plan.FREE, Limits(10, 100), BY)
+        accounts = {account.name: account.id for account in await console.store.accounts.list()}
+        used = Usage(Count(int(START), 9), Count(int(START), 20))
+        counted = Activity({(accounts["shop 42"], int(START) // 3600 * 3600): UsageCounts(refused_day=1234)}, {}, {})
+        await console.store.usage.save({accounts["shop 55"]: used}, [], counted)
+        first = await browser.get("/accounts")
+        assert ("shop 00" in first, "shop 49" in first, "shop 50" in first) == (True, True, False)
+        assert "60 accounts, page 1 of 2" in first
+        assert "shop 59" in await browser.get("/accounts?page=2")
+        assert "shop 59" in await browser.get("/accounts?page=99999999999999999")
+        found = await browser.get("/accounts?search=SHOP+5")
+        assert ("10 accounts" in found, "shop 49" in found) == (True, False)
+        assert "No account has “nobody”" in await browser.get("/accounts?search=nobody")
+        closest = await browser.get("/accounts?sort=share")
+        assert closest.index("shop 55") < closest.index("shop 00")
+        assert "9 of 10" in closest
+        refused = await browser.get("/accounts?sort=refused")
+        assert refused.index("shop 42") < refused.index("shop 00")
+        assert "1,234" in refused
+        assert "shop 55" in await browser.get("/")  # closest to a limit
+        assert "shop 42" in await browser.get("/")  # most refused
+
+
+async def test_an_account_shows_its_windows_and_its_history(stores: Stores) -> None:
+    async with running_console(stores) as console:
+        browser = await console.browser.sign_in()
+        await add_key(console.store)
+        account = await console.store.accounts.find("zoo")
+        hour = int(START) // 3600 * 3600
+        activity = Activity({(account.id, hour): UsageCounts(admitted=777, refused_minute=55)}, {}, {"key_one": hour})
+        await console.store.usage.save({account.id: Usage(Count(int(START), 7), Count(int(START), 21))}, [], activity)
+        page = await browser.get("/accounts/zoo")
+        assert "7 of 60" in page
+        assert "21 of 1,000" in page
+        assert "777" in page  # in the tables below both charts
+        assert "55" in page
+        assert "<rect" in browser.page
+
+
+async def test_the_plan_is_changed(stores: Stores) -> None:
+    async with running_console(stores) as console:
+        browser = await console.browser.sign_in()
+        await add_key(console.store)
+        await browser.get("/accounts/zoo")
+        fields = {"plan": "enterprise", "per_minute": "5,000", "per_day": "1 000 000", "seen": browser.hidden("seen")}
+        assert "zoo is on the plan enterprise now" in await browser.submit("/accounts/zoo/plan", fields)
+        assert Limits(5000, 1_000_000) == (await console.store.accounts.find("zoo")).limits
+        assert (ADA, "account.set_plan", "account:zoo") == (await actions(console))[-1]
+
+
+async def test_of_two_operators_who_change_the_same_account_the_second_gets_a_conflict(stores: Stores) -> None:
+    async with running_console(stores) as console:
+        one, other = await console.browser.sign_in(), await console.another_browser().sign_in("bob")
+        await add_key(console.store)
+        await one.get("/accounts/zoo")
+        await other.get("/accounts/zoo")
+        await one.submit("/accounts/zoo/plan", {"plan": "pro", "seen": one.hidden("seen")})
+        page = await other.submit("/accounts/zoo/plan", {"plan": "business", "seen": other.hidden("seen")}, 409)
+        assert "changed since you opened the page" in page
+        assert Plan.PRO == (await console.store.accounts.find("zoo")).plan
+
+
+async def test_an_account_is_suspended_after_asking_and_resumed(stores: Stores) -> None:
+    async with running_console(stores) as console:
+        browser = await console.browser.sign_in()
+        await add_key(console.store)
+        assert "Suspend zoo?" in await browser.get("/accounts/zoo/suspend")
+        assert (await console.store.accounts.find("zoo")).suspended_at is None
+        stale = browser.hidden("seen")
+        assert "Suspended zoo" in await browser.submit("/accounts/zoo/suspend", {"seen": stale})
+        assert (await console.store.accounts.find("zoo")).suspended_at == START
+        seen = browser.hidden("seen")
+        await browser.submit("/accounts/zoo/suspend", {"seen": stale}, 409)
+        await browser.get("/accounts/zoo")
+        assert "Resumed zoo" in await browser.submit("/accounts/zoo/resume", {"seen": seen})
+        assert (await console.store.accounts.find("zoo")).suspended_at is None
+        assert [(ADA, "account.suspend", "account:zoo"), (ADA, "account.resume", "account:zoo")] == (
+            await actions(console)
+        )[-2:]
+
+
+async def test_a_key_is_created_and_shown_once(stores: Stores) -> None:
+    async with running_console(stores) as console:
+        browser = await console.browser.sign_in()
+        await add_key(console.store)
+        await browser.get("/accounts/zoo")
+        fields = {"scope": ["orders:read"], "note": "till", "expires": "90d"}
+        page = await browser.submit("/accounts/zoo/keys", fields)
+        key = secret(page)
+        assert is_well_formed(key)
+        stored = (await console.store.keys.list("zoo"))[-1]
+        assert (digest(key), "till", START + 90 * 86_400) == (stored.digest, stored.note, stored.expires_at)
+        assert ["orders:read"] == [str(scope) for scope in stored.scopes]
+        assert key not in await browser.get("/accounts/zoo")
+        assert (ADA, "key.create", f"key:{stored.id}") == (await actions(console))[-1]
+
+
+@pytest.mark.parametrize(
+    ("fields", "wrong"),
+    [
+        ({"scope": []}, "Choose at least one."),
+        ({"scope": ["orders:read"], "expires": "soon"}, "is not a time"),
+        ({"scope": ["orders:read"], "expires": "2001-01-01"}, "cannot expire in the past"),
+        ({"scope": ["orders:read"], "note": "x" * 201}, "at most 200 characters"),
+        ({"scope": ["orders:read"], "note": "pso_live_abc"}, "API key"),
+    ],
+)
+async def test_a_wrong_key_form_creates_no_key(stores: Stores, fields: dict[str, object], wrong: str) -> None:
+    async with running_console(stores) as console:
+        browser = await console.browser.sign_in()
+        await add_key(console.store)
+        await browser.get("/accounts/zoo")
+        assert wrong in await browser.submit("/accounts/zoo/keys", {"note": "", "expires": "", **fields}, 400)
+        assert 1 == len(await console.store.keys.list("zoo"))
+
+
+async def test_a_key_is_rotated_once(stores: Stores) -> None:
+    async with running_console(stores) as console:
+        browser = await console.browser.sign_in()
+        await add_key(console.store)
+        await browser.get("/accounts/zoo")
+        token = {"form_token": browser.form_token}
+        page = await browser.submit("/keys/key_one/rotate", {"grace": "1h"})
+        old, new = sorted(await console.store.keys.list("zoo"), key=lambda key: key.rotated_from or "")
+        assert (digest(secret(page)), "key_one", START + 3600) == (new.digest, new.rotated_from, old.expires_at)
+        assert "already rotated" in await browser.submit("/keys/key_one/rotate", {"grace": "1h", **token}, 409)
+
+
+async def test_a_key_is_revoked_after_asking(stores: Stores) -> None:
+    async with running_console(stores) as console:
+        browser = await console.browser.sign_in()
+        await add_key(console.store)
+        assert "Revoke key_one?" in await browser.get("/keys/key_one/revoke")
+        seen = browser.hidden("seen")
+        assert "Revoked key_one." in await browser.submit("/keys/key_one/revoke", {"seen": seen})
+        assert START == (await console.store.keys.find("key_one")).revoked_at
+        assert (ADA, "key.revoke", "key:key_one") == (await actions(console))[-1]
+        await browser.submit("/keys/key_one/revoke", {"seen": seen}, 409)
+
+
+async def test_a_ban_is_shown_and_lifted(stores: Stores) -> None:
+    async with running_console(stores) as console:
+        browser = await console.browser.sign_in()
+        await add_key(console.store)
+        await console.store.usage.save({}, [Ban("key_one", int(START) - 10, int(START) + 110, 2)])
+        assert "key_one" in await browser.get("/")
+        assert "banned" in await browser.get("/accounts/zoo")
+        token = {"form_token": browser.form_token}
+        assert "Lifted the ban of key_one" in await browser.submit("/keys/key_one/unban")
+        assert "No key is banned." in await browser.get("/")
+        assert (ADA, "key.unban", "key:key_one") == (await actions(console))[-1]
+        assert "is not banned" in await browser.submit("/keys/key_one/unban", token, 409)
+
+
+async def test_a_keys_page_leads_to_its_account(stores: Stores) -> None:
+    async with running_console(stores) as console:
+        browser = await console.browser.sign_in()
+        await add_key(console.store)
+        response = await browser.http.get("/console/keys/key_one")
+        assert (303, "/console/accounts/zoo#key_one") == (response.status_code, response.headers["location"])
+
+
+async def test_hostile_texts_are_escaped(stores: Stores) -> None:
+    hostile = "\"><script>alert(1)</script>{{ 7*7 }}'"
+    async with running_console(stores) as console:
+        await add_key(console.store)
+        key = api_key("two")
+        await console.store.keys.create(replace(key, note=hostile), Actor(hostile, START))
+        browser = await console.browser.sign_in("<b>ada</b>")
+        for path in ("/", "/accounts/zoo", "/audit", f"/accounts?search={hostile}", f"/audit?subject={hostile}"):
+            await browser.get(path)
+            assert "<script" not in browser.page
+            assert "<b>ada" not in browser.page
+            assert "49" not in re.findall(r"script&gt;(\d+)", browser.page)
+
+
+@pytest.mark.parametrize(
+    "path", ["/accounts/none", "/accounts/none/suspend", "/keys/key_none", "/keys/key_none/revoke"]
+)
+async def test_what_does_not_exist_is_not_found(stores: Stores, path: str) -> None:
+    async with running_console(stores) as console:
+        browser = await console.browser.sign_in()
+        assert "There is no" in await browser.get(path, 404)

@@ -1,0 +1,229 @@
+"""Orders and the audit log in the console: filters, pages, actions and what they report."""
+
+import json
+import re
+
+import pytest
+
+from petstore_server.domain.accounts import PLAN_LIMITS, Limits, Plan
+from petstore_server.domain.orders import CANCEL, Order, Status
+from petstore_server.ports import Actor
+from support.console import START, Console, running_console
+from support.open_stores import BY, Stores, log
+
+pytestmark = pytest.mark.anyio
+
+
+async def add_orders(console: Console, *orders: Order) -> None:
+    await console.store.orders.import_batch(orders, "import-1", BY)
+
+
+def ids(page: str) -> list[int]:
+    """The orders that a list shows."""
+    return [int(text) for text in re.findall(r'name="order" value="(-?\d+)"', page)]
+
+
+async def statuses(console: Console, *order_ids: int) -> list[str]:
+    return [str((await console.store.orders.find(order_id)).status) for order_id in order_ids]
+
+
+async def test_orders_are_filtered_and_sorted(stores: Stores) -> None:
+    async with running_console(stores) as console:
+        browser = await console.browser.sign_in()
+        assert "There are no orders yet" in await browser.get("/orders")
+        await add_orders(
+            console,
+            Order(1, 7, 2, "2026-11-01T10:00:00Z", False, Status.PENDING),
+            Order(2, 8, 1, "2026-11-05T10:00:00Z", True, Status.SHIPPED),
+            Order(3, 7, None, None, None, Status.CANCELLED),
+        )
+        for query, expected in (
+            ("", [1, 2, 3]),
+            ("?status=shipped", [2]),
+            ("?petId=7", [1, 3]),
+            ("?petId=7&status=cancelled", [3]),
+            ("?complete=true", [2]),
+            ("?shipDateFrom=2026-11-02", [2]),
+            ("?shipDateTo=2026-11-02", [1]),
+            ("?sort=-id", [3, 2, 1]),
+            ("?sort=-shipDate", [2, 1, 3]),
+        ):
+            await browser.get(f"/orders{query}")
+            assert expected == ids(browser.page), query
+        assert "No order matches" in await browser.get("/orders?petId=9")
+
+
+async def test_orders_are_paged(stores: Stores) -> None:
+    async with running_console(stores) as console:
+        browser = await console.browser.sign_in()
+        await add_orders(console, *(Order(number, 1) for number in range(1, 121)))
+        seen: list[int] = []
+        path = "/orders?petId=1&sort=-shipDate"
+        while True:
+            await browser.get(path)
+            seen += ids(browser.page)
+            link = re.search(r'rel="next" href="([^"]*)"', browser.page)
+            if link is None:
+                break
+            path = "/orders" + link[1].replace("&amp;", "&")
+        assert list(range(120, 0, -1)) == seen
+
+
+@pytest.mark.parametrize(
+    ("query", "wrong"),
+    [
+        ("petId=cat", "A pet id is a whole number"),
+        ("status=lost", "Choose one of pending"),
+        ("shipDateFrom=soon", "is not a time"),
+        ("sort=price", "Choose one of"),
+        ("id=seven", "An order identifier is"),
+    ],
+)
+async def test_a_wrong_filter_is_explained_and_kept(stores: Stores, query: str, wrong: str) -> None:
+    async with running_console(stores) as console:
+        browser = await console.browser.sign_in()
+        assert wrong in await browser.get(f"/orders?{query}", 400)
+        assert 'aria-invalid="true"' in browser.page
+
+
+async def test_an_order_is_found_by_its_id(stores: Stores) -> None:
+    async with running_console(stores) as console:
+        browser = await console.browser.sign_in()
+        await add_orders(console, Order(7, 3))
+        response = await browser.http.get("/console/orders?id=7")
+        assert (303, "/console/orders/7") == (response.status_code, response.headers["location"])
+        assert "There is no order 8" in await browser.get("/orders/8", 404)
+        await browser.get("/orders/x", 404)
+
+
+async def test_an_orders_page_shows_what_happened_to_it(stores: Stores) -> None:
+    async with running_console(stores) as console:
+        browser = await console.browser.sign_in()
+        await add_orders(console, Order(7), Order(8))
+        await console.store.orders.change(7, CANCEL, Actor("key:key_one", START))
+        page = await browser.get("/orders/7")
+        assert "Cancelled the order" in page
+        assert "key:key_one" in page
+        assert "Nothing since it was imported" in await browser.get("/orders/8")
+
+
+async def test_orders_are_shipped_completed_and_cancelled(stores: Stores) -> None:
+    async with running_console(stores) as console:
+        browser = await console.browser.sign_in()
+        await add_orders(console, *(Order(number) for number in range(1, 5)))
+        await browser.get("/orders")
+        assert "Shipped 2 orders." in await browser.submit("/orders/ship", {"order": ["1", "2"]})
+        assert "Completed 1 order." in await browser.submit("/orders/complete", {"order": ["1"], "back": "/1"})
+        asked = await browser.submit("/orders/cancel", {"order": ["3", "4"]})
+        assert "Cancel 2 orders?" in asked
+        assert ["pending", "pending"] == await statuses(console, 3, 4)
+        done = await browser.submit("/orders/cancel", {"order": ["3", "4"], "confirmed": browser.hidden("confirmed")})
+        assert "Cancelled 2 orders." in done
+        assert ["shipped", "shipped", "cancelled", "cancelled"] == await statuses(console, 1, 2, 3, 4)
+        entries = [(entry.actor, entry.action, entry.subject) for entry in await log(console.store)][-5:]
+        assert {
+            ("operator:ada", "order.ship", "order:1"),
+            ("operator:ada", "order.ship", "order:2"),
+            ("operator:ada", "order.complete", "order:1"),
+            ("operator:ada", "order.cancel", "order:3"),
+            ("operator:ada", "order.cancel", "order:4"),
+        } == set(entries)
+
+
+async def test_a_conflict_is_reported_and_changes_nothing(stores: Stores) -> None:
+    async with running_console(stores) as console:
+        browser = await console.browser.sign_in()
+        await add_orders(console, Order(1, status=Status.SHIPPED), Order(2))
+        await browser.get("/orders")
+        page = await browser.submit("/orders/cancel", {"order": "1", "confirmed": "yes"})
+        assert "Nothing was changed. Order 1 has already shipped" in page
+        page = await browser.submit("/orders/ship", {"order": ["1", "2", "99"]})
+        assert "Shipped 1 order. Order 1 is shipped; only a pending order can be shipped." in page
+        assert "There is no order 99" in page
+
+
+async def test_bad_selections_are_refused(stores: Stores) -> None:
+    async with running_console(stores) as console:
+        browser = await console.browser.sign_in()
+        await add_orders(console, Order(1))
+        await browser.get("/orders")
+        token = {"form_token": browser.form_token}
+        assert "No order is selected" in await browser.submit("/orders/ship", token, 400)
+        many = {**token, "order": [str(number) for number in range(1001)]}
+        assert "at most 1,000 orders" in await browser.submit("/orders/ship", many, 400)
+        await browser.submit("/orders/ship", {**token, "order": "one"}, 404)
+
+
+@pytest.mark.parametrize(
+    "back", ["//evil.example", "https://evil.example", "/..//evil.example", "?x\r\nSet-Cookie: a=b"]
+)
+async def test_an_action_never_leads_to_another_site(stores: Stores, back: str) -> None:
+    async with running_console(stores) as console:
+        browser = await console.browser.sign_in()
+        await add_orders(console, Order(1))
+        await browser.get("/orders")
+        data = {"form_token": browser.form_token, "order": "1", "back": back}
+        response = await browser.http.post("/console/orders/ship", data=data)
+        assert (303, "/console/orders") == (response.status_code, response.headers["location"])
+
+
+@pytest.mark.parametrize("file_format", ["csv", "json", "jsonl"])
+async def test_orders_are_exported(stores: Stores, file_format: str) -> None:
+    async with running_console(stores) as console:
+        browser = await console.browser.sign_in()
+        await add_orders(console, *(Order(number, 1) for number in range(1, 2001)))
+        response = await browser.http.get(f"/console/orders/export?format={file_format}")
+        assert f'.{file_format}"' in response.headers["content-disposition"]
+        assert 2000 == (
+            len(json.loads(response.text))
+            if file_format == "json"
+            else len(response.text.split()) - (file_format == "csv")
+        )
+
+
+async def test_the_audit_log_is_filtered(stores: Stores) -> None:
+    async with running_console(stores) as console:
+        await add_orders(console, *(Order(number) for number in range(1, 4)))
+        await console.store.orders.change(1, CANCEL, Actor("operator:bob", START - 7200))
+        await console.store.orders.change(2, CANCEL, Actor("key:key_one", START - 60))
+        browser = await console.browser.sign_in()
+
+        async def cancelled(query: str) -> list[int]:
+            await browser.get(f"/audit?{query}")
+            return [int(text) for text in re.findall(r"Cancelled the order</strong>\s*<a [^>]*>(\d+)<", browser.page)]
+
+        assert [2, 1] == await cancelled("")
+        assert [1] == await cancelled("actor=bob")
+        assert [2] == await cancelled("actor=key:key_one")
+        assert [2, 1] == await cancelled("action=order.cancel")
+        assert [1] == await cancelled("subject=1")
+        assert [2] == await cancelled("subject=order:2&actor=key:key_one")
+        assert [] == await cancelled("subject=2&actor=bob")
+        assert [2] == await cancelled("since=1h")
+        assert [1] == await cancelled("until=1h")
+        assert "No change matches" in await browser.get("/audit?actor=nobody")
+        await browser.get("/audit?since=soon", 400)
+        assert 'aria-invalid="true"' in browser.page
+
+
+async def test_the_audit_log_is_paged(stores: Stores) -> None:
+    async with running_console(stores) as console:
+        for number in range(120):
+            await console.store.accounts.create(
+                f"shop {number:03}", *_free(), Actor("operator:bob", START - number // 7)
+            )
+        browser = await console.browser.sign_in()
+        seen: list[str] = []
+        path = "/audit?action=account.create"
+        while True:
+            await browser.get(path)
+            seen += re.findall(r">(shop \d+)<", browser.page)
+            link = re.search(r'rel="next" href="([^"]*)"', browser.page)
+            if link is None:
+                break
+            path = "/audit" + link[1].replace("&amp;", "&")
+        assert 120 == len(set(seen)) == len(seen)
+
+
+def _free() -> tuple[Plan, Limits]:
+    return Plan.FREE, PLAN_LIMITS[Plan.FREE]
