@@ -19,25 +19,12 @@ from petstore_server.domain.keys import Environment, Scope, revoke, unban
 from petstore_server.domain.orders import Order, Status
 from petstore_server.domain.pets import Pet
 from petstore_server.http.page_limit import PAGE_LIMIT
-from support.engines import PostgresEngine
-from support.redis_engine import shared_redis
-from support.service import START, URLS, Clock, Service, bearer, in_service, running
+from support.service import START, Clock, Service, bearer, in_service, running
 
 ORDERS = "/v1/store/orders"
 
 
-@pytest.fixture(params=["embedded", "scaled-out"], autouse=True)
-def _engines(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[None]:
-    """Every test runs over SQLite with limits in process, and over PostgreSQL and Redis."""
-    if request.param == "embedded":
-        yield
-        return
-    postgres: PostgresEngine = request.getfixturevalue("postgres")
-    name = postgres.new_database()
-    URLS[tmp_path] = {"PETSTORE_DATABASE_URL": postgres.url(name), "PETSTORE_REDIS_URL": shared_redis().empty()}
-    yield
-    assert [] == postgres.connections(name)
-    postgres.drop_database(name)
+pytestmark = pytest.mark.usefixtures("each_engine")
 
 
 def code(response: httpx2.Response) -> tuple[int, str]:
