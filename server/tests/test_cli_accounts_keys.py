@@ -13,9 +13,10 @@ import pytest
 
 from petstore_server.domain.bans import Ban
 from petstore_server.domain.keys import Environment, digest, is_well_formed, new_key
+from petstore_server.domain.orders import CANCEL
 from petstore_server.domain.timestamps import canonical_timestamp
 from petstore_server.domain.windows import Count
-from petstore_server.ports import Usage
+from petstore_server.ports import Actor, Usage
 from petstore_server.storage.sqlite import lock_for_serving
 from support.command_line import CommandLine
 from support.engines import PostgresEngine
@@ -429,6 +430,23 @@ def test_the_audit_log_can_be_filtered(acme: CommandLine) -> None:
     assert [] == actions("--until", "1h")
     assert 5 == acme("audit", "--account", "missing").code
     assert 5 == acme("audit", "--key", "key_missing").code
+
+
+def test_a_change_that_a_request_made_is_shown_with_the_request_id(acme: CommandLine) -> None:
+    acme.must("orders", "import", "-", stdin='{"id":1}\n{"id":2}\n')
+    acme.must("orders", "cancel", "2")
+
+    async def cancel() -> None:
+        async with opened(acme.store) as store:
+            await store.orders.change(1, CANCEL, Actor("key:key_a", time.time(), "req-1"))
+
+    asyncio.run(cancel())
+    by_command, by_request = acme.must("audit", "--json").json_lines()[-2:]
+    assert (None, "req-1") == (by_command["requestId"], by_request["requestId"])
+    assert {"status": "cancelled"} == by_request["after"]
+    by_command, by_request = acme.must("audit").out.splitlines()[-2:]
+    assert "request" not in by_command
+    assert by_request.endswith("request req-1")
 
 
 def test_a_ban_is_in_the_audit_log(acme: CommandLine) -> None:

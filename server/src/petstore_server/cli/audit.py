@@ -36,7 +36,8 @@ def audit(
     """Show recorded changes, oldest first: when, by whom, what, and the values before and after.
 
     With several options, changes that match all of them. With --json, one object per line. A change made in several
-    batches, such as an import, has one entry per batch.
+    batches, such as an import, has one entry per batch. A change that a request made ends with the request's
+    X-Request-Id.
 
     \b
     Examples:
@@ -66,6 +67,8 @@ def audit(
 
 def _line(entry: dict[str, Any]) -> str:
     change = f"{_short(entry['before'])} → {_short(entry['after'])}"
+    if entry["requestId"] is not None:
+        change += f"  request {entry['requestId']}"
     cells = (f"{printable(entry['at']):<27}", f"{printable(entry['actor']):<20}", f"{printable(entry['action']):<16}")
     return wrapped("  ".join((*cells, printable(entry["subject"]), printable(change))), 4) + "\n"
 

@@ -59,6 +59,7 @@ class Change(NamedTuple):
     subject: str
     link: str | None
     fields: list[Field]
+    request_id: str | None
 
 
 def change_of(entry: AuditEntry) -> Change:
@@ -68,7 +69,8 @@ def change_of(entry: AuditEntry) -> Change:
     links = {"account": f"/accounts/{quote(name, safe='')}", "order": f"/orders/{name}", "key": f"/keys/{name}"}
     fields = _fields(shown["before"], shown["after"])
     text = _ACTIONS.get(entry.action, entry.action)
-    return Change(entry.at, entry.actor, entry.action, text, name or entry.subject, links.get(kind), fields)
+    subject, link = name or entry.subject, links.get(kind)
+    return Change(entry.at, entry.actor, entry.action, text, subject, link, fields, entry.request_id)
 
 
 def _fields(before: Any, after: Any) -> list[Field]:

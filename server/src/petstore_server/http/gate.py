@@ -33,6 +33,7 @@ from petstore_server.http.routes import Match, Routes
 from petstore_server.ports import Limiter
 
 _REQUEST_ID = re.compile(rb"[!-~]{1,128}")
+_KEY_PREFIX = b"pso_"
 
 _NOT_ADMITTED = (401, 429)
 
@@ -77,7 +78,7 @@ class Gate:
         """The response to a request; None if the rest of the request will not arrive."""
         began = perf_counter()
         given = request.headers.get(b"x-request-id")
-        request.request_id = given if given and _REQUEST_ID.fullmatch(given) else self._new_request_id()
+        request.request_id = given if given and _is_request_id(given) else self._new_request_id()
         match = self._routes.find(request.path)
         request.segments = match.segments
         try:
@@ -154,6 +155,11 @@ class Gate:
 
     def _address(self, request: Request) -> str:
         return self._client_address(request.peer, request.headers)
+
+
+def _is_request_id(given: bytes) -> bool:
+    """Whether a client's X-Request-Id is used: it is logged and stored, so it must be short and hold no API key."""
+    return _REQUEST_ID.fullmatch(given) is not None and _KEY_PREFIX not in given
 
 
 def _require_admission(decision: Decision) -> None:

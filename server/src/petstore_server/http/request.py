@@ -8,6 +8,7 @@ from petstore_server.domain.errors import MissingApiKey
 from petstore_server.domain.keys import Principal
 from petstore_server.domain.windows import Decision
 from petstore_server.http.errors import BadRequest, HeadersTooLarge, PayloadTooLarge, UriTooLong
+from petstore_server.ports import Actor
 
 MAX_TARGET = 8 * 1024
 MAX_HEADERS = 32 * 1024
@@ -26,7 +27,8 @@ class Request:
     lower-case names; the values of a repeated header are joined by commas (RFC 9110 section 5.3), as long as the
     headers are within MAX_HEADERS. `header_bytes` counts each header line with its separators. `peer` is the address of
     the other end of the connection, None for a Unix socket. `body` holds the bytes received so far, up to MAX_BODY.
-    `complete` turns true when the whole request has arrived, `lost` when the rest of it will not arrive.
+    `complete` turns true when the whole request has arrived, `lost` when the rest of it will not arrive. The
+    gate sets `request_id`: 1 to 128 visible ASCII characters.
     """
 
     __slots__ = (
@@ -102,6 +104,13 @@ class Request:
         if self.principal is None:
             raise MissingApiKey
         return self.principal
+
+    def actor(self, at: float) -> Actor:
+        """Who makes the change that this request asks for, `at` Unix seconds, for the audit log.
+
+        Raises MissingApiKey; the gate admits no request without a valid key.
+        """
+        return Actor(f"key:{self.caller.key_id}", at, self.request_id.decode("ascii"))
 
     def check_form(self) -> None:
         """Refuse a request that is malformed or too large. Raises BadRequest, UriTooLong, HeadersTooLarge,

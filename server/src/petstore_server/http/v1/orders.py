@@ -8,7 +8,7 @@ from petstore_server.http.errors import PreconditionFailed
 from petstore_server.http.list_cache import ListCache
 from petstore_server.http.request import Request
 from petstore_server.http.responses import Response, accepts_gzip, lines, matches
-from petstore_server.ports import Actor, Store
+from petstore_server.ports import Store
 
 
 class OrderOperations:
@@ -37,8 +37,7 @@ class OrderOperations:
         if request.headers.get(b"if-match", b"*") != b"*":
             CANCEL.apply(await self._store.orders.find(order_id))  # any other error comes first (RFC 9110 13.2.1)
             raise PreconditionFailed
-        actor = f"key:{request.principal.key_id}" if request.principal else "unknown"
-        await self._store.orders.change(order_id, CANCEL, Actor(actor, self._clock()))
+        await self._store.orders.change(order_id, CANCEL, request.actor(self._clock()))
         return Response(204)
 
 

@@ -14,7 +14,7 @@ from petstore_server.http.v2.cursors import Cursors
 from petstore_server.http.v2.errors import IdempotencyKeyMissing, InvalidParameter, OrderChanged
 from petstore_server.http.v2.parameters import IDEMPOTENCY_KEY, LIST_ORDERS, NO_PARAMETERS, decoded
 from petstore_server.http.v2.representations import etag_of, representation
-from petstore_server.ports import Actor, Store
+from petstore_server.ports import Store
 
 PATH = "/v2/store/orders"
 
@@ -52,7 +52,7 @@ class OrderOperations:
         NO_PARAMETERS.read(request.query)
         if_match = request.headers.get(b"if-match", b"*")
         transition = CANCEL if if_match == b"*" else await self._cancel_if(order_id, if_match)
-        await self._store.orders.change(order_id, transition, self._actor(request))
+        await self._store.orders.change(order_id, transition, request.actor(self._clock()))
         return Response(204)
 
     async def place_order(self, request: Request) -> Response:
@@ -66,7 +66,7 @@ class OrderOperations:
         key = _idempotency_key(request)
         asked = read_new_order(request.body)
         placement = Placement(request.caller.account_id, key, *asked)
-        placed = await self._store.placements.place(placement, self._actor(request))
+        placed = await self._store.placements.place(placement, request.actor(self._clock()))
         headers = lines(("location", f"{PATH}/{placed.order_id}"), ("cache-control", "no-store"))
         if placed.replayed:
             headers += lines(("idempotency-replayed", "true"))
@@ -90,9 +90,6 @@ class OrderOperations:
             return cancelled
 
         return Transition(CANCEL.action, apply)
-
-    def _actor(self, request: Request) -> Actor:
-        return Actor(f"key:{request.caller.key_id}", self._clock())
 
 
 def _query(values: Mapping[str, Any], cursors: Cursors) -> Query:

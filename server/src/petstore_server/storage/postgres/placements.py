@@ -10,7 +10,7 @@ from petstore_server.domain.orders import INT64_MAX, Order
 from petstore_server.domain.placement import KEY_LIFETIME, NO_IDENTIFIER_LEFT, Placed, Placement
 from petstore_server.domain.search import TrackedOrder
 from petstore_server.ports import Actor
-from petstore_server.storage.audit import as_json
+from petstore_server.storage.audit import Change, audit_row
 from petstore_server.storage.postgres.arrays import numbers, texts
 from petstore_server.storage.postgres.pool import Pool
 from petstore_server.storage.postgres.session import Session
@@ -43,8 +43,9 @@ _REMEMBER = """
             digest = excluded.digest, order_id = excluded.order_id, body = excluded.body, at = excluded.at
     )
     INSERT INTO petstore.audit (at, actor, action, subject, after)
-    SELECT at, actor, 'order.place', subject, after::json
-    FROM unnest(%s::double precision[], %s::text[], %s::text[], %s::text[]) AS entry (at, actor, subject, after)
+    SELECT at, actor, action, subject, after::json
+    FROM unnest(%s::double precision[], %s::text[], %s::text[], %s::text[], %s::text[])
+        AS entry (at, actor, action, subject, after)
 """
 _FORGET = """
     DELETE FROM petstore.idempotency_keys WHERE (account_id, key) IN (
@@ -123,7 +124,11 @@ async def _insert(session: Session, jobs: list[_Job]) -> dict[tuple[int, str], P
     await session.execute(_INSERT, (_ids(orders), texts(order.record() for order in orders)))
     [(at,)] = await session.rows(_ADVANCE, (orders[-1].id,))
     bodies = [TrackedOrder(order.record(), order.status, at, at).text() for order in orders]
-    times = numbers(job.actor.at for job in jobs)
+    entries = [
+        audit_row(job.actor, "order.place", f"order:{order.id}", Change(None, order.fields()))
+        for job, order in zip(jobs, orders, strict=True)
+    ]
+    times, actors, actions, subjects, _, after = zip(*entries, strict=True)
     await session.execute(
         _REMEMBER,
         (
@@ -132,11 +137,12 @@ async def _insert(session: Session, jobs: list[_Job]) -> dict[tuple[int, str], P
             texts(job.placement.digest.hex() for job in jobs),
             _ids(orders),
             texts(bodies),
-            times,
-            times,
-            texts(job.actor.name for job in jobs),
-            texts(f"order:{order.id}" for order in orders),
-            texts(as_json(order.fields()) for order in orders),
+            numbers(times),
+            numbers(times),
+            texts(actors),
+            texts(actions),
+            texts(subjects),
+            texts(after),
         ),
     )
     return {job.name: Placed(order.id, body.encode()) for job, order, body in zip(jobs, orders, bodies, strict=True)}

@@ -1,0 +1,80 @@
+"""X-Request-Id: which ids of clients are used, and that the audit log keeps the one of each change."""
+
+from pathlib import Path
+
+import pytest
+
+from petstore_server.domain.keys import DEFAULT_SCOPES, Scope
+from petstore_server.domain.orders import Order
+from support.service import Service, bearer, in_service
+
+pytestmark = pytest.mark.usefixtures("each_engine")
+
+V1, V2 = "/v1/store/orders", "/v2/store/orders"
+
+
+async def recorded(service: Service, action: str) -> list[tuple[str, str | None]]:
+    """The subject and the request id of each change with this action."""
+    entries = [entry async for entry in service.backend.store.audit.entries()]
+    return [(entry.subject, entry.request_id) for entry in entries if entry.action == action]
+
+
+def test_the_audit_entry_of_a_cancel_has_the_request_id_of_its_response(tmp_path: Path) -> None:
+    async def story(service: Service) -> None:
+        await service.orders(*map(Order, range(1, 5)))
+        key = await service.key()
+        expected = []
+        for number, path in enumerate((V1, V2), 1):
+            response = await service.client.delete(f"{path}/{number}", headers=bearer(key))
+            assert 204 == response.status_code
+            expected.append((f"order:{number}", response.headers["x-request-id"]))
+        for number, path in enumerate((V1, V2), 3):
+            headers = bearer(key, **{"X-Request-Id": f"mine-{number}"})
+            assert 204 == (await service.client.delete(f"{path}/{number}", headers=headers)).status_code
+            expected.append((f"order:{number}", f"mine-{number}"))
+        assert expected == await recorded(service, "order.cancel")
+        assert 4 == len({request_id for _, request_id in expected})
+
+    in_service(tmp_path, story)
+
+
+def test_the_audit_entry_of_a_placement_has_its_request_id(tmp_path: Path) -> None:
+    async def story(service: Service) -> None:
+        key = await service.key(scopes=DEFAULT_SCOPES | {Scope.ORDERS_WRITE})
+        headers = bearer(key, **{"X-Request-Id": "mine", "Idempotency-Key": "one"})
+        placed = await service.client.post(V2, headers=headers, json={"petId": 1, "quantity": 1})
+        assert 201 == placed.status_code
+        assert [(f"order:{placed.json()['id']}", "mine")] == await recorded(service, "order.place")
+
+    in_service(tmp_path, story)
+
+
+@pytest.mark.parametrize(
+    "hostile",
+    ["a" * 129, "two words", "tab\there", "caf\xe9", "pso_live_" + "a" * 33, "x-pso_test_abc", ""],
+)
+def test_an_unusable_request_id_is_replaced_everywhere(tmp_path: Path, hostile: str) -> None:
+    async def story(service: Service) -> None:
+        await service.orders(Order(1))
+        headers = [(b"Authorization", f"Bearer {await service.key()}".encode())]
+        headers.append((b"X-Request-Id", hostile.encode("latin-1")))
+        response = await service.client.delete(f"{V1}/1", headers=headers)
+        assert 204 == response.status_code
+        used = response.headers["x-request-id"]
+        assert hostile != used
+        assert used.isascii()
+        assert [("order:1", used)] == await recorded(service, "order.cancel")
+
+    in_service(tmp_path, story)
+
+
+def test_the_longest_request_id_is_used(tmp_path: Path) -> None:
+    async def story(service: Service) -> None:
+        await service.orders(Order(1))
+        longest = "~" * 128
+        headers = bearer(await service.key(), **{"X-Request-Id": longest})
+        response = await service.client.delete(f"{V1}/1", headers=headers)
+        assert longest == response.headers["x-request-id"]
+        assert [("order:1", longest)] == await recorded(service, "order.cancel")
+
+    in_service(tmp_path, story)
