@@ -29,6 +29,7 @@ class Source:
         self.pieces: Sequence[str] = pieces
         self.version = 1
         self.readings = 0
+        self.looks = 0
         self.faults: list[Exception] = []
         self.gate = asyncio.Event()
         self.gate.set()
@@ -38,6 +39,7 @@ class Source:
         self.version += 1
 
     def is_current(self, held: OrderList) -> bool:
+        self.looks += 1
         return bool(held.mark == self.version)
 
     async def snapshot(self, held: OrderList | None = None) -> OrderList:
@@ -126,6 +128,32 @@ async def test_a_current_list_is_returned_without_waiting() -> None:
     orders.put("2")
     assert cache.current_now() is None
     assert text(await cache.current()) == b"[2]"
+
+
+async def test_callers_of_one_turn_share_one_look_at_the_version() -> None:
+    orders = Source("1")
+    cache = cache_of(orders)
+    await cache.current()
+    turn = object()
+    before = orders.looks
+    assert {cache.current_now(turn) for _ in range(10)} == {cache.current_now(turn)}
+    assert orders.looks == before + 1
+    cache.current_now(object())
+    cache.current_now()
+    cache.current_now()
+    assert orders.looks == before + 4
+
+
+async def test_the_next_turn_and_callers_without_a_turn_see_a_change() -> None:
+    orders = Source("1")
+    cache = cache_of(orders)
+    await cache.current()
+    turn = object()
+    assert cache.current_now(turn) is not None
+    orders.put("2")
+    assert cache.current_now() is None
+    assert cache.current_now(object()) is None
+    assert text(await cache.current(object())) == b"[2]"
 
 
 async def test_concurrent_callers_share_one_reading() -> None:

@@ -9,7 +9,7 @@ class RawTransport(httpx2.AsyncBaseTransport):
     """Sends each request over a connection of its own to a port of this host."""
 
     def __init__(self, port: int) -> None:
-        self._port = port
+        self.port = port
 
     async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
         assert isinstance(request.stream, httpx2.AsyncByteStream)
@@ -17,7 +17,7 @@ class RawTransport(httpx2.AsyncBaseTransport):
         lines = [(name, value) for name, value in request.headers.raw if name.lower() != b"connection"]
         head = b"%s %s HTTP/1.1\r\n" % (request.method.encode(), request.url.raw_path)
         head += b"".join(b"%s: %s\r\n" % line for line in [*lines, (b"Connection", b"close")])
-        reader, writer = await asyncio.open_connection("127.0.0.1", self._port)
+        reader, writer = await asyncio.open_connection("127.0.0.1", self.port)
         try:
             writer.write(head + b"\r\n" + body)
             return _response(request.method, await reader.read())

@@ -160,13 +160,15 @@ class Connection(asyncio.BufferedProtocol):
     def advance(self) -> None:
         """Answer requests one after another until there is something to wait for."""
         self.scheduled = False
+        turn: object | None = self._server.turn
         for _ in range(REQUESTS_PER_TURN):
             if self._unparsed:
                 self._parse()
             if self._ended or self._current is not None or self._writing_paused or not self._parser.requests:
                 self._settle()
                 return
-            self._answer(self._parser.requests.popleft())
+            self._answer(self._parser.requests.popleft(), turn)
+            turn = None  # a later request sees what an earlier one has changed
         self._server.schedule(self)
 
     def check_progress(self) -> None:
@@ -239,8 +241,9 @@ class Connection(asyncio.BufferedProtocol):
 
     # Answering
 
-    def _answer(self, request: Request) -> None:
+    def _answer(self, request: Request, turn: object | None) -> None:
         self._current = request
+        request.turn = turn
         if request.awaits_continue:
             request.on_invite(self._invite)
         outcome = start(self._server.respond(request))

@@ -101,22 +101,30 @@ class ListCache:
     def __init__(self, orders: Orders) -> None:
         self._orders = orders
         self._held: EncodedList | None = None
+        self._turn: object = None  # in which the list was last found to be current
         self._refreshed = SharedCall(self._refresh)
 
-    def current_now(self) -> EncodedList | None:
+    def current_now(self, turn: object | None = None) -> EncodedList | None:
         """Return the list if it is known, without waiting, to show every acknowledged change; else None.
 
-        Takes microseconds. A result holds for every request that arrived before the call. Raises ServiceUnavailable.
+        Takes microseconds. Requests with the same `turn` (`Request.turn`) share one look at the store: all of them had
+        been read when the turn began, so the look is later than any change acknowledged before one of them was sent.
+        Without a turn, the store is always looked at. Raises ServiceUnavailable.
         """
         held = self._held
-        return held if held is not None and self._orders.is_current(held.source) else None
+        if held is None or (turn is not None and turn is self._turn):
+            return held
+        if not self._orders.is_current(held.source):
+            return None
+        self._turn = turn
+        return held
 
-    async def current(self) -> EncodedList:
-        """Return the list, never older than any change acknowledged before this call. Raises ServiceUnavailable.
+    async def current(self, turn: object | None = None) -> EncodedList:
+        """Return the list, never older than any change acknowledged before the turn or, without one, before this call.
 
-        It does not suspend the caller if `current_now` has a result.
+        It does not suspend the caller if `current_now` has a result. Raises ServiceUnavailable.
         """
-        return self.current_now() or await self._refreshed()
+        return self.current_now(turn) or await self._refreshed()
 
     async def close(self) -> None:
         """Wait for the reading under way."""

@@ -28,7 +28,9 @@ class Request:
     headers are within MAX_HEADERS. `header_bytes` counts each header line with its separators. `peer` is the address of
     the other end of the connection, None for a Unix socket. `body` holds the bytes received so far, up to MAX_BODY.
     `complete` turns true when the whole request has arrived, `lost` when the rest of it will not arrive. The
-    gate sets `request_id`: 1 to 128 visible ASCII characters.
+    gate sets `request_id`: 1 to 128 visible ASCII characters. `turn` identifies the turn of the event loop in which the
+    gate got the request: all requests with the same turn had been read when it began. It is None for a request that was
+    read together with an earlier one of its connection.
     """
 
     __slots__ = (
@@ -53,6 +55,7 @@ class Request:
         "request_id",
         "segments",
         "target_bytes",
+        "turn",
         "two_hosts",
     )
 
@@ -88,6 +91,7 @@ class Request:
         self.segments: list[str] = []
         self.operation = "none"
         self.request_id = b""
+        self.turn: object | None = None
         self.principal: Principal | None = None
         self.decision: Decision | None = None
 

@@ -48,7 +48,8 @@ class Deadlines(NamedTuple):
 class PublicServer:
     """Serves `respond` over HTTP/1.1. `clock` gives Unix seconds.
 
-    `buffer` is what all connections read into, one after another. `date_line` is the current Date header.
+    `buffer` is what all connections read into, one after another. `date_line` is the current Date header. `turn` is
+    another object in each turn.
     """
 
     def __init__(
@@ -64,11 +65,12 @@ class PublicServer:
         self.draining = False
         self.refused = 0
         self.date_line = b""
+        self.turn = object()
         self._clock = clock
         self._date_second = 0
         self._max_connections = max_connections
         self._connections: set[Connection] = set()
-        self._turn: list[Connection] = []
+        self._scheduled: list[Connection] = []
         self._loop = asyncio.get_running_loop()
         self._listeners: list[asyncio.Server] = []
         self._ticking: asyncio.TimerHandle | None = None
@@ -130,14 +132,14 @@ class PublicServer:
     def schedule(self, connection: Connection) -> None:
         """Have the connection advance once all that is readable now has been read.
 
-        Every response is thus worked out after the requests of its turn had been read, so all of them may share one
-        look at the version of the list.
+        All requests of a turn have thus been read when the turn begins, so they may share one look at the version of
+        the list (`ListCache.current_now`).
         """
         if not connection.scheduled:
             connection.scheduled = True
-            if not self._turn:
+            if not self._scheduled:
                 self._loop.call_soon(self._take_turn)
-            self._turn.append(connection)
+            self._scheduled.append(connection)
 
     def update_date(self) -> None:
         """Bring `date_line` up to date."""
@@ -151,7 +153,8 @@ class PublicServer:
         self._log.error("connection failed", exc_info=error)
 
     def _take_turn(self) -> None:
-        connections, self._turn = self._turn, []
+        connections, self._scheduled = self._scheduled, []
+        self.turn = object()
         self.update_date()
         for connection in connections:
             try:

@@ -21,7 +21,7 @@ class OrderOperations:
 
     async def list_orders(self, request: Request) -> Response:
         """Every order, from memory; 304 if the client has the same bytes already (D8)."""
-        snapshot = await self._list.current()
+        snapshot = await self._list.current(request.turn)
         zipped = accepts_gzip(request.headers.get(b"accept-encoding"))
         body = await snapshot.gzip() if zipped else snapshot.plain
         if matches(request.headers.get(b"if-none-match"), body.etag):

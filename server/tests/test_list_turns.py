@@ -1,0 +1,117 @@
+"""Lists in one turn of the event loop: they share one look at the store, and none misses an acknowledged change."""
+
+import asyncio
+import json
+import socket
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+
+from petstore_server.domain.accounts import Limits, Plan
+from petstore_server.domain.keys import DEFAULT_SCOPES, Scope
+from petstore_server.domain.orders import Order
+from petstore_server.ports import OrderList
+from petstore_server.runtime.composition import open_store
+from petstore_server.storage.sqlite.orders import SqliteOrders
+from support.process import exchange
+from support.service import Service, in_service
+
+UNLIMITED = Limits(1_000_000, 1_000_000)
+TARGET = "/v1/store/orders"
+
+
+async def writer_key(service: Service) -> str:
+    """A key that may do everything."""
+    account = await service.account(Plan.ENTERPRISE, UNLIMITED)
+    return await service.key(account, scopes=DEFAULT_SCOPES | {Scope.ORDERS_WRITE})
+
+
+def request(key: str, method: str, target: str, *lines: str, body: str = "") -> bytes:
+    head = [f"{method} {target} HTTP/1.1", "Host: x", f"Authorization: Bearer {key}", f"Content-Length: {len(body)}"]
+    return "\r\n".join([*head, *lines, "", body]).encode()
+
+
+def lists(raw: bytes) -> list[list[int]]:
+    """The identifiers in each list among the responses on a connection."""
+    found = []
+    decoder = json.JSONDecoder()
+    while (start := raw.find(b"\r\n\r\n[")) >= 0:
+        text = raw[start + 4 :].decode()
+        orders, end = decoder.raw_decode(text)
+        found.append([order["id"] for order in orders])
+        raw = text[end:].encode()
+    return found
+
+
+async def sent(service: Service, *payloads: bytes) -> list[bytes]:
+    """Send each payload over a connection of its own, all in one turn of the event loop; return the responses."""
+    loop = asyncio.get_running_loop()
+    with ExitStack() as stack:
+        address = ("127.0.0.1", service.transport.port)
+        peers = [stack.enter_context(socket.create_connection(address)) for _ in payloads]
+        await asyncio.sleep(0.05)  # the server accepts them
+        for peer, payload in zip(peers, payloads, strict=True):
+            peer.sendall(payload)  # without giving way to the server
+        return [await loop.run_in_executor(None, exchange, peer, b"") for peer in peers]
+
+
+@pytest.mark.usefixtures("each_engine")
+def test_a_pipelined_list_shows_what_the_request_before_it_has_changed(tmp_path: Path) -> None:
+    async def story(service: Service) -> None:
+        await service.orders(Order(7), Order(8))
+        key = await writer_key(service)
+        plain, last = request(key, "GET", TARGET), request(key, "GET", TARGET, "Connection: close")
+        body = json.dumps({"petId": 1, "quantity": 1})
+        place = request(
+            key, "POST", "/v2/store/orders", "Content-Type: application/json", "Idempotency-Key: a", body=body
+        )
+        cancel = request(key, "DELETE", f"{TARGET}/7")
+        await sent(service, last)
+        received = await sent(service, plain + place + plain + cancel + last, *[plain + last] * 10)
+        assert [[7, 8], [7, 8, 9], [7, 8, 9]] == lists(received[0])
+        assert [200, 201, 200, 204, 200] == [int(part[:3]) for part in received[0].split(b"HTTP/1.1 ")[1:]]
+        assert all(len(found) == 2 and found[0] in ([7, 8], [7, 8, 9]) for found in map(lists, received[1:]))
+        assert [[[7, 8, 9]]] * 5 == [lists(one) for one in await sent(service, *[last] * 5)]
+
+    in_service(tmp_path, story)
+
+
+@pytest.mark.usefixtures("each_engine")
+def test_a_change_by_another_program_shows_in_every_list_of_a_later_turn(tmp_path: Path) -> None:
+    async def story(service: Service) -> None:
+        last = request(await writer_key(service), "GET", TARGET, "Connection: close")
+        other = await open_store(service.settings, announce=lambda _: None)
+        try:
+            for number in range(1, 6):
+                await other.orders.import_batch([Order(number)], "test", service.actor)
+                expected = list(range(1, number + 1))
+                for _ in range(2):  # a list that is updated, then one that is found to be current
+                    assert [[expected]] * 3 == [lists(one) for one in await sent(service, last, last, last)]
+        finally:
+            await other.close()
+
+    in_service(tmp_path, story)
+
+
+def test_lists_of_one_turn_read_the_version_of_a_file_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    looks = 0
+    is_current = SqliteOrders.is_current
+
+    def counted(self: SqliteOrders, held: OrderList) -> bool:
+        nonlocal looks
+        looks += 1
+        return is_current(self, held)
+
+    monkeypatch.setattr(SqliteOrders, "is_current", counted)
+
+    async def story(service: Service) -> None:
+        nonlocal looks
+        await service.orders(Order(7))
+        last = request(await writer_key(service), "GET", TARGET, "Connection: close")
+        await sent(service, last)
+        looks = 0
+        assert [[[7]]] * 8 == [lists(one) for one in await sent(service, *[last] * 8)]
+        assert looks == 1
+
+    in_service(tmp_path, story)
