@@ -3,7 +3,7 @@
 import asyncio
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, contextmanager
 from datetime import tzinfo
 from pathlib import Path
 from typing import Any, TextIO, TypeVar
@@ -14,7 +14,7 @@ from petstore_server.cli.failures import PARTLY_DONE
 from petstore_server.cli.output import log_to_stderr, plural, wants_json, write_json
 from petstore_server.cli.progress import progress
 from petstore_server.cli.stores import operator, settings_here, with_store
-from petstore_server.formats.conversions import check_date_format, parse_timezone
+from petstore_server.formats.conversions import check_date_format, check_encoding, parse_mapping, parse_timezone
 from petstore_server.formats.kinds import EVERY_COLUMN, ReadOptions
 from petstore_server.formats.reading import FORMATS, STDIN, open_source
 from petstore_server.formats.rejects import Rejects
@@ -44,22 +44,6 @@ class _Checked(click.ParamType[Any]):
             self.fail(f"'{value}' {error}.", param, ctx)
 
 
-def _check_encoding(text: str) -> str:
-    try:
-        with suppress(UnicodeError):
-            b"text".decode(text)  # raises LookupError for codecs that do not decode text, too
-    except LookupError:
-        raise ValueError("is not a text encoding; give one such as windows-1252, iso-8859-1 or utf-16") from None
-    return text
-
-
-def _check_mapping(text: str) -> tuple[str, str]:
-    column, separator, field = text.rpartition("=")
-    if not (separator and column.strip() and field):
-        raise ValueError("is not of the form COLUMN=FIELD")
-    return column.strip(), field
-
-
 _OPTIONS = (
     click.option(
         "--format",
@@ -72,7 +56,7 @@ _OPTIONS = (
     click.option(
         "--map",
         "columns",
-        type=_Checked("mapping", _check_mapping),
+        type=_Checked("mapping", parse_mapping),
         metavar="COLUMN=FIELD",
         multiple=True,
         help="The field that a column with another name holds; repeatable.",
@@ -86,7 +70,7 @@ _OPTIONS = (
     ),
     click.option(
         "--encoding",
-        type=_Checked("encoding", _check_encoding),
+        type=_Checked("encoding", check_encoding),
         metavar="NAME",
         help="The encoding, if it is neither UTF-8 nor UTF-16 with a byte order mark; such as windows-1252.",
     ),

@@ -9,7 +9,7 @@ from starlette.routing import BaseRoute, Route
 
 from petstore_server.console import access
 from petstore_server.console.entry import Entry
-from petstore_server.console.pages import accounts, audit, keys, orders, overview
+from petstore_server.console.pages import accounts, audit, imports, keys, orders, overview
 from petstore_server.console.rendering import environment, static_file
 from petstore_server.console.security import HEADERS, SESSION_COOKIE, is_allowed_host, is_same_origin
 from petstore_server.console.services import Services
@@ -37,6 +37,7 @@ ENTRIES = (
     *accounts.ENTRIES,
     *keys.ENTRIES,
     *orders.ENTRIES,
+    *imports.ENTRIES,
     *audit.ENTRIES,
 )
 

@@ -24,7 +24,7 @@ def environment() -> Environment:
         lstrip_blocks=True,
         auto_reload=False,
     )
-    made.filters |= {"number": number, "percent": percent, "seconds": seconds, "duration": duration}
+    made.filters |= {"number": number, "percent": percent, "seconds": seconds, "duration": duration, "bytes": file_size}
     made.globals |= {"style_version": sha256(static_file("console.css")).hexdigest()[:12], "timestamp": timestamp}
     return made
 
@@ -61,6 +61,13 @@ def duration(value: float) -> str:
     """A duration in its largest unit: 3 min, 2 h."""
     whole = max(0, int(value))
     return next((f"{whole // size} {name}" for size, name in _UNITS if whole >= size), "0 s")
+
+
+def file_size(value: int) -> str:
+    """A number of bytes: 512 B, 3.4 kB, 12.0 MB."""
+    if value < 1000:
+        return f"{value} B"
+    return f"{value / 1000:.1f} kB" if value < 1_000_000 else f"{value / 1_000_000:.1f} MB"
 
 
 def timestamp(at: float | None, now: float) -> Markup:

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from petstore_server.console.cache import Cached
+from petstore_server.console.import_jobs import ImportJobs, RunImport
 from petstore_server.domain.orders import Status
 from petstore_server.operations.health.examine import Installation, examine
 from petstore_server.operations.health.results import CheckResult
@@ -21,8 +22,8 @@ class Services:
     """Everything that pages call.
 
     `readiness` returns what /readyz says, as (ready, body). `usages` reads the usage of all accounts by their ids, of
-    which those without any may be missing; `usage_of` that of one. `clock` gives Unix seconds, `random_token` a random
-    text made of that many bytes, `random_below` uniform random integers below n.
+    which those without any may be missing; `usage_of` that of one. `run_import` runs one import. `clock` gives Unix
+    seconds, `random_token` a random text made of that many bytes, `random_below` uniform random integers below n.
     """
 
     settings: Settings
@@ -32,20 +33,24 @@ class Services:
     requests: RecentRequests
     usages: Callable[[], Awaitable[Mapping[int, Usage]]]
     usage_of: Callable[[int], Awaitable[Usage]]
+    run_import: RunImport
     clock: Callable[[], float]
     random_token: Callable[[int], str]
     random_below: Callable[[int], int]
     status_counts: Cached[Mapping[Status, int]] = field(init=False)
     checks: Cached[list[CheckResult]] = field(init=False)
+    imports: ImportJobs = field(init=False)
 
     def __post_init__(self) -> None:
         self.status_counts = Cached(self.store.search.count_by_status, _COUNTS_SECONDS)
         self.checks = Cached(self._examine, _CHECKS_SECONDS)
+        self.imports = ImportJobs(self.settings.database_url, self.run_import, self.clock)
 
     async def _examine(self) -> list[CheckResult]:
         return [result async for result in examine(self.installation, self.clock())]
 
     async def close(self) -> None:
         """Stop what runs behind the pages."""
+        await self.imports.close()
         await self.status_counts.close()
         await self.checks.close()

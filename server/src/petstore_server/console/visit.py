@@ -68,6 +68,11 @@ class Visit:
         return Actor(self.session.actor, self.now)
 
     @property
+    def operator(self) -> str:
+        """The operator's name."""
+        return self.actor.name.removeprefix("operator:")
+
+    @property
     def query(self) -> Mapping[str, str]:
         """The parameters of the URL."""
         return self.request.query_params

@@ -5,6 +5,7 @@ Only what is unambiguous is converted. For the rest the operator gives options, 
 
 import re
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from datetime import UTC, datetime, timedelta, timezone, tzinfo
 from zoneinfo import ZoneInfo
 
@@ -162,3 +163,21 @@ def check_date_format(text: str) -> str:
     if read.date() != example.date():
         raise ValueError("does not name the year, the month and the day; give one such as %d.%m.%Y %H:%M")
     return text
+
+
+def check_encoding(text: str) -> str:
+    """The name of a text encoding that Python knows. Raises ValueError for any other."""
+    try:
+        with suppress(UnicodeError):
+            b"text".decode(text)  # raises LookupError for codecs that do not decode text, too
+    except LookupError:
+        raise ValueError("is not a text encoding; give one such as windows-1252, iso-8859-1 or utf-16") from None
+    return text
+
+
+def parse_mapping(text: str) -> tuple[str, str]:
+    """A column's name and its field from COLUMN=FIELD. Raises ValueError."""
+    column, separator, field = text.rpartition("=")
+    if not (separator and column.strip() and field):
+        raise ValueError("is not of the form COLUMN=FIELD")
+    return column.strip(), field

@@ -10,6 +10,7 @@ from petstore_server.console.services import Services
 from petstore_server.ports import Store, Usage
 from petstore_server.runtime import composition
 from petstore_server.runtime.background import BackgroundTask
+from petstore_server.runtime.import_process import run_import
 from petstore_server.runtime.installation import LocalInstallation
 from petstore_server.settings import Settings
 from petstore_server.telemetry.aggregation import Families
@@ -39,6 +40,7 @@ def make_console(
             requests=RecentRequests(metrics, clock),
             usages=usages,
             usage_of=usage_of,
+            run_import=run_import,
             clock=clock,
             random_token=secrets.token_urlsafe,
             random_below=secrets.randbelow,

@@ -1,0 +1,114 @@
+"""Runs an import in a process of its own, so that it takes no time from the requests of this one.
+
+The process reads an ImportTask from stdin and writes an ImportReport on each line of stdout. It stops after the batch
+under way once stdin closes, so it never outlives the process that started it.
+"""
+
+import asyncio
+import io
+import os
+import sys
+import threading
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager, suppress
+from dataclasses import replace
+from pathlib import Path
+
+import msgspec
+
+from petstore_server.operations.import_tasks import ImportReport, ImportTask, run_task
+from petstore_server.ports import Store
+from petstore_server.runtime import composition
+from petstore_server.runtime.scratch import scratch_store
+from petstore_server.settings import Settings, SettingsError, read_settings
+from petstore_server.telemetry.logs import logging_to_stderr
+
+_LONGEST_LINE = 1 << 20
+_STOP_SECONDS = 30.0
+_STOPPED = "The import ended unexpectedly; the log of the server says why. What it reported is in the store."
+
+
+async def run_import(task: ImportTask, report: Callable[[ImportReport], None]) -> None:
+    """Run the task in a process of its own; `report` gets each report. Cancelling stops it after a batch.
+
+    The last report is finished, also if the process fails. Raises OSError if it cannot be started.
+    """
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-P", "-m", __name__),
+        env={**os.environ, "TMPDIR": str(Path(task.rejects).parent)},  # of the scratch store
+        stdin=asyncio.subprocess.PIPE,
+        stdout=asyncio.subprocess.PIPE,
+        start_new_session=True,  # Ctrl-C reaches only the server
+        limit=_LONGEST_LINE,
+    )
+    assert process.stdin is not None  # noqa: S101 - for the type checker: a pipe was requested
+    process.stdin.write(msgspec.json.encode(task) + b"\n")
+    reading = asyncio.ensure_future(_read_reports(process, report))
+    try:
+        await asyncio.shield(reading)
+    finally:
+        process.stdin.close()
+        with suppress(TimeoutError):
+            await asyncio.wait_for(reading, _STOP_SECONDS)
+        with suppress(ProcessLookupError):
+            process.kill()
+        await process.wait()
+
+
+async def _read_reports(process: asyncio.subprocess.Process, report: Callable[[ImportReport], None]) -> None:
+    assert process.stdout is not None  # noqa: S101 - for the type checker: a pipe was requested
+    latest = ImportReport()
+    while line := await process.stdout.readline():
+        latest = msgspec.json.decode(line, type=ImportReport)
+        report(latest)
+    if not latest.finished:
+        latest.finished, latest.error = True, _STOPPED
+        report(latest)
+
+
+def main() -> None:
+    """Run the task that stdin names, until it has ended or stdin closes."""
+    task = msgspec.json.decode(_stdin().readline(), type=ImportTask)
+    settings = replace(read_settings(os.environ), database_url=task.database_url)
+    with logging_to_stderr(settings.log_level):
+        asyncio.run(_run(task, settings))
+
+
+async def _run(task: ImportTask, settings: Settings) -> None:
+    running = asyncio.ensure_future(run_task(task, lambda: _open_store(settings), scratch_store, _write_report))
+    threading.Thread(target=_stop_at_end, args=(asyncio.get_running_loop(), running), daemon=True).start()
+    with suppress(asyncio.CancelledError):
+        try:
+            await running
+        except SettingsError as error:
+            _write_report(ImportReport(finished=True, error=str(error)))
+
+
+@asynccontextmanager
+async def _open_store(settings: Settings) -> AsyncIterator[Store]:
+    store = await composition.open_store(settings, announce=lambda _: None)
+    try:
+        yield store
+    finally:
+        await store.close()
+
+
+def _write_report(report: ImportReport) -> None:
+    with suppress(OSError):  # no process reads it any more
+        os.write(sys.stdout.fileno(), msgspec.json.encode(report) + b"\n")
+
+
+def _stop_at_end(loop: asyncio.AbstractEventLoop, running: asyncio.Task[None]) -> None:
+    """Cancel the import when stdin closes."""
+    _stdin().read()
+    with suppress(RuntimeError):  # it has ended already
+        loop.call_soon_threadsafe(running.cancel)
+
+
+def _stdin() -> io.RawIOBase:
+    """Stdin without Python's buffer, whose lock a thread that waits for input would hold until the process exits."""
+    return sys.stdin.buffer.raw  # type: ignore[union-attr,no-any-return]
+
+
+if __name__ == "__main__":
+    main()
