@@ -157,6 +157,13 @@ def test_doctor_hints_at_settings_that_a_deployment_forgets(cli: CommandLine) ->
     assert ("warn", "warn") == (found["proxies"][0], found["admin"][0])
 
 
+def test_doctor_reports_an_access_log_that_the_log_level_omits(cli: CommandLine) -> None:
+    assert "log" not in results(cli, PETSTORE_ACCESS_LOG="all")
+    level, message = results(cli, PETSTORE_ACCESS_LOG="errors", PETSTORE_LOG_LEVEL="warning")["log"]
+    assert "warn" == level
+    assert "PETSTORE_ACCESS_LOG is errors" in message
+
+
 def test_doctor_reports_a_port_that_is_taken(cli: CommandLine) -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))

@@ -73,6 +73,8 @@ def test_a_port_that_kubernetes_injected_is_rejected_with_its_cause() -> None:
         ("PETSTORE_PETS_SUNSET", "soon"),
         ("PETSTORE_PETS_SUNSET", "2020-01-01"),
         ("PETSTORE_LOG_LEVEL", "loud"),
+        ("PETSTORE_ACCESS_LOG", "on"),
+        ("PETSTORE_ACCESS_LOG", ""),
     ],
 )
 def test_an_invalid_value_is_rejected_in_one_line_that_names_the_setting(name: str, value: str) -> None:

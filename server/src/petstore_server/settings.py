@@ -43,6 +43,7 @@ class Settings:
     usage_hours_days: int
     usage_days_days: int
     log_level: str
+    access_log: str
     console: bool
     console_hosts: frozenset[str]
 
@@ -341,6 +342,12 @@ SETTINGS = (
         "info",
         "debug, info, warning or error; debug logs a line for every request.",
         _one_of("debug", "info", "warning", "error"),
+    ),
+    Setting(
+        "PETSTORE_ACCESS_LOG",
+        "off",
+        "off, errors or all: which responses of the API are logged at the level info; errors are those from 400 on.",
+        _one_of("off", "errors", "all"),
     ),
     Setting("PETSTORE_CONSOLE", "on", "on or off: whether the admin port has the operator console.", _on_off),
     Setting(

@@ -101,8 +101,7 @@ class Connection(asyncio.BufferedProtocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast("asyncio.Transport", transport)
         self._transport.set_write_buffer_limits(high=WRITE_MARK)
-        peer = transport.get_extra_info("peername")
-        self._parser = RequestParser(peer[0] if isinstance(peer, tuple) else None)
+        self._parser = RequestParser(_peer(self._transport))
         refusal = self._server.admit(self)
         if refusal is not None and not transport.is_closing():
             self._refusal, self._input_ended = refusal, True
@@ -237,6 +236,7 @@ class Connection(asyncio.BufferedProtocol):
         if self._refusal is None:
             self._finish()
         else:
+            self._server.on_refusal(_peer(self._transport), self._refusal)
             self._write(self._refusal, _END_CLOSE, self._refusal.chunks)
 
     # Answering
@@ -345,6 +345,12 @@ class Connection(asyncio.BufferedProtocol):
         if self._current is not None:
             return (_Wait.GATE, None), None
         return (_Wait.IDLE, self._parser.begun), limits.idle
+
+
+def _peer(transport: asyncio.Transport) -> str | None:
+    """The address of the other end; None for a Unix socket."""
+    peer = transport.get_extra_info("peername")
+    return peer[0] if isinstance(peer, tuple) else None
 
 
 def _unacknowledged(transport: asyncio.Transport) -> int:

@@ -44,7 +44,7 @@ class Observer(Protocol):
     def decided(self, principal: Principal | None, decision: Decision) -> None:
         """A request was counted: for the account of `principal`, or for its address without a valid key."""
 
-    def responded(self, request: Request, status: int, seconds: float) -> None:
+    def responded(self, request: Request, response: Response, seconds: float) -> None:
         """A response is ready, `seconds` after the gate got the request."""
 
     def failed(self, request: Request, error: Exception) -> None:
@@ -88,7 +88,7 @@ class Gate:
                 response, more = await self._serve(request, match)
         except Disconnected:
             return None
-        self._observer.responded(request, response.status, perf_counter() - began)
+        self._observer.responded(request, response, perf_counter() - began)
         headers = b"%s%sx-request-id: %s\r\n" % (response.headers, more, request.request_id)
         return Response(response.status, headers, response.chunks, response.length)
 

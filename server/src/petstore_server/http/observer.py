@@ -1,6 +1,5 @@
 """Reports decisions and responses to metrics, logs and the usage history. None of them ever contains a key."""
 
-import logging
 from typing import Any
 
 import structlog
@@ -8,43 +7,60 @@ import structlog
 from petstore_server.domain.errors import ServiceUnavailable
 from petstore_server.domain.keys import Principal
 from petstore_server.domain.windows import Decision
+from petstore_server.http.access_log import AccessLog
+from petstore_server.http.clients import ClientAddress
 from petstore_server.http.request import Request
+from petstore_server.http.responses import Response
 from petstore_server.telemetry.metrics import Metrics
+from petstore_server.telemetry.refusals import RefusedAddresses
 from petstore_server.telemetry.usage import UsageRecorder
 
 _CANCELLED = 204
 _CANCEL_ORDER = ("cancelOrder", "v2.cancelOrder")
+_REFUSED = (401, 403, 429)
 
 
 class RequestObserver:
     """Reports decisions and responses to metrics, logs and the usage history.
 
-    Only the level debug logs a line for every request, which costs most of what a small response costs. From info on,
-    the log has what an operator may have to act on: 5xx responses and bans.
+    A line for every request costs most of what a small response costs, so only the access log and the level debug have
+    one. Otherwise the log has what an operator may have to act on: 5xx responses and bans.
     """
 
-    def __init__(self, metrics: Metrics, activity: UsageRecorder) -> None:
+    def __init__(
+        self,
+        metrics: Metrics,
+        activity: UsageRecorder,
+        refusals: RefusedAddresses,
+        access_log: AccessLog,
+        client_address: ClientAddress,
+    ) -> None:
         self._metrics = metrics
         self._activity = activity
+        self._refusals = refusals
+        self._access_log = access_log if access_log.is_on else None
+        self._client_address = client_address
         self._log = structlog.get_logger()
-        self._verbose = self._log.bind().is_enabled_for(logging.DEBUG)
 
     def decided(self, principal: Principal | None, decision: Decision) -> None:
         self._metrics.decided("none" if principal is None else principal.plan, decision)
         self._activity.decided(principal, decision)
 
-    def responded(self, request: Request, status: int, seconds: float) -> None:
+    def responded(self, request: Request, response: Response, seconds: float) -> None:
+        status = response.status
         self._metrics.responded(request.operation, status, seconds)
-        if status == _CANCELLED and request.operation in _CANCEL_ORDER and request.principal is not None:
+        if status in _REFUSED:
+            self._refusals.count(self._client_address(request.peer, request.headers), status)
+        elif status == _CANCELLED and request.operation in _CANCEL_ORDER and request.principal is not None:
             self._activity.cancelled(request.principal)
-        if self._verbose:
-            self._log.debug(
-                "request answered",
-                method=request.method,
-                status=status,
-                milliseconds=round(seconds * 1000, 3),
-                **_context(request),
-            )
+        if self._access_log is not None:
+            self._access_log.responded(request, response, seconds)
+
+    def refused(self, peer: str | None, response: Response) -> None:
+        """A malformed request, or a connection over the maximum, was refused before there was a request."""
+        self._refusals.count(self._client_address(peer, {}), response.status)
+        if self._access_log is not None:
+            self._access_log.refused(peer, response)
 
     def failed(self, request: Request, error: Exception) -> None:
         if isinstance(error, ServiceUnavailable):

@@ -48,8 +48,9 @@ class Deadlines(NamedTuple):
 class PublicServer:
     """Serves `respond` over HTTP/1.1. `clock` gives Unix seconds.
 
-    `buffer` is what all connections read into, one after another. `date_line` is the current Date header. `turn` is
-    another object in each turn.
+    `on_refusal` is called with the address of the other end and the response where there is no request to respond to:
+    it was malformed, or the connection was one too many. `buffer` is what all connections read into, one after another.
+    `date_line` is the current Date header. `turn` is another object in each turn.
     """
 
     def __init__(
@@ -58,8 +59,10 @@ class PublicServer:
         clock: Callable[[], float],
         max_connections: int,
         deadlines: Deadlines | None = None,
+        on_refusal: Callable[[str | None, Response], None] = lambda peer, response: None,
     ) -> None:
         self.respond = respond
+        self.on_refusal = on_refusal
         self.buffer = memoryview(bytearray(READ_BUFFER))
         self.deadlines = deadlines or Deadlines()
         self.draining = False

@@ -7,6 +7,7 @@ from petstore_server.console.application import Console
 from petstore_server.domain.errors import ServiceUnavailable
 from petstore_server.domain.keys import Environment
 from petstore_server.http import v1
+from petstore_server.http.access_log import AccessLog
 from petstore_server.http.admin import Readiness, admin_application
 from petstore_server.http.auth import Authenticator
 from petstore_server.http.clients import ClientAddress
@@ -24,6 +25,7 @@ from petstore_server.settings import Settings
 from petstore_server.telemetry.aggregation import Families, collect
 from petstore_server.telemetry.logs import lost_lines
 from petstore_server.telemetry.metrics import Metrics
+from petstore_server.telemetry.refusals import RefusedAddresses
 
 
 class Application:
@@ -35,18 +37,22 @@ class Application:
         self.backend = backend
         self.draining = False
         self.metrics = Metrics()
+        self.refusals = RefusedAddresses(clock)
         self.routes = Routes(
             [*v1.routes(backend.store, clock, settings), *routes_v2(backend.store, backend.activity, clock)]
         )
         self.authenticator = Authenticator(backend.store.keys, Environment(settings.environment), clock)
+        client_address = ClientAddress(settings.trusted_proxies, settings.forwarded_header)
+        access_log = AccessLog(settings.access_log, client_address)
+        self._observer = RequestObserver(self.metrics, backend.activity, self.refusals, access_log, client_address)
         self.gate = Gate(
             self.routes,
             self.authenticator,
             backend.limiter,
-            ClientAddress(settings.trusted_proxies, settings.forwarded_header),
+            client_address,
             Documents(settings),
             PageLimit(clock),
-            RequestObserver(self.metrics, backend.activity),
+            self._observer,
             _request_ids(token(6)),
         )
         self.console = self._console(settings, clock)
@@ -61,7 +67,7 @@ class Application:
     def public_server(self, deadlines: Deadlines | None = None) -> PublicServer:
         """A server for the public port, on the running event loop. Raises SettingsError."""
         connections = allowed_connections(self._settings.max_connections)
-        server = PublicServer(self.gate.respond, self._clock, connections, deadlines)
+        server = PublicServer(self.gate.respond, self._clock, connections, deadlines, self._observer.refused)
         self._servers.append(server)
         return server
 

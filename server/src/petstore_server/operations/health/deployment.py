@@ -24,6 +24,9 @@ def check_deployment(settings: Settings) -> Iterator[CheckResult]:
         message = "The service has a public address but listens on the loopback interface and trusts no proxy."
         remedy = "Set PETSTORE_TRUSTED_PROXIES to the proxy's address; otherwise all its clients count as one address."
         yield CheckResult("proxies", "warn", message, remedy)
+    if settings.access_log != "off" and settings.log_level in ("warning", "error"):
+        message = f"PETSTORE_ACCESS_LOG is {settings.access_log}, but PETSTORE_LOG_LEVEL omits its lines."
+        yield CheckResult("log", "warn", message, "Set PETSTORE_LOG_LEVEL to info, or PETSTORE_ACCESS_LOG to off.")
     if not _is_loopback(settings.admin_host):
         remedy = "Set PETSTORE_ADMIN_HOST to 127.0.0.1 or a private address: the admin port requires no key."
         yield CheckResult("admin", "warn", f"The admin port listens on {settings.admin_host}.", remedy)

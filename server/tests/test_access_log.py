@@ -1,0 +1,175 @@
+"""The access log: what a line says for every outcome, which responses have one, and that no key reaches it."""
+
+import asyncio
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from petstore_server.domain.accounts import Limits, Plan
+from petstore_server.domain.keys import Scope
+from petstore_server.domain.orders import Order, Status
+from support.service import Service, bearer, in_service
+
+V1, V2 = "/v1/store/orders", "/v2/store/orders"
+
+Line = dict[str, Any]
+
+
+def access_lines(capsys: pytest.CaptureFixture[str]) -> list[Line]:
+    """The lines of the access log."""
+    lines = [json.loads(line) for line in capsys.readouterr().err.splitlines()]
+    return [line for line in lines if line["event"] == "request answered"]
+
+
+async def send_raw(service: Service, request: bytes) -> bytes:
+    """Send bytes that no client would send; return the response."""
+    reader, writer = await asyncio.open_connection("127.0.0.1", service.transport.port)
+    writer.write(request)
+    response = await reader.read()
+    writer.close()
+    return response
+
+
+async def exchange_all(service: Service) -> None:
+    """One request for each outcome."""
+    await service.orders(Order(1), Order(2, status=Status.SHIPPED))
+    get, delete = service.client.get, service.client.delete
+    key = bearer(await service.key())
+    listed = await get(V1, headers={**key, "X-Request-Id": "mine", "Accept-Encoding": "identity"})
+    held = {"If-None-Match": listed.headers["etag"], "Accept-Encoding": "identity"}
+    await get(V1, headers={**key, **held})
+    await service.client.head(V1, headers=key)
+    await delete(f"{V1}/1", headers=key)
+    await delete(f"{V1}/2", headers=key)
+    await delete(f"{V1}/3", headers=key)
+    await get(V1)
+    await service.client.post(V1, headers=key)
+    await delete(f"{V1}/1", headers=bearer(await service.key(scopes=frozenset({Scope.ORDERS_READ}))))
+    await get(f"{V2}?limit=1", headers=key)
+    await get(f"{V2}?limit=0", headers=key)
+    await get("/openapi.json", headers={"If-None-Match": "*"})
+    limited = bearer(await service.key(await service.account(Plan.ENTERPRISE, Limits(1, 10))))
+    for _ in range(2):
+        await get(V1, headers=limited)
+    service.clock.now += 3
+    for _ in range(20):
+        await get(V1, headers=limited)
+    await send_raw(service, b"GARBAGE\r\n\r\n")
+
+
+EXPECTED = [
+    ("GET", V1, 200, None, "listOrders"),
+    ("GET", V1, 304, None, "listOrders"),
+    ("HEAD", V1, 200, None, "listOrders"),
+    ("DELETE", f"{V1}/1", 204, None, "cancelOrder"),
+    ("DELETE", f"{V1}/2", 409, "order_already_shipped", "cancelOrder"),
+    ("DELETE", f"{V1}/3", 404, "order_not_found", "cancelOrder"),
+    ("GET", V1, 401, "missing_api_key", "none"),
+    ("POST", V1, 405, "method_not_allowed", "none"),
+    ("DELETE", f"{V1}/1", 403, "insufficient_scope", "cancelOrder"),
+    ("GET", V2, 200, None, "v2.listOrders"),
+    ("GET", V2, 400, "invalid_parameter", "v2.listOrders"),
+    ("GET", "/openapi.json", 304, None, "none"),
+    ("GET", V1, 200, None, "listOrders"),
+    *[("GET", V1, 429, "rate_limit_exceeded", "none")] * 20,
+    ("GET", V1, 429, "api_key_banned", "none"),
+    (None, None, 400, "bad_request", "none"),
+]
+
+
+def outcomes(lines: list[Line]) -> list[tuple[Any, ...]]:
+    return [tuple(line[name] for name in ("method", "path", "status", "code", "operation")) for line in lines]
+
+
+def test_every_outcome_has_a_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    in_service(tmp_path, exchange_all, PETSTORE_ACCESS_LOG="all")
+    lines = access_lines(capsys)
+    assert EXPECTED == outcomes(lines)
+    assert {"info"} == {line["level"] for line in lines}
+    assert {"127.0.0.1"} == {line["address"] for line in lines}
+    first = lines[0]
+    assert ("mine", "account 1") == (first["request_id"], first["account"])
+    assert first["key"].startswith("key_")
+    assert first["milliseconds"] >= 0
+    assert len(b'[{"id":1},{"id":2}]') == first["bytes"]
+    assert [0, 0, 0] == [line["bytes"] for line in lines[1:4]]
+    assert lines[4]["bytes"] > 0
+    without_key = lines[6]
+    assert (None, None) == (without_key["account"], without_key["key"])
+    assert (None, None) == (lines[-1]["request_id"], lines[-1]["milliseconds"])
+
+
+def test_errors_are_the_responses_from_400_on(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    in_service(tmp_path, exchange_all, PETSTORE_ACCESS_LOG="errors")
+    assert [outcome for outcome in EXPECTED if outcome[2] >= 400] == outcomes(access_lines(capsys))
+
+
+@pytest.mark.parametrize("settings", [{}, {"PETSTORE_ACCESS_LOG": "all", "PETSTORE_LOG_LEVEL": "warning"}])
+def test_without_an_access_log_or_the_level_info_there_are_no_lines(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], settings: dict[str, str]
+) -> None:
+    in_service(tmp_path, exchange_all, **settings)
+    assert [] == access_lines(capsys)
+
+
+@pytest.mark.parametrize(("which", "levels"), [("off", {"debug"}), ("errors", {"debug", "info"}), ("all", {"info"})])
+def test_at_debug_every_response_has_one_line(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], which: str, levels: set[str]
+) -> None:
+    in_service(tmp_path, exchange_all, PETSTORE_ACCESS_LOG=which, PETSTORE_LOG_LEVEL="debug")
+    lines = access_lines(capsys)
+    assert EXPECTED == outcomes(lines)
+    assert levels == {line["level"] for line in lines}
+
+
+def test_a_connection_over_the_maximum_has_a_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    async def story(service: Service) -> None:
+        _, writer = await asyncio.open_connection("127.0.0.1", service.transport.port)
+        assert b" 503 " in await send_raw(service, b"")
+        writer.close()
+
+    in_service(tmp_path, story, PETSTORE_ACCESS_LOG="errors", PETSTORE_MAX_CONNECTIONS="1")
+    assert [(None, None, 503, "service_unavailable", "none")] == outcomes(access_lines(capsys))
+
+
+def test_a_line_has_no_query_and_no_key_and_shows_other_characters_as_escapes(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    async def story(service: Service) -> str:
+        key = await service.key()
+        encoded = key.replace("_", "%5F").replace("e", "%65")
+        for target in (
+            f"{V1}?token=secret&{key}",
+            f"/v1/{key}",
+            f"/v1/{encoded}",
+            r"/v1/a\b",
+            "/v1/%1b[2J",
+            f"/v1/%1b%e9{key}",
+        ):
+            await send_raw(
+                service,
+                f"GET {target} HTTP/1.1\r\nHost: x\r\nX-Request-Id: {key}\r\nConnection: close\r\n\r\n".encode(),
+            )
+        await send_raw(service, b"GET /" + b"x" * 5000 + b" HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
+        return key
+
+    key = in_service(tmp_path, story, PETSTORE_ACCESS_LOG="all")
+    logged = capsys.readouterr().err
+    assert key not in logged
+    assert key[9:] not in logged
+    assert "secret" not in logged
+    paths = [json.loads(line)["path"] for line in logged.splitlines() if "request answered" in line]
+    hidden = "/v1/pso_live_[hidden]"
+    assert [V1, hidden, hidden, r"/v1/a\x5cb", "/v1/%1b[2J", r"/v1/\x1b\xe9pso_live_[hidden]"] == paths[:-1]
+    assert "/" + "x" * 511 + "…" == paths[-1]
+
+
+def test_the_address_is_the_one_that_is_counted(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    async def story(service: Service) -> None:
+        for header in ("203.0.113.7", "198.51.100.1, 2001:db8:1:2::3"):
+            await service.client.get(V1, headers={"X-Forwarded-For": header})
+
+    in_service(tmp_path, story, PETSTORE_ACCESS_LOG="all", PETSTORE_TRUSTED_PROXIES="127.0.0.1")
+    assert ["203.0.113.7", "2001:db8:1:2::/64"] == [line["address"] for line in access_lines(capsys)]
