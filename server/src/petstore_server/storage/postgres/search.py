@@ -1,30 +1,11 @@
-"""Searching orders in PostgreSQL: the search index that follows the change log, and pages read from both.
+"""The search index in PostgreSQL: `storage.search` says how it is used.
 
-Triggers write the change log (migration 0003), so that writes need no change. See `storage.search`.
+Triggers write the change log (migration 0003), so that writes need no change.
 """
 
-from petstore_server.domain.errors import OrderNotFound
-from petstore_server.domain.orders import Status
-from petstore_server.domain.search import Page, Query, TrackedOrder
 from petstore_server.storage.postgres.arrays import numbers
-from petstore_server.storage.postgres.pool import Pool
-from petstore_server.storage.postgres.session import BATCH, SNAPSHOT, Session
-from petstore_server.storage.search import (
-    COUNT_BY_STATUS,
-    ENTRY_COLUMNS,
-    INDEX_BATCH,
-    RECENT_LIMIT,
-    Found,
-    IndexBehind,
-    Recent,
-    counts_of,
-    entry_of,
-    find,
-    read_indexed,
-    statement,
-    take_changes,
-    tracked,
-)
+from petstore_server.storage.search import SearchStatements
+from petstore_server.storage.search_plan import ENTRY_COLUMNS
 
 # The orders that changed since the index was updated, each with its first and last change, as the index would hold it.
 _PENDING = """
@@ -50,7 +31,7 @@ _WAITING = """
     SELECT change, cardinality(ids) FROM petstore.order_changes
     WHERE change > (SELECT change FROM petstore.order_index_state) ORDER BY change LIMIT %s
 """
-_UPDATE_INDEX = f"""
+_UPDATE_ENTRIES = f"""
     INSERT INTO petstore.order_index ({ENTRY_COLUMNS})
     SELECT {ENTRY_COLUMNS} FROM ({_PENDING}) AS pending WHERE id IS NOT NULL
     ON CONFLICT (id) DO UPDATE SET
@@ -62,89 +43,13 @@ _REMOVE_DELETED = """
         SELECT unnest(ids) FROM petstore.order_changes WHERE change <= %s
     ) AND NOT EXISTS (SELECT 1 FROM petstore.orders WHERE orders.id = order_index.id)
 """
-# One process at a time updates the index; the others go on with their work.
-_LOCK_STATE = "SELECT change FROM petstore.order_index_state FOR UPDATE SKIP LOCKED"
-_RECORDS = "SELECT id, record FROM petstore.orders WHERE id = ANY(%s::bigint[])"
-_TRACKED = f"SELECT {ENTRY_COLUMNS} FROM petstore.order_index WHERE id = %s"  # noqa: S608 - constants
-_LARGEST = (1 << 63) - 1
 
-
-class PostgresSearch:
-    """Searches of one store's orders."""
-
-    def __init__(self, pool: Pool) -> None:
-        self._pool = pool
-
-    async def page(self, query: Query) -> Page:
-        """One page, which shows every change acknowledged before this call. Raises ServiceUnavailable."""
-        return await read_indexed(lambda: self._page(query), self.update_index)
-
-    async def find(self, order_id: int) -> TrackedOrder:
-        """One order. Raises OrderNotFound, ServiceUnavailable."""
-        return await read_indexed(lambda: self._find(order_id), self.update_index)
-
-    async def count_by_status(self) -> dict[Status, int]:
-        """The number of orders with each status in the index. Raises ServiceUnavailable."""
-        return counts_of(await self._pool.rows(COUNT_BY_STATUS))
-
-    async def update_index(self) -> bool:
-        """Bring the next changes into the index; return whether more are waiting. Raises ServiceUnavailable."""
-        if not await self._pool.rows(_WAITING, (1,)):
-            return False
-        return await self._pool.transaction(_update_index, BATCH)
-
-    async def _page(self, query: Query) -> Page:
-        async with self._pool.long_read(SNAPSHOT) as session:
-            found = await _run(session, query, await _recent(session))
-            ids = numbers(entry.id for entry in found.entries)
-            return found.page(dict(await session.rows(_RECORDS, (ids,))))
-
-    async def _find(self, order_id: int) -> TrackedOrder:
-        async with self._pool.long_read(SNAPSHOT) as session:
-            recent = await _recent(session)
-            entry = recent.get(order_id)
-            if order_id not in recent:
-                entry = next(map(entry_of, await session.rows(_TRACKED, (order_id,))), None)
-            if entry is None:
-                raise OrderNotFound(order_id)
-            [(_, record)] = await session.rows(_RECORDS, (numbers([order_id]),))
-            return tracked(entry, record)
-
-
-async def _run(session: Session, query: Query, recent: Recent) -> Found:
-    reads = find(query, recent)
-    try:
-        read = next(reads)
-        while True:
-            rows = await session.rows(*statement(read, "petstore.order_index", "%s"))
-            read = reads.send([entry_of(row) for row in rows])
-    except StopIteration as stop:
-        found: Found = stop.value
-        return found
-
-
-async def _recent(session: Session) -> Recent:
-    """The orders that changed since the index was updated. Raises IndexBehind when they are too many for one read."""
-    waiting = await session.rows(_WAITING, (RECENT_LIMIT + 1,))
-    if sum(size for _, size in waiting) > RECENT_LIMIT:
-        raise IndexBehind
-    if not waiting:
-        return {}
-    rows = await session.rows(_PENDING, (_LARGEST,))
-    return {row[0]: None if row[1] is None else entry_of(row[1:]) for row in rows}
-
-
-async def _update_index(session: Session) -> bool:
-    """Apply waiting changes until about INDEX_BATCH orders are done; return whether more are waiting."""
-    if not await session.rows(_LOCK_STATE):
-        return False
-    waiting = await session.rows(_WAITING, (INDEX_BATCH,))
-    taken = take_changes(waiting)
-    if not taken:
-        return False
-    change = taken[-1][0]
-    await session.execute(_UPDATE_INDEX, (change,))
-    await session.execute(_REMOVE_DELETED, (change,))
-    await session.execute("UPDATE petstore.order_index_state SET change = %s", (change,))
-    await session.execute("DELETE FROM petstore.order_changes WHERE change <= %s", (change,))
-    return len(taken) < len(waiting) or len(waiting) == INDEX_BATCH
+SEARCH = SearchStatements(
+    waiting=_WAITING,
+    pending=_PENDING,
+    update_entries=_UPDATE_ENTRIES,
+    remove_deleted=_REMOVE_DELETED,
+    advance="UPDATE petstore.order_index_state SET change = %s",
+    records="SELECT id, record FROM petstore.orders WHERE id = ANY(%s::bigint[])",
+    ids=numbers,
+)

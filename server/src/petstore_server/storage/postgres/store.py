@@ -13,8 +13,9 @@ from petstore_server.storage.postgres.orders import PostgresOrders
 from petstore_server.storage.postgres.pets import PostgresPets
 from petstore_server.storage.postgres.placements import PostgresPlacements
 from petstore_server.storage.postgres.pool import Pool
-from petstore_server.storage.postgres.search import PostgresSearch
+from petstore_server.storage.postgres.search import SEARCH
 from petstore_server.storage.postgres.session import Session
+from petstore_server.storage.search import Search
 from petstore_server.storage.sessions import Sessions
 from petstore_server.storage.stats import Stats
 from petstore_server.storage.usage import UsageStore
@@ -36,7 +37,7 @@ class PostgresStore:
         self._pool = Pool(url)
         engine = PostgresEngine(self._pool)
         self.orders = PostgresOrders(self._pool, self.stats)
-        self.search = PostgresSearch(self._pool)
+        self.search = Search(engine, SEARCH)
         self.placements = PostgresPlacements(self._pool)
         self.pets = Pets(engine, PostgresPets())
         self.accounts = Accounts(engine)

@@ -16,6 +16,7 @@ Result = TypeVar("Result")
 _DIFFERENCES = (
     ("%s", "?"),
     ("petstore.", ""),
+    (" FOR UPDATE SKIP LOCKED", ""),
     (" FOR UPDATE", ""),
     (" FOR SHARE", ""),
     ("keys.number", "keys.rowid"),

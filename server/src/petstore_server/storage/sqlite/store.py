@@ -10,13 +10,14 @@ from petstore_server.storage.audit import AuditLog
 from petstore_server.storage.backups import Backups
 from petstore_server.storage.keys import Keys
 from petstore_server.storage.pets import Pets
+from petstore_server.storage.search import Search
 from petstore_server.storage.sessions import Sessions
 from petstore_server.storage.sqlite.engine import SqliteEngine
 from petstore_server.storage.sqlite.orders import SqliteOrders
 from petstore_server.storage.sqlite.pets import SqlitePets
 from petstore_server.storage.sqlite.placements import SqlitePlacements
 from petstore_server.storage.sqlite.reader import Reader
-from petstore_server.storage.sqlite.search import SqliteSearch
+from petstore_server.storage.sqlite.search import SEARCH
 from petstore_server.storage.sqlite.writer import Writer
 from petstore_server.storage.stats import Stats
 from petstore_server.storage.usage import UsageStore
@@ -33,7 +34,7 @@ class SqliteStore:
         self._writer = Writer(self.path, self.stats)
         engine = SqliteEngine(self._reader, self._writer)
         self.orders = SqliteOrders(self._reader, self._writer, self.stats)
-        self.search = SqliteSearch(self._reader, self._writer)
+        self.search = Search(engine, SEARCH)
         self.placements = SqlitePlacements(self._writer)
         self.pets = Pets(engine, SqlitePets())
         self.accounts = Accounts(engine)
