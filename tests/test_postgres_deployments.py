@@ -17,8 +17,9 @@ from petstore_server.domain.keys import Environment
 from petstore_server.domain.orders import CANCEL, Order
 from petstore_server.domain.pets import Pet
 from petstore_server.storage.postgres import check
-from support.engines import SERVER_USER, PostgresEngine, free_port
+from support.engines import SERVER_USER, PostgresEngine
 from support.open_stores import BY, PostgresPlaces, add_key, body, log, opened_at
+from support.subprocesses import free_port
 
 pytestmark = pytest.mark.system
 

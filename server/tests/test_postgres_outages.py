@@ -1,7 +1,6 @@
 """What becomes of requests when PostgreSQL fails, and that service recovers by itself when it is back."""
 
 import asyncio
-import os
 import signal
 import socket
 import time
@@ -169,22 +168,6 @@ async def test_a_crash_under_load_loses_no_acknowledged_change(own_stores: Store
                 await store.orders.change(number, CANCEL, BY)
 
 
-def crash(engine: PostgresEngine) -> None:
-    """Kill a backend: PostgreSQL ends all others and recovers from its log, without a restart."""
-    with engine.admin() as victim:
-        os.kill(victim.info.backend_pid, signal.SIGKILL)
-        for _ in range(100):
-            try:
-                victim.execute("SELECT 1")
-            except psycopg.OperationalError:
-                break
-            time.sleep(0.01)
-    while True:
-        with suppress(psycopg.OperationalError), engine.admin():
-            return
-        time.sleep(0.02)
-
-
 async def list_is_current_after_a_crash(engine: PostgresEngine) -> bool:
     """Crash the server below a store that holds a list; return whether transaction numbers were assigned again."""
     places = PostgresPlaces(engine)
@@ -200,7 +183,7 @@ async def list_is_current_after_a_crash(engine: PostgresEngine) -> bool:
             [(highest,)] = admin.execute("SELECT pg_snapshot_xmax(pg_current_snapshot())::text::bigint").fetchall()
         assert b'[{"id":1}]' == await served(cache)
         access = await store.access_version()
-        await asyncio.to_thread(crash, engine)
+        await asyncio.to_thread(engine.crash)
         with engine.admin(stores.url.rpartition("/")[2]) as other, other.transaction():
             other.execute("INSERT INTO petstore.orders (id, status, record) VALUES (2, 'pending', '{\"id\":2}')")
             [(number,)] = other.execute("SELECT pg_current_xact_id()::text::bigint").fetchall()

@@ -4,7 +4,6 @@ import itertools
 import os
 import shutil
 import signal
-import socket
 import subprocess
 import tempfile
 import time
@@ -15,6 +14,8 @@ from importlib.util import find_spec
 from pathlib import Path
 
 import psycopg
+
+from support.subprocesses import PATIENCE, descendants, end, free_port, running
 
 _SETTINGS = {
     "listen_addresses": "127.0.0.1",
@@ -68,26 +69,46 @@ class PostgresEngine:
         command = [str(self._bin / "postgres"), "-D", str(self.data), "-p", str(self.port), "-k", str(self.data)]
         with (self.folder / "log").open("ab") as log:
             self._process = subprocess.Popen(command, stdout=log, stderr=log, user=SERVER_USER, group=SERVER_USER)
-        for _ in range(600):
+        self._await(self._process)
+
+    def _await(self, process: subprocess.Popen[bytes]) -> None:
+        """Return when the server accepts connections."""
+        deadline = time.monotonic() + PATIENCE
+        while True:
             with suppress(psycopg.OperationalError), psycopg.connect(self.url("postgres")):
                 return
-            assert self._process.poll() is None, (self.folder / "log").read_text()
+            assert process.poll() is None, (self.folder / "log").read_text()
+            assert time.monotonic() < deadline, (self.folder / "log").read_text()
             time.sleep(0.02)
-        raise AssertionError((self.folder / "log").read_text())
 
-    def stop(self, how: signal.Signals = signal.SIGINT) -> None:
-        """Stop the server: SIGINT ends it at once but in order, SIGQUIT is as a crash."""
+    def stop(self, how: signal.Signals = signal.SIGINT, patience: float = PATIENCE) -> None:
+        """Stop the server: SIGINT shuts it down in order, SIGQUIT is like a crash.
+
+        After `patience` seconds all its processes are killed, and AssertionError is raised.
+        """
         if self._process is not None:
-            self._process.send_signal(how)
-            self._process.wait(timeout=30)
-            self._process = None
+            process, self._process = self._process, None
+            end(process, how, self.folder / "log", patience)
+
+    def crash(self) -> None:
+        """Kill a backend: PostgreSQL ends all other processes and recovers from its log. Returns after that."""
+        assert self._process is not None
+        with psycopg.connect(self.url("postgres")) as victim:
+            before = descendants(self._process.pid)
+            os.kill(victim.info.backend_pid, signal.SIGKILL)
+            while running(before):
+                time.sleep(0.01)
+        self._await(self._process)
+
+    def processes(self) -> list[int]:
+        """The process ids of the server."""
+        assert self._process is not None
+        return [self._process.pid, *descendants(self._process.pid)]
 
     @contextmanager
     def frozen(self) -> Iterator[None]:
-        """All processes of the server stand still: connections stay open, and nothing answers."""
-        assert self._process is not None
-        children = Path(f"/proc/{self._process.pid}/task/{self._process.pid}/children").read_text()
-        processes = [self._process.pid, *map(int, children.split())]
+        """Suspend all processes of the server: connections stay open, and nothing responds."""
+        processes = self.processes()
         for process in processes:
             os.kill(process, signal.SIGSTOP)
         try:
@@ -98,8 +119,8 @@ class PostgresEngine:
                     os.kill(process, signal.SIGCONT)
 
     def remove(self) -> None:
-        """Stop the server and delete its directory."""
-        self.stop()
+        """Stop the server and delete its directory. Nothing is kept, so it does not write a checkpoint first."""
+        self.stop(signal.SIGQUIT)
         shutil.rmtree(self.folder)
 
     def url(self, database: str) -> str:
@@ -170,12 +191,6 @@ class PostgresEngine:
         """Run one of PostgreSQL's own programs."""
         done = subprocess.run([self._bin / program, *arguments], capture_output=True, text=True, check=False)
         assert 0 == done.returncode, done.stderr
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 @contextmanager

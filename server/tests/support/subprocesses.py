@@ -1,0 +1,89 @@
+"""Ending the processes that tests start: PostgreSQL, Redis and `petstore serve`."""
+
+import os
+import random
+import signal
+import socket
+import subprocess
+import time
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+PATIENCE = 60.0
+"""Seconds in which a process must end after a signal, on a machine that is busy with other tests."""
+
+
+_PORTS = range(10_000, 32_000)
+"""Below those that the kernel gives to outgoing connections: one of these could take the port of a stopped server."""
+
+
+def free_port() -> int:
+    """A port on which no process listens, and which stays free while a server is stopped."""
+    while True:
+        port = random.SystemRandom().choice(_PORTS)
+        with suppress(OSError), socket.create_server(("127.0.0.1", port)):
+            return port
+
+
+def end(
+    process: subprocess.Popen[Any], how: signal.Signals, log: Path | None = None, patience: float = PATIENCE
+) -> int:
+    """Send a signal, and return the exit code.
+
+    A process that does not end in time is killed together with its children, and AssertionError shows the end of its
+    log: whatever happens, no process is left.
+    """
+    process.send_signal(how)
+    try:
+        return process.wait(patience)
+    except subprocess.TimeoutExpired:
+        state = _state(process.pid)
+        kill(process)
+        written = log.read_text(errors="replace")[-2_000:] if log else ""
+        raise AssertionError(
+            f"{process.args!r} did not end within {patience} s after {how.name}. {state}{written}"
+        ) from None
+
+
+def kill(process: subprocess.Popen[Any]) -> None:
+    """Kill a process and its children, and wait until they have ended."""
+    family = [process.pid, *descendants(process.pid)] if process.poll() is None else []
+    for pid in family:
+        with suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
+    process.wait()
+    while running(family):
+        time.sleep(0.005)
+
+
+def running(pids: list[int]) -> list[int]:
+    """Those of the processes that run; one that has ended and was not waited for does not."""
+    return [pid for pid in pids if _status(pid) not in ("", "Z", "X")]
+
+
+def _status(pid: int) -> str:
+    """The letter with which the kernel describes what a process is doing, or "" if there is none."""
+    with suppress(OSError):
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(") ")[2][0]
+    return ""
+
+
+def descendants(pid: int) -> list[int]:
+    """The process ids of all processes that a process started, and those started, as far as they run."""
+    found: list[int] = []
+    for thread in Path("/proc").glob(f"{pid}/task/*/children"):
+        with suppress(OSError):
+            for child in map(int, thread.read_text().split()):
+                found += [child, *descendants(child)]
+    return found
+
+
+def _state(pid: int) -> str:
+    """What a process and its children are doing, one line each."""
+    lines = []
+    for each in [pid, *descendants(pid)]:
+        with suppress(OSError):
+            title = Path(f"/proc/{each}/cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
+            lines.append(f"{each} {_status(each)} {title.strip()}\n")
+    return "It runs:\n" + "".join(lines) + "Its log ends:\n"

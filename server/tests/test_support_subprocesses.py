@@ -1,0 +1,63 @@
+"""Processes that tests start are always ended, and what hung is reported."""
+
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from support.engines import PostgresEngine
+from support.subprocesses import descendants, end, kill, running
+
+STUBBORN = """
+import signal, subprocess, sys, time
+signal.signal(signal.SIGTERM, signal.SIG_IGN)
+subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
+print("ready", flush=True)
+time.sleep(600)
+"""
+
+
+def start(program: str) -> subprocess.Popen[str]:
+    process = subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, text=True)
+    assert process.stdout
+    with process.stdout as output:
+        assert "ready\n" == output.readline()
+    return process
+
+
+def test_a_process_that_does_not_end_is_killed_with_its_children_and_reported(tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    log.write_text("what it did last")
+    process = start(STUBBORN)
+    family = [process.pid, *descendants(process.pid)]
+    assert 2 == len(family)
+    with pytest.raises(AssertionError, match=r"(?s)SIGTERM.*time\.sleep\(600\).*what it did last"):
+        end(process, signal.SIGTERM, log, patience=0.2)
+    assert [] == running(family)
+
+
+def test_a_process_that_was_killed_may_be_killed_again() -> None:
+    process = start(STUBBORN)
+    for _ in range(2):
+        kill(process)
+    assert -signal.SIGKILL == process.returncode
+
+
+def test_the_exit_code_of_a_process_that_ends_is_returned() -> None:
+    process = start("print('ready', flush=True); import time; time.sleep(600)")
+    assert -signal.SIGTERM == end(process, signal.SIGTERM)
+
+
+def test_a_postgresql_that_hangs_leaves_no_process_and_no_directory() -> None:
+    engine = PostgresEngine()
+    engine.start()
+    with engine.frozen():
+        family = engine.processes()
+        assert 2 <= len(family)
+        with pytest.raises(AssertionError, match="did not end"):
+            engine.stop(patience=0.2)
+        assert [] == running(family)
+    engine.remove()
+    assert not engine.folder.exists()
