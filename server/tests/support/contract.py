@@ -12,9 +12,9 @@ from typing import Any, NamedTuple, NoReturn
 from urllib.parse import unquote
 
 import jsonschema_rs
-import yaml
 
-from petstore_server.http.contract import CONTRACTS, shipped_text
+from petstore_server.http.contract import CONTRACTS, load_contract
+from petstore_server.settings import read_settings
 from support.contract_rules import Lines, check_code, check_limits, check_page, fail, same
 
 _HTTPS_OWN = {"connection", "content-length", "content-type", "date", "keep-alive", "server", "transfer-encoding"}
@@ -88,7 +88,7 @@ class VersionContract:
     """The shipped contract of one version."""
 
     def __init__(self, version: str) -> None:
-        self.document: dict[str, Any] = yaml.safe_load(shipped_text(version))
+        self.document: dict[str, Any] = load_contract(read_settings({}), version)
         self._version = version
         self._responses: dict[int, Response] = {}
         self._compiled: dict[int, Header] = {}

@@ -4,12 +4,13 @@
 The page is Swagger UI from the installed package, in a frame of our own; nothing on it comes from another host.
 """
 
-import gzip
 from collections.abc import Mapping
 from hashlib import sha256
 from importlib.resources import files
 from importlib.util import find_spec
 from pathlib import Path
+
+from isal import igzip
 
 from petstore_server.http.contract import CONTRACTS, contract_json, contract_yaml
 from petstore_server.http.errors import MethodNotAllowed, RouteNotFound
@@ -32,6 +33,7 @@ _PROTECTION = lines(
     ("content-security-policy", _POLICY), ("referrer-policy", "no-referrer"), ("x-content-type-options", "nosniff")
 )
 _REVALIDATE = "no-cache"  # changes with a deployment, so browsers ask each time; mostly the response is 304
+_GZIP_LEVEL = 3  # of isal: a fifth of the time of zlib, so that processes start sooner, for a tenth more bytes
 _AN_HOUR = "public, max-age=3600"
 
 _OWN_FILES = {"page.css": "text/css; charset=utf-8", "page.js": "text/javascript; charset=utf-8"}
@@ -81,7 +83,7 @@ class _Document:
     """One document in its plain form and as gzip. `caching` is its Cache-Control."""
 
     def __init__(self, body: bytes, content_type: str, caching: str) -> None:
-        zipped = gzip.compress(body, mtime=0)
+        zipped = igzip.compress(body, _GZIP_LEVEL, mtime=0)
         self._zip = len(zipped) < len(body)
         name = sha256(body).hexdigest()[:32]
         self._plain = _Form(f'"{name}"', body, content_type, caching, self._zip, "")
