@@ -40,8 +40,8 @@ def test_the_commands_are_those_of_the_interface() -> None:
     expected = (
         "serve, accounts create, accounts list, accounts show, accounts set-plan, accounts suspend, accounts resume, "
         "accounts edit, accounts close, keys create, keys list, keys show, keys find, keys rotate, keys revoke, "
-        "keys unban, usage show, usage top, orders import, orders import-undo, orders export, orders list, "
-        "orders show, orders ship, orders complete, orders cancel, pets import, audit, openapi, doctor, "
+        "keys unban, usage show, usage addresses, usage top, orders import, orders import-undo, orders export, "
+        "orders list, orders show, orders ship, orders complete, orders cancel, pets import, audit, openapi, doctor, "
         "db migrate, db check, db backup, db restore, db copy, console, completion"
     )
     assert sorted(expected.split(", ")) == sorted(" ".join(path) for path in COMMANDS)
@@ -314,7 +314,7 @@ def test_the_operator_is_the_one_named_else_the_caller_of_sudo_else_the_user(
 
 def test_every_command_that_writes_takes_the_operators_name() -> None:
     reads = {"list", "show", "find", "export", "check", "migrate", "serve"}
-    reads |= {"audit", "openapi", "doctor", "completion", "top"}
+    reads |= {"audit", "openapi", "doctor", "completion", "top", "addresses"}
     for path, command in COMMANDS.items():
         names = [option for parameter in command.params for option in parameter.opts]
         assert ("--as" in names) == (path[-1] not in reads), path

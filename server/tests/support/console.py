@@ -13,10 +13,11 @@ from starlette.applications import Starlette
 
 from petstore_server.operations.sessions import create_link
 from petstore_server.ports import Actor, Store
-from petstore_server.runtime.console import make_console
+from petstore_server.runtime.console import Reports, make_console
 from petstore_server.settings import read_settings
 from petstore_server.storage.engines import AnyStore
 from petstore_server.telemetry.aggregation import Families
+from petstore_server.telemetry.refusals import RefusedAddress
 from support.open_stores import Stores
 
 HOST = "127.0.0.1:8081"
@@ -42,6 +43,7 @@ class Console:
     application: Starlette
     browser: "Browser"
     families: Families
+    refused: list[RefusedAddress]
 
     def another_browser(self) -> "Browser":
         """A browser with its own cookies."""
@@ -106,6 +108,7 @@ async def running_console(stores: Stores, **environ: str) -> AsyncIterator[Conso
     """A console over the store, opened at the beginning of the test's time."""
     clock = Clock()
     families: Families = []
+    refused: list[RefusedAddress] = []
 
     async def readiness() -> tuple[bool, dict[str, Any]]:
         return True, {"status": "ok"}
@@ -113,12 +116,15 @@ async def running_console(stores: Stores, **environ: str) -> AsyncIterator[Conso
     async def metrics() -> Families:
         return families
 
+    async def refused_addresses() -> list[RefusedAddress]:
+        return refused
+
     async with stores.opened() as store:
         settings = read_settings({"PETSTORE_DATABASE_URL": stores.url, **environ})
-        console = make_console(settings, store, readiness, metrics, clock)
+        console = make_console(settings, store, Reports(readiness, metrics, refused_addresses), clock)
         application = Starlette(routes=console.routes)
         browser = Browser(application, store, clock)
         try:
-            yield Console(store, clock, application, browser, families)
+            yield Console(store, clock, application, browser, families, refused)
         finally:
             await console.close()

@@ -10,11 +10,13 @@ import click
 from petstore_server.cli.arguments import AccountName, When
 from petstore_server.cli.commands import Command, Group
 from petstore_server.cli.output import Column, log_to_stderr, show, table, terminal_width
-from petstore_server.cli.stores import installation, with_store
+from petstore_server.cli.stores import installation, settings_here, with_store
 from petstore_server.domain.timestamps import format_unix
 from petstore_server.domain.usage import Granularity, UsageCounts
 from petstore_server.operations import usage as operations
+from petstore_server.operations.admin_port import read_refused_addresses
 from petstore_server.operations.usage import TopAccount, TopOrder, UsageReport
+from petstore_server.telemetry.refusals import REPORTED, RefusedAddress
 
 _BY_HOUR_SECONDS = 3 * 86_400  # a longer period is shown by day unless asked for
 _BAR = 30
@@ -42,6 +44,7 @@ def usage() -> None:
       petstore usage
       petstore usage acme --since 7d
       petstore usage top --by refused
+      petstore usage addresses
     """
 
 
@@ -105,6 +108,26 @@ def top(since: datetime, by: str, limit: int) -> None:
     show([_top_fields(entry) for entry in found], lambda: _top_page(order, found))
 
 
+@usage.command(cls=Command)
+@click.option("--limit", type=click.IntRange(1, REPORTED), default=20, metavar="N", help="Addresses to show; 20.")
+def addresses(limit: int) -> None:
+    """Show the client addresses whose requests the server on this host refused most in the last hour.
+
+    Refused are requests with 401, 403 and 429, malformed ones, and connections over PETSTORE_MAX_CONNECTIONS. IPv6
+    addresses are counted by /64. The server has these counts in memory, so it must run, and they begin when it starts.
+
+    \b
+    Examples:
+      petstore usage addresses
+      petstore usage addresses --limit 5 --json
+    """
+    found = read_refused_addresses(settings_here(), limit)
+    show(
+        [{"address": each.address, "refused": each.refused, "statuses": each.statuses} for each in found],
+        lambda: _refused_page(found),
+    )
+
+
 def _report_fields(account: str | None, by: Granularity, report: UsageReport) -> dict[str, Any]:
     fields: dict[str, Any] = {
         "account": account,
@@ -142,6 +165,20 @@ def _top_fields(entry: TopAccount) -> dict[str, Any]:
         **_count_fields(entry.counts),
         "dayShare": share,
     }
+
+
+_SHOWN_STATUSES = (401, 403, 429)
+
+
+def _refused_page(found: Sequence[RefusedAddress]) -> str:
+    if not found:
+        return "No request was refused in the last hour."
+    header: list[str | Column] = [Column("ADDRESS", shrinks=True), "REFUSED", *map(str, _SHOWN_STATUSES), "OTHER"]
+    rows = []
+    for each in found:
+        shown = [each.statuses.get(status, 0) for status in _SHOWN_STATUSES]
+        rows.append((each.address, each.refused, *shown, each.refused - sum(shown)))
+    return table(header, rows)
 
 
 _COUNTS = ("ADMITTED", "REFUSED", "BY MINUTE", "BY DAY", "BANNED", "CANCELLED")

@@ -9,11 +9,14 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.routing import BaseRoute, Route
 
+from petstore_server.telemetry.refusals import RefusedAddress
+
 _CONTENTS = """The admin port of the Pet Store Orders service:
 
 /livez    200 while the process runs
 /readyz   200 if it can take requests, 503 with the reason if not
 /metrics  metrics in Prometheus's text format
+/refused-addresses  the client addresses whose requests were refused most in the last hour, as JSON
 /console/ the operator console, if it is on
 """
 
@@ -28,11 +31,13 @@ class Readiness(NamedTuple):
 def admin_application(
     readiness: Callable[[], Awaitable[Readiness]],
     exposition: Callable[[], Awaitable[bytes]],
+    refused_addresses: Callable[[], Awaitable[Sequence[RefusedAddress]]],
     more: Sequence[BaseRoute] = (),
 ) -> Starlette:
-    """The ASGI application of the admin port; `exposition` returns the metrics in Prometheus's text format.
+    """The ASGI application of the admin port.
 
-    `more` are further routes, such as those of the operator console.
+    `exposition` returns the metrics in Prometheus's text format, `refused_addresses` the client addresses that were
+    refused most. `more` are further routes, such as those of the operator console.
 
     A path that is not served is 404, also with a slash at its end: a redirect would go to the request's Host.
     """
@@ -50,7 +55,10 @@ def admin_application(
     async def metrics(_: Request) -> Response:
         return Response(await exposition(), media_type=CONTENT_TYPE_LATEST)
 
-    own = [Route("/", root), Route("/livez", livez), Route("/readyz", readyz), Route("/metrics", metrics)]
-    application = Starlette(routes=[*own, *more])
+    async def refused(_: Request) -> Response:
+        return JSONResponse({"addresses": [each._asdict() for each in await refused_addresses()]})
+
+    own = {"/": root, "/livez": livez, "/readyz": readyz, "/metrics": metrics, "/refused-addresses": refused}
+    application = Starlette(routes=[*[Route(path, endpoint) for path, endpoint in own.items()], *more])
     application.router.redirect_slashes = False
     return application

@@ -20,12 +20,12 @@ from petstore_server.http.server import Deadlines, PublicServer, allowed_connect
 from petstore_server.http.v2.routes import routes as routes_v2
 from petstore_server.runtime.backend import Backend
 from petstore_server.runtime.background import BackgroundTasks, background_tasks
-from petstore_server.runtime.console import make_console, sampling
+from petstore_server.runtime.console import Reports, make_console, sampling
 from petstore_server.settings import Settings
 from petstore_server.telemetry.aggregation import Families, collect
 from petstore_server.telemetry.logs import lost_lines
 from petstore_server.telemetry.metrics import Metrics
-from petstore_server.telemetry.refusals import RefusedAddresses
+from petstore_server.telemetry.refusals import RefusedAddress, RefusedAddresses
 
 
 class Application:
@@ -58,7 +58,8 @@ class Application:
         self.console = self._console(settings, clock)
         tasks = background_tasks(settings, backend, self.confirm, clock)
         self.background = BackgroundTasks([*tasks, sampling(self.console)] if self.console else tasks)
-        self.admin = admin_application(self.readiness, self.exposition, self.console.routes if self.console else ())
+        routes = self.console.routes if self.console else ()
+        self.admin = admin_application(self.readiness, self.exposition, self.refused_addresses, routes)
         self._settings = settings
         self._clock = clock
         self._servers: list[PublicServer] = []
@@ -91,6 +92,10 @@ class Application:
         await self.readiness()
         return self.metrics.exposition()
 
+    async def refused_addresses(self) -> list[RefusedAddress]:
+        """The client addresses that this process refused most in the last hour."""
+        return self.refusals.report()
+
     async def _readiness(self) -> Readiness:
         if self.draining:
             return Readiness(False, {"status": "unavailable", "reason": "draining: the process is about to stop"})
@@ -110,7 +115,8 @@ class Application:
         """The operator console, unless the settings remove it or the supervisor of several workers has it."""
         if not settings.console or settings.workers > 1:
             return None
-        return make_console(settings, self.backend.store, self.readiness, self._families, clock)
+        reports = Reports(self.readiness, self._families, self.refused_addresses)
+        return make_console(settings, self.backend.store, reports, clock)
 
     async def _families(self) -> Families:
         return collect(self.metrics.registry)

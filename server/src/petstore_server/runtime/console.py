@@ -1,9 +1,9 @@
 """The operator console of this process: what it needs, from the settings and the parts that run."""
 
 import secrets
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
-from typing import Any
+from typing import Any, NamedTuple
 
 from petstore_server.console.application import Console
 from petstore_server.console.services import Services
@@ -15,15 +15,22 @@ from petstore_server.runtime.installation import LocalInstallation
 from petstore_server.settings import Settings
 from petstore_server.telemetry.aggregation import Families
 from petstore_server.telemetry.recent import SAMPLE_SECONDS, RecentRequests
-
-Readiness = Callable[[], Awaitable[tuple[bool, dict[str, Any]]]]
-Metrics = Callable[[], Awaitable[Families]]
+from petstore_server.telemetry.refusals import RefusedAddress
 
 
-def make_console(
-    settings: Settings, store: Store, readiness: Readiness, metrics: Metrics, clock: Callable[[], float]
-) -> Console:
-    """The console over an open store. `metrics` reads those of the whole service on this host."""
+class Reports(NamedTuple):
+    """What the service on this host, with all its workers, reports of itself.
+
+    Readiness as /readyz shows it, its metrics, and the client addresses that were refused most in the last hour.
+    """
+
+    readiness: Callable[[], Awaitable[tuple[bool, dict[str, Any]]]]
+    metrics: Callable[[], Awaitable[Families]]
+    refused_addresses: Callable[[], Awaitable[Sequence[RefusedAddress]]]
+
+
+def make_console(settings: Settings, store: Store, reports: Reports, clock: Callable[[], float]) -> Console:
+    """The console over an open store."""
 
     async def usages() -> Mapping[int, Usage]:
         return await composition.all_usage(settings, store)
@@ -36,8 +43,9 @@ def make_console(
             settings=settings,
             store=store,
             installation=LocalInstallation(settings),
-            readiness=readiness,
-            requests=RecentRequests(metrics, clock),
+            readiness=reports.readiness,
+            requests=RecentRequests(reports.metrics, clock),
+            refused_addresses=reports.refused_addresses,
             usages=usages,
             usage_of=usage_of,
             run_import=run_import,
@@ -54,16 +62,14 @@ def sampling(console: Console) -> BackgroundTask:
 
 
 @asynccontextmanager
-async def open_console(
-    settings: Settings, readiness: Readiness, metrics: Metrics, clock: Callable[[], float]
-) -> AsyncIterator[Console]:
+async def open_console(settings: Settings, reports: Reports, clock: Callable[[], float]) -> AsyncIterator[Console]:
     """The console over a store of its own, which must exist, for a process that serves no requests.
 
     Raises SettingsError, StoreUnusable.
     """
     store = await composition.open_store(settings, announce=lambda _: None)
     try:
-        console = make_console(settings, store, readiness, metrics, clock)
+        console = make_console(settings, store, reports, clock)
         try:
             yield console
         finally:

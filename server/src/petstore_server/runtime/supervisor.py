@@ -21,12 +21,13 @@ import structlog
 from starlette.routing import BaseRoute
 
 from petstore_server.http.admin import Readiness, admin_application
-from petstore_server.runtime.console import open_console, sampling
+from petstore_server.runtime.console import Reports, open_console, sampling
 from petstore_server.runtime.servers import DRAIN_SECONDS, AdminServer, first, stop_signals
 from petstore_server.runtime.worker import LARGEST_LINE, Report
 from petstore_server.settings import Settings
 from petstore_server.telemetry.aggregation import Families, aggregate, exposition, single, without_gauges
 from petstore_server.telemetry.logs import lost_lines
+from petstore_server.telemetry.refusals import REPORTED, RefusedAddress, most_refused
 
 _REPORT_SECONDS = 3.0
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.1, 2.0
@@ -179,6 +180,11 @@ class Workers:
         families = aggregate([*[worker.metrics() for worker in self._workers], [lost]])
         return exposition([*[family for family in families if family.name != "petstore_ready"], *own])
 
+    async def refused_addresses(self) -> list[RefusedAddress]:
+        """The client addresses that all workers together refused most in the last hour, without workers that died."""
+        reports = await self._reports()
+        return most_refused([report.refused for report in reports if report is not None], REPORTED)
+
     async def _reports(self) -> list[Report | None]:
         return await asyncio.gather(*[worker.report() for worker in self._workers])
 
@@ -243,7 +249,9 @@ async def serve_with_workers(
         if stop.is_set():
             return
         routes = await _console_routes(settings, workers, opened)
-        server = AdminServer(admin_application(workers.readiness, workers.exposition, routes))
+        server = AdminServer(
+            admin_application(workers.readiness, workers.exposition, workers.refused_addresses, routes)
+        )
         tasks = [asyncio.ensure_future(workers.run()), asyncio.ensure_future(server.serve([admin]))]
         try:
             await first(server.wait_until_started, tasks)
@@ -277,7 +285,9 @@ async def _console_routes(
     if not settings.console:
         return ()
     console = await opened.enter_async_context(
-        open_console(settings, workers.readiness, workers.request_metrics, time.time)
+        open_console(
+            settings, Reports(workers.readiness, workers.request_metrics, workers.refused_addresses), time.time
+        )
     )
     sampled = asyncio.ensure_future(sampling(console).run())
     opened.callback(sampled.cancel)

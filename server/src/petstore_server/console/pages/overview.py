@@ -15,6 +15,7 @@ from petstore_server.ports import AuditFilters
 from petstore_server.telemetry.recent import INTERVALS, SAMPLE_SECONDS, Report
 
 _TOP = 5
+_TOP_ADDRESSES = 20
 _RECENT = 12
 _DAY_SECONDS = 86_400
 _OUTCOMES = (
@@ -28,11 +29,12 @@ _OUTCOMES = (
 async def overview(visit: Visit) -> Response:
     """Health, requests of the last hour, orders by status, accounts, bans and recent changes."""
     services, store = visit.services, visit.store
-    health, report, counts, bans = await asyncio.gather(
+    health, report, counts, bans, addresses = await asyncio.gather(
         services.readiness(),
         services.requests.report(),
         services.status_counts.get(),
         current_bans(store, visit.now),
+        services.refused_addresses(),
     )
     busiest, refused, changes = await asyncio.gather(
         busiest_accounts(store, services.usages, visit.now, _TOP),
@@ -52,6 +54,7 @@ async def overview(visit: Visit) -> Response:
         bans=bans,
         busiest=busiest,
         refused=refused,
+        addresses=addresses[:_TOP_ADDRESSES],
         changes=[change_of(entry) for entry in changes.entries],
     )
 

@@ -3,13 +3,11 @@
 import ipaddress
 import socket
 import urllib.error
-import urllib.request
 from collections.abc import Iterator
 
+from petstore_server.operations.admin_port import admin_url, ask_server
 from petstore_server.operations.health.results import CheckResult
 from petstore_server.settings import Settings
-
-_RESPONSE_SECONDS = 2.0
 
 
 def check_deployment(settings: Settings) -> Iterator[CheckResult]:
@@ -34,17 +32,16 @@ def check_deployment(settings: Settings) -> Iterator[CheckResult]:
 
 def find_server(settings: Settings) -> CheckResult:
     """Ask the server at the admin port of the settings whether it is ready."""
-    address = f"http://{_in_url(settings.admin_host)}:{settings.admin_port}/readyz"
     try:
-        with urllib.request.urlopen(address, timeout=_RESPONSE_SECONDS):
-            return CheckResult("server", "ok", "A server runs on this store and is ready.")
+        ask_server(settings, "/readyz")
     except urllib.error.HTTPError as error:
         answer = error.read(500).decode("utf-8", "replace")
         return CheckResult("server", "fail", f"A server runs on this store and is not ready: {answer}", "See its log.")
     except OSError:
-        message = f"A server runs on this store, but does not answer at {address}."
+        message = f"A server runs on this store, but does not answer at {admin_url(settings)}/readyz."
         remedy = "Set PETSTORE_ADMIN_HOST and PETSTORE_ADMIN_PORT as for the server; if they are, see its log."
         return CheckResult("server", "warn", message, remedy)
+    return CheckResult("server", "ok", "A server runs on this store and is ready.")
 
 
 def check_ports(settings: Settings) -> Iterator[CheckResult]:
@@ -78,10 +75,3 @@ def _is_loopback(host: str) -> bool:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:
         return host == "localhost"
-
-
-def _in_url(host: str) -> str:
-    """The address at which a server that listens on `host` answers on this machine."""
-    if host in ("0.0.0.0", "::", ""):  # noqa: S104 - compared, not bound
-        return "127.0.0.1" if host == "0.0.0.0" else "[::1]"  # noqa: S104
-    return f"[{host}]" if ":" in host else host
