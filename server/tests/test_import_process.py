@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from petstore_server.cli.progress import State, progress_line
-from support.process import environment, petstore, petstore_bytes
+from support.process import environment, petstore
 
 PETSTORE = str(Path(sys.executable).parent / "petstore")
 
@@ -57,7 +57,7 @@ class Terminal:
 
 
 def orders_in(store: Path) -> int:
-    return petstore_bytes(store, "orders", "export", "-").stdout.count(b"\n")
+    return petstore(store, "orders", "export", "-").stdout.count("\n")
 
 
 def test_on_a_terminal_an_import_says_that_it_reads_it(tmp_path: Path) -> None:

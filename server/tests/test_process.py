@@ -19,7 +19,18 @@ import pytest
 
 from support.engines import PostgresEngine
 from support.load import send_all
-from support.process import PETSTORE, UNLIMITED, URLS, environment, new_key, petstore, petstore_json, receive, serving
+from support.process import (
+    PETSTORE,
+    UNLIMITED,
+    URLS,
+    environment,
+    new_key,
+    petstore,
+    petstore_json,
+    petstore_process,
+    receive,
+    serving,
+)
 from support.redis_engine import shared_redis
 
 ORDERS = "/v1/store/orders"
@@ -82,7 +93,7 @@ def test_an_orderly_stop_leaves_one_file_and_the_lock(store: Path, name: str) ->
     ],
 )
 def test_what_prevents_the_start_is_one_line(store: Path, more: dict[str, str], named: str) -> None:
-    done = petstore(store, "serve", **{"PETSTORE_PORT": "0", "PETSTORE_ADMIN_PORT": "0", **more})
+    done = petstore_process(store, "serve", **{"PETSTORE_PORT": "0", "PETSTORE_ADMIN_PORT": "0", **more})
     assert done.returncode in (1, 2)
     assert 1 == len(done.stderr.strip().splitlines()), done.stderr
     assert named in done.stderr
@@ -91,7 +102,7 @@ def test_what_prevents_the_start_is_one_line(store: Path, more: dict[str, str], 
 def test_a_port_in_use_is_one_line_that_names_it(store: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
-        done = petstore(store, "serve", "--port", str(port), "--admin-port", "0")
+        done = petstore_process(store, "serve", "--port", str(port), "--admin-port", "0")
     assert done.returncode in (1, 2)
     assert 1 == len(done.stderr.strip().splitlines()), done.stderr
     assert str(port) in done.stderr
@@ -101,7 +112,7 @@ def test_a_port_in_use_is_one_line_that_names_it(store: Path) -> None:
 def test_one_port_for_both_uses_is_refused_in_one_line(store: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = str(free.getsockname()[1])
-    failed = petstore(store, "serve", "--port", port, "--admin-port", port)
+    failed = petstore_process(store, "serve", "--port", port, "--admin-port", port)
     assert 2 == failed.returncode
     assert f"Cannot listen on 127.0.0.1:{port} (Address already in use); choose another with PETSTORE_ADMIN_PORT." in (
         failed.stderr
@@ -118,7 +129,7 @@ def test_a_port_that_another_process_only_bound_is_taken_or_refused_and_never_wa
         other.bind(("127.0.0.1", 0))
         port = str(other.getsockname()[1])
         if not reuse:
-            failed = petstore(store, "serve", "--port", port, "--admin-port", "0")
+            failed = petstore_process(store, "serve", "--port", port, "--admin-port", "0")
             assert (2, 1) == (failed.returncode, len(failed.stderr.splitlines()))
             return
         with serving(store, "--port", port) as server:
@@ -145,7 +156,7 @@ def test_a_stop_under_load_answers_every_request_that_it_took(store: Path) -> No
 
 def test_a_second_server_on_the_same_store_is_refused(store: Path) -> None:
     with serving(store):
-        done = petstore(store, "serve", "--port", "0", "--admin-port", "0")
+        done = petstore_process(store, "serve", "--port", "0", "--admin-port", "0")
     assert (1, 1) == (done.returncode, len(done.stderr.strip().splitlines())), done.stderr
     assert "PETSTORE_REDIS_URL" in done.stderr
 

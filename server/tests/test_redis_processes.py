@@ -13,7 +13,7 @@ import pytest
 
 from support.engines import PostgresEngine
 from support.load import Reply, send_all
-from support.process import UNLIMITED, URLS, Server, new_key, petstore, petstore_json, serving
+from support.process import UNLIMITED, URLS, Server, new_key, petstore, petstore_json, petstore_process, serving
 from support.redis_engine import RedisEngine, own_redis, shared_redis
 
 ORDERS = "/v1/store/orders"
@@ -161,7 +161,7 @@ def metric(admin: httpx2.Client, server: Server, name: str) -> str:
 
 def test_no_server_without_redis_joins_one_with_it(store: Path) -> None:
     with serving(store, PETSTORE_REDIS_URL=shared_redis().empty()):
-        done = petstore(store, "serve", "--port", "0", "--admin-port", "0")
+        done = petstore_process(store, "serve", "--port", "0", "--admin-port", "0")
     assert (1, 1) == (done.returncode, len(done.stderr.strip().splitlines())), done.stderr
 
 
@@ -172,7 +172,7 @@ def test_a_redis_that_refuses_us_prevents_the_start_in_one_line(
     store: Path, options: tuple[str, ...], named: str
 ) -> None:
     with own_redis(*options) as redis:
-        done = petstore(store, "serve", "--port", "0", "--admin-port", "0", PETSTORE_REDIS_URL=redis.url)
+        done = petstore_process(store, "serve", "--port", "0", "--admin-port", "0", PETSTORE_REDIS_URL=redis.url)
     assert (2, 1) == (done.returncode, len(done.stderr.strip().splitlines())), done.stderr
     assert named in done.stderr
 

@@ -15,7 +15,7 @@ import httpx2
 import pytest
 
 from support.load import send_all
-from support.process import PETSTORE, UNLIMITED, Server, environment, new_key, petstore, serving
+from support.process import PETSTORE, UNLIMITED, Server, environment, new_key, petstore, petstore_process, serving
 from support.redis_engine import shared_redis
 
 ORDERS = "/v1/store/orders"
@@ -171,7 +171,9 @@ def test_workers_stop_when_the_process_that_started_them_is_killed(store: Path, 
 def test_what_prevents_the_workers_start_is_one_line_and_its_exit_code(tmp_path: Path, redis: str) -> None:
     broken = tmp_path / "broken.db"
     broken.write_bytes(b"no database, but a text that is long enough to be taken for one" * 100)
-    done = petstore(broken, "serve", "--workers", "2", "--port", "0", "--admin-port", "0", PETSTORE_REDIS_URL=redis)
+    done = petstore_process(
+        broken, "serve", "--workers", "2", "--port", "0", "--admin-port", "0", PETSTORE_REDIS_URL=redis
+    )
     assert (1, 1) == (done.returncode, len(done.stderr.strip().splitlines())), done.stderr
     assert str(broken) in done.stderr
 
@@ -179,7 +181,9 @@ def test_what_prevents_the_workers_start_is_one_line_and_its_exit_code(tmp_path:
 def test_an_admin_port_in_use_is_one_line_and_starts_nothing(store: Path, redis: str) -> None:
     with serving(store, PETSTORE_REDIS_URL=redis) as other:
         port = other.admin.rpartition(":")[2]
-        done = petstore(store, "serve", "--workers", "2", "--port", "0", "--admin-port", port, PETSTORE_REDIS_URL=redis)
+        done = petstore_process(
+            store, "serve", "--workers", "2", "--port", "0", "--admin-port", port, PETSTORE_REDIS_URL=redis
+        )
     assert 1 == len(done.stderr.strip().splitlines()), done.stderr
     assert re.search(rf"{port}.*PETSTORE_ADMIN_PORT", done.stderr)
 
