@@ -5,8 +5,12 @@ from pathlib import Path
 import httpx2
 import pytest
 
+from petstore_server.ports import Actor
 from petstore_server.runtime.background import STALLED_SECONDS, BackgroundTask, BackgroundTasks
-from support.service import Service, running
+from petstore_server.telemetry.aggregation import aggregate, single
+from support.engines import PostgresEngine
+from support.redis_engine import shared_redis
+from support.service import START, Service, running
 
 pytestmark = pytest.mark.anyio
 
@@ -60,3 +64,32 @@ async def test_the_root_lists_every_path_that_is_served(tmp_path: Path) -> None:
         assert ["/livez", "/readyz", "/metrics", "/refused-addresses", "/console/"] == listed
         for path in listed[:4]:
             assert (await get(service, path)).status_code == 200
+
+
+async def test_a_scrape_shows_when_the_last_backup_was_made(tmp_path: Path) -> None:
+    async def last_backup(service: Service) -> float:
+        lines = (await get(service, "/metrics")).text.splitlines()
+        name = "petstore_last_backup_timestamp_seconds "
+        return float(next(line for line in lines if line.startswith(name)).removeprefix(name))
+
+    async with running(tmp_path) as service:
+        assert 0.0 == await last_backup(service)
+        await service.backend.store.backups.record("nightly.db", Actor("operator:ann", START))
+        assert START == await last_backup(service)
+
+
+async def test_a_store_in_postgresql_which_db_backup_cannot_copy_has_no_such_metric(
+    tmp_path: Path, postgres: PostgresEngine
+) -> None:
+    name = postgres.new_database()
+    settings = {"PETSTORE_DATABASE_URL": postgres.url(name), "PETSTORE_REDIS_URL": shared_redis().empty()}
+    async with running(tmp_path, environ=settings) as service:
+        assert "petstore_last_backup" not in (await get(service, "/metrics")).text
+    postgres.drop_database(name)
+
+
+async def test_the_last_backup_that_several_workers_report_is_the_latest() -> None:
+    name = "petstore_last_backup_timestamp_seconds"
+    reports = [[single(name, "", "gauge", at)] for at in (START, START + 60)]
+    [family] = aggregate(reports)
+    assert [START + 60] == [sample.value for sample in family.samples]

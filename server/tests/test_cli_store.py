@@ -4,6 +4,7 @@ import json
 import os
 import re
 import socket
+import threading
 from pathlib import Path
 
 import apsw
@@ -180,6 +181,23 @@ def test_doctor_reports_a_server_that_holds_the_store(cli: CommandLine) -> None:
     assert "warn" == level
     assert "does not answer" in message
     assert ("ok", "No server runs on this store.") == results(cli)["server"]
+
+
+def test_doctor_reports_another_program_on_the_admin_port(cli: CommandLine) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listener, sqlite.lock_for_serving(cli.store, shared=False):
+
+        def respond() -> None:
+            connection, _ = listener.accept()
+            with connection:
+                connection.recv(10_000)
+                connection.sendall(b"garbage\r\n\r\n")
+
+        thread = threading.Thread(target=respond)
+        thread.start()
+        level, message = results(cli, PETSTORE_ADMIN_PORT=str(listener.getsockname()[1]))["server"]
+        thread.join()
+    assert "warn" == level
+    assert "does not answer" in message
 
 
 @pytest.mark.parametrize("mode", [0o644, 0o660, 0o604, 0o666])

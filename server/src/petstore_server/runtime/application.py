@@ -2,6 +2,7 @@
 
 import itertools
 from collections.abc import Callable
+from contextlib import suppress
 
 from petstore_server.console.application import Console
 from petstore_server.domain.errors import ServiceUnavailable
@@ -22,6 +23,7 @@ from petstore_server.runtime.backend import Backend
 from petstore_server.runtime.background import BackgroundTasks, background_tasks
 from petstore_server.runtime.console import Reports, make_console, sampling
 from petstore_server.settings import Settings
+from petstore_server.storage.engines import is_sqlite
 from petstore_server.telemetry.aggregation import Families, collect
 from petstore_server.telemetry.logs import lost_lines
 from petstore_server.telemetry.metrics import Metrics
@@ -36,6 +38,8 @@ class Application:
     ) -> None:
         self.backend = backend
         self.draining = False
+        self._makes_backups = is_sqlite(settings.database_url)  # PostgreSQL has tools of its own
+        self._last_backup = 0.0
         self.metrics = Metrics()
         self.refusals = RefusedAddresses(clock)
         self.routes = Routes(
@@ -85,6 +89,7 @@ class Application:
         """What /readyz reports: 503 while draining or while the store is unusable; degraded is ready (D19)."""
         state = await self._readiness()
         self.metrics.ready.set(state.ready)
+        await self._read_last_backup()
         return state
 
     async def exposition(self) -> bytes:
@@ -110,6 +115,11 @@ class Application:
         if fault is not None:
             return Readiness(True, {"status": "degraded", "reason": f"each process counts limits by itself: {fault}"})
         return Readiness(True, {"status": "ok"})
+
+    async def _read_last_backup(self) -> None:
+        if self._makes_backups:
+            with suppress(ServiceUnavailable):  # and keep the time that was read last
+                self._last_backup = await self.backend.store.backups.last() or 0.0
 
     def _console(self, settings: Settings, clock: Callable[[], float]) -> Console | None:
         """The operator console, unless the settings remove it or the supervisor of several workers has it."""
@@ -148,6 +158,12 @@ class Application:
             "Connections refused because PETSTORE_MAX_CONNECTIONS were open.",
             lambda: sum(server.refused for server in self._servers),
         )
+        if self._makes_backups:
+            metrics.state(
+                "petstore_last_backup_timestamp_seconds",
+                "When the last good backup of the store was made, in Unix seconds; 0 if none was.",
+                lambda: self._last_backup,
+            )
 
 
 def _request_ids(prefix: str) -> Callable[[], bytes]:

@@ -12,6 +12,7 @@ from prometheus_client.core import Metric
 from prometheus_client.registry import Collector
 
 _MINIMUM = ("petstore_ready",)
+_MAXIMUM = ("petstore_last_backup_timestamp_seconds",)
 _CREATED = "_created"
 
 
@@ -60,7 +61,9 @@ def without_gauges(families: Families) -> Families:
 
 
 def aggregate(processes: Iterable[Families]) -> Families:
-    """The metrics of all processes together: sums, but ready only if all are, and created when the first was."""
+    """The metrics of all processes together: sums, but ready only if all are, created when the first was, and the
+    latest time at which any of them knows of a backup.
+    """
     together: dict[str, Family] = {}
     values: dict[tuple[str, str, tuple[tuple[str, str], ...]], list[float]] = {}
     for families in processes:
@@ -71,7 +74,8 @@ def aggregate(processes: Iterable[Families]) -> Families:
                 values.setdefault(place, []).append(sample.value)
     for (family_name, name, labels), found in values.items():
         minimum = name in _MINIMUM or name.endswith(_CREATED)
-        together[family_name].samples.append(Sample(name, dict(labels), min(found) if minimum else sum(found)))
+        value = min(found) if minimum else max(found) if name in _MAXIMUM else sum(found)
+        together[family_name].samples.append(Sample(name, dict(labels), value))
     return list(together.values())
 
 
