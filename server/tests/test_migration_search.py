@@ -12,7 +12,7 @@ import petstore_server.storage
 from petstore_server.domain.orders import Order, Status
 from petstore_server.domain.search import Filters, Query, Sort, SortField
 from petstore_server.ports import Store
-from support.open_stores import Stores
+from support.open_stores import SqlitePlaces, Stores
 
 pytestmark = pytest.mark.anyio
 
@@ -109,3 +109,28 @@ async def test_a_damaged_record_does_not_stop_the_index(each_backend: Stores) ->
         while await store.search.update_index():
             pass
         assert ['{"id":2,"petId":7}'] == await pending_of_pet(store, 7)
+
+
+async def test_a_store_of_the_previous_release_still_refuses_an_unknown_status(each_backend: Stores) -> None:
+    older = PreviousRelease(each_backend)
+    older.create()
+    older.insert(Order(1, 7))
+    table = "orders" if each_backend.is_sqlite else "petstore.orders"
+    async with each_backend.opened():
+        for status in ("shipped", "cancelled", "pending"):
+            older.run([(f"UPDATE {table} SET status = '{status}'", ())])
+        for status in ("'lost'", "NULL"):
+            with pytest.raises((apsw.ConstraintError, psycopg.IntegrityError)):
+                older.run([(f"UPDATE {table} SET status = {status}", ())])
+
+
+async def test_an_older_sqlite_store_gets_the_cheaper_check_of_a_status(tmp_path: Path) -> None:
+    """SQLite builds a table for `status IN (…)` with each row that it checks."""
+    stores = Stores(SqlitePlaces(tmp_path))
+    older = PreviousRelease(stores)
+    older.create()
+    async with stores.opened():
+        connection = apsw.Connection(stores.url.removeprefix("sqlite:///"))
+        [(table,)] = connection.execute("SELECT sql FROM sqlite_schema WHERE name = 'orders'").fetchall()
+        connection.close()
+    assert "CHECK (status = 'pending' OR status = 'shipped' OR status = 'cancelled')" in str(table)

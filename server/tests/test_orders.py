@@ -24,7 +24,7 @@ from petstore_server.domain.orders import (
     ship,
 )
 from petstore_server.domain.timestamps import canonical_timestamp
-from petstore_server.storage.orders import read_order
+from petstore_server.storage.orders import encode_records, read_order
 
 INT64 = st.integers(INT64_MIN, INT64_MAX)
 TIMESTAMPS = st.datetimes(min_value=datetime(1, 1, 2), max_value=datetime(9999, 12, 30)).map(  # noqa: DTZ001 - naive on purpose
@@ -92,6 +92,7 @@ def test_a_record_holds_the_specs_fields_without_nulls_and_can_be_read_back(orde
     assert record.keys() <= {"id", "petId", "quantity", "shipDate", "complete"}
     assert None not in record.values()
     assert order == read_order((order.id, order.record(), order.status))
+    assert [order.record()] * 2 == encode_records([order, order])
     assert order == order_from_fields(order.fields())
 
 

@@ -60,8 +60,9 @@ class TrackedOrder(NamedTuple):
 
     def text(self) -> str:
         """The Order of version 2 as JSON text: the fields of version 1, `status`, `createdAt` and `updatedAt`."""
-        created = "" if self.created_at is None else f'"createdAt":"{timestamp_text(self.created_at)}",'
-        return f'{self.record[:-1]},"status":"{self.status}",{created}"updatedAt":"{timestamp_text(self.updated_at)}"}}'
+        record, status, updated_at, created_at = self
+        created = "" if created_at is None else f'"createdAt":"{timestamp_text(created_at)}",'
+        return f'{record[:-1]},"status":"{status}",{created}"updatedAt":"{timestamp_text(updated_at)}"}}'
 
 
 class Position(NamedTuple):

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Collection, Mapping, Sequence
+from struct import pack
 from typing import NamedTuple, Protocol
 
 import msgspec
@@ -62,7 +63,7 @@ class OrderTable(Protocol):
         """Delete orders at `at` (Unix seconds), and begin another history of the list."""
 
 
-class _Record(msgspec.Struct, rename="camel", forbid_unknown_fields=True, gc=False):
+class _Record(msgspec.Struct, rename="camel", forbid_unknown_fields=True, omit_defaults=True, gc=False):
     """The JSON that `Order.record` writes."""
 
     id: int
@@ -73,6 +74,7 @@ class _Record(msgspec.Struct, rename="camel", forbid_unknown_fields=True, gc=Fal
 
 
 _decode = msgspec.json.Decoder(_Record).decode
+_encode_lines = msgspec.json.Encoder().encode_lines
 _STATUS = {str(status): status for status in Status}
 
 
@@ -144,9 +146,13 @@ def import_orders(table: OrderTable, orders: Sequence[Order], import_id: str, ac
     existing = {row[0]: read_order(row) for row in stored}
     outcomes, changed = evaluate(orders, existing, evaluate_import)
     before, after = audit_change("orders", existing, changed, outcomes)
-    new = sorted(order for order in changed.values() if order.id not in existing)
+    new = (
+        sorted(order for order in changed.values() if order.id not in existing)
+        if existing
+        else sorted(changed.values())
+    )
     if new:
-        records = [order.record() for order in new]
+        records = encode_records(new)
         yield from table.insert(new, records, actor.at)
         after = {**(after or {}), **_created(new, records)}
     replaced = [Updated(existing[order.id], order) for order in changed.values() if order.id in existing]
@@ -156,12 +162,18 @@ def import_orders(table: OrderTable, orders: Sequence[Order], import_id: str, ac
     return outcomes
 
 
+def encode_records(orders: Sequence[Order]) -> list[str]:
+    """`Order.record` of each order, at half the cost."""
+    lines = _encode_lines([_Record(*order[:5]) for order in orders])
+    return lines.decode().split("\n")[:-1]
+
+
 def _created(orders: Sequence[Order], records: Sequence[str]) -> dict[str, object]:
     """What undoing the import needs to know of orders that it created, ascending by id."""
     checksums = [checksum(text, order.status) for order, text in zip(orders, records, strict=True)]
     return {
         "createdIds": id_ranges([order.id for order in orders]),
-        "createdChecksums": b"".join(number.to_bytes(4, "big") for number in checksums).hex(),
+        "createdChecksums": pack(f">{len(checksums)}I", *checksums).hex(),
     }
 
 

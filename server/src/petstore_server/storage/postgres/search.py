@@ -38,10 +38,11 @@ _UPDATE_ENTRIES = f"""
         status = excluded.status, pet_id = excluded.pet_id, complete = excluded.complete,
         ship_date = excluded.ship_date, updated_at = excluded.updated_at
 """  # noqa: S608 - constants
+# An array, so that the orders are looked up by id: the estimated number of changes would suggest to read all of them.
 _REMOVE_DELETED = """
-    DELETE FROM petstore.order_index WHERE id IN (
+    DELETE FROM petstore.order_index WHERE id = ANY(ARRAY(
         SELECT unnest(ids) FROM petstore.order_changes WHERE change <= %s
-    ) AND NOT EXISTS (SELECT 1 FROM petstore.orders WHERE orders.id = order_index.id)
+    )) AND NOT EXISTS (SELECT 1 FROM petstore.orders WHERE orders.id = order_index.id)
 """
 
 SEARCH = SearchStatements(

@@ -4,6 +4,7 @@ import asyncio
 import json
 import threading
 import time
+from collections import defaultdict
 from collections.abc import AsyncIterator, Collection, Sequence
 from itertools import islice
 from typing import Any, NamedTuple
@@ -43,9 +44,10 @@ _SCAN = "SELECT id, record, status FROM orders ORDER BY id"
 _SET_STATUS = "UPDATE orders SET status = ?, changed = ? WHERE id = ?"
 _SET_ALL = "UPDATE orders SET status = ?, changed = ?, record = ?, revision = ? WHERE id = ?"
 # One statement inserts a batch from its records, joined to a JSON array: it holds the interpreter lock only once.
+# A record begins with `{"id":`, and CAST reads the number that follows without parsing the record a second time.
 _INSERT = """
     INSERT INTO orders (id, status, revision, changed, record)
-    SELECT value ->> 'id', ?, ?, ?, value FROM json_each(?)
+    SELECT CAST(substr(value, 7, 20) AS INTEGER), ?, ?, ?, value FROM json_each(?)
 """
 _DELETE = "DELETE FROM orders WHERE id IN (SELECT value FROM json_each(?))"
 _NEW_EPOCH = "UPDATE store SET epoch = lower(hex(randomblob(16)))"
@@ -170,10 +172,11 @@ class _OrderTable:
     def insert(self, orders: Sequence[Order], records: Sequence[str], at: float) -> Work[None]:
         [(revision,)] = yield Query(_NEXT_REVISION)
         change = (yield from log_change([order.id for order in orders], at)).number
-        for status in Status:
-            chosen = [text for order, text in zip(orders, records, strict=True) if order.status is status]
-            if chosen:
-                yield Command(_INSERT, (str(status), revision, change, f"[{','.join(chosen)}]"))
+        by_status: dict[Status, list[str]] = defaultdict(list)
+        for order, text in zip(orders, records, strict=True):
+            by_status[order.status].append(text)
+        for status, chosen in by_status.items():
+            yield Command(_INSERT, (str(status), revision, change, f"[{','.join(chosen)}]"))
 
     def delete(self, ids: Sequence[int], at: float) -> Work[None]:
         """The newest revision may be among those deleted, and would be given again."""
