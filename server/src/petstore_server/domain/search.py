@@ -4,6 +4,7 @@ A storage engine finds candidates through its indexes; whether an order matches,
 is decided here for every engine. Timestamps are Unix microseconds.
 """
 
+import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -12,7 +13,7 @@ from functools import lru_cache
 from hashlib import sha256
 from typing import NamedTuple
 
-from petstore_server.domain.orders import Status
+from petstore_server.domain.orders import Order, Status
 from petstore_server.domain.timestamps import format_timestamp
 
 DEFAULT_LIMIT = 100
@@ -57,6 +58,14 @@ class TrackedOrder(NamedTuple):
     status: Status
     updated_at: int
     created_at: int | None
+
+    def order(self) -> Order:
+        """The order without its timestamps. Raises ValueError for a damaged record."""
+        fields = json.loads(self.record)
+        if not isinstance(fields, dict) or "id" not in fields:
+            raise ValueError(self.record)
+        pet_id, quantity, ship_date, complete = map(fields.get, ("petId", "quantity", "shipDate", "complete"))
+        return Order(fields["id"], pet_id, quantity, ship_date, complete, self.status)
 
     def text(self) -> str:
         """The Order of version 2 as JSON text: the fields of version 1, `status`, `createdAt` and `updatedAt`."""

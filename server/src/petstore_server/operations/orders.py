@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 from petstore_server.domain.errors import DomainError, OrderConflict, OrderNotFound, ServiceUnavailable
 from petstore_server.domain.orders import CANCEL, COMPLETE, Order, Status, ship
+from petstore_server.domain.search import MAX_LIMIT, Filters, Query, Sort
 from petstore_server.domain.transitions import Transition
 from petstore_server.ports import Actor, Store
 
@@ -25,19 +26,48 @@ class Changed(NamedTuple):
 async def list_orders(
     store: Store, statuses: Collection[Status] = (), pet_id: int | None = None, limit: int | None = None
 ) -> AsyncIterator[list[Order]]:
-    """The orders with one of these statuses (none: any) and this pet, ascending by id, in batches, `limit` in all."""
-    async for batch in store.orders.scan():
-        found = [
-            order
-            for order in batch
-            if (not statuses or order.status in statuses) and (pet_id is None or order.pet_id == pet_id)
-        ][:limit]
-        if found:
-            yield found
+    """The orders with one of these statuses (none: any) and this pet, ascending by id, in batches, `limit` in all.
+
+    With a condition, the search index finds them, page by page; otherwise they are one consistent snapshot.
+    """
+    filters = Filters(frozenset(statuses), pet_id)
+    found = store.orders.scan() if filters == Filters() else _matching(store, filters, limit)
+    async for batch in found:
+        if batch[:limit]:
+            yield batch[:limit]
         if limit is not None:
-            limit -= len(found)
+            limit -= len(batch[:limit])
             if limit == 0:
                 return
+
+
+async def _matching(store: Store, filters: Filters, limit: int | None) -> AsyncIterator[list[Order]]:
+    """The orders that match, found through the search index; what the index cannot find, by reading all orders."""
+    last: int | None = None
+    try:
+        async for batch in _search(store, filters, min(limit or MAX_LIMIT, MAX_LIMIT)):
+            yield batch
+            last = batch[-1].id if batch else last
+    except (ServiceUnavailable, ValueError):  # the index is far behind a large import, or a record is damaged
+        async for batch in store.orders.scan():
+            yield [order for order in batch if _matches(order, filters) and (last is None or order.id > last)]
+
+
+async def _search(store: Store, filters: Filters, page_size: int) -> AsyncIterator[list[Order]]:
+    """Raises ServiceUnavailable, and ValueError for a damaged record."""
+    query = Query(filters, Sort(), page_size)
+    while True:
+        page = await store.search.page(query)
+        yield [order.order() for order in page.orders]
+        if page.next is None:
+            return
+        query = query._replace(after=page.next)
+
+
+def _matches(order: Order, filters: Filters) -> bool:
+    if filters.statuses and order.status not in filters.statuses:
+        return False
+    return filters.pet_id is None or order.pet_id == filters.pet_id
 
 
 def ship_orders(store: Store, order_ids: Sequence[int], at: datetime, actor: Actor) -> AsyncIterator[Changed]:

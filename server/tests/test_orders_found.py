@@ -1,0 +1,102 @@
+"""Listing orders by status and pet: through the search index, and without it where that cannot answer."""
+
+import pytest
+
+from petstore_server.domain.errors import DamagedRecord, ServiceUnavailable
+from petstore_server.domain.orders import CANCEL, Order, Status
+from petstore_server.domain.search import Page, Query
+from petstore_server.operations.orders import list_orders
+from petstore_server.ports import Actor, Store
+from support.open_stores import Stores
+
+pytestmark = pytest.mark.anyio
+
+ACTOR = Actor("operator:test", 1_795_000_000.0)
+COUNT = 2500
+STATUSES = (Status.PENDING, Status.SHIPPED, Status.CANCELLED, Status.PENDING)
+
+
+def order(number: int) -> Order:
+    return Order(number, number % 7, 2, "2026-11-20T09:30:00.5Z", number % 2 == 0, STATUSES[number % 4])
+
+
+async def fill(store: Store) -> list[Order]:
+    orders = [order(number) for number in range(-5, COUNT)]
+    await store.orders.import_batch(orders, "import", ACTOR)
+    return orders
+
+
+async def found(store: Store, *statuses: Status, pet_id: int | None = None, limit: int | None = None) -> list[Order]:
+    return [each async for batch in list_orders(store, statuses, pet_id, limit) for each in batch]
+
+
+async def test_orders_are_found_by_status_and_pet_in_any_number(each_backend: Stores) -> None:
+    async with each_backend.opened() as store:
+        orders = await fill(store)
+        assert orders == await found(store)
+        assert orders[:1001] == await found(store, limit=1001)
+        pending = [each for each in orders if each.status is Status.PENDING]
+        assert pending == await found(store, Status.PENDING)
+        for limit in (1, 999, 1000, 1001):
+            assert pending[:limit] == await found(store, Status.PENDING, limit=limit)
+        several = [each for each in orders if each.status is not Status.PENDING and each.pet_id == 3]
+        assert several == await found(store, Status.SHIPPED, Status.CANCELLED, pet_id=3)
+        assert [] == await found(store, pet_id=99)
+        await store.orders.change(pending[0].id, CANCEL, ACTOR)
+        assert pending[1:] == await found(store, Status.PENDING)
+
+
+class NoScan(Exception):
+    """All orders were read."""
+
+
+async def test_a_condition_does_not_read_all_orders(each_backend: Stores, monkeypatch: pytest.MonkeyPatch) -> None:
+    def scan(batch_size: int = 1000) -> None:
+        raise NoScan
+
+    async with each_backend.opened() as store:
+        orders = await fill(store)
+        monkeypatch.setattr(store.orders, "scan", scan)
+        assert [each for each in orders if each.pet_id == 3][:20] == await found(store, pet_id=3, limit=20)
+        with pytest.raises(NoScan):
+            await found(store)
+
+
+@pytest.mark.parametrize("pages", [0, 1])
+async def test_an_index_that_cannot_answer_is_replaced_by_reading_all_orders(
+    each_backend: Stores, monkeypatch: pytest.MonkeyPatch, pages: int
+) -> None:
+    async with each_backend.opened() as store:
+        orders = await fill(store)
+        search = store.search.page
+        left = [pages]
+
+        async def page(query: Query) -> Page:
+            if left[0] == 0:
+                raise ServiceUnavailable("the search index is being updated after a large change")
+            left[0] -= 1
+            return await search(query)
+
+        monkeypatch.setattr(store.search, "page", page)
+        pending = [each for each in orders if each.status is Status.PENDING]
+        assert pending == await found(store, Status.PENDING)
+        left[0] = pages
+        assert pending[:1200] == await found(store, Status.PENDING, limit=1200)
+
+
+async def test_a_damaged_record_is_named(each_backend: Stores, monkeypatch: pytest.MonkeyPatch) -> None:
+    async with each_backend.opened() as store:
+        await fill(store)
+        search = store.search.page
+
+        async def page(query: Query) -> Page:
+            [first, *rest], following = await search(query)
+            return Page([first._replace(record="{"), *rest], following)
+
+        def scan(batch_size: int = 1000) -> None:
+            raise DamagedRecord(7)
+
+        monkeypatch.setattr(store.search, "page", page)
+        monkeypatch.setattr(store.orders, "scan", scan)
+        with pytest.raises(DamagedRecord, match="7"):
+            await found(store, Status.PENDING)
