@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from petstore_server.http.request import Disconnected, Request
-from petstore_server.http.responses import Response, content
+from petstore_server.http.responses import Answer, Response, content
 from petstore_server.http.server import Deadlines, PublicServer
 
 pytestmark = pytest.mark.anyio
@@ -49,7 +49,12 @@ async def serving(
     answer: Respond = respond, max_connections: int = 100, **deadlines: float
 ) -> AsyncIterator[tuple[PublicServer, int]]:
     """A server with these deadlines, and its port."""
-    server = PublicServer(answer, time.time, max_connections, Deadlines(**deadlines))
+
+    async def answered(request: Request) -> Answer | None:
+        response = await answer(request)
+        return None if response is None else (response, b"")
+
+    server = PublicServer(answered, time.time, max_connections, Deadlines(**deadlines))
     with socket.create_server(("127.0.0.1", 0)) as listener:
         await server.start(listener)
         yield server, listener.getsockname()[1]

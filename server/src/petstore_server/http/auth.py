@@ -32,17 +32,24 @@ class Authenticator:
             self._known = {}  # a new table: a look-up in progress must not put its result into it
         self._confirmed_at = self._clock()
 
+    def known(self, authorization: bytes | None) -> Principal | None:
+        """The principal of a header that `identify` accepted before, unless the store has to be asked again."""
+        principal = self._known.get(authorization) if authorization is not None else None
+        now = self._clock()
+        if principal is None or not principal.holds(now) or abs(now - self._confirmed_at) > TRUSTED_SECONDS:
+            return None
+        return principal
+
     async def identify(self, authorization: bytes | None) -> Principal:
         """The principal of the key in an Authorization header.
 
         A well-formed key that is not valid takes one look-up whatever the reason, so that response times do not reveal
         it. Raises MissingApiKey, InvalidApiKey, and ServiceUnavailable if the key could not be looked up.
         """
+        remembered = self.known(authorization)
+        if remembered is not None:
+            return remembered
         known, now = self._known, self._clock()
-        if authorization is not None:
-            principal = known.get(authorization)
-            if principal is not None and principal.holds(now) and abs(now - self._confirmed_at) <= TRUSTED_SECONDS:
-                return principal
         key = _bearer_token(authorization)
         if not is_well_formed(key):
             raise InvalidApiKey

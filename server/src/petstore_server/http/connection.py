@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, cast
 from petstore_server.http.eager import start
 from petstore_server.http.parser import Malformed, RequestParser
 from petstore_server.http.request import Request
-from petstore_server.http.responses import Response
+from petstore_server.http.responses import Answer, Response
 
 if TYPE_CHECKING:
     from petstore_server.http.server import PublicServer
@@ -94,7 +94,7 @@ class Connection(asyncio.BufferedProtocol):
         self._wait: tuple[_Wait, object] = (_Wait.IDLE, None)
         self._seconds = 0  # for which it has been waiting for the same thing
         self.scheduled = False
-        self.task: asyncio.Task[Response | None] | None = None
+        self.task: asyncio.Task[Answer | None] | None = None
 
     # Called by the transport
 
@@ -237,7 +237,7 @@ class Connection(asyncio.BufferedProtocol):
             self._finish()
         else:
             self._server.on_refusal(_peer(self._transport), self._refusal)
-            self._write(self._refusal, _END_CLOSE, self._refusal.chunks)
+            self._write(self._refusal, b"", _END_CLOSE, self._refusal.chunks)
 
     # Answering
 
@@ -253,7 +253,7 @@ class Connection(asyncio.BufferedProtocol):
         else:
             self._respond(request, outcome)
 
-    def _answered(self, task: "asyncio.Task[Response | None]") -> None:
+    def _answered(self, task: "asyncio.Task[Answer | None]") -> None:
         self.task = None
         if task.cancelled() or self._ended or self._current is None:
             return
@@ -265,9 +265,9 @@ class Connection(asyncio.BufferedProtocol):
         self._respond(self._current, task.result())
         self._server.schedule(self)
 
-    def _respond(self, request: Request, response: Response | None) -> None:
+    def _respond(self, request: Request, answer: Answer | None) -> None:
         """Write the response; None if the rest of the request will not arrive."""
-        if response is None:
+        if answer is None:
             self._current = None
             return
         if request.lost:
@@ -276,15 +276,16 @@ class Connection(asyncio.BufferedProtocol):
         framed = request.complete or not request.awaits_continue
         self._keep_alive = request.keep_alive and framed and not self._server.draining
         end = (_END_KEEP_ALIVE if request.http_1_0 else _END) if self._keep_alive else _END_CLOSE
-        self._write(response, end, () if request.method == "HEAD" else response.chunks)
+        response, more = answer
+        self._write(response, more, end, () if request.method == "HEAD" else response.chunks)
 
     def _invite(self) -> None:
         self._transport.write(_CONTINUE)
 
     # Writing
 
-    def _write(self, response: Response, end: bytes, chunks: Sequence[bytes]) -> None:
-        head = (_STATUS_LINES[response.status], self._server.date_line, response.headers, end)
+    def _write(self, response: Response, more: bytes, end: bytes, chunks: Sequence[bytes]) -> None:
+        head = (_STATUS_LINES[response.status], self._server.date_line, response.headers, more, end)
         if not chunks or response.length <= JOINED_BODY:
             self._transport.write(b"".join((*head, *chunks)))
             self._finish()

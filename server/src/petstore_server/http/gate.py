@@ -20,7 +20,7 @@ from petstore_server.domain.errors import (
     ServiceUnavailable,
 )
 from petstore_server.domain.keys import Principal
-from petstore_server.domain.windows import Decision, Outcome
+from petstore_server.domain.windows import ADMITTED, BANNED, Decision
 from petstore_server.http.auth import Authenticator
 from petstore_server.http.clients import ClientAddress
 from petstore_server.http.documentation import Documents
@@ -28,8 +28,8 @@ from petstore_server.http.errors import STATUS, ApiKeyBanned, InternalError, Rat
 from petstore_server.http.headers import limit_headers
 from petstore_server.http.page_limit import PageLimit
 from petstore_server.http.request import Disconnected, Request
-from petstore_server.http.responses import Response
-from petstore_server.http.routes import Match, Routes
+from petstore_server.http.responses import Answer, Response
+from petstore_server.http.routes import Match, Operation, Routes
 from petstore_server.ports import Limiter
 
 _REQUEST_ID = re.compile(rb"[!-~]{1,128}")
@@ -74,7 +74,7 @@ class Gate:
         self._observer = observer
         self._new_request_id = new_request_id
 
-    async def respond(self, request: Request) -> Response | None:
+    async def respond(self, request: Request) -> Answer | None:
         """The response to a request; None if the rest of the request will not arrive."""
         began = perf_counter()
         given = request.headers.get(b"x-request-id")
@@ -89,17 +89,16 @@ class Gate:
         except Disconnected:
             return None
         self._observer.responded(request, response, perf_counter() - began)
-        headers = b"%s%sx-request-id: %s\r\n" % (response.headers, more, request.request_id)
-        return Response(response.status, headers, response.chunks, response.length)
+        return response, b"%sx-request-id: %s\r\n" % (more, request.request_id)
 
-    async def _serve(self, request: Request, match: Match) -> tuple[Response, bytes]:
-        """The response to a request under a version of the API, and the header lines to be added to it."""
+    async def _serve(self, request: Request, match: Match) -> Answer:
+        """The response to a request under a version of the API."""
         try:
             await self._admit(request)
             request.check_form()
             if not request.complete:
                 await request.receive_body()
-            response = await self._handle(request, match)
+            response = await _operation(request, match).handle(request)
         except Disconnected:
             raise
         except Exception as error:  # noqa: BLE001 - whatever it is, the client gets a response and the log the cause
@@ -126,8 +125,9 @@ class Gate:
 
     async def _admit(self, request: Request) -> None:
         """Identify the caller, and charge the windows of the account, or of the address without a valid key."""
+        authorization = request.headers.get(b"authorization")
         try:
-            principal = await self._authenticator.identify(request.headers.get(b"authorization"))
+            principal = self._authenticator.known(authorization) or await self._authenticator.identify(authorization)
         except (MissingApiKey, InvalidApiKey):
             request.decision = await self._limiter.admit_address(self._address(request))
             self._observer.decided(None, request.decision)
@@ -137,13 +137,6 @@ class Gate:
         request.decision = await self._limiter.admit(principal)
         self._observer.decided(principal, request.decision)
         _require_admission(request.decision)
-
-    async def _handle(self, request: Request, match: Match) -> Response:
-        operation = match.require_route().operation(request.method)
-        request.operation = operation.id
-        if operation.scope is not None and operation.scope not in request.caller.scopes:
-            raise InsufficientScope(operation.scope)
-        return await operation.handle(request)
 
     def _error_response(self, request: Request, error: Exception) -> Response:
         if isinstance(error, ServiceUnavailable):
@@ -164,7 +157,14 @@ def _is_request_id(given: bytes) -> bool:
 
 def _require_admission(decision: Decision) -> None:
     """Raises RateLimitExceeded, ApiKeyBanned."""
-    if decision.outcome is Outcome.LIMITED:
-        raise RateLimitExceeded
-    if decision.outcome is Outcome.BANNED:
-        raise ApiKeyBanned
+    if decision.outcome is not ADMITTED:
+        raise ApiKeyBanned if decision.outcome is BANNED else RateLimitExceeded
+
+
+def _operation(request: Request, match: Match) -> Operation:
+    """The operation that is requested. Raises RouteNotFound, MethodNotAllowed, InsufficientScope."""
+    operation = match.require_route().operation(request.method)
+    request.operation = operation.id
+    if operation.scope is not None and operation.scope not in request.caller.scopes:
+        raise InsufficientScope(operation.scope)
+    return operation

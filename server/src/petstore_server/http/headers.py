@@ -1,17 +1,16 @@
 """The rate limit headers of a decision (spec S7.1; D13)."""
 
 from functools import lru_cache
-from math import ceil
 
 from petstore_server.domain.accounts import Limits
 from petstore_server.domain.windows import (
     ADDRESS_LIMIT,
+    ADMITTED,
     DAY,
     MINUTE,
     AccountDecision,
     AddressDecision,
     Decision,
-    Outcome,
 )
 
 
@@ -22,7 +21,7 @@ def limit_headers(decision: Decision) -> bytes:
     (draft-ietf-httpapi-ratelimit-headers). A refusal also has Retry-After in seconds (RFC 9110 section 10.2.3).
     """
     headers = _for_account(decision) if isinstance(decision, AccountDecision) else _for_address(decision)
-    if decision.outcome is Outcome.ADMITTED:
+    if decision.outcome is ADMITTED:
         return headers
     return headers + b"retry-after: %d\r\n" % decision.retry_after
 
@@ -32,13 +31,13 @@ def _for_account(decision: AccountDecision) -> bytes:
     day, day_reset = decision.day_remaining, decision.day_reset
     per_minute, per_day = decision.limits
     shown = (per_day, day, day_reset) if decision.day_shown else (per_minute, minute, minute_reset)
-    ends = max(1, ceil(minute_reset - decision.now)), max(1, ceil(day_reset - decision.now))
-    return _account_template(decision.limits) % (*shown, minute, ends[0], day, ends[1])
+    second = int(decision.now)  # windows end at whole seconds, and later than now
+    return _account_template(decision.limits) % (*shown, minute, minute_reset - second, day, day_reset - second)
 
 
 def _for_address(decision: AddressDecision) -> bytes:
     remaining, reset = decision.remaining, decision.reset
-    return _ADDRESS_TEMPLATE % (ADDRESS_LIMIT, remaining, reset, remaining, max(1, ceil(reset - decision.now)))
+    return _ADDRESS_TEMPLATE % (ADDRESS_LIMIT, remaining, reset, remaining, reset - int(decision.now))
 
 
 def _template(*windows: tuple[str, int, int]) -> bytes:

@@ -1,4 +1,4 @@
-"""The list of all orders as response bodies: ETag, gzip, and as little work for each change as possible (D8).
+"""The list of all orders as responses: ETag, gzip, and as little work for each change as possible (D8).
 
 The store delivers the list in pieces, of which a change renews only its own. Each piece is hashed once. When a client
 asks for gzip, each piece is compressed once, into deflate blocks that end on a byte boundary and do not refer to
@@ -14,6 +14,7 @@ from typing import NamedTuple
 from isal import isal_zlib
 
 from petstore_server.batching import SharedCall
+from petstore_server.http.responses import Response, lines
 from petstore_server.ports import OrderList, Orders
 
 JOINED_BYTES = 1 << 20
@@ -24,11 +25,21 @@ _GZIP_HEAD = b"\x1f\x8b\x08\x00\x00\x00\x00\x00\x04\xff"  # RFC 1952: deflate, n
 
 
 class Body(NamedTuple):
-    """A response body in memory: `chunks` follow one another, `length` is their size in bytes, `etag` is quoted."""
+    """The list in one encoding: its quoted ETag, the response that carries it, and the 304 for who has it already."""
 
     etag: bytes
-    length: int
-    chunks: Sequence[bytes]
+    response: Response
+    unchanged: Response
+
+    @property
+    def length(self) -> int:
+        """The size in bytes."""
+        return self.response.length
+
+    @property
+    def chunks(self) -> Sequence[bytes]:
+        """The bytes, in parts that follow one another."""
+        return self.response.chunks
 
 
 class _Piece:
@@ -50,7 +61,7 @@ class _Piece:
 
 
 class EncodedList:
-    """One snapshot of the list as response bodies. `plain` is the JSON array."""
+    """One snapshot of the list as responses. `plain` is the JSON array."""
 
     def __init__(self, source: OrderList, earlier: "EncodedList | None" = None) -> None:
         """Hash the pieces that are not in the earlier list."""
@@ -87,12 +98,16 @@ class EncodedList:
         chunks.append(compressor.compress(self._ending) + compressor.flush())
         crc = isal_zlib.crc32(self._ending, crc)
         chunks.append(crc.to_bytes(4, "little") + (self.plain.length & 0xFFFFFFFF).to_bytes(4, "little"))
-        return _body(self.plain.etag.decode()[:-1] + '-gzip"', chunks)
+        return _body(self.plain.etag.decode()[:-1] + '-gzip"', chunks, lines(("content-encoding", "gzip")))
 
 
-def _body(etag: str, chunks: Sequence[bytes]) -> Body:
+def _body(etag: str, chunks: Sequence[bytes], coding: bytes = b"") -> Body:
+    """The responses with these chunks; `coding` is the header line of their encoding."""
     length = sum(map(len, chunks))
-    return Body(etag.encode(), length, [b"".join(chunks)] if length <= JOINED_BYTES else chunks)
+    caching = lines(("etag", etag), ("cache-control", "private, no-cache"), ("vary", "Accept-Encoding, Authorization"))
+    headers = caching + lines(("content-type", "application/json"), ("content-length", length)) + coding
+    shared = [b"".join(chunks)] if length <= JOINED_BYTES else chunks
+    return Body(etag.encode(), Response(200, headers, shared, length), Response(304, caching))
 
 
 class ListCache:

@@ -13,7 +13,7 @@ from petstore_server.domain.errors import ServiceUnavailable
 from petstore_server.http.connection import Connection
 from petstore_server.http.errors import error_response
 from petstore_server.http.request import Request
-from petstore_server.http.responses import Response
+from petstore_server.http.responses import Answer, Response
 from petstore_server.settings import SettingsError
 
 READ_BUFFER = 16 * 1024
@@ -55,7 +55,7 @@ class PublicServer:
 
     def __init__(
         self,
-        respond: Callable[[Request], Coroutine[Any, Any, Response | None]],
+        respond: Callable[[Request], Coroutine[Any, Any, Answer | None]],
         clock: Callable[[], float],
         max_connections: int,
         deadlines: Deadlines | None = None,

@@ -12,7 +12,7 @@ from prometheus_client import CollectorRegistry, Gauge, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from petstore_server.domain.windows import Decision, Outcome
+from petstore_server.domain.windows import ADMITTED, Decision, Outcome
 
 _LATENCIES = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0)
 _BATCHES = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512)
@@ -70,7 +70,7 @@ class Metrics:
 
     def decided(self, plan: str, decision: Decision) -> None:
         """Count a limit decision. `plan` is `none` for callers without a valid key."""
-        if decision.outcome is Outcome.ADMITTED:
+        if decision.outcome is ADMITTED:
             self._admitted[plan] += 1
         else:
             self._refused[plan, decision.outcome, decision.shown.name] += 1
@@ -113,7 +113,7 @@ class Metrics:
             labels=("plan", "outcome", "window"),
         )
         for plan, count in self._admitted.items():
-            decisions.add_metric((str(plan), Outcome.ADMITTED.value, "none"), count)
+            decisions.add_metric((str(plan), ADMITTED.value, "none"), count)
         for (plan, outcome, window), count in self._refused.items():
             decisions.add_metric((str(plan), outcome.value, window), count)
         yield decisions

@@ -13,7 +13,7 @@ from petstore_server.domain.usage import (
     UsageRow,
     add,
 )
-from petstore_server.domain.windows import AccountDecision, Decision, Outcome
+from petstore_server.domain.windows import ADMITTED, BANNED, AccountDecision, Decision
 
 
 class _Account:
@@ -50,9 +50,9 @@ class UsageRecorder:
         if principal.key_id not in self._keys_seen:
             self._keys_seen.add(principal.key_id)
             self._keys[principal.key_id] = self._hour
-        if decision.outcome is Outcome.ADMITTED:
+        if decision.outcome is ADMITTED:
             account.admitted += 1
-        elif decision.outcome is Outcome.BANNED:
+        elif decision.outcome is BANNED:
             account.refused_banned += 1
         elif isinstance(decision, AccountDecision) and decision.day_shown:
             account.refused_day += 1
@@ -87,7 +87,7 @@ class UsageRecorder:
         return account
 
     def _refused_without_key(self, decision: Decision) -> None:
-        if decision.outcome is Outcome.ADMITTED:  # within the limit of its address, and then 401
+        if decision.outcome is ADMITTED:  # within the limit of its address, and then 401
             self._refused_key += 1
         else:
             self._refused_address += 1
