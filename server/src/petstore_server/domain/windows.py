@@ -153,9 +153,9 @@ def evaluate_account(admitted: bool, minute: Counter, day: Counter, limits: Limi
     return AccountDecision(
         ADMITTED if admitted else LIMITED,
         limits,
-        max(0, limits.per_minute - minute.used),
+        limits.per_minute - minute.used if minute.used < limits.per_minute else 0,
         minute.start + MINUTE,
-        max(0, limits.per_day - day.used),
+        limits.per_day - day.used if day.used < limits.per_day else 0,
         day.start + DAY,
         now,
     )

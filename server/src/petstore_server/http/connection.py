@@ -194,7 +194,9 @@ class Connection(asyncio.BufferedProtocol):
         """Parse what has been read, piece by piece, until a request waits to be answered."""
         parser = self._parser
         while self._unparsed and not parser.requests and self._current in (None, parser.incoming):
-            piece, self._unparsed = self._unparsed[:PIECE], self._unparsed[PIECE:]
+            piece, self._unparsed = self._unparsed, _EMPTY
+            if len(piece) > PIECE:
+                piece, self._unparsed = piece[:PIECE], piece[PIECE:]
             try:
                 parser.feed(piece)
             except Malformed as error:
@@ -229,7 +231,7 @@ class Connection(asyncio.BufferedProtocol):
             return
         busy = self._current is not None or self._writing_paused or self._parser.requests
         if busy or not (self._input_ended or self._server.draining):
-            if not self._unparsed:
+            if self._reading_paused and not self._unparsed:
                 self._resume_reading()
             return
         self._keep_alive = False

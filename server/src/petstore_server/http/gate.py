@@ -29,7 +29,7 @@ from petstore_server.http.headers import limit_headers
 from petstore_server.http.page_limit import PageLimit
 from petstore_server.http.request import Disconnected, Request
 from petstore_server.http.responses import Answer, Response
-from petstore_server.http.routes import Match, Operation, Routes
+from petstore_server.http.routes import Match, Routes
 from petstore_server.ports import Limiter
 
 _REQUEST_ID = re.compile(rb"[!-~]{1,128}")
@@ -82,61 +82,61 @@ class Gate:
         match = self._routes.find(request.path)
         request.segments = match.segments
         try:
-            if match.version is None:
-                response, more = await self._serve_document(request), b""
-            else:
-                response, more = await self._serve(request, match)
+            response = await (self._serve(request, match) if match.version else self._serve_document(request))
         except Disconnected:
             return None
+        except Exception as error:  # noqa: BLE001 - whatever it is, the client gets a response and the log the cause
+            response = self._error_response(request, error)
+        more = b""
+        if match.version:
+            if request.decision is None:  # the key could not be looked up
+                request.decision = await self._limiter.peek_address(self._address(request))
+            more = limit_headers(request.decision)
+            if match.route is not None and match.route.notices and response.status not in _NOT_ADMITTED:
+                more += match.route.notices
         self._observer.responded(request, response, perf_counter() - began)
         return response, b"%sx-request-id: %s\r\n" % (more, request.request_id)
 
-    async def _serve(self, request: Request, match: Match) -> Answer:
-        """The response to a request under a version of the API."""
-        try:
-            await self._admit(request)
-            request.check_form()
-            if not request.complete:
-                await request.receive_body()
-            response = await _operation(request, match).handle(request)
-        except Disconnected:
-            raise
-        except Exception as error:  # noqa: BLE001 - whatever it is, the client gets a response and the log the cause
-            response = self._error_response(request, error)
-        if request.decision is None:  # the key could not be looked up
-            request.decision = await self._limiter.peek_address(self._address(request))
-        limits = limit_headers(request.decision)
-        if match.route is not None and match.route.notices and response.status not in _NOT_ADMITTED:
-            return response, match.route.notices + limits
-        return response, limits
+    async def _serve(self, request: Request, match: Match) -> Response:
+        """The response of an operation. Raises every error that the request can lead to, and Disconnected."""
+        principal = await self._admit(request)
+        request.check_form()
+        if not request.complete:
+            await request.receive_body()
+        operation = match.operation(request.method)
+        request.operation = operation.id
+        if operation.scope is not None and operation.scope not in principal.scopes:
+            raise InsufficientScope(operation.scope)
+        return await operation.handle(request)
 
     async def _serve_document(self, request: Request) -> Response:
         """The response to a request outside of the API. It needs no key, so it has a limit of its own (D2)."""
-        try:
-            self._page_limit.admit(self._address(request))
-            request.check_form()
-            if not request.complete:
-                await request.receive_body()
-            return self._documents.response(request.segments, request.method, request.headers)
-        except Disconnected:
-            raise
-        except Exception as error:  # noqa: BLE001 - as above
-            return self._error_response(request, error)
+        self._page_limit.admit(self._address(request))
+        request.check_form()
+        if not request.complete:
+            await request.receive_body()
+        return self._documents.response(request.segments, request.method, request.headers)
 
-    async def _admit(self, request: Request) -> None:
-        """Identify the caller, and charge the windows of the account, or of the address without a valid key."""
+    async def _admit(self, request: Request) -> Principal:
+        """Identify the caller, and charge the windows of the account, or of the address without a valid key.
+
+        Raises RateLimitExceeded, ApiKeyBanned, MissingApiKey, InvalidApiKey, ServiceUnavailable.
+        """
         authorization = request.headers.get(b"authorization")
         try:
             principal = self._authenticator.known(authorization) or await self._authenticator.identify(authorization)
         except (MissingApiKey, InvalidApiKey):
             request.decision = await self._limiter.admit_address(self._address(request))
             self._observer.decided(None, request.decision)
-            _require_admission(request.decision)
+            if request.decision.outcome is not ADMITTED:
+                raise RateLimitExceeded from None
             raise
         request.principal = principal
-        request.decision = await self._limiter.admit(principal)
-        self._observer.decided(principal, request.decision)
-        _require_admission(request.decision)
+        request.decision = decision = await self._limiter.admit(principal)
+        self._observer.decided(principal, decision)
+        if decision.outcome is not ADMITTED:
+            raise ApiKeyBanned if decision.outcome is BANNED else RateLimitExceeded
+        return principal
 
     def _error_response(self, request: Request, error: Exception) -> Response:
         if isinstance(error, ServiceUnavailable):
@@ -153,18 +153,3 @@ class Gate:
 def _is_request_id(given: bytes) -> bool:
     """Whether a client's X-Request-Id is used: it is logged and stored, so it must be short and hold no API key."""
     return _REQUEST_ID.fullmatch(given) is not None and _KEY_PREFIX not in given
-
-
-def _require_admission(decision: Decision) -> None:
-    """Raises RateLimitExceeded, ApiKeyBanned."""
-    if decision.outcome is not ADMITTED:
-        raise ApiKeyBanned if decision.outcome is BANNED else RateLimitExceeded
-
-
-def _operation(request: Request, match: Match) -> Operation:
-    """The operation that is requested. Raises RouteNotFound, MethodNotAllowed, InsufficientScope."""
-    operation = match.require_route().operation(request.method)
-    request.operation = operation.id
-    if operation.scope is not None and operation.scope not in request.caller.scopes:
-        raise InsufficientScope(operation.scope)
-    return operation

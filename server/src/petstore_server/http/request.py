@@ -126,7 +126,9 @@ class Request:
             raise UriTooLong
         if self.header_bytes > MAX_HEADERS:
             raise HeadersTooLarge
-        if self._oversized or _exceeds_max_body(self.headers.get(b"content-length")):
+        if self._oversized or (
+            b"content-length" in self.headers and _exceeds_max_body(self.headers[b"content-length"])
+        ):
             raise PayloadTooLarge
 
     async def receive_body(self) -> None:
@@ -159,7 +161,8 @@ class Request:
     def finish(self) -> None:
         """Note that the whole request has arrived."""
         self.complete = True
-        self._wake()
+        if self._waiting is not None:
+            self._wake()
 
     def lose(self) -> None:
         """Note that the rest of the request will not arrive."""
@@ -172,13 +175,11 @@ class Request:
             self._waiting.set_result(None)
 
 
-def _exceeds_max_body(content_length: bytes | None) -> bool:
+def _exceeds_max_body(content_length: bytes) -> bool:
     """Whether a Content-Length, which the parser has found to be digits, exceeds MAX_BODY.
 
     The digits are counted before they are converted: int() is slow for many, and refuses more than 4,300.
     """
-    if content_length is None:
-        return False
     digits = content_length.lstrip(b"0")
     return len(digits) > len(str(MAX_BODY)) or int(digits or b"0") > MAX_BODY
 

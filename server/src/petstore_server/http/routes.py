@@ -31,13 +31,6 @@ class Route(NamedTuple):
     operations: Mapping[str, Operation]
     notices: bytes = b""
 
-    def operation(self, method: str) -> Operation:
-        """Raises MethodNotAllowed."""
-        operation = self.operations.get(method)
-        if operation is None:
-            raise MethodNotAllowed(", ".join(self.operations))
-        return operation
-
 
 class Match(NamedTuple):
     """What a path leads to: its segments, and the version of the API and the route, if there are any."""
@@ -46,11 +39,14 @@ class Match(NamedTuple):
     version: str | None
     route: Route | None
 
-    def require_route(self) -> Route:
-        """Raises RouteNotFound."""
+    def operation(self, method: str) -> Operation:
+        """The operation of the method. Raises RouteNotFound, MethodNotAllowed."""
         if self.route is None:
             raise RouteNotFound(self.version)
-        return self.route
+        operation = self.route.operations.get(method)
+        if operation is None:
+            raise MethodNotAllowed(", ".join(self.route.operations))
+        return operation
 
 
 class Routes:

@@ -168,5 +168,4 @@ class Application:
 
 def _request_ids(prefix: str) -> Callable[[], bytes]:
     """Identifiers that differ in every process and for every request, at the cost of counting."""
-    start, numbers = f"{prefix}-".encode(), itertools.count(1)
-    return lambda: b"%s%x" % (start, next(numbers))
+    return map(f"{prefix}-%x".encode().__mod__, itertools.count(1)).__next__

@@ -21,9 +21,10 @@ class OrderOperations:
     async def list_orders(self, request: Request) -> Response:
         """Every order, from memory; 304 if the client has the same bytes already (D8)."""
         snapshot = self._list.current_now(request.turn) or await self._list.current(request.turn)
-        zipped = accepts_gzip(request.headers.get(b"accept-encoding"))
-        body = await snapshot.gzip() if zipped else snapshot.plain
-        return body.unchanged if matches(request.headers.get(b"if-none-match"), body.etag) else body.response
+        accept_encoding = request.headers.get(b"accept-encoding")
+        body = await snapshot.gzip() if accept_encoding and accepts_gzip(accept_encoding) else snapshot.plain
+        if_none_match = request.headers.get(b"if-none-match")
+        return body.unchanged if if_none_match and matches(if_none_match, body.etag) else body.response
 
     async def cancel_order(self, request: Request) -> Response:
         """Cancel the order named in the path; the response is sent once that is durable (D5).
