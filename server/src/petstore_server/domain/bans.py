@@ -1,7 +1,7 @@
 """Strikes and bans: what happens to a key that keeps sending requests after a 429 (spec S7.3; D15)."""
 
 from bisect import bisect_right
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from math import floor
 from typing import NamedTuple
 
@@ -26,12 +26,16 @@ class BanPolicy(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Ban:
-    """A key's latest ban, in whole Unix seconds; `level` is the number of consecutive bans, this one included."""
+    """A key's latest ban, in whole Unix seconds; `level` is the number of consecutive bans, this one included.
+
+    `strikes` are those that led to it. The audit log records them; a ban that was read from the store lacks them.
+    """
 
     key_id: str
     began: int
     until: int
     level: int
+    strikes: int | None = field(default=None, compare=False)
 
     def holds(self, now: float) -> bool:
         """Whether the ban is in force at `now` (Unix seconds).
@@ -88,4 +92,4 @@ def next_ban(previous: Ban | None, key_id: str, now: float, policy: BanPolicy) -
     level = previous.level + 1 if previous is not None and repeated else 1
     # The exponent is bounded, so that no number of bans makes it expensive.
     seconds = min(policy.seconds * 2 ** min(level - 1, 32), policy.max_seconds)
-    return Ban(key_id, floor(now), floor(now) + seconds, level)
+    return Ban(key_id, floor(now), floor(now) + seconds, level, policy.strikes)

@@ -33,7 +33,7 @@ async def read_audit(
 
     `actor` is `key:<id>`, `service`, or an operator's name. An account's entries are those about itself and about its
     keys, and what its keys did; a key's entries are those about it, and what it did. Raises AccountNotFound,
-    KeyNotFound.
+    KeyNotFound, InvalidInput.
     """
     about: list[tuple[str, ...]] = []
     if account is not None:
@@ -49,7 +49,10 @@ async def read_audit(
 
 
 def _actor(name: str | None) -> str | None:
-    return name if name is None or name == SERVICE or ":" in name else f"operator:{name}"
+    if name is None:
+        return None
+    name = check_operator_name(name)
+    return name if name == SERVICE or ":" in name else f"operator:{name}"
 
 
 def entry_fields(entry: AuditEntry) -> dict[str, Any]:

@@ -65,6 +65,7 @@ class RedisCounters:
     def __init__(self, url: str, policy: BanPolicy, clock: Callable[[], float] | None = None) -> None:
         self._url = url
         self._clock = clock
+        self._strikes = policy.strikes
         self._rules = msgspec.msgpack.encode(_rules(policy))
         self._prefix = "petstore"
         self._client: Redis | None = None
@@ -90,7 +91,7 @@ class RedisCounters:
             WindowCount(minute, minute_used),
             WindowCount(day, day_used),
             bool(struck),
-            Ban(principal.key_id, began, until, level) if level else None,
+            Ban(principal.key_id, began, until, level, self._strikes) if level else None,
         )
 
     async def count_address(self, address: str, *, charge: bool) -> AddressCount:

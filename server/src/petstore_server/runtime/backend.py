@@ -81,7 +81,9 @@ class Backend:
         with suppress(KeyNotFound, ServiceUnavailable):
             account = (await self.store.keys.find(ban.key_id)).account
         seconds = ban.until - ban.began
-        self._log.warning("key banned", key=ban.key_id, account=account, seconds=seconds, ban_level=ban.level)
+        self._log.warning(
+            "key banned", key=ban.key_id, account=account, seconds=seconds, ban_level=ban.level, strikes=ban.strikes
+        )
 
     async def check(self) -> None:
         """Prove that requests can be served. Raises ServiceUnavailable with the reason."""

@@ -104,6 +104,8 @@ def _save_ban(ban: Ban) -> Work[bool]:
     changed = bool((yield Query(_SAVE_BAN, (ban.key_id, ban.began, ban.until, ban.level))))
     if changed:
         fields = {"began": ban.began, "until": ban.until, "level": ban.level, "reason": _REASON}
+        if ban.strikes is not None:
+            fields["strikes"] = ban.strikes
         yield record(Actor(SERVICE, ban.began), "key.ban", f"key:{ban.key_id}", Change(None, fields))
     for successor, created_at in (yield Query(_SUCCESSOR, (ban.key_id,))):
         if inherits(ban, created_at):

@@ -1,0 +1,142 @@
+"""The audit log as operators search it: bans with their strikes, and filters together."""
+
+import asyncio
+import time
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from petstore_server.domain.bans import Ban
+from petstore_server.domain.orders import CANCEL, Order
+from petstore_server.operations.audit import entry_fields
+from petstore_server.ports import Actor
+from support.command_line import CommandLine
+from support.open_stores import opened
+from support.service import START, Service, bearer, in_service
+
+ORDERS = "/v1/store/orders"
+
+
+@pytest.mark.usefixtures("each_engine")
+def test_each_ban_of_a_key_is_recorded_with_reason_and_strikes(tmp_path: Path) -> None:
+    async def story(service: Service) -> None:
+        key, key_id = await service.key_and_id()
+
+        async def exhaust() -> None:
+            for _ in range(61):
+                await service.client.get(ORDERS, headers=bearer(key))
+            service.clock.now += 3
+            for _ in range(20):
+                banned = await service.client.get(ORDERS, headers=bearer(key))
+            assert "api_key_banned" == banned.json()["code"]
+            await service.background_round()
+
+        await exhaust()
+        service.clock.now += 200
+        await exhaust()
+        entries = [entry_fields(entry) async for entry in service.backend.store.audit.entries()]
+        first, second = [entry for entry in entries if entry["action"] == "key.ban"]
+        assert ("service", f"key:{key_id}", None) == (first["actor"], first["subject"], first["before"])
+        assert {"reason", "strikes", "level", "began", "until"} == first["after"].keys()
+        assert [(1, 20), (2, 20)] == [(each["after"]["level"], each["after"]["strikes"]) for each in (first, second)]
+        assert "requests that ignored Retry-After" == first["after"]["reason"]
+
+    in_service(tmp_path, story)
+
+
+@pytest.mark.usefixtures("each_engine")
+def test_refusals_are_counted_per_account_and_hour_by_their_reason(tmp_path: Path) -> None:
+    async def story(service: Service) -> None:
+        account = await service.account()
+        key = await service.key(account)
+        for _ in range(61):
+            await service.client.get(ORDERS, headers=bearer(key))
+        service.clock.now += 3
+        for _ in range(22):
+            await service.client.get(ORDERS, headers=bearer(key))
+        await service.background_round()
+        account_id = (await service.backend.store.accounts.find(account)).id
+        totals = await service.backend.store.usage.totals(int(START) - 3600, int(START) + 3600)
+        assert (60, 20, 0, 3, 0) == totals[account_id]
+
+    in_service(tmp_path, story)
+
+
+@pytest.fixture
+def petstore(tmp_path: Path) -> CommandLine:
+    """A store with two accounts, their keys, and changes by them and by operators, each at its own time."""
+    cli = CommandLine(tmp_path / "store.db")
+    for name in ("acme", "globex"):
+        cli.must("accounts", "create", name, "--plan", "free", "--as", "ann")
+        cli.must("keys", "create", name, "--as", "bob")
+
+    async def change() -> None:
+        async with opened(cli.store) as store:
+            await store.orders.import_batch(
+                [Order(number) for number in range(1, 9)], "import-1", by("operator:ann", 0)
+            )
+            for number, key in enumerate(await store.keys.list(), 1):
+                await store.orders.change(number, CANCEL, by(f"key:{key.id}", number, f"req-{number}"))
+                await store.usage.save({}, [Ban(key.id, int(NOW) - 10, int(NOW) + 600, 1, 20)])
+            await store.orders.change(3, CANCEL, by("operator:bob", 3))
+
+    asyncio.run(change())
+    return cli
+
+
+NOW = time.time()
+
+
+def by(name: str, number: int, request_id: str | None = None) -> Actor:
+    return Actor(name, NOW - 7200 + number * 60, request_id)
+
+
+def test_filters_together_show_the_entries_that_each_of_them_shows(petstore: CommandLine) -> None:
+    def shown(*options: str) -> list[dict[str, Any]]:
+        found: list[dict[str, Any]] = petstore.must("audit", "--json", *options).json_lines()
+        return found
+
+    keys = {key["account"]: key["id"] for key in petstore.must("keys", "list", "--json").json()}
+    everything = shown()
+    choices: dict[str, list[str]] = {
+        "--account": ["acme", "globex"],
+        "--key": list(keys.values()),
+        "--order": ["1", "2", "3", "99"],
+        "--actor": ["ann", "operator:bob", "service", f"key:{keys['acme']}"],
+        "--since": ["1h", "119m"],
+        "--until": ["1h", "119m"],
+    }
+    one_by_one = {(name, value): shown(name, value) for name, values in choices.items() for value in values}
+    assert [("order.cancel", "req-1")] == [
+        (entry["action"], entry["requestId"]) for entry in one_by_one["--order", "1"]
+    ]
+    assert ["order.cancel", "key.ban", "key.create"] == [
+        entry["action"] for entry in sorted(one_by_one["--key", keys["globex"]], key=lambda entry: entry["at"])
+    ]
+    pairs = [pair for pair in product(one_by_one, one_by_one) if pair[0][0] < pair[1][0]]
+    for one, other in pairs:
+        expected = [entry for entry in one_by_one[one] if entry in one_by_one[other]]
+        assert expected == shown(*one, *other), (one, other)
+        assert all(entry in everything for entry in expected)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code"),
+    [
+        (("--account", "missing"), 5),
+        (("--key", "key_missing"), 5),
+        (("--order", "1.0"), 2),
+        (("--since", "soon"), 2),
+        (("--until", "tomorrow"), 2),
+        (("--actor", ""), 2),
+        (("--actor", "two\nlines"), 2),
+        (("--until", "999999999w"), 2),
+    ],
+)
+def test_a_bad_filter_is_one_line(petstore: CommandLine, arguments: tuple[str, str], code: int) -> None:
+    done = petstore("audit", *arguments)
+    assert (code, "") == (done.code, done.out)
+    assert "Traceback" not in done.err
+    assert {"--actor": "operator's name"}.get(arguments[0], arguments[0].removeprefix("--")) in done.err.lower()
