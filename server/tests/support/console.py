@@ -11,6 +11,7 @@ from typing import Any
 import httpx2
 from starlette.applications import Starlette
 
+from petstore_server.console.services import Services
 from petstore_server.operations.sessions import create_link
 from petstore_server.ports import Actor, Store
 from petstore_server.runtime.console import Reports, make_console
@@ -44,6 +45,7 @@ class Console:
     browser: "Browser"
     families: Families
     refused: list[RefusedAddress]
+    services: Services
 
     def another_browser(self) -> "Browser":
         """A browser with its own cookies."""
@@ -125,6 +127,6 @@ async def running_console(stores: Stores, **environ: str) -> AsyncIterator[Conso
         application = Starlette(routes=console.routes)
         browser = Browser(application, store, clock)
         try:
-            yield Console(store, clock, application, browser, families, refused)
+            yield Console(store, clock, application, browser, families, refused, console.services)
         finally:
             await console.close()

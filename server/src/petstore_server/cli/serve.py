@@ -21,7 +21,7 @@ from petstore_server.operations.sessions import create_link, sign_in_url
 from petstore_server.ports import Actor, Store
 from petstore_server.runtime.application import Application
 from petstore_server.runtime.composition import lock_for_serving, open_backend, require_servable
-from petstore_server.runtime.demo import Demo, fill
+from petstore_server.runtime.demo import Demo, fill, show_sample
 from petstore_server.runtime.event_loops import loop_factory
 from petstore_server.runtime.servers import listening, run
 from petstore_server.runtime.supervisor import WorkerFailed, serve_with_workers
@@ -62,6 +62,9 @@ def serve(demo: bool, **options: str | None) -> None:
         require_servable(settings)
         public = stack.enter_context(listening(settings.host, settings.port, "PETSTORE_PORT"))
         admin = stack.enter_context(listening(settings.admin_host, settings.admin_port, "PETSTORE_ADMIN_PORT"))
+        settings = replace(
+            settings, port=public.getsockname()[1], admin_port=admin.getsockname()[1]
+        )  # where 0 was given
         stack.enter_context(lock_for_serving(settings))
         runner = stack.enter_context(asyncio.Runner(loop_factory=loop_factory()))
         if settings.workers == 1:
@@ -77,6 +80,8 @@ async def _serve(settings: Settings, public: socket.socket, admin: socket.socket
         sample = await fill(backend.store, Environment(settings.environment)) if demo else None
         link = await _console_link(settings, backend.store, _address(admin)) if demo else None
         application = Application(settings, backend, time.time, secrets.token_hex)
+        if demo and application.console is not None:
+            show_sample(application.console, time.time())
 
         async def ready() -> None:
             _tell_serving(settings, public, admin)
@@ -130,9 +135,9 @@ def _welcome(api: str, admin: str, sample: Demo, link: str | None) -> str:
     return f"""
 The Pet Store Orders API is served with sample data that is gone at exit.
 
-  Key (plan free: 60 requests a minute)   {sample.key}
+  Key (plan free: 60 requests a minute)   {sample.key}{console}
   API documentation, to try it in         {api}/docs
-  Health and metrics                      {admin}/readyz   {admin}/metrics{console}
+  Health and metrics                      {admin}/readyz   {admin}/metrics
 
 Paste into another terminal:
 

@@ -1,5 +1,6 @@
 """Entries of the audit log as the console shows them: what was done, to what, and which fields changed."""
 
+import re
 from typing import Any, NamedTuple
 from urllib.parse import quote
 
@@ -39,6 +40,7 @@ ACTIONS = tuple(sorted(_ACTIONS))
 
 _LONGEST_VALUE = 200  # characters; an import's entry can hold thousands of orders
 _MOST_FIELDS = 12
+_HIDDEN = {"createdIds", "createdChecksums"}  # for undoing an import
 
 
 class Field(NamedTuple):
@@ -50,10 +52,11 @@ class Field(NamedTuple):
 
 
 class Change(NamedTuple):
-    """An entry. `link` is the console's page about its subject, None if there is none."""
+    """An entry. Links are the console's pages about its subject and its actor, None if there are none."""
 
     at: float
     actor: str
+    actor_link: str | None
     action: str
     text: str
     subject: str
@@ -67,16 +70,32 @@ def change_of(entry: AuditEntry) -> Change:
     shown = entry_fields(entry)
     kind, _, name = entry.subject.partition(":")
     links = {"account": f"/accounts/{quote(name, safe='')}", "order": f"/orders/{name}", "key": f"/keys/{name}"}
-    fields = _fields(shown["before"], shown["after"])
-    text = _ACTIONS.get(entry.action, entry.action)
-    subject, link = name or entry.subject, links.get(kind)
-    return Change(entry.at, entry.actor, entry.action, text, subject, link, fields, entry.request_id)
+    link = links.get(kind)
+    if link is None and entry.subject.startswith("import-"):
+        link = f"/audit?subject={quote(entry.subject, safe='')}"
+    actor_kind, _, actor = entry.actor.partition(":")
+    return Change(
+        at=entry.at,
+        actor=actor if actor_kind == "key" else entry.actor.replace(":", " ", 1),
+        actor_link=f"/keys/{actor}" if actor_kind == "key" else None,
+        action=entry.action,
+        text=_ACTIONS.get(entry.action, entry.action),
+        subject=name or entry.subject,
+        link=link,
+        fields=_fields(shown["before"], shown["after"]),
+        request_id=entry.request_id,
+    )
 
 
 def _fields(before: Any, after: Any) -> list[Field]:
     old, new = before if isinstance(before, dict) else {}, after if isinstance(after, dict) else {}
-    names = list({**old, **new})[:_MOST_FIELDS]
-    return [Field(name, _text(old, name), _text(new, name)) for name in names]
+    names = [name for name in {**old, **new} if name not in _HIDDEN][:_MOST_FIELDS]
+    return [Field(_words(name), _text(old, name), _text(new, name)) for name in names]
+
+
+def _words(name: str) -> str:
+    """perMinute as words: per minute."""
+    return re.sub(r"[A-Z]", lambda match: f" {match[0].lower()}", name)
 
 
 def _text(fields: dict[str, Any], name: str) -> str:

@@ -87,7 +87,5 @@ def plain(value: Any) -> str:
     if isinstance(value, bool):
         return "yes" if value else "no"
     if isinstance(value, list):
-        return (
-            ", ".join(map(plain, value)) if all(not isinstance(each, dict) for each in value) else f"{len(value)} items"
-        )
+        return ", ".join(map(plain, value)) if all(not isinstance(each, dict) for each in value) else f"{len(value):,}"
     return "–" if value is None else str(value)

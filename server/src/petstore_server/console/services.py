@@ -26,6 +26,7 @@ class Services:
     which those without any may be missing; `usage_of` that of one. `refused_addresses` returns the client addresses
     that were refused most in the last hour. `run_import` runs one import. `clock` gives Unix seconds, `random_token` a
     random text made of that many bytes, `random_below` uniform random integers below n.
+    `is_sample` means that the store has sample data.
     """
 
     settings: Settings
@@ -40,6 +41,7 @@ class Services:
     clock: Callable[[], float]
     random_token: Callable[[int], str]
     random_below: Callable[[int], int]
+    is_sample: bool = False
     status_counts: Cached[Mapping[Status, int]] = field(init=False)
     checks: Cached[list[CheckResult]] = field(init=False)
     imports: ImportJobs = field(init=False)

@@ -82,6 +82,7 @@ class Visit:
         notice = self._notice()
         context = {
             "operator": self.session.operator if self.session else None,
+            "is_sample": self.services.is_sample,
             "environment": self.services.settings.environment,
             "form_token": form_token(self._token) if self.session else "",
             "now": self.now,

@@ -1,4 +1,8 @@
-"""Sample data for `petstore serve --demo`: a small store with which every response of the API can be produced."""
+"""Sample data for `petstore serve --demo`: a small store with which every response of the API can be produced.
+
+Its accounts have a history, so that the operator console has something to show: one is close to its limit, one is
+refused, one has a banned key, one is suspended.
+"""
 
 import secrets
 import time
@@ -6,14 +10,19 @@ from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from typing import NamedTuple
 
-from petstore_server.domain.accounts import PLAN_LIMITS, Plan
+from petstore_server.console.application import Console
+from petstore_server.domain.accounts import PLAN_LIMITS, Account, Plan
 from petstore_server.domain.keys import DEFAULT_SCOPES, Environment
 from petstore_server.domain.orders import Order, Status
 from petstore_server.domain.pets import Pet
 from petstore_server.domain.timestamps import format_timestamp
-from petstore_server.operations.accounts import create_account
-from petstore_server.operations.keys import Randbelow, issue_key
+from petstore_server.domain.usage import HOUR
+from petstore_server.domain.windows import DAY
+from petstore_server.operations.accounts import create_account, suspend_account
+from petstore_server.operations.keys import IssuedKey, Randbelow, issue_key
+from petstore_server.operations.orders import cancel_orders, ship_orders
 from petstore_server.ports import Actor, Store
+from petstore_server.runtime.demo_usage import DAYS, PROFILES, fill_usage, recent_requests
 
 _PETS = (
     ("Biscuit", "dog"),
@@ -28,6 +37,7 @@ _PETS = (
 _ORDERS = 40  # order 7 and pet 7, the examples of the contract, exist
 _SHIPPED_EVERY = 4
 _CANCELLED_EVERY = 10
+_SUSPENDED = "Quiet Cat Cafe"
 
 
 class Demo(NamedTuple):
@@ -44,23 +54,65 @@ async def fill(
     clock: Callable[[], float] = time.time,
     randbelow: Randbelow = secrets.randbelow,
 ) -> Demo:
-    """Put pets, orders, and an account on the free plan with one key into an empty store."""
+    """Fill an empty store: pets, orders, sample accounts with their usage, and one account on the free plan to use."""
     actor = Actor("operator:demo", clock())
-    await store.pets.import_batch([Pet(number, *pet) for number, pet in enumerate(_PETS, 1)], "demo", actor)
-    orders = [_order(number, datetime.fromtimestamp(actor.at, UTC)) for number in range(1, _ORDERS + 1)]
-    await store.orders.import_batch(orders, "demo", actor)
-    await create_account(store, "demo", Plan.FREE, PLAN_LIMITS[Plan.FREE], actor)
-    issued = await issue_key(
+    accounts, keys = await _add_accounts(store, environment, actor, randbelow)
+    await fill_usage(store, accounts, keys, actor.at)
+    await create_account(store, "demo", Plan.FREE, PLAN_LIMITS[Plan.FREE], actor, note="yours, to try things out")
+    issued = await _issue(store, "demo", environment, "serve --demo", actor, randbelow)
+    orders = await _add_orders(store, actor, Actor(f"key:{keys['Harbour Pets']}", actor.at))
+    await store.backups.record("petstore-demo.db", actor._replace(at=actor.at - 5 * HOUR))
+    return Demo(issued.secret, _first(orders, Status.PENDING), _first(orders, Status.SHIPPED))
+
+
+def show_sample(console: Console, now: float) -> None:
+    """Mark the pages as those of sample data, and let the last hour have sample requests; `now` in Unix seconds."""
+    console.services.is_sample = True
+    console.services.requests.begin_with(recent_requests(now))
+
+
+async def _add_accounts(
+    store: Store, environment: Environment, actor: Actor, randbelow: Randbelow
+) -> tuple[dict[str, Account], dict[str, str]]:
+    """The sample accounts, created before their history began, and the id of one key of each."""
+    began = Actor(actor.name, actor.at - (DAYS + 1) * DAY)
+    accounts, keys = {}, {}
+    for number, (name, (plan, _)) in enumerate(PROFILES.items()):
+        at = began._replace(at=began.at + number * 60)
+        accounts[name] = await create_account(store, name, plan, PLAN_LIMITS[plan], at)
+        keys[name] = (await _issue(store, name, environment, "warehouse", at, randbelow)).key.id
+    await suspend_account(store, _SUSPENDED, actor._replace(at=actor.at - 2 * DAY))
+    return accounts, keys
+
+
+async def _issue(
+    store: Store, account: str, environment: Environment, note: str, actor: Actor, randbelow: Randbelow
+) -> IssuedKey:
+    return await issue_key(
         store,
-        "demo",
+        account,
         environment=environment,
         scopes=DEFAULT_SCOPES,
         expires_at=None,
-        note="serve --demo",
+        note=note,
         actor=actor,
         randbelow=randbelow,
     )
-    return Demo(issued.secret, _first(orders, Status.PENDING), _first(orders, Status.SHIPPED))
+
+
+async def _add_orders(store: Store, operator: Actor, partner: Actor) -> list[Order]:
+    """Pets and orders, of which order 7 was corrected, and some were shipped and cancelled one by one."""
+    await store.pets.import_batch([Pet(number, *pet) for number, pet in enumerate(_PETS, 1)], "import-demo", operator)
+    orders = [_order(number, datetime.fromtimestamp(operator.at, UTC)) for number in range(1, _ORDERS + 1)]
+    wrong = [order._replace(quantity=70) if order.id == 7 else order for order in orders]
+    await store.orders.import_batch(wrong, "import-demo", operator)
+    await store.orders.import_batch([order for order in orders if order.id == 7], "import-demo-corrected", operator)
+    shipped_at = datetime.fromtimestamp(operator.at, UTC).replace(microsecond=0)
+    async for _ in ship_orders(store, [38, 39], shipped_at, operator):
+        pass
+    async for _ in cancel_orders(store, [37], partner):
+        pass
+    return orders
 
 
 def _order(number: int, now: datetime) -> Order:

@@ -1,7 +1,7 @@
 """What the service did in the last hour, from samples of its metrics in memory."""
 
 from collections import Counter, deque
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from itertools import pairwise
 from typing import NamedTuple
 
@@ -60,6 +60,10 @@ class RecentRequests:
         start = Totals(clock(), Counter(), Counter())  # metrics begin at zero, with the process
         self._samples = deque([start], maxlen=INTERVALS)
 
+    def begin_with(self, samples: Sequence[Totals]) -> None:
+        """Put samples of an earlier time, oldest first, before those of this process. Their counts end at zero."""
+        self._samples = deque([*samples, *self._samples], maxlen=INTERVALS)
+
     async def sample(self) -> None:
         """Take a sample. Called every SAMPLE_SECONDS."""
         self._samples.append(await self._now())
@@ -69,7 +73,8 @@ class RecentRequests:
         samples = [*self._samples, await self._now()]
         intervals = [_between(one, other) for one, other in pairwise(samples)]
         first, last = samples[0], samples[-1]
-        durations = Counter({bound: last.buckets[bound] - first.buckets[bound] for bound in last.buckets})
+        bounds = {*first.buckets, *last.buckets}
+        durations = Counter({bound: last.buckets[bound] - first.buckets[bound] for bound in bounds})
         return Report(intervals, _between(first, last), {each: _percentile(durations, each) for each in (50, 95, 99)})
 
     async def _now(self) -> Totals:
@@ -86,8 +91,9 @@ class RecentRequests:
 
 def _between(one: Totals, other: Totals) -> Interval:
     kinds: Counter[str] = Counter()
-    for status, count in other.statuses.items():
-        kinds[_kind(status)] += max(0, count - one.statuses[status])  # the counts of a worker that died may be missing
+    for status in {*one.statuses, *other.statuses}:
+        count = other.statuses[status] - one.statuses[status]
+        kinds[_kind(status)] += max(0, count)  # the counts of a worker that died may be missing
     return Interval(one.at, other.at, kinds["answered"], kinds["refused"], kinds["wrong"], kinds["failed"])
 
 

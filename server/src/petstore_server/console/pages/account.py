@@ -86,6 +86,7 @@ async def show_account(
         hours=_history_chart("Requests per hour, last 48 hours", hours, now, Granularity.HOUR, _HOURS, None),
         days=_history_chart("Requests per day, last 90 days", days, now, Granularity.DAY, _DAYS, limit),
         keys=key_rows(keys, now),
+        strikes=visit.services.settings.ban_strikes,
         graces=GRACES,
         scopes=[str(scope) for scope in Scope],
         changes=[change_of(entry) for entry in changes.entries],

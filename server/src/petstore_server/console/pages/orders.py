@@ -27,8 +27,9 @@ from petstore_server.domain.search import (
 from petstore_server.domain.timestamps import parse_when
 from petstore_server.formats.writing import OrderWriter
 from petstore_server.operations import orders as operations
+from petstore_server.operations.order_history import order_history
 from petstore_server.operations.orders import Changed
-from petstore_server.ports import Actor, AuditFilters, Store
+from petstore_server.ports import Actor, Store
 
 PAGE_SIZE = 50
 _MOST_SELECTED = 1000
@@ -97,9 +98,9 @@ async def list_orders(visit: Visit) -> Response:
 async def show(visit: Visit) -> Response:
     """One order, and everything that happened to it."""
     order_id = parse_order_id(visit.request.path_params["order"])
-    order = _row(await visit.store.search.find(order_id))
-    history = await visit.store.audit.page(AuditFilters(subjects=(f"order:{order_id}",)), _CHANGES)
-    return visit.page("order.html", order=order, changes=[change_of(entry) for entry in history.entries])
+    order = await visit.store.search.find(order_id)
+    history = await order_history(visit.store, order_id, order, _CHANGES)
+    return visit.page("order.html", order=_row(order), changes=[change_of(entry) for entry in history])
 
 
 async def ship(visit: Visit) -> Response:

@@ -52,6 +52,7 @@ async def overview(visit: Visit) -> Response:
         chart=_requests_chart(report),
         counts=counts,
         bans=bans,
+        strikes=services.settings.ban_strikes,
         busiest=busiest,
         refused=refused,
         addresses=addresses[:_TOP_ADDRESSES],

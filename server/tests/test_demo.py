@@ -1,0 +1,54 @@
+"""The sample data: what a visitor needs, and what the operator console shows of it."""
+
+import re
+
+import pytest
+
+from petstore_server.domain.keys import Environment
+from petstore_server.domain.orders import CANCEL, Status
+from petstore_server.operations.account_lists import current_bans
+from petstore_server.ports import Actor
+from petstore_server.runtime.demo import fill
+from petstore_server.runtime.demo_usage import recent_requests
+from petstore_server.telemetry.aggregation import Families
+from petstore_server.telemetry.recent import RecentRequests
+from support.console import START, running_console
+from support.open_stores import Stores
+
+pytestmark = pytest.mark.anyio
+
+
+async def test_the_sample_data_has_something_of_everything(each_backend: Stores) -> None:
+    async with running_console(each_backend) as console:
+        demo = await fill(console.store, Environment.PRODUCTION, console.clock)
+        order = await console.store.orders.change(demo.pending, CANCEL, Actor("operator:ada", START))
+        assert Status.CANCELLED is order.status
+        assert Status.SHIPPED is (await console.store.orders.find(demo.shipped)).status
+        assert Status.PENDING is (await console.store.orders.find(7)).status
+        assert ["Paws Express"] == [each.account for each in await current_bans(console.store, START)]
+
+        browser = await console.browser.sign_in()
+        listed = await browser.get("/accounts?sort=share")
+        assert re.search("Nightly Sync .* 1,000 of 1,000 .* Acme Pet Supplies .* 9,300 of 10,000", listed)
+        page = await browser.get("/accounts/Acme%20Pet%20Supplies")
+        assert "No requests in this period" not in page
+        assert "No requests in this period" in await browser.get("/accounts/demo")
+        overview = await browser.get("/")
+        assert "Sample data." not in overview
+        console.services.is_sample = True
+        assert "Sample data." in await browser.get("/")
+
+
+async def test_the_sample_requests_come_before_those_of_the_process() -> None:
+    families: Families = []
+
+    async def metrics() -> Families:
+        return families
+
+    requests = RecentRequests(metrics, lambda: START + 1)
+    requests.begin_with(recent_requests(START))
+    report = await requests.report()
+    assert 60 == len(report.intervals)
+    assert 0 == report.intervals[-1].total
+    assert report.total.total == sum(each.total for each in report.intervals) > 200
+    assert 0.0005 == report.percentiles[50]

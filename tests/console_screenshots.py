@@ -1,0 +1,76 @@
+"""Takes screenshots of the console with sample data: `python tests/console_screenshots.py DIRECTORY [--all]`.
+
+Without `--all`, only the pictures of the documentation: `python tests/console_screenshots.py docs/img`.
+"""
+
+import sys
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING
+
+from support.console_browser import ServedDemo, chromium, served_demo
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Page
+
+SIZES = {"desktop": {"width": 1280, "height": 800}, "phone": {"width": 390, "height": 844}}
+PAGES = {
+    "overview": "",
+    "accounts": "accounts?sort=share",
+    "account": "accounts/Acme%20Pet%20Supplies",
+    "banned": "accounts/Paws%20Express",
+    "demo": "accounts/demo",
+    "orders": "orders",
+    "order": "orders/7",
+    "audit": "audit",
+    "import": "imports/new",
+    "missing": "orders/99",
+    "wrong": "orders?petId=cat&shipDateFrom=soon",
+    "suspend": "accounts/demo/suspend",
+}
+DOCUMENTED = ("overview", "account", "banned", "order")
+FILE = "id,petId,quantity,shipDate\n7,7,5,2026-12-01T10:00:00Z\n41,1,2,\n4,1,1,\n42,two,1,\n43,1,1,soon\n"
+
+
+def upload(page: "Page", demo: ServedDemo) -> None:
+    """Upload a file of which some rows are rejected, and wait until it was checked."""
+    page.goto(f"{demo.console}imports/new")
+    page.set_input_files("#file", {"name": "november.csv", "mimeType": "text/csv", "buffer": FILE.encode()})
+    page.get_by_role("button", name="Check the file").click()
+    page.get_by_role("button", name="Import", exact=True).wait_for()
+
+
+def take_all(page: "Page", demo: ServedDemo, directory: Path) -> None:
+    """Every page in both sizes and both colour schemes."""
+    upload(page, demo)
+    pages = {**PAGES, "checked": page.url.removeprefix(demo.console)}
+    for size, viewport in SIZES.items():
+        page.set_viewport_size(viewport)  # type: ignore[arg-type]
+        for scheme in ("light", "dark"):
+            page.emulate_media(color_scheme=scheme)
+            for name, path in pages.items():
+                page.goto(demo.console + path)
+                page.screenshot(path=directory / f"{name}-{size}-{scheme}.png", full_page=True)
+
+
+def take_for_documentation(page: "Page", demo: ServedDemo, directory: Path) -> None:
+    """The pictures of the operator's guide and the README, as they are on a desktop with light colours."""
+    page.set_viewport_size({"width": 1120, "height": 780})
+    for name in DOCUMENTED:
+        page.goto(demo.console + PAGES[name])
+        page.screenshot(path=directory / f"console-{name}.png")
+
+
+def main() -> None:
+    directory = Path(sys.argv[1])
+    directory.mkdir(parents=True, exist_ok=True)
+    with TemporaryDirectory() as temporary, served_demo(Path(temporary) / "log") as demo, chromium() as browser:
+        page = browser.new_page(viewport=SIZES["desktop"])  # type: ignore[arg-type]
+        page.goto(demo.link)
+        page.wait_for_timeout(3000)  # the checks of the overview
+        take = take_all if "--all" in sys.argv else take_for_documentation
+        take(page, demo, directory)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,289 @@
+"""The operator console in a real browser, over a server with sample data: without scripts, on a phone, in dark mode."""
+
+import re
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any, Literal
+
+import pytest
+
+from support.console_browser import ServedDemo, chromium, served_demo
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser, Page
+
+pytestmark = pytest.mark.system
+
+DESKTOP, PHONE = {"width": 1280, "height": 900}, {"width": 390, "height": 844}
+LONG_NAME = "Veterinary%20Supplies%20of%20Greater%20Northern%20Europe%20and%20Scandinavia"
+PAGES = {
+    "overview": "",
+    "accounts": "accounts",
+    "no accounts": "accounts?search=no-such-account",
+    "account": "accounts/Acme%20Pet%20Supplies",
+    "account with a banned key": "accounts/Paws%20Express",
+    "suspended account": "accounts/Quiet%20Cat%20Cafe",
+    "account with a long name": f"accounts/{LONG_NAME}",
+    "asking before a suspension": "accounts/demo/suspend",
+    "orders": "orders",
+    "no orders": "orders?petId=99",
+    "wrong filters": "orders?petId=cat&shipDateFrom=soon&id=one",
+    "order": "orders/7",
+    "audit log": "audit",
+    "filtered audit log": "audit?action=key.ban",
+    "import": "imports/new",
+    "missing page": "orders/99",
+}
+RULES = ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa", "best-practice"]
+FILE = "id,petId,quantity\n7,7,5\n4,1,1\n101,1,2\n102,two,1\n"
+
+
+class Visit:
+    """A page of a signed-in operator, and all that the browser asked for and complained of."""
+
+    def __init__(self, page: "Page", demo: ServedDemo) -> None:
+        self.page = page
+        self.demo = demo
+        self.requested: list[str] = []
+        self.complaints: list[str] = []
+        page.on("request", lambda request: self.requested.append(request.url))
+        page.on("pageerror", lambda error: self.complaints.append(str(error)))
+        page.on("console", lambda message: self._note(message.type, message.text))
+
+    def _note(self, kind: str, text: str) -> None:
+        # Chromium logs every response of 400 and above; those are asked for here.
+        if kind in ("warning", "error") and "the server responded with a status of" not in text:
+            self.complaints.append(text)
+
+    def open(self, path: str) -> None:
+        self.page.goto(self.demo.console + path)
+
+    def press(self, name: str) -> None:
+        self.page.get_by_role("button", name=name, exact=True).click()
+
+    def says(self, text: str) -> None:
+        from playwright.sync_api import expect
+
+        expect(self.page.locator("main")).to_contain_text(text)
+
+    def requests_elsewhere(self) -> list[str]:
+        return [url for url in self.requested if not url.startswith((self.demo.console, "data:"))]
+
+
+@pytest.fixture(name="demo", scope="module")
+def _demo(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServedDemo]:
+    with served_demo(tmp_path_factory.mktemp("demo") / "log") as demo:
+        yield demo
+
+
+@pytest.fixture(name="browser", scope="module")
+def _browser() -> Iterator["Browser"]:
+    with chromium() as browser:
+        yield browser
+
+
+@pytest.fixture(name="session", scope="module")
+def _session(browser: "Browser", demo: ServedDemo) -> Any:
+    """The cookies of an operator who opened the link that the demo printed."""
+    context = browser.new_context()
+    page = context.new_page()
+    page.goto(demo.link)
+    assert f"{demo.console}" == page.url
+    assert [True] == [cookie["httpOnly"] for cookie in context.cookies() if cookie["name"] == "petstore_console"]
+    state = context.storage_state()
+    page.goto(demo.link)
+    assert "This link does not work any more" in page.inner_text("main")
+    context.close()
+    return state
+
+
+@pytest.fixture(name="visit")
+def _visit(browser: "Browser", demo: ServedDemo, session: Any) -> Iterator[Visit]:
+    """A browser without scripts, in which every action has to work."""
+    context = browser.new_context(java_script_enabled=False, storage_state=session, viewport=DESKTOP)  # type: ignore[arg-type]
+    visit = Visit(context.new_page(), demo)
+    yield visit
+    assert [] == visit.complaints
+    assert [] == visit.requests_elsewhere()
+    context.close()
+
+
+@pytest.mark.parametrize(("scheme", "size"), [("light", DESKTOP), ("dark", PHONE)])
+def test_every_page_is_accessible_and_fits(
+    browser: "Browser", demo: ServedDemo, session: Any, scheme: Literal["light", "dark"], size: Any
+) -> None:
+    from axe_playwright_python.sync_playwright import Axe
+
+    context = browser.new_context(storage_state=session, viewport=size, color_scheme=scheme)
+    visit = Visit(context.new_page(), demo)
+    axe, problems = Axe(), []
+    visit.open("imports/new")
+    visit.page.set_input_files("#file", {"name": "november.csv", "mimeType": "text/csv", "buffer": FILE.encode()})
+    visit.press("Check the file")
+    visit.page.get_by_role("button", name="Import", exact=True).wait_for()
+    checked = visit.page.url.removeprefix(demo.console)
+    for name, path in {**PAGES, "checked upload": checked, "without a session": "accounts"}.items():
+        if name == "without a session":
+            context.clear_cookies()
+        visit.open(path)
+        found = axe.run(visit.page, options={"runOnly": RULES}).response["violations"]
+        problems += [f"{name}: {each['id']}: {each['nodes'][0]['html']}" for each in found]
+        width = visit.page.evaluate("document.documentElement.scrollWidth")
+        if width > size["width"]:
+            problems.append(f"{name}: {width} pixels wide")
+    context.close()
+    assert [] == problems
+    assert [] == visit.complaints
+    assert [] == visit.requests_elsewhere()
+
+
+def test_a_newcomer_finds_answers_in_the_sample_data(visit: Visit) -> None:
+    visit.open("")
+    visit.page.get_by_role("heading", name=re.compile("Healthy|Everything is healthy")).wait_for()
+    visit.says("Sample data.")
+    closest = visit.page.locator("section", has=visit.page.get_by_role("heading", name="Closest to a limit"))
+    assert ["Nightly Sync", "Acme Pet Supplies"] == closest.locator("tbody th").all_inner_texts()[:2]
+    banned = visit.page.locator("section", has=visit.page.get_by_role("heading", name="Banned keys"))
+    assert "did not wait for the Retry-After of a 429" in banned.inner_text()
+    banned.get_by_role("link", name="Paws Express").click()
+    visit.says("requests that ignored Retry-After")
+    visit.open("orders?id=7")
+    visit.says("What happened to it")
+    visit.says("import-demo-corrected")
+
+
+def test_a_new_key_works_and_its_request_is_on_the_chart(visit: Visit) -> None:
+    visit.open("accounts/demo")
+    chart = visit.page.locator("section", has=visit.page.get_by_role("heading", name="By hour"))
+    before = _admitted(chart.inner_html())
+    visit.page.get_by_label("Note").fill("tried out")
+    visit.press("Create key")
+    secret = visit.page.locator(".secret").inner_text()
+    assert 200 == _status(visit.demo, secret)
+    visit.page.wait_for_timeout(1500)  # counts are saved within a second
+    visit.page.get_by_role("link", name="Go to demo").click()
+    assert before + 1 == _admitted(chart.inner_html())
+    visit.open("")
+    visit.says("demo")
+
+
+def _admitted(chart: str) -> int:
+    return sum(int(text.replace(",", "")) for text in re.findall(r'<td class="num">([\d,]+)</td>\s*<td', chart))
+
+
+def _status(demo: ServedDemo, key: str) -> int:
+    request = urllib.request.Request(f"{demo.api}/v1/store/orders", headers={"Authorization": f"Bearer {key}"})
+    try:
+        with urllib.request.urlopen(request) as response:
+            return int(response.status)
+    except urllib.error.HTTPError as error:
+        error.close()
+        return error.code
+
+
+def test_accounts_and_keys_are_managed(visit: Visit) -> None:
+    page = visit.page
+    visit.open("accounts")
+    page.get_by_label("Name", exact=True).fill("Corner Shop")
+    page.locator("#plan").select_option("pro")
+    visit.press("Create account")
+    visit.says("Created the account Corner Shop on the plan pro.")
+    page.locator("#plan").select_option("enterprise")
+    page.get_by_label("Requests per minute").fill("many")
+    page.get_by_label("Requests per day").fill("50000")
+    visit.press("Change plan")
+    visit.says("Give a whole number, such as 600.")
+    assert "many" == page.get_by_label("Requests per minute").input_value()
+    page.get_by_label("Requests per minute").fill("600")
+    visit.press("Change plan")
+    visit.says("600 requests per minute and 50,000 per day")
+    visit.press("Create key")
+    first = page.locator(".secret").inner_text()
+    page.get_by_role("link", name="Go to Corner Shop").click()
+    page.get_by_label("The old key ends").select_option("0s")
+    visit.press("Rotate")
+    second = page.locator(".secret").inner_text()
+    page.get_by_role("link", name="Go to Corner Shop").click()
+    visit.press("Suspend")
+    visit.says("Suspend Corner Shop?")
+    visit.press("Suspend")
+    visit.says("Suspended Corner Shop")
+    visit.press("Resume")
+    visit.says("Resumed Corner Shop")
+    page.wait_for_timeout(1200)  # servers notice changes within a second
+    assert (401, 200) == (_status(visit.demo, first), _status(visit.demo, second))
+    visit.press("Revoke")
+    visit.says("This cannot be reversed.")
+    visit.press("Revoke")
+    visit.says("Revoked key_")
+    page.wait_for_timeout(1200)
+    assert 401 == _status(visit.demo, second)
+
+
+def test_a_ban_is_lifted(visit: Visit) -> None:
+    visit.open("accounts/Paws%20Express")
+    visit.press("Lift ban")
+    visit.says("Lifted the ban of key_")
+    assert 0 == visit.page.get_by_role("button", name="Lift ban").count()
+
+
+def test_orders_are_shipped_completed_cancelled_and_exported(visit: Visit) -> None:
+    page = visit.page
+    visit.open("orders?status=pending")
+    for number in (1, 2):
+        page.get_by_label(f"Order {number}", exact=True).check()
+    visit.press("Ship")
+    visit.says("Shipped 2 orders.")
+    visit.open("orders/1")
+    visit.press("Complete")
+    visit.says("Completed 1 order.")
+    visit.open("orders/3")
+    visit.press("Cancel")
+    visit.says("Cancel order 3?")
+    visit.press("Cancel")
+    visit.says("Cancelled 1 order.")
+    visit.says("Cancelled the order")
+    visit.open("orders")
+    page.get_by_label("Format of the export").select_option("jsonl")
+    with page.expect_download() as download:
+        visit.press("Export")
+    with download.value.path().open() as lines:
+        assert 40 <= len(lines.readlines())
+
+
+def test_a_file_is_imported(visit: Visit) -> None:
+    page = visit.page
+    visit.open("orders")
+    visit.press("Import")
+    page.set_input_files("#file", {"name": "table.xlsx", "mimeType": "text/csv", "buffer": b"PK\x03\x04"})
+    visit.press("Check the file")
+    visit.says("The file is an Excel workbook")
+    page.set_input_files("#file", {"name": "november.csv", "mimeType": "text/csv", "buffer": FILE.encode()})
+    visit.press("Check the file")
+    page.get_by_role("button", name="Import", exact=True).wait_for()  # the page loads itself again until then
+    visit.says("petId 'two' is not a whole number.")
+    with page.expect_download() as download:
+        page.get_by_role("link", name="Download all with reasons").click()
+    assert '"column": "petId"' in download.value.path().read_text()
+    visit.press("Import")
+    page.get_by_role("heading", name="Imported").wait_for()
+    visit.says("petstore orders import-undo import-")
+    visit.open("orders/101")
+    visit.says("Imported orders")
+
+
+def test_the_console_is_used_with_the_keyboard_and_left(browser: "Browser", demo: ServedDemo, session: Any) -> None:
+    context = browser.new_context(storage_state=session, viewport=PHONE)  # type: ignore[arg-type]
+    visit = Visit(context.new_page(), demo)
+    visit.open("")
+    visit.page.keyboard.press("Tab")
+    assert "Skip to content" == visit.page.evaluate("document.activeElement.textContent")
+    visit.page.keyboard.press("Enter")
+    assert "content" == visit.page.evaluate("document.activeElement.id")
+    visit.press("Sign out")
+    visit.says("You are signed out")
+    visit.open("accounts")
+    visit.says("petstore console")
+    context.close()
+    assert [] == visit.complaints
