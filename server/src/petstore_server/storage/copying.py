@@ -19,8 +19,8 @@ from petstore_server.storage.audit import Change, record
 from petstore_server.storage.postgres.opening import connected, place
 from petstore_server.storage.postgres.pets import pet_record
 from petstore_server.storage.postgres.session import Driver
-from petstore_server.storage.search import update_index
 from petstore_server.storage.search_plan import ENTRY_COLUMNS
+from petstore_server.storage.search_update import update_index
 from petstore_server.storage.sqlite.connections import connect_writer, write_lock
 from petstore_server.storage.sqlite.engine import run
 from petstore_server.storage.sqlite.opening import (
@@ -30,7 +30,7 @@ from petstore_server.storage.sqlite.opening import (
     schema_version,
     unusable_on_error,
 )
-from petstore_server.storage.sqlite.search import SEARCH
+from petstore_server.storage.sqlite.search import UPDATE
 
 Row = tuple[Any, ...]
 Advance = Callable[[int], None]
@@ -126,7 +126,7 @@ class Copy:
         self._etag = etag
         (self._epoch, *state) = connection.execute(_STATE).fetchall()[0]
         self._state = json.dumps(state)
-        while run(connection, update_index(SEARCH)):
+        while run(connection, update_index(UPDATE)):
             pass  # so that the copy of the index is complete
         self.rows = {
             table.name: int(connection.execute(f"SELECT count(*) FROM {table.name}").get)  # noqa: S608 - constants

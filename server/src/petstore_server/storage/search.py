@@ -6,13 +6,13 @@ contain yet, in one snapshot.
 """
 
 import asyncio
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from time import monotonic
 from typing import NamedTuple, TypeVar
 
 from petstore_server.batching import SharedCall
 from petstore_server.domain.errors import OrderNotFound, ServiceUnavailable
-from petstore_server.domain.orders import INT64_MAX, Status
+from petstore_server.domain.orders import Status
 from petstore_server.domain.search import Page, Position, Query, SortField, TrackedOrder
 from petstore_server.storage import statements
 from petstore_server.storage.search_plan import (
@@ -25,7 +25,8 @@ from petstore_server.storage.search_plan import (
     select,
     whole_scan,
 )
-from petstore_server.storage.statements import Command, Engine, Row, Work
+from petstore_server.storage.search_update import UpdateStatements, update_index
+from petstore_server.storage.statements import Engine, Row, Work
 
 RECENT_LIMIT = 2000
 """Changed orders that a read merges with the index; while more are waiting, reads wait for the index."""
@@ -33,8 +34,11 @@ RECENT_LIMIT = 2000
 WAIT_SECONDS = 3.0
 """How long a read waits for an index that is behind."""
 
-INDEX_BATCH = 1000
-"""Orders that one transaction brings into the index: it must not delay a cancel for long."""
+IMPORTED_ORDERS = 1000
+"""New changes of so many orders show that an import is under way."""
+
+QUIET_SECONDS = 0.3
+"""How long after an import a rebuild of the index begins to create indexes; until then more may follow."""
 
 SHORT_PAGE = 200
 """Orders on a page that is read as one short query: on SQLite it takes less time than passing it to a thread."""
@@ -42,12 +46,10 @@ SHORT_PAGE = 200
 _PAUSE_SECONDS = 0.01
 
 _COUNT_BY_STATUS = "SELECT status, count(*) FROM petstore.order_index GROUP BY status"
-_LOCK_STATE = "SELECT change FROM petstore.order_index_state FOR UPDATE SKIP LOCKED"
 _UP_TO_DATE = """NOT EXISTS (
     SELECT 1 FROM petstore.order_changes WHERE change > (SELECT change FROM petstore.order_index_state)
 )"""
 _ENTRY = f"SELECT {ENTRY_COLUMNS} FROM petstore.order_index WHERE id = %s"  # noqa: S608 - constants
-_REMOVE_CHANGES = "DELETE FROM petstore.order_changes WHERE change <= %s"
 
 # The columns of a TrackedOrder, and then those of its position. The record is read only for the rows that are returned.
 _TRACKED_COLUMNS = """
@@ -61,27 +63,17 @@ Result = TypeVar("Result")
 class SearchStatements(NamedTuple):
     """The statements in which the engines differ."""
 
-    waiting: str
-    """The changes that the index lacks, (number, number of orders), ascending. Parameter: at most so many."""
-
     pending: str
-    """The orders that changed since the index was updated, up to a change (the parameter): id, and ENTRY_COLUMNS as
-    the index would hold them, all NULL for an order that was deleted."""
-
-    update_entries: str
-    """Write `pending` into the index."""
-
-    remove_deleted: str
-    """Remove from the index the orders of the log, up to a change, that no longer exist."""
-
-    advance: str
-    """Record the last change that the index contains."""
+    """The orders of the changes from one to another (the parameters): id, and ENTRY_COLUMNS as the index would hold
+    them, all NULL for an order that was deleted."""
 
     records: str
     """The id and record of orders. Parameter: `ids`."""
 
     ids: Callable[[Iterable[int]], str]
     """Identifiers as one parameter."""
+
+    update: UpdateStatements
 
 
 class IndexBehind(Exception):
@@ -95,6 +87,8 @@ class Search:
         self._engine = engine
         self._sql = sql
         self._update = SharedCall(self._update_index)
+        self._seen = 0  # the last change
+        self._imported_at = -QUIET_SECONDS
 
     async def page(self, query: Query) -> Page:
         """One page, which shows every change acknowledged before this call. Raises ServiceUnavailable."""
@@ -126,9 +120,23 @@ class Search:
         return await self._update()
 
     async def _update_index(self) -> bool:
-        if not await self._engine.query(self._sql.waiting, (1,)):
+        waiting = await self._waiting(self._seen)
+        if not waiting and self._seen:  # everything is in the index, or the numbers began again after a restore
+            self._seen = 0
+            waiting = await self._waiting(0)
+        if not waiting:
             return False
-        return await self._engine.transaction(lambda: update_index(self._sql), bulk=True)
+        new = sum(size for change, size in waiting if change > self._seen)
+        self._seen = waiting[-1][0]
+        now = monotonic()
+        if new >= IMPORTED_ORDERS:
+            self._imported_at = now
+        may_create = now - self._imported_at > QUIET_SECONDS
+        return await self._engine.transaction(lambda: update_index(self._sql.update, may_create=may_create), bulk=True)
+
+    async def _waiting(self, since: int) -> list[Row]:
+        """The changes that the index lacks, from the one with this number on."""
+        return await self._engine.query(self._sql.update.waiting, (since - 1, RECENT_LIMIT))
 
     async def _current(self, work: Callable[[], Work[Result]]) -> Result:
         """Read one snapshot, updating the index first where too many changes are waiting.
@@ -170,40 +178,13 @@ class Search:
 
     def _recent(self) -> Work[Recent]:
         """The orders that changed since the index was updated. Raises IndexBehind when they are too many to merge."""
-        waiting = yield statements.Query(self._sql.waiting, (RECENT_LIMIT + 1,))
+        waiting = yield statements.Query(self._sql.update.waiting, (0, RECENT_LIMIT + 1))
         if sum(size for _, size in waiting) > RECENT_LIMIT:
             raise IndexBehind
         if not waiting:
             return {}
-        rows = yield statements.Query(self._sql.pending, (INT64_MAX,))
+        rows = yield statements.Query(self._sql.pending, (waiting[0][0], waiting[-1][0]))
         return {row[0]: None if row[1] is None else entry_of(row[1:]) for row in rows}
-
-
-def update_index(sql: SearchStatements) -> Work[bool]:
-    """Bring waiting changes of about INDEX_BATCH orders into the index; return whether more are waiting.
-
-    One process at a time does; the others go on with their work.
-    """
-    if not (yield statements.Query(_LOCK_STATE)):
-        return False
-    waiting = yield statements.Query(sql.waiting, (INDEX_BATCH,))
-    taken = _first_changes(waiting)
-    if not taken:
-        return False
-    change = taken[-1][0]
-    for statement in (sql.update_entries, sql.remove_deleted, sql.advance, _REMOVE_CHANGES):
-        yield Command(statement, (change,))
-    return len(taken) < len(waiting) or len(waiting) == INDEX_BATCH
-
-
-def _first_changes(waiting: Sequence[Row]) -> Sequence[Row]:
-    """The first of these changes, (number, number of orders), that together have INDEX_BATCH orders."""
-    orders = 0
-    for count, (_, size) in enumerate(waiting, 1):
-        orders += size
-        if orders >= INDEX_BATCH:
-            return waiting[:count]
-    return waiting
 
 
 def _count_by_status() -> Work[list[Row]]:

@@ -6,6 +6,8 @@ Triggers write the change log (migration 0003), so that writes need no change.
 from petstore_server.storage.postgres.arrays import numbers
 from petstore_server.storage.search import SearchStatements
 from petstore_server.storage.search_plan import ENTRY_COLUMNS
+from petstore_server.storage.search_update import UpdateStatements
+from petstore_server.storage.statements import Query, Work
 
 # The orders that changed since the index was updated, each with its first and last change, as the index would hold it.
 _PENDING = """
@@ -21,17 +23,16 @@ _PENDING = """
     FROM (
         SELECT changed.id AS id, min(log.at) AS first_at, max(log.at) AS last_at
         FROM petstore.order_changes AS log, unnest(log.ids) AS changed (id)
-        WHERE log.change > (SELECT change FROM petstore.order_index_state) AND log.change <= %s
+        WHERE log.change BETWEEN %s AND %s
         GROUP BY changed.id
     ) AS pending
     LEFT JOIN petstore.orders ON orders.id = pending.id
     LEFT JOIN petstore.order_index ON order_index.id = pending.id
 """
 _WAITING = """
-    SELECT change, cardinality(ids) FROM petstore.order_changes
-    WHERE change > (SELECT change FROM petstore.order_index_state) ORDER BY change LIMIT %s
+    SELECT change, cardinality(ids) FROM petstore.order_changes WHERE change > %s ORDER BY change LIMIT %s
 """
-_UPDATE_ENTRIES = f"""
+_WRITE_ENTRIES = f"""
     INSERT INTO petstore.order_index ({ENTRY_COLUMNS})
     SELECT {ENTRY_COLUMNS} FROM ({_PENDING}) AS pending WHERE id IS NOT NULL
     ON CONFLICT (id) DO UPDATE SET
@@ -41,16 +42,28 @@ _UPDATE_ENTRIES = f"""
 # An array, so that the orders are looked up by id: the estimated number of changes would suggest to read all of them.
 _REMOVE_DELETED = """
     DELETE FROM petstore.order_index WHERE id = ANY(ARRAY(
-        SELECT unnest(ids) FROM petstore.order_changes WHERE change <= %s
+        SELECT unnest(ids) FROM petstore.order_changes WHERE change BETWEEN %s AND %s
     )) AND NOT EXISTS (SELECT 1 FROM petstore.orders WHERE orders.id = order_index.id)
 """
 
-SEARCH = SearchStatements(
+
+def _drop_indexes() -> Work[bool]:
+    [(done,)] = yield Query("SELECT petstore.drop_order_index_indexes()")
+    return bool(done)
+
+
+UPDATE = UpdateStatements(
     waiting=_WAITING,
-    pending=_PENDING,
-    update_entries=_UPDATE_ENTRIES,
+    write_entries=_WRITE_ENTRIES,
     remove_deleted=_REMOVE_DELETED,
     advance="UPDATE petstore.order_index_state SET change = %s",
+    drop_indexes=_drop_indexes,
+    index_names="SELECT indexname FROM pg_indexes WHERE schemaname = 'petstore' AND tablename = 'order_index'",
+    create_index="CREATE INDEX IF NOT EXISTS {name} ON petstore.order_index ({columns}, id)",
+)
+SEARCH = SearchStatements(
+    pending=_PENDING,
     records="SELECT id, record FROM petstore.orders WHERE id = ANY(%s::bigint[])",
     ids=numbers,
+    update=UPDATE,
 )

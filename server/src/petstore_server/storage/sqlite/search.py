@@ -6,7 +6,8 @@ from typing import NamedTuple
 
 from petstore_server.storage.search import SearchStatements
 from petstore_server.storage.search_plan import ENTRY_COLUMNS
-from petstore_server.storage.statements import Query, Work
+from petstore_server.storage.search_update import INDEXES, UpdateStatements
+from petstore_server.storage.statements import Command, Query, Work
 
 # What the index holds of an order, as columns of `orders`. A damaged record must not stop the index.
 _COLUMNS = """
@@ -30,17 +31,16 @@ _PENDING = f"""
     FROM (
         SELECT id.value AS id, min(log.at) AS first_at, max(log.at) AS last_at
         FROM order_changes AS log, json_each(log.ids) AS id
-        WHERE log.change > (SELECT change FROM order_index_state) AND log.change <= ?
+        WHERE log.change BETWEEN ? AND ?
         GROUP BY id.value
     ) AS pending
     LEFT JOIN orders ON orders.id = pending.id
     LEFT JOIN order_index ON order_index.id = pending.id
 """  # noqa: S608 - constants
 _WAITING = """
-    SELECT change, json_array_length(ids) FROM order_changes
-    WHERE change > (SELECT change FROM order_index_state) ORDER BY change LIMIT ?
+    SELECT change, json_array_length(ids) FROM order_changes WHERE change > ? ORDER BY change LIMIT ?
 """
-_UPDATE_ENTRIES = f"""
+_WRITE_ENTRIES = f"""
     INSERT INTO order_index ({ENTRY_COLUMNS}) SELECT {ENTRY_COLUMNS} FROM ({_PENDING}) WHERE id IS NOT NULL
     ON CONFLICT (id) DO UPDATE SET
         status = excluded.status, pet_id = excluded.pet_id, complete = excluded.complete,
@@ -48,7 +48,7 @@ _UPDATE_ENTRIES = f"""
 """  # noqa: S608 - constants
 _REMOVE_DELETED = """
     DELETE FROM order_index WHERE id IN (
-        SELECT id.value FROM order_changes AS log, json_each(log.ids) AS id WHERE log.change <= ?
+        SELECT id.value FROM order_changes AS log, json_each(log.ids) AS id WHERE log.change BETWEEN ? AND ?
     ) AND NOT EXISTS (SELECT 1 FROM orders WHERE orders.id = order_index.id)
 """
 _ADVANCE = (
@@ -60,14 +60,26 @@ def _ids(ids: Iterable[int]) -> str:
     return json.dumps(list(ids))
 
 
-SEARCH = SearchStatements(
+def _drop_indexes() -> Work[bool]:
+    for name in INDEXES:
+        yield Command(f"DROP INDEX IF EXISTS {name}")
+    return True
+
+
+UPDATE = UpdateStatements(
     waiting=_WAITING,
-    pending=_PENDING,
-    update_entries=_UPDATE_ENTRIES,
+    write_entries=_WRITE_ENTRIES,
     remove_deleted=_REMOVE_DELETED,
     advance=_ADVANCE,
+    drop_indexes=_drop_indexes,
+    index_names="SELECT name FROM sqlite_schema WHERE type = 'index' AND tbl_name = 'order_index'",
+    create_index="CREATE INDEX IF NOT EXISTS {name} ON order_index ({columns})",
+)
+SEARCH = SearchStatements(
+    pending=_PENDING,
     records="SELECT id, record FROM orders WHERE id IN (SELECT value FROM json_each(?))",
     ids=_ids,
+    update=UPDATE,
 )
 
 
