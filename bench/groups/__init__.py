@@ -7,7 +7,21 @@ and name it in `GROUPS`; the report has a section for each group, and `docs/perf
 from collections.abc import Callable
 from typing import NamedTuple
 
-from bench.groups import cancels, changes, client, curves, engines, imports, limits, lists, logs, peers, startup, v2
+from bench.groups import (
+    cancels,
+    changes,
+    client,
+    curves,
+    engines,
+    history,
+    imports,
+    limits,
+    lists,
+    logs,
+    peers,
+    startup,
+    v2,
+)
 from bench.plan import Plan
 from bench.results import Curve, Row
 
@@ -32,6 +46,7 @@ GROUPS = {
     "limits": Section("Limits in Redis", ("wrk", "redis-benchmark"), limits.measure),
     "engines": Section("What PostgreSQL and Redis spend", ("wrk",), engines.measure),
     "logs": Section("Logging", ("wrk",), logs.measure),
+    "history": Section("Usage history", ("wrk",), history.measure),
     "client": Section("Client", (), client.measure),
     "curves": Section("Growth", ("nginx", "wrk"), curves.measure),
     "v2": Section("Version 2", ("wrk",), v2.measure),

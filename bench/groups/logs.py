@@ -1,4 +1,4 @@
-"""What a log line for every request costs: the same list with the log level `debug`, which writes one, and without."""
+"""What a log line for every request costs: the same list with and without an access log."""
 
 from bench.load import Reading, wrk
 from bench.plan import Plan, interleaved, progress
@@ -6,7 +6,7 @@ from bench.results import PRODUCT, Curve, Row
 from bench.servers import petstore
 from bench.stores import LIST, Store, sqlite_store
 
-WITHOUT = "without a line (`info`)"
+WITHOUT = "without an access log"
 
 
 def measure(plan: Plan) -> tuple[list[Row], list[Curve]]:
@@ -14,16 +14,16 @@ def measure(plan: Plan) -> tuple[list[Row], list[Curve]]:
     progress("a log line for each request")
     with sqlite_store(plan, 10) as store:
         readings = interleaved(
-            plan.rounds, {PRODUCT: lambda: _load(plan, store, "debug"), WITHOUT: lambda: _load(plan, store, "info")}
+            plan.rounds, {PRODUCT: lambda: _load(plan, store, "all"), WITHOUT: lambda: _load(plan, store, "off")}
         )
     samples = {name: [each.rate for each in found] for name, found in readings.items()}
     names = {PRODUCT: "with a line", WITHOUT: "without"}
     costs = {names[name]: [each.costs[PRODUCT] for each in found] for name, found in readings.items()}
-    title = "List of 10 orders with a log line per request (`debug`)"
+    title = "List of 10 orders with an access log (`PETSTORE_ACCESS_LOG=all`)"
     return [Row("log-line", title, "lists/s", samples, WITHOUT, costs=costs)], []
 
 
-def _load(plan: Plan, store: Store, level: str) -> Reading:
+def _load(plan: Plan, store: Store, access_log: str) -> Reading:
     """Start a server for each load: only one process may serve a SQLite store."""
-    with petstore(plan, store, PETSTORE_LOG_LEVEL=level) as server:
+    with petstore(plan, store, PETSTORE_ACCESS_LOG=access_log) as server:
         return wrk(plan, server.url + LIST, headers=store.authorization, watch={PRODUCT: server.pid})

@@ -44,6 +44,13 @@ def test_without_requests_the_command_says_so(petstore: CommandLine) -> None:
     assert "No accounts to show in this period.\n" == petstore.must("usage", "top").out
 
 
+def test_without_a_history_the_command_says_so(petstore: CommandLine) -> None:
+    for command in (("usage",), ("usage", "top")):
+        off = petstore.must(*command, PETSTORE_USAGE_HOURS_DAYS="0", PETSTORE_USAGE_DAYS_DAYS="0")
+        assert "record no usage history" in off.err
+        assert "" == petstore.must(*command).err
+
+
 def test_the_usage_of_an_account_by_hour(petstore: CommandLine) -> None:
     save(petstore, "acme", UsageCounts(60, 5, 4, 3, 2))
     header, row = petstore.must("usage", "acme").out.splitlines()

@@ -269,3 +269,39 @@ async def test_a_report_begins_with_the_whole_hour_or_day_of_its_start(each_back
         assert [] == (await report_usage(store, "zoo", late + HOUR, late + 2 * HOUR, Granularity.HOUR)).rows
         whole = await report_usage(store, None, late, late + 1, Granularity.HOUR)
         assert (7, []) == (whole.rows[0].admitted, whole.keyless)
+
+
+OFF = {"PETSTORE_USAGE_HOURS_DAYS": "0", "PETSTORE_USAGE_DAYS_DAYS": "0"}
+
+
+async def test_without_a_history_nothing_is_recorded_and_limits_still_count(tmp_path: Path) -> None:
+    async with running(tmp_path, environ=OFF) as service:
+        await service.orders(Order(1))
+        key, key_id = await service.key_and_id()
+        for _ in range(61):
+            response = await service.client.delete("/v1/store/orders/1", headers=bearer(key))
+        assert 429 == response.status_code
+        await service.client.get("/v1/store/orders")
+        usage = await service.client.get("/v2/usage", headers=bearer(await service.key()))
+        assert [] == usage.json()["history"]
+        await service.background_round()
+        store = service.backend.store
+        assert [] == await store.usage.history(None, *ALL_TIME, Granularity.HOUR)
+        assert [] == await store.usage.keyless_history(*ALL_TIME, Granularity.HOUR)
+        assert None is (await store.keys.find(key_id)).last_used_at
+
+
+@pytest.mark.parametrize(("settings", "days"), [(OFF, []), ({"PETSTORE_USAGE_HOURS_DAYS": "0"}, [FIRST])])
+async def test_hours_that_are_kept_for_no_days_end_with_their_day(
+    each_backend: Stores, settings: dict[str, str], days: list[int]
+) -> None:
+    async with each_backend.opened() as store:
+        account_id = (await store.accounts.create("acme", Plan.FREE, PLAN_LIMITS[Plan.FREE], BY)).id
+        today = FIRST + DAY
+        for start in (FIRST + HOUR, today):
+            await store.usage.save({}, [], Activity({(account_id, start): UsageCounts(1)}, {}, {}))
+        await compact_history(store.usage, read_settings(settings), today + 2 * HOUR)
+        hours = await store.usage.history(account_id, FIRST, today + DAY, Granularity.HOUR)
+        assert [today] == [row.start for row in hours]
+        found = await store.usage.history(account_id, FIRST, today + DAY, Granularity.DAY)
+        assert [*days, today] == [row.start for row in found]

@@ -332,10 +332,13 @@ SETTINGS = (
         "PETSTORE_USAGE_HOURS_DAYS",
         "90",
         "Days for which the usage history is kept by hour; then the hours of a day are summed.",
-        _whole(1, _MOST_DAYS),
+        _whole(0, _MOST_DAYS),
     ),
     Setting(
-        "PETSTORE_USAGE_DAYS_DAYS", "1095", "Days for which the usage history is kept by day.", _whole(1, _MOST_DAYS)
+        "PETSTORE_USAGE_DAYS_DAYS",
+        "1095",
+        "Days for which the usage history is kept by day; if this and the hours are 0, there is no usage history.",
+        _whole(0, _MOST_DAYS),
     ),
     Setting(
         "PETSTORE_LOG_LEVEL",

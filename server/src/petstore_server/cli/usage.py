@@ -72,6 +72,7 @@ def show_usage(account: str | None, since: datetime, by: str | None) -> None:
       petstore usage acme
       petstore usage acme --since 30d --by day
     """
+    _say_if_off()
     now = time.time()
     start = since.timestamp()
     granularity = Granularity(by or ("hour" if now - start <= _BY_HOUR_SECONDS else "day"))
@@ -97,6 +98,7 @@ def top(since: datetime, by: str, limit: int) -> None:
       petstore usage top --since 7d --by refused
       petstore usage top --by share
     """
+    _say_if_off()
     now, order, here = time.time(), TopOrder(by), installation()
 
     async def find(store: Any) -> list[TopAccount]:
@@ -126,6 +128,11 @@ def addresses(limit: int) -> None:
         [{"address": each.address, "refused": each.refused, "statuses": each.statuses} for each in found],
         lambda: _refused_page(found),
     )
+
+
+def _say_if_off() -> None:
+    if settings_here().usage_days_days == 0:
+        log_to_stderr("Servers with these settings record no usage history: PETSTORE_USAGE_DAYS_DAYS is 0.")
 
 
 def _report_fields(account: str | None, by: Granularity, report: UsageReport) -> dict[str, Any]:

@@ -19,10 +19,10 @@ _CHECK_SECONDS = 2.0
 class Backend:
     """The store and the limiter of one serving process. Made by `composition.open_backend`."""
 
-    def __init__(self, store: AnyStore, limiter: Limiter) -> None:
+    def __init__(self, store: AnyStore, limiter: Limiter, activity: UsageRecorder) -> None:
         self.store = store
         self.limiter = limiter
-        self.activity = UsageRecorder()
+        self.activity = activity
         self._access_version = -1
         self._saving = asyncio.Lock()
         self._saves = 0

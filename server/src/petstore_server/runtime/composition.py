@@ -14,6 +14,7 @@ from petstore_server.ratelimit.memory import MemoryLimiter
 from petstore_server.runtime.backend import Backend
 from petstore_server.settings import Settings, SettingsError
 from petstore_server.storage import engines, sqlite
+from petstore_server.telemetry.usage import NoUsageRecorder, UsageRecorder
 
 if TYPE_CHECKING:
     from petstore_server.ratelimit.redis import RedisCounters
@@ -47,7 +48,7 @@ async def open_backend(
             raise SettingsError(f"PETSTORE_REDIS_URL names a Redis that cannot be used: {reason}.") from None
         store = await open_store(settings, create=True, migrate=True, announce=announce)
         opened.push_async_callback(store.close)
-        backend = Backend(store, limiter)
+        backend = Backend(store, limiter, UsageRecorder() if settings.usage_days_days else NoUsageRecorder())
         await backend.start()
         opened.pop_all()  # the backend closes them from now on
         return backend

@@ -112,6 +112,16 @@ class UsageRecorder:
             self._refused_key = self._refused_address = 0
 
 
+class NoUsageRecorder(UsageRecorder):
+    """Records nothing: for a service without a usage history."""
+
+    def decided(self, principal: Principal | None, decision: Decision) -> None:
+        """Record nothing."""
+
+    def cancelled(self, principal: Principal) -> None:
+        """Record nothing."""
+
+
 def _sum(one: Activity, other: Activity) -> Activity:
     """Both together; of the hours in which a key was last used, the later."""
     if not one:
