@@ -1,5 +1,6 @@
 """Fixtures of more than one module: the engines, and the stores that every storage test runs over."""
 
+import os
 import signal
 from collections.abc import Iterator
 from contextlib import suppress
@@ -9,7 +10,8 @@ from time import monotonic, sleep
 import pytest
 
 from support.engines import PostgresEngine, running_engine
-from support.open_stores import PostgresPlaces, SqlitePlaces, Stores
+from support.memory import memory
+from support.open_stores import PostgresPlaces, SqlitePlaces, Stores, new_store_database
 from support.redis_engine import shared_redis
 from support.service import URLS
 
@@ -18,6 +20,12 @@ _CLOSING_SECONDS = 10.0
 # A run in a shell's background begins with Ctrl-C ignored, and so would every command that a test starts.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def pytest_configure() -> None:
+    """Keep the tests' directories in memory, unless the tester says where they are to be."""
+    if (folder := memory()) and "TMPDIR" not in os.environ:
+        os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", folder)
 
 
 @pytest.fixture
@@ -77,7 +85,7 @@ def _each_engine(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Non
         yield
         return
     postgres: PostgresEngine = request.getfixturevalue("postgres")
-    name = postgres.new_database()
+    name = new_store_database(postgres)
     URLS[tmp_path] = {"PETSTORE_DATABASE_URL": postgres.url(name), "PETSTORE_REDIS_URL": shared_redis().empty()}
     yield
     assert [] == postgres.connections(name)

@@ -1,9 +1,12 @@
 """Stores for tests, and the small things that are put into them."""
 
+import asyncio
 import gc
 import itertools
 from collections.abc import AsyncIterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from functools import cache
 from hashlib import sha256
 from pathlib import Path
 from typing import Protocol
@@ -12,7 +15,7 @@ from petstore_server.domain.accounts import PLAN_LIMITS, Plan
 from petstore_server.domain.keys import DEFAULT_SCOPES, ApiKey, Environment, Successor
 from petstore_server.http.list_cache import ListCache
 from petstore_server.ports import Actor, AuditEntry, AuditFilters, Store
-from petstore_server.storage.engines import AnyStore, is_sqlite
+from petstore_server.storage.engines import AnyStore
 from petstore_server.storage.engines import open_store as open_any
 from petstore_server.storage.sqlite import SqliteStore, open_store
 from support.engines import PostgresEngine
@@ -26,6 +29,9 @@ class Places(Protocol):
     def new(self) -> str:
         """The URL of a place without a store."""
 
+    def new_store(self) -> str:
+        """The URL of a place for a store that is made when it is opened, or of a new store."""
+
 
 class SqlitePlaces:
     """Files in a directory."""
@@ -37,6 +43,9 @@ class SqlitePlaces:
     def new(self) -> str:
         return f"sqlite:///{self._directory / f'store-{next(self._numbers)}.db'}"
 
+    def new_store(self) -> str:
+        return self.new()
+
 
 class PostgresPlaces:
     """Databases of one server."""
@@ -47,6 +56,10 @@ class PostgresPlaces:
 
     def new(self) -> str:
         self._names.append(self.engine.new_database())
+        return self.engine.url(self._names[-1])
+
+    def new_store(self) -> str:
+        self._names.append(new_store_database(self.engine))
         return self.engine.url(self._names[-1])
 
     def connections(self) -> list[str]:
@@ -64,11 +77,17 @@ class Stores:
 
     def __init__(self, places: Places) -> None:
         self._places = places
-        self.url = places.new()
+        self._url = ""
+
+    @property
+    def url(self) -> str:
+        """Where the store is. If it was not opened before, there is none yet."""
+        self._url = self._url or self._places.new()
+        return self._url
 
     @property
     def is_sqlite(self) -> bool:
-        return is_sqlite(self.url)
+        return isinstance(self._places, SqlitePlaces)
 
     def another(self) -> "Stores":
         """Another store of the same engine."""
@@ -76,7 +95,28 @@ class Stores:
 
     def opened(self) -> AbstractAsyncContextManager[AnyStore]:
         """The store, made where it is missing, and closed at the end."""
-        return opened_at(self.url)
+        self._url = self._url or self._places.new_store()
+        return opened_at(self._url)
+
+
+def new_store_database(engine: PostgresEngine) -> str:
+    """Make a database with an empty store, as a copy of one: migrating each would take longer. Returns its name."""
+    return engine.new_database(_template(engine))
+
+
+@cache
+def _template(engine: PostgresEngine) -> str:
+    """The database with an empty store that is copied."""
+    name = engine.new_database()
+
+    async def make() -> None:
+        async with opened_at(engine.url(name)):
+            pass
+
+    with ThreadPoolExecutor(1) as thread:  # the caller may be in an event loop
+        thread.submit(asyncio.run, make()).result()
+    assert [] == engine.connections(name)
+    return name
 
 
 @asynccontextmanager

@@ -2,6 +2,7 @@
 
 import math
 from datetime import UTC, datetime
+from functools import cache
 from hashlib import sha256
 from importlib.resources import files
 from typing import Any
@@ -14,8 +15,9 @@ from petstore_server.domain.timestamps import format_unix
 _UNITS = ((86_400, "d"), (3600, "h"), (60, "min"), (1, "s"))
 
 
+@cache
 def environment() -> Environment:
-    """The environment of all templates: every value is escaped, and an unknown name is an error."""
+    """The one environment of all templates: every value is escaped, and an unknown name is an error."""
     made = Environment(
         loader=PackageLoader("petstore_server.console", "templates"),
         autoescape=True,
