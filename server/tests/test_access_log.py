@@ -14,6 +14,8 @@ from support.service import Service, bearer, in_service
 
 V1, V2 = "/v1/store/orders", "/v2/store/orders"
 
+OF_EVERY_LINE = {"event", "level", "timestamp", "pid"}
+
 Line = dict[str, Any]
 
 
@@ -89,6 +91,7 @@ def test_every_outcome_has_a_line(tmp_path: Path, capsys: pytest.CaptureFixture[
     assert EXPECTED == outcomes(lines)
     assert {"info"} == {line["level"] for line in lines}
     assert {"127.0.0.1"} == {line["address"] for line in lines}
+    assert {True} == {OF_EVERY_LINE <= line.keys() for line in lines}
     first = lines[0]
     assert ("mine", "account 1") == (first["request_id"], first["account"])
     assert first["key"].startswith("key_")

@@ -6,11 +6,13 @@ import os
 import threading
 import time
 from pathlib import Path
+from typing import Any
 
+import msgspec
 import pytest
 import structlog
 
-from petstore_server.telemetry.logs import LineWriter, configure_logging
+from petstore_server.telemetry.logs import LineWriter, configure_logging, write_record
 
 
 class Hostile:
@@ -39,6 +41,18 @@ def test_a_line_is_one_json_object_with_level_time_and_process_id(log: io.String
 def test_a_value_that_cannot_be_encoded_does_not_raise(log: io.StringIO, value: object) -> None:
     structlog.get_logger().error("strange", value=value)
     assert "strange" == json.loads(log.getvalue())["event"]
+
+
+class Record(msgspec.Struct):
+    event: str
+    value: Any
+
+
+@pytest.mark.parametrize("value", ["a lone surrogate \udcff", Hostile(), "plain", None])
+def test_a_record_is_one_line_whatever_it_holds(log: io.StringIO, value: object) -> None:
+    write_record(Record("strange", value))
+    [line] = log.getvalue().splitlines()
+    assert {"event", "value"} == json.loads(line).keys()
 
 
 def pipe() -> tuple[int, int]:

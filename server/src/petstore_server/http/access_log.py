@@ -4,7 +4,9 @@ A line has neither headers nor the query, in which a client may have put a key b
 """
 
 import logging
-from typing import Literal
+import os
+from datetime import UTC, datetime
+from functools import lru_cache
 from urllib.parse import unquote_to_bytes
 
 import msgspec
@@ -14,6 +16,7 @@ from petstore_server.domain.keys import hide_keys, looks_like_key
 from petstore_server.http.clients import ClientAddress
 from petstore_server.http.request import Request
 from petstore_server.http.responses import Response
+from petstore_server.telemetry.logs import write_record
 
 EVENT = "request answered"
 
@@ -22,62 +25,89 @@ _LONGEST_PATH = 512  # bytes
 _ESCAPES = {code: f"\\x{code:02x}" for code in range(256) if not 0x20 < code < 0x7F or code == ord("\\")}
 
 
+class AccessLine(msgspec.Struct, kw_only=True):
+    """One line. `milliseconds` are from the request's headers to its response. Fields of a missing request are None."""
+
+    method: str | None = None
+    path: str | None = None
+    status: int
+    code: str | None
+    bytes: int
+    milliseconds: float | None = None
+    request_id: str | None = None
+    operation: str = "none"
+    account: str | None = None
+    key: str | None = None
+    address: str
+    event: str = EVENT
+    level: str
+    timestamp: str
+    pid: int
+
+
 class AccessLog:
     """Writes a line for each response, or each error: at `info`, or at `debug` where only that level asks for it."""
 
     def __init__(self, which: str, client_address: ClientAddress) -> None:
         """`which` is `all`, `errors` (responses of 400 and above), or `off`."""
-        self._info_from = {"all": 0, "errors": _FIRST_ERROR}.get(which)
+        log = structlog.get_logger().bind()
+        at_info = {"all": 0, "errors": _FIRST_ERROR}.get(which)
+        self._info_from = at_info if log.is_enabled_for(logging.INFO) else None
+        self._debug = log.is_enabled_for(logging.DEBUG)
         self._client_address = client_address
-        self._log = structlog.get_logger()
+        self._pid = os.getpid()
 
     @property
     def is_on(self) -> bool:
         """Whether a response can make a line: without an access log, and above the level `debug`, none can."""
-        bound = self._log.bind()
-        return bound.is_enabled_for(logging.DEBUG) or (
-            self._info_from is not None and bound.is_enabled_for(logging.INFO)
-        )
+        return self._debug or self._info_from is not None
 
     def responded(self, request: Request, response: Response, seconds: float) -> None:
         """A response to a request is ready, `seconds` after the gate got the request."""
+        level = self._level(response.status)
+        if level is None:
+            return
         principal = request.principal
-        self._log.log(
-            self._level(response.status),
-            EVENT,
-            method=request.method,
-            path=_shown(request.path),
-            status=response.status,
-            code=_error_code(response),
-            bytes=0 if request.method == "HEAD" else response.length,
-            milliseconds=round(seconds * 1000, 3),
-            request_id=request.request_id.decode("ascii"),
-            operation=request.operation,
-            account=principal.account if principal else None,
-            key=principal.key_id if principal else None,
-            address=self._client_address(request.peer, request.headers),
+        write_record(
+            AccessLine(
+                method=request.method,
+                path=_shown(request.path[: _LONGEST_PATH + 1]),
+                status=response.status,
+                code=_error_code(response),
+                bytes=0 if request.method == "HEAD" else response.length,
+                milliseconds=round(seconds * 1000, 3),
+                request_id=request.request_id.decode("ascii"),
+                operation=request.operation,
+                account=principal.account if principal else None,
+                key=principal.key_id if principal else None,
+                address=self._client_address(request.peer, request.headers),
+                level=level,
+                timestamp=_now(),
+                pid=self._pid,
+            )
         )
 
     def refused(self, peer: str | None, response: Response) -> None:
         """A response is sent without a request: to a malformed one, or to a connection over the maximum."""
-        self._log.log(
-            self._level(response.status),
-            EVENT,
-            method=None,
-            path=None,
-            status=response.status,
-            code=_error_code(response),
-            bytes=response.length,
-            milliseconds=None,
-            request_id=None,
-            operation="none",
-            account=None,
-            key=None,
-            address=self._client_address(peer, {}),
+        level = self._level(response.status)
+        if level is None:
+            return
+        write_record(
+            AccessLine(
+                status=response.status,
+                code=_error_code(response),
+                bytes=response.length,
+                address=self._client_address(peer, {}),
+                level=level,
+                timestamp=_now(),
+                pid=self._pid,
+            )
         )
 
-    def _level(self, status: int) -> Literal[10, 20]:
-        return logging.INFO if self._info_from is not None and status >= self._info_from else logging.DEBUG
+    def _level(self, status: int) -> str | None:
+        if self._info_from is not None and status >= self._info_from:
+            return "info"
+        return "debug" if self._debug else None
 
 
 class _Error(msgspec.Struct):
@@ -94,10 +124,19 @@ def _error_code(response: Response) -> str | None:
         return None
 
 
+@lru_cache(maxsize=1024)
 def _shown(path: bytes) -> str:
-    """The path as sent, in visible ASCII: other bytes and backslashes as \\xNN. An API key in it is hidden."""
+    """The path as sent, in visible ASCII: other bytes and backslashes as \\xNN. An API key in it is hidden.
+
+    Only the first bytes are shown; `path` has at most one more.
+    """
     text = path[:_LONGEST_PATH].decode("latin-1")
     decoded = unquote_to_bytes(text).decode("latin-1") if "%" in text else text
     if looks_like_key(decoded):
         text = hide_keys(decoded)
     return text.translate(_ESCAPES) + ("…" if len(path) > _LONGEST_PATH else "")
+
+
+def _now() -> str:
+    """The current time as in all lines of the log."""
+    return datetime.now(UTC).isoformat().replace("+00:00", "Z")
