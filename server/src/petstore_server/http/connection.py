@@ -101,7 +101,7 @@ class Connection(asyncio.BufferedProtocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast("asyncio.Transport", transport)
         self._transport.set_write_buffer_limits(high=WRITE_MARK)
-        self._parser = RequestParser(_peer(self._transport))
+        self._parser = RequestParser(_peer(self._transport), self._server.remembered)
         refusal = self._server.admit(self)
         if refusal is not None and not transport.is_closing():
             self._refusal, self._input_ended = refusal, True

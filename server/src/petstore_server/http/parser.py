@@ -1,14 +1,21 @@
 """From bytes to requests: llhttp, the parser of Node.js, with bounds on what it may keep in memory."""
 
 from collections import deque
+from collections.abc import Callable
 
 import httptools
 
 from petstore_server.http.errors import BadRequest, HeadersTooLarge, error
-from petstore_server.http.request import MAX_HEADERS, Request
+from petstore_server.http.request import MAX_HEADERS, Head, Request
 
 MAX_HEAD = 128 * 1024
 """Bytes of a request's head, or of its trailers, that are parsed: wide enough for the gate to answer 431 itself."""
+
+
+MAX_REMEMBERED = 2048
+"""Requests remembered by their bytes. Each takes some 2 KB of memory."""
+
+_REMEMBERED_BYTES = 512  # of a request at most
 
 
 class Malformed(Exception):
@@ -19,8 +26,26 @@ class Malformed(Exception):
         self.response = error(status, code, message)
 
 
+class RememberedRequests:
+    """The heads of recent requests by their bytes, as many clients send the same bytes again and again.
+
+    Only requests without a body and without effect are kept: others seldom repeat.
+    """
+
+    def __init__(self) -> None:
+        self._heads: dict[bytes, Head] = {}
+        self.find: Callable[[bytes], Head | None] = self._heads.get
+
+    def add(self, data: bytes, request: Request) -> None:
+        """Remember a request that has been parsed from exactly this data."""
+        if request.complete and request.method in ("GET", "HEAD") and not request.body and request.keep_alive:
+            if len(self._heads) >= MAX_REMEMBERED:
+                del self._heads[next(iter(self._heads))]  # the oldest
+            self._heads[data] = request.head
+
+
 class RequestParser:
-    """Parses the requests of one connection.
+    """Parses the requests of one connection. Those `remembered`, from any connection, need not be parsed again.
 
     `requests` are those whose head has arrived, in order, until the connection takes them. `incoming` is the request
     whose body is still arriving; `begun` counts requests from their first byte on. Feed it small pieces: a piece may
@@ -28,11 +53,13 @@ class RequestParser:
     """
 
     __slots__ = (
+        "_at_start",
         "_header_bytes",
         "_headers",
         "_in_head",
         "_llhttp",
         "_peer",
+        "_remembered",
         "_target",
         "_two_hosts",
         "_unaccounted",
@@ -41,11 +68,13 @@ class RequestParser:
         "requests",
     )
 
-    def __init__(self, peer: str | None) -> None:
+    def __init__(self, peer: str | None, remembered: RememberedRequests) -> None:
         self._peer = peer
+        self._remembered = remembered
         self.requests: deque[Request] = deque()
         self.incoming: Request | None = None
         self.begun = 0
+        self._at_start = True  # the next byte begins a request
         self._in_head = False
         self._unaccounted = 0
         self._target = b""
@@ -61,6 +90,22 @@ class RequestParser:
 
     def feed(self, data: memoryview) -> None:
         """Parse a piece of the input. Raises Malformed, after which nothing more can be parsed."""
+        if not self._at_start or len(data) > _REMEMBERED_BYTES:
+            self._parse(data)
+            return
+        begun, text = self.begun, bytes(data)
+        head = self._remembered.find(text)
+        if head is not None:
+            self.begun += 1
+            request = Request(head, self._peer)
+            request.complete = True
+            self.requests.append(request)
+            return
+        self._parse(data)
+        if self.begun == begun + 1 and not self.in_message:  # exactly one request
+            self._remembered.add(text, self.requests[-1])
+
+    def _parse(self, data: memoryview) -> None:
         self._unaccounted += len(data)
         while data and self._llhttp is not None:
             try:
@@ -87,6 +132,7 @@ class RequestParser:
 
     def on_message_begin(self) -> None:
         self.begun += 1
+        self._at_start = False
         self._in_head = True
         self._unaccounted = 0
         self._target = b""
@@ -120,16 +166,21 @@ class RequestParser:
         target = self._target
         if not target.startswith(b"/") or b"#" in target:
             target = origin_form(target)
-        self.incoming = Request(
+        path, _, query = target.partition(b"?")
+        head = Head(
             llhttp.get_method().decode(),
-            target,
+            path,
+            query,
+            len(target),
             self._headers,
             self._header_bytes,
-            self._peer,
-            http_1_0=version == "1.0",
-            keep_alive=llhttp.should_keep_alive(),
-            two_hosts=self._two_hosts,
+            self._two_hosts,
+            version == "1.0",
+            llhttp.should_keep_alive(),
+            # A server must not send 100 to a client of HTTP/1.0 (RFC 9110 section 10.1.1).
+            version != "1.0" and self._headers.get(b"expect", b"").lower() == b"100-continue",
         )
+        self.incoming = Request(head, self._peer)
         self.requests.append(self.incoming)
 
     def on_body(self, data: bytes) -> None:
@@ -139,6 +190,7 @@ class RequestParser:
 
     def on_message_complete(self) -> None:
         if self.incoming is not None:
+            self._at_start = self.incoming.keep_alive
             self.incoming.finish()
             self.incoming = None
 

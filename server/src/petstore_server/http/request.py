@@ -1,7 +1,8 @@
 """A parsed request: what the client sent, and what the gate finds out about it."""
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from typing import NamedTuple
 from urllib.parse import unquote
 
 from petstore_server.domain.errors import MissingApiKey
@@ -20,17 +21,34 @@ class Disconnected(Exception):
     """The rest of the request will not arrive, so there is no response to send."""
 
 
-class Request:
-    """One request.
+class Head(NamedTuple):
+    """What the head of a request says; requests with the same bytes share one.
 
     `path` and `query` are the parts of the request target as sent, `target_bytes` is the length of both. `headers` has
     lower-case names; the values of a repeated header are joined by commas (RFC 9110 section 5.3), as long as the
-    headers are within MAX_HEADERS. `header_bytes` counts each header line with its separators. `peer` is the address of
-    the other end of the connection, None for a Unix socket. `body` holds the bytes received so far, up to MAX_BODY.
-    `complete` turns true when the whole request has arrived, `lost` when the rest of it will not arrive. The
-    gate sets `request_id`: 1 to 128 visible ASCII characters. `turn` identifies the turn of the event loop in which the
-    gate got the request: all requests with the same turn had been read when it began. It is None for a request that was
-    read together with an earlier one of its connection.
+    headers are within MAX_HEADERS. `header_bytes` counts each header line with its separators.
+    """
+
+    method: str
+    path: bytes
+    query: bytes
+    target_bytes: int
+    headers: Mapping[bytes, bytes]
+    header_bytes: int
+    two_hosts: bool
+    http_1_0: bool
+    keep_alive: bool
+    awaits_continue: bool
+
+
+class Request:
+    """One request: the fields of its `head`, and what arrives or is found out later.
+
+    `peer` is the address of the other end of the connection, None for a Unix socket. `body` holds the bytes received so
+    far, up to MAX_BODY. `complete` turns true when the whole request has arrived, `lost` when the rest of it will not
+    arrive. The gate sets `request_id`: 1 to 128 visible ASCII characters. `turn` identifies the turn of the event loop
+    in which the gate got the request: all requests with the same turn had been read when it began. It is None for a
+    request that was read together with an earlier one of its connection.
     """
 
     __slots__ = (
@@ -41,6 +59,7 @@ class Request:
         "body",
         "complete",
         "decision",
+        "head",
         "header_bytes",
         "headers",
         "http_1_0",
@@ -59,35 +78,27 @@ class Request:
         "two_hosts",
     )
 
-    def __init__(
-        self,
-        method: str,
-        target: bytes,
-        headers: dict[bytes, bytes],
-        header_bytes: int,
-        peer: str | None,
-        *,
-        http_1_0: bool,
-        keep_alive: bool,
-        two_hosts: bool,
-    ) -> None:
-        self.method = method
-        self.path, _, self.query = target.partition(b"?")
-        self.target_bytes = len(target)
-        self.headers = headers
-        self.header_bytes = header_bytes
+    def __init__(self, head: Head, peer: str | None) -> None:
+        self.head = head
+        (
+            self.method,
+            self.path,
+            self.query,
+            self.target_bytes,
+            self.headers,
+            self.header_bytes,
+            self.two_hosts,
+            self.http_1_0,
+            self.keep_alive,
+            self.awaits_continue,
+        ) = head
         self.peer = peer
-        self.http_1_0 = http_1_0
-        self.keep_alive = keep_alive
-        self.two_hosts = two_hosts
         self.complete = False
         self.body = b""
         self._oversized = False
         self.lost = False
         self._waiting: asyncio.Future[None] | None = None
         self._invite: Callable[[], None] | None = None
-        # A server must not send 100 to a client of HTTP/1.0 (RFC 9110 section 10.1.1).
-        self.awaits_continue = b"expect" in headers and not http_1_0 and headers[b"expect"].lower() == b"100-continue"
         self.segments: list[str] = []
         self.operation = "none"
         self.request_id = b""

@@ -12,6 +12,7 @@ import structlog
 from petstore_server.domain.errors import ServiceUnavailable
 from petstore_server.http.connection import Connection
 from petstore_server.http.errors import error_response
+from petstore_server.http.parser import RememberedRequests
 from petstore_server.http.request import Request
 from petstore_server.http.responses import Answer, Response
 from petstore_server.settings import SettingsError
@@ -69,6 +70,7 @@ class PublicServer:
         self.refused = 0
         self.date_line = b""
         self.turn = object()
+        self.remembered = RememberedRequests()
         self._clock = clock
         self._date_second = 0
         self._max_connections = max_connections
