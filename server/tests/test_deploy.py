@@ -16,6 +16,7 @@ from petstore_server.cli.commands import Group
 from petstore_server.cli.main import petstore as command_line
 from petstore_server.domain.accounts import Plan
 from petstore_server.domain.windows import Outcome
+from petstore_server.http.contract import CONTRACTS
 from petstore_server.http.request import MAX_HEADERS
 from petstore_server.http.server import Deadlines
 from petstore_server.runtime.servers import DRAIN_SECONDS
@@ -230,3 +231,12 @@ def test_the_documented_simulation_matches_its_output(mark: str, orders: int | N
     simulation = runpy.run_path(str(ROOT / "bench" / "scaling_simulation.py"))
     printed = simulation["table"]([100, 1_000], orders, True).splitlines()
     assert [line[:3] for line in documented] == [re.split(r"  +", line) for line in printed]
+
+
+def test_nginx_sends_no_cancellation_twice_and_leaves_the_request_id_alone() -> None:
+    text = (DEPLOY / "nginx/petstore.conf").read_text()
+    (once,) = re.findall(r"location ~ (\S+) {\n\s+proxy_next_upstream off;", text)
+    for version in CONTRACTS:
+        assert re.search(once, f"/{version}/store/orders/7")
+        assert not re.search(once, f"/{version}/store/orders")
+    assert not re.search(r"proxy_(set|hide)_header\s+X-Request-Id", text, re.IGNORECASE)
