@@ -69,9 +69,7 @@ class TrackedOrder(NamedTuple):
 
     def text(self) -> str:
         """The Order of version 2 as JSON text: the fields of version 1, `status`, `createdAt` and `updatedAt`."""
-        record, status, updated_at, created_at = self
-        created = "" if created_at is None else f'"createdAt":"{timestamp_text(created_at)}",'
-        return f'{record[:-1]},"status":"{status}",{created}"updatedAt":"{timestamp_text(updated_at)}"}}'
+        return self.record[:-1] + _text_end(self.status, self.updated_at, self.created_at)
 
 
 class Position(NamedTuple):
@@ -182,3 +180,10 @@ def from_microseconds(value: int) -> datetime:
 def timestamp_text(value: int) -> str:
     """Unix microseconds as RFC 3339 in UTC with `Z`. Raises OverflowError beyond the years 1 to 9999."""
     return format_timestamp(from_microseconds(value))
+
+
+@lru_cache(maxsize=4096)
+def _text_end(status: Status, updated_at: int, created_at: int | None) -> str:
+    """What the text of an order adds to its record; orders of one import share it."""
+    created = "" if created_at is None else f'"createdAt":"{timestamp_text(created_at)}",'
+    return f',"status":"{status}",{created}"updatedAt":"{timestamp_text(updated_at)}"}}'

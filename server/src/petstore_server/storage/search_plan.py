@@ -29,6 +29,7 @@ NARROW_RANGE = 1500
 """Orders in a range up to which they are read and sorted, instead of scanning in sort order and filtering."""
 
 ENTRY_COLUMNS = "id, status, pet_id, complete, ship_date, updated_at, created_at"
+_INDEX = "petstore.order_index"
 STATUS = {str(status): status for status in Status}
 
 _COLUMN = {SortField.ID: "id", SortField.SHIP_DATE: "ship_date", SortField.UPDATED_AT: "updated_at"}
@@ -78,27 +79,44 @@ def find(query: Query, recent: Recent) -> Work[Found]:
     return Found(page, end)
 
 
-def whole_scan(query: Query) -> Scan | None:
-    """The scan whose first entries are the page, if one scan answers all filters; else None."""
-    first = _segments(query)[0]
-    return first[0] if len(first) == 1 and not _others(first[0], query.filters) else None
-
-
-def goes_on(query: Query) -> bool:
-    """Whether the list goes on after the end of its first scan: orders without a ship date come last."""
-    return len(_segments(query)) > 1
+def whole_scans(query: Query) -> list[Scan]:
+    """The scans that have the page, one after the other, if they answer all filters; else none."""
+    segments = _segments(query)
+    if any(len(segment) > 1 or _others(segment[0], query.filters) for segment in segments):
+        return []
+    return [segment[0] for segment in segments]
 
 
 def select(
-    scan: Scan, columns: str, limit: int, *, offset: int = 0, others: Sequence[Condition] = ()
+    scans: Sequence[Scan],
+    columns: str,
+    limit: int,
+    *,
+    offset: int = 0,
+    tables: str = _INDEX,
+    others: Sequence[Condition] = (),
 ) -> statements.Query:
-    """The SELECT of the first entries of a scan that meet other conditions too."""
-    conditions = [*_conditions(scan), *others]
+    """The SELECT of the first entries of scans, one after the other, that meet other conditions too.
+
+    `tables` may join other tables to the index. Both engines read the parts of UNION ALL in turn.
+    """
+    parts = [_part(scan, [*conditions, *others], columns, tables) for scan in scans for conditions in _conditions(scan)]
+    if len(parts) == 1:
+        text, values = parts[0]
+        return statements.Query(f"{text} LIMIT %s OFFSET %s", (*values, limit, offset))
+    selects = [f"SELECT * FROM ({text} LIMIT %s) AS part{number}" for number, (text, _) in enumerate(parts)]  # noqa: S608
+    bound = [value for _, values in parts for value in (*values, limit + offset)]
+    return statements.Query(f"{' UNION ALL '.join(selects)} LIMIT %s OFFSET %s", (*bound, limit, offset))
+
+
+def _part(scan: Scan, conditions: Sequence[Condition], columns: str, tables: str) -> Condition:
     where = " AND ".join([text for text, _ in conditions])
     direction = " DESC" if scan.descending else ""
-    order = f"id{direction}" if scan.column == "id" else f"{scan.column}{direction}, id{direction}"
-    sql = f"SELECT {columns} FROM petstore.order_index WHERE {where} ORDER BY {order} LIMIT %s OFFSET %s"  # noqa: S608
-    return statements.Query(sql, (*[value for _, values in conditions for value in values], limit, offset))
+    order = f"order_index.id{direction}"
+    if scan.column != "id":
+        order = f"order_index.{scan.column}{direction}, {order}"
+    sql = f"SELECT {columns} FROM {tables} WHERE {where} ORDER BY {order}"  # noqa: S608
+    return sql, tuple([value for _, values in conditions for value in values])
 
 
 def entry_of(row: Row) -> IndexEntry:
@@ -107,29 +125,40 @@ def entry_of(row: Row) -> IndexEntry:
     return IndexEntry(order_id, STATUS[status], pet_id, bool(complete), ship_date, updated_at, created_at)
 
 
-def _conditions(scan: Scan) -> list[Condition]:
-    """The conditions of a scan. The index bounds all of them."""
-    column, equal = scan.column, scan.equal
-    conditions: list[Condition] = [(f"{column} IS NULL" if scan.missing else f"{column} IS NOT NULL", ())]
+def _conditions(scan: Scan) -> list[list[Condition]]:
+    """The conditions of each part of a scan. The index bounds all of them.
+
+    After a position come the other entries with its value, and then those with later values. As one condition, SQLite
+    would read all entries with its value again.
+    """
+    column, equal, after = f"order_index.{scan.column}", scan.equal, scan.after
+    base: list[Condition] = [(f"{column} IS NULL" if scan.missing else f"{column} IS NOT NULL", ())]
     if equal is not None:
-        conditions.append((f"{equal[0]} = %s", (equal[1],)))
-    if scan.low is not None:
-        conditions.append((f"{column} >= %s", (scan.low,)))
-    if scan.high is not None:
-        conditions.append((f"{column} < %s", (scan.high,)))
-    if scan.after is not None:
-        conditions.append(_compared(scan, "<" if scan.descending else ">", scan.after))
+        base.append((f"order_index.{equal[0]} = %s", (equal[1],)))
     if scan.last is not None:
-        conditions.append(_compared(scan, ">=" if scan.descending else "<=", scan.last))
-    return conditions
+        base.append(_up_to(scan, scan.last))
+    sign = "<" if scan.descending else ">"
+    if after is not None and (scan.column == "id" or scan.missing):
+        return [[*base, (f"order_index.id {sign} %s", (after.id,))]]
+    low, high = scan.low, scan.high
+    if after is None or after.value is None:
+        return [[*base, *_range(column, low, high)]]
+    tied = (f"{column} = %s AND order_index.id {sign} %s", (after.value, after.id))
+    later = (f"{column} {sign} %s", (after.value,))
+    rest = _range(column, low, None) if scan.descending else _range(column, None, high)
+    return [[*base, tied], [*base, later, *rest]]
 
 
-def _compared(scan: Scan, sign: str, position: Position) -> Condition:
-    if scan.column == "id" or scan.missing:
-        return f"id {sign} %s", (position.id,)
-    if position.value is None:  # only scans of missing values go on after such a position
-        raise ValueError(position)
-    return f"({scan.column}, id) {sign} (%s, %s)", (position.value, position.id)
+def _range(column: str, low: int | None, high: int | None) -> list[Condition]:
+    bounds = ((">=", low), ("<", high))
+    return [(f"{column} {sign} %s", (value,)) for sign, value in bounds if value is not None]
+
+
+def _up_to(scan: Scan, last: Position) -> Condition:
+    sign = ">=" if scan.descending else "<="
+    if scan.column == "id" or last.value is None:
+        return f"order_index.id {sign} %s", (last.id,)
+    return f"(order_index.{scan.column}, order_index.id) {sign} (%s, %s)", (last.value, last.id)
 
 
 def _others(scan: Scan, filters: Filters) -> list[Condition]:
@@ -177,7 +206,7 @@ def _bounded(scans: list[Scan], query: Query) -> Work[list[Scan]]:
     work, column = WORK_LIMIT // len(scans), _COLUMN[query.sort.field]
     for number, scan in enumerate(scans):
         if _others(scan, query.filters):
-            for value, order_id in (yield select(scan, f"{column}, id", 1, offset=work - 1)):
+            for value, order_id in (yield select([scan], f"{column}, id", 1, offset=work - 1)):
                 bounded[number] = scan._replace(last=Position(value, order_id))
     return bounded
 
@@ -213,7 +242,7 @@ def _merged(scans: list[Scan], query: Query) -> Work[tuple[list[IndexEntry], Pos
 
 
 def _read(scan: Scan, query: Query, limit: int) -> Work[list[IndexEntry]]:
-    rows = yield select(scan, ENTRY_COLUMNS, limit, others=_others(scan, query.filters))
+    rows = yield select([scan], ENTRY_COLUMNS, limit, others=_others(scan, query.filters))
     return [entry_of(row) for row in rows]
 
 
@@ -230,7 +259,7 @@ def _narrow_range(query: Query) -> Work[list[IndexEntry] | None]:
             continue
         scans = [Scan(equal, column, low=low, high=high) for equal in _equalities(filters)]
         for scan in scans:
-            if (yield select(scan, "1", 1, offset=NARROW_RANGE)):
+            if (yield select([scan], "1", 1, offset=NARROW_RANGE)):
                 break
         else:
             entries: list[IndexEntry] = []
