@@ -12,7 +12,7 @@ from petstore_server.domain.accounts import Limits, Plan
 from petstore_server.domain.keys import DEFAULT_SCOPES, Scope
 from petstore_server.domain.orders import Order
 from petstore_server.ports import OrderList
-from petstore_server.runtime.composition import open_store
+from petstore_server.runtime.engines import open_store
 from petstore_server.storage.sqlite.orders import SqliteOrders
 from support.process import exchange
 from support.service import Service, in_service
@@ -81,7 +81,7 @@ def test_a_pipelined_list_shows_what_the_request_before_it_has_changed(tmp_path:
 def test_a_change_by_another_program_shows_in_every_list_of_a_later_turn(tmp_path: Path) -> None:
     async def story(service: Service) -> None:
         last = request(await writer_key(service), "GET", TARGET, "Connection: close")
-        other = await open_store(service.settings, announce=lambda _: None)
+        other = await open_store(service.settings.database_url)
         try:
             for number in range(1, 6):
                 await other.orders.import_batch([Order(number)], "test", service.actor)

@@ -10,8 +10,8 @@ import pytest
 
 from petstore_server.domain.errors import StoreUnusable
 from petstore_server.domain.orders import Order
+from petstore_server.runtime import engines
 from petstore_server.settings import SettingsError
-from petstore_server.storage import engines
 from petstore_server.storage.postgres import LATEST_VERSION, check, migrate, open_store
 from support.command_line import CommandLine
 from support.engines import PostgresEngine

@@ -10,7 +10,7 @@ from petstore_server.domain.errors import AccountExists, AccountNotFound, KeyNot
 from petstore_server.domain.keys import DEFAULT_SCOPES, Environment, Principal, Rotated, Scope, revoke, unban
 from petstore_server.domain.windows import Count
 from petstore_server.ports import Actor, Usage
-from petstore_server.storage.engines import AnyStore
+from petstore_server.runtime.engines import AnyStore
 from support.open_stores import BY, Stores, add_key, api_key, log, successor
 
 pytestmark = pytest.mark.anyio

@@ -15,8 +15,8 @@ from petstore_server.console.services import Services
 from petstore_server.operations.sessions import create_link
 from petstore_server.ports import Actor, Store
 from petstore_server.runtime.console import Reports, make_console
+from petstore_server.runtime.engines import AnyStore
 from petstore_server.settings import read_settings
-from petstore_server.storage.engines import AnyStore
 from petstore_server.telemetry.aggregation import Families
 from petstore_server.telemetry.refusals import RefusedAddress
 from support.open_stores import Stores

@@ -15,8 +15,8 @@ from petstore_server.domain.accounts import PLAN_LIMITS, Plan
 from petstore_server.domain.keys import DEFAULT_SCOPES, ApiKey, Environment, Successor
 from petstore_server.http.list_cache import ListCache
 from petstore_server.ports import Actor, AuditEntry, AuditFilters, Store
-from petstore_server.storage.engines import AnyStore
-from petstore_server.storage.engines import open_store as open_any
+from petstore_server.runtime.engines import AnyStore
+from petstore_server.runtime.engines import open_store as open_any
 from petstore_server.storage.sqlite import SqliteStore, open_store
 from support.engines import PostgresEngine
 

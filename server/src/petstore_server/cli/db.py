@@ -14,7 +14,7 @@ from petstore_server.cli.progress import progress
 from petstore_server.cli.stores import operator, settings_here, with_store
 from petstore_server.domain.errors import DomainError
 from petstore_server.operations.backups import remove_oldest, stamped
-from petstore_server.runtime import composition
+from petstore_server.runtime import engines
 
 
 @click.group(cls=Group)
@@ -40,7 +40,7 @@ def migrate() -> None:
     Example:
       petstore db migrate
     """
-    before, after = composition.migrate_store(settings_here(), log_to_stderr)
+    before, after = engines.migrate_store(settings_here().database_url, log_to_stderr)
     message = f"Migrated the schema from version {before} to {after}."
     if before == after:
         message = f"The schema has version {after} already; nothing was changed."
@@ -55,7 +55,7 @@ def check() -> None:
     Example:
       petstore db check
     """
-    problems = composition.check_store(settings_here())
+    problems = engines.check_store(settings_here().database_url)
     show({"sound": not problems, "problems": problems}, lambda: "\n".join(problems) or "The store is sound.")
     if problems:
         if not wants_json():
@@ -84,7 +84,7 @@ def backup(file: Path, keep: int | None) -> None:
     """
     series, file = file, file if keep is None else stamped(file, time.time())
     with progress("Backing up (pages)") as advance:
-        composition.backup_store(settings_here(), file, lambda done, total: advance(done))
+        engines.backup_store(settings_here().database_url, file, lambda done, total: advance(done))
     _record_backup(file)
     fields: dict[str, Any] = {"backup": str(file.absolute())}
     message = f"Backed up to {file.absolute()}."
@@ -110,10 +110,10 @@ def restore(file: Path, yes: bool) -> None:
       petstore db restore /backups/orders-2026-11-20.db
     """
     settings = settings_here()
-    path = composition.store_path(settings)
+    path = engines.sqlite_path(settings.database_url)
     if path.exists() and not yes:
         confirm(f"Replace the content of {path} by the backup {file}?", "Nothing was restored.")
-    kept = composition.restore_store(settings, file, operator())
+    kept = engines.restore_store(settings.database_url, file, operator())
     fields = {"restored": str(path), "from": str(file.absolute())}
     if kept is None:
         _done(fields, f"Restored {path} from {file}.")

@@ -20,7 +20,7 @@ from petstore_server.formats.reading import FORMATS, STDIN, open_source
 from petstore_server.formats.rejects import Rejects
 from petstore_server.operations.imports import FileImport, Subject, T
 from petstore_server.ports import Store
-from petstore_server.runtime import composition
+from petstore_server.runtime import engines
 from petstore_server.runtime.scratch import scratch_store
 from petstore_server.settings import SettingsError
 
@@ -167,7 +167,7 @@ def _run(run: FileImport[T], dry_run: bool) -> None:
 
 def _store_is_missing() -> bool:
     try:
-        return not composition.store_path(settings_here()).exists()
+        return not engines.sqlite_path(settings_here().database_url).exists()
     except SettingsError:  # another engine, whose store is opened to find out
         return False
 

@@ -12,7 +12,7 @@ import click
 
 from petstore_server.cli.output import log_to_stderr, printable
 from petstore_server.ports import Actor, Store
-from petstore_server.runtime import composition
+from petstore_server.runtime import engines
 from petstore_server.runtime.installation import LocalInstallation
 from petstore_server.settings import Settings, read_settings
 
@@ -40,7 +40,7 @@ def with_store(work: Callable[[Store], Awaitable[T]], *, writes: bool = False) -
     settings = settings_here()
 
     async def run() -> T:
-        store = await composition.open_store(settings, create=writes, announce=log_to_stderr)
+        store = await engines.open_store(settings.database_url, create=writes, announce=log_to_stderr)
         try:
             return await work(store)
         finally:

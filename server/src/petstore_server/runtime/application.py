@@ -22,8 +22,8 @@ from petstore_server.http.v2.routes import routes as routes_v2
 from petstore_server.runtime.backend import Backend
 from petstore_server.runtime.background import BackgroundTasks, background_tasks
 from petstore_server.runtime.console import Reports, make_console, sampling
+from petstore_server.runtime.engines import is_sqlite
 from petstore_server.settings import Settings
-from petstore_server.storage.engines import is_sqlite
 from petstore_server.telemetry.aggregation import Families, collect
 from petstore_server.telemetry.logs import lost_lines
 from petstore_server.telemetry.metrics import Metrics

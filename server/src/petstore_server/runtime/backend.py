@@ -10,7 +10,7 @@ from petstore_server.domain.bans import Ban
 from petstore_server.domain.errors import KeyNotFound, ServiceUnavailable
 from petstore_server.domain.usage import Granularity, UsageRow, merge_rows
 from petstore_server.ports import Limiter
-from petstore_server.storage.engines import AnyStore
+from petstore_server.runtime.engines import AnyStore
 from petstore_server.telemetry.usage import UsageRecorder
 
 _CHECK_SECONDS = 2.0

@@ -3,17 +3,17 @@
 import importlib.util
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AbstractContextManager, AsyncExitStack, asynccontextmanager, nullcontext
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from petstore_server.domain.bans import BanPolicy
 from petstore_server.domain.errors import ServiceUnavailable
-from petstore_server.ports import Actor, Store, Usage
+from petstore_server.ports import Store, Usage
 from petstore_server.ratelimit.fallback import CountersUnavailable, FallbackLimiter
 from petstore_server.ratelimit.memory import MemoryLimiter
+from petstore_server.runtime import engines
 from petstore_server.runtime.backend import Backend
 from petstore_server.settings import Settings, SettingsError
-from petstore_server.storage import engines, sqlite
+from petstore_server.storage import sqlite
 from petstore_server.telemetry.usage import NoUsageRecorder, UsageRecorder
 
 if TYPE_CHECKING:
@@ -46,7 +46,7 @@ async def open_backend(
         except CountersUnavailable as error:
             reason = error.reason.rstrip(".")
             raise SettingsError(f"PETSTORE_REDIS_URL names a Redis that cannot be used: {reason}.") from None
-        store = await open_store(settings, create=True, migrate=True, announce=announce)
+        store = await engines.open_store(settings.database_url, create=True, migrate=True, announce=announce)
         opened.push_async_callback(store.close)
         backend = Backend(store, limiter, UsageRecorder() if settings.usage_days_days else NoUsageRecorder())
         await backend.start()
@@ -80,7 +80,9 @@ def lock_for_serving(settings: Settings) -> AbstractContextManager[object]:
     if not engines.is_sqlite(settings.database_url):
         return nullcontext()  # never served without Redis
     shared = settings.redis_url is not None
-    return sqlite.lock_for_serving(store_path(settings), shared=shared, wait_seconds=_LOCK_SECONDS)
+    return sqlite.lock_for_serving(
+        engines.sqlite_path(settings.database_url), shared=shared, wait_seconds=_LOCK_SECONDS
+    )
 
 
 async def account_usage(settings: Settings, store: Store, account_id: int) -> Usage:
@@ -147,47 +149,3 @@ def _require_driver() -> None:
         raise SettingsError(
             "PETSTORE_REDIS_URL is set, but its driver is missing: pip install 'petstore-server[redis]'"
         )
-
-
-def store_path(settings: Settings) -> Path:
-    """The file of the SQLite store, as an absolute path. Raises SettingsError for another engine."""
-    return engines.sqlite_path(settings.database_url)
-
-
-async def open_store(
-    settings: Settings, *, create: bool = False, migrate: bool = False, announce: Announce
-) -> engines.AnyStore:
-    """Open the store that the settings select; `announce` gets one line if a store is created.
-
-    Raises SettingsError, StoreUnusable.
-    """
-    return await engines.open_store(settings.database_url, create=create, migrate=migrate, announce=announce)
-
-
-def migrate_store(settings: Settings, announce: Announce) -> tuple[int, int]:
-    """Migrate the store to this version's schema, creating a missing one; return the schema's version before and after.
-
-    Raises SettingsError, StoreUnusable.
-    """
-    return engines.migrate_store(settings.database_url, announce)
-
-
-def backup_store(settings: Settings, target: Path, progress: Callable[[int, int], None]) -> None:
-    """Copy a SQLite store to a file while others use it; `progress` gets the pages copied so far and in all.
-
-    Raises SettingsError for another engine, StoreUnusable, Conflict.
-    """
-    engines.backup_store(settings.database_url, target, progress)
-
-
-def restore_store(settings: Settings, source: Path, actor: Actor) -> Path | None:
-    """Replace the content of a SQLite store with a backup; return the file that keeps the previous content, if any.
-
-    Raises SettingsError for another engine, and StoreUnusable if the backup is damaged or the store is in use.
-    """
-    return engines.restore_store(settings.database_url, source, actor)
-
-
-def check_store(settings: Settings) -> list[str]:
-    """Read the whole store and return its defects, empty if there are none. Raises SettingsError, StoreUnusable."""
-    return engines.check_store(settings.database_url)

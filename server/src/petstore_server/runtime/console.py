@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 from petstore_server.console.application import Console
 from petstore_server.console.services import Services
 from petstore_server.ports import Store, Usage
-from petstore_server.runtime import composition
+from petstore_server.runtime import composition, engines
 from petstore_server.runtime.background import BackgroundTask
 from petstore_server.runtime.import_process import run_import
 from petstore_server.runtime.installation import LocalInstallation
@@ -67,7 +67,7 @@ async def open_console(settings: Settings, reports: Reports, clock: Callable[[],
 
     Raises SettingsError, StoreUnusable.
     """
-    store = await composition.open_store(settings, announce=lambda _: None)
+    store = await engines.open_store(settings.database_url)
     try:
         console = make_console(settings, store, reports, clock)
         try:

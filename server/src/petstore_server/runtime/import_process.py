@@ -18,7 +18,7 @@ import msgspec
 
 from petstore_server.operations.import_tasks import ImportReport, ImportTask, run_task
 from petstore_server.ports import Store
-from petstore_server.runtime import composition
+from petstore_server.runtime import engines
 from petstore_server.runtime.scratch import scratch_store
 from petstore_server.settings import Settings, SettingsError, read_settings
 from petstore_server.telemetry.logs import logging_to_stderr
@@ -86,7 +86,7 @@ async def _run(task: ImportTask, settings: Settings) -> None:
 
 @asynccontextmanager
 async def _open_store(settings: Settings) -> AsyncIterator[Store]:
-    store = await composition.open_store(settings, announce=lambda _: None)
+    store = await engines.open_store(settings.database_url)
     try:
         yield store
     finally:

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 from petstore_server.domain.errors import StoreUnusable
 from petstore_server.http.list_cache import ListCache
 from petstore_server.ports import Actor, Store, Usage
-from petstore_server.runtime import composition
+from petstore_server.runtime import composition, engines
 from petstore_server.settings import Settings
-from petstore_server.storage import engines, sqlite
+from petstore_server.storage import sqlite
 
 if TYPE_CHECKING:
     from petstore_server.storage.copying import Copy
@@ -27,7 +27,7 @@ class LocalInstallation:
         """The file of a SQLite store, without links; None for PostgreSQL."""
         if not engines.is_sqlite(self.settings.database_url):
             return None
-        return composition.store_path(self.settings).resolve()
+        return engines.sqlite_path(self.settings.database_url).resolve()
 
     def require_servable(self) -> None:
         """Raises SettingsError if no server can start with these settings."""
@@ -39,7 +39,7 @@ class LocalInstallation:
 
     async def open_store(self) -> Store:
         """Open the store, which must exist. Raises SettingsError, StoreUnusable."""
-        return await composition.open_store(self.settings, announce=lambda _: None)
+        return await engines.open_store(self.settings.database_url)
 
     async def redis_info(self) -> Mapping[str, Any]:
         """The fields of Redis's INFO. Raises SettingsError, ServiceUnavailable."""
@@ -51,7 +51,7 @@ class LocalInstallation:
 
     def store_problems(self) -> list[str]:
         """Read the whole store; return what is wrong with it, an empty list if it is sound."""
-        return composition.check_store(self.settings)
+        return engines.check_store(self.settings.database_url)
 
     async def account_usage(self, store: Store, account_id: int) -> Usage | None:
         """The usage of an account, or None if it is counted in a Redis that the settings do not name.
@@ -99,7 +99,7 @@ def copying(
     engines.require_driver()
     from petstore_server.storage.copying import copying  # needs the driver, which is an extra
 
-    return copying(composition.store_path(settings), target, announce, _list_etag, actor)
+    return copying(engines.sqlite_path(settings.database_url), target, announce, _list_etag, actor)
 
 
 async def _list_etag(store: Store) -> str:

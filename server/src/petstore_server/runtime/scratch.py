@@ -6,7 +6,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from petstore_server.ports import Store
-from petstore_server.storage import engines
+from petstore_server.runtime import engines
 
 
 @asynccontextmanager

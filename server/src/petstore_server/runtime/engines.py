@@ -1,4 +1,4 @@
-"""From the URL of a store to the engine that keeps it."""
+"""From the URL of a store to its engine: open, migrate, check, back up and restore stores."""
 
 import asyncio
 import importlib.util
@@ -20,12 +20,12 @@ _SQLITE = "sqlite:///"
 
 
 def is_sqlite(url: str) -> bool:
-    """Whether the URL names a file of SQLite rather than a database of PostgreSQL."""
+    """Whether the URL names a SQLite file rather than a PostgreSQL database."""
     return url.startswith(_SQLITE)
 
 
 def sqlite_path(url: str) -> Path:
-    """The file of a SQLite store, as an absolute path. Raises SettingsError for another engine."""
+    """Return the file of a SQLite store, as an absolute path. Raises SettingsError for another engine."""
     if not is_sqlite(url):
         raise SettingsError(
             "PETSTORE_DATABASE_URL names PostgreSQL, and this command works on the file of a SQLite store. To back up "
@@ -34,8 +34,17 @@ def sqlite_path(url: str) -> Path:
     return Path(url.removeprefix(_SQLITE)).absolute()
 
 
-async def open_store(url: str, *, create: bool, migrate: bool, announce: Announce) -> AnyStore:
-    """Open the store; `announce` gets one line if it was created. Raises SettingsError, StoreUnusable."""
+def _silent(_: str) -> None:
+    """Announce nothing."""
+
+
+async def open_store(
+    url: str, *, create: bool = False, migrate: bool = False, announce: Announce = _silent
+) -> AnyStore:
+    """Open the store: create a missing one if `create`, migrate an older one if `migrate`.
+
+    `announce` gets one line if a store is created. Raises SettingsError, StoreUnusable.
+    """
     if is_sqlite(url):
         return await sqlite.open_store(sqlite_path(url), create=create, migrate=migrate, announce=announce)
     require_driver()
@@ -45,7 +54,7 @@ async def open_store(url: str, *, create: bool, migrate: bool, announce: Announc
 
 
 def migrate_store(url: str, announce: Announce) -> tuple[int, int]:
-    """Bring the store to this version's schema, made if missing; return the schema's numbers before and after.
+    """Migrate the store to this version's schema, creating a missing one; return its version before and after.
 
     Raises SettingsError, StoreUnusable.
     """
@@ -58,7 +67,7 @@ def migrate_store(url: str, announce: Announce) -> tuple[int, int]:
 
 
 def check_store(url: str) -> list[str]:
-    """Read all of the store and return what is wrong with it, nothing when it is sound.
+    """Read the whole store and return what is wrong with it, an empty list if it is sound.
 
     Raises SettingsError, StoreUnusable.
     """
@@ -84,7 +93,7 @@ async def durability_settings(url: str) -> dict[str, str]:
 def backup_store(url: str, target: Path, progress: Callable[[int, int], None]) -> None:
     """Copy a SQLite store to a file while others use it; `progress` gets the pages copied and the total.
 
-    Raises StoreUnusable, Conflict, and SettingsError for PostgreSQL, which has a tool of its own.
+    Raises StoreUnusable, Conflict, and SettingsError for PostgreSQL, which has its own tool.
     """
     sqlite.backup(sqlite_path(url), target, progress)
 
@@ -98,7 +107,7 @@ def restore_store(url: str, source: Path, actor: Actor) -> Path | None:
 
 
 def require_driver() -> None:
-    """Raises SettingsError where the driver of PostgreSQL is not installed."""
+    """Raises SettingsError if the driver of PostgreSQL is not installed."""
     if importlib.util.find_spec("psycopg") is None:
         raise SettingsError(
             "A URL names PostgreSQL, but its driver is missing: pip install 'petstore-server[postgres]'"
