@@ -125,6 +125,7 @@ async def running_console(stores: Stores, **environ: str) -> AsyncIterator[Conso
         settings = read_settings({"PETSTORE_DATABASE_URL": stores.url, **environ})
         console = make_console(settings, store, Reports(readiness, metrics, refused_addresses), clock)
         application = Starlette(routes=console.routes)
+        console.services.figures.always_wait()
         browser = Browser(application, store, clock)
         try:
             yield Console(store, clock, application, browser, families, refused, console.services)

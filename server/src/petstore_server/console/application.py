@@ -1,5 +1,7 @@
 """The console as an ASGI application: its routes, and the checks that every request passes."""
 
+import asyncio
+import math
 from collections.abc import Awaitable, Callable, Sequence
 
 import structlog
@@ -8,9 +10,10 @@ from starlette.responses import PlainTextResponse, RedirectResponse, Response
 from starlette.routing import BaseRoute, Route
 
 from petstore_server.console import access
+from petstore_server.console.cache import Cached
 from petstore_server.console.entry import Entry
 from petstore_server.console.pages import accounts, audit, imports, keys, orders, overview
-from petstore_server.console.rendering import environment, static_file
+from petstore_server.console.rendering import compile_templates, environment, static_file
 from petstore_server.console.security import HEADERS, SESSION_COOKIE, is_allowed_host, is_same_origin
 from petstore_server.console.services import Services
 from petstore_server.console.visit import PATH, RefusedRequest, Visit
@@ -48,6 +51,7 @@ class Console:
     def __init__(self, services: Services) -> None:
         self.services = services
         self._templates = environment()
+        self._compiled = Cached(lambda: asyncio.to_thread(compile_templates, self._templates), math.inf)
         self._log = structlog.get_logger()
         routes = [Route(PATH + each.path, self._endpoint(each), methods=list(each.methods)) for each in ENTRIES]
         static = [
@@ -68,6 +72,7 @@ class Console:
             now = self.services.clock()
             visit = Visit(request, self.services, self._templates, token, None)
             try:
+                await self._compiled.get()
                 visit.session = await find_session(self.services.store, token, now) if token else None
                 if visit.session is None and not entry.public:
                     return visit.page("signed_out.html", 401, link=None)

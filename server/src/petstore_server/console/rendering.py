@@ -31,6 +31,14 @@ def environment() -> Environment:
     return made
 
 
+def compile_templates(environment: Environment) -> int:
+    """Compile all templates, so that no page has to; return how many. On a thread: it takes a tenth of a second."""
+    names = environment.list_templates()
+    for name in names:
+        environment.get_template(name)
+    return len(names)
+
+
 def static_file(name: str) -> bytes:
     """The content of a file of `console/static`."""
     return (files("petstore_server.console") / "static" / name).read_bytes()

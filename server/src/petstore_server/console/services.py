@@ -5,8 +5,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from petstore_server.console.cache import Cached
+from petstore_server.console.figures import Figures
 from petstore_server.console.import_jobs import ImportJobs, RunImport
-from petstore_server.domain.orders import Status
 from petstore_server.operations.health.examine import Installation, examine
 from petstore_server.operations.health.results import CheckResult
 from petstore_server.ports import Store, Usage
@@ -14,7 +14,6 @@ from petstore_server.settings import Settings
 from petstore_server.telemetry.recent import RecentRequests
 from petstore_server.telemetry.refusals import RefusedAddress
 
-_COUNTS_SECONDS = 1.0
 _CHECKS_SECONDS = 60.0
 
 
@@ -42,12 +41,12 @@ class Services:
     random_token: Callable[[int], str]
     random_below: Callable[[int], int]
     is_sample: bool = False
-    status_counts: Cached[Mapping[Status, int]] = field(init=False)
+    figures: Figures = field(init=False)
     checks: Cached[list[CheckResult]] = field(init=False)
     imports: ImportJobs = field(init=False)
 
     def __post_init__(self) -> None:
-        self.status_counts = Cached(self.store.search.count_by_status, _COUNTS_SECONDS)
+        self.figures = Figures(self.store, self.usages, self.clock)
         self.checks = Cached(self._examine, _CHECKS_SECONDS)
         self.imports = ImportJobs(self.settings.database_url, self.run_import, self.clock)
 
@@ -57,5 +56,5 @@ class Services:
     async def close(self) -> None:
         """Stop what runs behind the pages."""
         await self.imports.close()
-        await self.status_counts.close()
+        await self.figures.close()
         await self.checks.close()

@@ -1,22 +1,18 @@
-"""Lists of accounts with their usage: who is closest to a limit, who is banned."""
+"""Lists of accounts with their usage: who is closest to a limit, who is refused most, who is banned."""
 
-import asyncio
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+import heapq
+from collections.abc import Callable, Mapping, Sequence
 from enum import StrEnum
 from typing import NamedTuple
 
 from petstore_server.domain.accounts import Account
 from petstore_server.domain.bans import Ban
 from petstore_server.domain.errors import KeyNotFound
-from petstore_server.domain.usage import Granularity, UsageCounts
+from petstore_server.domain.usage import UsageCounts
 from petstore_server.domain.windows import DAY, MINUTE, roll_window
 from petstore_server.ports import Store, Usage
 
-UsagesSource = Callable[[], Awaitable[Mapping[int, Usage]]]
-"""Reads the usage of all accounts by their ids; accounts without any may be missing."""
-
 _MOST_BANS = 20
-_REFUSALS_SECONDS = 86_400
 PAGE_SIZE = 50
 
 
@@ -30,18 +26,23 @@ class AccountSort(StrEnum):
 
 
 class AccountUsage(NamedTuple):
-    """An account, what its windows were charged with at a time, and the requests refused in the 24 hours before."""
+    """An account, what its windows were charged with at a time, and its requests in the 24 hours before."""
 
     account: Account
     minute: int
     day: int
-    refused: int
+    counts: UsageCounts
 
     @property
     def share(self) -> float:
         """The used part of the window that is closest to its limit, from 0 to 1."""
         limits = self.account.limits
         return min(1.0, max(self.minute / limits.per_minute, self.day / limits.per_day))
+
+    @property
+    def refused(self) -> int:
+        """The requests that were refused in the last 24 hours."""
+        return self.counts.refused
 
 
 class AccountsPage(NamedTuple):
@@ -60,25 +61,27 @@ class BannedKey(NamedTuple):
     account: str
 
 
-async def list_account_usage(store: Store, usages: UsagesSource, now: float) -> list[AccountUsage]:
-    """All accounts, by name, with their usage at `now` (Unix seconds)."""
-    accounts, used, totals = await asyncio.gather(
-        store.accounts.list(), usages(), store.usage.totals(_day_before(now), int(now) + 1)
-    )
-    return await asyncio.to_thread(_with_usage, accounts, used, totals, now)  # there may be tens of thousands
+def with_usage(
+    accounts: Sequence[Account], usages: Mapping[int, Usage], totals: Mapping[int, UsageCounts], now: float
+) -> list[AccountUsage]:
+    """The accounts with their usage at `now` (Unix seconds). `usages` and `totals` are by account id."""
+    unused, nothing = Usage(), UsageCounts()
+    found = []
+    for account in accounts:
+        usage = usages.get(account.id, unused)
+        used = roll_window(usage.minute, MINUTE, now).used, roll_window(usage.day, DAY, now).used
+        found.append(AccountUsage(account, *used, totals.get(account.id, nothing)))
+    return found
 
 
-async def page_of_accounts(
-    store: Store, usages: UsagesSource, now: float, *, search: str, sort: AccountSort, page: int
-) -> AccountsPage:
-    """One page of the accounts whose name contains `search`, in any case; a page beyond the last is the last one."""
-    rows = await list_account_usage(store, usages, now)
-    return await asyncio.to_thread(_page, rows, search.casefold(), sort, page)
+def page_of_accounts(rows: Sequence[AccountUsage], search: str, sort: AccountSort, page: int) -> AccountsPage:
+    """One page of the accounts whose name contains `search`, in any case; a page beyond the last is the last one.
 
-
-def _page(rows: list[AccountUsage], search: str, sort: AccountSort, page: int) -> AccountsPage:
-    found = [row for row in rows if search in row.account.name.casefold()]
-    if sort is not AccountSort.NAME:  # they are sorted by name, and sorting keeps the order of ties
+    `rows` are sorted by name.
+    """
+    search = search.casefold()
+    found = [row for row in rows if search in row.account.name.casefold()] if search else list(rows)
+    if sort is not AccountSort.NAME:  # sorting keeps the order of ties
         found.sort(key=_SORT_KEYS[sort])
     pages = max(1, -(-len(found) // PAGE_SIZE))
     page = min(max(1, page), pages)
@@ -92,11 +95,14 @@ _SORT_KEYS: Mapping[AccountSort, Callable[[AccountUsage], float]] = {
 }
 
 
-async def busiest_accounts(store: Store, usages: UsagesSource, now: float, limit: int) -> list[AccountUsage]:
-    """The accounts that have used the largest share of a window at `now` (Unix seconds); without unused ones."""
-    found = await list_account_usage(store, usages, now)
-    used = [each for each in found if each.share > 0]
-    return sorted(used, key=lambda each: (-each.share, each.account.name))[:limit]
+def busiest_accounts(rows: Sequence[AccountUsage], limit: int) -> list[AccountUsage]:
+    """The accounts that have used the largest share of a window; without unused ones."""
+    return [row for row in heapq.nsmallest(limit, rows, key=_SORT_KEYS[AccountSort.SHARE]) if row.share > 0]
+
+
+def most_refused_accounts(rows: Sequence[AccountUsage], limit: int) -> list[AccountUsage]:
+    """The accounts that were refused most requests; without those that were refused none."""
+    return [row for row in heapq.nsmallest(limit, rows, key=_SORT_KEYS[AccountSort.REFUSED]) if row.refused > 0]
 
 
 async def current_bans(store: Store, now: float) -> list[BannedKey]:
@@ -108,20 +114,4 @@ async def current_bans(store: Store, now: float) -> list[BannedKey]:
             found.append(BannedKey(ban, (await store.keys.find(ban.key_id)).account))
         except KeyNotFound:  # after a restore, a running server may still know the key
             continue
-    return found
-
-
-def _day_before(now: float) -> int:
-    return Granularity.HOUR.start(now - _REFUSALS_SECONDS)
-
-
-def _with_usage(
-    accounts: Sequence[Account], usages: Mapping[int, Usage], totals: Mapping[int, UsageCounts], now: float
-) -> list[AccountUsage]:
-    unused, nothing = Usage(), UsageCounts()
-    found = []
-    for account in accounts:
-        usage = usages.get(account.id, unused)
-        used = roll_window(usage.minute, MINUTE, now).used, roll_window(usage.day, DAY, now).used
-        found.append(AccountUsage(account, *used, totals.get(account.id, nothing).refused))
     return found

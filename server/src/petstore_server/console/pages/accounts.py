@@ -1,5 +1,6 @@
 """Accounts: the list, one account, and what can be done with it."""
 
+import asyncio
 from urllib.parse import quote
 
 from starlette.responses import Response
@@ -96,17 +97,19 @@ async def _list(visit: Visit, form: FormState, status: int = 200) -> Response:
     query = visit.query
     sort = AccountSort(query["sort"]) if query.get("sort", "") in SORTS else AccountSort.NAME
     number = query.get("page", "")
-    page = await page_of_accounts(
-        visit.store,
-        visit.services.usages,
-        visit.now,
-        search=query.get("search", "").strip(),
-        sort=sort,
-        page=int(number[:9]) if number.isascii() and number.isdigit() else 1,
-    )
-    shown = {"search": query.get("search", "").strip(), "sort": str(sort)}
+    search = query.get("search", "").strip()
+    rows, known = await visit.services.figures.accounts()
+    page_number = int(number[:9]) if number.isascii() and number.isdigit() else 1
+    page = await asyncio.to_thread(page_of_accounts, rows, search, sort, page_number)
     return visit.page(
-        "accounts.html", status, page=page, search=FormState(shown), sorts=list(SORTS.items()), form=form, plans=PLANS
+        "accounts.html",
+        status,
+        page=page,
+        usage_known=known,
+        search=FormState({"search": search, "sort": str(sort)}),
+        sorts=list(SORTS.items()),
+        form=form,
+        plans=PLANS,
     )
 
 

@@ -1,6 +1,7 @@
 """The first page: whether all is well, and who uses and changes what."""
 
 import asyncio
+from collections.abc import Sequence
 from datetime import UTC, datetime
 
 from starlette.responses import Response
@@ -9,15 +10,18 @@ from petstore_server.console.changes import change_of
 from petstore_server.console.charts import Bar, Chart, Series, chart
 from petstore_server.console.entry import Entry
 from petstore_server.console.visit import Visit
-from petstore_server.operations.account_lists import busiest_accounts, current_bans
-from petstore_server.operations.usage import TopOrder, top_accounts
+from petstore_server.operations.account_lists import (
+    AccountUsage,
+    busiest_accounts,
+    current_bans,
+    most_refused_accounts,
+)
 from petstore_server.ports import AuditFilters
 from petstore_server.telemetry.recent import INTERVALS, SAMPLE_SECONDS, Report
 
 _TOP = 5
 _TOP_ADDRESSES = 20
 _RECENT = 12
-_DAY_SECONDS = 86_400
 _OUTCOMES = (
     Series("Answered", "answered"),
     Series("Refused (401, 403, 429)", "refused"),
@@ -32,15 +36,14 @@ async def overview(visit: Visit) -> Response:
     health, report, counts, bans, addresses = await asyncio.gather(
         services.readiness(),
         services.requests.report(),
-        services.status_counts.get(),
+        services.figures.status_counts(),
         current_bans(store, visit.now),
         services.refused_addresses(),
     )
-    busiest, refused, changes = await asyncio.gather(
-        busiest_accounts(store, services.usages, visit.now, _TOP),
-        top_accounts(store, services.usages, TopOrder.REFUSED, visit.now - _DAY_SECONDS, visit.now, _TOP),
-        store.audit.page(AuditFilters(), _RECENT),
+    (rows, usage_known), backup_at, changes = await asyncio.gather(
+        services.figures.accounts(), store.backups.last(), store.audit.page(AuditFilters(), _RECENT)
     )
+    busiest, refused = await asyncio.to_thread(_top_accounts, rows)
     ready, detail = health
     return visit.page(
         "overview.html",
@@ -55,9 +58,16 @@ async def overview(visit: Visit) -> Response:
         strikes=services.settings.ban_strikes,
         busiest=busiest,
         refused=refused,
+        usage_known=usage_known,
+        backup_at=backup_at,
         addresses=addresses[:_TOP_ADDRESSES],
         changes=[change_of(entry) for entry in changes.entries],
     )
+
+
+def _top_accounts(rows: Sequence[AccountUsage]) -> tuple[list[AccountUsage], list[AccountUsage]]:
+    """Those closest to a limit, and those refused most."""
+    return busiest_accounts(rows, _TOP), most_refused_accounts(rows, _TOP)
 
 
 def _requests_chart(report: Report) -> Chart:
