@@ -1,5 +1,6 @@
 """What keeps the store and the limiter of one process in step, and what it logs (D9, D12)."""
 
+import asyncio
 import io
 import json
 from collections.abc import Mapping, Sequence
@@ -12,6 +13,7 @@ from petstore_server.domain.errors import ServiceUnavailable
 from petstore_server.domain.usage import Activity
 from petstore_server.ports import Usage
 from petstore_server.telemetry.logs import configure_logging
+from support.command_line import CommandLine
 from support.service import Service, bearer, running
 
 pytestmark = pytest.mark.anyio
@@ -84,3 +86,19 @@ async def test_what_could_not_be_saved_is_saved_later(tmp_path: Path) -> None:
         assert [(60, 2)] == [(counted.admitted, counted.refused) for counted in activity.accounts.values()]
         assert [60] == [windows.minute.used for windows in counts.values()]
         assert [key_id] == [ban.key_id for ban in bans]
+
+
+async def test_a_restore_is_logged_once(tmp_path: Path, log: io.StringIO) -> None:
+    cli = CommandLine(tmp_path / "store.db")
+    async with running(tmp_path, environ={}) as service:
+        configure_logging("info", log)
+        key = await service.key()
+        await asyncio.to_thread(cli.must, "db", "backup", str(tmp_path / "backup.db"))
+        await service.background_round()
+        assert [] == entries(log, "store has another history")
+        await asyncio.to_thread(cli.must, "db", "restore", str(tmp_path / "backup.db"), "--yes")
+        for _ in range(3):
+            await service.background_round()
+        assert 200 == (await service.client.get(ORDERS, headers=bearer(key))).status_code
+    [entry] = entries(log, "store has another history")
+    assert "warning" == entry["level"]

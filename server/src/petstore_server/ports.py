@@ -314,6 +314,16 @@ class Sessions(Protocol):
         """End all sessions and delete all links; return the number of sessions."""
 
 
+class AccessVersion(NamedTuple):
+    """A version of accounts, keys and bans: the number of changes in one history of the store.
+
+    A restore begins another history. In PostgreSQL so do a restart, a crash recovery and a failover.
+    """
+
+    history: str
+    changes: int
+
+
 class Store(Protocol):
     """One place that holds everything durable."""
 
@@ -344,8 +354,8 @@ class Store(Protocol):
         Stays the same across restarts, restores in place and failovers.
         """
 
-    async def access_version(self) -> int:
-        """Return a number that differs after any change to accounts, keys or bans, by any process. Cheap."""
+    async def access_version(self) -> AccessVersion:
+        """Return a version that differs after any change to accounts, keys or bans, by any process. Cheap."""
 
     async def check(self) -> None:
         """Prove that the store can be read and written. Raises ServiceUnavailable with the reason."""

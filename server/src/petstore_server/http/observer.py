@@ -17,6 +17,7 @@ from petstore_server.telemetry.usage import UsageRecorder
 
 _CANCELLED = 204
 _CANCEL_ORDER = ("cancelOrder", "v2.cancelOrder")
+_FIRST_ERROR = 400
 _REFUSED = (401, 403, 429)
 
 
@@ -49,8 +50,9 @@ class RequestObserver:
     def responded(self, request: Request, response: Response, seconds: float) -> None:
         status = response.status
         self._metrics.responded(request.operation, status, seconds)
-        if status in _REFUSED:
-            self._refusals.count(self._client_address(request.peer, request.headers), status)
+        if status >= _FIRST_ERROR:
+            if status in _REFUSED:
+                self._refusals.count(self._client_address(request.peer, request.headers), status)
         elif status == _CANCELLED and request.operation in _CANCEL_ORDER and request.principal is not None:
             self._activity.cancelled(request.principal)
         if self._access_log is not None:

@@ -9,7 +9,7 @@ import structlog
 from petstore_server.domain.bans import Ban
 from petstore_server.domain.errors import KeyNotFound, ServiceUnavailable
 from petstore_server.domain.usage import Granularity, UsageRow, merge_rows
-from petstore_server.ports import Limiter
+from petstore_server.ports import AccessVersion, Limiter
 from petstore_server.runtime.engines import AnyStore
 from petstore_server.telemetry.usage import UsageRecorder
 
@@ -23,7 +23,8 @@ class Backend:
         self.store = store
         self.limiter = limiter
         self.activity = activity
-        self._access_version = -1
+        self._access_version: AccessVersion | None = None
+        self._history: str | None = None
         self._saving = asyncio.Lock()
         self._saves = 0
         self._log = structlog.get_logger()
@@ -31,6 +32,7 @@ class Backend:
     async def start(self) -> None:
         """Load the counts that an earlier process saved. Raises ServiceUnavailable."""
         self._access_version = await self.store.access_version()
+        self._history = self._access_version.history
         usage = self.store.usage
         self.limiter.load(await self.store.identity(), await usage.all(), await usage.bans())
 
@@ -41,6 +43,9 @@ class Backend:
         """
         version = await self.store.access_version()
         changed = version != self._access_version
+        if self._history not in (None, version.history):
+            self._log.warning("store has another history")
+        self._history = version.history
         if changed:
             saves = self._saves
             bans = await self.store.usage.bans()

@@ -1,7 +1,6 @@
 """One store in one database: its parts, and what concerns all of them. Implements `ports.Store`."""
 
-from hashlib import sha256
-
+from petstore_server.ports import AccessVersion
 from petstore_server.storage.accounts import Accounts
 from petstore_server.storage.audit import AuditLog
 from petstore_server.storage.backups import Backups
@@ -55,10 +54,10 @@ class PostgresStore:
         [(cluster, database)] = await self._pool.rows(_IDENTITY)
         return f"{cluster}-{database}"
 
-    async def access_version(self) -> int:
-        """Return a number that differs after any change to accounts, keys or bans, after a restart and a restore."""
-        [(history, version)] = await self._pool.rows(_ACCESS)
-        return (int.from_bytes(sha256(history.encode()).digest()[:16]) << 64) + int(version)
+    async def access_version(self) -> AccessVersion:
+        """Return a version that differs after any change to accounts, keys or bans, after a restart and a restore."""
+        [row] = await self._pool.rows(_ACCESS)
+        return AccessVersion(*row)
 
     async def check(self) -> None:
         """Prove with a tiny write that the store can be used. Raises ServiceUnavailable with the reason."""

@@ -5,6 +5,7 @@ from typing import Any
 
 import apsw
 
+from petstore_server.ports import AccessVersion
 from petstore_server.storage.accounts import Accounts
 from petstore_server.storage.audit import AuditLog
 from petstore_server.storage.backups import Backups
@@ -52,11 +53,10 @@ class SqliteStore:
         rows: list[tuple[Any, ...]] = self._reader.now("SELECT identity FROM store")
         return f"{rows[0][0]}-{self.path.stat().st_ino}"
 
-    async def access_version(self) -> int:
-        """Return a number that differs after any change to accounts, keys or bans, and after a restore."""
+    async def access_version(self) -> AccessVersion:
+        """Return a version that differs after any change to accounts, keys or bans, and after a restore."""
         rows: list[tuple[Any, ...]] = self._reader.now("SELECT epoch, access_version FROM store")
-        epoch, version = rows[0]
-        return (int(epoch, 16) << 64) + int(version)
+        return AccessVersion(*rows[0])
 
     async def check(self) -> None:
         """Prove with a tiny write and a read that the store can be used, and that its file is still in place.
