@@ -93,6 +93,7 @@ def test_the_list_can_be_filtered_and_cut(cli: CommandLine) -> None:
     assert [] == ids("--pet-id", "7", "--limit", "1")
     assert 2 == cli("orders", "list", "--status", "lost").code
     assert 2 == cli("orders", "list", "--limit", "0").code
+    assert "'1e3' is not a valid whole number." in cli("orders", "list", "--pet-id", "1e3").err
     assert "ID  PET  QUANTITY  SHIP DATE  COMPLETE  STATUS\n" == cli.must("orders", "list", "--pet-id", "7").out
 
 

@@ -335,3 +335,18 @@ def test_doctor_reports_when_the_last_good_backup_was_made(cli: CommandLine, tmp
     connection.execute("UPDATE store SET backed_up_at = backed_up_at - 3 * 86400")
     connection.close()
     assert "warn" == results(cli)["backup"][0]
+
+
+def test_a_restore_keeps_the_time_of_the_last_backup(cli: CommandLine, tmp_path: Path) -> None:
+    first, second = tmp_path / "first.db", tmp_path / "second.db"
+    cli.must("db", "backup", str(first))
+    cli.must("db", "backup", str(second))
+    before = results(cli)["backup"]
+    assert "ok" == before[0]
+    cli.must("db", "restore", str(first), "--yes")
+    assert before == results(cli)["backup"]
+    missing = CommandLine(tmp_path / "missing.db")
+    missing.must("db", "restore", str(first), "--yes")
+    assert "No backup of this store has been made." == results(missing)["backup"][1]
+    missing.must("db", "restore", str(second), "--yes")
+    assert "ok" == results(missing)["backup"][0]

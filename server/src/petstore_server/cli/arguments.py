@@ -45,6 +45,12 @@ class OrderId(click.ParamType[int]):
             self.fail(f"'{value}': {error.message}", param, ctx)
 
 
+class WholeNumber(click.IntRange):
+    """A whole number within bounds."""
+
+    name = "whole number"
+
+
 class NewAccountName(Text):
     """The name of a new account."""
 

@@ -6,6 +6,7 @@ from typing import Any
 
 import click
 
+from petstore_server.cli.arguments import WholeNumber
 from petstore_server.cli.commands import Group, WritingCommand, confirm
 from petstore_server.cli.db_copy import copy
 from petstore_server.cli.failures import FAILURE, explain
@@ -67,7 +68,7 @@ def check() -> None:
 @click.argument("file", type=click.Path(path_type=Path, dir_okay=False))
 @click.option(
     "--keep",
-    type=click.IntRange(1, 10_000),
+    type=WholeNumber(1, 10_000),
     metavar="N",
     help="Put the time into the name, and remove all but the newest N backups that were named like this.",
 )

@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from petstore_server.cli.arguments import OrderId, When
+from petstore_server.cli.arguments import OrderId, When, WholeNumber
 from petstore_server.cli.commands import Group, WritingCommand
 from petstore_server.cli.exporting import export_to
 from petstore_server.cli.failures import explain, report
@@ -107,8 +107,8 @@ def export(file: str, file_format: str | None, force: bool) -> None:
     multiple=True,
     help="Only orders with this status; repeatable.",
 )
-@click.option("--pet-id", type=click.IntRange(INT64_MIN, INT64_MAX), metavar="ID", help="Only orders of this pet.")
-@click.option("--limit", type=click.IntRange(1), metavar="N", help="The first N orders at most.")
+@click.option("--pet-id", type=WholeNumber(INT64_MIN, INT64_MAX), metavar="ID", help="Only orders of this pet.")
+@click.option("--limit", type=WholeNumber(1), metavar="N", help="The first N orders at most.")
 def list_orders(statuses: tuple[str, ...], pet_id: int | None, limit: int | None) -> None:
     """List orders with their status, ascending by id; with --json one object a line.
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from petstore_server.cli.arguments import AccountName, When
+from petstore_server.cli.arguments import AccountName, When, WholeNumber
 from petstore_server.cli.commands import Command, Group
 from petstore_server.cli.output import Column, log_to_stderr, show, table, terminal_width
 from petstore_server.cli.stores import installation, settings_here, with_store
@@ -88,7 +88,7 @@ def show_usage(account: str | None, since: datetime, by: str | None) -> None:
     default=str(TopOrder.ADMITTED),
     help="Order by requests admitted, by requests refused, or by the used share of the day's limit.",
 )
-@click.option("--limit", type=click.IntRange(1, 10_000), default=20, metavar="N", help="Accounts to show; 20.")
+@click.option("--limit", type=WholeNumber(1, 10_000), default=20, metavar="N", help="Accounts to show; 20.")
 def top(since: datetime, by: str, limit: int) -> None:
     """Show the accounts that are most active, that are refused most, or that are closest to the day's limit.
 
@@ -111,7 +111,7 @@ def top(since: datetime, by: str, limit: int) -> None:
 
 
 @usage.command(cls=Command)
-@click.option("--limit", type=click.IntRange(1, REPORTED), default=20, metavar="N", help="Addresses to show; 20.")
+@click.option("--limit", type=WholeNumber(1, REPORTED), default=20, metavar="N", help="Addresses to show; 20.")
 def addresses(limit: int) -> None:
     """Show the client addresses whose requests the server on this host refused most in the last hour.
 

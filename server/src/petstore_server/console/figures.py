@@ -9,7 +9,7 @@ from petstore_server.domain.accounts import Account
 from petstore_server.domain.orders import Status
 from petstore_server.domain.usage import Granularity, UsageCounts
 from petstore_server.operations.account_lists import AccountUsage, with_usage
-from petstore_server.ports import Store, Usage
+from petstore_server.ports import AccessVersion, Store, Usage
 
 T = TypeVar("T")
 
@@ -38,7 +38,7 @@ class Figures:
         self._store = store
         self._clock = clock
         self._accounts: Sequence[Account] = ()
-        self._version: int | None = None
+        self._version: AccessVersion | None = None
         self._usages: Cached[Mapping[int, Usage]] = Cached(usages, 0, _TIMES)
         self._totals: Cached[Mapping[int, UsageCounts]] = Cached(self._read_totals, 0, _TIMES)
         self._counts: Cached[Mapping[Status, int]] = Cached(store.search.count_by_status, 0, _TIMES)
@@ -74,7 +74,7 @@ class Figures:
     async def _soon(self, cached: Cached[T]) -> T | None:
         return await cached.soon(self._first_patience if cached.is_empty else self._patience)
 
-    async def _read_accounts(self, version: int) -> Sequence[Account]:
+    async def _read_accounts(self, version: AccessVersion) -> Sequence[Account]:
         """The accounts, read again if accounts, keys or bans were changed."""
         if version != self._version:
             self._accounts, self._version = await self._store.accounts.list(), version

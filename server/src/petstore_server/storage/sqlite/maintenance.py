@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from datetime import UTC, datetime
 from itertools import islice
 from pathlib import Path
+from typing import Any
 
 import apsw
 
@@ -38,6 +39,8 @@ from petstore_server.storage.statements import Work
 Progress = Callable[[int, int], None]
 """Told how many pages of how many are done."""
 
+# A backup contains no record of itself, because that is made when it is complete.
+_KEEP_LAST_BACKUP = "UPDATE store SET backed_up_at = nullif(max(coalesce(backed_up_at, 0), ?), 0)"
 _PAGES_A_STEP = 1000
 _MOST_PROBLEMS = 100
 
@@ -69,19 +72,18 @@ def restore(path: Path, source: Path, actor: Actor) -> Path | None:
 
     Return the file that keeps the previous content, next to the store; None if there was no store. The backup is
     verified and migrated in a copy, which gets a new epoch, the store's identity and an audit entry, before the store
-    changes. A store too
-    damaged to be opened is replaced as a file, for which no server may run. Raises StoreUnusable.
+    changes. A store too damaged to be opened is replaced as a file, for which no server may run. Raises StoreUnusable.
     """
     path, source = path.resolve(), source.resolve()
     require_place(path, file_too=False)
     if not source.is_file():
         raise StoreUnusable(f"There is no backup at {source}.")
     kept = _unused_name(path, actor.at) if path.exists() else None
-    identity = _identity(path)
+    identity, backed_up_at = _identity(path), _last_backup(path)
     with _temporary_beside(path) as copy:
         with advising("Nothing was restored; choose another backup."), unusable_on_error(source):
             _copy(source, copy, None)
-            _begin_epoch(copy, source, kept, identity, actor)
+            _begin_epoch(copy, source, kept, identity, backed_up_at, actor)
         _require_sound(copy, f"The backup at {source} is damaged, so nothing was restored")
         with unusable_on_error(path):
             _replace_content(copy, path, kept)
@@ -147,13 +149,14 @@ def _copy(source: Path, copy: Path, progress: Progress | None) -> None:
         original.close()
 
 
-def _begin_epoch(copy: Path, source: Path, kept: Path | None, identity: str, actor: Actor) -> None:
+def _begin_epoch(copy: Path, source: Path, kept: Path | None, identity: str, backed_up_at: float, actor: Actor) -> None:
     """Migrate the copy, record the restore, and mark the copy as another history, so that no cache is used for it."""
     connection = connect_writer(copy)
     try:
         apply_migrations(connection, source)
         with connection:
             connection.execute("UPDATE store SET epoch = lower(hex(randomblob(16))), identity = ?", (identity,))
+            connection.execute(_KEEP_LAST_BACKUP, (backed_up_at,))
             connection.execute("DELETE FROM console_sessions")  # those ended since the backup must not come back
             before = None if kept is None else {"kept": kept.name}
             run(connection, _recorded(actor, Change(before, {"backup": source.name})))
@@ -164,14 +167,24 @@ def _begin_epoch(copy: Path, source: Path, kept: Path | None, identity: str, act
 
 def _identity(path: Path) -> str:
     """The identity of the store that is being replaced, or a new one if there is none that can be read."""
+    return _of_store(path, "identity") or secrets.token_hex(8)
+
+
+def _last_backup(path: Path) -> float:
+    """When the store that is being replaced was last backed up, in Unix seconds; 0 if that cannot be read."""
+    return _of_store(path, "backed_up_at") or 0.0
+
+
+def _of_store(path: Path, column: str) -> Any:
+    """A value of the store's one row; None if there is none that can be read."""
     try:
         connection = connect_reader(path)
         try:
-            return str(connection.execute("SELECT identity FROM store").get)
+            return connection.execute(f"SELECT {column} FROM store").get  # noqa: S608 - a constant
         finally:
             connection.close()
     except (apsw.Error, OSError):
-        return secrets.token_hex(8)
+        return None
 
 
 def _recorded(actor: Actor, change: Change) -> Work[None]:
