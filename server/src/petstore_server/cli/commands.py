@@ -2,7 +2,9 @@
 
 import os
 import sys
-from collections.abc import Sequence
+from collections import UserDict
+from collections.abc import Iterator, Mapping, Sequence
+from importlib import import_module
 from typing import Any
 
 import click
@@ -91,6 +93,30 @@ class Root(Group):
         except BrokenPipeError:
             raise _PipeClosed from None  # click would make it exit code 1
         return result
+
+
+class ImportedCommands(UserDict[str, click.Command]):
+    """Commands by name, each imported from the given module when it is needed: importing all takes longer than most
+    commands.
+    """
+
+    def __init__(self, modules: Mapping[str, str]) -> None:
+        super().__init__()
+        self._modules = modules
+
+    def __missing__(self, name: str) -> click.Command:
+        command: click.Command = getattr(import_module(self._modules[name]), name)
+        self.data[name] = command
+        return command
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._modules
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._modules)
+
+    def __len__(self) -> int:
+        return len(self._modules)
 
 
 def confirm(question: str, otherwise: str) -> None:

@@ -3,24 +3,29 @@
 import click
 
 from petstore_server import __version__
-from petstore_server.cli.accounts import accounts
-from petstore_server.cli.audit import audit
-from petstore_server.cli.commands import Root
-from petstore_server.cli.completion import completion
-from petstore_server.cli.console_command import console
-from petstore_server.cli.db import db
-from petstore_server.cli.doctor import doctor
+from petstore_server.cli.commands import ImportedCommands, Root
 from petstore_server.cli.failures import EXIT_CODES_HELP
-from petstore_server.cli.keys import keys
-from petstore_server.cli.openapi import openapi
-from petstore_server.cli.orders import orders
-from petstore_server.cli.pets import pets
-from petstore_server.cli.serve import serve
-from petstore_server.cli.usage import usage
+
+_PACKAGE = "petstore_server.cli"
+_MODULES = {
+    "serve": f"{_PACKAGE}.serve",
+    "accounts": f"{_PACKAGE}.accounts",
+    "keys": f"{_PACKAGE}.keys",
+    "usage": f"{_PACKAGE}.usage",
+    "orders": f"{_PACKAGE}.orders",
+    "pets": f"{_PACKAGE}.pets",
+    "audit": f"{_PACKAGE}.audit",
+    "openapi": f"{_PACKAGE}.openapi",
+    "doctor": f"{_PACKAGE}.doctor",
+    "db": f"{_PACKAGE}.db",
+    "console": f"{_PACKAGE}.console_command",
+    "completion": f"{_PACKAGE}.completion",
+}
 
 
 @click.group(
     cls=Root,
+    commands=ImportedCommands(_MODULES),
     epilog=EXIT_CODES_HELP,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
 )
@@ -39,10 +44,6 @@ def petstore() -> None:
       petstore keys create acme                    and a key for it
       petstore doctor                              what is wrong and what to do
     """
-
-
-for command in (serve, accounts, keys, usage, orders, pets, audit, openapi, doctor, db, console, completion):
-    petstore.add_command(command)
 
 
 def main() -> None:

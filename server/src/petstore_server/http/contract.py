@@ -9,8 +9,6 @@ from functools import cache
 from importlib.resources import files
 from typing import Any
 
-import yaml
-
 from petstore_server.domain.timestamps import format_timestamp
 from petstore_server.http.v1.pets import deprecation_dates
 from petstore_server.settings import Settings
@@ -22,8 +20,6 @@ _SERVERS = "servers:\n  - url: /{version}\n    description: This server\n"
 _SUNSET = "'2027-12-01T00:00:00Z'"
 _SUNSET_HEADER = "Wed, 01 Dec 2027 00:00:00 GMT"
 _DEPRECATION_HEADER = "'@1793491200'"
-
-_Loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # the C loader is not in every build of PyYAML
 
 
 @cache
@@ -44,9 +40,7 @@ def contract_yaml(settings: Settings, version: str = "v1") -> str:
 
 def load_contract(settings: Settings, version: str = "v1") -> dict[str, Any]:
     """The contract as a tree of plain values."""
-    text = contract_yaml(settings, version)
-    contract: dict[str, Any] = yaml.load(text, _Loader)  # noqa: S506 - a safe loader, if in C
-    return contract
+    return _parse(contract_yaml(settings, version))
 
 
 def contract_json(settings: Settings, version: str = "v1") -> bytes:
@@ -56,7 +50,15 @@ def contract_json(settings: Settings, version: str = "v1") -> bytes:
 
 @cache
 def _as_json(text: str) -> bytes:
-    return json.dumps(yaml.load(text, _Loader), ensure_ascii=False, indent=2).encode() + b"\n"  # noqa: S506 - as above
+    return json.dumps(_parse(text), ensure_ascii=False, indent=2).encode() + b"\n"
+
+
+def _parse(text: str) -> dict[str, Any]:
+    import yaml  # when it is needed: a server without requests for a contract starts without it
+
+    loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # the C loader is not in every build of PyYAML
+    contract: dict[str, Any] = yaml.load(text, loader)  # noqa: S506 - a safe loader, if in C
+    return contract
 
 
 def _replacements(settings: Settings, version: str) -> dict[str, str]:

@@ -4,11 +4,13 @@
 The page is Swagger UI from the installed package, in a frame of our own; nothing on it comes from another host.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import partial
 from hashlib import sha256
 from importlib.resources import files
 from importlib.util import find_spec
 from pathlib import Path
+from typing import NamedTuple
 
 from isal import igzip
 
@@ -33,7 +35,7 @@ _PROTECTION = lines(
     ("content-security-policy", _POLICY), ("referrer-policy", "no-referrer"), ("x-content-type-options", "nosniff")
 )
 _REVALIDATE = "no-cache"  # changes with a deployment, so browsers ask each time; mostly the response is 304
-_GZIP_LEVEL = 3  # of isal: a fifth of the time of zlib, so that processes start sooner, for a tenth more bytes
+_GZIP_LEVEL = 3  # of isal: a fifth of the time of zlib, for a tenth more bytes
 _AN_HOUR = "public, max-age=3600"
 
 _OWN_FILES = {"page.css": "text/css; charset=utf-8", "page.js": "text/javascript; charset=utf-8"}
@@ -44,45 +46,63 @@ _SWAGGER_FILES = {
 }
 
 
+class _Source(NamedTuple):
+    """Where a document comes from: its content, its type, and its Cache-Control."""
+
+    read: Callable[[], bytes]
+    content_type: str
+    caching: str
+
+
 class Documents:
-    """The documents, prepared once: each in its plain form and, where that is shorter, as gzip."""
+    """The documents: each in its plain form and, where that is shorter, as gzip.
+
+    Each is prepared when it is first asked for, so that processes start sooner.
+    """
 
     def __init__(self, settings: Settings) -> None:
-        page = files("petstore_server.http") / "page"
+        page, swagger = files("petstore_server.http") / "page", _swagger_files()
         html = "text/html; charset=utf-8"
-        documents: dict[tuple[str, ...], _Document] = {
-            ("",): _Document((page / "root.html").read_bytes(), html, _REVALIDATE),
-            ("docs",): _Document((page / "index.html").read_bytes(), html, _REVALIDATE),
+        sources: dict[tuple[str, ...], _Source] = {
+            ("",): _Source((page / "root.html").read_bytes, html, _REVALIDATE),
+            ("docs",): _Source((page / "index.html").read_bytes, html, _REVALIDATE),
         }
         for version, name in CONTRACTS.items():
-            as_json, as_yaml = contract_json(settings, version), contract_yaml(settings, version).encode()
-            documents[f"{name}.json",] = _Document(as_json, "application/json", _REVALIDATE)
-            documents[f"{name}.yaml",] = _Document(as_yaml, "application/yaml", _REVALIDATE)
+            as_json = partial(contract_json, settings, version)
+            sources[f"{name}.json",] = _Source(as_json, "application/json", _REVALIDATE)
+            text = contract_yaml(settings, version).encode  # raises at the start if a setting cannot be applied
+            sources[f"{name}.yaml",] = _Source(text, "application/yaml", _REVALIDATE)
         for name, content_type in _OWN_FILES.items():
-            documents["docs", name] = _Document((page / name).read_bytes(), content_type, _REVALIDATE)
+            sources["docs", name] = _Source((page / name).read_bytes, content_type, _REVALIDATE)
         for name, content_type in _SWAGGER_FILES.items():
-            documents["docs", name] = _Document((_swagger_files() / name).read_bytes(), content_type, _AN_HOUR)
-        self._documents = documents
+            sources["docs", name] = _Source((swagger / name).read_bytes, content_type, _AN_HOUR)
+        self._sources = sources
+        self._documents: dict[tuple[str, ...], _Document] = {}
 
     @property
     def paths(self) -> list[str]:
         """The paths of the documents."""
-        return ["/" + "/".join(segments) for segments in self._documents]
+        return ["/" + "/".join(segments) for segments in self._sources]
 
     def response(self, segments: list[str], method: str, headers: Mapping[bytes, bytes]) -> Response:
         """The document under these path segments, or 304. Raises RouteNotFound, MethodNotAllowed."""
-        document = self._documents.get(tuple(segments))
-        if document is None:
+        name = tuple(segments)
+        source = self._sources.get(name)
+        if source is None:
             raise RouteNotFound
         if method not in ("GET", "HEAD"):
             raise MethodNotAllowed("GET, HEAD")
+        document = self._documents.get(name)
+        if document is None:
+            document = self._documents[name] = _Document(*source)
         return document.response(headers)
 
 
 class _Document:
     """One document in its plain form and as gzip. `caching` is its Cache-Control."""
 
-    def __init__(self, body: bytes, content_type: str, caching: str) -> None:
+    def __init__(self, read: Callable[[], bytes], content_type: str, caching: str) -> None:
+        body = read()
         zipped = igzip.compress(body, _GZIP_LEVEL, mtime=0)
         self._zip = len(zipped) < len(body)
         name = sha256(body).hexdigest()[:32]

@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from petstore_server.domain.errors import StoreUnusable
-from petstore_server.http.list_cache import ListCache
 from petstore_server.ports import Actor, Store, Usage
 from petstore_server.runtime import composition, engines
 from petstore_server.settings import Settings
@@ -103,4 +102,6 @@ def copying(
 
 
 async def _list_etag(store: Store) -> str:
+    from petstore_server.http.list_cache import ListCache  # only a copy of the store needs it
+
     return (await ListCache(store.orders).current()).plain.etag.decode()

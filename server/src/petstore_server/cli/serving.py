@@ -1,0 +1,134 @@
+"""What `petstore serve` does. Only that command imports this module, because it loads the whole server."""
+
+import asyncio
+import secrets
+import socket
+import tempfile
+import time
+from contextlib import ExitStack, suppress
+from dataclasses import replace
+from pathlib import Path
+
+import click
+import structlog
+
+from petstore_server.cli.failures import FAILURE
+from petstore_server.cli.output import log_to_stderr
+from petstore_server.domain.keys import Environment
+from petstore_server.domain.sessions import TOKEN_BYTES
+from petstore_server.operations.sessions import create_link, sign_in_url
+from petstore_server.ports import Actor, Store
+from petstore_server.runtime.application import Application
+from petstore_server.runtime.composition import lock_for_serving, open_backend, require_servable
+from petstore_server.runtime.demo import Demo, fill, show_sample
+from petstore_server.runtime.event_loops import loop_factory
+from petstore_server.runtime.servers import listening, run
+from petstore_server.runtime.supervisor import WorkerFailed, serve_with_workers
+from petstore_server.settings import Settings
+from petstore_server.telemetry.logs import logging_to_stderr
+
+
+def serve_in_foreground(settings: Settings, given: dict[str, str], *, demo: bool) -> None:
+    """Serve until SIGTERM or SIGINT. `given` are the settings that differ from the environment, which workers need.
+
+    Raises SettingsError, StoreUnusable, ServiceUnavailable; click.exceptions.Exit if a worker could not start.
+    """
+    with ExitStack() as stack:
+        stack.enter_context(logging_to_stderr(settings.log_level))
+        if demo:  # its accounts are not those that a Redis may count for
+            folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="petstore-demo-"))
+            url = f"sqlite:///{Path(folder) / 'demo.db'}"
+            settings = replace(settings, database_url=url, redis_url=None, workers=1)
+        require_servable(settings)
+        public = stack.enter_context(listening(settings.host, settings.port, "PETSTORE_PORT"))
+        admin = stack.enter_context(listening(settings.admin_host, settings.admin_port, "PETSTORE_ADMIN_PORT"))
+        settings = replace(
+            settings, port=public.getsockname()[1], admin_port=admin.getsockname()[1]
+        )  # where 0 was given
+        stack.enter_context(lock_for_serving(settings))
+        runner = stack.enter_context(asyncio.Runner(loop_factory=loop_factory()))
+        if settings.workers == 1:
+            runner.run(_serve(settings, public, admin, demo=demo))
+        else:
+            _serve_with_workers(runner, settings, given, public, admin)
+        structlog.get_logger().info("stopped")
+
+
+async def _serve(settings: Settings, public: socket.socket, admin: socket.socket, *, demo: bool) -> None:
+    backend = await open_backend(settings, time.time, (lambda _: None) if demo else log_to_stderr)
+    try:
+        sample = await fill(backend.store, Environment(settings.environment)) if demo else None
+        link = await _console_link(settings, backend.store, _address(admin)) if demo else None
+        application = Application(settings, backend, time.time, secrets.token_hex)
+        if demo and application.console is not None:
+            show_sample(application.console, time.time())
+
+        async def ready() -> None:
+            _tell_serving(settings, public, admin)
+            if sample:
+                with suppress(OSError):  # the service goes on if nothing reads its stdout
+                    click.echo(_welcome(_address(public), _address(admin), sample, link))
+
+        await run(settings, application, public, ready, admin=admin)
+    finally:
+        await backend.close()
+
+
+def _serve_with_workers(
+    runner: asyncio.Runner, settings: Settings, given: dict[str, str], public: socket.socket, admin: socket.socket
+) -> None:
+    def ready() -> None:
+        _tell_serving(settings, public, admin)
+
+    try:
+        runner.run(serve_with_workers(settings, given, public, admin, ready))
+    except WorkerFailed as error:  # it has said why
+        click.get_current_context().exit(max(error.code, FAILURE))
+
+
+def _tell_serving(settings: Settings, public: socket.socket, admin: socket.socket) -> None:
+    structlog.get_logger().info(
+        "serving",
+        api=_address(public),
+        admin=_address(admin),
+        environment=settings.environment,
+        workers=settings.workers,
+    )
+
+
+def _address(bound: socket.socket) -> str:
+    host, port = bound.getsockname()[:2]
+    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+
+
+async def _console_link(settings: Settings, store: Store, admin: str) -> str | None:
+    """A link that signs in to the console, if there is one."""
+    if not settings.console:
+        return None
+    actor = Actor("operator:demo", time.time())
+    return sign_in_url(admin, (await create_link(store, secrets.token_urlsafe(TOKEN_BYTES), actor)).token)
+
+
+def _welcome(api: str, admin: str, sample: Demo, link: str | None) -> str:
+    console = f"\n  Operator console (link for 5 minutes)   {link}" if link else ""
+    key = f"-H 'Authorization: Bearer {sample.key}'"
+    return f"""
+The Pet Store Orders API is served with sample data that is gone at exit.
+
+  Key (plan free: 60 requests a minute)   {sample.key}{console}
+  API documentation, to try it in         {api}/docs
+  Health and metrics                      {admin}/readyz   {admin}/metrics
+
+Paste into another terminal:
+
+  # list all orders
+  curl -i {key} {api}/v1/store/orders
+
+  # cancel one: 204; a second time: 409 order_already_cancelled
+  curl -i -X DELETE {key} {api}/v1/store/orders/{sample.pending}
+
+  # an order that has shipped cannot be cancelled: 409 order_already_shipped
+  curl -i -X DELETE {key} {api}/v1/store/orders/{sample.shipped}
+
+Ctrl-C stops it.
+"""
