@@ -28,7 +28,14 @@ PAGES = {
     "wrong": "orders?petId=cat&shipDateFrom=soon",
     "suspend": "accounts/demo/suspend",
 }
-DOCUMENTED = ("overview", "account", "banned", "order")
+DOCUMENTED = (
+    ("overview", "", 815, ""),
+    ("limits", "", 800, ".column"),
+    ("ban", PAGES["banned"], 800, "section:has(#keys)"),
+    ("order", PAGES["order"], 620, ""),
+)
+"""The name of a picture, its page, the height of the window, and the element that it shows if not all."""
+
 FILE = "id,petId,quantity,shipDate\n7,7,5,2026-12-01T10:00:00Z\n41,1,2,\n4,1,1,\n42,two,1,\n43,1,1,soon\n"
 
 
@@ -55,10 +62,11 @@ def take_all(page: "Page", demo: ServedDemo, directory: Path) -> None:
 
 def take_for_documentation(page: "Page", demo: ServedDemo, directory: Path) -> None:
     """The pictures of the operator's guide and the README, as they are on a desktop with light colours."""
-    page.set_viewport_size({"width": 1120, "height": 780})
-    for name in DOCUMENTED:
-        page.goto(demo.console + PAGES[name])
-        page.screenshot(path=directory / f"console-{name}.png")
+    for name, path, height, selector in DOCUMENTED:
+        page.set_viewport_size({"width": 1120, "height": height})
+        page.goto(demo.console + path)
+        shown = page.locator(selector).first if selector else page
+        shown.screenshot(path=directory / f"console-{name}.png")
 
 
 def main() -> None:
