@@ -17,7 +17,7 @@ pytestmark = pytest.mark.anyio
 
 async def get(service: Service, path: str) -> httpx2.Response:
     transport = httpx2.ASGITransport(app=service.application.admin)
-    async with httpx2.AsyncClient(transport=transport, base_url="http://admin.test") as admin:
+    async with httpx2.AsyncClient(transport=transport, base_url="http://127.0.0.1:8081") as admin:
         return await admin.get(path)
 
 

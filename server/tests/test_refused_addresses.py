@@ -117,9 +117,12 @@ def test_the_admin_port_reports_them(tmp_path: Path) -> None:
     async def story(service: Service) -> None:
         await service.client.get(ORDERS)
         transport = httpx2.ASGITransport(app=service.application.admin)
-        async with httpx2.AsyncClient(transport=transport, base_url="http://admin.test") as admin:
+        async with httpx2.AsyncClient(transport=transport, base_url="http://127.0.0.1:8081") as admin:
             found = (await admin.get("/refused-addresses")).json()
-        assert {"addresses": [{"address": "127.0.0.1", "statuses": {"401": 1}}]} == found
+            assert {"addresses": [{"address": "127.0.0.1", "statuses": {"401": 1}}]} == found
+            elsewhere = await admin.get("/refused-addresses", headers={"Host": "rebound.example"})
+            assert (421, False) == (elsewhere.status_code, "127.0.0.1" in elsewhere.text)
+            assert 200 == (await admin.get("/readyz", headers={"Host": "rebound.example"})).status_code
 
     in_service(tmp_path, story)
 

@@ -21,6 +21,9 @@ _CONTENTS = """The admin port of the Pet Store Orders service:
 """
 
 
+_WRONG_HOST = "Use an address of this machine, or add the host name to PETSTORE_CONSOLE_HOSTS.\n"
+
+
 class Readiness(NamedTuple):
     """Whether the service can take requests; `detail` is the body of /readyz, with the reason if it cannot."""
 
@@ -32,12 +35,14 @@ def admin_application(
     readiness: Callable[[], Awaitable[Readiness]],
     exposition: Callable[[], Awaitable[bytes]],
     refused_addresses: Callable[[], Awaitable[Sequence[RefusedAddress]]],
+    is_allowed_host: Callable[[str], bool],
     more: Sequence[BaseRoute] = (),
 ) -> Starlette:
     """The ASGI application of the admin port.
 
     `exposition` returns the metrics in Prometheus's text format, `refused_addresses` the client addresses that were
-    refused most. `more` are further routes, such as those of the operator console.
+    refused most; these are served only under a Host that `is_allowed_host` allows, so that no page of another site can
+    read them in an operator's browser (DNS rebinding). `more` are further routes, such as those of the console.
 
     A path that is not served is 404, also with a slash at its end: a redirect would go to the request's Host.
     """
@@ -55,7 +60,9 @@ def admin_application(
     async def metrics(_: Request) -> Response:
         return Response(await exposition(), media_type=CONTENT_TYPE_LATEST)
 
-    async def refused(_: Request) -> Response:
+    async def refused(request: Request) -> Response:
+        if not is_allowed_host(request.headers.get("host", "")):
+            return PlainTextResponse(_WRONG_HOST, 421)
         return JSONResponse({"addresses": [each._asdict() for each in await refused_addresses()]})
 
     own = {"/": root, "/livez": livez, "/readyz": readyz, "/metrics": metrics, "/refused-addresses": refused}

@@ -3,8 +3,10 @@
 import itertools
 from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 
 from petstore_server.console.application import Console
+from petstore_server.console.security import is_allowed_host
 from petstore_server.domain.errors import ServiceUnavailable
 from petstore_server.domain.keys import Environment
 from petstore_server.http import v1
@@ -63,7 +65,8 @@ class Application:
         tasks = background_tasks(settings, backend, self.confirm, clock)
         self.background = BackgroundTasks([*tasks, sampling(self.console)] if self.console else tasks)
         routes = self.console.routes if self.console else ()
-        self.admin = admin_application(self.readiness, self.exposition, self.refused_addresses, routes)
+        allowed = partial(is_allowed_host, settings=settings)
+        self.admin = admin_application(self.readiness, self.exposition, self.refused_addresses, allowed, routes)
         self._settings = settings
         self._clock = clock
         self._servers: list[PublicServer] = []

@@ -13,6 +13,7 @@ import socket
 import sys
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 from time import monotonic
 from typing import Any
 
@@ -20,6 +21,7 @@ import msgspec
 import structlog
 from starlette.routing import BaseRoute
 
+from petstore_server.console.security import is_allowed_host
 from petstore_server.http.admin import Readiness, admin_application
 from petstore_server.runtime.console import Reports, open_console, sampling
 from petstore_server.runtime.servers import DRAIN_SECONDS, AdminServer, first, stop_signals
@@ -249,8 +251,9 @@ async def serve_with_workers(
         if stop.is_set():
             return
         routes = await _console_routes(settings, workers, opened)
+        allowed = partial(is_allowed_host, settings=settings)
         server = AdminServer(
-            admin_application(workers.readiness, workers.exposition, workers.refused_addresses, routes)
+            admin_application(workers.readiness, workers.exposition, workers.refused_addresses, allowed, routes)
         )
         tasks = [asyncio.ensure_future(workers.run()), asyncio.ensure_future(server.serve([admin]))]
         try:
