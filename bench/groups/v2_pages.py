@@ -40,6 +40,7 @@ class Place(NamedTuple):
 def titles(engine: str) -> dict[str, str]:
     """The names and titles of the rows for one engine."""
     return {
+        f"v2-current-{engine.lower()}": f"First page after the start on a new import, {engine}",
         f"v2-latency-{engine.lower()}": f"Page of 100, any filter, sort and depth, 99th percentile, {engine}",
         f"v2-depth-{engine.lower()}": f"Deep page, the worst query, {engine}",
     }
@@ -48,7 +49,7 @@ def titles(engine: str) -> dict[str, str]:
 def measure(plan: Plan, url: str, store: Store, engine: str) -> list[Row]:
     """Measure the latencies of all pages in turn, over one connection."""
     with this_process_on(plan.cores.load), Connection(url, store.authorization) as connection:
-        _wait_until_current(connection, store.orders)
+        current = _wait_until_current(connection, store.orders)
         places = list(_places(connection, store.orders))
         found = {target: [connection.latency(target)] for place in places for target in (place.first, place.deep)}
         rounds = []
@@ -62,13 +63,14 @@ def measure(plan: Plan, url: str, store: Store, engine: str) -> list[Row]:
     medians = {target: statistics.median(times[1:]) for target, times in found.items()}
     worst = max(places, key=lambda place: medians[place.deep] / medians[place.first])
     slowest = max(medians, key=medians.__getitem__)
-    (latency, title), (depth, depth_title) = titles(engine).items()
+    (imported, imported_title), (latency, title), (depth, depth_title) = titles(engine).items()
     slow = slowest.partition("?")[2].partition("&cursor")[0]
     note = (
         f"{len(places)} queries over one connection. The slowest, `{slow}`, has a median of {medians[slowest]:.2f} ms."
     )
     first = "its first page"
     return [
+        Row(imported, imported_title, "s", {PRODUCT: [current]}, note="Until then, pages get 503."),
         Row(latency, title, "ms", {PRODUCT: rounds}, goal=Goal(5, at_most=True, absolute=True), note=note),
         Row(
             depth,
@@ -82,13 +84,14 @@ def measure(plan: Plan, url: str, store: Store, engine: str) -> list[Row]:
     ]
 
 
-def _wait_until_current(connection: Connection, orders: int) -> None:
-    """Wait until pages show the last order that was imported: indexes may follow an import."""
-    deadline = time.monotonic() + 300
+def _wait_until_current(connection: Connection, orders: int) -> float:
+    """Wait until pages show the last order that was imported, as indexes may follow an import; return the seconds."""
+    began = time.monotonic()
+    deadline = began + 300
     while time.monotonic() < deadline:
         response, body = connection.get(f"{PAGES}?sort=-id&limit=1")
         if response.status == 200 and [orders] == [order["id"] for order in json.loads(body)["data"]]:
-            return
+            return time.monotonic() - began
         time.sleep(0.2)
     raise BenchError(f"Pages do not show order {orders} five minutes after its import.")
 

@@ -125,6 +125,23 @@ async def test_another_process_goes_on_with_a_rebuild(each_backend: Stores) -> N
         assert await assert_exact(two)
 
 
+async def test_no_index_is_created_while_an_import_goes_on(
+    each_backend: Stores, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(search, "IMPORTED_ORDERS", 20)
+    monkeypatch.setattr(search, "QUIET_SECONDS", 3600.0)
+    async with each_backend.opened() as store:
+        await import_orders(store, 0, 60)
+        while await store.search.update_index():
+            pass
+        assert not index_names(each_backend)
+        monkeypatch.setattr(search, "QUIET_SECONDS", -1.0)
+        while await store.search.update_index():
+            pass
+        assert index_names(each_backend) == set(search_update.INDEXES)
+        assert await assert_exact(store)
+
+
 async def test_an_import_into_a_large_store_keeps_the_indexes(each_backend: Stores) -> None:
     async with each_backend.opened() as store:
         for first in (0, 30, 60):
