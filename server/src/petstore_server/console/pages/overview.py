@@ -61,6 +61,7 @@ async def overview(visit: Visit) -> Response:
         usage_known=usage_known,
         backup_at=backup_at,
         addresses=addresses[:_TOP_ADDRESSES],
+        top=_TOP,
         changes=[change_of(entry) for entry in changes.entries],
     )
 
