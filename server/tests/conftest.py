@@ -9,11 +9,11 @@ from time import monotonic, sleep
 
 import pytest
 
+from support import process, service
 from support.engines import PostgresEngine, running_engine
 from support.memory import memory
 from support.open_stores import PostgresPlaces, SqlitePlaces, Stores, new_store_database
 from support.redis_engine import shared_redis
-from support.service import URLS
 
 _CLOSING_SECONDS = 10.0
 
@@ -51,12 +51,6 @@ def _postgres_stores(postgres: PostgresEngine) -> Iterator[Stores]:
     assert [] == left
 
 
-@pytest.fixture(name="stores")
-def _stores(each_backend: Stores) -> Stores:
-    """The former name of `each_backend`."""
-    return each_backend
-
-
 @pytest.fixture(name="each_backend", params=["sqlite", "postgres"])
 def _each_backend(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Stores]:
     """Stores of each engine in turn; neither may have a connection left when the test has ended."""
@@ -78,15 +72,26 @@ def _open_files(directory: Path) -> list[Path]:
     return [file for file in found if file.is_relative_to(directory)]
 
 
-@pytest.fixture(name="each_engine", params=["embedded", "scaled-out"])
-def _each_engine(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[None]:
-    """A service in `tmp_path` runs over SQLite with limits in process, and over PostgreSQL and Redis."""
-    if request.param == "embedded":
-        yield
-        return
-    postgres: PostgresEngine = request.getfixturevalue("postgres")
+@pytest.fixture(name="scaled_out")
+def _scaled_out(postgres: PostgresEngine) -> Iterator[dict[str, str]]:
+    """Settings for a new store and an empty Redis; no connection may be left when the test has ended."""
     name = new_store_database(postgres)
-    URLS[tmp_path] = {"PETSTORE_DATABASE_URL": postgres.url(name), "PETSTORE_REDIS_URL": shared_redis().empty()}
-    yield
+    yield {"PETSTORE_DATABASE_URL": postgres.url(name), "PETSTORE_REDIS_URL": shared_redis().empty()}
     assert [] == postgres.connections(name)
     postgres.drop_database(name)
+
+
+@pytest.fixture(name="each_engine", params=["embedded", "scaled-out"])
+def _each_engine(request: pytest.FixtureRequest, tmp_path: Path) -> None:
+    """A service in `tmp_path` runs over SQLite with limits in process, and over PostgreSQL and Redis."""
+    if request.param == "scaled-out":
+        service.URLS[tmp_path] = request.getfixturevalue("scaled_out")
+
+
+@pytest.fixture(name="each_deployment", params=["embedded", "scaled-out"])
+def _each_deployment(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
+    """A store for processes: in SQLite with limits in process, and in PostgreSQL with limits in Redis."""
+    store = tmp_path / "store.db"
+    if request.param == "scaled-out":
+        process.URLS[store] = request.getfixturevalue("scaled_out")
+    return store

@@ -25,8 +25,8 @@ def _file_store(tmp_path: Path) -> Stores:
 PAGES = ["/", "/anything"]
 
 
-async def test_a_link_starts_a_session_with_a_strict_cookie(stores: Stores) -> None:
-    async with running_console(stores) as console:
+async def test_a_link_starts_a_session_with_a_strict_cookie(each_backend: Stores) -> None:
+    async with running_console(each_backend) as console:
         response = await console.browser.http.get(await console.browser.link())
         assert (303, "/console/") == (response.status_code, response.headers["location"])
         attributes = {part.strip().lower() for part in response.headers["set-cookie"].split(";")[1:]}
@@ -35,8 +35,8 @@ async def test_a_link_starts_a_session_with_a_strict_cookie(stores: Stores) -> N
         assert "ada" in await console.browser.get("/")
 
 
-async def test_a_link_works_once(stores: Stores) -> None:
-    async with running_console(stores) as console:
+async def test_a_link_works_once(each_backend: Stores) -> None:
+    async with running_console(each_backend) as console:
         link = await console.browser.link()
         await console.browser.http.get(link)
         response = await console.another_browser().http.get(link)
@@ -44,16 +44,16 @@ async def test_a_link_works_once(stores: Stores) -> None:
         assert "petstore console" in text_of(response)
 
 
-async def test_exactly_one_of_several_concurrent_uses_of_a_link_signs_in(stores: Stores) -> None:
-    async with running_console(stores) as console:
+async def test_exactly_one_of_several_concurrent_uses_of_a_link_signs_in(each_backend: Stores) -> None:
+    async with running_console(each_backend) as console:
         link = await console.browser.link()
         browsers = [console.another_browser() for _ in range(8)]
         statuses = [each.status_code for each in await asyncio.gather(*(each.http.get(link) for each in browsers))]
         assert [303] + [401] * 7 == sorted(statuses)
 
 
-async def test_a_link_expires_after_five_minutes(stores: Stores) -> None:
-    async with running_console(stores) as console:
+async def test_a_link_expires_after_five_minutes(each_backend: Stores) -> None:
+    async with running_console(each_backend) as console:
         link = await console.browser.link()
         console.clock.now += LINK_LIFETIME
         assert 401 == (await console.browser.http.get(link)).status_code
@@ -80,15 +80,15 @@ async def test_a_link_opened_from_another_site_goes_on_without_a_redirect(file_s
 
 
 @pytest.mark.parametrize("path", PAGES)
-async def test_without_a_session_every_page_says_how_to_sign_in(stores: Stores, path: str) -> None:
-    async with running_console(stores) as console:
+async def test_without_a_session_every_page_says_how_to_sign_in(each_backend: Stores, path: str) -> None:
+    async with running_console(each_backend) as console:
         assert "petstore console" in await console.browser.get(path, 401)
         console.browser.http.cookies.set("petstore_console", "invented", domain="127.0.0.1", path="/console")
         assert "petstore console" in await console.browser.get(path, 401)
 
 
-async def test_a_session_ends_after_twelve_hours_without_a_request(stores: Stores) -> None:
-    async with running_console(stores) as console:
+async def test_a_session_ends_after_twelve_hours_without_a_request(each_backend: Stores) -> None:
+    async with running_console(each_backend) as console:
         await console.browser.sign_in()
         for _ in range(3):
             console.clock.now += SESSION_LIFETIME - 1
@@ -97,8 +97,8 @@ async def test_a_session_ends_after_twelve_hours_without_a_request(stores: Store
         await console.browser.get("/", 401)
 
 
-async def test_a_session_works_on_every_host_and_ends_on_all_of_them(stores: Stores) -> None:
-    async with running_console(stores) as one, running_console(stores) as other:
+async def test_a_session_works_on_every_host_and_ends_on_all_of_them(each_backend: Stores) -> None:
+    async with running_console(each_backend) as one, running_console(each_backend) as other:
         await one.browser.sign_in()
         away = other.another_browser()
         away.http.cookies = one.browser.http.cookies
@@ -108,15 +108,15 @@ async def test_a_session_works_on_every_host_and_ends_on_all_of_them(stores: Sto
         await away.get("/", 401)
 
 
-async def test_ending_all_sessions_makes_unused_links_invalid(stores: Stores) -> None:
-    async with running_console(stores) as console:
+async def test_ending_all_sessions_makes_unused_links_invalid(each_backend: Stores) -> None:
+    async with running_console(each_backend) as console:
         link = await console.browser.link()
         await end_sessions(console.store, Actor("operator:bob", console.clock.now))
         assert 401 == (await console.browser.http.get(link)).status_code
 
 
-async def test_signing_out_ends_only_this_session(stores: Stores) -> None:
-    async with running_console(stores) as console:
+async def test_signing_out_ends_only_this_session(each_backend: Stores) -> None:
+    async with running_console(each_backend) as console:
         await console.browser.sign_in()
         other = await console.another_browser().sign_in("bob")
         stolen = dict(console.browser.http.cookies)
@@ -126,8 +126,8 @@ async def test_signing_out_ends_only_this_session(stores: Stores) -> None:
         await other.get("/")
 
 
-async def test_access_is_audited_without_secrets(stores: Stores) -> None:
-    async with running_console(stores) as console:
+async def test_access_is_audited_without_secrets(each_backend: Stores) -> None:
+    async with running_console(each_backend) as console:
         await console.browser.sign_in()
         await end_sessions(console.store, Actor("operator:bob", console.clock.now))
         entries = await log(console.store)
@@ -231,12 +231,12 @@ async def test_a_form_that_is_too_large_is_refused(file_store: Stores) -> None:
 
 
 async def test_a_restore_ends_the_sessions_of_the_backup(tmp_path: Path) -> None:
-    stores = Stores(SqlitePlaces(tmp_path))
-    file, copy = Path(stores.url.removeprefix("sqlite:///")), tmp_path / "copy.db"
-    async with running_console(stores) as console:
+    each_backend = Stores(SqlitePlaces(tmp_path))
+    file, copy = Path(each_backend.url.removeprefix("sqlite:///")), tmp_path / "copy.db"
+    async with running_console(each_backend) as console:
         await console.browser.sign_in()
         backup(file, copy)
     restore(file, copy, BY)
-    async with running_console(stores) as other:
+    async with running_console(each_backend) as other:
         other.browser.http.cookies = console.browser.http.cookies
         await other.browser.get("/", 401)

@@ -35,8 +35,8 @@ def secret(page: str) -> str:
     return found[0]
 
 
-async def test_an_account_is_created(stores: Stores) -> None:
-    async with running_console(stores) as console:
+async def test_an_account_is_created(each_backend: Stores) -> None:
+    async with running_console(each_backend) as console:
         browser = await console.browser.sign_in()
         assert "There are no accounts yet" in await browser.get("/accounts")
         page = await browser.submit("/accounts", {"name": "acme corp", "plan": "pro"})
@@ -47,15 +47,15 @@ async def test_an_account_is_created(stores: Stores) -> None:
         assert [(ADA, "account.create", "account:acme corp")] == await actions(console)
 
 
-async def test_a_notice_is_shown_once(stores: Stores) -> None:
-    async with running_console(stores) as console:
+async def test_a_notice_is_shown_once(each_backend: Stores) -> None:
+    async with running_console(each_backend) as console:
         browser = await console.browser.sign_in()
         await browser.submit("/accounts", {"name": "acme", "plan": "free"})
         assert "Created the account" not in (await browser.get("/accounts/acme")).partition("Changes of")[0]
 
 
-async def test_a_notice_that_the_console_did_not_make_is_not_shown(stores: Stores) -> None:
-    async with running_console(stores) as console:
+async def test_a_notice_that_the_console_did_not_make_is_not_shown(each_backend: Stores) -> None:
+    async with running_console(each_backend) as console:
         browser = await console.browser.sign_in()
         browser.http.cookies.set("petstore_notice", "WyJvayIsImhlbGxvIl0=.0", domain="127.0.0.1", path="/console")
         assert "hello" not in await browser.get("/")
@@ -73,8 +73,8 @@ async def test_a_notice_that_the_console_did_not_make_is_not_shown(stores: Store
         ({"name": "acme", "plan": "enterprise", "per_minute": "100", "per_day": "10"}, "Limits must satisfy"),
     ],
 )
-async def test_wrong_input_is_explained_and_kept(stores: Stores, fields: dict[str, str], wrong: str) -> None:
-    async with running_console(stores) as console:
+async def test_wrong_input_is_explained_and_kept(each_backend: Stores, fields: dict[str, str], wrong: str) -> None:
+    async with running_console(each_backend) as console:
         browser = await console.browser.sign_in()
         await browser.get("/accounts")
         assert wrong in await browser.submit("/accounts", fields, 400)
@@ -84,16 +84,16 @@ async def test_wrong_input_is_explained_and_kept(stores: Stores, fields: dict[st
         assert [] == await console.store.accounts.list()
 
 
-async def test_a_name_that_exists_is_a_conflict(stores: Stores) -> None:
-    async with running_console(stores) as console:
+async def test_a_name_that_exists_is_a_conflict(each_backend: Stores) -> None:
+    async with running_console(each_backend) as console:
         browser = await console.browser.sign_in()
         await add_key(console.store)
         await browser.get("/accounts")
         assert "exists already" in await browser.submit("/accounts", {"name": "zoo", "plan": "free"}, 409)
 
 
-async def test_accounts_are_searched_sorted_and_paged(stores: Stores) -> None:
-    async with running_console(stores) as console:
+async def test_accounts_are_searched_sorted_and_paged(each_backend: Stores) -> None:
+    async with running_console(each_backend) as console:
         browser = await console.browser.sign_in()
         for number in range(60):
             await console.store.accounts.create(f"shop {number:02}", Plan.FREE, Limits(10, 100), BY)
@@ -119,8 +119,8 @@ async def test_accounts_are_searched_sorted_and_paged(stores: Stores) -> None:
         assert "shop 42" in await browser.get("/")  # most refused
 
 
-async def test_an_account_shows_its_windows_and_its_history(stores: Stores) -> None:
-    async with running_console(stores) as console:
+async def test_an_account_shows_its_windows_and_its_history(each_backend: Stores) -> None:
+    async with running_console(each_backend) as console:
         browser = await console.browser.sign_in()
         await add_key(console.store)
         account = await console.store.accounts.find("zoo")
@@ -135,8 +135,8 @@ async def test_an_account_shows_its_windows_and_its_history(stores: Stores) -> N
         assert "<rect" in browser.page
 
 
-async def test_the_plan_is_changed(stores: Stores) -> None:
-    async with running_console(stores) as console:
+async def test_the_plan_is_changed(each_backend: Stores) -> None:
+    async with running_console(each_backend) as console:
         browser = await console.browser.sign_in()
         await add_key(console.store)
         await browser.get("/accounts/zoo")
@@ -146,8 +146,8 @@ async def test_the_plan_is_changed(stores: Stores) -> None:
         assert (ADA, "account.set_plan", "account:zoo") == (await actions(console))[-1]
 
 
-async def test_of_two_operators_who_change_the_same_account_the_second_gets_a_conflict(stores: Stores) -> None:
-    async with running_console(stores) as console:
+async def test_of_two_operators_who_change_the_same_account_the_second_gets_a_conflict(each_backend: Stores) -> None:
+    async with running_console(each_backend) as console:
         one, other = await console.browser.sign_in(), await console.another_browser().sign_in("bob")
         await add_key(console.store)
         await one.get("/accounts/zoo")
@@ -158,8 +158,8 @@ async def test_of_two_operators_who_change_the_same_account_the_second_gets_a_co
         assert Plan.PRO == (await console.store.accounts.find("zoo")).plan
 
 
-async def test_an_account_is_suspended_after_asking_and_resumed(stores: Stores) -> None:
-    async with running_console(stores) as console:
+async def test_an_account_is_suspended_after_asking_and_resumed(each_backend: Stores) -> None:
+    async with running_console(each_backend) as console:
         browser = await console.browser.sign_in()
         await add_key(console.store)
         assert "Suspend zoo?" in await browser.get("/accounts/zoo/suspend")
@@ -177,8 +177,8 @@ async def test_an_account_is_suspended_after_asking_and_resumed(stores: Stores) 
         )[-2:]
 
 
-async def test_a_key_is_created_and_shown_once(stores: Stores) -> None:
-    async with running_console(stores) as console:
+async def test_a_key_is_created_and_shown_once(each_backend: Stores) -> None:
+    async with running_console(each_backend) as console:
         browser = await console.browser.sign_in()
         await add_key(console.store)
         await browser.get("/accounts/zoo")
@@ -203,8 +203,8 @@ async def test_a_key_is_created_and_shown_once(stores: Stores) -> None:
         ({"scope": ["orders:read"], "note": "pso_live_abc"}, "API key"),
     ],
 )
-async def test_a_wrong_key_form_creates_no_key(stores: Stores, fields: dict[str, object], wrong: str) -> None:
-    async with running_console(stores) as console:
+async def test_a_wrong_key_form_creates_no_key(each_backend: Stores, fields: dict[str, object], wrong: str) -> None:
+    async with running_console(each_backend) as console:
         browser = await console.browser.sign_in()
         await add_key(console.store)
         await browser.get("/accounts/zoo")
@@ -212,8 +212,8 @@ async def test_a_wrong_key_form_creates_no_key(stores: Stores, fields: dict[str,
         assert 1 == len(await console.store.keys.list("zoo"))
 
 
-async def test_a_key_is_rotated_once(stores: Stores) -> None:
-    async with running_console(stores) as console:
+async def test_a_key_is_rotated_once(each_backend: Stores) -> None:
+    async with running_console(each_backend) as console:
         browser = await console.browser.sign_in()
         await add_key(console.store)
         await browser.get("/accounts/zoo")
@@ -224,8 +224,8 @@ async def test_a_key_is_rotated_once(stores: Stores) -> None:
         assert "already rotated" in await browser.submit("/keys/key_one/rotate", {"grace": "1h", **token}, 409)
 
 
-async def test_a_key_is_revoked_after_asking(stores: Stores) -> None:
-    async with running_console(stores) as console:
+async def test_a_key_is_revoked_after_asking(each_backend: Stores) -> None:
+    async with running_console(each_backend) as console:
         browser = await console.browser.sign_in()
         await add_key(console.store)
         assert "Revoke key_one?" in await browser.get("/keys/key_one/revoke")
@@ -236,8 +236,8 @@ async def test_a_key_is_revoked_after_asking(stores: Stores) -> None:
         await browser.submit("/keys/key_one/revoke", {"seen": seen}, 409)
 
 
-async def test_a_ban_is_shown_and_lifted(stores: Stores) -> None:
-    async with running_console(stores) as console:
+async def test_a_ban_is_shown_and_lifted(each_backend: Stores) -> None:
+    async with running_console(each_backend) as console:
         browser = await console.browser.sign_in()
         await add_key(console.store)
         await console.store.usage.save({}, [Ban("key_one", int(START) - 10, int(START) + 110, 2)])
@@ -250,17 +250,17 @@ async def test_a_ban_is_shown_and_lifted(stores: Stores) -> None:
         assert "is not banned" in await browser.submit("/keys/key_one/unban", token, 409)
 
 
-async def test_a_keys_page_leads_to_its_account(stores: Stores) -> None:
-    async with running_console(stores) as console:
+async def test_a_keys_page_leads_to_its_account(each_backend: Stores) -> None:
+    async with running_console(each_backend) as console:
         browser = await console.browser.sign_in()
         await add_key(console.store)
         response = await browser.http.get("/console/keys/key_one")
         assert (303, "/console/accounts/zoo#key_one") == (response.status_code, response.headers["location"])
 
 
-async def test_hostile_texts_are_escaped(stores: Stores) -> None:
+async def test_hostile_texts_are_escaped(each_backend: Stores) -> None:
     hostile = "\"><script>alert(1)</script>{{ 7*7 }}'"
-    async with running_console(stores) as console:
+    async with running_console(each_backend) as console:
         await add_key(console.store)
         key = api_key("two")
         await console.store.keys.create(replace(key, note=hostile), Actor(hostile, START))
@@ -275,7 +275,7 @@ async def test_hostile_texts_are_escaped(stores: Stores) -> None:
 @pytest.mark.parametrize(
     "path", ["/accounts/none", "/accounts/none/suspend", "/keys/key_none", "/keys/key_none/revoke"]
 )
-async def test_what_does_not_exist_is_not_found(stores: Stores, path: str) -> None:
-    async with running_console(stores) as console:
+async def test_what_does_not_exist_is_not_found(each_backend: Stores, path: str) -> None:
+    async with running_console(each_backend) as console:
         browser = await console.browser.sign_in()
         assert "There is no" in await browser.get(path, 404)

@@ -27,8 +27,8 @@ async def statuses(console: Console, *order_ids: int) -> list[str]:
     return [str((await console.store.orders.find(order_id)).status) for order_id in order_ids]
 
 
-async def test_orders_are_filtered_and_sorted(stores: Stores) -> None:
-    async with running_console(stores) as console:
+async def test_orders_are_filtered_and_sorted(each_backend: Stores) -> None:
+    async with running_console(each_backend) as console:
         browser = await console.browser.sign_in()
         assert "There are no orders yet" in await browser.get("/orders")
         await add_orders(
@@ -53,8 +53,8 @@ async def test_orders_are_filtered_and_sorted(stores: Stores) -> None:
         assert "No order matches" in await browser.get("/orders?petId=9")
 
 
-async def test_orders_are_paged(stores: Stores) -> None:
-    async with running_console(stores) as console:
+async def test_orders_are_paged(each_backend: Stores) -> None:
+    async with running_console(each_backend) as console:
         browser = await console.browser.sign_in()
         await add_orders(console, *(Order(number, 1) for number in range(1, 121)))
         seen: list[int] = []
@@ -79,15 +79,15 @@ async def test_orders_are_paged(stores: Stores) -> None:
         ("id=seven", "An order identifier is"),
     ],
 )
-async def test_a_wrong_filter_is_explained_and_kept(stores: Stores, query: str, wrong: str) -> None:
-    async with running_console(stores) as console:
+async def test_a_wrong_filter_is_explained_and_kept(each_backend: Stores, query: str, wrong: str) -> None:
+    async with running_console(each_backend) as console:
         browser = await console.browser.sign_in()
         assert wrong in await browser.get(f"/orders?{query}", 400)
         assert 'aria-invalid="true"' in browser.page
 
 
-async def test_an_order_is_found_by_its_id(stores: Stores) -> None:
-    async with running_console(stores) as console:
+async def test_an_order_is_found_by_its_id(each_backend: Stores) -> None:
+    async with running_console(each_backend) as console:
         browser = await console.browser.sign_in()
         await add_orders(console, Order(7, 3))
         response = await browser.http.get("/console/orders?id=7")
@@ -96,8 +96,8 @@ async def test_an_order_is_found_by_its_id(stores: Stores) -> None:
         await browser.get("/orders/x", 404)
 
 
-async def test_an_orders_page_shows_what_happened_to_it(stores: Stores) -> None:
-    async with running_console(stores) as console:
+async def test_an_orders_page_shows_what_happened_to_it(each_backend: Stores) -> None:
+    async with running_console(each_backend) as console:
         browser = await console.browser.sign_in()
         await add_orders(console, Order(7), Order(8))
         await console.store.orders.change(7, CANCEL, Actor("key:key_one", START))
@@ -107,8 +107,8 @@ async def test_an_orders_page_shows_what_happened_to_it(stores: Stores) -> None:
         assert "Imported orders import-1" in await browser.get("/orders/8")
 
 
-async def test_orders_are_shipped_completed_and_cancelled(stores: Stores) -> None:
-    async with running_console(stores) as console:
+async def test_orders_are_shipped_completed_and_cancelled(each_backend: Stores) -> None:
+    async with running_console(each_backend) as console:
         browser = await console.browser.sign_in()
         await add_orders(console, *(Order(number) for number in range(1, 5)))
         await browser.get("/orders")
@@ -130,8 +130,8 @@ async def test_orders_are_shipped_completed_and_cancelled(stores: Stores) -> Non
         } == set(entries)
 
 
-async def test_a_conflict_is_reported_and_changes_nothing(stores: Stores) -> None:
-    async with running_console(stores) as console:
+async def test_a_conflict_is_reported_and_changes_nothing(each_backend: Stores) -> None:
+    async with running_console(each_backend) as console:
         browser = await console.browser.sign_in()
         await add_orders(console, Order(1, status=Status.SHIPPED), Order(2))
         await browser.get("/orders")
@@ -142,8 +142,8 @@ async def test_a_conflict_is_reported_and_changes_nothing(stores: Stores) -> Non
         assert "There is no order 99" in page
 
 
-async def test_bad_selections_are_refused(stores: Stores) -> None:
-    async with running_console(stores) as console:
+async def test_bad_selections_are_refused(each_backend: Stores) -> None:
+    async with running_console(each_backend) as console:
         browser = await console.browser.sign_in()
         await add_orders(console, Order(1))
         await browser.get("/orders")
@@ -157,8 +157,8 @@ async def test_bad_selections_are_refused(stores: Stores) -> None:
 @pytest.mark.parametrize(
     "back", ["//evil.example", "https://evil.example", "/..//evil.example", "?x\r\nSet-Cookie: a=b"]
 )
-async def test_an_action_never_leads_to_another_site(stores: Stores, back: str) -> None:
-    async with running_console(stores) as console:
+async def test_an_action_never_leads_to_another_site(each_backend: Stores, back: str) -> None:
+    async with running_console(each_backend) as console:
         browser = await console.browser.sign_in()
         await add_orders(console, Order(1))
         await browser.get("/orders")
@@ -168,8 +168,8 @@ async def test_an_action_never_leads_to_another_site(stores: Stores, back: str) 
 
 
 @pytest.mark.parametrize("file_format", ["csv", "json", "jsonl"])
-async def test_orders_are_exported(stores: Stores, file_format: str) -> None:
-    async with running_console(stores) as console:
+async def test_orders_are_exported(each_backend: Stores, file_format: str) -> None:
+    async with running_console(each_backend) as console:
         browser = await console.browser.sign_in()
         await add_orders(console, *(Order(number, 1) for number in range(1, 2001)))
         response = await browser.http.get(f"/console/orders/export?format={file_format}")
@@ -181,8 +181,8 @@ async def test_orders_are_exported(stores: Stores, file_format: str) -> None:
         )
 
 
-async def test_the_audit_log_is_filtered(stores: Stores) -> None:
-    async with running_console(stores) as console:
+async def test_the_audit_log_is_filtered(each_backend: Stores) -> None:
+    async with running_console(each_backend) as console:
         await add_orders(console, *(Order(number) for number in range(1, 4)))
         await console.store.orders.change(1, CANCEL, Actor("operator:bob", START - 7200))
         await console.store.orders.change(2, CANCEL, Actor("key:key_one", START - 60))
@@ -206,8 +206,8 @@ async def test_the_audit_log_is_filtered(stores: Stores) -> None:
         assert 'aria-invalid="true"' in browser.page
 
 
-async def test_the_audit_log_is_paged(stores: Stores) -> None:
-    async with running_console(stores) as console:
+async def test_the_audit_log_is_paged(each_backend: Stores) -> None:
+    async with running_console(each_backend) as console:
         for number in range(120):
             await console.store.accounts.create(
                 f"shop {number:03}", *_free(), Actor("operator:bob", START - number // 7)
@@ -229,8 +229,8 @@ def _free() -> tuple[Plan, Limits]:
     return Plan.FREE, PLAN_LIMITS[Plan.FREE]
 
 
-async def test_an_orders_page_shows_the_imports_that_created_and_changed_it(stores: Stores) -> None:
-    async with running_console(stores) as console:
+async def test_an_orders_page_shows_the_imports_that_created_and_changed_it(each_backend: Stores) -> None:
+    async with running_console(each_backend) as console:
         browser = await console.browser.sign_in()
         await console.store.orders.import_batch([Order(6), Order(7, 3, 70), Order(9)], "import-first", BY)
         await console.store.orders.import_batch([Order(7, 3, 2), Order(8)], "import-second", BY)

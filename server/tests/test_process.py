@@ -17,12 +17,10 @@ from pathlib import Path
 import httpx2
 import pytest
 
-from support.engines import PostgresEngine
 from support.load import send_all
 from support.process import (
     PETSTORE,
     UNLIMITED,
-    URLS,
     environment,
     new_key,
     petstore,
@@ -31,7 +29,6 @@ from support.process import (
     receive,
     serving,
 )
-from support.redis_engine import shared_redis
 
 ORDERS = "/v1/store/orders"
 
@@ -49,20 +46,6 @@ def statuses(store: Path) -> dict[int, str]:
 @pytest.fixture
 def store(tmp_path: Path) -> Path:
     return tmp_path / "store.db"
-
-
-@pytest.fixture(params=["embedded", "scaled-out"])
-def each_backend(request: pytest.FixtureRequest, store: Path) -> Iterator[Path]:
-    """A store in SQLite with limits in process, and one in PostgreSQL with limits in Redis."""
-    if request.param == "embedded":
-        yield store
-        return
-    postgres: PostgresEngine = request.getfixturevalue("postgres")
-    name = postgres.new_database()
-    URLS[store] = {"PETSTORE_DATABASE_URL": postgres.url(name), "PETSTORE_REDIS_URL": shared_redis().empty()}
-    yield store
-    assert [] == postgres.connections(name)
-    postgres.drop_database(name)
 
 
 def test_serve_makes_a_missing_store_and_says_where(store: Path) -> None:
@@ -161,8 +144,8 @@ def test_a_second_server_on_the_same_store_is_refused(store: Path) -> None:
     assert "PETSTORE_REDIS_URL" in done.stderr
 
 
-def test_what_the_command_line_changes_the_server_shows_at_once(each_backend: Path) -> None:
-    store = each_backend
+def test_what_the_command_line_changes_the_server_shows_at_once(each_deployment: Path) -> None:
+    store = each_deployment
     with serving(store) as server:
         key, _ = new_key(store)
         with server.client(key) as client:
@@ -177,8 +160,8 @@ def test_what_the_command_line_changes_the_server_shows_at_once(each_backend: Pa
             assert 6 == petstore(store, "orders", "ship", "1").returncode
 
 
-def test_a_revocation_a_plan_and_a_suspension_hold_within_a_second(each_backend: Path) -> None:
-    store = each_backend
+def test_a_revocation_a_plan_and_a_suspension_hold_within_a_second(each_deployment: Path) -> None:
+    store = each_deployment
     with serving(store) as server:
         key, key_id = new_key(store)
         with server.client(key) as client:
@@ -203,8 +186,8 @@ def test_a_revocation_a_plan_and_a_suspension_hold_within_a_second(each_backend:
             within_a_second(401, "60")
 
 
-def test_counts_and_bans_are_on_disk_within_a_second_even_if_the_server_is_killed(each_backend: Path) -> None:
-    store = each_backend
+def test_counts_and_bans_are_on_disk_within_a_second_even_if_the_server_is_killed(each_deployment: Path) -> None:
+    store = each_deployment
     key, key_id = new_key(store)
     quick = {"PETSTORE_BAN_GRACE_SECONDS": "0", "PETSTORE_BAN_STRIKES": "3"}
     with serving(store, **quick) as server:
@@ -226,8 +209,8 @@ def test_counts_and_bans_are_on_disk_within_a_second_even_if_the_server_is_kille
         assert response.status_code == 200 or "rate_limit_exceeded" == response.json()["code"]
 
 
-def test_no_acknowledged_cancel_is_lost_when_the_server_is_killed_under_load(each_backend: Path) -> None:
-    store = each_backend
+def test_no_acknowledged_cancel_is_lost_when_the_server_is_killed_under_load(each_deployment: Path) -> None:
+    store = each_deployment
     put_orders(store, 3000)
     key, _ = new_key(store, plan=UNLIMITED)
     acknowledged: set[int] = set()

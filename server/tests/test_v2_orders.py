@@ -6,6 +6,7 @@ Every exchange is held to the contract by the client itself; the tests state wha
 import gzip
 import json
 import random
+from collections import Counter
 from collections.abc import AsyncIterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,7 @@ import pytest
 from petstore_server.domain.accounts import Limits, Plan
 from petstore_server.domain.keys import DEFAULT_SCOPES, Scope
 from petstore_server.domain.orders import CANCEL, Order, Status
+from petstore_server.http.v2.parameters import LIST_ORDERS
 from support.service import Service, bearer, in_service
 
 ORDERS = "/v2/store/orders"
@@ -283,6 +285,41 @@ def test_the_key_the_path_and_the_scope_are_checked_before_the_parameters(tmp_pa
         assert (405, "method_not_allowed") == code(await reader.send("OPTIONS", "/v2/usage"))
 
     in_service(tmp_path, story)
+
+
+def test_hostile_queries_and_paths_are_4xx_or_answered(tmp_path: Path) -> None:
+    chance = random.Random(11)
+    pieces = [
+        *LIST_ORDERS.all,
+        "=",
+        "&",
+        "%00",
+        "%ff",
+        "%",
+        "+",
+        "-",
+        "id",
+        "pending",
+        "2026-01-01T00:00:00Z",
+        "1",
+        "9",
+    ]
+    pieces += ["'", "(", "*", ";", "%22", "%3C", "/", "?", "..", "~", "9" * 40, "{}", "[]", "%F0%9F%98%80", "a" * 300]
+
+    async def story(service: Service) -> Counter[int]:
+        await service.orders(*SAMPLE)
+        client = await partner(service)
+        statuses: Counter[int] = Counter()
+        for _ in range(100):
+            noise = "".join(chance.choices(pieces, k=chance.randrange(1, 12)))
+            name = chance.choice(list(LIST_ORDERS.all))
+            for target in (f"{ORDERS}?{noise}", f"{ORDERS}?{name}={noise}", f"{ORDERS}/{noise}"):
+                response = await client.get(target)
+                assert response.status_code in (200, 400, 404, 414), target
+                statuses[response.status_code] += 1
+        return statuses
+
+    assert {400, 404} <= in_service(tmp_path, story).keys()
 
 
 FILTERS: tuple[Mapping[str, str], ...] = (
