@@ -6,7 +6,7 @@ import subprocess
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -34,11 +34,15 @@ http {{
 
 @dataclass(frozen=True)
 class Running:
-    """A started server: the address of its root, without a slash at the end, and its process."""
+    """A started server: the address of its root, without a slash at the end, and its process.
+
+    `admin` is the address of the product's admin port.
+    """
 
     url: str
     pid: int
     ready_seconds: float
+    admin: str = ""
 
 
 @contextmanager
@@ -98,7 +102,7 @@ def petstore(plan: Plan, store: Store, **settings: str) -> Iterator[Running]:
         env={**store.environment, **settings},
         folder=plan.folder,
     ) as server:
-        yield server
+        yield replace(server, admin=f"http://127.0.0.1:{admin}")
 
 
 @contextmanager

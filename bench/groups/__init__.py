@@ -11,6 +11,7 @@ from bench.groups import (
     cancels,
     changes,
     client,
+    console,
     curves,
     engines,
     history,
@@ -48,6 +49,7 @@ GROUPS = {
     "logs": Section("Logging", ("wrk",), logs.measure),
     "history": Section("Usage history", ("wrk",), history.measure),
     "client": Section("Client", (), client.measure),
+    "console": Section("Operator console", (), console.measure),
     "curves": Section("Growth", ("nginx", "wrk"), curves.measure),
     "v2": Section("Version 2", ("wrk",), v2.measure),
 }
