@@ -7,6 +7,7 @@ import queue
 import select
 import sys
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, Protocol
@@ -16,6 +17,7 @@ import structlog
 
 _CAPACITY = 10_000  # lines in memory while stderr takes none
 _LINES_PER_WRITE = 100
+_GATHER_SECONDS = 0.002  # a wake-up and a write for every line would cost more than the lines
 _DRAIN_SECONDS = 1.0
 
 
@@ -60,6 +62,8 @@ class LineWriter:
     def _work(self) -> None:
         while True:
             item = self._queue.get()
+            if isinstance(item, str):
+                time.sleep(_GATHER_SECONDS)
             lines = []
             while isinstance(item, str):
                 lines.append(item)
