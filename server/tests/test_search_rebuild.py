@@ -1,5 +1,6 @@
 """Rebuilding the search index after a large import: reads are exact or refused at every step."""
 
+import itertools
 import random
 from contextlib import suppress
 from pathlib import Path
@@ -14,7 +15,8 @@ from petstore_server.domain.search import Filters, Query, Sort, SortField, Track
 from petstore_server.ports import Store
 from petstore_server.storage import search, search_update
 from petstore_server.storage.sqlite import opening
-from support.open_stores import BY, Stores
+from petstore_server.storage.sqlite.engine import translated
+from support.open_stores import BY, SqlitePlaces, Stores
 
 pytestmark = pytest.mark.anyio
 
@@ -152,6 +154,27 @@ async def test_an_import_into_a_large_store_keeps_the_indexes(each_backend: Stor
         while await store.search.update_index():
             assert index_names(each_backend) == set(search_update.INDEXES)
         assert await assert_exact(store)
+
+
+async def test_sqlite_reads_no_more_than_a_page_to_find_that_the_index_is_behind(tmp_path: Path) -> None:
+    stores = Stores(SqlitePlaces(tmp_path))
+    async with stores.opened() as store:
+        for start in range(0, 20_000, 5_000):
+            orders = [Order(number, number, 1) for number in range(start, start + 5_000)]
+            await store.orders.import_batch(orders, "import:1", BY)
+            while await store.search.update_index():
+                pass
+        await store.orders.change(7, CANCEL, BY)
+        connection = apsw.Connection(stores.url.removeprefix("sqlite:///"))
+        hundreds = itertools.count()  # of SQLite's instructions
+        connection.set_progress_handler(lambda: next(hundreds) < 0, 100)
+        for sort in (Sort(), Sort(SortField.SHIP_DATE), Sort(SortField.UPDATED_AT, True)):
+            statement = search.one_statement(Query(Filters(), sort))
+            assert statement is not None
+            before = next(hundreds)
+            assert connection.execute(translated(statement.sql), tuple(statement.parameters)).fetchall() == []
+            assert next(hundreds) - before < 100  # the index has 20,000 rows
+        connection.close()
 
 
 def test_a_rebuild_creates_the_indexes_of_the_migrations() -> None:

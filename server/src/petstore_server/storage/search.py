@@ -6,7 +6,7 @@ contain yet, in one snapshot.
 """
 
 import asyncio
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from time import monotonic
 from typing import Any, NamedTuple, TypeVar
@@ -77,6 +77,10 @@ class SearchStatements(NamedTuple):
     ids: Callable[[Iterable[int]], str]
     """Identifiers as one parameter."""
 
+    looks_first: bool
+    """Whether to look for waiting changes before a page is read at once. SQLite would read first: the page, and the
+    whole index while a rebuild has left it without indexes."""
+
     update: UpdateStatements
 
 
@@ -96,13 +100,12 @@ class Search:
 
     async def page(self, query: Query) -> Page:
         """One page, which shows every change acknowledged before this call. Raises ServiceUnavailable."""
-        direct = _direct(query)
-        if direct is not None and query.limit <= SHORT_PAGE:
-            page = _direct_page(query, await self._engine.query(direct.sql, direct.parameters))
-            if page is not None:
-                return page
-            direct = None
-        return await self._current(lambda: self._page(query, direct))
+        if query.limit <= SHORT_PAGE and not (self._sql.looks_first and await self._is_behind()):
+            statement = one_statement(query)
+            rows = await self._engine.query(*statement) if statement else []
+            if rows:  # without any, the list has ended, or the index is behind
+                return _page_of(rows, query)
+        return await self._current(lambda: self._page(query))
 
     async def find(self, order_id: int) -> TrackedOrder:
         """One order. Raises OrderNotFound, ServiceUnavailable."""
@@ -157,11 +160,15 @@ class Search:
             if not await self.update_index():
                 await asyncio.sleep(_PAUSE_SECONDS)
 
-    def _page(self, query: Query, direct: statements.Query | None) -> Work[Page]:
-        page = None if direct is None else _direct_page(query, (yield direct))
-        if page is not None:
-            return page
-        found = yield from find(query, (yield from self._recent()))
+    async def _is_behind(self) -> bool:
+        return bool(await self._engine.query(self._sql.update.waiting, (0, 1)))
+
+    def _page(self, query: Query) -> Work[Page]:
+        recent = yield from self._recent()
+        statement = None if recent else one_statement(query)
+        if statement is not None:
+            return _page_of((yield statement), query)
+        found = yield from find(query, recent)
         records: dict[int, str] = dict(
             (yield statements.Query(self._sql.records, (self._sql.ids(entry.id for entry in found.entries),)))
         )
@@ -195,21 +202,22 @@ def _count_by_status() -> Work[list[Row]]:
     return (yield statements.Query(_COUNT_BY_STATUS))
 
 
-def _direct(query: Query) -> statements.Query | None:
+def one_statement(query: Query) -> statements.Query | None:
     """One statement that reads the page, and nothing while the index lacks a change; None if one is not enough."""
     scans = whole_scans(query)
     if not scans:
         return None
-    return select(scans, _TRACKED_COLUMNS, query.limit + 1, tables=_TRACKED_TABLES, others=[(_UP_TO_DATE, ())])
+    rows = select(scans, _TRACKED_COLUMNS, query.limit + 1, tables=_TRACKED_TABLES)
+    # Around the LIMIT: as a condition of each row, SQLite would go through the whole index for none.
+    sql = f"SELECT * FROM ({rows.sql}) AS page WHERE {_UP_TO_DATE}"  # noqa: S608 - constants and marks
+    return statements.Query(sql, rows.parameters)
 
 
-def _direct_page(query: Query, rows: list[Row]) -> Page | None:
-    """The page from the rows of `_direct`; None without any, as after the last order and while the index is behind."""
-    if not rows:
-        return None
+def _page_of(rows: Sequence[Row], query: Query) -> Page:
+    """The page from the rows of `one_statement`."""
     shown = rows[: query.limit]
-    more = len(rows) > query.limit
-    return Page([_tracked(row) for row in shown], _position(shown[-1], query.sort.field) if more else None)
+    following = _position(shown[-1], query.sort.field) if len(rows) > query.limit else None
+    return Page([_tracked(row) for row in shown], following)
 
 
 def _tracked(row: Row) -> TrackedOrder:

@@ -65,5 +65,6 @@ SEARCH = SearchStatements(
     pending=_PENDING,
     records="SELECT id, record FROM petstore.orders WHERE id = ANY(%s::bigint[])",
     ids=numbers,
+    looks_first=False,
     update=UPDATE,
 )

@@ -79,6 +79,7 @@ SEARCH = SearchStatements(
     pending=_PENDING,
     records="SELECT id, record FROM orders WHERE id IN (SELECT value FROM json_each(?))",
     ids=_ids,
+    looks_first=True,
     update=UPDATE,
 )
 
