@@ -181,3 +181,16 @@ async def test_a_read_waits_for_an_index_that_is_far_behind(each_backend: Stores
         await store.orders.import_batch([Order(number, pet_id=number % 3) for number in range(count)], "import:1", BY)
         page = await store.search.page(Query(Filters(pet_id=2), Sort(), 2))
         assert [2, 5] == [entry_of(tracked).id for tracked in page.orders]
+
+
+async def test_closing_the_store_finishes_an_update_of_the_index(each_backend: Stores) -> None:
+    async with each_backend.opened() as store:
+        await store.orders.import_batch([Order(1)], "import:1", BY)
+        others = asyncio.all_tasks()
+        update = asyncio.create_task(store.search.update_index())
+        await asyncio.sleep(0)
+        update.cancel()
+    assert asyncio.all_tasks() <= others
+    async with each_backend.opened() as store:
+        assert not await store.search.update_index()
+        assert (await store.search.count_by_status())[Status.PENDING] == 1

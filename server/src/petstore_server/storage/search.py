@@ -126,6 +126,10 @@ class Search:
         """
         return await self._update()
 
+    async def close(self) -> None:
+        """Finish an update of the index that is under way."""
+        await self._update.close()
+
     async def _update_index(self) -> bool:
         waiting = await self._waiting(self._seen)
         if not waiting and self._seen:  # everything is in the index, or the numbers began again after a restore

@@ -65,6 +65,7 @@ class PostgresStore:
 
     async def close(self) -> None:
         """Finish what is queued, and close all connections."""
+        await self.search.close()
         await self.orders.close()
         await self.placements.close()
         await self._pool.close()

@@ -68,6 +68,7 @@ class SqliteStore:
 
     async def close(self) -> None:
         """Finish what is queued, and close the store."""
+        await self.search.close()
         await self._writer.close()
         await self._reader.close()
 
