@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from petstore_server.http.connection import Connection
 from petstore_server.http.request import Disconnected, Request
 from petstore_server.http.responses import Answer, Response, content
 from petstore_server.http.server import Deadlines, PublicServer
@@ -239,3 +240,32 @@ async def test_a_defect_cuts_its_own_connection_off_and_no_other() -> None:
             writer.write(GET)
             assert b"" == await until_closed(reader, 3)
             writer.close()
+
+
+@pytest.mark.parametrize("waits", [False, True])
+async def test_a_defect_is_logged_after_its_connection_was_cut_off(
+    waits: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Logging may fail or take long, and the client must not wait for it."""
+    happened: list[str] = []
+    monkeypatch.setattr(PublicServer, "report", lambda self, error: happened.append(str(error)))
+
+    async def failing(request: Request) -> Response:
+        if waits:
+            await asyncio.sleep(0)
+        raise RuntimeError("defect")
+
+    cut = Connection.cut
+
+    def noted_cut(self: Connection) -> None:
+        happened.append("cut")
+        cut(self)
+
+    monkeypatch.setattr(Connection, "cut", noted_cut)
+    async with serving(failing) as (_, port):
+        reader, writer = await connect(port)
+        writer.write(GET)
+        assert b"" == await until_closed(reader, 3)
+        writer.close()
+        await until(lambda: len(happened) > 1)
+        assert happened[:2] == ["cut", "defect"]

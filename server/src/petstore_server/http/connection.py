@@ -5,19 +5,16 @@ handed to the transport. Until then the connection parses nothing more, and read
 """
 
 import asyncio
-import fcntl
-import sys
-import termios
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from enum import Enum, auto
 from http import HTTPStatus
-from itertools import chain
 from typing import TYPE_CHECKING, cast
 
 from petstore_server.http.eager import start
 from petstore_server.http.parser import Malformed, RequestParser
 from petstore_server.http.request import Request
 from petstore_server.http.responses import Answer, Response
+from petstore_server.http.writer import ResponseWriter
 
 if TYPE_CHECKING:
     from petstore_server.http.server import PublicServer
@@ -27,15 +24,6 @@ PIECE = 512
 
 REQUESTS_PER_TURN = 16
 """Pipelined requests answered before other connections get their turn."""
-
-WRITE_MARK = 64 * 1024
-"""Bytes in the transport's buffer above which nothing more is written."""
-
-WRITE_BATCH = 512 * 1024
-"""Bytes of a long body handed to the transport at once. Connections share the bytes of a list; none are copied."""
-
-JOINED_BODY = 16 * 1024
-"""Bytes up to which a body is copied behind its head: one buffer costs less than two."""
 
 _STATUS_LINES = {status.value: f"HTTP/1.1 {status.value} {status.phrase}\r\n".encode() for status in HTTPStatus}
 _END = b"\r\n"
@@ -70,10 +58,8 @@ class Connection(asyncio.BufferedProtocol):
         "_server",
         "_transport",
         "_unparsed",
-        "_unsent",
         "_wait",
-        "_writing_paused",
-        "_written",
+        "_writer",
         "scheduled",
         "task",
     )
@@ -81,15 +67,14 @@ class Connection(asyncio.BufferedProtocol):
     def __init__(self, server: "PublicServer") -> None:
         self._server = server
         self._transport: asyncio.Transport
+        self._writer: ResponseWriter
         self._parser: RequestParser
         self._unparsed = _EMPTY  # bytes read but not parsed
         self._input_ended = False  # no request will follow those parsed
         self._refusal: Response | None = None  # to be sent after the last response, in place of a malformed request's
         self._current: Request | None = None  # the request being answered
         self._keep_alive = True
-        self._unsent: Iterator[bytes] | None = None  # the rest of the response being written
-        self._written = 0
-        self._reading_paused = self._writing_paused = False
+        self._reading_paused = False
         self._ended = False  # nothing more is answered
         self._wait: tuple[_Wait, object] = (_Wait.IDLE, None)
         self._seconds = 0  # for which it has been waiting for the same thing
@@ -100,7 +85,7 @@ class Connection(asyncio.BufferedProtocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast("asyncio.Transport", transport)
-        self._transport.set_write_buffer_limits(high=WRITE_MARK)
+        self._writer = ResponseWriter(self._transport)
         self._parser = RequestParser(_peer(self._transport), self._server.remembered)
         refusal = self._server.admit(self)
         if refusal is not None and not transport.is_closing():
@@ -109,7 +94,8 @@ class Connection(asyncio.BufferedProtocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._ended = True
-        self._unparsed, self._unsent = _EMPTY, None
+        self._unparsed = _EMPTY
+        self._writer.drop()
         if self._current is not None:
             self._current.lose()
         self._parser.close()
@@ -145,13 +131,12 @@ class Connection(asyncio.BufferedProtocol):
         return True
 
     def pause_writing(self) -> None:
-        self._writing_paused = True
+        self._writer.paused = True
 
     def resume_writing(self) -> None:
-        self._writing_paused = False
-        if self._unsent is not None:
-            self._write_on()
-        if not self._writing_paused:
+        if self._writer.resume():
+            self._finish()
+        if not self._writer.paused:
             self._server.schedule(self)
 
     # Called by the server
@@ -163,7 +148,7 @@ class Connection(asyncio.BufferedProtocol):
         for _ in range(REQUESTS_PER_TURN):
             if self._unparsed:
                 self._parse()
-            if self._ended or self._current is not None or self._writing_paused or not self._parser.requests:
+            if self._ended or self._current is not None or self._writer.paused or not self._parser.requests:
                 self._settle()
                 return
             self._answer(self._parser.requests.popleft(), turn)
@@ -229,7 +214,7 @@ class Connection(asyncio.BufferedProtocol):
         """With nothing to do now: read on, or end the connection if no request will follow."""
         if self._ended:
             return
-        busy = self._current is not None or self._writing_paused or self._parser.requests
+        busy = self._current is not None or self._writer.paused or self._parser.requests
         if busy or not (self._input_ended or self._server.draining):
             if self._reading_paused and not self._unparsed:
                 self._resume_reading()
@@ -288,29 +273,8 @@ class Connection(asyncio.BufferedProtocol):
 
     def _write(self, response: Response, more: bytes, end: bytes, chunks: Sequence[bytes]) -> None:
         head = (_STATUS_LINES[response.status], self._server.date_line, response.headers, more, end)
-        if not chunks or response.length <= JOINED_BODY:
-            self._transport.write(b"".join((*head, *chunks)))
+        if self._writer.write(head, chunks, response.length):
             self._finish()
-        else:
-            self._unsent = chain((b"".join(head),), chunks)
-            self._write_on()
-
-    def _write_on(self) -> None:
-        """Hand over a long response batch by batch, as fast as the client takes it."""
-        while self._unsent is not None:
-            if self._writing_paused:
-                return
-            batch, size = [], 0
-            for chunk in self._unsent:
-                batch.append(chunk)
-                size += len(chunk)
-                if size >= WRITE_BATCH:
-                    break
-            else:
-                self._unsent = None
-            self._written += size
-            self._transport.writelines(batch)
-        self._finish()
 
     def _finish(self) -> None:
         """The whole response has been handed to the transport."""
@@ -337,10 +301,9 @@ class Connection(asyncio.BufferedProtocol):
     def _waiting(self) -> tuple[tuple[_Wait, object], float | None]:
         """What is waited for, with a mark that differs after any progress, and for how many seconds at most."""
         limits = self._server.deadlines
-        buffered = self._transport.get_write_buffer_size()
-        if buffered or self._unsent is not None:
-            mark = (self._written, buffered, _unacknowledged(self._transport))
-            return (_Wait.READER, mark), limits.stall
+        sent = self._writer.progress()
+        if sent is not None:
+            return (_Wait.READER, sent), limits.stall
         if self._ended:
             return (_Wait.LAST_BYTES, None), limits.last_bytes
         if self._parser.in_message:
@@ -354,15 +317,3 @@ def _peer(transport: asyncio.Transport) -> str | None:
     """The address of the other end; None for a Unix socket."""
     peer = transport.get_extra_info("peername")
     return peer[0] if isinstance(peer, tuple) else None
-
-
-def _unacknowledged(transport: asyncio.Transport) -> int:
-    """Bytes in the kernel that the other end has not acknowledged (Linux, SIOCOUTQ); 0 if that is not known.
-
-    A slow reader empties the kernel's buffers long before the transport may write to them again.
-    """
-    try:
-        answer = fcntl.ioctl(transport.get_extra_info("socket").fileno(), termios.TIOCOUTQ, bytes(4))
-    except OSError:
-        return 0
-    return int.from_bytes(answer, sys.byteorder)

@@ -1,0 +1,86 @@
+"""Writes the responses of one connection, as fast as the client takes them."""
+
+import asyncio
+import fcntl
+import sys
+import termios
+from collections.abc import Iterator, Sequence
+from itertools import chain
+
+WRITE_MARK = 64 * 1024
+"""Bytes in the transport's buffer above which nothing more is written."""
+
+WRITE_BATCH = 512 * 1024
+"""Bytes of a long body handed to the transport at once. Connections share the bytes of a list; none are copied."""
+
+JOINED_BODY = 16 * 1024
+"""Bytes up to which a body is copied behind its head: one buffer costs less than two."""
+
+
+class ResponseWriter:
+    """Hands responses to a transport, one after another. `paused` is true while the transport's buffer is full."""
+
+    __slots__ = ("_transport", "_unsent", "_written", "paused")
+
+    def __init__(self, transport: asyncio.Transport) -> None:
+        transport.set_write_buffer_limits(high=WRITE_MARK)
+        self._transport = transport
+        self._unsent: Iterator[bytes] | None = None  # the rest of the response being written
+        self._written = 0
+        self.paused = False
+
+    def write(self, head: Sequence[bytes], chunks: Sequence[bytes], length: int) -> bool:
+        """Write a response with a body of `length` bytes; return whether all of it has been handed over.
+
+        If not, the rest follows with `resume`.
+        """
+        if not chunks or length <= JOINED_BODY:
+            self._transport.write(b"".join((*head, *chunks)))
+            return True
+        self._unsent = chain((b"".join(head),), chunks)
+        return self._write_on()
+
+    def resume(self) -> bool:
+        """Go on after the transport's buffer was full; return whether that completed a response."""
+        self.paused = False
+        return self._unsent is not None and self._write_on()
+
+    def drop(self) -> None:
+        """Forget the rest of the response: the connection is lost."""
+        self._unsent = None
+
+    def progress(self) -> tuple[int, int, int] | None:
+        """A mark that differs after the client has taken any byte; None if nothing is on its way to it."""
+        buffered = self._transport.get_write_buffer_size()
+        if not buffered and self._unsent is None:
+            return None
+        return self._written, buffered, _unacknowledged(self._transport)
+
+    def _write_on(self) -> bool:
+        """Hand over a long response batch by batch until the transport's buffer is full."""
+        while self._unsent is not None:
+            if self.paused:
+                return False
+            batch, size = [], 0
+            for chunk in self._unsent:
+                batch.append(chunk)
+                size += len(chunk)
+                if size >= WRITE_BATCH:
+                    break
+            else:
+                self._unsent = None
+            self._written += size
+            self._transport.writelines(batch)
+        return True
+
+
+def _unacknowledged(transport: asyncio.Transport) -> int:
+    """Bytes in the kernel that the other end has not acknowledged (Linux, SIOCOUTQ); 0 if that is not known.
+
+    A slow reader empties the kernel's buffers long before the transport may write to them again.
+    """
+    try:
+        answer = fcntl.ioctl(transport.get_extra_info("socket").fileno(), termios.TIOCOUTQ, bytes(4))
+    except OSError:
+        return 0
+    return int.from_bytes(answer, sys.byteorder)
