@@ -1,6 +1,7 @@
 """`petstore console`, and the console of servers that run: one process, workers, and none."""
 
 import re
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -115,3 +116,55 @@ def test_a_server_without_a_console_has_no_such_path(tmp_path: Path, with_worker
             assert 404 == httpx2.get(f"{server.admin}{path}").status_code
         assert 200 == httpx2.get(f"{server.admin}/readyz").status_code
         assert 0 == server.stop()
+
+
+def uploaded(browser: httpx2.Client, server: Server, content: str) -> str:
+    """Upload a file of orders, and wait until it was checked; the address of its page."""
+    token = form_token(browser.get(f"{server.admin}/console/imports/new").text)
+    page = browser.post(
+        f"{server.admin}/console/imports/new",
+        data={"form_token": token},
+        files={"file": ("orders.jsonl", content.encode())},
+    )
+    eventually_says(browser, str(page.url), "What importing it would do")
+    return str(page.url)
+
+
+def form_token(page: str) -> str:
+    found = re.search(r'name="form_token" value="(\w+)"', page)
+    assert found is not None
+    return found[1]
+
+
+def eventually_says(browser: httpx2.Client, address: str, text: str) -> None:
+    deadline = time.monotonic() + 60
+    while text not in (page := browser.get(address).text):
+        assert time.monotonic() < deadline, page
+        time.sleep(0.05)
+
+
+def test_a_server_imports_an_uploaded_file(tmp_path: Path, with_workers: dict[str, str]) -> None:
+    store = tmp_path / "store.db"
+    with serving(store, **with_workers) as server, signed_in(server, store) as browser:
+        address = uploaded(browser, server, '{"id": 1}\n{"id": 2}\n')
+        token = form_token(browser.get(address).text)
+        browser.post(f"{address}/import", data={"form_token": token})
+        eventually_says(browser, address, "petstore orders import-undo")
+        key, _ = new_key(store, plan=UNLIMITED)
+        with server.client(key) as client:
+            assert [1, 2] == [order["id"] for order in client.get("/v1/store/orders").json()]
+        assert 0 == server.stop()
+        assert "Traceback" not in server.log.read_text()
+
+
+def test_a_server_that_stops_ends_its_import_and_deletes_the_upload(
+    tmp_path: Path, with_workers: dict[str, str]
+) -> None:
+    store, temporary = tmp_path / "store.db", tmp_path / "tmp"
+    temporary.mkdir()
+    with serving(store, TMPDIR=str(temporary), **with_workers) as server, signed_in(server, store) as browser:
+        address = uploaded(browser, server, "".join(f'{{"id": {number}}}\n' for number in range(1, 200_001)))
+        browser.post(f"{address}/import", data={"form_token": form_token(browser.get(address).text)})
+        assert 0 == server.stop()
+        assert [] == list(temporary.glob("petstore-uploads-*"))
+        assert "Traceback" not in server.log.read_text()

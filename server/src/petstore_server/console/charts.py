@@ -35,7 +35,10 @@ class Rectangle(NamedTuple):
 
 
 class Chart(NamedTuple):
-    """A chart ready to be drawn. `limit` is a value shown as a line at `limit_y`; `top` is the value at the top."""
+    """A chart ready to be drawn. `limit` is a value shown as a line at `limit_y`; `top` is the value at the top.
+
+    `limit_above` is a limit too far above all values to be drawn: the bars would vanish.
+    """
 
     title: str
     series: tuple[Series, ...]
@@ -44,6 +47,7 @@ class Chart(NamedTuple):
     top: int
     limit: int | None
     limit_y: float
+    limit_above: int | None
 
     @property
     def is_empty(self) -> bool:
@@ -52,7 +56,7 @@ class Chart(NamedTuple):
 
 
 def chart(title: str, series: tuple[Series, ...], bars: Sequence[Bar], limit: int | None = None) -> Chart:
-    """Lay out a stacked bar chart. A limit far above all values is not drawn: the bars would vanish."""
+    """Lay out a stacked bar chart."""
     highest = max((sum(bar.values) for bar in bars), default=0)
     shown_limit = limit if limit is not None and limit <= 4 * max(highest, 1) else None
     top = _round_up(max(highest, shown_limit or 0))
@@ -69,7 +73,8 @@ def chart(title: str, series: tuple[Series, ...], bars: Sequence[Bar], limit: in
                     Rectangle(round(x, 2), round(HEIGHT - below, 2), round(width, 2), round(height, 2), each.style)
                 )
     limit_y = HEIGHT - (shown_limit or 0) / top * HEIGHT
-    return Chart(title, series, bars, rectangles, top, shown_limit, round(limit_y, 2))
+    limit_above = limit if shown_limit is None else None
+    return Chart(title, series, bars, rectangles, top, shown_limit, round(limit_y, 2), limit_above)
 
 
 def _round_up(value: float) -> int:
