@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from petstore_server.domain.errors import OrderNotFound
+from petstore_server.domain.errors import OrderNotFound, ServiceUnavailable
 from petstore_server.domain.orders import CANCEL, Order, Status, order_from_fields, ship
 from petstore_server.domain.search import (
     Filters,
@@ -181,6 +181,18 @@ async def test_a_read_waits_for_an_index_that_is_far_behind(each_backend: Stores
         await store.orders.import_batch([Order(number, pet_id=number % 3) for number in range(count)], "import:1", BY)
         page = await store.search.page(Query(Filters(pet_id=2), Sort(), 2))
         assert [2, 5] == [entry_of(tracked).id for tracked in page.orders]
+
+
+async def test_a_read_is_refused_in_time_while_an_update_of_the_index_takes_long(
+    each_backend: Stores, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(search, "WAIT_SECONDS", 0.05)
+    never = asyncio.Event()
+    async with each_backend.opened() as store:
+        monkeypatch.setattr(store.search, "update_index", never.wait)
+        await store.orders.import_batch([Order(number) for number in range(search.RECENT_LIMIT + 1)], "import:1", BY)
+        with pytest.raises(ServiceUnavailable):
+            await store.search.page(Query(Filters(), Sort()))
 
 
 async def test_closing_the_store_finishes_an_update_of_the_index(each_backend: Stores) -> None:

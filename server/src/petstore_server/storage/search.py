@@ -161,8 +161,17 @@ class Search:
             except IndexBehind:
                 if monotonic() > deadline:
                     raise ServiceUnavailable("the search index is being updated after a large change") from None
-            if not await self.update_index():
+            if not await self._update_until(deadline):
                 await asyncio.sleep(_PAUSE_SECONDS)
+
+    async def _update_until(self, deadline: float) -> bool:
+        """Update the index, and wait for that until `deadline`; return whether there is more to do at once."""
+        update = asyncio.ensure_future(self.update_index())
+        try:
+            await asyncio.wait([update], timeout=max(deadline - monotonic(), 0))
+            return update.result() if update.done() else False
+        finally:
+            update.cancel()  # which does not stop the update, but only the wait for it
 
     async def _is_behind(self) -> bool:
         return bool(await self._engine.query(self._sql.update.waiting, (0, 1)))

@@ -5,7 +5,7 @@ from functools import partial
 from typing import Any, TypeVar
 
 from petstore_server.storage.postgres.pool import Pool
-from petstore_server.storage.postgres.session import BATCH, SNAPSHOT, WRITE, Session
+from petstore_server.storage.postgres.session import BACKGROUND, SNAPSHOT, WRITE, Session
 from petstore_server.storage.statements import Commands, Query, Row, Work
 
 Result = TypeVar("Result")
@@ -27,7 +27,7 @@ class PostgresEngine:
 
     async def transaction(self, work: Callable[[], Work[Result]], *, bulk: bool = False) -> Result:
         """Run `work` in one transaction; return once it is durable. Raises ServiceUnavailable."""
-        return await self._pool.transaction(lambda session: run(session, work()), BATCH if bulk else WRITE)
+        return await self._pool.transaction(lambda session: run(session, work()), BACKGROUND if bulk else WRITE)
 
 
 async def run(session: Session, work: Work[Result]) -> Result:

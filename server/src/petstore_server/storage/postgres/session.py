@@ -44,6 +44,9 @@ WRITE = _options("BEGIN", 1.2, 1.8, _RELEASE)
 BATCH = _options("BEGIN", 10.0, 30.0, _RELEASE)
 """Many changes at once, for which no request waits."""
 
+BACKGROUND = _options("BEGIN", 30.0, 30.0, _RELEASE)
+"""Long work in the background, such as to create an index."""
+
 READ = TransactionOptions((), 1.2, 1.8)
 """One statement that an index answers, in a transaction of its own without settings."""
 
