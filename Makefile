@@ -5,6 +5,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check --no-input -q
 LOCK := $(BIN)/uv pip compile --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-emit-find-links --no-annotate --no-header -q
+TEST_PROCESSES ?= $(shell $(PYTHON) -c 'import os; print(2 * (os.cpu_count() or 1))') # many tests wait for processes and timers
 BENCH_PACKAGES := nginx-light wrk redis-tools
 
 # Commands and tests start faster with compiled modules, even where the environment turns them off, as in many containers.
@@ -16,7 +17,7 @@ run: .venv/.run
 	@$(BIN)/petstore serve --demo
 
 test: .venv/.dev
-	$(BIN)/python -m pytest -m "not system" -n auto
+	$(BIN)/python -m pytest -m "not system" -n $(TEST_PROCESSES) --dist worksteal
 
 # These come from the system: apt-get install chromium nginx-light openssl postgresql-15 pgbouncer
 test-system: .venv/.system
