@@ -53,7 +53,7 @@ def this_process_on(core: int) -> Iterator[None]:
 
 
 def free_port() -> int:
-    """A port that was free a moment ago."""
+    """A port that was free just now."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])

@@ -19,7 +19,7 @@ NOT_MEASURED = "Not measured yet."
 
 
 class Documents(NamedTuple):
-    """The page to write, the text to begin with, and the folder of the charts, which lies beside the page."""
+    """The page to write, the text to begin with, and the folder of the charts, which is next to the page."""
 
     page: Path
     text: str

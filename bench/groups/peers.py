@@ -33,7 +33,7 @@ def measure(plan: Plan) -> tuple[list[Row], list[Curve]]:
         ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as pool,
     ):
         with Connection(server.url, store.authorization) as connection:
-            alone = [connection.latency(LIST) for _ in range(200)]
+            undisturbed = [connection.latency(LIST) for _ in range(200)]
         before = resident(server.pid)
         attack = pool.submit(_attack, server, store, number, seconds)
         disturbed = _latencies_during(server, store, attack.done)
@@ -53,7 +53,7 @@ def measure(plan: Plan) -> tuple[list[Row], list[Curve]]:
         "hostile-latency",
         "List of 1,000 orders for another client meanwhile, 99th percentile",
         "ms",
-        {PRODUCT: [_p99(disturbed)], "without these connections": [_p99(alone)]},
+        {PRODUCT: [_p99(disturbed)], "without these connections": [_p99(undisturbed)]},
         "without these connections",
         note="The attack uses the load core, which the measuring client shares.",
     )

@@ -106,7 +106,7 @@ def test_top_accounts_by_each_order(petstore: CommandLine) -> None:
 
 
 def test_an_unknown_account_is_not_found(petstore: CommandLine) -> None:
-    done = petstore("usage", "nobody")
+    done = petstore("usage", "unknown")
     assert (5, "") == (done.code, done.out)
 
 

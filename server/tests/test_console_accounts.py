@@ -108,7 +108,7 @@ async def test_accounts_are_searched_sorted_and_paged(each_backend: Stores) -> N
         assert "shop 59" in await browser.get("/accounts?page=99999999999999999")
         found = await browser.get("/accounts?search=SHOP+5")
         assert ("10 accounts" in found, "shop 49" in found) == (True, False)
-        assert "No account has “nobody”" in await browser.get("/accounts?search=nobody")
+        assert "No account has “unknown”" in await browser.get("/accounts?search=unknown")
         closest = await browser.get("/accounts?sort=share")
         assert closest.index("shop 55") < closest.index("shop 00")
         assert "9 of 10" in closest

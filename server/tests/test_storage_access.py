@@ -79,14 +79,14 @@ async def test_what_is_not_there_is_named(each_backend: Stores) -> None:
     async with each_backend.opened() as store:
         limits = PLAN_LIMITS[Plan.PRO]
         for asked in (
-            store.accounts.find("nobody"),
-            store.accounts.change("nobody", set_plan(Plan.PRO, limits), BY),
-            store.accounts.change("nobody", suspend(BY.at), BY),
-            store.accounts.change("nobody", RESUME, BY),
-            store.keys.create(api_key("one", "nobody"), BY),
-            store.keys.list("nobody"),
+            store.accounts.find("unknown"),
+            store.accounts.change("unknown", set_plan(Plan.PRO, limits), BY),
+            store.accounts.change("unknown", suspend(BY.at), BY),
+            store.accounts.change("unknown", RESUME, BY),
+            store.keys.create(api_key("one", "unknown"), BY),
+            store.keys.list("unknown"),
         ):
-            with pytest.raises(AccountNotFound, match="'nobody'"):
+            with pytest.raises(AccountNotFound, match="'unknown'"):
                 await asked
         for asked_key in (
             store.keys.find("key_x"),

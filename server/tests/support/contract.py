@@ -1,6 +1,6 @@
 """Holds exchanges to the contract: every answer a test sees is checked against the shipped `openapi.yaml` (D18).
 
-`Contract().check(...)` judges one exchange; `checked_client` and `checked_async_client` (checked_clients.py) do that
+`Contract().check(...)` checks one exchange; `checked_client` and `checked_async_client` (checked_clients.py) do that
 for all that a test sends. What no schema can say, the rules between the parts of an answer, is in contract_rules.py.
 """
 
@@ -264,13 +264,13 @@ def _strict_json(body: bytes) -> Any:
         return value
 
     def refuse(text: str) -> NoReturn:
-        fail(f"the body holds {text}, which is no integer")
+        fail(f"the body holds {text}, which is not an integer")
 
     try:
         text = body.decode("utf-8")
         return json.loads(text, object_pairs_hook=pairs, parse_float=refuse, parse_constant=refuse)
     except ValueError as error:
-        fail(f"the body is no JSON in UTF-8 ({error})")
+        fail(f"the body is not JSON in UTF-8 ({error})")
 
 
 def _validate(validator: jsonschema_rs.Draft202012Validator, value: Any, what: str) -> None:

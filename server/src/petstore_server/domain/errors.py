@@ -63,7 +63,7 @@ class InsufficientScope(DomainError):
 
 
 class InvalidOrderId(DomainError):
-    """The path's identifier is no int64 in its one plain form (D4)."""
+    """The path's identifier is not an int64 in its one plain form (D4)."""
 
     code = "invalid_order_id"
 

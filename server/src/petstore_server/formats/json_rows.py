@@ -248,7 +248,7 @@ class _Array(Generic[T]):
 
 
 def _matching_brace(buffer: bytes, start: int) -> int | None:
-    """Where the object that begins at `start` ends, judged only by quotes, braces and brackets; None if it does not."""
+    """Where the object that begins at `start` ends, found only by quotes, braces and brackets; None if it does not."""
     awaited: list[bytes] = []
     for match in _TOKENS.finditer(buffer, start, start + MAX_ROW_BYTES):
         token = match[0]

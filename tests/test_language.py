@@ -1,0 +1,53 @@
+"""The project's language: standard terms, and none of the words that were replaced by them."""
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+ROOT = Path(__file__).parents[1]
+PLACES = ("server/src", "server/tests", "client", "tests", "bench", "docs")
+KINDS = {".py", ".md", ".sql", ".lua", ".yaml", ".html"}
+
+AVOIDED = {
+    r"(?:no|some)body\b": "no client, one client",
+    r"alone\b": "only",
+    r"beside\b": "next to",
+    r"moments?\b": "time, timestamp",
+    r"(?:is|are) told\b|told of\b|tells? of\b": "is reported, shows",
+    r"lets? go of\b": "release, close",
+    r"judge[sd]?\b": "evaluate",
+    r"(?:is|are) no (?!longer|more|[a-z]+er\b)": "is not a",
+    r"ledgers?\b": "usage store",
+    r"happenings?\b": "faults",
+    r"flavours?\b": "variants",
+    r"findings\b": "check results",
+    r"upkeep\b": "background tasks, maintenance",
+    r"chatter\b": "log to stderr",
+    r"(?:either|any)_store\b": "each_backend",
+}
+"""Words that readers have to decode, as regular expressions, and what to write."""
+
+EXCEPTIONS = re.compile(r"\b(?:there|where|here) (?:is|are) no\b|\bHappening = Fault\b", re.IGNORECASE)
+"""Idioms, and a name that is kept for programs that use it."""
+
+
+def lines() -> Iterator[tuple[str, str]]:
+    """Every line of the project that people read, after its place; this file is left out."""
+    files = [path for place in PLACES for path in (ROOT / place).rglob("*") if path.suffix in KINDS]
+    for path in [*ROOT.glob("*.md"), *files]:
+        if path != Path(__file__):
+            for number, line in enumerate(path.read_text().splitlines(), 1):
+                yield f"{path.relative_to(ROOT)}:{number}", EXCEPTIONS.sub("", line)
+
+
+def test_plain_words_are_used() -> None:
+    avoided = [(re.compile(rf"\b(?:{words})", re.IGNORECASE), better) for words, better in AVOIDED.items()]
+    some = re.compile("|".join(pattern.pattern for pattern, _ in avoided), re.IGNORECASE)
+    found = [
+        f"{place}: {line.strip()} (write: {better})"
+        for place, line in lines()
+        if some.search(line)
+        for pattern, better in avoided
+        if pattern.search(line)
+    ]
+    assert [] == found
