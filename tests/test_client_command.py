@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from support.process import UNLIMITED, new_key, petstore, serving
+from support.subprocesses import PATIENCE
 
 COMMAND = str(Path(sys.executable).parent / "petstore-client")
 
@@ -30,7 +31,9 @@ def _environ(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str
 
 
 def run(environ: dict[str, str], *arguments: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([COMMAND, *arguments], env=environ, capture_output=True, text=True, timeout=60, check=False)
+    return subprocess.run(
+        [COMMAND, *arguments], env=environ, capture_output=True, text=True, timeout=PATIENCE, check=False
+    )
 
 
 def test_a_long_list_streams_through_a_pipe(environ: dict[str, str]) -> None:
@@ -84,7 +87,7 @@ def test_a_list_into_a_file_is_complete_when_stderr_is_a_terminal(environ: dict[
             env={**environ, "TERM": "xterm"},
             stdout=file,
             stderr=theirs,
-            timeout=60,
+            timeout=4 * PATIENCE,
             check=False,
         )
     os.close(theirs)

@@ -16,6 +16,7 @@ import yaml
 from petstore_client import Client, ErrorCode, PetstoreError
 from support.documents import ROOT, block, table
 from support.process import new_key, petstore, serving
+from support.subprocesses import PATIENCE
 
 DOCUMENT = ROOT / "docs" / "client.md"
 EXAMPLES = re.findall(r"^```python\n(.*?)^```", DOCUMENT.read_text(), re.DOTALL | re.MULTILINE)
@@ -44,7 +45,7 @@ def test_every_example_runs(example: str, environ: dict[str, str], tmp_path: Pat
         env=environ,
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=4 * PATIENCE,
         check=False,
     )
     assert (0, "") == (done.returncode, done.stderr)
@@ -53,7 +54,14 @@ def test_every_example_runs(example: str, environ: dict[str, str], tmp_path: Pat
 def test_every_command_runs(environ: dict[str, str], tmp_path: Path) -> None:
     (script,) = COMMANDS
     done = subprocess.run(
-        ["sh", "-eu"], input=script, env=environ, cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False
+        ["sh", "-eu"],
+        input=script,
+        env=environ,
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE,
+        check=False,
     )
     assert (0, "") == (done.returncode, done.stderr)
     assert done.stdout.endswith("order 21: cancelled\norder 22: cancelled\n")

@@ -19,7 +19,7 @@ from petstore_server.domain.pets import Pet
 from petstore_server.storage.postgres import check
 from support.engines import SERVER_USER, PostgresEngine
 from support.open_stores import BY, PostgresPlaces, add_key, body, log, opened_at
-from support.subprocesses import free_port
+from support.subprocesses import PATIENCE, free_port
 
 pytestmark = pytest.mark.system
 
@@ -87,7 +87,7 @@ def _pooler(debian: PostgresEngine, tmp_path: Path) -> Iterator[int]:
         time.sleep(0.02)
     yield port
     process.terminate()
-    process.wait(timeout=10)
+    process.wait(timeout=PATIENCE)
 
 
 async def _work_through(url: str) -> None:

@@ -1,5 +1,6 @@
 """The admin port of one process: what it reports without being asked for it elsewhere first (D1)."""
 
+import asyncio
 from pathlib import Path
 
 import httpx2
@@ -37,15 +38,17 @@ async def test_a_scrape_evaluates_readiness(tmp_path: Path) -> None:
 async def test_a_stalled_background_task_makes_the_process_unready(tmp_path: Path) -> None:
     clock = [0.0]
     async with running(tmp_path) as service:
-        task = BackgroundTask("watch access", lambda: service.backend.watch_access(service.application.confirm))
+        never = asyncio.Event()
+        task = BackgroundTask("watch access", never.wait, pause=0, clock=lambda: clock[0])
         service.application.background = BackgroundTasks([task])
-        task._clock = lambda: clock[0]
-        task._finished_at = 0.0
+        stuck = asyncio.create_task(service.application.background.run())
+        await asyncio.sleep(0.01)
         clock[0] = STALLED_SECONDS + 1
         response = await get(service, "/readyz")
         assert (503, "unavailable") == (response.status_code, response.json()["status"])
         assert "watch access" in response.json()["reason"]
         assert "0.0" == await ready(service)
+        stuck.cancel()
 
 
 @pytest.mark.parametrize("path", ["/livez/", "/readyz/", "/metrics/", "/nothing"])

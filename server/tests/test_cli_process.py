@@ -13,6 +13,8 @@ from pathlib import Path
 
 import pytest
 
+from support.subprocesses import PATIENCE
+
 PETSTORE = str(Path(sys.executable).parent / "petstore")
 
 
@@ -24,7 +26,13 @@ def environment(tmp_path: Path) -> dict[str, str]:
 
 def run(environment: dict[str, str], *arguments: str, stdin: str = "") -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [PETSTORE, *arguments], env=environment, input=stdin, capture_output=True, text=True, timeout=30, check=False
+        [PETSTORE, *arguments],
+        env=environment,
+        input=stdin,
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE,
+        check=False,
     )
 
 
@@ -129,7 +137,7 @@ def test_an_interrupted_import_ends_in_one_line_with_its_rejects_written(
     while time.monotonic() < deadline and not (rejects.exists() and rejects.read_text()):
         time.sleep(0.05)
     process.send_signal(signal.SIGINT)
-    _, errors = process.communicate(timeout=30)
+    _, errors = process.communicate(timeout=PATIENCE)
     assert 130 == process.returncode
     assert b"petstore: Interrupted." == errors.splitlines()[-1]
     assert b"Traceback" not in errors
@@ -181,7 +189,7 @@ def test_ctrl_c_at_a_question_is_an_interruption(environment: dict[str, str], tm
     assert b"Replace" in os.read(process.stderr.fileno(), 1000)
     time.sleep(0.5)  # until it reads: a signal just before the read is only noticed after it
     process.send_signal(signal.SIGINT)
-    _, errors = process.communicate(timeout=30)
+    _, errors = process.communicate(timeout=PATIENCE)
     os.close(ours)
     assert 130 == process.returncode
     assert b"petstore: Interrupted." == errors.splitlines()[-1]

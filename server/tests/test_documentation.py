@@ -32,6 +32,7 @@ from support.documents import (
 from support.generated_tables import OPERATING, TABLES, with_tables
 from support.process import PETSTORE, Server, environment, petstore, petstore_json, serving
 from support.service import Service, bearer, in_service
+from support.subprocesses import PATIENCE
 
 ARCHITECTURE = ROOT / "docs" / "architecture.md"
 INTERFACE = ROOT / "docs" / "decisions" / "0001-interface.md"
@@ -255,7 +256,7 @@ def _shell(script: str, store: Path, **more: str) -> str:
         env=environment(store, **{"PATH": path, "PETSTORE_PORT": "0", "PETSTORE_ADMIN_PORT": "0", **more}),
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=4 * PATIENCE,
         check=False,
     )
     assert 0 == done.returncode, f"{script}\n{done.stdout}\n{done.stderr}"

@@ -16,6 +16,7 @@ import pytest
 
 from support.process import PETSTORE, Server, environment, new_key, petstore, petstore_json
 from support.redis_engine import shared_redis
+from support.subprocesses import PATIENCE, within
 
 ORDERS = "/v1/store/orders"
 STRICT = {"PETSTORE_BAN_GRACE_SECONDS": "0", "PETSTORE_BAN_STRIKES": "1"}
@@ -41,7 +42,7 @@ def serving_with_a_log_reader(store: Path, *options: str, **more: str) -> Iterat
         raise AssertionError("it did not start")
     finally:
         process.kill()
-        process.wait(timeout=30)
+        process.wait(timeout=PATIENCE)
         with suppress(OSError):
             process.stderr.close()
 
@@ -60,13 +61,6 @@ def hangs(log: IO[str]) -> None:
             with suppress(BlockingIOError):
                 while writer.write(b"x" * size):
                     pass
-
-
-def within_a_second(truth: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 1.0
-    while not truth():
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
 
 
 def metrics(server: Server) -> dict[str, float]:
@@ -92,7 +86,7 @@ def test_a_server_whose_log_reader_fails_goes_on_with_all_its_work(
             assert 200 == client.get(ORDERS).status_code
             time.sleep(0.6)  # so that the ban has been saved and its line written, or not
             petstore(store, "keys", "revoke", revoked_id)
-            within_a_second(lambda: 401 == client.get(ORDERS).status_code)
+            within(1.0, lambda: 401 == client.get(ORDERS).status_code)
         windows = petstore_json(store, "accounts", "show", "globex", **redis)["windows"]
         assert windows[0]["used"] >= 1
         assert 200 == httpx2.get(f"{server.admin}/readyz").status_code
@@ -100,7 +94,7 @@ def test_a_server_whose_log_reader_fails_goes_on_with_all_its_work(
             assert metrics(server)["petstore_log_lines_lost_total"] >= 62
         began = time.monotonic()
         server.process.send_signal(signal.SIGTERM)
-        assert 0 == server.process.wait(timeout=20)
+        assert 0 == server.process.wait(timeout=PATIENCE)
         assert time.monotonic() - began < 10
 
 
@@ -120,9 +114,9 @@ def test_a_demo_whose_output_nothing_reads_goes_on(tmp_path: Path) -> None:
         time.sleep(0.3)
         assert 200 == httpx2.get(f"{entry['admin']}/readyz").status_code
         process.send_signal(signal.SIGTERM)
-        process.wait(timeout=20)
+        process.wait(timeout=PATIENCE)
         assert [] == list(tmp_path.iterdir())
     finally:
         process.kill()
-        process.wait(timeout=20)
+        process.wait(timeout=PATIENCE)
         process.stderr.close()

@@ -16,6 +16,7 @@ from petstore_server.storage.postgres import LATEST_VERSION, check, migrate, ope
 from support.command_line import CommandLine
 from support.engines import PostgresEngine
 from support.open_stores import BY, Stores
+from support.subprocesses import PATIENCE
 
 pytestmark = pytest.mark.anyio
 
@@ -113,7 +114,7 @@ def test_hosts_that_start_together_migrate_once(postgres_stores: Stores) -> None
     processes = [spawn.Process(target=_migrate_at_once, args=(postgres_stores.url, begin, told)) for _ in range(4)]
     for process in processes:
         process.start()
-    heard = [told.get(timeout=30) for _ in range(5)]
+    heard = [told.get(timeout=PATIENCE) for _ in range(5)]
     for process in processes:
         process.join()
     with pytest.raises(Empty):

@@ -21,6 +21,7 @@ from petstore_server.storage.postgres.pool import CONNECTIONS, Pool
 from petstore_server.storage.postgres.session import Session
 from support.engines import PostgresEngine, running_engine
 from support.open_stores import BY, PostgresPlaces, Stores, add_key, api_key, body, log, opened_at, served
+from support.subprocesses import BUSY
 
 pytestmark = pytest.mark.anyio
 
@@ -100,8 +101,8 @@ async def test_a_stopped_server_is_told_soon_and_its_return_is_found(
             waits = await asyncio.gather(*(time_to_refusal(call) for call in calls(store) for _ in range(5)))
         finally:
             own_engine.start()
-        assert max(waits) < SOON
-        assert await seconds_to_recovery(store) < 5
+        assert max(waits) < SOON + BUSY
+        assert await seconds_to_recovery(store) < 5 + BUSY
         assert shown == await body(store)
         assert (await store.orders.change(1, CANCEL, BY)).status is Status.CANCELLED
 
@@ -114,8 +115,8 @@ async def test_a_server_that_does_not_answer_is_told_soon_and_its_return_is_foun
         with own_engine.frozen():
             for _ in range(2):  # over the connections that were open, and over new ones
                 waits = await asyncio.gather(*(time_to_refusal(call) for call in calls(store) for _ in range(10)))
-                assert max(waits) < SOON + 0.2  # tests share their machine
-        assert await seconds_to_recovery(store) < 5
+                assert max(waits) < SOON + BUSY
+        assert await seconds_to_recovery(store) < 5 + BUSY
 
 
 async def test_who_queues_while_the_server_is_found_gone_is_told_with_the_others(
@@ -127,7 +128,7 @@ async def test_who_queues_while_the_server_is_found_gone_is_told_with_the_others
             for number in range(10):
                 waits += [asyncio.create_task(time_to_refusal(call)) for call in calls(store)[:2]]
                 await asyncio.sleep(0.1 * (number < 9))
-            assert max(await asyncio.gather(*waits)) < SOON + 0.2
+            assert max(await asyncio.gather(*waits)) < SOON + BUSY
 
 
 async def test_a_crash_under_load_loses_no_acknowledged_change(own_stores: Stores, own_engine: PostgresEngine) -> None:
@@ -280,7 +281,7 @@ async def test_all_attempts_of_a_call_share_one_time_limit(postgres_stores: Stor
             await session.rows("SELECT pg_sleep(0.4)")
             raise psycopg.errors.SerializationFailure
 
-        assert 0.4 < await time_to_refusal(lambda: pool.transaction(conflict)) < SOON + 0.4
+        assert 0.4 < await time_to_refusal(lambda: pool.transaction(conflict)) < SOON + BUSY
         await pool.close()
 
 
@@ -294,11 +295,11 @@ async def test_an_order_that_another_program_keeps_locked_holds_up_no_other(
             changes = [asyncio.create_task(store.orders.change(number, CANCEL, BY)) for number in range(6)]
             responses = await asyncio.gather(*changes[:3], *changes[4:])
             assert {Status.CANCELLED} == {order.status for order in responses}
-            assert time.perf_counter() - began < 0.5
+            assert time.perf_counter() - began < 0.5 + BUSY
             with pytest.raises(ServiceUnavailable) as caught:
                 await changes[3]
             assert "locked" in caught.value.reason
-            assert time.perf_counter() - began < SOON
+            assert time.perf_counter() - began < SOON + BUSY
         assert (await store.orders.change(3, CANCEL, BY)).status is Status.CANCELLED
 
 
@@ -355,5 +356,5 @@ async def test_of_several_hosts_one_that_does_not_answer_is_passed_by(
         hosts = f"127.0.0.1:{dark.getsockname()[1]},127.0.0.1:{postgres.port}"
         async with opened_at(postgres_stores.url.replace(f"127.0.0.1:{postgres.port}", hosts)) as store:
             waits = await asyncio.gather(*(time_to_refusal(call) for call in calls(store)[2:5]))
-            assert max(waits) < SOON
-            assert await seconds_to_recovery(store) < 5
+            assert max(waits) < SOON + BUSY
+            assert await seconds_to_recovery(store) < 5 + BUSY

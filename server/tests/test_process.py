@@ -29,6 +29,7 @@ from support.process import (
     receive,
     serving,
 )
+from support.subprocesses import BUSY, PATIENCE, within
 
 ORDERS = "/v1/store/orders"
 
@@ -131,7 +132,7 @@ def test_a_stop_under_load_answers_every_request_that_it_took(store: Path) -> No
         requests = [("DELETE", f"{ORDERS}/{number}") for number in range(1, 5001)]
         replies = asyncio.run(send_all(server.port, key, requests, connections=32))
         stopping.join()
-        assert 0 == server.process.wait(timeout=20)
+        assert 0 == server.process.wait(timeout=PATIENCE)
     acknowledged = {int(reply.target.rpartition("/")[2]) for reply in replies if reply.status == 204}
     assert {204} == {reply.status for reply in replies if reply.status}
     assert acknowledged == {number for number, status in statuses(store).items() if status == "cancelled"}
@@ -166,24 +167,19 @@ def test_a_revocation_a_plan_and_a_suspension_hold_within_a_second(each_deployme
         key, key_id = new_key(store)
         with server.client(key) as client:
 
-            def within_a_second(status: int, limit: str) -> None:
-                deadline = time.monotonic() + 1.0
-                while True:
-                    response = client.get(ORDERS)
-                    if (status, limit) == (response.status_code, response.headers["x-ratelimit-limit"]):
-                        return
-                    assert time.monotonic() < deadline, response.headers
-                    time.sleep(0.02)
+            def shows(status: int, limit: str) -> bool:
+                response = client.get(ORDERS)
+                return (status, limit) == (response.status_code, response.headers["x-ratelimit-limit"])
 
-            within_a_second(200, "60")
+            within(1.0, lambda: shows(200, "60"))
             petstore(store, "accounts", "set-plan", "acme", "pro")
-            within_a_second(200, "300")
+            within(1.0, lambda: shows(200, "300"))
             petstore(store, "accounts", "suspend", "acme")
-            within_a_second(401, "60")
+            within(1.0, lambda: shows(401, "60"))
             petstore(store, "accounts", "resume", "acme")
-            within_a_second(200, "300")
+            within(1.0, lambda: shows(200, "300"))
             petstore(store, "keys", "revoke", key_id)
-            within_a_second(401, "60")
+            within(1.0, lambda: shows(401, "60"))
 
 
 def test_counts_and_bans_are_on_disk_within_a_second_even_if_the_server_is_killed(each_deployment: Path) -> None:
@@ -252,7 +248,7 @@ def test_sigterm_lets_what_is_under_way_finish_and_says_so_on_readyz_first(store
             while part := slow.recv(1 << 20):
                 received += len(part)
             assert received > 1_000_000
-        assert 0 == server.process.wait(timeout=10)
+        assert 0 == server.process.wait(timeout=PATIENCE)
     assert "Traceback" not in server.log.read_text()
 
 
@@ -265,7 +261,7 @@ def test_a_reader_that_takes_nothing_does_not_hold_up_the_stop(store: Path) -> N
             assert stuck.recv(10)
             began = time.monotonic()
             assert 0 == server.stop()
-            assert time.monotonic() - began < 10
+            assert time.monotonic() - began < 10 + BUSY
             received = len(receive(stuck))
         assert received < 15_000_000  # cut off, not closed as if whole: 18 MB were announced
 
@@ -283,7 +279,7 @@ def test_ctrl_c_stops_it_and_a_demo_leaves_nothing_behind(tmp_path: Path) -> Non
     commands = list(_commands(process.stdout))
     assert [200, 204, 409] == [_paste(command) for command in commands]
     process.send_signal(signal.SIGINT)
-    _, complaints = process.communicate(timeout=20)
+    _, complaints = process.communicate(timeout=PATIENCE)
     assert 0 == process.returncode, complaints
     assert "Traceback" not in complaints
     assert [] == list(tmp_path.iterdir())
@@ -299,7 +295,7 @@ def _commands(lines: Iterator[str]) -> Iterator[str]:
 
 def _paste(command: str) -> int:
     """Run the command in a shell, as a visitor does, and return the status it shows."""
-    shown = subprocess.run(["sh", "-c", command], capture_output=True, text=True, check=True, timeout=20)
+    shown = subprocess.run(["sh", "-c", command], capture_output=True, text=True, check=True, timeout=PATIENCE)
     return int(shown.stdout.split(" ")[1])
 
 

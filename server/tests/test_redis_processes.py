@@ -4,7 +4,7 @@ import asyncio
 import json
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -15,6 +15,7 @@ from support.engines import PostgresEngine
 from support.load import Reply, send_all
 from support.process import UNLIMITED, URLS, Server, new_key, petstore, petstore_json, petstore_process, serving
 from support.redis_engine import RedisEngine, own_redis, shared_redis
+from support.subprocesses import within
 
 ORDERS = "/v1/store/orders"
 LENIENT = {"PETSTORE_BAN_GRACE_SECONDS": "600"}  # however slowly the machine sends a burst, no request is a strike
@@ -57,13 +58,6 @@ def flood(servers: tuple[Server, ...], key: str, each: int) -> Counter[str]:
     return Counter(reply.code for replies in asyncio.run(send()) for reply in replies)
 
 
-def within_a_second(truth: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 1.0
-    while not truth():
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
-
-
 def test_exactly_the_limit_is_admitted_by_two_servers_together(each_backend: Path) -> None:
     key, _ = new_key(each_backend)
     with two_servers(each_backend, shared_redis().empty()) as servers:
@@ -84,10 +78,10 @@ def test_bans_and_unbans_hold_in_both_within_a_second(each_backend: Path) -> Non
         flood((one,), key, 60)
         assert "api_key_banned" == [here.get(ORDERS).json()["code"] for _ in range(4)][-1]
         assert "api_key_banned" == there.get(ORDERS).json()["code"]
-        within_a_second(lambda: bool(petstore_json(each_backend, "keys", "list", "--banned")))
+        within(1.0, lambda: bool(petstore_json(each_backend, "keys", "list", "--banned")))
         petstore_json(each_backend, "accounts", "set-plan", "acme", "pro")  # so that a lifted ban shows
         petstore_json(each_backend, "keys", "unban", key_id)
-        within_a_second(lambda: here.get(ORDERS).status_code == there.get(ORDERS).status_code == 200)
+        within(1.0, lambda: here.get(ORDERS).status_code == there.get(ORDERS).status_code == 200)
 
 
 def test_a_ban_in_redis_outlives_redis_itself(store: Path) -> None:
@@ -96,7 +90,7 @@ def test_a_ban_in_redis_outlives_redis_itself(store: Path) -> None:
     redis = shared_redis()
     with two_servers(store, redis.empty(), **quick) as (one, other), other.client(key) as there:
         flood((one,), key, 62)
-        within_a_second(lambda: bool(petstore_json(store, "keys", "list", "--banned")))
+        within(1.0, lambda: bool(petstore_json(store, "keys", "list", "--banned")))
         time.sleep(0.5)
         redis.empty()
         assert "api_key_banned" == there.get(ORDERS).json()["code"]
@@ -116,11 +110,11 @@ def test_revocations_and_plans_hold_in_both_within_a_second(each_backend: Path) 
                 (response.status_code, response.headers["x-ratelimit-limit"]) for response in responses
             ]
 
-        within_a_second(lambda: both(200, "60"))
+        within(1.0, lambda: both(200, "60"))
         petstore(each_backend, "accounts", "set-plan", "acme", "business")
-        within_a_second(lambda: both(200, "1000"))
+        within(1.0, lambda: both(200, "1000"))
         petstore(each_backend, "keys", "revoke", key_id)
-        within_a_second(lambda: both(401, "60"))
+        within(1.0, lambda: both(401, "60"))
 
 
 @pytest.mark.parametrize("kind", ["frozen", "gone"])

@@ -19,6 +19,7 @@ from petstore_server.domain.orders import Order
 from petstore_server.storage.sqlite import LATEST_VERSION, check, lock_for_serving, migrate, open_store
 from petstore_server.storage.sqlite.connections import connect_writer
 from support.open_stores import BY, body, opened
+from support.subprocesses import PATIENCE
 
 pytestmark = pytest.mark.anyio
 
@@ -193,7 +194,7 @@ def test_processes_that_start_together_migrate_once(tmp_path: Path) -> None:
     processes = [spawn.Process(target=_migrate_at_once, args=(path, begin, told)) for _ in range(4)]
     for process in processes:
         process.start()
-    heard = [told.get(timeout=30) for _ in range(5)]
+    heard = [told.get(timeout=PATIENCE) for _ in range(5)]
     for process in processes:
         process.join()
     with pytest.raises(Empty):

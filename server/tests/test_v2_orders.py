@@ -40,13 +40,13 @@ class Partner:
 
     def __init__(self, service: Service, key: str) -> None:
         self._service = service
-        self._headers = bearer(key)
+        self.headers = bearer(key)
 
     async def get(self, target: str, **headers: str) -> httpx2.Response:
-        return await self._service.client.get(target, headers={**self._headers, **headers})
+        return await self._service.client.get(target, headers={**self.headers, **headers})
 
     async def send(self, method: str, target: str, **headers: str) -> httpx2.Response:
-        return await self._service.client.request(method, target, headers={**self._headers, **headers})
+        return await self._service.client.request(method, target, headers={**self.headers, **headers})
 
     async def ids(self, query: str = "") -> list[int]:
         """The orders of all pages."""
@@ -421,7 +421,7 @@ def test_a_body_decoded_by_hand_is_the_json_that_the_client_reads(tmp_path: Path
         client = await partner(service)
         raw = await service.transport.handle_async_request(
             httpx2.Request(
-                "GET", f"http://petstore.test{ORDERS}", headers={**client._headers, "Accept-Encoding": "gzip"}
+                "GET", f"http://petstore.test{ORDERS}", headers={**client.headers, "Accept-Encoding": "gzip"}
             )
         )
         body = await raw.aread()

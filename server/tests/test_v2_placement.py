@@ -27,17 +27,17 @@ class Buyer:
 
     def __init__(self, service: Service, key: str) -> None:
         self._service = service
-        self._headers = bearer(key)
+        self.headers = bearer(key)
 
     async def place(self, idempotency_key: str, body: object = None, **headers: str) -> httpx2.Response:
-        sent = {**self._headers, "Idempotency-Key": idempotency_key, **headers}
+        sent = {**self.headers, "Idempotency-Key": idempotency_key, **headers}
         return await self._service.client.post(ORDERS, json=body or ASKED, headers=sent)
 
     async def post(self, content: bytes, **headers: str) -> httpx2.Response:
-        return await self._service.client.post(ORDERS, content=content, headers={**self._headers, **headers})
+        return await self._service.client.post(ORDERS, content=content, headers={**self.headers, **headers})
 
     async def listed(self, target: str = "/v1/store/orders") -> Any:
-        return (await self._service.client.get(target, headers=self._headers)).json()
+        return (await self._service.client.get(target, headers=self.headers)).json()
 
 
 async def buyer(service: Service, account: str | None = None) -> Buyer:
@@ -73,7 +73,7 @@ def test_the_same_key_and_body_get_the_first_response_again(tmp_path: Path) -> N
         account = await service.account(Plan.ENTERPRISE, UNLIMITED)
         client = await buyer(service, account)
         first = await client.place("a")
-        await service.client.delete(first.headers["location"], headers=client._headers)
+        await service.client.delete(first.headers["location"], headers=client.headers)
         other_key = await buyer(service, account)
         for again in (await client.place("a"), await other_key.place("a", {"quantity": 2, "petId": 3})):
             assert (201, first.content, "true") == (

@@ -17,6 +17,7 @@ import pytest
 from support.load import send_all
 from support.process import PETSTORE, UNLIMITED, Server, environment, new_key, petstore, petstore_process, serving
 from support.redis_engine import shared_redis
+from support.subprocesses import PATIENCE
 
 ORDERS = "/v1/store/orders"
 
@@ -144,7 +145,7 @@ def test_a_stop_drains_all_workers(store: Path, redis: str) -> None:
         assert (503, "unavailable") == readiness(server)
         assert {"200": 10} == send(server, key, 10)  # it goes on accepting for the delay
         began = time.monotonic()
-        assert 0 == server.process.wait(timeout=20)
+        assert 0 == server.process.wait(timeout=PATIENCE)
         assert time.monotonic() - began < 10
         assert not any(Path(f"/proc/{pid}").exists() for pid in pids)
         assert "Traceback" not in server.log.read_text()
@@ -157,7 +158,7 @@ def test_a_second_signal_ends_the_delay(store: Path, redis: str) -> None:
         time.sleep(0.3)
         assert server.process.poll() is None
         server.process.send_signal(signal.SIGINT)
-        assert 0 == server.process.wait(timeout=10)
+        assert 0 == server.process.wait(timeout=PATIENCE)
 
 
 def test_workers_stop_when_the_process_that_started_them_is_killed(store: Path, redis: str) -> None:
@@ -208,5 +209,5 @@ def test_a_demo_is_one_process_with_counts_of_its_own(tmp_path: Path, redis: str
     assert address
     assert 200 == httpx2.get(address[0], headers={"Authorization": f"Bearer {key[0]}"}).status_code
     process.send_signal(signal.SIGINT)
-    process.communicate(timeout=20)
+    process.communicate(timeout=PATIENCE)
     assert [] == shared_redis().client.keys("*")

@@ -6,12 +6,24 @@ import signal
 import socket
 import subprocess
 import time
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-PATIENCE = 60.0
-"""Seconds in which a process must end after a signal, on a machine that is busy with other tests."""
+PATIENCE = 120.0
+"""Seconds for what ends by itself, such as a process after a signal, on a machine that is busy with other tests."""
+
+BUSY = 4.0
+"""Seconds by which a busy machine may exceed a promised duration: it delays the server and the test alike."""
+
+
+def within(seconds: float, truth: Callable[[], bool]) -> None:
+    """Ask until something is true. Raises AssertionError if it is not within the promised time and that of `BUSY`."""
+    deadline = time.monotonic() + seconds + BUSY
+    while not truth():
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
 
 
 _PORTS = range(10_000, 32_000)
