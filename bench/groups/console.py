@@ -36,7 +36,7 @@ PAGES = (
     "orders?petId=7&sort=-updatedAt",
     "orders/7",
     "audit",
-    "audit?actor=nobody",
+    "audit?actor=unknown",
     "imports/new",
 )
 HOURS = 24
