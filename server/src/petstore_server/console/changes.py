@@ -40,7 +40,7 @@ ACTIONS = tuple(sorted(_ACTIONS))
 
 _LONGEST_VALUE = 200  # characters; an import's entry can hold thousands of orders
 _MOST_FIELDS = 12
-_HIDDEN = {"createdIds", "createdChecksums"}  # for undoing an import
+_HIDDEN = {"createdIds", "createdChecksums", "orders", "pets"}  # of an import; the page of an order shows its own
 
 
 class Field(NamedTuple):
