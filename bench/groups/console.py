@@ -136,11 +136,13 @@ async def _add_accounts(url: str, number: int) -> None:
         for first in range(0, number, _AT_ONCE):
             added += await asyncio.gather(*map(add, names[first : first + _AT_ONCE]))
         hour = int(now // 3600) * 3600
-        for ago in range(HOURS):
-            start = hour - ago * 3600
-            counts = {(account, start): UsageCounts(account % 500, account % 9) for account, _ in added}
-            await store.usage.save({}, [], Activity(counts, {}, {key: hour for _, key in added} if not ago else {}))
-        used = {account: Usage(Count(), Count(int(now) - 3600, account % 10_000)) for account, _ in added}
-        await store.usage.save(used, [])
+        for first in range(0, number, _AT_ONCE):
+            some = added[first : first + _AT_ONCE]
+            used = {account: Usage(Count(), Count(int(now) - 3600, account % 10_000)) for account, _ in some}
+            starts = range(hour - (HOURS - 1) * 3600, hour + 1, 3600)
+            counts = {
+                (account, start): UsageCounts(account % 500, account % 9) for account, _ in some for start in starts
+            }
+            await store.usage.save(used, [], Activity(counts, {}, {key: hour for _, key in some}))
     finally:
         await store.close()
