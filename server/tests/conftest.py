@@ -28,6 +28,12 @@ def pytest_configure() -> None:
         os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", folder)
 
 
+def pytest_unconfigure() -> None:
+    """End the shared Redis here: a test process whose run is interrupted does not reach its exit handlers."""
+    if shared_redis.cache_info().currsize:
+        shared_redis().close()
+
+
 @pytest.fixture
 def anyio_backend() -> str:
     """Runs asynchronous tests on asyncio, the only event loop interface that the server supports."""
