@@ -40,7 +40,8 @@ PAGES = (
     "imports/new",
 )
 HOURS = 24
-_AT_ONCE = 100
+_AT_ONCE = 8  # as many as a process has connections to PostgreSQL
+_SAVED = 100  # accounts whose usage is saved in one transaction
 _READINGS = 5
 
 
@@ -136,8 +137,8 @@ async def _add_accounts(url: str, number: int) -> None:
         for first in range(0, number, _AT_ONCE):
             added += await asyncio.gather(*map(add, names[first : first + _AT_ONCE]))
         hour = int(now // 3600) * 3600
-        for first in range(0, number, _AT_ONCE):
-            some = added[first : first + _AT_ONCE]
+        for first in range(0, number, _SAVED):
+            some = added[first : first + _SAVED]
             used = {account: Usage(Count(), Count(int(now) - 3600, account % 10_000)) for account, _ in some}
             starts = range(hour - (HOURS - 1) * 3600, hour + 1, 3600)
             counts = {
