@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from support.command_line import CommandLine, Done
 from support.subprocesses import PATIENCE
 
 PETSTORE = str(Path(sys.executable).parent / "petstore")
@@ -36,6 +37,12 @@ def run(environment: dict[str, str], *arguments: str, stdin: str = "") -> subpro
     )
 
 
+def prepare(environment: dict[str, str], *arguments: str, stdin: str = "") -> Done:
+    """Run a command that must succeed, in this process, where no process is what is tested."""
+    store = Path(environment["PETSTORE_DATABASE_URL"].removeprefix("sqlite:///"))
+    return CommandLine(store).must(*arguments, stdin=stdin)
+
+
 def on_a_terminal(environment: dict[str, str], *arguments: str, typed: bytes = b"") -> tuple[int, str]:
     """Run with a terminal as stdin, stdout and stderr; return the exit code and all that was shown."""
     ours, theirs = pty.openpty()
@@ -44,13 +51,13 @@ def on_a_terminal(environment: dict[str, str], *arguments: str, typed: bytes = b
     shown = b""
     try:
         os.write(ours, typed)
-        while select.select([ours], [], [], 30)[0]:
+        while select.select([ours], [], [], PATIENCE)[0]:
             try:
                 piece = os.read(ours, 4096)
             except OSError:  # on Linux the other end has been closed
                 break
             shown += piece
-        return process.wait(30), shown.decode()
+        return process.wait(PATIENCE), shown.decode()
     finally:
         os.close(ours)
 
@@ -70,7 +77,7 @@ def test_exit_codes_and_streams_of_a_process(environment: dict[str, str]) -> Non
 
 
 def test_a_reader_that_closes_the_pipe_is_not_an_error(environment: dict[str, str]) -> None:
-    run(environment, "orders", "import", "-", stdin=rows(20_000))
+    prepare(environment, "orders", "import", "-", stdin=rows(20_000))
     for command in (["orders", "list"], ["orders", "export", "-"], ["orders", "list", "--json"]):
         process = subprocess.Popen(
             [PETSTORE, *command], env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE
@@ -81,11 +88,11 @@ def test_a_reader_that_closes_the_pipe_is_not_an_error(environment: dict[str, st
         process.stdout.close()
         assert b"" == process.stderr.read()
         process.stderr.close()
-        assert 141 == process.wait(30)
+        assert 141 == process.wait(PATIENCE)
 
 
 def test_a_full_disk_under_stdout_is_one_line(environment: dict[str, str]) -> None:
-    run(environment, "orders", "import", "-", stdin=rows(10))
+    prepare(environment, "orders", "import", "-", stdin=rows(10))
     with Path("/dev/full").open("w") as full:
         process = subprocess.run(
             [PETSTORE, "orders", "list"], env=environment, stdout=full, stderr=subprocess.PIPE, text=True, check=False
@@ -95,7 +102,7 @@ def test_a_full_disk_under_stdout_is_one_line(environment: dict[str, str]) -> No
 
 
 def test_a_full_disk_under_the_store_is_one_line_and_keeps_what_was_committed(environment: dict[str, str]) -> None:
-    run(environment, "db", "migrate")
+    prepare(environment, "db", "migrate")
 
     def limit() -> None:
         signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
@@ -159,27 +166,27 @@ def test_colour_and_progress_are_for_terminals_only(environment: dict[str, str],
 
 
 def test_a_restore_asks_on_a_terminal(environment: dict[str, str], tmp_path: Path) -> None:
-    run(environment, "orders", "import", "-", stdin=rows(1))
+    prepare(environment, "orders", "import", "-", stdin=rows(1))
     backup = str(tmp_path / "backup.db")
-    run(environment, "db", "backup", backup)
-    run(environment, "orders", "cancel", "0")
+    prepare(environment, "db", "backup", backup)
+    prepare(environment, "orders", "cancel", "0")
 
     def status() -> str:
-        return str(json.loads(run(environment, "orders", "show", "0", "--json").stdout)["status"])
+        return str(prepare(environment, "orders", "show", "0", "--json").json()["status"])
 
     code, shown = on_a_terminal(environment, "db", "restore", backup, typed=b"n\n")
     assert (1, "cancelled") == (code, status())
     assert "Nothing was restored." in shown
     assert (0, "cancelled") == (on_a_terminal(environment, "doctor")[0], status())
     assert (0, "pending") == (on_a_terminal(environment, "db", "restore", backup, typed=b"y\n")[0], status())
-    run(environment, "orders", "cancel", "0")
+    prepare(environment, "orders", "cancel", "0")
     assert (0, "pending") == (on_a_terminal(environment, "db", "restore", backup, "--yes")[0], status())
 
 
 def test_ctrl_c_at_a_question_is_an_interruption(environment: dict[str, str], tmp_path: Path) -> None:
-    run(environment, "orders", "import", "-", stdin=rows(1))
+    prepare(environment, "orders", "import", "-", stdin=rows(1))
     backup = str(tmp_path / "backup.db")
-    run(environment, "db", "backup", backup)
+    prepare(environment, "db", "backup", backup)
     ours, theirs = pty.openpty()
     process = subprocess.Popen(
         [PETSTORE, "db", "restore", backup], env=environment, stdin=theirs, stdout=theirs, stderr=subprocess.PIPE
@@ -196,8 +203,8 @@ def test_ctrl_c_at_a_question_is_an_interruption(environment: dict[str, str], tm
 
 
 def test_no_answer_to_a_question_changes_nothing(environment: dict[str, str], tmp_path: Path) -> None:
-    run(environment, "orders", "import", "-", stdin=rows(1))
-    run(environment, "db", "backup", str(tmp_path / "backup.db"))
+    prepare(environment, "orders", "import", "-", stdin=rows(1))
+    prepare(environment, "db", "backup", str(tmp_path / "backup.db"))
     code, shown = on_a_terminal(environment, "db", "restore", str(tmp_path / "backup.db"), typed=b"\x04")
     assert 1 == code
     assert "No answer was given; nothing was changed." in shown
@@ -216,8 +223,8 @@ def test_the_shell_completes_commands_account_names_and_key_ids(environment: dic
     assert [] == completions(environment, "petstore accounts show ac")  # no store, and none is created
     assert not Path(environment["PETSTORE_DATABASE_URL"].removeprefix("sqlite:///")).exists()
     for name in ("acme", "acorn", "globex"):
-        run(environment, "accounts", "create", name, "--plan", "free")
+        prepare(environment, "accounts", "create", name, "--plan", "free")
     assert ["acme", "acorn"] == completions(environment, "petstore accounts suspend ac")
-    key = json.loads(run(environment, "keys", "create", "acme", "--json").stdout)["id"]
+    key = prepare(environment, "keys", "create", "acme", "--json").json()["id"]
     assert [key] == completions(environment, "petstore keys rotate key_")
     assert [] == completions({**environment, "PETSTORE_PORT": "many"}, "petstore keys rotate key_")

@@ -10,9 +10,9 @@ import pytest
 from petstore_server.domain.errors import ServiceUnavailable
 from petstore_server.domain.orders import CANCEL, Order, Status
 from petstore_server.http.list_cache import ListCache
-from petstore_server.ports import Store
 from support.engines import PostgresEngine, running_engine
-from support.open_stores import BY, log, opened_at, served
+from support.open_stores import BY, log, opened_at, seconds_to_recovery, served
+from support.subprocesses import BUSY
 
 pytestmark = pytest.mark.anyio
 
@@ -33,16 +33,6 @@ def _pair() -> Iterator[tuple[PostgresEngine, PostgresEngine]]:
         finally:
             primary.stop(signal.SIGQUIT)  # in order, it would wait for the replica
             replica.remove()
-
-
-async def recovered(store: Store) -> float:
-    began = time.perf_counter()
-    while True:
-        try:
-            await store.check()
-            return time.perf_counter() - began
-        except ServiceUnavailable:
-            await asyncio.sleep(0.02)
 
 
 async def test_a_failover_under_load_loses_no_acknowledged_change(pair: tuple[PostgresEngine, PostgresEngine]) -> None:
@@ -72,7 +62,7 @@ async def test_a_failover_under_load_loses_no_acknowledged_change(pair: tuple[Po
         await asyncio.gather(*cancelling)
         with replica.admin() as admin:
             admin.execute("SELECT pg_promote()")
-        assert await recovered(store) < 5
+        assert await seconds_to_recovery(store) < 5 + BUSY
         cancelled = {
             order.id async for batch in store.orders.scan() for order in batch if order.status is Status.CANCELLED
         }

@@ -20,7 +20,18 @@ from petstore_server.storage.postgres import PostgresStore
 from petstore_server.storage.postgres.pool import CONNECTIONS, Pool
 from petstore_server.storage.postgres.session import Session
 from support.engines import PostgresEngine, running_engine
-from support.open_stores import BY, PostgresPlaces, Stores, add_key, api_key, body, log, opened_at, served
+from support.open_stores import (
+    BY,
+    PostgresPlaces,
+    Stores,
+    add_key,
+    api_key,
+    body,
+    log,
+    opened_at,
+    seconds_to_recovery,
+    served,
+)
 from support.subprocesses import BUSY
 
 pytestmark = pytest.mark.anyio
@@ -76,18 +87,6 @@ async def time_to_refusal(call: Callable[[], Awaitable[object]]) -> float:
     with pytest.raises(ServiceUnavailable):
         await call()
     return time.perf_counter() - began
-
-
-async def seconds_to_recovery(store: Store) -> float:
-    began = time.perf_counter()
-    while True:
-        try:
-            await store.check()
-            await store.orders.snapshot()
-        except ServiceUnavailable:
-            await asyncio.sleep(0.02)
-        else:
-            return time.perf_counter() - began
 
 
 @pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGQUIT])

@@ -3,6 +3,7 @@
 import asyncio
 import gc
 import itertools
+import time
 from collections.abc import AsyncIterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
@@ -12,6 +13,7 @@ from pathlib import Path
 from typing import Protocol
 
 from petstore_server.domain.accounts import PLAN_LIMITS, Plan
+from petstore_server.domain.errors import ServiceUnavailable
 from petstore_server.domain.keys import DEFAULT_SCOPES, ApiKey, Environment, Successor
 from petstore_server.http.list_cache import ListCache
 from petstore_server.ports import Actor, AuditEntry, AuditFilters, Store
@@ -176,3 +178,16 @@ async def served(cache: ListCache) -> bytes:
 async def log(store: Store, since: float | None = None) -> list[AuditEntry]:
     """The audit log."""
     return [entry async for entry in store.audit.entries(AuditFilters(since=since))]
+
+
+async def seconds_to_recovery(store: Store) -> float:
+    """Wait until the store can be used again; return the seconds that this took."""
+    began = time.perf_counter()
+    while True:
+        try:
+            await store.check()
+            await store.orders.snapshot()
+        except ServiceUnavailable:
+            await asyncio.sleep(0.02)
+        else:
+            return time.perf_counter() - began
