@@ -1,5 +1,6 @@
 """Rebuilding the search index after a large import: reads are exact or refused at every step."""
 
+import asyncio
 import itertools
 import random
 from contextlib import suppress
@@ -125,6 +126,21 @@ async def test_another_process_goes_on_with_a_rebuild(each_backend: Stores) -> N
         assert index_names(each_backend) == set(search_update.INDEXES)
         assert await assert_exact(one)
         assert await assert_exact(two)
+
+
+async def test_another_process_can_import_between_two_steps_whoever_waits_for_the_next_one(
+    each_backend: Stores, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(search, "GAP_SECONDS", 3.0)
+    async with each_backend.opened() as one, each_backend.opened() as two:
+        await import_orders(one, 0, 60)
+        steps = [asyncio.create_task(one.search.update_index()) for _ in range(2)]
+        while index_names(each_backend):  # noqa: ASYNC110 - the first step has not been committed
+            await asyncio.sleep(0.01)
+        await import_orders(two, 60, 10)
+        assert not any(step.done() for step in steps)
+        monkeypatch.setattr(search, "GAP_SECONDS", 0.0)
+        assert await asyncio.gather(*steps)
 
 
 async def test_no_index_is_created_while_an_import_goes_on(

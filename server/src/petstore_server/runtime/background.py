@@ -25,7 +25,6 @@ _COMPACT_SECONDS = 600.0
 _COMPACT_GAP_SECONDS = 0.1
 _FORGET_KEYS = 10_000
 _INDEX_SECONDS = 1.0
-_INDEX_GAP_SECONDS = 0.003  # a waiting writer tries again every millisecond
 _LONGEST_BACK_OFF = 5.0
 
 
@@ -110,13 +109,10 @@ class BackgroundTasks:
 
 
 async def update_search_index(search: OrderSearch) -> None:
-    """Bring the search index up to date, for at most a second: the rest is for the next round.
-
-    Between two batches others can write.
-    """
+    """Bring the search index up to date, for at most a second: the rest is for the next round."""
     ends = monotonic() + _INDEX_SECONDS
-    while await search.update_index() and monotonic() < ends:  # noqa: ASYNC110 - a pause between two batches
-        await asyncio.sleep(_INDEX_GAP_SECONDS)
+    while await search.update_index() and monotonic() < ends:
+        pass
 
 
 async def compact_history(usage: UsageStore, settings: Settings, now: float) -> None:

@@ -40,6 +40,9 @@ IMPORTED_ORDERS = 1000
 QUIET_SECONDS = 0.3
 """How long after an import a rebuild of the index begins to create indexes; until then more may follow."""
 
+GAP_SECONDS = 0.005
+"""The pause after a step of an update, in which other programs can write: a waiting one tries every millisecond."""
+
 SHORT_PAGE = 200
 """Orders on a page that is read as one short query: on SQLite it takes less time than passing it to a thread."""
 
@@ -143,7 +146,10 @@ class Search:
         if new >= IMPORTED_ORDERS:
             self._imported_at = now
         may_create = now - self._imported_at > QUIET_SECONDS
-        return await self._engine.transaction(lambda: update_index(self._sql.update, may_create=may_create), bulk=True)
+        more = await self._engine.transaction(lambda: update_index(self._sql.update, may_create=may_create), bulk=True)
+        if more:  # whoever waits for the next step, another program must be able to write first
+            await asyncio.sleep(GAP_SECONDS)
+        return more
 
     async def _waiting(self, since: int) -> list[Row]:
         """The changes that the index lacks, from the one with this number on."""
