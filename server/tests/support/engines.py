@@ -114,15 +114,20 @@ class PostgresEngine:
     @contextmanager
     def frozen(self) -> Iterator[None]:
         """Suspend all processes of the server: connections stay open, and nothing responds."""
-        processes = self.processes()
-        for process in processes:
-            os.kill(process, signal.SIGSTOP)
+        assert self._process is not None
+        os.kill(self._process.pid, signal.SIGSTOP)  # first, so that it starts no other process
         try:
+            self._send_all(signal.SIGSTOP)
             yield
         finally:
-            for process in processes:
-                with suppress(ProcessLookupError):
-                    os.kill(process, signal.SIGCONT)
+            if self._process is not None:  # not removed meanwhile
+                self._send_all(signal.SIGCONT)
+
+    def _send_all(self, number: signal.Signals) -> None:
+        """Send a signal to all processes of the server; one may end meanwhile."""
+        for process in self.processes():
+            with suppress(ProcessLookupError):
+                os.kill(process, number)
 
     def remove(self) -> None:
         """Stop the server and delete its directory. Nothing is kept, so it does not write a checkpoint first."""

@@ -52,6 +52,8 @@ BUSY = (JobState.CHECKING, JobState.IMPORTING)
 class UploadNotFound(NotFound):
     """No such upload on this host."""
 
+    code = "upload_not_found"
+
     def __init__(self) -> None:
         super().__init__(
             f"There is no such upload here. Uploads are deleted {KEPT_SECONDS / 60:.0f} minutes after they were last "
