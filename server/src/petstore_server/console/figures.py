@@ -13,7 +13,7 @@ from petstore_server.ports import AccessVersion, Store, Usage
 
 T = TypeVar("T")
 
-PATIENCE_SECONDS = 0.05
+PATIENCE_SECONDS = 0.02
 """How long a page waits for figures that are older than they should be, before it shows the old ones."""
 
 FIRST_PATIENCE_SECONDS = 0.25
