@@ -155,6 +155,7 @@ def test_a_body_too_large_gets_the_services_413(site: Site, size: int, chunked: 
     with site.front.client(site.key) as client:
         response = client.request("DELETE", f"{TARGET}/8", content=parts() if chunked else b"x" * size)
         assert (413, "payload_too_large") == (response.status_code, response.json()["code"])
+    with site.front.client(site.key) as client:  # nginx may close the first connection without saying so
         assert 200 == client.get(TARGET).status_code
     assert [] == site.front.written_to_disk()
 
