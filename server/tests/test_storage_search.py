@@ -4,7 +4,9 @@ import asyncio
 import json
 import random
 from datetime import UTC, datetime
+from typing import Any
 
+import psycopg
 import pytest
 
 from petstore_server.domain.errors import OrderNotFound, ServiceUnavailable
@@ -12,6 +14,7 @@ from petstore_server.domain.orders import CANCEL, Order, Status, order_from_fiel
 from petstore_server.domain.search import (
     Filters,
     IndexEntry,
+    Position,
     Query,
     Sort,
     SortField,
@@ -206,3 +209,25 @@ async def test_closing_the_store_finishes_an_update_of_the_index(each_backend: S
     async with each_backend.opened() as store:
         assert not await store.search.update_index()
         assert (await store.search.count_by_status())[Status.PENDING] == 1
+
+
+def entries_read(node: dict[str, Any]) -> float:
+    """The rows that the nodes of a plan of PostgreSQL have read, each loop counted."""
+    own: float = node["Actual Rows"] * node["Actual Loops"]
+    return own + sum(entries_read(part) for part in node.get("Plans", ()))
+
+
+async def test_postgresql_reads_a_deep_page_without_the_orders_before_it(postgres_stores: Stores) -> None:
+    async with postgres_stores.opened() as store:
+        for start in range(0, 20_000, 5_000):
+            await store.orders.import_batch([Order(number, 1, 1) for number in range(start, start + 5_000)], "i", BY)
+        while await store.search.update_index():
+            pass
+    with psycopg.connect(postgres_stores.url, autocommit=True) as other:
+        other.execute("ANALYZE")
+        for descending in (False, True):
+            query = Query(Filters(), Sort(SortField.ID, descending), 10, Position(10_000, 10_000))
+            statement = search.one_statement(query)
+            assert statement is not None
+            [(plans,)] = other.execute(f"EXPLAIN (ANALYZE, FORMAT JSON) {statement.sql}", statement.parameters)
+            assert entries_read(plans[0]["Plan"]) < 100

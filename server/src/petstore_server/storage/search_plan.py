@@ -93,14 +93,13 @@ def select(
     limit: int,
     *,
     offset: int = 0,
-    tables: str = _INDEX,
     others: Sequence[Condition] = (),
 ) -> statements.Query:
     """The SELECT of the first entries of scans, one after the other, that meet other conditions too.
 
-    `tables` may join other tables to the index. Both engines read the parts of UNION ALL in turn.
+    Both engines read the parts of UNION ALL in turn.
     """
-    parts = [_part(scan, [*conditions, *others], columns, tables) for scan in scans for conditions in _conditions(scan)]
+    parts = [_part(scan, [*conditions, *others], columns) for scan in scans for conditions in _conditions(scan)]
     if len(parts) == 1:
         text, values = parts[0]
         return statements.Query(f"{text} LIMIT %s OFFSET %s", (*values, limit, offset))
@@ -109,13 +108,13 @@ def select(
     return statements.Query(f"{' UNION ALL '.join(selects)} LIMIT %s OFFSET %s", (*bound, limit, offset))
 
 
-def _part(scan: Scan, conditions: Sequence[Condition], columns: str, tables: str) -> Condition:
+def _part(scan: Scan, conditions: Sequence[Condition], columns: str) -> Condition:
     where = " AND ".join([text for text, _ in conditions])
     direction = " DESC" if scan.descending else ""
     order = f"order_index.id{direction}"
     if scan.column != "id":
         order = f"order_index.{scan.column}{direction}, {order}"
-    sql = f"SELECT {columns} FROM {tables} WHERE {where} ORDER BY {order}"  # noqa: S608
+    sql = f"SELECT {columns} FROM {_INDEX} WHERE {where} ORDER BY {order}"  # noqa: S608
     return sql, tuple([value for _, values in conditions for value in values])
 
 
