@@ -8,7 +8,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
-from support.console_browser import ServedDemo, chromium, served_demo
+from support.browser import ServedDemo, chromium, served_demo
 
 if TYPE_CHECKING:
     from playwright.sync_api import Page

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import pytest
 
-from support.console_browser import ServedDemo, chromium, served_demo
+from support.browser import ServedDemo, Visit, chromium, served_demo
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page
@@ -39,22 +39,11 @@ RULES = ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa", "best-practice"
 FILE = "id,petId,quantity\n7,7,5\n4,1,1\n101,1,2\n102,two,1\n"
 
 
-class Visit:
-    """A page of a signed-in operator, and all that the browser asked for and complained of."""
+class ConsoleVisit(Visit):
+    """A page of the console, for a signed-in operator."""
 
     def __init__(self, page: "Page", demo: ServedDemo) -> None:
-        self.page = page
-        self.demo = demo
-        self.requested: list[str] = []
-        self.complaints: list[str] = []
-        page.on("request", lambda request: self.requested.append(request.url))
-        page.on("pageerror", lambda error: self.complaints.append(str(error)))
-        page.on("console", lambda message: self._note(message.type, message.text))
-
-    def _note(self, kind: str, text: str) -> None:
-        # Chromium logs every response of 400 and above; those are asked for here.
-        if kind in ("warning", "error") and "the server responded with a status of" not in text:
-            self.complaints.append(text)
+        super().__init__(page, demo, demo.console)
 
     def open(self, path: str) -> None:
         self.page.goto(self.demo.console + path)
@@ -66,9 +55,6 @@ class Visit:
         from playwright.sync_api import expect
 
         expect(self.page.locator("main")).to_contain_text(text)
-
-    def requests_elsewhere(self) -> list[str]:
-        return [url for url in self.requested if not url.startswith((self.demo.console, "data:"))]
 
 
 @pytest.fixture(name="demo", scope="module")
@@ -99,10 +85,10 @@ def _session(browser: "Browser", demo: ServedDemo) -> Any:
 
 
 @pytest.fixture(name="visit")
-def _visit(browser: "Browser", demo: ServedDemo, session: Any) -> Iterator[Visit]:
+def _visit(browser: "Browser", demo: ServedDemo, session: Any) -> Iterator[ConsoleVisit]:
     """A browser without scripts, in which every action has to work."""
     context = browser.new_context(java_script_enabled=False, storage_state=session, viewport=DESKTOP)  # type: ignore[arg-type]
-    visit = Visit(context.new_page(), demo)
+    visit = ConsoleVisit(context.new_page(), demo)
     yield visit
     assert [] == visit.complaints
     assert [] == visit.requests_elsewhere()
@@ -116,7 +102,7 @@ def test_every_page_is_accessible_and_fits(
     from axe_playwright_python.sync_playwright import Axe
 
     context = browser.new_context(storage_state=session, viewport=size, color_scheme=scheme)
-    visit = Visit(context.new_page(), demo)
+    visit = ConsoleVisit(context.new_page(), demo)
     axe, problems = Axe(), []
     visit.open("imports/new")
     visit.page.set_input_files("#file", {"name": "november.csv", "mimeType": "text/csv", "buffer": FILE.encode()})
@@ -138,7 +124,7 @@ def test_every_page_is_accessible_and_fits(
     assert [] == visit.requests_elsewhere()
 
 
-def test_a_newcomer_finds_answers_in_the_sample_data(visit: Visit) -> None:
+def test_a_newcomer_finds_answers_in_the_sample_data(visit: ConsoleVisit) -> None:
     visit.open("")
     visit.page.get_by_role("heading", name=re.compile("Healthy|Everything is healthy")).wait_for()
     visit.says("Sample data.")
@@ -153,7 +139,7 @@ def test_a_newcomer_finds_answers_in_the_sample_data(visit: Visit) -> None:
     visit.says("import-demo-corrected")
 
 
-def test_a_new_key_works_and_its_request_is_on_the_chart(visit: Visit) -> None:
+def test_a_new_key_works_and_its_request_is_on_the_chart(visit: ConsoleVisit) -> None:
     visit.open("accounts/demo")
     chart = visit.page.locator("section", has=visit.page.get_by_role("heading", name="By hour"))
     before = _admitted(chart.inner_html())
@@ -182,7 +168,7 @@ def _status(demo: ServedDemo, key: str) -> int:
         return error.code
 
 
-def test_accounts_and_keys_are_managed(visit: Visit) -> None:
+def test_accounts_and_keys_are_managed(visit: ConsoleVisit) -> None:
     page = visit.page
     visit.open("accounts")
     page.get_by_label("Name", exact=True).fill("Corner Shop")
@@ -221,14 +207,14 @@ def test_accounts_and_keys_are_managed(visit: Visit) -> None:
     assert 401 == _status(visit.demo, second)
 
 
-def test_a_ban_is_lifted(visit: Visit) -> None:
+def test_a_ban_is_lifted(visit: ConsoleVisit) -> None:
     visit.open("accounts/Paws%20Express")
     visit.press("Lift ban")
     visit.says("Lifted the ban of key_")
     assert 0 == visit.page.get_by_role("button", name="Lift ban").count()
 
 
-def test_orders_are_shipped_completed_cancelled_and_exported(visit: Visit) -> None:
+def test_orders_are_shipped_completed_cancelled_and_exported(visit: ConsoleVisit) -> None:
     page = visit.page
     visit.open("orders?status=pending")
     for number in (1, 2):
@@ -252,7 +238,7 @@ def test_orders_are_shipped_completed_cancelled_and_exported(visit: Visit) -> No
         assert 40 <= len(lines.readlines())
 
 
-def test_a_file_is_imported(visit: Visit) -> None:
+def test_a_file_is_imported(visit: ConsoleVisit) -> None:
     page = visit.page
     visit.open("orders")
     visit.press("Import")
@@ -275,7 +261,7 @@ def test_a_file_is_imported(visit: Visit) -> None:
 
 def test_the_console_is_used_with_the_keyboard_and_left(browser: "Browser", demo: ServedDemo, session: Any) -> None:
     context = browser.new_context(storage_state=session, viewport=PHONE)  # type: ignore[arg-type]
-    visit = Visit(context.new_page(), demo)
+    visit = ConsoleVisit(context.new_page(), demo)
     visit.open("")
     visit.page.keyboard.press("Tab")
     assert "Skip to content" == visit.page.evaluate("document.activeElement.textContent")

@@ -1,53 +1,27 @@
 """The docs page in a real browser, against a real server: what a partner does with it on the first day."""
 
-import os
 import re
-import shutil
-import subprocess
-import sys
 from collections.abc import Iterator
-from pathlib import Path
-from typing import TYPE_CHECKING, Literal, NamedTuple
+from typing import TYPE_CHECKING, Literal
 
 import pytest
 
+from support.browser import ServedDemo, Visit, chromium, served_demo
+
 if TYPE_CHECKING:
-    from playwright.sync_api import Locator, Page, Route
+    from playwright.sync_api import Browser, Locator, Page, Route
 
 pytestmark = pytest.mark.system
 
 OTHER_HOST = "https://api.petstore.example/v1"
-FLAGS = [
-    *("--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run"),
-    *("--disable-background-networking", "--disable-component-update", "--disable-sync"),
-]
 
 
-class Demo(NamedTuple):
-    """A running `petstore serve --demo`: its address, the key it printed, and an order that can be cancelled."""
+class DocsVisit(Visit):
+    """The documentation page."""
 
-    origin: str
-    key: str
-    pending: str
-
-
-class Visit:
-    """The page in a browser, and all that the browser asked for and complained of."""
-
-    def __init__(self, page: "Page", demo: Demo) -> None:
-        self.page = page
-        self.demo = demo
-        self.requested: list[str] = []
-        self.complaints: list[str] = []
-        page.on("request", lambda request: self.requested.append(request.url))
-        page.on("pageerror", lambda error: self.complaints.append(str(error)))
-        page.on("console", lambda message: self._note(message.type, message.text))
-        page.goto(f"{demo.origin}/docs")
-
-    def _note(self, kind: str, text: str) -> None:
-        # Chromium logs every answer of 400 and above; those are asked for here.
-        if kind in ("warning", "error") and "the server responded with a status of" not in text:
-            self.complaints.append(text)
+    def __init__(self, page: "Page", demo: ServedDemo) -> None:
+        super().__init__(page, demo, f"{demo.api}/")
+        page.goto(f"{demo.api}/docs")
 
     def authorize(self) -> None:
         self.page.click(".btn.authorize")
@@ -60,60 +34,27 @@ class Visit:
         block.locator(".opblock-summary-control").click()
         return block
 
-    def requests_elsewhere(self) -> list[str]:
-        return [url for url in self.requested if not url.startswith((f"{self.demo.origin}/", "data:"))]
+
+@pytest.fixture(name="demo", scope="module")
+def _demo(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServedDemo]:
+    with served_demo(tmp_path_factory.mktemp("demo") / "log", PETSTORE_BASE_URL=OTHER_HOST) as demo:
+        yield demo
 
 
-@pytest.fixture(scope="module")
-def demo(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Demo]:
-    environment = {name: value for name, value in os.environ.items() if not name.startswith("PETSTORE_")}
-    command = [str(Path(sys.executable).parent / "petstore"), "serve", "--demo", "--port", "0", "--admin-port", "0"]
-    with (tmp_path_factory.mktemp("demo") / "log").open("w+") as log:
-        process = subprocess.Popen(
-            command, env={**environment, "PETSTORE_BASE_URL": OTHER_HOST}, stdout=subprocess.PIPE, stderr=log, text=True
-        )
-        try:
-            yield _read_demo(process)
-        finally:
-            process.terminate()
-            process.communicate(timeout=15)
-        assert process.returncode == 0
+@pytest.fixture(name="browser", scope="module")
+def _browser() -> Iterator["Browser"]:
+    with chromium() as browser:
+        yield browser
 
 
-def _read_demo(process: "subprocess.Popen[str]") -> Demo:
-    assert process.stdout is not None
-    text = ""
-    for line in process.stdout:
-        text += line
-        if "Ctrl-C" in line:
-            break
-    origin = re.search(r"(http://\S+)/docs", text)
-    key = re.search(r"pso_live_\w+", text)
-    pending = re.search(r"-X DELETE .*/v1/store/orders/(\d+)", text)
-    if not (origin and key and pending):
-        pytest.fail(f"the demo did not say how to use it: {text!r}")
-    return Demo(origin[1], key[0], pending[1])
+@pytest.fixture(name="visit")
+def _visit(browser: "Browser", demo: ServedDemo) -> Iterator[DocsVisit]:
+    context = browser.new_context(viewport={"width": 1280, "height": 1000})
+    yield DocsVisit(context.new_page(), demo)
+    context.close()
 
 
-@pytest.fixture
-def visit(demo: Demo, tmp_path: Path) -> Iterator[Visit]:
-    chromium = shutil.which("chromium")
-    if chromium is None:
-        message = "Chromium is missing: apt-get install chromium"
-        if os.environ.get("CI") == "true":
-            pytest.fail(message)
-        pytest.skip(message)
-    from playwright.sync_api import sync_playwright
-
-    with sync_playwright() as playwright:
-        browser = playwright.chromium.launch_persistent_context(
-            tmp_path / "profile", executable_path=chromium, args=FLAGS, viewport={"width": 1280, "height": 1000}
-        )
-        yield Visit(browser.new_page(), demo)
-        browser.close()
-
-
-def test_a_partner_lists_the_orders_and_cancels_one_with_a_pasted_key(visit: Visit) -> None:
+def test_a_partner_lists_the_orders_and_cancels_one_with_a_pasted_key(visit: DocsVisit) -> None:
     from playwright.sync_api import expect
 
     visit.authorize()
@@ -140,17 +81,17 @@ def test_a_partner_lists_the_orders_and_cancels_one_with_a_pasted_key(visit: Vis
     assert visit.complaints == []
 
 
-def test_the_example_order_exists_in_the_sample_data(visit: Visit) -> None:
+def test_the_example_order_exists_in_the_sample_data(visit: DocsVisit) -> None:
     from playwright.sync_api import expect
 
     visit.authorize()
     cancelling = visit.open("cancelOrder")
     cancelling.locator(".execute").click()
     expect(cancelling.locator(".live-responses-table .response-col_status").nth(1)).to_contain_text("204")
-    assert f"{visit.demo.origin}/v1/store/orders/7" in visit.requested
+    assert f"{visit.demo.api}/v1/store/orders/7" in visit.requested
 
 
-def test_the_key_is_hidden_while_it_is_typed(visit: Visit) -> None:
+def test_the_key_is_hidden_while_it_is_typed(visit: DocsVisit) -> None:
     visit.page.click(".btn.authorize")
     field = visit.page.locator(".modal-ux input")
     field.press_sequentially(visit.demo.key)
@@ -159,7 +100,7 @@ def test_the_key_is_hidden_while_it_is_typed(visit: Visit) -> None:
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_text_has_enough_contrast_in_either_colour_scheme(visit: Visit, scheme: Literal["light", "dark"]) -> None:
+def test_text_has_enough_contrast_in_either_colour_scheme(visit: DocsVisit, scheme: Literal["light", "dark"]) -> None:
     visit.page.emulate_media(color_scheme=scheme)
     visit.open("cancelOrder").locator(".parameter__name").wait_for()
     assert (255, 255, 255) == _colour(visit, "body", "backgroundColor") or scheme == "dark"
@@ -169,7 +110,7 @@ def test_text_has_enough_contrast_in_either_colour_scheme(visit: Visit, scheme: 
         assert (lighter + 0.05) / (darker + 0.05) > 4.5, selector  # WCAG 2.2, 1.4.3
 
 
-def _colour(visit: Visit, selector: str, name: str) -> tuple[int, ...]:
+def _colour(visit: DocsVisit, selector: str, name: str) -> tuple[int, ...]:
     text = visit.page.locator(selector).first.evaluate("(element, name) => getComputedStyle(element)[name]", name)
     return tuple(map(int, re.findall(r"\d+", text)[:3]))
 
@@ -179,7 +120,7 @@ def _luminance(colour: tuple[int, ...]) -> float:
     return sum(weight * part for weight, part in zip((0.2126, 0.7152, 0.0722), parts, strict=True))
 
 
-def test_without_a_key_the_page_shows_what_is_missing(visit: Visit) -> None:
+def test_without_a_key_the_page_shows_what_is_missing(visit: DocsVisit) -> None:
     from playwright.sync_api import expect
 
     listing = visit.open("listOrders")
@@ -190,14 +131,14 @@ def test_without_a_key_the_page_shows_what_is_missing(visit: Visit) -> None:
     assert visit.complaints == []
 
 
-def test_the_page_names_the_public_address_but_sends_to_its_own(visit: Visit) -> None:
+def test_the_page_names_the_public_address_but_sends_to_its_own(visit: DocsVisit) -> None:
     from playwright.sync_api import expect
 
     expect(visit.page.locator(".info")).to_contain_text(OTHER_HOST)
     assert visit.page.locator(".servers option").all_inner_texts() == ["/v1 - This server"]
 
 
-def test_the_reader_chooses_the_version_of_the_api(visit: Visit) -> None:
+def test_the_reader_chooses_the_version_of_the_api(visit: DocsVisit) -> None:
     from playwright.sync_api import expect
 
     chooser = visit.page.get_by_role("navigation", name="Version of the API")
@@ -213,13 +154,13 @@ def test_the_reader_chooses_the_version_of_the_api(visit: Visit) -> None:
     response = listing.locator(".live-responses-table")
     expect(response.locator(".response-col_status").nth(1)).to_contain_text("200")
     expect(response).to_contain_text('"updatedAt"')
-    assert visit.requested[-1].startswith(f"{visit.demo.origin}/v2/store/orders?")
-    visit.page.goto(f"{visit.demo.origin}/docs?api=v9")
+    assert visit.requested[-1].startswith(f"{visit.demo.api}/v2/store/orders?")
+    visit.page.goto(f"{visit.demo.api}/docs?api=v9")
     expect(chooser.locator("[aria-current]")).to_have_text("Version 1 (stable)")
     assert visit.complaints == []
 
 
-def test_identifiers_of_64_bits_are_shown_and_sent_with_every_digit(visit: Visit) -> None:
+def test_identifiers_of_64_bits_are_shown_and_sent_with_every_digit(visit: DocsVisit) -> None:
     from playwright.sync_api import expect
 
     def response(route: "Route") -> None:
@@ -234,10 +175,10 @@ def test_identifiers_of_64_bits_are_shown_and_sent_with_every_digit(visit: Visit
     cancelling.get_by_placeholder("orderId").fill("9223372036854775807")
     cancelling.locator(".execute").click()
     expect(cancelling.locator(".live-responses-table .response-col_status").nth(1)).to_contain_text("401")
-    assert f"{visit.demo.origin}/v1/store/orders/9223372036854775807" in visit.requested
+    assert f"{visit.demo.api}/v1/store/orders/9223372036854775807" in visit.requested
 
 
-def test_what_the_pages_policy_refuses_would_be_noticed(visit: Visit) -> None:
+def test_what_the_pages_policy_refuses_would_be_noticed(visit: DocsVisit) -> None:
     with visit.page.expect_console_message():
         visit.page.evaluate("document.body.append(Object.assign(document.createElement('script'), {text: '1'}))")
     assert len(visit.complaints) == 1

@@ -1,0 +1,120 @@
+"""A served demo, and Chromium: for the tests of the documentation page and of the console, and for screenshots."""
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+import pytest
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser, Page
+
+PETSTORE = Path(sys.executable).parent / "petstore"
+FLAGS = [
+    *("--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run"),
+    *("--disable-background-networking", "--disable-component-update", "--disable-sync", "--hide-scrollbars"),
+    "--font-render-hinting=none",
+]
+
+
+class ServedDemo(NamedTuple):
+    """A running `petstore serve --demo`: the addresses of its ports, and what it printed.
+
+    That is a key, a link that signs in to the console, and the id of an order that can be cancelled.
+    """
+
+    api: str
+    admin: str
+    key: str
+    link: str
+    pending: str
+
+    @property
+    def console(self) -> str:
+        """The address of the console's first page."""
+        return f"{self.admin}/console/"
+
+
+class Visit:
+    """A page in a browser, and all that the browser asked for and complained of.
+
+    Its requests are expected to have addresses that begin with `home`.
+    """
+
+    def __init__(self, page: "Page", demo: ServedDemo, home: str) -> None:
+        self.page = page
+        self.demo = demo
+        self.requested: list[str] = []
+        self.complaints: list[str] = []
+        self._home = home
+        page.on("request", lambda request: self.requested.append(request.url))
+        page.on("pageerror", lambda error: self.complaints.append(str(error)))
+        page.on("console", lambda message: self._note(message.type, message.text))
+
+    def _note(self, kind: str, text: str) -> None:
+        # Chromium logs every response of 400 and above; those are asked for here.
+        if kind in ("warning", "error") and "the server responded with a status of" not in text:
+            self.complaints.append(text)
+
+    def requests_elsewhere(self) -> list[str]:
+        return [url for url in self.requested if not url.startswith((self._home, "data:"))]
+
+
+@contextmanager
+def served_demo(log: Path, **settings: str) -> Iterator[ServedDemo]:
+    """Serve sample data on free ports, with these settings; `log` gets the server's log."""
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("PETSTORE_")}
+    command = [str(PETSTORE), "serve", "--demo", "--port", "0", "--admin-port", "0"]
+    with log.open("w") as stderr:
+        process = subprocess.Popen(
+            command, env={**environment, **settings}, stdout=subprocess.PIPE, stderr=stderr, text=True
+        )
+        try:
+            yield _read(process)
+        finally:
+            process.terminate()
+            process.communicate(timeout=30)
+    assert 0 == process.returncode
+
+
+def _read(process: "subprocess.Popen[str]") -> ServedDemo:
+    assert process.stdout is not None
+    text = ""
+    for line in process.stdout:
+        text += line
+        if "Ctrl-C" in line:
+            break
+    patterns = (
+        r"(http://\S+)/docs",
+        r"(http://\S+)/readyz",
+        r"(pso_live_\w+)",
+        r"(http://\S+/console/sign-in\?token=\S+)",
+        r"-X DELETE .*/v1/store/orders/(\d+)",
+    )
+    found = [match[1] for pattern in patterns if (match := re.search(pattern, text))]
+    if len(found) < len(patterns):
+        pytest.fail(f"the demo did not say how to use it: {text!r}")
+    return ServedDemo(*found)
+
+
+@contextmanager
+def chromium() -> Iterator["Browser"]:
+    """The system's Chromium. Where there is none, skips the test, or fails it in CI."""
+    path = shutil.which("chromium")
+    if path is None:
+        message = "Chromium is missing: apt-get install chromium"
+        if os.environ.get("CI") == "true":
+            pytest.fail(message)
+        pytest.skip(message)
+    from playwright.sync_api import sync_playwright
+
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=path, args=FLAGS)
+        yield browser
+        browser.close()
