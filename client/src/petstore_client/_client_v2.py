@@ -42,7 +42,7 @@ class V2:
     def iter_orders(self, pages: PagesQuery) -> Generator[Order, None, None]:
         """The orders that match all filters, one by one, in the memory of one page.
 
-        Each page is a call of its own: it is retried, and `deadline` applies to it. Raises the errors of `list_orders`.
+        Each page is a separate call: it is retried, and `deadline` applies to it. Raises the errors of `list_orders`.
         """
         return self._iterate(pages)
 
@@ -102,7 +102,7 @@ class AsyncV2:
     def iter_orders(self, pages: PagesQuery) -> AsyncGenerator[Order, None]:
         """The orders that match all filters, one by one, in the memory of one page.
 
-        Each page is a call of its own: it is retried, and `deadline` applies to it. Raises the errors of `list_orders`.
+        Each page is a separate call: it is retried, and `deadline` applies to it. Raises the errors of `list_orders`.
         """
         return self._iterate(pages)
 

@@ -206,7 +206,7 @@ def _is_certificate_error(error: BaseException | None) -> bool:
 def check_request_id(reply: Reply, request_id: str, target: Target) -> None:
     """Raise APIConnectionError if a response belongs to another request. The server returns the X-Request-Id it got.
 
-    A 429 or 5xx may come from a proxy with identifiers of its own; acting on it is safe in any case.
+    A 429 or 5xx may come from a proxy with its own identifiers; acting on it is safe in any case.
     """
     found = reply.headers.get("x-request-id", request_id)
     if found != request_id and reply.status < 500 and reply.status != 429:

@@ -43,7 +43,7 @@ def create(name: str, plan: str, per_minute: int | None, per_day: int | None, co
     """Create the account NAME.
 
     The limits of the plans: free 60 requests per minute and 1000 per day, pro 300 and 10000, business 1000 and
-    100000. An enterprise account has limits of its own.
+    100000. An enterprise account has its own limits.
 
     \b
     Examples:

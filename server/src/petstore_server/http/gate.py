@@ -110,7 +110,7 @@ class Gate:
         return await operation.handle(request)
 
     async def _serve_document(self, request: Request) -> Response:
-        """The response to a request outside of the API. It needs no key, so it has a limit of its own (D2)."""
+        """The response to a request outside of the API. It needs no key, so it has its own limit (D2)."""
         self._page_limit.admit(self._address(request))
         request.check_form()
         if not request.complete:

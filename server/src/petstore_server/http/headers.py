@@ -50,7 +50,7 @@ def _template(*windows: tuple[str, int, int]) -> bytes:
     ).encode()
 
 
-@lru_cache(maxsize=1024)  # one entry for each plan, and for each enterprise account with limits of its own
+@lru_cache(maxsize=1024)  # one entry for each plan, and for each enterprise account with its own limits
 def _account_template(limits: Limits) -> bytes:
     return _template(("minute", limits.per_minute, MINUTE), ("day", limits.per_day, DAY))
 

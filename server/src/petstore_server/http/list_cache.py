@@ -76,7 +76,7 @@ class EncodedList:
         self._compressed = SharedCall(lambda: asyncio.to_thread(self._compress))
 
     async def gzip(self) -> Body:
-        """Return the list as one gzip member with an ETag of its own. Compressed once, on a thread."""
+        """Return the list as one gzip member with its own ETag. Compressed once, on a thread."""
         if self._gzip is None:
             self._gzip = await self._compressed()
         return self._gzip

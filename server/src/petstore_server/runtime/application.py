@@ -40,7 +40,7 @@ class Application:
     ) -> None:
         self.backend = backend
         self.draining = False
-        self._makes_backups = is_sqlite(settings.database_url)  # PostgreSQL has tools of its own
+        self._makes_backups = is_sqlite(settings.database_url)  # PostgreSQL has its own tools
         self._last_backup = 0.0
         self.metrics = Metrics()
         self.refusals = RefusedAddresses(clock)

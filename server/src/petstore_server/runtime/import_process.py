@@ -1,4 +1,4 @@
-"""Runs an import in a process of its own, so that it takes no time from the requests of this one.
+"""Runs an import in a separate process, so that it takes no time from the requests of this one.
 
 The process reads an ImportTask from stdin and writes an ImportReport on each line of stdout. It stops after the batch
 under way once stdin closes, so it never outlives the process that started it.
@@ -29,7 +29,7 @@ _STOPPED = "The import ended unexpectedly; the log of the server says why. What 
 
 
 async def run_import(task: ImportTask, report: Callable[[ImportReport], None]) -> None:
-    """Run the task in a process of its own; `report` gets each report. Cancelling stops it after a batch.
+    """Run the task in a separate process; `report` gets each report. Cancelling stops it after a batch.
 
     The last report is finished, also if the process fails. Raises OSError if it cannot be started.
     """

@@ -1,6 +1,6 @@
 """`petstore serve --workers N`: N server processes on one port, with one admin port that answers for all (D1).
 
-Each worker accepts from a listening socket of its own, among which the kernel spreads connections (SO_REUSEPORT): from
+Each worker accepts from a separate listening socket, among which the kernel spreads connections (SO_REUSEPORT): from
 a shared socket, the first worker to wake up would take a whole burst. The supervisor holds the sockets open. A worker
 that dies loses only its own connections; those not yet accepted wait for the worker that replaces it.
 """
@@ -111,7 +111,7 @@ class Worker:
         return aggregate([self._ended, self._latest])
 
     async def _spawn(self, *handles: int) -> asyncio.subprocess.Process:
-        # In a session of its own, so that Ctrl-C reaches only the supervisor, which then signals each worker once.
+        # In a separate session, so that Ctrl-C reaches only the supervisor, which then signals each worker once.
         return await asyncio.create_subprocess_exec(
             *(sys.executable, "-P", "-m", _WORKER, *map(str, handles)),
             env=self._environ,

@@ -29,7 +29,7 @@ class Stream(Protocol):
 
 
 class LineWriter:
-    """Writes lines to a file descriptor from a thread of its own.
+    """Writes lines to a file descriptor from a separate thread.
 
     A log must never stop the work that it describes. A closed pipe, a full disk or a reader that has stopped reading
     costs the lines that cannot be written, which are counted in `lost`, and nothing else.

@@ -50,7 +50,7 @@ class _Operation:
 
 
 class Metrics:
-    """The service's metrics, in a registry of their own."""
+    """The service's metrics, in a separate registry."""
 
     def __init__(self) -> None:
         self.registry = CollectorRegistry()

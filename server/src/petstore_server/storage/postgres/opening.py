@@ -116,7 +116,7 @@ def older_schema(url: str, version: int) -> str:
 
 
 async def _apply_migrations(driver: Driver, url: str) -> int:
-    """Apply what is missing, each migration in a transaction of its own; return the version before.
+    """Apply what is missing, each migration in a separate transaction; return the version before.
 
     A second process, on any host, waits for the first one's transaction and then finds nothing to do.
     """

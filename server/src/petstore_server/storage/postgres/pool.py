@@ -134,7 +134,7 @@ class Pool:
         if not self._places.locked():
             await self._places.acquire()
             return
-        # In a task of its own, which a timeout requires: a request may have been started without one.
+        # In a separate task, which a timeout requires: a request may have been started without one.
         if not await asyncio.create_task(self._acquire_place(ends)):
             raise ServiceUnavailable(f"all {CONNECTIONS} connections to PostgreSQL are busy")
 

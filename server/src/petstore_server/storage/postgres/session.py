@@ -48,7 +48,7 @@ BACKGROUND = _options("BEGIN", 30.0, 30.0, _RELEASE)
 """Long work in the background, such as to create an index."""
 
 READ = TransactionOptions((), 1.2, 1.8)
-"""One statement that an index answers, in a transaction of its own without settings."""
+"""One statement that an index answers, in a separate transaction without settings."""
 
 SNAPSHOT = _options(_SNAPSHOT, 1.2, 60.0)
 """Reads of one snapshot. Each is quick, and there may be many."""

@@ -237,7 +237,7 @@ def _write_over(copy: Path, path: Path, kept: Path | None) -> None:
 
 
 def _keep(path: Path, kept: Path) -> None:
-    """Copy the store's present content, damaged or not, to a file of its own, and flush it to the disk."""
+    """Copy the store's present content, damaged or not, to a separate file, and flush it to the disk."""
     original, duplicate = connect_reader(path), connect(kept, CREATE)
     try:
         with duplicate.backup("main", original, "main") as steps:

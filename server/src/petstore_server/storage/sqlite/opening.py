@@ -111,7 +111,7 @@ def older_schema(path: Path, version: int) -> str:
 
 
 def apply_migrations(connection: apsw.Connection, path: Path) -> int:
-    """Apply what is missing, each migration in a transaction of its own; return the version before.
+    """Apply what is missing, each migration in a separate transaction; return the version before.
 
     A second process waits for the first one's transaction and then finds nothing to do.
     """

@@ -210,7 +210,7 @@ class _ListReader:
 
 
 class _Scan:
-    """All orders of one snapshot, on a connection of its own."""
+    """All orders of one snapshot, on a separate connection."""
 
     def __init__(self, reader: Reader) -> None:
         self._connection = reader.connect()

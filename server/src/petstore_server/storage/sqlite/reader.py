@@ -1,4 +1,4 @@
-"""Reads of the store: short ones on the event loop, longer ones on threads with a connection of their own each."""
+"""Reads of the store: short ones on the event loop, longer ones on threads with a separate connection each."""
 
 import asyncio
 from collections import deque
