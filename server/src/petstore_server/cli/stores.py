@@ -40,11 +40,8 @@ def with_store(work: Callable[[Store], Awaitable[T]], *, writes: bool = False) -
     settings = settings_here()
 
     async def run() -> T:
-        store = await engines.open_store(settings.database_url, create=writes, announce=log_to_stderr)
-        try:
+        async with engines.opened_store(settings.database_url, create=writes, announce=log_to_stderr) as store:
             return await work(store)
-        finally:
-            await store.close()
 
     return asyncio.run(run())
 

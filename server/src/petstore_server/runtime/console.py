@@ -63,16 +63,13 @@ def sampling(console: Console) -> BackgroundTask:
 
 @asynccontextmanager
 async def open_console(settings: Settings, reports: Reports, clock: Callable[[], float]) -> AsyncIterator[Console]:
-    """The console over a store of its own, which must exist, for a process that serves no requests.
+    """The console of a process that serves no requests. It opens the store, which must exist, and closes it at the end.
 
     Raises SettingsError, StoreUnusable.
     """
-    store = await engines.open_store(settings.database_url)
-    try:
+    async with engines.opened_store(settings.database_url) as store:
         console = make_console(settings, store, reports, clock)
         try:
             yield console
         finally:
             await console.close()
-    finally:
-        await store.close()

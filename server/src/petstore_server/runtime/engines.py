@@ -2,7 +2,8 @@
 
 import asyncio
 import importlib.util
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Union
 
@@ -51,6 +52,18 @@ async def open_store(
     from petstore_server.storage import postgres  # an extra, installed where it is needed
 
     return await postgres.open_store(url, create=create, migrate=migrate, announce=announce)
+
+
+@asynccontextmanager
+async def opened_store(
+    url: str, *, create: bool = False, migrate: bool = False, announce: Announce = _silent
+) -> AsyncIterator[AnyStore]:
+    """The store as `open_store` opens it, closed at the end. Raises SettingsError, StoreUnusable."""
+    store = await open_store(url, create=create, migrate=migrate, announce=announce)
+    try:
+        yield store
+    finally:
+        await store.close()
 
 
 def migrate_store(url: str, announce: Announce) -> tuple[int, int]:

@@ -9,15 +9,14 @@ import io
 import os
 import sys
 import threading
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager, suppress
+from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
 import msgspec
 
 from petstore_server.operations.import_tasks import ImportReport, ImportTask, run_task
-from petstore_server.ports import Store
 from petstore_server.runtime import engines
 from petstore_server.runtime.scratch import scratch_store
 from petstore_server.settings import Settings, SettingsError, read_settings
@@ -75,22 +74,15 @@ def main() -> None:
 
 
 async def _run(task: ImportTask, settings: Settings) -> None:
-    running = asyncio.ensure_future(run_task(task, lambda: _open_store(settings), scratch_store, _write_report))
+    running = asyncio.ensure_future(
+        run_task(task, lambda: engines.opened_store(settings.database_url), scratch_store, _write_report)
+    )
     threading.Thread(target=_stop_at_end, args=(asyncio.get_running_loop(), running), daemon=True).start()
     with suppress(asyncio.CancelledError):
         try:
             await running
         except SettingsError as error:
             _write_report(ImportReport(finished=True, error=str(error)))
-
-
-@asynccontextmanager
-async def _open_store(settings: Settings) -> AsyncIterator[Store]:
-    store = await engines.open_store(settings.database_url)
-    try:
-        yield store
-    finally:
-        await store.close()
 
 
 def _write_report(report: ImportReport) -> None:

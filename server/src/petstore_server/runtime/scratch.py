@@ -14,8 +14,5 @@ async def scratch_store() -> AsyncIterator[Store]:
     """An empty SQLite store in the system's directory for temporary files, deleted at the end."""
     with TemporaryDirectory(prefix="petstore-", ignore_cleanup_errors=True) as directory:
         url = f"sqlite:///{Path(directory) / 'scratch.db'}"
-        store = await engines.open_store(url, create=True, migrate=True, announce=lambda _: None)
-        try:
+        async with engines.opened_store(url, create=True, migrate=True) as store:
             yield store
-        finally:
-            await store.close()
