@@ -68,6 +68,45 @@ async def test_concurrent_requests_with_one_key_place_one_order(each_backend: St
         assert [1] == [order.id async for batch in one.orders.scan() for order in batch]
 
 
+async def test_requests_that_share_a_commit_each_get_their_own_outcome(each_backend: Stores) -> None:
+    async with each_backend.opened() as store:
+        account_id = await account(store)
+        first = await store.placements.place(placement(account_id, "used"), BY)
+        outcomes = await asyncio.gather(
+            store.placements.place(placement(account_id, "new"), BY),
+            store.placements.place(placement(account_id, "used"), BY),
+            store.placements.place(placement(account_id, "used", quantity=2), BY),
+            store.placements.place(placement(account_id, "new"), BY),
+            store.placements.place(placement(account_id, "new", quantity=2), BY),
+            store.placements.place(placement(account_id, "other"), BY),
+            return_exceptions=True,
+        )
+        new, replayed, reused, repeated, changed, other = outcomes
+        assert isinstance(new, Placed)
+        assert isinstance(other, Placed)
+        assert (2, 3, False) == (new.order_id, other.order_id, new.replayed or other.replayed)
+        assert first._replace(replayed=True) == replayed
+        assert new._replace(replayed=True) == repeated
+        assert [IdempotencyKeyReused] * 2 == [type(reused), type(changed)]
+        assert [1, 2, 3] == [order.id async for batch in store.orders.scan() for order in batch]
+        placements = [entry.subject for entry in await log(store) if entry.action == "order.place"]
+        assert ["order:1", "order:2", "order:3"] == placements
+
+
+async def test_the_last_free_identifier_is_given_to_one_of_several_requests(each_backend: Stores) -> None:
+    async with each_backend.opened() as store:
+        account_id = await account(store)
+        await store.orders.import_batch([Order(INT64_MAX - 1)], "import:1", BY)
+        outcomes = await asyncio.gather(
+            *(store.placements.place(placement(account_id, key), BY) for key in ("one", "two", "three")),
+            return_exceptions=True,
+        )
+        placed = [outcome.order_id for outcome in outcomes if isinstance(outcome, Placed)]
+        refused = [outcome for outcome in outcomes if isinstance(outcome, ServiceUnavailable)]
+        assert [INT64_MAX] == placed
+        assert [NO_IDENTIFIER_LEFT] * 2 == [outcome.reason for outcome in refused]
+
+
 async def test_identifiers_are_unique_and_larger_than_all_in_use(each_backend: Stores) -> None:
     async with each_backend.opened() as one, each_backend.opened() as two:
         account_id = await account(one)

@@ -127,7 +127,7 @@ class SqliteOrders:
         await asyncio.sleep(self._imported_at + IMPORT_GAP_SECONDS - time.monotonic())
         try:
             return await self._writer.run(
-                lambda connection: run(connection, import_orders(_OrderTable(), orders, import_id, actor))
+                lambda connection: run(connection, import_orders(OrderRows(), orders, import_id, actor))
             )
         finally:
             self._imported_at = time.monotonic()
@@ -135,15 +135,15 @@ class SqliteOrders:
     async def undo_batch(self, reversals: Sequence[Reversal], import_id: str, actor: Actor) -> list[Undo]:
         """Undo changes of an import in one transaction with one audit entry, and return the outcome of each."""
         return await self._writer.run(
-            lambda connection: run(connection, undo_orders(_OrderTable(), reversals, import_id, actor))
+            lambda connection: run(connection, undo_orders(OrderRows(), reversals, import_id, actor))
         )
 
 
 def _change(connection: apsw.Connection, changes: Sequence[OrderChange]) -> list[Order | Exception]:
-    return run(connection, change_orders(_OrderTable(), changes))
+    return run(connection, change_orders(OrderRows(), changes))
 
 
-class _OrderTable:
+class OrderRows:
     """Writes orders. A transaction has the whole store locked."""
 
     def lock(self, ids: Sequence[int], *, wait: bool) -> Work[Sequence[StoredOrder]]:
@@ -169,14 +169,16 @@ class _OrderTable:
         if audit:
             yield Commands(INSERT_ENTRY, audit)
 
-    def insert(self, orders: Sequence[Order], records: Sequence[str], at: float) -> Work[None]:
+    def insert(self, orders: Sequence[Order], records: Sequence[str], at: float) -> Work[int]:
+        """Insert new orders; return the time of the change in Unix microseconds."""
         [(revision,)] = yield Query(_NEXT_REVISION)
-        change = (yield from log_change([order.id for order in orders], at)).number
+        change, changed_at = yield from log_change([order.id for order in orders], at)
         by_status: dict[Status, list[str]] = defaultdict(list)
         for order, text in zip(orders, records, strict=True):
             by_status[order.status].append(text)
         for status, chosen in by_status.items():
             yield Command(_INSERT, (str(status), revision, change, f"[{','.join(chosen)}]"))
+        return changed_at
 
     def delete(self, ids: Sequence[int], at: float) -> Work[None]:
         """The newest revision may be among those deleted, and would be given again."""

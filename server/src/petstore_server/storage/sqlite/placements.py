@@ -1,22 +1,28 @@
-"""Placing orders in SQLite. Implements `ports.OrderPlacement`."""
+"""Placing orders in SQLite. Implements `ports.OrderPlacement` and `storage.placements.PlacementTable`."""
 
-from petstore_server.domain.errors import ServiceUnavailable
-from petstore_server.domain.orders import INT64_MAX
-from petstore_server.domain.placement import KEY_LIFETIME, NO_IDENTIFIER_LEFT, Placed, Placement
-from petstore_server.domain.search import TrackedOrder
+import json
+from collections.abc import Sequence
+
+import apsw
+
+from petstore_server.domain.orders import Order
+from petstore_server.domain.placement import Placed, Placement
 from petstore_server.ports import Actor
-from petstore_server.storage.audit import Change, record
+from petstore_server.storage.audit import INSERT_ENTRY
+from petstore_server.storage.placements import Found, KeyName, PlacementRequest, Remembered, place_orders
 from petstore_server.storage.sqlite.engine import run
-from petstore_server.storage.sqlite.search import log_change
+from petstore_server.storage.sqlite.orders import OrderRows
 from petstore_server.storage.sqlite.writer import Writer
-from petstore_server.storage.statements import Command, Query, Work
+from petstore_server.storage.statements import Command, Commands, Query, Row, Work
 
-_KNOWN = "SELECT digest, order_id, body FROM idempotency_keys WHERE account_id = ? AND key = ? AND at > ?"
-_LAST_ID = "SELECT max(last_order_id, coalesce((SELECT max(id) FROM orders), 0), 0) FROM order_index_state"
-_INSERT = """
-    INSERT INTO orders (id, status, revision, record, changed)
-    SELECT ?, ?, coalesce(max(revision), 0) + 1, ?, ? FROM orders
+_KNOWN = """
+    SELECT known.account_id, known.key, digest, order_id, body
+    FROM json_each(?) AS wanted CROSS JOIN idempotency_keys AS known
+    ON known.account_id = wanted.value ->> 0 AND known.key = wanted.value ->> 1
+    WHERE at > ?
 """
+_LAST_ID = "SELECT max(last_order_id, coalesce((SELECT max(id) FROM orders), 0), 0) FROM order_index_state"
+_ADVANCE = "UPDATE order_index_state SET last_order_id = ?"
 _REMEMBER = (
     "INSERT OR REPLACE INTO idempotency_keys (account_id, key, digest, order_id, body, at) VALUES (?, ?, ?, ?, ?, ?)"
 )
@@ -35,26 +41,30 @@ class SqlitePlacements:
 
     async def place(self, placement: Placement, actor: Actor) -> Placed:
         """Store a new order. Raises IdempotencyKeyReused, ServiceUnavailable."""
-        return await self._writer.run(lambda connection: run(connection, _place(placement, actor)))
+        return await self._writer.submit(_place, PlacementRequest(placement, actor))
 
     async def forget(self, before: float, limit: int) -> None:
         """Delete at most `limit` idempotency keys that were used before `before` (Unix seconds)."""
         await self._writer.run(lambda connection: connection.execute(_FORGET, (before, limit)))
 
 
-def _place(placement: Placement, actor: Actor) -> Work[Placed]:
-    known = yield Query(_KNOWN, (placement.account_id, placement.key, actor.at - KEY_LIFETIME))
-    if known:
-        digest, order_id, body = known[0]
-        return placement.replay(digest, order_id, body.encode())
-    [(last,)] = yield Query(_LAST_ID)
-    if last == INT64_MAX:
-        raise ServiceUnavailable(NO_IDENTIFIER_LEFT)
-    order = placement.order(last + 1)
-    change, at = yield from log_change([order.id], actor.at)
-    yield Command(_INSERT, (order.id, str(order.status), order.record(), change))
-    yield Command("UPDATE order_index_state SET last_order_id = ?", (order.id,))
-    yield record(actor, "order.place", f"order:{order.id}", Change(None, order.fields()))
-    body = TrackedOrder(order.record(), order.status, at, at).text()
-    yield Command(_REMEMBER, (placement.account_id, placement.key, placement.digest, order.id, body, actor.at))
-    return Placed(order.id, body.encode())
+def _place(connection: apsw.Connection, requests: Sequence[PlacementRequest]) -> list[Placed | Exception]:
+    return run(connection, place_orders(_PlacementTable(), requests))
+
+
+class _PlacementTable:
+    """Writes placed orders. A transaction has the whole store locked, so every key is free."""
+
+    def find(self, keys: Sequence[KeyName], oldest: float) -> Work[Found]:
+        known = yield Query(_KNOWN, (json.dumps(keys), oldest))
+        [(last_id,)] = yield Query(_LAST_ID)
+        return Found([True] * len(keys), {(row[0], row[1]): Remembered(*row[2:]) for row in known}, last_id)
+
+    def insert(self, orders: Sequence[Order], records: Sequence[str], at: float) -> Work[int]:
+        changed_at = yield from OrderRows().insert(orders, records, at)
+        yield Command(_ADVANCE, (orders[-1].id,))
+        return changed_at
+
+    def remember(self, keys: Sequence[Row], audit: Sequence[Row]) -> Work[None]:
+        yield Commands(_REMEMBER, keys)
+        yield Commands(INSERT_ENTRY, audit)
