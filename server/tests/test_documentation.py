@@ -89,7 +89,7 @@ def test_every_metric_is_documented_with_its_labels(tmp_path: Path) -> None:
 def test_every_log_event_is_documented_with_its_level() -> None:
     code = "\n".join(file.read_text() for file in SOURCE.rglob("*.py"))
     written = {(event, level) for level, event in re.findall(r'(?:log|get_logger\(\))\.([a-z]+)\(\s*"([^"]+)"', code)}
-    written.add((ACCESS_LOG_EVENT, "info"))  # written without structlog
+    written.add((ACCESS_LOG_EVENT, "info"))  # written as a record
     assert written == {(event, level) for event, level, _ in table(OPERATING, "events")}
 
 

@@ -1,6 +1,7 @@
 """The whole application in this process, over a store of its own, with a clock that tests set."""
 
 import asyncio
+import logging
 import random
 import socket
 from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
@@ -10,7 +11,6 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import httpx2
-import structlog
 
 from petstore_server.domain.accounts import Limits, Plan, plan_limits
 from petstore_server.domain.keys import DEFAULT_SCOPES, ApiKey, Environment, Scope, digest, new_key, new_key_id
@@ -133,7 +133,7 @@ async def running(
             await server.stop(5)
     finally:
         await backend.close()
-        structlog.reset_defaults()  # the stderr that the log goes to may be one test's
+        logging.getLogger("petstore_server").handlers.clear()  # the stderr that the log goes to may be one test's
 
 
 def in_service(folder: Path, story: Callable[[Service], Coroutine[Any, Any, T]], **environ: str) -> T:

@@ -1,6 +1,7 @@
 """What `petstore serve` does. Only that command imports this module, because it loads the whole server."""
 
 import asyncio
+import logging
 import secrets
 import socket
 import tempfile
@@ -10,7 +11,6 @@ from dataclasses import replace
 from pathlib import Path
 
 import click
-import structlog
 
 from petstore_server.cli.failures import FAILURE
 from petstore_server.cli.output import log_to_stderr
@@ -26,6 +26,8 @@ from petstore_server.runtime.servers import listening, run
 from petstore_server.runtime.supervisor import WorkerFailed, serve_with_workers
 from petstore_server.settings import Settings
 from petstore_server.telemetry.logs import logging_to_stderr
+
+_log = logging.getLogger(__name__)
 
 
 def serve_in_foreground(settings: Settings, given: dict[str, str], *, demo: bool) -> None:
@@ -51,7 +53,7 @@ def serve_in_foreground(settings: Settings, given: dict[str, str], *, demo: bool
             runner.run(_serve(settings, public, admin, demo=demo))
         else:
             _serve_with_workers(runner, settings, given, public, admin)
-        structlog.get_logger().info("stopped")
+        _log.info("stopped")
 
 
 async def _serve(settings: Settings, public: socket.socket, admin: socket.socket, *, demo: bool) -> None:
@@ -87,13 +89,8 @@ def _serve_with_workers(
 
 
 def _tell_serving(settings: Settings, public: socket.socket, admin: socket.socket) -> None:
-    structlog.get_logger().info(
-        "serving",
-        api=_address(public),
-        admin=_address(admin),
-        environment=settings.environment,
-        workers=settings.workers,
-    )
+    fields = {"api": _address(public), "admin": _address(admin)}
+    _log.info("serving", extra={**fields, "environment": settings.environment, "workers": settings.workers})
 
 
 def _address(bound: socket.socket) -> str:

@@ -1,10 +1,10 @@
 """The console as an ASGI application: its routes, and the checks that every request passes."""
 
 import asyncio
+import logging
 import math
 from collections.abc import Awaitable, Callable, Sequence
 
-import structlog
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import PlainTextResponse, RedirectResponse, Response
 from starlette.routing import BaseRoute, Route
@@ -29,6 +29,8 @@ from petstore_server.domain.errors import (
 )
 from petstore_server.operations.sessions import find_session
 
+_log = logging.getLogger(__name__)
+
 _READING = {"GET", "HEAD"}
 _METHODS = ["GET", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"]
 
@@ -52,7 +54,6 @@ class Console:
         self.services = services
         self._templates = environment()
         self._compiled = Cached(lambda: asyncio.to_thread(compile_templates, self._templates), math.inf)
-        self._log = structlog.get_logger()
         routes = [Route(PATH + each.path, self._endpoint(each), methods=list(each.methods)) for each in ENTRIES]
         static = [
             Route(f"{PATH}/static/{name}", self._static(name, kind))
@@ -82,7 +83,7 @@ class Console:
             except ClientDisconnect:
                 return Response(status_code=400)
             except Exception as error:  # noqa: BLE001 - no traceback may reach a user
-                self._log.error("console page failed", path=request.url.path, exc_info=error)
+                _log.error("console page failed", extra={"path": request.url.path}, exc_info=error)
                 text = "The log of the server has the details. What you entered may or may not have been done."
                 return _error_page(visit, RefusedRequest(500, "This page has failed", text))
 

@@ -5,18 +5,17 @@ A line has neither headers nor the query, in which a client may have put a key b
 
 import logging
 import os
-from datetime import UTC, datetime
+import time
 from functools import lru_cache
 from urllib.parse import unquote_to_bytes
 
 import msgspec
-import structlog
 
 from petstore_server.domain.keys import hide_keys, looks_like_key
 from petstore_server.http.clients import ClientAddress
 from petstore_server.http.request import Request
 from petstore_server.http.responses import Response
-from petstore_server.telemetry.logs import write_record
+from petstore_server.telemetry.logs import timestamp, write_record
 
 EVENT = "request answered"
 
@@ -50,10 +49,10 @@ class AccessLog:
 
     def __init__(self, which: str, client_address: ClientAddress) -> None:
         """`which` is `all`, `errors` (responses of 400 and above), or `off`."""
-        log = structlog.get_logger().bind()
+        log = logging.getLogger(__name__)
         at_info = {"all": 0, "errors": _FIRST_ERROR}.get(which)
-        self._info_from = at_info if log.is_enabled_for(logging.INFO) else None
-        self._debug = log.is_enabled_for(logging.DEBUG)
+        self._info_from = at_info if log.isEnabledFor(logging.INFO) else None
+        self._debug = log.isEnabledFor(logging.DEBUG)
         self._client_address = client_address
         self._pid = os.getpid()
 
@@ -82,7 +81,7 @@ class AccessLog:
                 key=principal.key_id if principal else None,
                 address=self._client_address(request.peer, request.headers),
                 level=level,
-                timestamp=_now(),
+                timestamp=timestamp(time.time()),
                 pid=self._pid,
             )
         )
@@ -99,7 +98,7 @@ class AccessLog:
                 bytes=response.length,
                 address=self._client_address(peer, {}),
                 level=level,
-                timestamp=_now(),
+                timestamp=timestamp(time.time()),
                 pid=self._pid,
             )
         )
@@ -135,8 +134,3 @@ def _shown(path: bytes) -> str:
     if looks_like_key(decoded):
         text = hide_keys(decoded)
     return text.translate(_ESCAPES) + ("…" if len(path) > _LONGEST_PATH else "")
-
-
-def _now() -> str:
-    """The current time as in all lines of the log."""
-    return datetime.now(UTC).isoformat().replace("+00:00", "Z")

@@ -1,8 +1,7 @@
 """Reports decisions and responses to metrics, logs and the usage history. None of them ever contains a key."""
 
+import logging
 from typing import Any
-
-import structlog
 
 from petstore_server.domain.errors import ServiceUnavailable
 from petstore_server.domain.keys import Principal
@@ -19,6 +18,8 @@ _CANCELLED = 204
 _CANCEL_ORDER = ("cancelOrder", "v2.cancelOrder")
 _FIRST_ERROR = 400
 _REFUSED = (401, 403, 429)
+
+_log = logging.getLogger(__name__)
 
 
 class RequestObserver:
@@ -41,7 +42,6 @@ class RequestObserver:
         self._refusals = refusals
         self._access_log = access_log if access_log.is_on else None
         self._client_address = client_address
-        self._log = structlog.get_logger()
 
     def decided(self, principal: Principal | None, decision: Decision) -> None:
         self._metrics.decided("none" if principal is None else principal.plan, decision)
@@ -66,9 +66,9 @@ class RequestObserver:
 
     def failed(self, request: Request, error: Exception) -> None:
         if isinstance(error, ServiceUnavailable):
-            self._log.warning("store unavailable", reason=error.reason, **_context(request))
+            _log.warning("store unavailable", extra={"reason": error.reason, **_context(request)})
         else:
-            self._log.error("request failed", exc_info=error, **_context(request))
+            _log.error("request failed", extra=_context(request), exc_info=error)
 
 
 def _context(request: Request) -> dict[str, Any]:

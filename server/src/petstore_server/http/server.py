@@ -1,13 +1,12 @@
 """The public port: accepts connections, gives each its turn, enforces deadlines, and drains."""
 
 import asyncio
+import logging
 import resource
 import socket
 from collections.abc import Callable, Coroutine
 from email.utils import formatdate
 from typing import Any, NamedTuple
-
-import structlog
 
 from petstore_server.domain.errors import ServiceUnavailable
 from petstore_server.http.connection import Connection
@@ -46,6 +45,9 @@ class Deadlines(NamedTuple):
     """For the client to close, after the last response."""
 
 
+_log = logging.getLogger(__name__)
+
+
 class PublicServer:
     """Serves `respond` over HTTP/1.1. `clock` gives Unix seconds.
 
@@ -80,7 +82,6 @@ class PublicServer:
         self._listeners: list[asyncio.Server] = []
         self._ticking: asyncio.TimerHandle | None = None
         self._empty = asyncio.Event()
-        self._log = structlog.get_logger()
         self.update_date()
 
     @property
@@ -106,7 +107,7 @@ class PublicServer:
                 async with asyncio.timeout(seconds):
                     await self._empty.wait()
         except TimeoutError:
-            self._log.warning("connections cut off", connections=len(self._connections))
+            _log.warning("connections cut off", extra={"connections": len(self._connections)})
         tasks = [connection.task for connection in self._connections if connection.task is not None]
         for connection in list(self._connections):
             connection.cut()
@@ -155,7 +156,7 @@ class PublicServer:
 
     def report(self, error: BaseException | None) -> None:
         """Log a defect that ended a connection."""
-        self._log.error("connection failed", exc_info=error)
+        _log.error("connection failed", exc_info=error)
 
     def _take_turn(self) -> None:
         connections, self._scheduled = self._scheduled, []

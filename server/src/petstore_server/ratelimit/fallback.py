@@ -1,11 +1,11 @@
 """Limits counted by any number of processes together, and by each process on its own during an outage (D19)."""
 
+import logging
 from collections.abc import Iterable, Mapping
 from enum import IntEnum
 from typing import NamedTuple, Protocol
 
 import msgspec
-import structlog
 
 from petstore_server.domain.bans import CLOCK_TOLERANCE, Ban
 from petstore_server.domain.keys import Principal
@@ -91,6 +91,9 @@ class Counters(Protocol):
         """Close the connection."""
 
 
+_log = logging.getLogger(__name__)
+
+
 class FallbackLimiter:
     """A `ports.Limiter` over shared counters. While they do not respond, `local` counts for this process only.
 
@@ -103,7 +106,6 @@ class FallbackLimiter:
         self._local = local
         self._lifted: dict[str, int] = {}  # the start of each ban that was lifted recently, by key
         self._fault: str | None = "not connected yet"
-        self._log = structlog.get_logger()
         self.local_decisions = 0
 
     @property
@@ -184,7 +186,7 @@ class FallbackLimiter:
         else:
             if before is not None:
                 self._fault = None
-                self._log.info("redis usable again: limits are exact", after=before)
+                _log.info("redis usable again: limits are exact", extra={"after": before})
         return self._fault
 
     def replace_bans(self, bans: Iterable[Ban]) -> None:
@@ -236,7 +238,7 @@ class FallbackLimiter:
     def _open(self, error: CountersUnavailable, *, log: bool = False) -> None:
         """Count locally from now on; of the requests that meet the fault together, the first one logs it."""
         if self._fault is None or log:
-            self._log.error("redis unusable: each process counts limits by itself", reason=error.reason)
+            _log.error("redis unusable: each process counts limits by itself", extra={"reason": error.reason})
         self._fault = error.reason
 
 

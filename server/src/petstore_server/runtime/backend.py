@@ -1,10 +1,9 @@
 """The store and the limiter of one serving process, and what keeps the two in step."""
 
 import asyncio
+import logging
 from collections.abc import Callable
 from contextlib import suppress
-
-import structlog
 
 from petstore_server.domain.bans import Ban
 from petstore_server.domain.errors import KeyNotFound, ServiceUnavailable
@@ -14,6 +13,8 @@ from petstore_server.runtime.engines import AnyStore
 from petstore_server.telemetry.usage import UsageRecorder
 
 _CHECK_SECONDS = 2.0
+
+_log = logging.getLogger(__name__)
 
 
 class Backend:
@@ -27,7 +28,6 @@ class Backend:
         self._history: str | None = None
         self._saving = asyncio.Lock()
         self._saves = 0
-        self._log = structlog.get_logger()
 
     async def start(self) -> None:
         """Load the counts that an earlier process saved. Raises ServiceUnavailable."""
@@ -44,7 +44,7 @@ class Backend:
         version = await self.store.access_version()
         changed = version != self._access_version
         if self._history not in (None, version.history):
-            self._log.warning("store has another history")
+            _log.warning("store has another history")
         self._history = version.history
         if changed:
             saves = self._saves
@@ -85,10 +85,8 @@ class Backend:
         account = None
         with suppress(KeyNotFound, ServiceUnavailable):
             account = (await self.store.keys.find(ban.key_id)).account
-        seconds = ban.until - ban.began
-        self._log.warning(
-            "key banned", key=ban.key_id, account=account, seconds=seconds, ban_level=ban.level, strikes=ban.strikes
-        )
+        fields = {"key": ban.key_id, "account": account, "seconds": ban.until - ban.began}
+        _log.warning("key banned", extra={**fields, "ban_level": ban.level, "strikes": ban.strikes})
 
     async def check(self) -> None:
         """Prove that requests can be served. Raises ServiceUnavailable with the reason."""

@@ -1,10 +1,9 @@
 """The background tasks of a serving process: they keep failing work going, and report work that makes no progress."""
 
 import asyncio
+import logging
 from collections.abc import Awaitable, Callable, Sequence
 from time import monotonic
-
-import structlog
 
 from petstore_server.domain.errors import ServiceUnavailable
 from petstore_server.domain.placement import KEY_LIFETIME
@@ -26,6 +25,8 @@ _COMPACT_GAP_SECONDS = 0.1
 _FORGET_KEYS = 10_000
 _INDEX_SECONDS = 1.0
 _LONGEST_BACK_OFF = 5.0
+
+_log = logging.getLogger(__name__)
 
 
 class BackgroundTask:
@@ -49,7 +50,6 @@ class BackgroundTask:
         self._finished_at: float | None = None
         self._unusable: str | None = None
         self._failures = 0
-        self._log = structlog.get_logger()
 
     async def run(self) -> None:
         """Repeat the work until cancelled."""
@@ -75,16 +75,16 @@ class BackgroundTask:
             await self._work()
         except ServiceUnavailable as error:
             if self._unusable is None:
-                self._log.error("store unusable", task=self._name, reason=error.reason)
+                _log.error("store unusable", extra={"task": self._name, "reason": error.reason})
             self._unusable = error.reason
         except Exception as error:  # noqa: BLE001 - a defect in one round must not end the task
             self._failures += 1
             pause = max(self._pause, min(self._pause * 2.0 ** min(self._failures, 10), _LONGEST_BACK_OFF))
-            self._log.error("background task failed", task=self._name, again_in=pause, exc_info=error)
+            _log.error("background task failed", extra={"task": self._name, "again_in": pause}, exc_info=error)
             return pause
         else:
             if self._unusable is not None:
-                self._log.info("store usable again", task=self._name, after=self._unusable)
+                _log.info("store usable again", extra={"task": self._name, "after": self._unusable})
             self._unusable = None
         self._failures = 0
         self._finished_at = self._clock()

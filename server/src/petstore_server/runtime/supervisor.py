@@ -7,6 +7,7 @@ that dies loses only its own connections; those not yet accepted wait for the wo
 
 import asyncio
 import contextlib
+import logging
 import os
 import signal
 import socket
@@ -18,7 +19,6 @@ from time import monotonic
 from typing import Any
 
 import msgspec
-import structlog
 from starlette.routing import BaseRoute
 
 from petstore_server.console.security import is_allowed_host
@@ -37,6 +37,8 @@ _STEADY_SECONDS = 30.0  # a worker that has served for so long is replaced witho
 _DRAIN_SECONDS = DRAIN_SECONDS + 4.0  # a worker cuts off by itself what takes longer than its own limit
 _WORKER = "petstore_server.cli.worker"
 _UNREADABLE = (OSError, EOFError, ValueError, msgspec.MsgspecError)  # a channel without a report; includes TimeoutError
+
+_log = logging.getLogger(__name__)
 
 
 class WorkerFailed(Exception):
@@ -139,7 +141,6 @@ class Workers:
     def __init__(self, listeners: Sequence[socket.socket], environ: dict[str, str]) -> None:
         self._workers = [Worker(number, listener, environ) for number, listener in enumerate(listeners, 1)]
         self._draining = asyncio.Event()
-        self._log = structlog.get_logger()
 
     async def start(self) -> None:
         """Start the first, which may create or migrate the store, and then the others. Raises WorkerFailed, OSError."""
@@ -210,7 +211,7 @@ class Workers:
         code = await worker.ended()
         while not self._draining.is_set():
             pause = _FIRST_PAUSE if monotonic() - started > _STEADY_SECONDS else pause
-            self._log.error("worker ended", worker=worker.number, code=code, again_in=pause)
+            _log.error("worker ended", extra={"worker": worker.number, "code": code, "again_in": pause})
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._draining.wait(), pause)
                 return
@@ -224,10 +225,10 @@ class Workers:
         except WorkerFailed as error:
             return error.code
         except _UNREADABLE as error:  # for example, the system can start no more processes
-            self._log.error("worker cannot be started", worker=worker.number, reason=str(error))
+            _log.error("worker cannot be started", extra={"worker": worker.number, "reason": str(error)})
             worker.signal(signal.SIGKILL)
         else:
-            self._log.info("worker serves again", worker=worker.number)
+            _log.info("worker serves again", extra={"worker": worker.number})
             if self._draining.is_set():
                 worker.signal(signal.SIGTERM)
         return await worker.ended()
