@@ -1,9 +1,15 @@
 """What a process imports: commands start quickly because they load only what they need."""
 
+import asyncio
+import os
 import subprocess
 import sys
+from pathlib import Path
 
+import httpx2
 import pytest
+
+from support.service import running
 
 _SERVER = {"starlette", "uvicorn", "jinja2", "httptools", "petstore_server.http"}
 
@@ -29,7 +35,54 @@ def test_a_command_starts_without_the_code_of_others() -> None:
     assert set() == loaded(command("keys", "--help")) & others
 
 
-def test_the_server_starts_without_what_only_a_request_for_a_contract_needs() -> None:
-    found = loaded("import petstore_server.cli.serving")
-    assert "petstore_server.http.documentation" in found
-    assert "yaml" not in found
+_SHOW_MODULES = """
+import os, signal, sys
+from petstore_server.cli.main import main
+from petstore_server.runtime import application, deferred_console
+
+def show(when):
+    print(when, *sys.modules, flush=True)
+
+def load_rest(self):
+    show("ready")
+    self.console.load_soon()
+
+def load_modules(original=deferred_console._load_modules):
+    make_console = original()
+    show("loaded")
+    os.kill(os.getpid(), signal.SIGTERM)
+    return make_console
+
+application.Application.load_rest = load_rest
+deferred_console._load_modules = load_modules
+deferred_console._LOAD_AFTER_SECONDS = 0
+sys.argv[1:] = ["serve", "--port", "0", "--admin-port", "0"]
+main()
+"""
+
+
+def test_the_server_loads_the_console_after_it_is_ready_and_contracts_on_request(tmp_path: Path) -> None:
+    env = {
+        **os.environ,
+        "PETSTORE_DATABASE_URL": f"sqlite:///{tmp_path / 'store.db'}",
+        "PETSTORE_DRAIN_DELAY_SECONDS": "0",
+    }
+    done = subprocess.run([sys.executable, "-c", _SHOW_MODULES], env=env, capture_output=True, text=True, check=True)
+    modules = {when: set(names) for when, *names in map(str.split, done.stdout.splitlines())}
+    later = {"jinja2", "petstore_server.console.application", "petstore_server.formats.batches"}
+    assert later <= modules["loaded"]
+    assert set() == modules["ready"] & (later | {"yaml", "psycopg", "redis", "rich", "jsonschema"})
+
+
+@pytest.mark.anyio
+async def test_the_console_responds_to_a_request_that_comes_before_it_was_loaded(tmp_path: Path) -> None:
+    async with running(tmp_path) as service:
+        transport = httpx2.ASGITransport(app=service.application.admin)
+        async with httpx2.AsyncClient(transport=transport, base_url="http://127.0.0.1:8081") as client:
+            pages = await asyncio.gather(
+                *[client.get(f"/console{path}") for path in ("/", "/none", "/static/icon.svg")]
+            )
+            assert [401, 401, 200] == [page.status_code for page in pages]
+            assert "petstore console" in pages[0].text
+            assert 307 == (await client.get("/console")).status_code
+        await service.application.close()

@@ -14,10 +14,12 @@ from starlette.applications import Starlette
 from petstore_server.console.services import Services
 from petstore_server.operations.sessions import create_link
 from petstore_server.ports import Actor, Store
-from petstore_server.runtime.console import Reports, make_console
+from petstore_server.runtime.console import make_console
+from petstore_server.runtime.deferred_console import Reports
 from petstore_server.runtime.engines import AnyStore
 from petstore_server.settings import read_settings
 from petstore_server.telemetry.aggregation import Families
+from petstore_server.telemetry.recent import RecentRequests
 from petstore_server.telemetry.refusals import RefusedAddress
 from support.open_stores import Stores
 
@@ -123,7 +125,8 @@ async def running_console(stores: Stores, **environ: str) -> AsyncIterator[Conso
 
     async with stores.opened() as store:
         settings = read_settings({"PETSTORE_DATABASE_URL": stores.url, **environ})
-        console = make_console(settings, store, Reports(readiness, metrics, refused_addresses), clock)
+        reports = Reports(readiness, metrics, refused_addresses)
+        console = make_console(settings, store, reports, RecentRequests(metrics, clock), clock)
         application = Starlette(routes=console.routes)
         console.services.figures.always_wait()
         browser = Browser(application, store, clock)

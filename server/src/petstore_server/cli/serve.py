@@ -4,6 +4,7 @@ import os
 
 import click
 
+from petstore_server.runtime.loading import loading
 from petstore_server.settings import read_settings
 
 _OPTIONS = {"host": "PETSTORE_HOST", "port": "PETSTORE_PORT", "admin_port": "PETSTORE_ADMIN_PORT"}
@@ -29,7 +30,8 @@ def serve(demo: bool, **options: str | None) -> None:
     \b
     Example: PETSTORE_DATABASE_URL=sqlite:////var/lib/petstore/orders.db petstore serve --port 8000
     """
-    from petstore_server.cli.serving import serve_in_foreground  # slow to import, and no other command needs it
+    with loading():
+        from petstore_server.cli.serving import serve_in_foreground  # slow to import, and no other command needs it
 
     given = {_OPTIONS[name]: value for name, value in options.items() if value is not None}
     settings = read_settings({**os.environ, **given})

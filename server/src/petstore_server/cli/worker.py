@@ -6,7 +6,7 @@ import click
 
 from petstore_server.cli.commands import Root
 from petstore_server.cli.output import log_to_stderr
-from petstore_server.runtime.worker import serve_inherited
+from petstore_server.runtime.loading import loading
 
 
 @click.group(cls=Root, invoke_without_command=True)
@@ -14,6 +14,9 @@ from petstore_server.runtime.worker import serve_inherited
 @click.argument("channel", type=int)
 def worker(listener: int, channel: int) -> None:
     """Serve on the inherited sockets with these file descriptors."""
+    with loading():
+        from petstore_server.runtime.worker import serve_inherited
+
     serve_inherited(listener, channel, log_to_stderr)
 
 

@@ -3,8 +3,8 @@
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, RedirectResponse, Response
 
-from petstore_server.console.security import NOTICE_COOKIE, SESSION_COOKIE
-from petstore_server.console.visit import PATH, Visit
+from petstore_server.console.security import NOTICE_COOKIE, PATH, SESSION_COOKIE
+from petstore_server.console.visit import Visit
 from petstore_server.domain.sessions import TOKEN_BYTES
 from petstore_server.operations import sessions
 

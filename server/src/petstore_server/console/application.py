@@ -14,9 +14,9 @@ from petstore_server.console.cache import Cached
 from petstore_server.console.entry import Entry
 from petstore_server.console.pages import accounts, audit, imports, keys, orders, overview
 from petstore_server.console.rendering import compile_templates, environment, static_file
-from petstore_server.console.security import HEADERS, SESSION_COOKIE, is_allowed_host, is_same_origin
+from petstore_server.console.security import HEADERS, PATH, SESSION_COOKIE, is_allowed_host, is_same_origin
 from petstore_server.console.services import Services
-from petstore_server.console.visit import PATH, RefusedRequest, Visit
+from petstore_server.console.visit import RefusedRequest, Visit
 from petstore_server.domain.errors import (
     Conflict,
     DomainError,

@@ -13,6 +13,9 @@ from starlette.datastructures import Headers
 
 from petstore_server.settings import Settings
 
+PATH = "/console"
+"""Where the console is on the admin port, and the path of its cookies."""
+
 SESSION_COOKIE = "petstore_console"
 NOTICE_COOKIE = "petstore_notice"
 

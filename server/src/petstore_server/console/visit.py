@@ -10,13 +10,10 @@ from jinja2 import Environment
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, RedirectResponse, Response
 
-from petstore_server.console.security import NOTICE_COOKIE, form_token, is_form_token, signature
+from petstore_server.console.security import NOTICE_COOKIE, PATH, form_token, is_form_token, signature
 from petstore_server.console.services import Services
 from petstore_server.domain.sessions import Session
 from petstore_server.ports import Actor
-
-PATH = "/console"
-"""Where the console is on the admin port, and the path of its cookies."""
 
 _LARGEST_FORM = 256 * 1024
 _MOST_FIELDS = 2000

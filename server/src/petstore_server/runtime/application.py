@@ -5,7 +5,6 @@ from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
 
-from petstore_server.console.application import Console
 from petstore_server.console.security import is_allowed_host
 from petstore_server.domain.errors import ServiceUnavailable
 from petstore_server.domain.keys import Environment
@@ -23,7 +22,7 @@ from petstore_server.http.server import Deadlines, PublicServer, allowed_connect
 from petstore_server.http.v2.routes import routes as routes_v2
 from petstore_server.runtime.backend import Backend
 from petstore_server.runtime.background import BackgroundTasks, background_tasks
-from petstore_server.runtime.console import Reports, make_console, sampling
+from petstore_server.runtime.deferred_console import DeferredConsole, Reports
 from petstore_server.runtime.engines import is_sqlite
 from petstore_server.settings import Settings
 from petstore_server.telemetry.aggregation import Families, collect
@@ -63,7 +62,7 @@ class Application:
         )
         self.console = self._console(settings, clock)
         tasks = background_tasks(settings, backend, self.confirm, clock)
-        self.background = BackgroundTasks([*tasks, sampling(self.console)] if self.console else tasks)
+        self.background = BackgroundTasks([*tasks, self.console.sampling()] if self.console else tasks)
         routes = self.console.routes if self.console else ()
         allowed = partial(is_allowed_host, settings=settings)
         self.admin = admin_application(self.readiness, self.exposition, self.refused_addresses, allowed, routes)
@@ -78,6 +77,11 @@ class Application:
         server = PublicServer(self.gate.respond, self._clock, connections, deadlines, self._observer.refused)
         self._servers.append(server)
         return server
+
+    def load_rest(self) -> None:
+        """Load, soon, what is not needed to be ready. Called once the servers serve."""
+        if self.console is not None:
+            self.console.load_soon()
 
     async def close(self) -> None:
         """Stop what runs next to the background tasks. The backend is closed by its owner."""
@@ -124,12 +128,12 @@ class Application:
             with suppress(ServiceUnavailable):  # and keep the time that was read last
                 self._last_backup = await self.backend.store.backups.last() or 0.0
 
-    def _console(self, settings: Settings, clock: Callable[[], float]) -> Console | None:
+    def _console(self, settings: Settings, clock: Callable[[], float]) -> DeferredConsole | None:
         """The operator console, unless the settings remove it or the supervisor of several workers has it."""
         if not settings.console or settings.workers > 1:
             return None
         reports = Reports(self.readiness, self._families, self.refused_addresses)
-        return make_console(settings, self.backend.store, reports, clock)
+        return DeferredConsole(settings, self.backend.store, reports, clock)
 
     async def _families(self) -> Families:
         return collect(self.metrics.registry)

@@ -10,7 +10,6 @@ from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from typing import NamedTuple
 
-from petstore_server.console.application import Console
 from petstore_server.domain.accounts import PLAN_LIMITS, Account, Plan
 from petstore_server.domain.keys import DEFAULT_SCOPES, Environment
 from petstore_server.domain.orders import Order, Status
@@ -22,6 +21,7 @@ from petstore_server.operations.accounts import create_account, suspend_account
 from petstore_server.operations.keys import IssuedKey, Randbelow, issue_key
 from petstore_server.operations.orders import cancel_orders, ship_orders
 from petstore_server.ports import Actor, Store
+from petstore_server.runtime.deferred_console import DeferredConsole
 from petstore_server.runtime.demo_usage import DAYS, PROFILES, fill_usage, recent_requests
 
 _PETS = (
@@ -65,10 +65,13 @@ async def fill(
     return Demo(issued.secret, _first(orders, Status.PENDING), _first(orders, Status.SHIPPED))
 
 
-def show_sample(console: Console, now: float) -> None:
-    """Mark the pages as those of sample data, and let the last hour have sample requests; `now` in Unix seconds."""
-    console.services.is_sample = True
-    console.services.requests.begin_with(recent_requests(now))
+def show_sample(console: DeferredConsole, now: float) -> None:
+    """Mark the pages, which are not loaded yet, as those of sample data, and let the last hour have sample requests.
+
+    `now` is in Unix seconds.
+    """
+    console.is_sample = True
+    console.requests.begin_with(recent_requests(now))
 
 
 async def _add_accounts(

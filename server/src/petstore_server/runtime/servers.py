@@ -2,7 +2,6 @@
 
 import asyncio
 import contextlib
-import gc
 import signal
 import socket
 from collections.abc import Awaitable, Callable, Iterator, Sequence
@@ -12,6 +11,7 @@ import uvicorn
 
 from petstore_server.http.server import BACKLOG
 from petstore_server.runtime.application import Application
+from petstore_server.runtime.loading import freeze_heap
 from petstore_server.settings import Settings, SettingsError
 
 DRAIN_SECONDS = 8
@@ -96,8 +96,9 @@ async def run(
         await public.start(listener)
         if admin_serving:
             await first(admin_server.wait_until_started, [*background, *admin_serving])
-        _freeze_heap()
+        freeze_heap()
         await on_ready()
+        application.load_rest()
         if companion is not None:
             background.append(asyncio.ensure_future(companion()))
         await first(stop.wait, [*background, *admin_serving])
@@ -127,9 +128,3 @@ async def _second_signal(stop: asyncio.Event) -> None:
     """A second signal ends the delay."""
     stop.clear()
     await stop.wait()
-
-
-def _freeze_heap() -> None:
-    """Exempt what exists now, which stays, from garbage collection: collecting it takes time and finds nothing."""
-    gc.collect()
-    gc.freeze()

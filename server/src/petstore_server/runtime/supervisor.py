@@ -23,7 +23,7 @@ from starlette.routing import BaseRoute
 
 from petstore_server.console.security import is_allowed_host
 from petstore_server.http.admin import Readiness, admin_application
-from petstore_server.runtime.console import Reports, open_console, sampling
+from petstore_server.runtime.deferred_console import Reports, open_console
 from petstore_server.runtime.servers import DRAIN_SECONDS, AdminServer, first, stop_signals
 from petstore_server.runtime.worker import LARGEST_LINE, Report
 from petstore_server.settings import Settings
@@ -293,7 +293,8 @@ async def _console_routes(
             settings, Reports(workers.readiness, workers.request_metrics, workers.refused_addresses), time.time
         )
     )
-    sampled = asyncio.ensure_future(sampling(console).run())
+    console.load_soon()
+    sampled = asyncio.ensure_future(console.sampling().run())
     opened.callback(sampled.cancel)
     return console.routes
 

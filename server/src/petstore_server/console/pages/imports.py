@@ -10,8 +10,9 @@ from starlette.responses import FileResponse, RedirectResponse, Response
 from petstore_server.console.entry import Entry
 from petstore_server.console.forms import FormState
 from petstore_server.console.import_jobs import KEPT_SECONDS, MOST_JOBS, ImportJob, JobState
+from petstore_server.console.security import PATH
 from petstore_server.console.uploads import LARGEST_FILE, InvalidUpload, Upload, receive
-from petstore_server.console.visit import PATH, Visit
+from petstore_server.console.visit import Visit
 from petstore_server.domain.errors import Conflict, InvalidInput, NotFound
 from petstore_server.domain.orders import ORDER_FIELDS, Import
 from petstore_server.formats.conversions import check_date_format, check_encoding, parse_mapping, parse_timezone

@@ -8,7 +8,8 @@ from starlette.responses import RedirectResponse, Response
 from petstore_server.console.entry import Entry
 from petstore_server.console.forms import FormState
 from petstore_server.console.pages.account import GRACES, show_account
-from petstore_server.console.visit import PATH, Visit
+from petstore_server.console.security import PATH
+from petstore_server.console.visit import Visit
 from petstore_server.domain.errors import InvalidInput
 from petstore_server.domain.keys import ApiKey, Environment, Scope
 from petstore_server.domain.notes import check_note

@@ -11,7 +11,8 @@ from starlette.responses import RedirectResponse, Response, StreamingResponse
 from petstore_server.console.changes import change_of
 from petstore_server.console.entry import Entry
 from petstore_server.console.forms import FormState
-from petstore_server.console.visit import PATH, Form, RefusedRequest, Visit
+from petstore_server.console.security import PATH
+from petstore_server.console.visit import Form, RefusedRequest, Visit
 from petstore_server.domain.errors import InvalidInput, InvalidOrderId
 from petstore_server.domain.orders import Status, is_int64, parse_order_id
 from petstore_server.domain.search import (
