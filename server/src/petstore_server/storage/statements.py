@@ -25,6 +25,12 @@ class Query(NamedTuple):
     parameters: Sequence[Any] = ()
 
 
+class Queries(NamedTuple):
+    """Queries that are sent together. The rows of each are sent back as one tuple."""
+
+    queries: Sequence[Query]
+
+
 class Command(NamedTuple):
     """A statement without rows. PostgreSQL may report its failure with a later statement."""
 
@@ -39,7 +45,7 @@ class Commands(NamedTuple):
     parameters: Sequence[Sequence[Any]]
 
 
-Statement = Query | Command | Commands
+Statement = Query | Queries | Command | Commands
 Work = Generator[Statement, list[Row], Result]
 
 

@@ -6,7 +6,7 @@ from typing import Any, TypeVar
 
 from petstore_server.storage.postgres.pool import Pool
 from petstore_server.storage.postgres.session import BACKGROUND, SNAPSHOT, WRITE, Session
-from petstore_server.storage.statements import Commands, Query, Row, Work
+from petstore_server.storage.statements import Commands, Queries, Query, Row, Work
 
 Result = TypeVar("Result")
 
@@ -39,6 +39,8 @@ async def run(session: Session, work: Work[Result]) -> Result:
             rows: list[Row] = []
             if isinstance(statement, Query):
                 rows = await session.rows(statement.sql, statement.parameters or None)
+            elif isinstance(statement, Queries):
+                rows = await session.rows_of_each(statement.queries)
             elif isinstance(statement, Commands):
                 await session.execute_many(statement.sql, statement.parameters)
             else:

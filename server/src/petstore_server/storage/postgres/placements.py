@@ -10,7 +10,7 @@ from petstore_server.storage.placements import Found, KeyName, PlacementRequest,
 from petstore_server.storage.postgres.arrays import numbers, texts
 from petstore_server.storage.postgres.engine import run
 from petstore_server.storage.postgres.pool import Pool
-from petstore_server.storage.statements import Command, Query, Row, Work
+from petstore_server.storage.statements import Command, Queries, Query, Row, Work
 
 # One lock for each account and key: the first request holds it until its commit, on whichever host it is. The row of
 # the head is locked before the largest identifier is read: no order is added between that and the commit.
@@ -83,8 +83,7 @@ class _PlacementTable:
 
     def find(self, keys: Sequence[KeyName], oldest: float) -> Work[Found]:
         wanted = numbers(account_id for account_id, _ in keys), texts(key for _, key in keys)
-        locked = yield Query(_LOCK, wanted)
-        found = yield Query(_KNOWN, (*wanted, oldest))
+        locked, found = yield Queries((Query(_LOCK, wanted), Query(_KNOWN, (*wanted, oldest))))
         known = {(row[1], row[2]): Remembered(*row[3:]) for row in found if row[1] is not None}
         return Found([row[0] for row in locked], known, max(locked[0][1], found[0][0] or 0, 0))
 

@@ -8,7 +8,7 @@ import apsw
 
 from petstore_server.storage.sqlite.reader import Reader
 from petstore_server.storage.sqlite.writer import Writer
-from petstore_server.storage.statements import Commands, Row, Work
+from petstore_server.storage.statements import Command, Commands, Queries, Query, Row, Work
 
 Result = TypeVar("Result")
 
@@ -49,16 +49,21 @@ def run(connection: apsw.Connection, work: Work[Result]) -> Result:
     try:
         while True:
             statement = send()
-            sql = translated(statement.sql)
             rows: list[Row] = []
             if isinstance(statement, Commands):
-                connection.executemany(sql, statement.parameters)
+                connection.executemany(translated(statement.sql), statement.parameters)
+            elif isinstance(statement, Queries):
+                rows = [tuple(_rows(connection, query)) for query in statement.queries]
             else:
-                rows = connection.execute(sql, tuple(statement.parameters)).fetchall()
+                rows = _rows(connection, statement)
             send = partial(work.send, rows)
     except StopIteration as stop:
         result: Result = stop.value
         return result
+
+
+def _rows(connection: apsw.Connection, statement: Query | Command) -> list[Row]:
+    return connection.execute(translated(statement.sql), tuple(statement.parameters)).fetchall()
 
 
 @lru_cache(maxsize=256)

@@ -13,7 +13,7 @@ from petstore_server.storage.placements import Found, KeyName, PlacementRequest,
 from petstore_server.storage.sqlite.engine import run
 from petstore_server.storage.sqlite.orders import OrderRows
 from petstore_server.storage.sqlite.writer import Writer
-from petstore_server.storage.statements import Command, Commands, Query, Row, Work
+from petstore_server.storage.statements import Command, Commands, Queries, Query, Row, Work
 
 _KNOWN = """
     SELECT known.account_id, known.key, digest, order_id, body
@@ -56,8 +56,7 @@ class _PlacementTable:
     """Writes placed orders. A transaction has the whole store locked, so every key is free."""
 
     def find(self, keys: Sequence[KeyName], oldest: float) -> Work[Found]:
-        known = yield Query(_KNOWN, (json.dumps(keys), oldest))
-        [(last_id,)] = yield Query(_LAST_ID)
+        known, [(last_id,)] = yield Queries((Query(_KNOWN, (json.dumps(keys), oldest)), Query(_LAST_ID)))
         return Found([True] * len(keys), {(row[0], row[1]): Remembered(*row[2:]) for row in known}, last_id)
 
     def insert(self, orders: Sequence[Order], records: Sequence[str], at: float) -> Work[int]:
