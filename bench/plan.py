@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from bench.machine import BenchError, Cores, cores, program
+from bench.results import BASELINE, PRODUCT
 
 PETSTORE = Path(sys.executable).parent / "petstore"
 
@@ -52,7 +53,7 @@ class Plan:
     @cached_property
     def products(self) -> dict[str, Path]:
         """The commands to measure: the product, and the baseline if one was given."""
-        return {"petstore": PETSTORE} | ({"baseline": self.baseline} if self.baseline else {})
+        return {PRODUCT: PETSTORE} | ({BASELINE: self.baseline} if self.baseline else {})
 
 
 def interleaved(rounds: int, loads: Mapping[Name, Callable[[], Reading]]) -> dict[Name, list[Reading]]:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from bench.machine import BenchError
-from bench.results import PRODUCT, Curve, Goal, Group, Results, Row
+from bench.results import PRODUCT, RATIOS, Curve, Goal, Group, Results, Row
 
 _MARKED = re.compile(r"(<!-- bench:(\w+) -->\n).*?(<!-- /bench:\2 -->)", re.DOTALL)
 _LOWER_IS_BETTER = {"s", "ms", "MB"}
@@ -108,7 +108,7 @@ def goal_text(goal: Goal, unit: str) -> str:
 
 def rival_factors(row: Row) -> dict[str, list[float]]:
     """How many times as fast the product is as each of the others, the reference left out, round by round."""
-    others = [name for name in row.samples if name not in (PRODUCT, "baseline", row.reference)]
+    others = [name for name in row.samples if name not in (PRODUCT, *RATIOS, row.reference)]
     ratios = {name: row.ratios(name) for name in others}
     if row.unit in _LOWER_IS_BETTER:
         return {name: [1 / ratio for ratio in found] for name, found in ratios.items()}
@@ -141,16 +141,16 @@ def _against_reference(rows: Sequence[Row]) -> str:
 
 
 def _against_others(rows: Sequence[Row]) -> str:
-    """The services that people would pick instead, and another version of the product if one was measured."""
+    """The services that people would pick instead, and what else was measured in the same rounds."""
     lines = []
     for row in rows:
         for name, factors in rival_factors(row).items():
             value = _value(_median(row.samples[name]), row.unit)
             lines.append((row.title, name, value, f"{_number(_median(factors))}{_range(factors)} times as fast"))
-        baseline = row.ratios("baseline") if "baseline" in row.samples else []
-        if baseline:
-            value = _value(_median(row.samples["baseline"]), row.unit)
-            lines.append((row.title, "baseline", value, f"ratio {_number(_median(baseline))}{_range(baseline)}"))
+        for name in filter(row.samples.__contains__, RATIOS):
+            ratios = row.ratios(name)
+            value = _value(_median(row.samples[name]), row.unit)
+            lines.append((row.title, name, value, f"ratio {_number(_median(ratios))}{_range(ratios)}"))
     return _table(("", "other", "its figure", PRODUCT), lines)
 
 

@@ -8,6 +8,15 @@ import msgspec
 PRODUCT = "petstore"
 """The name of the product's readings among the samples of a row."""
 
+BASELINE = "baseline"
+"""The name of the readings of another version of the product."""
+
+EVENT_LOOP = "uvloop, the same bytes"
+"""The name of the readings of a protocol that sends fixed bytes: what the event loop allows."""
+
+RATIOS = (BASELINE, EVENT_LOOP)
+"""Readings that are shown as ratios: they are not of services that people would pick instead."""
+
 
 class Goal(msgspec.Struct, frozen=True, omit_defaults=True):
     """What a row should reach: a bound on its ratio to the reference, or on its own value."""

@@ -7,7 +7,7 @@ from functools import partial
 from bench import rivals
 from bench.load import Connection, Reading, wrk
 from bench.plan import Plan, interleaved, progress
-from bench.results import PRODUCT, Curve, Goal, Row
+from bench.results import EVENT_LOOP, PRODUCT, Curve, Goal, Row
 from bench.servers import nginx, petstore
 from bench.stores import LIST, sqlite_store
 
@@ -30,12 +30,12 @@ def _of_size(plan: Plan, orders: int) -> list[Row]:
         subject = _Subject(plan, stack, orders)
         if orders == 10:
             reference, goal = "nginx `return 200`", Goal(0.45, aim=0.6)
-            loads = subject.ours() | subject.nginx("/fixed") | _rival_loads(plan, stack, orders)
+            loads = subject.ours() | subject.nginx("/fixed") | subject.event_loop() | _rival_loads(plan, stack, orders)
             return [_row("list-10", "List of 10 orders", reference, goal, plan, loads)]
         reference, goal = "nginx, the same bytes", Goal(0.8, aim=0.9) if orders == 1_000 else Goal(0.9)
         loads = subject.ours() | subject.nginx("/list")
         if orders == 1_000:
-            loads |= _rival_loads(plan, stack, orders)
+            loads |= subject.event_loop() | _rival_loads(plan, stack, orders)
         rows = [_row(f"list-{orders}", f"List of {orders:,} orders", reference, goal, plan, loads)]
         loads = subject.ours(GZIP) | subject.nginx("/list", GZIP)
         name, title, reference = f"list-{orders}-gzip", f"List of {orders:,} orders, gzip", "nginx `gzip_static`"
@@ -52,6 +52,7 @@ class _Subject:
 
     def __init__(self, plan: Plan, stack: ExitStack, orders: int) -> None:
         self._plan = plan
+        self._stack = stack
         folder = stack.enter_context(plan.scratch())
         self._stores = {
             name: stack.enter_context(sqlite_store(plan, orders, command=command))
@@ -63,6 +64,7 @@ class _Subject:
             (folder / "list").write_bytes(body)
             (folder / "list.gz").write_bytes(connection.get(LIST, **GZIP)[1])
         self.etag = plain.headers["ETag"]
+        self._folder, self._body = folder, body
         self._nginx = stack.enter_context(nginx(plan, folder, body if orders == 10 else b""))
 
     def ours(self, headers: Mapping[str, str] | None = None) -> dict[str, Load]:
@@ -82,6 +84,11 @@ class _Subject:
         """A load of the reference."""
         watch = {"nginx": self._nginx.pid}
         return {"nginx": partial(wrk, self._plan, self._nginx.url + path, headers=headers, watch=watch)}
+
+    def event_loop(self) -> dict[str, Load]:
+        """A load of a protocol that sends the bytes of the list and does nothing else."""
+        server = self._stack.enter_context(rivals.fixed_bytes(self._plan, self._folder, self._body))
+        return {EVENT_LOOP: partial(wrk, self._plan, server.url, watch={EVENT_LOOP: server.pid})}
 
     def nginx_etag(self) -> str:
         with Connection(self._nginx.url) as connection:
@@ -107,5 +114,9 @@ def _row(name: str, title: str, reference: str, goal: Goal, plan: Plan, loads: d
     samples = {
         reference if load == "nginx" else load: [each.rate for each in found] for load, found in readings.items()
     }
-    costs = {process: [each.costs[process] for each in readings[process]] for process in (PRODUCT, "nginx")}
+    costs = {
+        process: [each.costs[process] for each in readings[process]]
+        for process in (PRODUCT, "nginx", EVENT_LOOP)
+        if process in readings
+    }
     return Row(name, title, UNIT, samples, reference, goal, costs)

@@ -49,6 +49,18 @@ def fastapi(plan: Plan, orders: int) -> Iterator[Rival]:
 
 
 @contextmanager
+def fixed_bytes(plan: Plan, folder: Path, body: bytes) -> Iterator[Running]:
+    """A uvloop protocol that sends these bytes as the body of every response."""
+    file = folder / "fixed"
+    file.write_bytes(body)
+    port = free_port()
+    url = f"http://127.0.0.1:{port}"
+    command: list[str | Path] = [sys.executable, _HERE / "fixed_bytes.py", str(port), file]
+    with started(command, core=plan.cores.server, url=url, ready=f"{url}/", folder=folder) as server:
+        yield server
+
+
+@contextmanager
 def json_server(plan: Plan, orders: int) -> Iterator[Rival]:
     """json-server over the same orders. It knows no keys and no limits, and writes its file without a flush."""
     with plan.scratch() as folder:
