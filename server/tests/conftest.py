@@ -1,5 +1,6 @@
 """Fixtures of more than one module: the engines, and the stores that every storage test runs over."""
 
+import gc
 import os
 import signal
 from collections.abc import Iterator
@@ -26,6 +27,13 @@ def pytest_configure() -> None:
     """Keep the tests' directories in memory, unless the tester says where they are to be."""
     if (folder := memory()) and "TMPDIR" not in os.environ:
         os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", folder)
+    gc.disable()  # until all tests are collected: they stay
+
+
+def pytest_collection_finish() -> None:
+    """Exempt the collected tests from garbage collection, which a test or the end of a store may ask for."""
+    gc.freeze()
+    gc.enable()
 
 
 def pytest_unconfigure() -> None:

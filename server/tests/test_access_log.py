@@ -12,6 +12,8 @@ from petstore_server.domain.keys import Scope
 from petstore_server.domain.orders import Order, Status
 from support.service import Service, bearer, in_service
 
+pytestmark = pytest.mark.anyio
+
 V1, V2 = "/v1/store/orders", "/v2/store/orders"
 
 OF_EVERY_LINE = {"event", "level", "timestamp", "pid"}
@@ -85,8 +87,8 @@ def outcomes(lines: list[Line]) -> list[tuple[Any, ...]]:
     return [tuple(line[name] for name in ("method", "path", "status", "code", "operation")) for line in lines]
 
 
-def test_every_outcome_has_a_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    in_service(tmp_path, exchange_all, PETSTORE_ACCESS_LOG="all")
+async def test_every_outcome_has_a_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    await in_service(tmp_path, exchange_all, PETSTORE_ACCESS_LOG="all")
     lines = access_lines(capsys)
     assert EXPECTED == outcomes(lines)
     assert {"info"} == {line["level"] for line in lines}
@@ -104,40 +106,40 @@ def test_every_outcome_has_a_line(tmp_path: Path, capsys: pytest.CaptureFixture[
     assert (None, None) == (lines[-1]["request_id"], lines[-1]["milliseconds"])
 
 
-def test_errors_are_the_responses_from_400_on(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    in_service(tmp_path, exchange_all, PETSTORE_ACCESS_LOG="errors")
+async def test_errors_are_the_responses_from_400_on(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    await in_service(tmp_path, exchange_all, PETSTORE_ACCESS_LOG="errors")
     assert [outcome for outcome in EXPECTED if outcome[2] >= 400] == outcomes(access_lines(capsys))
 
 
 @pytest.mark.parametrize("settings", [{}, {"PETSTORE_ACCESS_LOG": "all", "PETSTORE_LOG_LEVEL": "warning"}])
-def test_without_an_access_log_or_the_level_info_there_are_no_lines(
+async def test_without_an_access_log_or_the_level_info_there_are_no_lines(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], settings: dict[str, str]
 ) -> None:
-    in_service(tmp_path, exchange_all, **settings)
+    await in_service(tmp_path, exchange_all, **settings)
     assert [] == access_lines(capsys)
 
 
 @pytest.mark.parametrize(("which", "levels"), [("off", {"debug"}), ("errors", {"debug", "info"}), ("all", {"info"})])
-def test_at_debug_every_response_has_one_line(
+async def test_at_debug_every_response_has_one_line(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], which: str, levels: set[str]
 ) -> None:
-    in_service(tmp_path, exchange_all, PETSTORE_ACCESS_LOG=which, PETSTORE_LOG_LEVEL="debug")
+    await in_service(tmp_path, exchange_all, PETSTORE_ACCESS_LOG=which, PETSTORE_LOG_LEVEL="debug")
     lines = access_lines(capsys)
     assert EXPECTED == outcomes(lines)
     assert levels == {line["level"] for line in lines}
 
 
-def test_a_connection_over_the_maximum_has_a_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+async def test_a_connection_over_the_maximum_has_a_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     async def story(service: Service) -> None:
         _, writer = await asyncio.open_connection("127.0.0.1", service.transport.port)
         assert b" 503 " in await send_raw(service, b"")
         writer.close()
 
-    in_service(tmp_path, story, PETSTORE_ACCESS_LOG="errors", PETSTORE_MAX_CONNECTIONS="1")
+    await in_service(tmp_path, story, PETSTORE_ACCESS_LOG="errors", PETSTORE_MAX_CONNECTIONS="1")
     assert [(None, None, 503, "service_unavailable", "none")] == outcomes(access_lines(capsys))
 
 
-def test_a_line_has_no_query_and_no_key_and_shows_other_characters_as_escapes(
+async def test_a_line_has_no_query_and_no_key_and_shows_other_characters_as_escapes(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     async def story(service: Service) -> str:
@@ -158,7 +160,7 @@ def test_a_line_has_no_query_and_no_key_and_shows_other_characters_as_escapes(
         await send_raw(service, b"GET /" + b"x" * 5000 + b" HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
         return key
 
-    key = in_service(tmp_path, story, PETSTORE_ACCESS_LOG="all")
+    key = await in_service(tmp_path, story, PETSTORE_ACCESS_LOG="all")
     logged = capsys.readouterr().err
     assert key not in logged
     assert key[9:] not in logged
@@ -169,10 +171,10 @@ def test_a_line_has_no_query_and_no_key_and_shows_other_characters_as_escapes(
     assert "/" + "x" * 511 + "…" == paths[-1]
 
 
-def test_the_address_is_the_one_that_is_counted(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+async def test_the_address_is_the_one_that_is_counted(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     async def story(service: Service) -> None:
         for header in ("203.0.113.7", "198.51.100.1, 2001:db8:1:2::3"):
             await service.client.get(V1, headers={"X-Forwarded-For": header})
 
-    in_service(tmp_path, story, PETSTORE_ACCESS_LOG="all", PETSTORE_TRUSTED_PROXIES="127.0.0.1")
+    await in_service(tmp_path, story, PETSTORE_ACCESS_LOG="all", PETSTORE_TRUSTED_PROXIES="127.0.0.1")
     assert ["203.0.113.7", "2001:db8:1:2::/64"] == [line["address"] for line in access_lines(capsys)]

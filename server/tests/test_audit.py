@@ -20,7 +20,8 @@ ORDERS = "/v1/store/orders"
 
 
 @pytest.mark.usefixtures("each_engine")
-def test_each_ban_of_a_key_is_recorded_with_reason_and_strikes(tmp_path: Path) -> None:
+@pytest.mark.anyio
+async def test_each_ban_of_a_key_is_recorded_with_reason_and_strikes(tmp_path: Path) -> None:
     async def story(service: Service) -> None:
         key, key_id = await service.key_and_id()
 
@@ -43,11 +44,12 @@ def test_each_ban_of_a_key_is_recorded_with_reason_and_strikes(tmp_path: Path) -
         assert [(1, 20), (2, 20)] == [(each["after"]["level"], each["after"]["strikes"]) for each in (first, second)]
         assert "requests that ignored Retry-After" == first["after"]["reason"]
 
-    in_service(tmp_path, story)
+    await in_service(tmp_path, story)
 
 
 @pytest.mark.usefixtures("each_engine")
-def test_refusals_are_counted_per_account_and_hour_by_their_reason(tmp_path: Path) -> None:
+@pytest.mark.anyio
+async def test_refusals_are_counted_per_account_and_hour_by_their_reason(tmp_path: Path) -> None:
     async def story(service: Service) -> None:
         account = await service.account()
         key = await service.key(account)
@@ -61,7 +63,7 @@ def test_refusals_are_counted_per_account_and_hour_by_their_reason(tmp_path: Pat
         totals = await service.backend.store.usage.totals(int(START) - 3600, int(START) + 3600)
         assert (60, 20, 0, 3, 0) == totals[account_id]
 
-    in_service(tmp_path, story)
+    await in_service(tmp_path, story)
 
 
 @pytest.fixture

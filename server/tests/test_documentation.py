@@ -71,7 +71,8 @@ def test_every_error_code_is_documented_with_its_status() -> None:
     assert {(error.code, status) for error, status in STATUS.items()} == documented
 
 
-def test_every_metric_is_documented_with_its_labels(tmp_path: Path) -> None:
+@pytest.mark.anyio
+async def test_every_metric_is_documented_with_its_labels(tmp_path: Path) -> None:
     async def story(service: Service) -> dict[str, set[str]]:
         await service.client.get("/v1/store/orders", headers=bearer(await service.key()))
         return {
@@ -83,7 +84,7 @@ def test_every_metric_is_documented_with_its_labels(tmp_path: Path) -> None:
         }
 
     documented = {metric: set(labels.replace(",", "").split()) for metric, labels, _ in table(OPERATING, "metrics")}
-    assert in_service(tmp_path, story) == documented
+    assert await in_service(tmp_path, story) == documented
 
 
 def test_every_log_event_is_documented_with_its_level() -> None:

@@ -24,7 +24,7 @@ from support.service import START, Clock, Service, bearer, in_service, running
 ORDERS = "/v1/store/orders"
 
 
-pytestmark = pytest.mark.usefixtures("each_engine")
+pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("each_engine")]
 
 
 def code(response: httpx2.Response) -> tuple[int, str]:
@@ -37,7 +37,7 @@ def limits(response: httpx2.Response) -> tuple[int, int, int]:
     return limit, remaining, reset
 
 
-def test_the_list_holds_every_order_whatever_its_status_ascending_by_id(tmp_path: Path) -> None:
+async def test_the_list_holds_every_order_whatever_its_status_ascending_by_id(tmp_path: Path) -> None:
     async def story(service: Service) -> httpx2.Response:
         await service.orders(
             Order(7, 1, 2, "2026-11-20T12:00:00Z", False, Status.SHIPPED),
@@ -47,7 +47,7 @@ def test_the_list_holds_every_order_whatever_its_status_ascending_by_id(tmp_path
         )
         return await service.client.get(ORDERS, headers=bearer(await service.key()))
 
-    response = in_service(tmp_path, story)
+    response = await in_service(tmp_path, story)
     assert (
         b'[{"id":-9223372036854775808},{"id":3,"complete":true},'
         b'{"id":7,"petId":1,"quantity":2,"shipDate":"2026-11-20T12:00:00Z","complete":false},'
@@ -57,14 +57,14 @@ def test_the_list_holds_every_order_whatever_its_status_ascending_by_id(tmp_path
     assert {"accept-encoding", "authorization"} == set(response.headers["vary"].lower().split(", "))
 
 
-def test_an_empty_store_lists_an_empty_array(tmp_path: Path) -> None:
+async def test_an_empty_store_lists_an_empty_array(tmp_path: Path) -> None:
     async def story(service: Service) -> bytes:
         return (await service.client.get(ORDERS, headers=bearer(await service.key()))).content
 
-    assert b"[]" == in_service(tmp_path, story)
+    assert b"[]" == await in_service(tmp_path, story)
 
 
-def test_a_held_list_is_answered_304_until_a_change_shows_in_it(tmp_path: Path) -> None:
+async def test_a_held_list_is_answered_304_until_a_change_shows_in_it(tmp_path: Path) -> None:
     async def story(service: Service) -> list[int]:
         await service.orders(Order(1), Order(2))
         key = await service.key()
@@ -85,10 +85,10 @@ def test_a_held_list_is_answered_304_until_a_change_shows_in_it(tmp_path: Path) 
         await again(etag)
         return statuses
 
-    assert [304, 304, 304, 200, 304, 200] == in_service(tmp_path, story)
+    assert [304, 304, 304, 200, 304, 200] == await in_service(tmp_path, story)
 
 
-def test_gzip_has_an_etag_of_its_own_and_head_tells_the_length(tmp_path: Path) -> None:
+async def test_gzip_has_an_etag_of_its_own_and_head_tells_the_length(tmp_path: Path) -> None:
     async def story(service: Service) -> None:
         await service.orders(*[Order(number) for number in range(5000)])
         headers = bearer(await service.key())
@@ -104,10 +104,10 @@ def test_gzip_has_an_etag_of_its_own_and_head_tells_the_length(tmp_path: Path) -
         assert (str(len(plain.content)), b"") == (head.headers["content-length"], head.content)
         assert plain.headers["etag"] == head.headers["etag"]
 
-    in_service(tmp_path, story)
+    await in_service(tmp_path, story)
 
 
-def test_a_cancel_is_answered_by_what_became_of_the_order(tmp_path: Path) -> None:
+async def test_a_cancel_is_answered_by_what_became_of_the_order(tmp_path: Path) -> None:
     async def story(service: Service) -> list[tuple[int, str]]:
         await service.orders(Order(-5), Order(2, status=Status.SHIPPED))
         headers = bearer(await service.key())
@@ -124,10 +124,10 @@ def test_a_cancel_is_answered_by_what_became_of_the_order(tmp_path: Path) -> Non
         (404, "order_not_found"),
         (409, "order_already_cancelled"),
         *[(404, "invalid_order_id")] * 5,
-    ] == in_service(tmp_path, story)
+    ] == await in_service(tmp_path, story)
 
 
-def test_a_cancel_on_a_condition_that_cannot_hold_changes_nothing(tmp_path: Path) -> None:
+async def test_a_cancel_on_a_condition_that_cannot_hold_changes_nothing(tmp_path: Path) -> None:
     async def story(service: Service) -> list[int]:
         await service.orders(Order(1), Order(2, status=Status.SHIPPED))
         headers = bearer(await service.key())
@@ -137,7 +137,7 @@ def test_a_cancel_on_a_condition_that_cannot_hold_changes_nothing(tmp_path: Path
             seen.append((await service.client.delete(f"{ORDERS}/{order_id}", headers=conditional)).status_code)
         return seen
 
-    assert [412, 412, 409, 404, 204, 409] == in_service(tmp_path, story)
+    assert [412, 412, 409, 404, 204, 409] == await in_service(tmp_path, story)
 
 
 @pytest.mark.parametrize(
@@ -154,21 +154,21 @@ def test_a_cancel_on_a_condition_that_cannot_hold_changes_nothing(tmp_path: Path
         "/v1/pets",
     ],
 )
-def test_an_unknown_path_is_401_without_a_key_and_404_with_one(tmp_path: Path, path: str) -> None:
+async def test_an_unknown_path_is_401_without_a_key_and_404_with_one(tmp_path: Path, path: str) -> None:
     async def story(service: Service) -> list[tuple[int, str]]:
         with_key = await service.client.get(path, headers=bearer(await service.key()))
         return [code(await service.client.get(path)), code(with_key)]
 
-    assert [(401, "missing_api_key"), (404, "not_found")] == in_service(tmp_path, story)
+    assert [(401, "missing_api_key"), (404, "not_found")] == await in_service(tmp_path, story)
 
 
-def test_a_trailing_slash_is_another_path_and_an_encoded_letter_the_same(tmp_path: Path) -> None:
+async def test_a_trailing_slash_is_another_path_and_an_encoded_letter_the_same(tmp_path: Path) -> None:
     async def story(service: Service) -> list[int]:
         headers = bearer(await service.key())
         paths = ("/v1/store/orders/?x=1", "/v1/store/%6Frders", "/%76%31/store/orders?limit=1")
         return [(await service.client.get(path, headers=headers)).status_code for path in paths]
 
-    assert [404, 200, 200] == in_service(tmp_path, story)
+    assert [404, 200, 200] == await in_service(tmp_path, story)
 
 
 @pytest.mark.parametrize(
@@ -183,17 +183,17 @@ def test_a_trailing_slash_is_another_path_and_an_encoded_letter_the_same(tmp_pat
         ("DELETE", "/v1/pets/1", "GET, HEAD"),
     ],
 )
-def test_a_wrong_method_is_405_and_allow_names_the_right_ones(
+async def test_a_wrong_method_is_405_and_allow_names_the_right_ones(
     tmp_path: Path, method: str, path: str, allow: str
 ) -> None:
     async def story(service: Service) -> tuple[int, str]:
         response = await service.client.request(method, path, headers=bearer(await service.key()))
         return response.status_code, response.headers["allow"]
 
-    assert (405, allow) == in_service(tmp_path, story)
+    assert (405, allow) == await in_service(tmp_path, story)
 
 
-def test_there_is_no_v3_and_errors_outside_of_the_api_carry_no_limits(tmp_path: Path) -> None:
+async def test_there_is_no_v3_and_errors_outside_of_the_api_carry_no_limits(tmp_path: Path) -> None:
     async def story(service: Service) -> None:
         for path in (
             "/docs/",
@@ -209,10 +209,10 @@ def test_there_is_no_v3_and_errors_outside_of_the_api_carry_no_limits(tmp_path: 
             assert "x-ratelimit-limit" not in response.headers
         assert (405, "method_not_allowed") == code(await service.client.post("/openapi.json"))
 
-    in_service(tmp_path, story)
+    await in_service(tmp_path, story)
 
 
-def test_requests_outside_v1_are_limited_by_address_and_apart_from_the_api(tmp_path: Path) -> None:
+async def test_requests_outside_v1_are_limited_by_address_and_apart_from_the_api(tmp_path: Path) -> None:
     async def story(service: Service) -> None:
         key = await service.key()
         for number in range(PAGE_LIMIT):
@@ -229,19 +229,19 @@ def test_requests_outside_v1_are_limited_by_address_and_apart_from_the_api(tmp_p
         service.clock.now += 60
         assert 200 == (await service.client.get("/docs")).status_code
 
-    in_service(tmp_path, story, PETSTORE_TRUSTED_PROXIES="127.0.0.0/8")
+    await in_service(tmp_path, story, PETSTORE_TRUSTED_PROXIES="127.0.0.0/8")
 
 
-def test_the_root_points_to_the_documentation(tmp_path: Path) -> None:
+async def test_the_root_points_to_the_documentation(tmp_path: Path) -> None:
     async def story(service: Service) -> httpx2.Response:
         return await service.client.get("/")
 
-    response = in_service(tmp_path, story)
+    response = await in_service(tmp_path, story)
     assert (200, "text/html; charset=utf-8") == (response.status_code, response.headers["content-type"])
     assert 'href="docs"' in response.text
 
 
-def test_a_bearer_key_is_told_from_a_missing_and_from_an_invalid_one(tmp_path: Path) -> None:
+async def test_a_bearer_key_is_told_from_a_missing_and_from_an_invalid_one(tmp_path: Path) -> None:
     async def story(service: Service) -> None:
         key = await service.key()
         for value in (f"bearer {key}", f"BEARER   {key}"):
@@ -257,10 +257,10 @@ def test_a_bearer_key_is_told_from_a_missing_and_from_an_invalid_one(tmp_path: P
         twice = [("Authorization", f"Bearer {key}"), ("Authorization", f"Bearer {key}")]
         assert (401, "invalid_api_key") == code(await service.client.get(ORDERS, headers=twice))
 
-    in_service(tmp_path, story)
+    await in_service(tmp_path, story)
 
 
-def test_unknown_expired_revoked_suspended_and_foreign_keys_get_the_same_answer(tmp_path: Path) -> None:
+async def test_unknown_expired_revoked_suspended_and_foreign_keys_get_the_same_answer(tmp_path: Path) -> None:
     async def story(service: Service) -> set[tuple[Any, ...]]:
         store = service.backend.store
         revoked, revoked_id = await service.key_and_id()
@@ -279,10 +279,10 @@ def test_unknown_expired_revoked_suspended_and_foreign_keys_get_the_same_answer(
             responses.add((response.status_code, response.content, response.headers["www-authenticate"]))
         return responses
 
-    assert 1 == len(in_service(tmp_path, story))
+    assert 1 == len(await in_service(tmp_path, story))
 
 
-def test_a_change_of_access_holds_after_one_round_of_upkeep(tmp_path: Path) -> None:
+async def test_a_change_of_access_holds_after_one_round_of_upkeep(tmp_path: Path) -> None:
     async def story(service: Service) -> list[int]:
         account = await service.account()
         key, key_id = await service.key_and_id(account)
@@ -301,20 +301,20 @@ def test_a_change_of_access_holds_after_one_round_of_upkeep(tmp_path: Path) -> N
         await ask()
         return statuses
 
-    assert [200, 401, 200, 401] == in_service(tmp_path, story)
+    assert [200, 401, 200, 401] == await in_service(tmp_path, story)
 
 
-def test_many_keys_seen_for_the_first_time_at_once_are_all_looked_up(tmp_path: Path) -> None:
+async def test_many_keys_seen_for_the_first_time_at_once_are_all_looked_up(tmp_path: Path) -> None:
     async def story(service: Service) -> set[int]:
         account = await service.account()
         keys = [await service.key(account) for _ in range(40)]
         requests = [service.client.get("/v1/pets/1", headers=bearer(key)) for key in keys]
         return {response.status_code for response in await asyncio.gather(*requests)}
 
-    assert {404} == in_service(tmp_path, story)
+    assert {404} == await in_service(tmp_path, story)
 
 
-def test_a_remembered_key_expires_on_the_second(tmp_path: Path) -> None:
+async def test_a_remembered_key_expires_on_the_second(tmp_path: Path) -> None:
     async def story(service: Service) -> list[int]:
         key = await service.key(expires_at=START + 10)
         statuses = []
@@ -323,10 +323,10 @@ def test_a_remembered_key_expires_on_the_second(tmp_path: Path) -> None:
             statuses.append((await service.client.get(ORDERS, headers=bearer(key))).status_code)
         return statuses
 
-    assert [200, 200, 401] == in_service(tmp_path, story)
+    assert [200, 200, 401] == await in_service(tmp_path, story)
 
 
-def test_a_narrowed_key_is_refused_before_the_identifier_is_looked_at(tmp_path: Path) -> None:
+async def test_a_narrowed_key_is_refused_before_the_identifier_is_looked_at(tmp_path: Path) -> None:
     async def story(service: Service) -> None:
         headers = bearer(await service.key(scopes=frozenset({Scope.ORDERS_READ})))
         assert 200 == (await service.client.get(ORDERS, headers=headers)).status_code
@@ -335,10 +335,10 @@ def test_a_narrowed_key_is_refused_before_the_identifier_is_looked_at(tmp_path: 
             assert (403, "insufficient_scope") == code(response)
         assert (405, "method_not_allowed") == code(await service.client.put(ORDERS, headers=headers))
 
-    in_service(tmp_path, story)
+    await in_service(tmp_path, story)
 
 
-def test_every_admitted_request_is_charged_and_a_refused_one_is_not(tmp_path: Path) -> None:
+async def test_every_admitted_request_is_charged_and_a_refused_one_is_not(tmp_path: Path) -> None:
     async def story(service: Service) -> list[tuple[int, int]]:
         headers = bearer(await service.key(await service.account(Plan.ENTERPRISE, Limits(7, 100))))
         requests = [("GET", ORDERS), ("HEAD", ORDERS), ("DELETE", f"{ORDERS}/1"), ("DELETE", f"{ORDERS}/x")]
@@ -349,12 +349,20 @@ def test_every_admitted_request_is_charged_and_a_refused_one_is_not(tmp_path: Pa
             seen.append((response.status_code, limits(response)[1]))
         return seen
 
-    assert [(200, 6), (200, 5), (404, 4), (404, 3), (405, 2), (404, 1), (404, 0), (429, 0), (429, 0)] == in_service(
-        tmp_path, story
-    )
+    assert [
+        (200, 6),
+        (200, 5),
+        (404, 4),
+        (404, 3),
+        (405, 2),
+        (404, 1),
+        (404, 0),
+        (429, 0),
+        (429, 0),
+    ] == await in_service(tmp_path, story)
 
 
-def test_a_429_names_the_moment_from_which_the_next_request_is_admitted(tmp_path: Path) -> None:
+async def test_a_429_names_the_moment_from_which_the_next_request_is_admitted(tmp_path: Path) -> None:
     async def story(service: Service) -> None:
         headers = bearer(await service.key())
         for _ in range(60):
@@ -367,10 +375,10 @@ def test_a_429_names_the_moment_from_which_the_next_request_is_admitted(tmp_path
         service.clock.now += int(refused.headers["retry-after"])
         assert 200 == (await service.client.get(ORDERS, headers=headers)).status_code
 
-    in_service(tmp_path, story)
+    await in_service(tmp_path, story)
 
 
-def test_a_key_that_goes_on_is_banned_and_every_path_says_so(tmp_path: Path) -> None:
+async def test_a_key_that_goes_on_is_banned_and_every_path_says_so(tmp_path: Path) -> None:
     async def story(service: Service) -> None:
         key, key_id = await service.key_and_id()
         for _ in range(61):
@@ -389,10 +397,10 @@ def test_a_key_that_goes_on_is_banned_and_every_path_says_so(tmp_path: Path) -> 
         service.clock.now += 60
         assert 200 == (await service.client.get(ORDERS, headers=bearer(key))).status_code
 
-    in_service(tmp_path, story)
+    await in_service(tmp_path, story)
 
 
-def test_counts_and_bans_survive_a_restart(tmp_path: Path) -> None:
+async def test_counts_and_bans_survive_a_restart(tmp_path: Path) -> None:
     clock = Clock()
 
     async def first() -> tuple[str, str]:
@@ -412,10 +420,10 @@ def test_counts_and_bans_survive_a_restart(tmp_path: Path) -> None:
             assert 49 == limits(await service.client.get(ORDERS, headers=bearer(key)))[1]
             assert (429, "api_key_banned") == code(await service.client.get(ORDERS, headers=bearer(banned)))
 
-    asyncio.run(second(*asyncio.run(first())))
+    await second(*await first())
 
 
-def test_callers_without_a_valid_key_are_counted_by_address_and_never_touch_a_valid_key(tmp_path: Path) -> None:
+async def test_callers_without_a_valid_key_are_counted_by_address_and_never_touch_a_valid_key(tmp_path: Path) -> None:
     async def story(service: Service) -> None:
         key = await service.key()
         for number in range(60):
@@ -428,10 +436,10 @@ def test_callers_without_a_valid_key_are_counted_by_address_and_never_touch_a_va
         )
         assert 59 == limits(await service.client.get(ORDERS, headers=bearer(key)))[1]
 
-    in_service(tmp_path, story)
+    await in_service(tmp_path, story)
 
 
-def test_the_client_address_is_the_last_that_is_no_trusted_proxy(tmp_path: Path) -> None:
+async def test_the_client_address_is_the_last_that_is_no_trusted_proxy(tmp_path: Path) -> None:
     async def story(service: Service) -> list[int]:
         remaining = []
         for value in ("192.0.2.1", "6.6.6.6, 192.0.2.1", "192.0.2.1, 127.0.0.7", "192.0.2.2", "192.0.2.1:4711"):
@@ -439,11 +447,11 @@ def test_the_client_address_is_the_last_that_is_no_trusted_proxy(tmp_path: Path)
             remaining.append(limits(response)[1])
         return remaining
 
-    assert [59, 58, 57, 59, 56] == in_service(tmp_path, story, PETSTORE_TRUSTED_PROXIES="127.0.0.0/8")
-    assert [59, 58, 57, 56, 55] == in_service(tmp_path, story)  # an untrusted peer's word counts for nothing
+    assert [59, 58, 57, 59, 56] == await in_service(tmp_path, story, PETSTORE_TRUSTED_PROXIES="127.0.0.0/8")
+    assert [59, 58, 57, 56, 55] == await in_service(tmp_path, story)  # an untrusted peer's word counts for nothing
 
 
-def test_forwarded_is_read_instead_where_it_is_the_one_named(tmp_path: Path) -> None:
+async def test_forwarded_is_read_instead_where_it_is_the_one_named(tmp_path: Path) -> None:
     async def story(service: Service) -> list[int]:
         remaining = []
         for value in ('for="[2001:db8::1]:4711";proto=https', "for=9.9.9.9, For=[2001:db8:0:0:ffff::1]", "for=_hidden"):
@@ -452,10 +460,10 @@ def test_forwarded_is_read_instead_where_it_is_the_one_named(tmp_path: Path) -> 
         return remaining
 
     environ = {"PETSTORE_TRUSTED_PROXIES": "127.0.0.1", "PETSTORE_FORWARDED_HEADER": "Forwarded"}
-    assert [59, 58, 59] == in_service(tmp_path, story, **environ)
+    assert [59, 58, 59] == await in_service(tmp_path, story, **environ)
 
 
-def test_the_deprecated_operation_says_so_until_its_sunset_and_is_gone_after(tmp_path: Path) -> None:
+async def test_the_deprecated_operation_says_so_until_its_sunset_and_is_gone_after(tmp_path: Path) -> None:
     async def story(service: Service) -> None:
         actor = service.actor
         await service.backend.store.pets.import_batch([Pet(3, "Echo", "budgerigar"), Pet(4)], "test", actor)
@@ -473,10 +481,10 @@ def test_the_deprecated_operation_says_so_until_its_sunset_and_is_gone_after(tmp
         assert (410, "gone") == code(gone)
         assert "deprecation" in gone.headers
 
-    in_service(tmp_path, story)
+    await in_service(tmp_path, story)
 
 
-def test_what_is_oversized_or_lacks_its_host_is_refused_after_admission(tmp_path: Path) -> None:
+async def test_what_is_oversized_or_lacks_its_host_is_refused_after_admission(tmp_path: Path) -> None:
     async def story(service: Service) -> list[tuple[int, str, int]]:
         headers = bearer(await service.key())
         client = service.client
@@ -495,10 +503,10 @@ def test_what_is_oversized_or_lacks_its_host_is_refused_after_admission(tmp_path
         (413, "payload_too_large", 57),
         (400, "bad_request", 56),
         (404, "order_not_found", 55),
-    ] == in_service(tmp_path, story)
+    ] == await in_service(tmp_path, story)
 
 
-def test_a_request_id_is_kept_if_it_is_plain_and_made_otherwise(tmp_path: Path) -> None:
+async def test_a_request_id_is_kept_if_it_is_plain_and_made_otherwise(tmp_path: Path) -> None:
     async def story(service: Service) -> list[bool]:
         kept = []
         for given in ("abc-123", "~" * 128, "x" * 129, "a b", ""):
@@ -506,7 +514,7 @@ def test_a_request_id_is_kept_if_it_is_plain_and_made_otherwise(tmp_path: Path) 
             kept.append(response.headers["x-request-id"] == given)
         return kept
 
-    assert [True, True, False, False, False] == in_service(tmp_path, story)
+    assert [True, True, False, False, False] == await in_service(tmp_path, story)
 
 
 class Broken:
@@ -542,7 +550,7 @@ def broken_orders(service: Service, error: Exception) -> Iterator[None]:
             del orders[name]
 
 
-def test_a_fault_of_ours_is_500_with_limits_and_tells_nothing(
+async def test_a_fault_of_ours_is_500_with_limits_and_tells_nothing(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     async def story(service: Service) -> httpx2.Response:
@@ -550,12 +558,12 @@ def test_a_fault_of_ours_is_500_with_limits_and_tells_nothing(
         with broken_orders(service, RuntimeError("SELECT secret")):
             return await service.client.get(ORDERS, headers=bearer(key))
 
-    response = in_service(tmp_path, story)
+    response = await in_service(tmp_path, story)
     assert ((500, "internal_error"), 59) == (code(response), limits(response)[1])
     assert b"secret" not in response.content
 
 
-def test_a_store_that_is_gone_is_503_with_the_accounts_windows_or_the_addresss(tmp_path: Path) -> None:
+async def test_a_store_that_is_gone_is_503_with_the_accounts_windows_or_the_addresss(tmp_path: Path) -> None:
     async def story(service: Service) -> None:
         known, unknown = await service.key(), await service.key()
         await service.client.get(ORDERS, headers=bearer(known))
@@ -574,10 +582,10 @@ def test_a_store_that_is_gone_is_503_with_the_accounts_windows_or_the_addresss(t
             lapsed = await service.client.get(ORDERS, headers=bearer(known))
             assert (503, '"address";q=60;w=60') == (lapsed.status_code, lapsed.headers["ratelimit-policy"])
 
-    in_service(tmp_path, story)
+    await in_service(tmp_path, story)
 
 
-def test_the_admin_port_tells_liveness_readiness_and_metrics(tmp_path: Path) -> None:
+async def test_the_admin_port_tells_liveness_readiness_and_metrics(tmp_path: Path) -> None:
     async def story(service: Service) -> None:
         await service.client.get(ORDERS, headers=bearer(await service.key()))
         await service.client.get(ORDERS)
@@ -601,10 +609,10 @@ def test_the_admin_port_tells_liveness_readiness_and_metrics(tmp_path: Path) -> 
             assert (503, "unavailable") == (draining.status_code, draining.json()["status"])
             assert 200 == (await admin.get("/livez")).status_code
 
-    in_service(tmp_path, story)
+    await in_service(tmp_path, story)
 
 
-def test_no_key_reaches_a_log(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+async def test_no_key_reaches_a_log(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     async def story(service: Service) -> str:
         key = await service.key()
         with broken_orders(service, RuntimeError("boom")):
@@ -612,7 +620,7 @@ def test_no_key_reaches_a_log(tmp_path: Path, capsys: pytest.CaptureFixture[str]
         await service.client.get(f"/v1/{key}", headers=bearer(key))
         return key
 
-    key = in_service(tmp_path, story, PETSTORE_LOG_LEVEL="debug")
+    key = await in_service(tmp_path, story, PETSTORE_LOG_LEVEL="debug")
     logged = capsys.readouterr()
     assert "boom" in logged.err + logged.out
     assert key not in logged.err + logged.out

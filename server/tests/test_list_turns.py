@@ -17,6 +17,8 @@ from petstore_server.storage.sqlite.orders import SqliteOrders
 from support.process import exchange
 from support.service import Service, in_service
 
+pytestmark = pytest.mark.anyio
+
 UNLIMITED = Limits(1_000_000, 1_000_000)
 TARGET = "/v1/store/orders"
 
@@ -57,7 +59,7 @@ async def sent(service: Service, *payloads: bytes) -> list[bytes]:
 
 
 @pytest.mark.usefixtures("each_engine")
-def test_a_pipelined_list_shows_what_the_request_before_it_has_changed(tmp_path: Path) -> None:
+async def test_a_pipelined_list_shows_what_the_request_before_it_has_changed(tmp_path: Path) -> None:
     async def story(service: Service) -> None:
         await service.orders(Order(7), Order(8))
         key = await writer_key(service)
@@ -74,11 +76,11 @@ def test_a_pipelined_list_shows_what_the_request_before_it_has_changed(tmp_path:
         assert all(len(found) == 2 and found[0] in ([7, 8], [7, 8, 9]) for found in map(lists, received[1:]))
         assert [[[7, 8, 9]]] * 5 == [lists(one) for one in await sent(service, *[last] * 5)]
 
-    in_service(tmp_path, story)
+    await in_service(tmp_path, story)
 
 
 @pytest.mark.usefixtures("each_engine")
-def test_a_change_by_another_program_shows_in_every_list_of_a_later_turn(tmp_path: Path) -> None:
+async def test_a_change_by_another_program_shows_in_every_list_of_a_later_turn(tmp_path: Path) -> None:
     async def story(service: Service) -> None:
         last = request(await writer_key(service), "GET", TARGET, "Connection: close")
         other = await open_store(service.settings.database_url)
@@ -91,10 +93,12 @@ def test_a_change_by_another_program_shows_in_every_list_of_a_later_turn(tmp_pat
         finally:
             await other.close()
 
-    in_service(tmp_path, story)
+    await in_service(tmp_path, story)
 
 
-def test_lists_of_one_turn_read_the_version_of_a_file_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_lists_of_one_turn_read_the_version_of_a_file_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     looks = 0
     is_current = SqliteOrders.is_current
 
@@ -114,4 +118,4 @@ def test_lists_of_one_turn_read_the_version_of_a_file_once(tmp_path: Path, monke
         assert [[[7]]] * 8 == [lists(one) for one in await sent(service, *[last] * 8)]
         assert looks == 1
 
-    in_service(tmp_path, story)
+    await in_service(tmp_path, story)

@@ -88,7 +88,8 @@ def test_reports_of_several_processes_are_summed() -> None:
     assert [("a", {401: 3, 403: 1})] == most_refused([one, other], 1)
 
 
-def test_every_kind_of_refusal_is_counted_for_the_address_behind_the_proxy(tmp_path: Path) -> None:
+@pytest.mark.anyio
+async def test_every_kind_of_refusal_is_counted_for_the_address_behind_the_proxy(tmp_path: Path) -> None:
     async def story(service: Service) -> None:
         async def get(address: str, key: str | None = None, path: str = ORDERS) -> int:
             headers = {"X-Forwarded-For": address, **(bearer(key) if key else {})}
@@ -110,10 +111,11 @@ def test_every_kind_of_refusal_is_counted_for_the_address_behind_the_proxy(tmp_p
             ("203.0.113.2", {403: 2}),
         ] == await service.application.refused_addresses()
 
-    in_service(tmp_path, story, PETSTORE_TRUSTED_PROXIES="127.0.0.1")
+    await in_service(tmp_path, story, PETSTORE_TRUSTED_PROXIES="127.0.0.1")
 
 
-def test_the_admin_port_reports_them(tmp_path: Path) -> None:
+@pytest.mark.anyio
+async def test_the_admin_port_reports_them(tmp_path: Path) -> None:
     async def story(service: Service) -> None:
         await service.client.get(ORDERS)
         transport = httpx2.ASGITransport(app=service.application.admin)
@@ -124,7 +126,7 @@ def test_the_admin_port_reports_them(tmp_path: Path) -> None:
             assert (421, False) == (elsewhere.status_code, "127.0.0.1" in elsewhere.text)
             assert 200 == (await admin.get("/readyz", headers={"Host": "rebound.example"})).status_code
 
-    in_service(tmp_path, story)
+    await in_service(tmp_path, story)
 
 
 def test_the_command_shows_the_refusals_of_all_workers_also_of_malformed_requests(tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ from petstore_server.domain.keys import DEFAULT_SCOPES, Scope
 from petstore_server.domain.orders import Order
 from support.service import Service, bearer, in_service
 
-pytestmark = pytest.mark.usefixtures("each_engine")
+pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("each_engine")]
 
 V1, V2 = "/v1/store/orders", "/v2/store/orders"
 
@@ -19,7 +19,7 @@ async def recorded(service: Service, action: str) -> list[tuple[str, str | None]
     return [(entry.subject, entry.request_id) for entry in entries if entry.action == action]
 
 
-def test_the_audit_entry_of_a_cancel_has_the_request_id_of_its_response(tmp_path: Path) -> None:
+async def test_the_audit_entry_of_a_cancel_has_the_request_id_of_its_response(tmp_path: Path) -> None:
     async def story(service: Service) -> None:
         await service.orders(*map(Order, range(1, 5)))
         key = await service.key()
@@ -35,10 +35,10 @@ def test_the_audit_entry_of_a_cancel_has_the_request_id_of_its_response(tmp_path
         assert expected == await recorded(service, "order.cancel")
         assert 4 == len({request_id for _, request_id in expected})
 
-    in_service(tmp_path, story)
+    await in_service(tmp_path, story)
 
 
-def test_the_audit_entry_of_a_placement_has_its_request_id(tmp_path: Path) -> None:
+async def test_the_audit_entry_of_a_placement_has_its_request_id(tmp_path: Path) -> None:
     async def story(service: Service) -> None:
         key = await service.key(scopes=DEFAULT_SCOPES | {Scope.ORDERS_WRITE})
         headers = bearer(key, **{"X-Request-Id": "mine", "Idempotency-Key": "one"})
@@ -46,14 +46,14 @@ def test_the_audit_entry_of_a_placement_has_its_request_id(tmp_path: Path) -> No
         assert 201 == placed.status_code
         assert [(f"order:{placed.json()['id']}", "mine")] == await recorded(service, "order.place")
 
-    in_service(tmp_path, story)
+    await in_service(tmp_path, story)
 
 
 @pytest.mark.parametrize(
     "hostile",
     ["a" * 129, "two words", "tab\there", "caf\xe9", "pso_live_" + "a" * 33, "x-pso_test_abc", ""],
 )
-def test_an_unusable_request_id_is_replaced_everywhere(tmp_path: Path, hostile: str) -> None:
+async def test_an_unusable_request_id_is_replaced_everywhere(tmp_path: Path, hostile: str) -> None:
     async def story(service: Service) -> None:
         await service.orders(Order(1))
         headers = [(b"Authorization", f"Bearer {await service.key()}".encode())]
@@ -65,10 +65,10 @@ def test_an_unusable_request_id_is_replaced_everywhere(tmp_path: Path, hostile: 
         assert used.isascii()
         assert [("order:1", used)] == await recorded(service, "order.cancel")
 
-    in_service(tmp_path, story)
+    await in_service(tmp_path, story)
 
 
-def test_the_longest_request_id_is_used(tmp_path: Path) -> None:
+async def test_the_longest_request_id_is_used(tmp_path: Path) -> None:
     async def story(service: Service) -> None:
         await service.orders(Order(1))
         longest = "~" * 128
@@ -77,4 +77,4 @@ def test_the_longest_request_id_is_used(tmp_path: Path) -> None:
         assert longest == response.headers["x-request-id"]
         assert [("order:1", longest)] == await recorded(service, "order.cancel")
 
-    in_service(tmp_path, story)
+    await in_service(tmp_path, story)

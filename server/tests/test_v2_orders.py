@@ -23,7 +23,7 @@ from support.service import Service, bearer, in_service
 ORDERS = "/v2/store/orders"
 UNLIMITED = Limits(1_000_000, 1_000_000)
 
-pytestmark = pytest.mark.usefixtures("each_engine")
+pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("each_engine")]
 
 SAMPLE = (
     Order(1, 10, 1, "2026-11-01T10:00:00Z", False, Status.PENDING),
@@ -98,17 +98,17 @@ def code(response: httpx2.Response) -> tuple[int, str]:
         ("updatedFrom=0001-01-01T00:00:00Z&petId=20", [2]),
     ],
 )
-def test_each_filter_and_sort_in_pages_of_every_size(tmp_path: Path, query: str, expected: list[int]) -> None:
+async def test_each_filter_and_sort_in_pages_of_every_size(tmp_path: Path, query: str, expected: list[int]) -> None:
     async def story(service: Service) -> None:
         await service.orders(*SAMPLE)
         client = await partner(service)
         for limit in (1, 2, 3, 100, 1000):
             assert expected == await client.ids(f"{query}&limit={limit}")
 
-    in_service(tmp_path, story)
+    await in_service(tmp_path, story)
 
 
-def test_an_order_has_its_record_status_and_timestamps(tmp_path: Path) -> None:
+async def test_an_order_has_its_record_status_and_timestamps(tmp_path: Path) -> None:
     async def story(service: Service) -> None:
         await service.orders(*SAMPLE)
         client = await partner(service)
@@ -119,10 +119,10 @@ def test_an_order_has_its_record_status_and_timestamps(tmp_path: Path) -> None:
             assert shown["createdAt"] == shown["updatedAt"]
             assert shown == (await client.get(f"{ORDERS}/{order.id}")).json()
 
-    in_service(tmp_path, story)
+    await in_service(tmp_path, story)
 
 
-def test_a_page_is_answered_304_until_it_changes_and_head_has_its_headers(tmp_path: Path) -> None:
+async def test_a_page_is_answered_304_until_it_changes_and_head_has_its_headers(tmp_path: Path) -> None:
     async def story(service: Service) -> None:
         await service.orders(*SAMPLE)
         client = await partner(service)
@@ -141,10 +141,10 @@ def test_a_page_is_answered_304_until_it_changes_and_head_has_its_headers(tmp_pa
         await service.backend.store.orders.change(1, CANCEL, service.actor)
         assert 200 == (await client.get(f"{ORDERS}/1", **{"If-None-Match": etag})).status_code
 
-    in_service(tmp_path, story)
+    await in_service(tmp_path, story)
 
 
-def test_the_compressed_page_has_the_same_content_and_its_own_etag(tmp_path: Path) -> None:
+async def test_the_compressed_page_has_the_same_content_and_its_own_etag(tmp_path: Path) -> None:
     async def story(service: Service) -> None:
         await service.orders(*[Order(number, 1, 1) for number in range(50)])
         client = await partner(service)
@@ -158,10 +158,10 @@ def test_the_compressed_page_has_the_same_content_and_its_own_etag(tmp_path: Pat
         assert 304 == (await client.get(ORDERS, **held, **{"Accept-Encoding": "gzip"})).status_code
         assert 200 == (await client.get(ORDERS, **held, **{"Accept-Encoding": "identity"})).status_code
 
-    in_service(tmp_path, story)
+    await in_service(tmp_path, story)
 
 
-def test_a_change_through_either_version_shows_in_both_at_once(tmp_path: Path) -> None:
+async def test_a_change_through_either_version_shows_in_both_at_once(tmp_path: Path) -> None:
     async def story(service: Service) -> None:
         await service.orders(Order(1), Order(2))
         client = await partner(service)
@@ -173,10 +173,10 @@ def test_a_change_through_either_version_shows_in_both_at_once(tmp_path: Path) -
             refused = await client.send("DELETE", f"/{version}/store/orders/1")
             assert (409, "order_already_cancelled") == code(refused)
 
-    in_service(tmp_path, story)
+    await in_service(tmp_path, story)
 
 
-def test_cancelling_has_the_responses_of_version_1(tmp_path: Path) -> None:
+async def test_cancelling_has_the_responses_of_version_1(tmp_path: Path) -> None:
     async def story(service: Service) -> None:
         await service.orders(*SAMPLE)
         client = await partner(service)
@@ -187,10 +187,10 @@ def test_cancelling_has_the_responses_of_version_1(tmp_path: Path) -> None:
             for text in ("abc", "1.0", "007", "-0", "%201", "9223372036854775808"):
                 assert (404, "invalid_order_id") == code(await client.send(method, f"{ORDERS}/{text}"))
 
-    in_service(tmp_path, story)
+    await in_service(tmp_path, story)
 
 
-def test_if_match_cancels_only_the_order_that_the_client_has_seen(tmp_path: Path) -> None:
+async def test_if_match_cancels_only_the_order_that_the_client_has_seen(tmp_path: Path) -> None:
     async def story(service: Service) -> None:
         await service.orders(Order(1, 5), Order(2))
         client = await partner(service)
@@ -207,7 +207,7 @@ def test_if_match_cancels_only_the_order_that_the_client_has_seen(tmp_path: Path
         )
         assert 204 == (await client.send("DELETE", f"{ORDERS}/2", **{"If-Match": "*"})).status_code
 
-    in_service(tmp_path, story)
+    await in_service(tmp_path, story)
 
 
 @pytest.mark.parametrize(
@@ -222,16 +222,16 @@ def test_if_match_cancels_only_the_order_that_the_client_has_seen(tmp_path: Path
         ("/v2/usage?granularity=week", "'granularity'"),
     ],
 )
-def test_an_invalid_parameter_is_400_and_named(tmp_path: Path, target: str, named: str) -> None:
+async def test_an_invalid_parameter_is_400_and_named(tmp_path: Path, target: str, named: str) -> None:
     async def story(service: Service) -> None:
         response = await (await partner(service)).get(target)
         assert (400, "invalid_parameter") == code(response)
         assert named in response.json()["message"]
 
-    in_service(tmp_path, story)
+    await in_service(tmp_path, story)
 
 
-def test_a_cursor_of_another_query_or_altered_is_400(tmp_path: Path) -> None:
+async def test_a_cursor_of_another_query_or_altered_is_400(tmp_path: Path) -> None:
     async def story(service: Service) -> None:
         await service.orders(*SAMPLE)
         client = await partner(service)
@@ -248,24 +248,24 @@ def test_a_cursor_of_another_query_or_altered_is_400(tmp_path: Path) -> None:
         ):
             assert (400, "invalid_cursor") == code(await client.get(f"{ORDERS}?{query}"))
 
-    in_service(tmp_path, story)
+    await in_service(tmp_path, story)
 
 
-def test_a_cursor_outlives_a_restart(tmp_path: Path) -> None:
+async def test_a_cursor_outlives_a_restart(tmp_path: Path) -> None:
     async def first(service: Service) -> tuple[str, str]:
         await service.orders(*SAMPLE)
         key = await service.key()
         return key, (await Partner(service, key).get(f"{ORDERS}?limit=3")).json()["nextCursor"]
 
-    key, cursor = in_service(tmp_path, first)
+    key, cursor = await in_service(tmp_path, first)
 
     async def second(service: Service) -> list[int]:
         return await Partner(service, key).ids(f"cursor={cursor}")
 
-    assert [3, 4, 5] == in_service(tmp_path, second)
+    assert [3, 4, 5] == await in_service(tmp_path, second)
 
 
-def test_the_key_the_path_and_the_scope_are_checked_before_the_parameters(tmp_path: Path) -> None:
+async def test_the_key_the_path_and_the_scope_are_checked_before_the_parameters(tmp_path: Path) -> None:
     async def story(service: Service) -> None:
         await service.orders(*SAMPLE)
         client = await partner(service, frozenset({Scope.PETS_READ}))
@@ -284,10 +284,10 @@ def test_the_key_the_path_and_the_scope_are_checked_before_the_parameters(tmp_pa
         assert (405, "method_not_allowed") == code(await reader.send("PUT", ORDERS))
         assert (405, "method_not_allowed") == code(await reader.send("OPTIONS", "/v2/usage"))
 
-    in_service(tmp_path, story)
+    await in_service(tmp_path, story)
 
 
-def test_hostile_queries_and_paths_are_4xx_or_answered(tmp_path: Path) -> None:
+async def test_hostile_queries_and_paths_are_4xx_or_answered(tmp_path: Path) -> None:
     chance = random.Random(11)
     pieces = [
         *LIST_ORDERS.all,
@@ -319,7 +319,7 @@ def test_hostile_queries_and_paths_are_4xx_or_answered(tmp_path: Path) -> None:
                 statuses[response.status_code] += 1
         return statuses
 
-    assert {400, 404} <= in_service(tmp_path, story).keys()
+    assert {400, 404} <= (await in_service(tmp_path, story)).keys()
 
 
 FILTERS: tuple[Mapping[str, str], ...] = (
@@ -342,7 +342,7 @@ def matches(order: Mapping[str, Any], filters: Mapping[str, str]) -> bool:
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_a_walk_returns_what_matches_throughout_exactly_once_whatever_changes(tmp_path: Path, seed: int) -> None:
+async def test_a_walk_returns_what_matches_throughout_exactly_once_whatever_changes(tmp_path: Path, seed: int) -> None:
     chance = random.Random(seed)
 
     def some_order(number: int) -> Order:
@@ -386,11 +386,11 @@ def test_a_walk_returns_what_matches_throughout_exactly_once_whatever_changes(tm
         response = await (await partner(service)).send("DELETE", f"{ORDERS}/{number}")
         assert response.status_code in (204, 404, 409)
 
-    in_service(tmp_path, story)
+    await in_service(tmp_path, story)
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_a_client_that_follows_updates_sees_every_order_in_its_last_state(tmp_path: Path, seed: int) -> None:
+async def test_a_client_that_follows_updates_sees_every_order_in_its_last_state(tmp_path: Path, seed: int) -> None:
     chance = random.Random(seed)
 
     async def story(service: Service) -> None:
@@ -412,10 +412,10 @@ def test_a_client_that_follows_updates_sees_every_order_in_its_last_state(tmp_pa
             known |= {order["id"]: order for order in page["data"]}
         assert {order["id"]: order for order in await client.all()} == known
 
-    in_service(tmp_path, story)
+    await in_service(tmp_path, story)
 
 
-def test_a_body_decoded_by_hand_is_the_json_that_the_client_reads(tmp_path: Path) -> None:
+async def test_a_body_decoded_by_hand_is_the_json_that_the_client_reads(tmp_path: Path) -> None:
     async def story(service: Service) -> None:
         await service.orders(*SAMPLE)
         client = await partner(service)
@@ -430,4 +430,4 @@ def test_a_body_decoded_by_hand_is_the_json_that_the_client_reads(tmp_path: Path
         with pytest.raises(OSError, match="gzip"):
             gzip.decompress(body)  # shorter than what is worth compressing
 
-    in_service(tmp_path, story)
+    await in_service(tmp_path, story)

@@ -19,7 +19,7 @@ UNLIMITED = Limits(1_000_000, 1_000_000)
 WRITER = DEFAULT_SCOPES | {Scope.ORDERS_WRITE}
 ASKED = {"petId": 3, "quantity": 2}
 
-pytestmark = pytest.mark.usefixtures("each_engine")
+pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("each_engine")]
 
 
 class Buyer:
@@ -49,7 +49,7 @@ def code(response: httpx2.Response) -> tuple[int, str]:
     return response.status_code, response.json()["code"]
 
 
-def test_a_placed_order_is_pending_has_the_next_identifier_and_shows_in_both_versions(tmp_path: Path) -> None:
+async def test_a_placed_order_is_pending_has_the_next_identifier_and_shows_in_both_versions(tmp_path: Path) -> None:
     async def story(service: Service) -> None:
         await service.orders(Order(7), Order(-3))
         client = await buyer(service)
@@ -65,10 +65,10 @@ def test_a_placed_order_is_pending_has_the_next_identifier_and_shows_in_both_ver
         assert [{"id": -3}, {"id": 7}, {k: v for k, v in expected.items() if k != "status"}] == await client.listed()
         assert [9, 10] == [(await client.place(key)).json()["id"] for key in ("b", "c")]
 
-    in_service(tmp_path, story)
+    await in_service(tmp_path, story)
 
 
-def test_the_same_key_and_body_get_the_first_response_again(tmp_path: Path) -> None:
+async def test_the_same_key_and_body_get_the_first_response_again(tmp_path: Path) -> None:
     async def story(service: Service) -> None:
         account = await service.account(Plan.ENTERPRISE, UNLIMITED)
         client = await buyer(service, account)
@@ -84,10 +84,12 @@ def test_the_same_key_and_body_get_the_first_response_again(tmp_path: Path) -> N
             assert first.headers["location"] == again.headers["location"]
         assert 1 == len(await client.listed())
 
-    in_service(tmp_path, story)
+    await in_service(tmp_path, story)
 
 
-def test_the_same_key_with_another_body_is_refused_and_other_accounts_have_keys_of_their_own(tmp_path: Path) -> None:
+async def test_the_same_key_with_another_body_is_refused_and_other_accounts_have_keys_of_their_own(
+    tmp_path: Path,
+) -> None:
     async def story(service: Service) -> None:
         client, other = await buyer(service), await buyer(service)
         first = await client.place("a")
@@ -97,10 +99,10 @@ def test_the_same_key_with_another_body_is_refused_and_other_accounts_have_keys_
         assert (201, first.json()["id"] + 1) == (theirs.status_code, theirs.json()["id"])
         assert 2 == len(await client.listed())
 
-    in_service(tmp_path, story)
+    await in_service(tmp_path, story)
 
 
-def test_a_key_is_free_again_after_a_refusal_and_after_a_day(tmp_path: Path) -> None:
+async def test_a_key_is_free_again_after_a_refusal_and_after_a_day(tmp_path: Path) -> None:
     async def story(service: Service) -> None:
         client = await buyer(service)
         assert (400, "invalid_body") == code(await client.place("a", {"petId": 3}))
@@ -113,10 +115,10 @@ def test_a_key_is_free_again_after_a_refusal_and_after_a_day(tmp_path: Path) -> 
         assert (201, first.json()["id"] + 1) == (later.status_code, later.json()["id"])
         assert "idempotency-replayed" not in later.headers
 
-    in_service(tmp_path, story)
+    await in_service(tmp_path, story)
 
 
-def test_of_concurrent_requests_with_one_key_one_places_the_order(tmp_path: Path) -> None:
+async def test_of_concurrent_requests_with_one_key_one_places_the_order(tmp_path: Path) -> None:
     async def story(service: Service) -> None:
         client = await buyer(service)
         for number in range(5):
@@ -129,10 +131,10 @@ def test_of_concurrent_requests_with_one_key_one_places_the_order(tmp_path: Path
             assert all(response.headers["retry-after"] == "1" for response in waiting)
             assert number + 1 == len(await client.listed())
 
-    in_service(tmp_path, story)
+    await in_service(tmp_path, story)
 
 
-def test_concurrent_orders_have_different_ascending_identifiers(tmp_path: Path) -> None:
+async def test_concurrent_orders_have_different_ascending_identifiers(tmp_path: Path) -> None:
     async def story(service: Service) -> None:
         clients = [await buyer(service) for _ in range(3)]
         importing = asyncio.ensure_future(service.orders(Order(40), Order(500)))
@@ -143,17 +145,17 @@ def test_concurrent_orders_have_different_ascending_identifiers(tmp_path: Path) 
         assert 60 == len(set(ids))
         assert Counter(ids) + Counter([40, 500]) == Counter(order["id"] for order in await clients[0].listed())
 
-    in_service(tmp_path, story)
+    await in_service(tmp_path, story)
 
 
-def test_no_order_is_placed_when_the_largest_identifier_is_in_use(tmp_path: Path) -> None:
+async def test_no_order_is_placed_when_the_largest_identifier_is_in_use(tmp_path: Path) -> None:
     async def story(service: Service) -> None:
         await service.orders(Order(INT64_MAX))
         client = await buyer(service)
         assert (503, "service_unavailable") == code(await client.place("a"))
         assert [{"id": INT64_MAX}] == await client.listed()
 
-    in_service(tmp_path, story)
+    await in_service(tmp_path, story)
 
 
 @pytest.mark.parametrize(
@@ -170,7 +172,7 @@ def test_no_order_is_placed_when_the_largest_identifier_is_in_use(tmp_path: Path
         (b" " * 65_537, {"Content-Type": "application/json", "Idempotency-Key": "a"}, (413, "payload_too_large")),
     ],
 )
-def test_a_malformed_request_is_refused_and_places_nothing(
+async def test_a_malformed_request_is_refused_and_places_nothing(
     tmp_path: Path, content: bytes, headers: dict[str, str], expected: tuple[int, str]
 ) -> None:
     async def story(service: Service) -> None:
@@ -179,10 +181,10 @@ def test_a_malformed_request_is_refused_and_places_nothing(
         assert [] == await client.listed()
         assert 201 == (await client.place("a")).status_code
 
-    in_service(tmp_path, story)
+    await in_service(tmp_path, story)
 
 
-def test_a_placement_is_in_the_audit_log_with_its_key(tmp_path: Path) -> None:
+async def test_a_placement_is_in_the_audit_log_with_its_key(tmp_path: Path) -> None:
     async def story(service: Service) -> None:
         client = await buyer(service)
         placed = (await client.place("a")).json()
@@ -193,14 +195,14 @@ def test_a_placement_is_in_the_audit_log_with_its_key(tmp_path: Path) -> None:
         assert entry.actor.startswith("key:")
         assert "pending" == entry.after["status"]
 
-    in_service(tmp_path, story)
+    await in_service(tmp_path, story)
 
 
-def test_only_a_key_that_was_granted_the_scope_by_name_places_orders(tmp_path: Path) -> None:
+async def test_only_a_key_that_was_granted_the_scope_by_name_places_orders(tmp_path: Path) -> None:
     async def story(service: Service) -> None:
         ordinary = Buyer(service, await service.key())
         refused = await ordinary.place("a")
         assert (403, "insufficient_scope") == code(refused)
         assert 'scope="orders:write"' in refused.headers["www-authenticate"]
 
-    in_service(tmp_path, story)
+    await in_service(tmp_path, story)

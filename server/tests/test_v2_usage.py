@@ -13,10 +13,10 @@ from support.service import Service, bearer, in_service
 
 USAGE = "/v2/usage"
 
-pytestmark = pytest.mark.usefixtures("each_engine")
+pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("each_engine")]
 
 
-def test_the_windows_are_those_of_the_limit_headers_with_this_request_charged(tmp_path: Path) -> None:
+async def test_the_windows_are_those_of_the_limit_headers_with_this_request_charged(tmp_path: Path) -> None:
     async def story(service: Service) -> None:
         key = await service.key(await service.account(Plan.FREE), scopes=frozenset({Scope.PETS_READ}))
         for used in (1, 2):
@@ -30,10 +30,10 @@ def test_the_windows_are_those_of_the_limit_headers_with_this_request_charged(tm
         assert 405 == (await service.client.post(USAGE, headers=bearer(key))).status_code
         assert 200 == (await service.client.head(USAGE, headers=bearer(key))).status_code
 
-    in_service(tmp_path, story)
+    await in_service(tmp_path, story)
 
 
-def test_the_history_includes_this_request_and_is_the_same_before_and_after_it_is_saved(tmp_path: Path) -> None:
+async def test_the_history_includes_this_request_and_is_the_same_before_and_after_it_is_saved(tmp_path: Path) -> None:
     async def story(service: Service) -> None:
         await service.orders(Order(1), Order(2))
         account = await service.account(Plan.ENTERPRISE, Limits(4, 1000))
@@ -61,7 +61,7 @@ def test_the_history_includes_this_request_and_is_the_same_before_and_after_it_i
         [row, _] = await service.backend.store.usage.history(1, 0, int(service.clock.now) + 1, Granularity.HOUR)
         assert 2 == row.counts.cancelled
 
-    in_service(tmp_path, story)
+    await in_service(tmp_path, story)
 
 
 @pytest.mark.parametrize(
@@ -82,12 +82,12 @@ def test_the_history_includes_this_request_and_is_the_same_before_and_after_it_i
         ("granularity=minute", 400),
     ],
 )
-def test_a_range_of_at_most_a_thousand_entries_is_served(tmp_path: Path, query: str, status: int) -> None:
+async def test_a_range_of_at_most_a_thousand_entries_is_served(tmp_path: Path, query: str, status: int) -> None:
     async def story(service: Service) -> httpx2.Response:
         key = await service.key(await service.account(Plan.ENTERPRISE, Limits(1000, 1000)))
         return await service.client.get(f"{USAGE}?{query}", headers=bearer(key))
 
-    response = in_service(tmp_path, story)
+    response = await in_service(tmp_path, story)
     assert status == response.status_code
     if status == 400:
         assert "invalid_parameter" == response.json()["code"]

@@ -1,6 +1,5 @@
 """The whole application in this process, over a store of its own, with a clock that tests set."""
 
-import asyncio
 import logging
 import random
 import socket
@@ -136,14 +135,10 @@ async def running(
         logging.getLogger("petstore_server").handlers.clear()  # the stderr that the log goes to may be one test's
 
 
-def in_service(folder: Path, story: Callable[[Service], Coroutine[Any, Any, T]], **environ: str) -> T:
+async def in_service(folder: Path, story: Callable[[Service], Coroutine[Any, Any, T]], **environ: str) -> T:
     """Run one story against a service of its own."""
-
-    async def run() -> T:
-        async with running(folder, environ=environ) as service:
-            return await story(service)
-
-    return asyncio.run(run())
+    async with running(folder, environ=environ) as service:
+        return await story(service)
 
 
 def bearer(key: str, **more: str) -> dict[str, str]:
