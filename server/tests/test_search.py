@@ -17,7 +17,7 @@ from petstore_server.domain.search import (
     position_of,
     sort_key,
 )
-from petstore_server.storage import search_plan
+from petstore_server.storage import search_plan, statements
 from petstore_server.storage.search_plan import Found, find
 from petstore_server.storage.sqlite.engine import translated
 
@@ -49,6 +49,7 @@ def run(connection: apsw.Connection, query: Query, recent: Mapping[int, IndexEnt
     try:
         statement = next(work)
         while True:
+            assert isinstance(statement, statements.Query)
             rows = connection.execute(translated(statement.sql), tuple(statement.parameters)).fetchall()
             examined += len(rows)
             statement = work.send(rows)
