@@ -24,7 +24,7 @@ from petstore_server.domain.search import (
     sort_key,
 )
 from petstore_server.ports import Actor, Store
-from petstore_server.storage import search
+from petstore_server.storage import search, search_sql
 from support.open_stores import BY, Stores
 
 pytestmark = pytest.mark.anyio
@@ -146,6 +146,7 @@ async def follow(store: Store, done: asyncio.Event) -> dict[int, Status]:
             query = query._replace(after=position_of(entry_of(tracked), UPDATED))
         if last and page.next is None:
             return seen
+        await asyncio.sleep(0)  # a short page is read without waiting
 
 
 async def update_index_until(store: Store, done: asyncio.Event) -> None:
@@ -198,6 +199,32 @@ async def test_a_read_is_refused_in_time_while_an_update_of_the_index_takes_long
             await store.search.page(Query(Filters(), Sort()))
 
 
+async def test_an_order_is_exact_however_far_behind_the_index_is(
+    each_backend: Stores, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with each_backend.opened() as store:
+        await store.orders.import_batch([Order(7), Order(-77)], "import:1", BY)
+        while await store.search.update_index():
+            pass
+        monkeypatch.setattr(search, "RECENT_LIMIT", 0)
+        monkeypatch.setattr(search, "WAIT_SECONDS", -1.0)
+        await store.orders.import_batch([Order(number) for number in range(-80, 80)], "import:1", BY)
+        await store.orders.change(7, CANCEL, BY)
+        await store.orders.change(8, CANCEL, BY)
+        before = [await store.search.find(number) for number in (7, -7, -77, 77, 8)]
+        seven, minus_seven, same, other, eight = before
+        with pytest.raises(OrderNotFound):
+            await store.search.find(800)
+        assert (seven.status, eight.status, other.status) == (Status.CANCELLED, Status.CANCELLED, Status.PENDING)
+        assert same.updated_at == same.created_at == seven.created_at  # the import left it as it was
+        assert minus_seven == other._replace(record=minus_seven.record)
+        assert minus_seven.created_at == minus_seven.updated_at == eight.created_at
+        assert eight.updated_at > seven.updated_at > minus_seven.updated_at > same.updated_at
+        while await store.search.update_index():
+            pass
+        assert before == [await store.search.find(number) for number in (7, -7, -77, 77, 8)]
+
+
 async def test_closing_the_store_finishes_an_update_of_the_index(each_backend: Stores) -> None:
     async with each_backend.opened() as store:
         await store.orders.import_batch([Order(1)], "import:1", BY)
@@ -227,7 +254,27 @@ async def test_postgresql_reads_a_deep_page_without_the_orders_before_it(postgre
         other.execute("ANALYZE")
         for descending in (False, True):
             query = Query(Filters(), Sort(SortField.ID, descending), 10, Position(10_000, 10_000))
-            statement = search.one_statement(query)
-            assert statement is not None
+            statement = search_sql.page_statement(query, None)
             [(plans,)] = other.execute(f"EXPLAIN (ANALYZE, FORMAT JSON) {statement.sql}", statement.parameters)
-            assert entries_read(plans[0]["Plan"]) < 100
+            assert entries_read(plans[0]["Plan"]) < 150
+
+
+async def test_postgresql_reads_a_common_status_without_the_orders_of_another_before_it(
+    postgres_stores: Stores,
+) -> None:
+    """Statistics do not show that no old order is pending any more."""
+    async with postgres_stores.opened() as store:
+        for start in range(0, 20_000, 5_000):
+            old, new = (Status.SHIPPED, Status.CANCELLED), (Status.PENDING, Status.CANCELLED)
+            statuses = old if start < 10_000 else new
+            orders = [Order(number, status=statuses[number % 2]) for number in range(start, start + 5_000)]
+            await store.orders.import_batch(orders, "i", BY)
+        while await store.search.update_index():
+            pass
+    with psycopg.connect(postgres_stores.url, autocommit=True) as other:
+        other.execute("ANALYZE")
+        for field in SortField:
+            query = Query(Filters(frozenset({Status.PENDING})), Sort(field), 100)
+            statement = search_sql.page_statement(query, None)
+            [(plans,)] = other.execute(f"EXPLAIN (ANALYZE, FORMAT JSON) {statement.sql}", statement.parameters)
+            assert entries_read(plans[0]["Plan"]) < 1500

@@ -19,7 +19,7 @@ from petstore_server.storage.audit import Change, record
 from petstore_server.storage.postgres.opening import connected, place
 from petstore_server.storage.postgres.pets import pet_record
 from petstore_server.storage.postgres.session import Driver
-from petstore_server.storage.search_plan import ENTRY_COLUMNS
+from petstore_server.storage.search_sql import ENTRY_COLUMNS
 from petstore_server.storage.search_update import update_index
 from petstore_server.storage.sqlite.connections import connect_writer, write_lock
 from petstore_server.storage.sqlite.engine import run

@@ -6,24 +6,25 @@ contain yet, in one snapshot.
 """
 
 import asyncio
-from collections.abc import Callable, Iterable, Sequence
-from functools import partial
+from collections.abc import Callable, Iterable
 from time import monotonic
-from typing import Any, NamedTuple, TypeVar
+from typing import NamedTuple, TypeVar
 
 from petstore_server.batching import SharedCall
 from petstore_server.domain.errors import OrderNotFound, ServiceUnavailable
 from petstore_server.domain.orders import Status
-from petstore_server.domain.search import Page, Position, Query, SortField, TrackedOrder
+from petstore_server.domain.search import Page, Query, TrackedOrder
 from petstore_server.storage import statements
-from petstore_server.storage.search_plan import (
-    ENTRY_COLUMNS,
+from petstore_server.storage.search_plan import is_answered_by_indexes
+from petstore_server.storage.search_sql import (
     STATUS,
-    Recent,
+    UP_TO_DATE,
+    Changed,
     entry_of,
-    find,
-    select,
-    whole_scans,
+    narrow_range,
+    page_of,
+    page_statement,
+    wide_ranges,
 )
 from petstore_server.storage.search_update import UpdateStatements, update_index
 from petstore_server.storage.statements import Engine, Row, Work
@@ -44,28 +45,28 @@ GAP_SECONDS = 0.005
 """The pause after a step of an update, in which other programs can write: a waiting one tries every millisecond."""
 
 SHORT_PAGE = 200
-"""Orders on a page that is read as one short query: on SQLite it takes less time than passing it to a thread."""
+"""Orders on a page that indexes answer at once: on SQLite to read it takes less time than to pass it to a thread."""
 
 _PAUSE_SECONDS = 0.01
 
 _COUNT_BY_STATUS = "SELECT status, count(*) FROM petstore.order_index GROUP BY status"
-_UP_TO_DATE = """NOT EXISTS (
-    SELECT 1 FROM petstore.order_changes WHERE change > (SELECT change FROM petstore.order_index_state)
-)"""
-_ENTRY = f"SELECT {ENTRY_COLUMNS} FROM petstore.order_index WHERE id = %s"  # noqa: S608 - constants
-
-# The columns of a TrackedOrder, and then those of its position.
-# A subquery for the record, not a join: PostgreSQL would merge both tables from the first order to the page.
-_TRACKED_COLUMNS = (
-    "(SELECT orders.record FROM petstore.orders WHERE orders.id = order_index.id) AS record, "
-    "order_index.status, updated_at, created_at, order_index.id, ship_date"
-)
-_TRACKED = f"""
-    SELECT {_TRACKED_COLUMNS} FROM petstore.order_index WHERE order_index.id = %s AND {_UP_TO_DATE}
+# The first is exact unless the index lacks a change, the second always.
+_ORDER = f"""
+    SELECT orders.record, orders.status, order_index.updated_at, order_index.created_at, {UP_TO_DATE} AS up_to_date
+    FROM petstore.orders LEFT JOIN petstore.order_index ON order_index.id = orders.id WHERE orders.id = %s
 """  # noqa: S608 - constants
-
-# A page builds a hundred of them: without the constructor, which runs in Python, that takes half the time.
-_build: Callable[[tuple[Any, ...]], TrackedOrder] = partial(tuple.__new__, TrackedOrder)
+_ORDER_AND_CHANGES = """
+    SELECT
+        orders.record, orders.status, coalesce(log.last_at, order_index.updated_at),
+        CASE WHEN order_index.id IS NULL THEN log.first_at ELSE order_index.created_at END
+    FROM petstore.orders
+    LEFT JOIN petstore.order_index ON order_index.id = orders.id
+    CROSS JOIN (
+        SELECT min(at) AS first_at, max(at) AS last_at FROM petstore.order_changes
+        WHERE change > (SELECT change FROM petstore.order_index_state) AND {contains}
+    ) AS log
+    WHERE orders.id = %s
+"""
 
 Result = TypeVar("Result")
 
@@ -74,18 +75,17 @@ class SearchStatements(NamedTuple):
     """The statements in which the engines differ."""
 
     pending: str
-    """The orders of the changes from one to another (the parameters): id, and ENTRY_COLUMNS as the index would hold
-    them, all NULL for an order that was deleted."""
+    """The orders of the changes from one to another (the parameters): id, the record, and ENTRY_COLUMNS as the index
+    would hold them, all NULL for an order that was deleted."""
 
-    records: str
-    """The id and record of orders. Parameter: `ids`."""
+    contains: str
+    """The condition that a change in the log is one of an order (the parameter)."""
+
+    excluding: str
+    """The condition that an entry of the index is not one of `ids` (the parameter)."""
 
     ids: Callable[[Iterable[int]], str]
     """Identifiers as one parameter."""
-
-    looks_first: bool
-    """Whether to look for waiting changes before a page is read at once. SQLite would read first: the page, and the
-    whole index while a rebuild has left it without indexes."""
 
     update: UpdateStatements
 
@@ -100,25 +100,31 @@ class Search:
     def __init__(self, engine: Engine, sql: SearchStatements) -> None:
         self._engine = engine
         self._sql = sql
+        self._order_and_changes = _ORDER_AND_CHANGES.format(contains=sql.contains)
         self._update = SharedCall(self._update_index)
         self._seen = 0  # the last change
         self._imported_at = -QUIET_SECONDS
 
     async def page(self, query: Query) -> Page:
         """One page, which shows every change acknowledged before this call. Raises ServiceUnavailable."""
-        if query.limit <= SHORT_PAGE and not (self._sql.looks_first and await self._is_behind()):
-            statement = one_statement(query)
-            rows = await self._engine.query(*statement) if statement else []
-            if rows:  # without any, the list has ended, or the index is behind
-                return _page_of(rows, query)
+        probe = wide_ranges(query)
+        wide = [] if probe is None else await self._engine.query(*probe)
+        statement = page_statement(query, narrow_range(query, wide))
+        short = query.limit <= SHORT_PAGE and is_answered_by_indexes(query)
+        rows = await self._engine.query(*statement, short=short)
+        if rows:
+            return page_of(rows, query)
         return await self._current(lambda: self._page(query))
 
     async def find(self, order_id: int) -> TrackedOrder:
-        """One order. Raises OrderNotFound, ServiceUnavailable."""
-        rows = await self._engine.query(_TRACKED, (order_id,))
-        if rows:
-            return _tracked(rows[0])
-        return await self._current(lambda: self._find(order_id))
+        """One order, however far behind the index is. Raises OrderNotFound, ServiceUnavailable."""
+        rows = await self._engine.query(_ORDER, (order_id,))
+        if rows and not rows[0][4]:
+            rows = await self._engine.query(self._order_and_changes, (order_id, order_id), short=False)
+        if not rows:
+            raise OrderNotFound(order_id)
+        record, status, updated_at, created_at = rows[0][:4]
+        return TrackedOrder(record, STATUS[status], updated_at, created_at)
 
     async def count_by_status(self) -> dict[Status, int]:
         """The number of orders with each status in the index. Raises ServiceUnavailable."""
@@ -182,70 +188,20 @@ class Search:
         finally:
             update.cancel()  # which does not stop the update, but only the wait for it
 
-    async def _is_behind(self) -> bool:
-        return bool(await self._engine.query(self._sql.update.waiting, (0, 1)))
-
     def _page(self, query: Query) -> Work[Page]:
-        recent = yield from self._recent()
-        statement = None if recent else one_statement(query)
-        if statement is not None:
-            return _page_of((yield statement), query)
-        found = yield from find(query, recent)
-        records: dict[int, str] = dict(
-            (yield statements.Query(self._sql.records, (self._sql.ids(entry.id for entry in found.entries),)))
-        )
-        orders = [
-            TrackedOrder(records[entry.id], entry.status, entry.updated_at, entry.created_at) for entry in found.entries
-        ]
-        return Page(orders, found.next)
-
-    def _find(self, order_id: int) -> Work[TrackedOrder]:
-        recent = yield from self._recent()
-        entry = recent.get(order_id)
-        if order_id not in recent:
-            entry = next(map(entry_of, (yield statements.Query(_ENTRY, (order_id,)))), None)
-        if entry is None:
-            raise OrderNotFound(order_id)
-        [(_, record)] = yield statements.Query(self._sql.records, (self._sql.ids([order_id]),))
-        return TrackedOrder(record, entry.status, entry.updated_at, entry.created_at)
-
-    def _recent(self) -> Work[Recent]:
-        """The orders that changed since the index was updated. Raises IndexBehind when they are too many to merge."""
+        """A page of the index and of the changes that it lacks. Raises IndexBehind when they are too many to merge."""
         waiting = yield statements.Query(self._sql.update.waiting, (0, RECENT_LIMIT + 1))
         if sum(size for _, size in waiting) > RECENT_LIMIT:
             raise IndexBehind
-        if not waiting:
-            return {}
-        rows = yield statements.Query(self._sql.pending, (waiting[0][0], waiting[-1][0]))
-        return {row[0]: None if row[1] is None else entry_of(row[1:]) for row in rows}
+        pending: list[Row] = []
+        if waiting:
+            pending = yield statements.Query(self._sql.pending, (waiting[0][0], waiting[-1][0]))
+        probe = wide_ranges(query)
+        wide = [] if probe is None else (yield probe)
+        excluded = self._sql.excluding, (self._sql.ids(row[0] for row in pending),)
+        rows = yield page_statement(query, narrow_range(query, wide), excluded)
+        return page_of(rows, query, [Changed(entry_of(row[2:]), row[1]) for row in pending if row[2] is not None])
 
 
 def _count_by_status() -> Work[list[Row]]:
     return (yield statements.Query(_COUNT_BY_STATUS))
-
-
-def one_statement(query: Query) -> statements.Query | None:
-    """One statement that reads the page, and nothing while the index lacks a change; None if one is not enough."""
-    scans = whole_scans(query)
-    if not scans:
-        return None
-    rows = select(scans, _TRACKED_COLUMNS, query.limit + 1)
-    # Around the LIMIT: as a condition of each row, SQLite would go through the whole index for none.
-    sql = f"SELECT * FROM ({rows.sql}) AS page WHERE {_UP_TO_DATE}"  # noqa: S608 - constants and marks
-    return statements.Query(sql, rows.parameters)
-
-
-def _page_of(rows: Sequence[Row], query: Query) -> Page:
-    """The page from the rows of `one_statement`."""
-    shown = rows[: query.limit]
-    following = _position(shown[-1], query.sort.field) if len(rows) > query.limit else None
-    return Page([_tracked(row) for row in shown], following)
-
-
-def _tracked(row: Row) -> TrackedOrder:
-    return _build((row[0], STATUS[row[1]], row[2], row[3]))
-
-
-def _position(row: Row, field: SortField) -> Position:
-    value = {SortField.ID: row[4], SortField.SHIP_DATE: row[5], SortField.UPDATED_AT: row[2]}[field]
-    return Position(value, row[4])

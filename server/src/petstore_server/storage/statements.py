@@ -52,8 +52,8 @@ Work = Generator[Statement, list[Row], Result]
 class Engine(Protocol):
     """Runs statements on one store. Every method raises ServiceUnavailable if the store cannot be used."""
 
-    async def query(self, sql: str, parameters: Sequence[Any] = ()) -> list[Row]:
-        """Return the rows of one statement that an index answers."""
+    async def query(self, sql: str, parameters: Sequence[Any] = (), *, short: bool = True) -> list[Row]:
+        """Return the rows of one statement. A short one reads few rows, which an index finds: SQLite does not wait."""
 
     async def read(self, work: Callable[[], Work[Result]]) -> Result:
         """Run the queries of `work` on one snapshot."""

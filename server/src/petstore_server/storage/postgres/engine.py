@@ -17,8 +17,8 @@ class PostgresEngine:
     def __init__(self, pool: Pool) -> None:
         self._pool = pool
 
-    async def query(self, sql: str, parameters: Sequence[Any] = ()) -> list[Row]:
-        """Return the rows of one statement that an index answers. Raises ServiceUnavailable."""
+    async def query(self, sql: str, parameters: Sequence[Any] = (), *, short: bool = True) -> list[Row]:
+        """Return the rows of one statement. Raises ServiceUnavailable."""
         return await self._pool.rows(sql, parameters or None)
 
     async def read(self, work: Callable[[], Work[Result]]) -> Result:

@@ -5,7 +5,7 @@ Triggers write the change log (migration 0003), so that writes need no change.
 
 from petstore_server.storage.postgres.arrays import numbers
 from petstore_server.storage.search import SearchStatements
-from petstore_server.storage.search_plan import ENTRY_COLUMNS
+from petstore_server.storage.search_sql import ENTRY_COLUMNS
 from petstore_server.storage.search_update import UpdateStatements
 from petstore_server.storage.statements import Query, Work
 
@@ -13,6 +13,7 @@ from petstore_server.storage.statements import Query, Work
 _PENDING = """
     SELECT
         pending.id AS pending_id,
+        orders.record AS record,
         orders.id AS id,
         orders.status AS status,
         petstore.order_pet_id(orders.record) AS pet_id,
@@ -63,8 +64,8 @@ UPDATE = UpdateStatements(
 )
 SEARCH = SearchStatements(
     pending=_PENDING,
-    records="SELECT id, record FROM petstore.orders WHERE id = ANY(%s::bigint[])",
+    contains="%s = ANY(ids)",
+    excluding="order_index.id <> ALL(%s::bigint[])",
     ids=numbers,
-    looks_first=False,
     update=UPDATE,
 )

@@ -14,6 +14,7 @@ Result = TypeVar("Result")
 
 # Statements that engines share are written for PostgreSQL. A transaction of SQLite locks the whole store.
 _DIFFERENCES = (
+    (" = ANY(ARRAY[%s])", " = ?"),
     ("%s", "?"),
     ("petstore.", ""),
     (" FOR UPDATE SKIP LOCKED", ""),
@@ -30,9 +31,11 @@ class SqliteEngine:
         self._reader = reader
         self._writer = writer
 
-    async def query(self, sql: str, parameters: Sequence[Any] = ()) -> list[Row]:
-        """Return the rows of one statement that an index answers, without waiting. Raises ServiceUnavailable."""
-        return self._reader.now(translated(sql), tuple(parameters))
+    async def query(self, sql: str, parameters: Sequence[Any] = (), *, short: bool = True) -> list[Row]:
+        """Return the rows of one statement: of a short one without waiting. Raises ServiceUnavailable."""
+        if short:
+            return self._reader.now(translated(sql), tuple(parameters))
+        return await self._reader.run(lambda connection: _rows(connection, Query(sql, parameters)))
 
     async def read(self, work: Callable[[], Work[Result]]) -> Result:
         """Run the queries of `work` on one snapshot. Raises ServiceUnavailable."""

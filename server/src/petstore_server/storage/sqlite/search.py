@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 from petstore_server.storage.search import SearchStatements
-from petstore_server.storage.search_plan import ENTRY_COLUMNS
+from petstore_server.storage.search_sql import ENTRY_COLUMNS
 from petstore_server.storage.search_update import INDEXES, UpdateStatements
 from petstore_server.storage.statements import Command, Query, Work
 
@@ -26,7 +26,7 @@ _LOG = "INSERT INTO order_changes (at, ids) VALUES (?, ?) RETURNING change"
 
 # The orders that changed since the index was updated, each with its first and last change, as the index would hold it.
 _PENDING = f"""
-    SELECT pending.id AS pending_id, {_COLUMNS}, pending.last_at AS updated_at,
+    SELECT pending.id AS pending_id, orders.record AS record, {_COLUMNS}, pending.last_at AS updated_at,
         iif(order_index.id IS NULL, pending.first_at, order_index.created_at) AS created_at
     FROM (
         SELECT id.value AS id, min(log.at) AS first_at, max(log.at) AS last_at
@@ -77,9 +77,10 @@ UPDATE = UpdateStatements(
 )
 SEARCH = SearchStatements(
     pending=_PENDING,
-    records="SELECT id, record FROM orders WHERE id IN (SELECT value FROM json_each(?))",
+    # The text is searched first, for it takes far less time than to read it as JSON.
+    contains="instr(ids, ?1) AND EXISTS (SELECT 1 FROM json_each(ids) WHERE value = ?1)",
+    excluding="order_index.id NOT IN (SELECT value FROM json_each(%s))",
     ids=_ids,
-    looks_first=True,
     update=UPDATE,
 )
 

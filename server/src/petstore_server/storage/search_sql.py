@@ -1,0 +1,279 @@
+"""The statements that read one page of orders from the search index, and the page from their rows.
+
+One statement reads a page. Its rows are orders in sort order, and then, unless there are more orders than fit the page,
+a row without a status that says where the reading ended: at a position, because WORK_LIMIT entries have been examined,
+or, without an id either, at the end of the list.
+"""
+
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
+from operator import itemgetter
+from typing import Any, NamedTuple
+
+from petstore_server.domain.orders import Status
+from petstore_server.domain.search import (
+    IndexEntry,
+    Page,
+    Position,
+    Query,
+    Sort,
+    SortField,
+    SortKey,
+    TrackedOrder,
+    sort_key,
+)
+from petstore_server.storage import statements
+from petstore_server.storage.search_plan import (
+    COLUMN,
+    NARROW_RANGE,
+    WORK_LIMIT,
+    Condition,
+    Range,
+    Scan,
+    other_conditions,
+    other_ranges,
+    range_scans,
+    segments,
+)
+from petstore_server.storage.statements import Row
+
+ENTRY_COLUMNS = "id, status, pet_id, complete, ship_date, updated_at, created_at"
+UP_TO_DATE = """NOT EXISTS (
+    SELECT 1 FROM petstore.order_changes WHERE change > (SELECT change FROM petstore.order_index_state)
+)"""
+STATUS = {str(status): status for status in Status}
+
+_INDEX = "petstore.order_index"
+_COLUMNS = "id, status, ship_date, updated_at, created_at"
+_END = "SELECT NULL, NULL, NULL, NULL, NULL"
+
+# The columns of a TrackedOrder, and then those of its position.
+# A subquery for the record, not a join: PostgreSQL would join a small store in another order than the page's.
+_PAGE = (
+    "(SELECT orders.record FROM petstore.orders WHERE orders.id = page.id) AS record, "
+    "status, updated_at, created_at, id, ship_date"
+)
+
+# A page builds a hundred of them: without the constructor, which runs in Python, that takes half the time.
+_build: Callable[[tuple[Any, ...]], TrackedOrder] = partial(tuple.__new__, TrackedOrder)
+
+
+class Changed(NamedTuple):
+    """An order that the index does not contain as it is: its entry, and its record."""
+
+    entry: IndexEntry
+    record: str
+
+
+def page_statement(query: Query, narrow: Range | None, excluded: Condition | None = None) -> statements.Query:
+    """The statement that reads a page; `narrow` is a range of few orders, which are sorted.
+
+    Without a condition for the orders that the index lacks, there are no rows at all while it lacks any.
+    """
+    size = query.limit + 1
+    if narrow is None:
+        parts = [part for segment in segments(query) for part in _segment(segment, query, excluded)]
+    else:
+        parts = [_sorted_range(narrow, query, excluded)]
+    rows = _union([*parts, statements.Query(_END)])
+    # As a limit, so that no engine begins to read in vain. As a condition, SQLite would go through the whole index.
+    limit = f"(SELECT CASE WHEN {UP_TO_DATE} THEN %s ELSE 0 END)" if excluded is None else "%s"
+    sql = f"SELECT {_PAGE} FROM ({rows.sql}) AS page LIMIT {limit}"  # noqa: S608 - constants and marks
+    return statements.Query(sql, (*rows.parameters, size))
+
+
+def wide_ranges(query: Query) -> statements.Query | None:
+    """The statement that finds which of `other_ranges`, by number, have more than NARROW_RANGE orders, if any are."""
+    probes = [
+        _around(f"SELECT {number} FROM ({{}}) AS probe", [_select(scan, "1", 1, offset=NARROW_RANGE)])  # noqa: S608
+        for number, each in enumerate(other_ranges(query))
+        for scan in range_scans(each, query.filters)
+    ]
+    return _union(probes) if probes else None
+
+
+def narrow_range(query: Query, wide: Iterable[Row]) -> Range | None:
+    """The range to be sorted, from the rows of `wide_ranges`."""
+    numbers = {number for (number,) in wide}
+    return next((each for number, each in enumerate(other_ranges(query)) if number not in numbers), None)
+
+
+def page_of(rows: Sequence[Row], query: Query, changed: Iterable[Changed] = ()) -> Page:
+    """The page from the rows of `page_statement` and the changed orders that match."""
+    found, end = _until_end(rows, query.sort.field)
+    matching = [(record, *_of_page(entry)) for entry, record in changed if query.filters.matches(entry)]
+    if matching:
+        found = _merged([*found, *matching], query, end)
+    if len(found) > query.limit:
+        found = found[: query.limit]
+        end = _position(found[-1], query.sort.field)
+    return Page([_build((row[0], STATUS[row[1]], row[2], row[3])) for row in found], end)
+
+
+def entry_of(row: Row) -> IndexEntry:
+    """An index entry from the columns ENTRY_COLUMNS."""
+    order_id, status, pet_id, complete, ship_date, updated_at, created_at = row
+    return IndexEntry(order_id, STATUS[status], pet_id, bool(complete), ship_date, updated_at, created_at)
+
+
+def _of_page(entry: IndexEntry) -> Row:
+    return entry.status, entry.updated_at, entry.created_at, entry.id, entry.ship_date
+
+
+def _until_end(rows: Sequence[Row], field: SortField) -> tuple[Sequence[Row], Position | None]:
+    """The orders, and the position up to which they are all; None at the end of the list, or if there are more."""
+    for number, row in enumerate(rows):
+        if row[1] is None:
+            return rows[:number], None if row[4] is None else _position(row, field)
+    return rows, None
+
+
+def _merged(rows: list[Row], query: Query, end: Position | None) -> list[Row]:
+    """The rows after the start of the page, up to `end`, sorted."""
+    sort = query.sort
+    start = None if query.after is None else sort_key(query.after, sort)
+    last = None if end is None else sort_key(end, sort)
+    keyed = sorted([(_key(row, sort), row) for row in rows], key=itemgetter(0))
+    return [row for key, row in keyed if (start is None or key > start) and (last is None or key <= last)]
+
+
+def _key(row: Row, sort: Sort) -> SortKey:
+    return sort_key(_position(row, sort.field), sort)
+
+
+def _position(row: Row, field: SortField) -> Position:
+    value = {SortField.ID: row[4], SortField.SHIP_DATE: row[5], SortField.UPDATED_AT: row[2]}[field]
+    return Position(value, row[4])
+
+
+def _segment(scans: Sequence[Scan], query: Query, excluded: Condition | None) -> list[statements.Query]:
+    """The SELECTs of the orders of a segment, and of the position at which it ends if too many are examined."""
+    work = WORK_LIMIT // len(scans)
+    found = [_matching(scan, query, work, excluded) for scan in scans]
+    ends = [_work_end(scan, work) for scan in scans if other_conditions(scan, query.filters)]
+    if len(scans) == 1:
+        return [*found, *ends]
+    order = _order(scans[0], "")
+    text = f"SELECT * FROM (SELECT {_COLUMNS} FROM ({{}}) AS found ORDER BY {order}, status IS NULL LIMIT %s) AS merged"  # noqa: S608
+    return [_around(text, [_union([*found, *ends])], query.limit + 1)]
+
+
+def _matching(scan: Scan, query: Query, work: int, excluded: Condition | None) -> statements.Query:
+    """The SELECT of the first orders of a scan that meet all filters, among `work` entries."""
+    conditions = other_conditions(scan, query.filters)
+    more = [] if excluded is None else [excluded]
+    if not conditions:
+        return _around("SELECT * FROM ({}) AS found", [_select(scan, _COLUMNS, query.limit + 1, more=more)])
+    where, values = _all([*conditions, *more])
+    text = f"SELECT * FROM (SELECT {_COLUMNS} FROM ({{}}) AS order_index WHERE {where} LIMIT %s) AS found"  # noqa: S608
+    return _around(text, [_select(scan, ENTRY_COLUMNS, work)], *values, query.limit + 1)
+
+
+def _work_end(scan: Scan, work: int) -> statements.Query:
+    """The SELECT of the position of the last entry that is examined, if the scan has so many."""
+    column = scan.column
+    text = f"SELECT id, NULL, {column}, {column}, NULL FROM ({{}}) AS last"  # noqa: S608
+    return _around(text, [_select(scan, column if column == "id" else f"{column}, id", 1, offset=work - 1)])
+
+
+def _sorted_range(narrow: Range, query: Query, excluded: Condition | None) -> statements.Query:
+    """The SELECT of the first orders of a narrow range, sorted. Expressions, so that no index is read in sort order."""
+    scans = range_scans(narrow, query.filters)
+    conditions = other_conditions(scans[0], query.filters)
+    conditions += [condition for condition in (_after(query), excluded) if condition is not None]
+    column, direction = COLUMN[query.sort.field], " DESC" if query.sort.descending else ""
+    where, values = _all(conditions) if conditions else ("id IS NOT NULL", ())
+    order = f"{column} IS NULL, {column} + 0{direction}, id + 0{direction}"
+    text = f"SELECT {_COLUMNS} FROM ({{}}) AS order_index WHERE {where} ORDER BY {order} LIMIT %s"  # noqa: S608
+    entries = [_entries(conditions, ENTRY_COLUMNS) for scan in scans for conditions in _conditions(scan)]
+    sorted_rows = _around(text, [_union(entries)], *values, query.limit + 1)
+    return _around("SELECT * FROM ({}) AS sorted", [sorted_rows])
+
+
+def _after(query: Query) -> Condition | None:
+    """The condition that an order comes after the start of the page."""
+    if query.after is None:
+        return None
+    value, order_id = query.after
+    column, sign = f"order_index.{COLUMN[query.sort.field]}", "<" if query.sort.descending else ">"
+    if query.sort.field is SortField.ID:
+        return f"{column} {sign} %s", (order_id,)
+    if value is None:
+        return f"{column} IS NULL AND order_index.id {sign} %s", (order_id,)
+    return f"(({column}, order_index.id) {sign} (%s, %s) OR {column} IS NULL)", (value, order_id)
+
+
+def _select(
+    scan: Scan, columns: str, limit: int, *, offset: int = 0, more: Sequence[Condition] = ()
+) -> statements.Query:
+    """The SELECT of the first entries of a scan that meet more conditions too."""
+    parts = [_entries([*conditions, *more], columns) for conditions in _conditions(scan)]
+    ordered = [statements.Query(f"{sql} ORDER BY {_order(scan)}", values) for sql, values in parts]
+    if len(ordered) > 1:  # both engines read the parts of UNION ALL in turn
+        ordered = [_union([_around("SELECT * FROM ({} LIMIT %s) AS part", [part], limit + offset) for part in ordered])]
+    return _around("{} LIMIT %s OFFSET %s", ordered, limit, offset)
+
+
+def _entries(conditions: Sequence[Condition], columns: str) -> statements.Query:
+    where, values = _all(conditions)
+    return statements.Query(f"SELECT {columns} FROM {_INDEX} WHERE {where}", values)  # noqa: S608
+
+
+def _order(scan: Scan, table: str = "order_index.") -> str:
+    """The order of a scan. The equal column is part of it: PostgreSQL then reads the index that begins with it."""
+    equal = [scan.equal[0]] if scan.equal is not None and table else []
+    names = [*equal, *dict.fromkeys((scan.column, "id"))]
+    return ", ".join([f"{table}{name}{' DESC' if scan.descending else ''}" for name in names])
+
+
+def _conditions(scan: Scan) -> list[list[Condition]]:
+    """The conditions of each part of a scan. The index bounds all of them.
+
+    After a position come the other entries with its value, and then those with later values. As one condition, SQLite
+    would read all entries with its value again.
+    """
+    column, after = f"order_index.{scan.column}", scan.after
+    base: list[Condition] = [(f"{column} IS NULL" if scan.missing else f"{column} IS NOT NULL", ())]
+    if scan.equal is not None:
+        base.append((_is(f"order_index.{scan.equal[0]}"), (scan.equal[1],)))
+    sign = "<" if scan.descending else ">"
+    if after is not None and (scan.column == "id" or scan.missing):
+        return [[*base, (f"order_index.id {sign} %s", (after.id,))]]
+    low, high = scan.low, scan.high
+    if after is None or after.value is None:
+        return [[*base, *_range(column, low, high)]]
+    same = _is(column) if scan.equal is None else f"{column} = %s"
+    tied = (f"{same} AND order_index.id {sign} %s", (after.value, after.id))
+    later = (f"{column} {sign} %s", (after.value,))
+    rest = _range(column, low, None) if scan.descending else _range(column, None, high)
+    return [[*base, tied], [*base, later, *rest]]
+
+
+def _is(column: str) -> str:
+    """Equality with the first column of an index.
+
+    Not `=`: PostgreSQL would leave a constant column out of the order, and might read an index that does not begin with
+    it, which has the orders of all other values too.
+    """
+    return f"{column} = ANY(ARRAY[%s])"
+
+
+def _range(column: str, low: int | None, high: int | None) -> list[Condition]:
+    bounds = ((">=", low), ("<", high))
+    return [(f"{column} {sign} %s", (value,)) for sign, value in bounds if value is not None]
+
+
+def _all(conditions: Sequence[Condition]) -> Condition:
+    """One condition, of these."""
+    return " AND ".join([text for text, _ in conditions]), tuple([each for _, values in conditions for each in values])
+
+
+def _union(parts: Sequence[statements.Query]) -> statements.Query:
+    sql = " UNION ALL ".join([part.sql for part in parts])
+    return statements.Query(sql, [value for part in parts for value in part.parameters])
+
+
+def _around(text: str, parts: Sequence[statements.Query], *more: int | str) -> statements.Query:
+    """A statement with others in the places `{}` of `text`, and more parameters after theirs."""
+    values = [value for part in parts for value in part.parameters]
+    return statements.Query(text.format(*[part.sql for part in parts]), [*values, *more])
