@@ -33,7 +33,7 @@ BulkRecords = Callable[[bytes], list[T] | None]
 """Builds all records of a part of the file; None where one of them is unusual."""
 
 _CHUNK_BYTES = 1 << 18
-_MAX_WINDOW_BYTES = 1 << 19
+_MAX_WINDOW_BYTES = 3 << 18
 _MAX_DEPTH = 8
 _decode = msgspec.json.Decoder(dict[str, Any]).decode
 _BLANKS = re.compile(rb"[ \t\r\n]*")

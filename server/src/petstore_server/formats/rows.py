@@ -14,11 +14,11 @@ MAX_ROW_BYTES = 1 << 20
 SHOWN_BYTES = 1 << 16
 """The bytes of a rejected row that are quoted at most."""
 
-PIECE_ROWS = 4000
+PIECE_ROWS = 6000
 """About as many rows as are read, and stored, at a time."""
 
 _FIRST_BLOCK_BYTES = 1 << 16
-_MIN_BLOCK_BYTES, _MAX_BLOCK_BYTES = 1 << 12, 1 << 19
+_MIN_BLOCK_BYTES, _MAX_BLOCK_BYTES = 1 << 12, 3 << 18
 
 
 class Row(NamedTuple):

@@ -1,7 +1,7 @@
 """Changes and imports of orders in batches, as transactions that every engine runs."""
 
 import json
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from struct import pack
 from typing import NamedTuple, Protocol
 
@@ -140,21 +140,39 @@ def _difference(before: Order, after: Order) -> Change:
     )
 
 
-def import_orders(table: OrderTable, orders: Sequence[Order], import_id: str, actor: Actor) -> Work[list[Import]]:
+class CreatedOrders(NamedTuple):
+    """Orders that an import creates, ascending by id, with what is written of them."""
+
+    orders: Sequence[Order]
+    records: Sequence[str]
+    audit: Mapping[str, object]
+    """What undoing the import needs to know of them."""
+
+
+class ImportedOrders:
+    """Orders to import. What is written of new orders is prepared before the transaction, in which others wait."""
+
+    def __init__(self, orders: Sequence[Order]) -> None:
+        self.orders = orders
+        self.ids = sorted({order.id for order in orders})
+        self._all = _created(orders) if len(self.ids) == len(orders) else None
+
+    def created(self, new: Collection[Order]) -> CreatedOrders:
+        """What to write of these orders, each with another id."""
+        return self._all if self._all is not None and len(new) == len(self.orders) else _created(new)
+
+
+def import_orders(table: OrderTable, imported: ImportedOrders, import_id: str, actor: Actor) -> Work[list[Import]]:
     """Import the orders with one audit entry; return the outcome of each. Raises DamagedRecord."""
-    stored = yield from table.lock(sorted({order.id for order in orders}), wait=True)
+    stored = yield from table.lock(imported.ids, wait=True)
     existing = {row[0]: read_order(row) for row in stored}
-    outcomes, changed = evaluate(orders, existing, evaluate_import)
+    outcomes, changed = evaluate(imported.orders, existing, evaluate_import)
     before, after = audit_change("orders", existing, changed, outcomes)
-    new = (
-        sorted(order for order in changed.values() if order.id not in existing)
-        if existing
-        else sorted(changed.values())
-    )
+    new = [order for order in changed.values() if order.id not in existing] if existing else changed.values()
     if new:
-        records = encode_records(new)
-        yield from table.insert(new, records, actor.at)
-        after = {**(after or {}), **_created(new, records)}
+        created = imported.created(new)
+        yield from table.insert(created.orders, created.records, actor.at)
+        after = {**(after or {}), **created.audit}
     replaced = [Updated(existing[order.id], order) for order in changed.values() if order.id in existing]
     if replaced:
         yield from table.update(replaced, (), actor.at)
@@ -162,19 +180,21 @@ def import_orders(table: OrderTable, orders: Sequence[Order], import_id: str, ac
     return outcomes
 
 
+def _created(new: Iterable[Order]) -> CreatedOrders:
+    orders = sorted(new)
+    records = encode_records(orders)
+    checksums = [checksum(text, order.status) for order, text in zip(orders, records, strict=True)]
+    audit = {
+        "createdIds": id_ranges([order.id for order in orders]),
+        "createdChecksums": pack(f">{len(checksums)}I", *checksums).hex(),
+    }
+    return CreatedOrders(orders, records, audit)
+
+
 def encode_records(orders: Sequence[Order]) -> list[str]:
     """`Order.record` of each order, at half the cost."""
     lines = _encode_lines([_Record(*order[:5]) for order in orders])
     return lines.decode().split("\n")[:-1]
-
-
-def _created(orders: Sequence[Order], records: Sequence[str]) -> dict[str, object]:
-    """What undoing the import needs to know of orders that it created, ascending by id."""
-    checksums = [checksum(text, order.status) for order, text in zip(orders, records, strict=True)]
-    return {
-        "createdIds": id_ranges([order.id for order in orders]),
-        "createdChecksums": pack(f">{len(checksums)}I", *checksums).hex(),
-    }
 
 
 def undo_orders(table: OrderTable, reversals: Sequence[Reversal], import_id: str, actor: Actor) -> Work[list[Undo]]:

@@ -12,6 +12,7 @@ from petstore_server.domain.orders import INT64_MAX, INT64_MIN, Import, Order
 from petstore_server.domain.transitions import Transition
 from petstore_server.ports import Actor, OrderList
 from petstore_server.storage.orders import (
+    ImportedOrders,
     Locked,
     OrderChange,
     StoredOrder,
@@ -131,10 +132,11 @@ class PostgresOrders:
         """
         if not orders:
             return []
+        imported = ImportedOrders(orders)
         for left in reversed(range(_IMPORT_ATTEMPTS)):
             try:
                 return await self._pool.transaction(
-                    lambda session: run(session, import_orders(_OrderTable(), orders, import_id, actor)), BATCH
+                    lambda session: run(session, import_orders(_OrderTable(), imported, import_id, actor)), BATCH
                 )
             except psycopg.errors.UniqueViolation:  # another import has inserted some of them meanwhile
                 if not left:

@@ -1,9 +1,9 @@
 """Orders in SQLite. Implements `ports.Orders`, `storage.orders.OrderTable` and `storage.listing.ListReader`."""
 
 import asyncio
-import json
 import threading
 import time
+from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import AsyncIterator, Collection, Sequence
 from itertools import islice
@@ -19,6 +19,7 @@ from petstore_server.ports import Actor, OrderList
 from petstore_server.storage.audit import INSERT_ENTRY
 from petstore_server.storage.listing import STARTS_PIECE, Range, read_list
 from petstore_server.storage.orders import (
+    ImportedOrders,
     OrderChange,
     StoredOrder,
     Updated,
@@ -30,7 +31,7 @@ from petstore_server.storage.orders import (
 from petstore_server.storage.sqlite.connections import rows
 from petstore_server.storage.sqlite.engine import run
 from petstore_server.storage.sqlite.reader import Reader
-from petstore_server.storage.sqlite.search import log_change
+from petstore_server.storage.sqlite.search import json_ids, log_change
 from petstore_server.storage.sqlite.writer import Writer
 from petstore_server.storage.statements import Command, Commands, Query, Row, Work
 from petstore_server.storage.stats import Stats
@@ -39,15 +40,16 @@ IMPORT_GAP_SECONDS = 0.003
 """The time between batches of an import in which others can write. A waiting writer tries every millisecond."""
 
 _FIND = "SELECT id, record, status FROM orders WHERE id = ?"
+_LARGEST = "SELECT max(id) FROM orders"
 _FIND_MANY = "SELECT id, record, status FROM orders WHERE id IN (SELECT value FROM json_each(?))"
 _SCAN = "SELECT id, record, status FROM orders ORDER BY id"
 _SET_STATUS = "UPDATE orders SET status = ?, changed = ? WHERE id = ?"
 _SET_ALL = "UPDATE orders SET status = ?, changed = ?, record = ?, revision = ? WHERE id = ?"
-# One statement inserts a batch from its records, joined to a JSON array: it holds the interpreter lock only once.
-# A record begins with `{"id":`, and CAST reads the number that follows without parsing the record a second time.
+# One statement inserts a batch from its records, so it needs the interpreter lock only once.
+# A record begins with `{"id":`, and CAST reads the number that follows.
 _INSERT = """
     INSERT INTO orders (id, status, revision, changed, record)
-    SELECT CAST(substr(value, 7, 20) AS INTEGER), ?, ?, ?, value FROM json_each(?)
+    SELECT CAST(substr(value, 7, 20) AS INTEGER), ?, ?, ?, value FROM carray(?)
 """
 _DELETE = "DELETE FROM orders WHERE id IN (SELECT value FROM json_each(?))"
 _NEW_EPOCH = "UPDATE store SET epoch = lower(hex(randomblob(16)))"
@@ -104,7 +106,7 @@ class SqliteOrders:
 
     async def find_many(self, ids: Sequence[int]) -> list[Order]:
         """Return the orders that exist among these identifiers, ascending by id."""
-        found = await self._reader.run(lambda connection: rows(connection, _FIND_MANY, (json.dumps(list(ids)),)))
+        found = await self._reader.run(lambda connection: rows(connection, _FIND_MANY, (json_ids(ids),)))
         return [read_order(row) for row in found]
 
     async def scan(self, batch_size: int = 1000) -> AsyncIterator[list[Order]]:
@@ -124,10 +126,11 @@ class SqliteOrders:
         """
         if not orders:
             return []
+        imported = ImportedOrders(orders)
         await asyncio.sleep(self._imported_at + IMPORT_GAP_SECONDS - time.monotonic())
         try:
             return await self._writer.run(
-                lambda connection: run(connection, import_orders(OrderRows(), orders, import_id, actor))
+                lambda connection: run(connection, import_orders(OrderRows(), imported, import_id, actor))
             )
         finally:
             self._imported_at = time.monotonic()
@@ -147,7 +150,10 @@ class OrderRows:
     """Writes orders. A transaction has the whole store locked."""
 
     def lock(self, ids: Sequence[int], *, wait: bool) -> Work[Sequence[StoredOrder]]:
-        return (yield Query(_FIND_MANY, (json.dumps(ids),)))
+        """An import of new orders, whose identifiers are larger than all others, looks up none of them."""
+        [(largest,)] = yield Query(_LARGEST)
+        known = ids[: bisect_right(ids, largest)] if largest is not None else ()
+        return (yield Query(_FIND_MANY, (json_ids(known),))) if known else ()
 
     def exist(self, ids: Sequence[int]) -> Work[Collection[int]]:
         """What was not found does not exist."""
@@ -177,13 +183,13 @@ class OrderRows:
         for order, text in zip(orders, records, strict=True):
             by_status[order.status].append(text)
         for status, chosen in by_status.items():
-            yield Command(_INSERT, (str(status), revision, change, f"[{','.join(chosen)}]"))
+            yield Command(_INSERT, (str(status), revision, change, apsw.carray(tuple(chosen))))
         return changed_at
 
     def delete(self, ids: Sequence[int], at: float) -> Work[None]:
         """The newest revision may be among those deleted, and would be given again."""
         yield from log_change(ids, at)
-        yield Command(_DELETE, (json.dumps(ids),))
+        yield Command(_DELETE, (json_ids(ids),))
         yield Command(_NEW_EPOCH)
 
 
