@@ -6,6 +6,7 @@ connection failed during a commit, may have changed something: D19). Times are U
 
 from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from hashlib import sha256
 from typing import Any, NamedTuple, Protocol
 
 from petstore_server.domain.accounts import Account, Limits, Plan
@@ -67,19 +68,32 @@ class AuditEntry(NamedTuple):
     request_id: str | None = None
 
 
+class Piece:
+    """Records of adjacent orders as JSON, each after a comma, with their SHA-256; both empty without orders.
+
+    `deflated` is kept here by who compresses the list: deflate blocks of the records, and their CRC-32.
+    """
+
+    __slots__ = ("data", "deflated", "digest")
+
+    def __init__(self, data: bytes) -> None:
+        self.data = data
+        self.digest = sha256(data).digest() if data else b""
+        self.deflated: tuple[bytes, int] | None = None
+
+
 @dataclass(frozen=True, slots=True)
 class OrderList:
     """One snapshot of the list of all orders (D8), in pieces.
 
-    `pieces` are the records of all orders as JSON, ascending by id, each record after a comma; a piece without orders
-    is empty. The piece at an index holds the orders from `starts` at that index up to the next. A change renews only
-    its own piece: all others are the same objects in the next snapshot. `mark` identifies what was read; only the
-    store can interpret it.
+    `pieces` are the records of all orders, ascending by id. The piece at an index holds the orders from `starts` at
+    that index up to the next. A change renews only its own piece: all others are the same objects in the next snapshot.
+    `mark` identifies what was read; only the store can interpret it.
     """
 
     mark: Any
     starts: tuple[int, ...]
-    pieces: tuple[bytes, ...]
+    pieces: tuple[Piece, ...]
 
 
 class Orders(Protocol):

@@ -16,7 +16,7 @@ from petstore_server.domain.accounts import PLAN_LIMITS, Plan
 from petstore_server.domain.errors import ServiceUnavailable
 from petstore_server.domain.keys import DEFAULT_SCOPES, ApiKey, Environment, Successor
 from petstore_server.http.list_cache import ListCache
-from petstore_server.ports import Actor, AuditEntry, AuditFilters, Store
+from petstore_server.ports import Actor, AuditEntry, AuditFilters, OrderList, Store
 from petstore_server.runtime.engines import AnyStore
 from petstore_server.runtime.engines import open_store as open_any
 from petstore_server.storage.sqlite import SqliteStore, open_store
@@ -165,9 +165,19 @@ async def add_key(store: Store, name: str = "one", account: str = "zoo") -> ApiK
     return await store.keys.create(api_key(name, account), BY)
 
 
+def pieces_of(orders: OrderList) -> list[bytes]:
+    """The records of each piece."""
+    return [piece.data for piece in orders.pieces]
+
+
+def records_of(orders: OrderList) -> bytes:
+    """The records of all orders, each after a comma."""
+    return b"".join(pieces_of(orders))
+
+
 async def body(store: Store) -> bytes:
     """The list, read as by a new process."""
-    return b"[" + b"".join((await store.orders.snapshot()).pieces)[1:] + b"]"
+    return b"[" + records_of(await store.orders.snapshot())[1:] + b"]"
 
 
 async def served(cache: ListCache) -> bytes:
