@@ -23,7 +23,7 @@ _FORGET_SECONDS = 60.0
 _COMPACT_SECONDS = 600.0
 _COMPACT_GAP_SECONDS = 0.1
 _FORGET_KEYS = 10_000
-_INDEX_SECONDS = 1.0
+_INDEX_SECONDS = 5.0
 _LONGEST_BACK_OFF = 5.0
 
 _log = logging.getLogger(__name__)
@@ -109,7 +109,7 @@ class BackgroundTasks:
 
 
 async def update_search_index(search: OrderSearch) -> None:
-    """Bring the search index up to date, for at most a second: the rest is for the next round."""
+    """Bring the search index up to date, for at most some seconds: the rest is for the next round."""
     ends = monotonic() + _INDEX_SECONDS
     while await search.update_index() and monotonic() < ends:
         pass

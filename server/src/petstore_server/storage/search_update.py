@@ -56,7 +56,8 @@ class UpdateStatements(NamedTuple):
     """The statements in which the engines differ."""
 
     waiting: str
-    """The changes after one (first parameter), at most so many (second): (number, number of orders), ascending."""
+    """The changes after one (first parameter), at most so many (second): (number, number of orders), ascending.
+    The number of orders of a large change may be an estimate."""
 
     write_entries: str
     """Write the orders of the changes from one to another (the parameters) into the index."""
