@@ -24,6 +24,7 @@ from petstore_server.storage import search_sql, statements
 from petstore_server.storage.search_plan import WORK_LIMIT
 from petstore_server.storage.search_sql import Changed, narrow_range, page_of, page_statement, wide_ranges
 from petstore_server.storage.sqlite.engine import translated
+from petstore_server.storage.sqlite.search import SEARCH
 from petstore_server.storage.statements import Row
 
 Recent = Mapping[int, IndexEntry | None]
@@ -64,7 +65,7 @@ def page(connection: apsw.Connection, query: Query, recent: Recent) -> Page:
     probe = wide_ranges(query)
     narrow = narrow_range(query, [] if probe is None else read(connection, probe))
     excluded = ("order_index.id NOT IN (SELECT value FROM json_each(%s))", (json.dumps(list(recent)),))
-    rows = read(connection, page_statement(query, narrow, excluded if recent else None))
+    rows = read(connection, page_statement(query, narrow, SEARCH.with_records, excluded if recent else None))
     changed = [Changed(entry, str(entry.id)) for entry in recent.values() if entry is not None]
     return page_of(rows, query, changed)
 

@@ -17,6 +17,7 @@ from petstore_server.ports import Store
 from petstore_server.storage import search, search_sql, search_update
 from petstore_server.storage.sqlite import opening
 from petstore_server.storage.sqlite.engine import translated
+from petstore_server.storage.sqlite.search import SEARCH
 from support.open_stores import BY, SqlitePlaces, Stores
 
 pytestmark = pytest.mark.anyio
@@ -187,7 +188,7 @@ async def test_sqlite_reads_nothing_of_an_index_that_is_behind(tmp_path: Path) -
         hundreds = itertools.count()  # of SQLite's instructions
         connection.set_progress_handler(lambda: next(hundreds) < 0, 100)
         for sort in (Sort(), Sort(SortField.SHIP_DATE), Sort(SortField.UPDATED_AT, True)):
-            statement = search_sql.page_statement(Query(Filters(), sort), None)
+            statement = search_sql.page_statement(Query(Filters(), sort), None, SEARCH.with_records)
             before = next(hundreds)
             assert connection.execute(translated(statement.sql), tuple(statement.parameters)).fetchall() == []
             assert next(hundreds) - before < 10  # the index has 20,000 rows

@@ -25,6 +25,7 @@ from petstore_server.domain.search import (
 )
 from petstore_server.ports import Actor, Store
 from petstore_server.storage import search, search_sql
+from petstore_server.storage.postgres.search import SEARCH
 from support.open_stores import BY, Stores
 
 pytestmark = pytest.mark.anyio
@@ -254,7 +255,7 @@ async def test_postgresql_reads_a_deep_page_without_the_orders_before_it(postgre
         other.execute("ANALYZE")
         for descending in (False, True):
             query = Query(Filters(), Sort(SortField.ID, descending), 10, Position(10_000, 10_000))
-            statement = search_sql.page_statement(query, None)
+            statement = search_sql.page_statement(query, None, SEARCH.with_records)
             [(plans,)] = other.execute(f"EXPLAIN (ANALYZE, FORMAT JSON) {statement.sql}", statement.parameters)
             assert entries_read(plans[0]["Plan"]) < 150
 
@@ -275,6 +276,6 @@ async def test_postgresql_reads_a_common_status_without_the_orders_of_another_be
         other.execute("ANALYZE")
         for field in SortField:
             query = Query(Filters(frozenset({Status.PENDING})), Sort(field), 100)
-            statement = search_sql.page_statement(query, None)
+            statement = search_sql.page_statement(query, None, SEARCH.with_records)
             [(plans,)] = other.execute(f"EXPLAIN (ANALYZE, FORMAT JSON) {statement.sql}", statement.parameters)
             assert entries_read(plans[0]["Plan"]) < 1500

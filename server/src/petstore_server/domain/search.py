@@ -11,7 +11,7 @@ from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 from functools import lru_cache
 from hashlib import sha256
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from petstore_server.domain.orders import Order, Status
 from petstore_server.domain.timestamps import format_timestamp
@@ -125,10 +125,20 @@ class Page(NamedTuple):
     """Orders in sort order. `next` is the position after which the list goes on, None at its end.
 
     A page may be shorter than the limit, even empty, and still have a `next`: the work for one page is bounded.
+    `rows` are as the store has them, for most pages only become text: each begins with the fields of a TrackedOrder.
     """
 
-    orders: Sequence[TrackedOrder]
+    rows: Sequence[tuple[Any, ...]]
     next: Position | None
+
+    @property
+    def orders(self) -> list[TrackedOrder]:
+        """The orders as values."""
+        return [TrackedOrder(row[0], Status(row[1]), row[2], row[3]) for row in self.rows]
+
+    def text(self) -> str:
+        """The orders as JSON texts, separated by commas."""
+        return ",".join([row[0][:-1] + _text_end(row[1], row[2], row[3]) for row in self.rows])
 
 
 SortKey = tuple[bool, int, int]
@@ -183,7 +193,7 @@ def timestamp_text(value: int) -> str:
 
 
 @lru_cache(maxsize=4096)
-def _text_end(status: Status, updated_at: int, created_at: int | None) -> str:
+def _text_end(status: str, updated_at: int, created_at: int | None) -> str:
     """What the text of an order adds to its record; orders of one import share it."""
     created = "" if created_at is None else f'"createdAt":"{timestamp_text(created_at)}",'
     return f',"status":"{status}",{created}"updatedAt":"{timestamp_text(updated_at)}"}}'

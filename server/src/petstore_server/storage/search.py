@@ -7,6 +7,7 @@ contain yet, in one snapshot.
 
 import asyncio
 from collections.abc import Callable, Iterable
+from functools import lru_cache
 from time import monotonic
 from typing import NamedTuple, TypeVar
 
@@ -15,7 +16,7 @@ from petstore_server.domain.errors import OrderNotFound, ServiceUnavailable
 from petstore_server.domain.orders import Status
 from petstore_server.domain.search import Page, Query, TrackedOrder
 from petstore_server.storage import statements
-from petstore_server.storage.search_plan import is_answered_by_indexes
+from petstore_server.storage.search_plan import Range, is_answered_by_indexes
 from petstore_server.storage.search_sql import (
     STATUS,
     UP_TO_DATE,
@@ -84,6 +85,9 @@ class SearchStatements(NamedTuple):
     excluding: str
     """The condition that an entry of the index is not one of `ids` (the parameter)."""
 
+    with_records: str
+    """The SELECT of the record and PAGE_COLUMNS from `({rows}) AS page`, in the same order."""
+
     ids: Callable[[Iterable[int]], str]
     """Identifiers as one parameter."""
 
@@ -108,9 +112,8 @@ class Search:
     async def page(self, query: Query) -> Page:
         """One page, which shows every change acknowledged before this call. Raises ServiceUnavailable."""
         probe = wide_ranges(query)
-        wide = [] if probe is None else await self._engine.query(*probe)
-        statement = page_statement(query, narrow_range(query, wide))
-        short = query.limit <= SHORT_PAGE and is_answered_by_indexes(query)
+        narrow = None if probe is None else narrow_range(query, await self._engine.query(*probe))
+        statement, short = _current_page(query, narrow, self._sql.with_records)
         rows = await self._engine.query(*statement, short=short)
         if rows:
             return page_of(rows, query)
@@ -199,8 +202,15 @@ class Search:
         probe = wide_ranges(query)
         wide = [] if probe is None else (yield probe)
         excluded = self._sql.excluding, (self._sql.ids(row[0] for row in pending),)
-        rows = yield page_statement(query, narrow_range(query, wide), excluded)
+        rows = yield page_statement(query, narrow_range(query, wide), self._sql.with_records, excluded)
         return page_of(rows, query, [Changed(entry_of(row[2:]), row[1]) for row in pending if row[2] is not None])
+
+
+@lru_cache(maxsize=512)  # clients ask for the same first page again and again
+def _current_page(query: Query, narrow: Range | None, with_records: str) -> tuple[statements.Query, bool]:
+    """The statement that reads a page of a current index, and whether that takes so little that it is read at once."""
+    short = query.limit <= SHORT_PAGE and is_answered_by_indexes(query)
+    return page_statement(query, narrow, with_records), short
 
 
 def _count_by_status() -> Work[list[Row]]:

@@ -66,11 +66,12 @@ def other_ranges(query: Query) -> list[Range]:
     """The ranges of another column than the sort's: no index has their orders in sort order."""
     filters, field = query.filters, query.sort.field
     found = []
-    if field is not SortField.UPDATED_AT:
+    if field is not SortField.UPDATED_AT and filters.updated_from is not None:
         found.append(Range("updated_at", filters.updated_from, None))
-    if field is not SortField.SHIP_DATE:
+    dated = filters.ship_date_from is not None or filters.ship_date_to is not None
+    if field is not SortField.SHIP_DATE and dated:
         found.append(Range("ship_date", filters.ship_date_from, filters.ship_date_to))
-    return [each for each in found if each.low is not None or each.high is not None]
+    return found
 
 
 def range_scans(found: Range, filters: Filters) -> list[Scan]:

@@ -5,10 +5,9 @@ a row without a status that says where the reading ended: at a position, because
 or, without an id either, at the end of the list.
 """
 
-from collections.abc import Callable, Iterable, Sequence
-from functools import partial
+from collections.abc import Iterable, Sequence
 from operator import itemgetter
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from petstore_server.domain.orders import Status
 from petstore_server.domain.search import (
@@ -19,7 +18,6 @@ from petstore_server.domain.search import (
     Sort,
     SortField,
     SortKey,
-    TrackedOrder,
     sort_key,
 )
 from petstore_server.storage import statements
@@ -47,15 +45,8 @@ _INDEX = "petstore.order_index"
 _COLUMNS = "id, status, ship_date, updated_at, created_at"
 _END = "SELECT NULL, NULL, NULL, NULL, NULL"
 
-# The columns of a TrackedOrder, and then those of its position.
-# A subquery for the record, not a join: PostgreSQL would join a small store in another order than the page's.
-_PAGE = (
-    "(SELECT orders.record FROM petstore.orders WHERE orders.id = page.id) AS record, "
-    "status, updated_at, created_at, id, ship_date"
-)
-
-# A page builds a hundred of them: without the constructor, which runs in Python, that takes half the time.
-_build: Callable[[tuple[Any, ...]], TrackedOrder] = partial(tuple.__new__, TrackedOrder)
+PAGE_COLUMNS = "page.status, updated_at, created_at, page.id, ship_date"
+"""The columns of a row of a page after the record: the fields of a TrackedOrder, and then those of its position."""
 
 
 class Changed(NamedTuple):
@@ -65,9 +56,12 @@ class Changed(NamedTuple):
     record: str
 
 
-def page_statement(query: Query, narrow: Range | None, excluded: Condition | None = None) -> statements.Query:
+def page_statement(
+    query: Query, narrow: Range | None, with_records: str, excluded: Condition | None = None
+) -> statements.Query:
     """The statement that reads a page; `narrow` is a range of few orders, which are sorted.
 
+    `with_records` is the engine's SELECT of the record and PAGE_COLUMNS from `({rows}) AS page`, in the same order.
     Without a condition for the orders that the index lacks, there are no rows at all while it lacks any.
     """
     size = query.limit + 1
@@ -78,18 +72,20 @@ def page_statement(query: Query, narrow: Range | None, excluded: Condition | Non
     rows = _union([*parts, statements.Query(_END)])
     # As a limit, so that no engine begins to read in vain. As a condition, SQLite would go through the whole index.
     limit = f"(SELECT CASE WHEN {UP_TO_DATE} THEN %s ELSE 0 END)" if excluded is None else "%s"
-    sql = f"SELECT {_PAGE} FROM ({rows.sql}) AS page LIMIT {limit}"  # noqa: S608 - constants and marks
-    return statements.Query(sql, (*rows.parameters, size))
+    return statements.Query(f"{with_records.format(rows=rows.sql)} LIMIT {limit}", (*rows.parameters, size))
 
 
 def wide_ranges(query: Query) -> statements.Query | None:
     """The statement that finds which of `other_ranges`, by number, have more than NARROW_RANGE orders, if any are."""
+    ranges = other_ranges(query)
+    if not ranges:
+        return None
     probes = [
         _around(f"SELECT {number} FROM ({{}}) AS probe", [_select(scan, "1", 1, offset=NARROW_RANGE)])  # noqa: S608
-        for number, each in enumerate(other_ranges(query))
+        for number, each in enumerate(ranges)
         for scan in range_scans(each, query.filters)
     ]
-    return _union(probes) if probes else None
+    return _union(probes)
 
 
 def narrow_range(query: Query, wide: Iterable[Row]) -> Range | None:
@@ -107,7 +103,7 @@ def page_of(rows: Sequence[Row], query: Query, changed: Iterable[Changed] = ()) 
     if len(found) > query.limit:
         found = found[: query.limit]
         end = _position(found[-1], query.sort.field)
-    return Page([_build((row[0], STATUS[row[1]], row[2], row[3])) for row in found], end)
+    return Page(found, end)
 
 
 def entry_of(row: Row) -> IndexEntry:

@@ -109,9 +109,8 @@ def _query(values: Mapping[str, Any], cursors: Cursors) -> Query:
 
 
 def _page_body(page: Page, cursor: str | None) -> bytes:
-    data = ",".join([order.text() for order in page.orders])
     end = f'],"nextCursor":"{cursor}"}}' if cursor else "]}"
-    return f'{{"data":[{data}{end}'.encode()
+    return f'{{"data":[{page.text()}{end}'.encode()
 
 
 def _next_link(query: bytes, cursor: str) -> bytes:

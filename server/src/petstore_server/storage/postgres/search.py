@@ -5,7 +5,7 @@ Triggers write the change log (migration 0003), so that writes need no change.
 
 from petstore_server.storage.postgres.arrays import numbers
 from petstore_server.storage.search import SearchStatements
-from petstore_server.storage.search_sql import ENTRY_COLUMNS
+from petstore_server.storage.search_sql import ENTRY_COLUMNS, PAGE_COLUMNS
 from petstore_server.storage.search_update import UpdateStatements
 from petstore_server.storage.statements import Query, Work
 
@@ -62,10 +62,13 @@ UPDATE = UpdateStatements(
     index_names="SELECT indexname FROM pg_indexes WHERE schemaname = 'petstore' AND tablename = 'order_index'",
     create_index="CREATE INDEX IF NOT EXISTS {name} ON petstore.order_index ({columns}, id)",
 )
+# Not a join: PostgreSQL would join a small store in another order than the page's.
+_RECORD = "(SELECT orders.record FROM petstore.orders WHERE orders.id = page.id)"
 SEARCH = SearchStatements(
     pending=_PENDING,
     contains="%s = ANY(ids)",
     excluding="order_index.id <> ALL(%s::bigint[])",
+    with_records=f"SELECT {_RECORD} AS record, {PAGE_COLUMNS} FROM ({{rows}}) AS page",  # noqa: S608
     ids=numbers,
     update=UPDATE,
 )

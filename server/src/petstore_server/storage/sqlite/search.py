@@ -6,7 +6,7 @@ from typing import NamedTuple
 import msgspec
 
 from petstore_server.storage.search import SearchStatements
-from petstore_server.storage.search_sql import ENTRY_COLUMNS
+from petstore_server.storage.search_sql import ENTRY_COLUMNS, PAGE_COLUMNS
 from petstore_server.storage.search_update import INDEXES, UpdateStatements
 from petstore_server.storage.statements import Command, Query, Work
 
@@ -89,6 +89,7 @@ SEARCH = SearchStatements(
     # The text is searched first, for it takes far less time than to read it as JSON.
     contains="instr(ids, ?1) AND EXISTS (SELECT 1 FROM json_each(ids) WHERE value = ?1)",
     excluding="order_index.id NOT IN (SELECT value FROM json_each(%s))",
+    with_records=f"SELECT record, {PAGE_COLUMNS} FROM ({{rows}}) AS page LEFT JOIN orders ON orders.id = page.id",  # noqa: S608
     ids=json_ids,
     update=UPDATE,
 )
