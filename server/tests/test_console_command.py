@@ -163,7 +163,7 @@ def test_a_server_that_stops_ends_its_import_and_deletes_the_upload(
     store, temporary = tmp_path / "store.db", tmp_path / "tmp"
     temporary.mkdir()
     with serving(store, TMPDIR=str(temporary), **with_workers) as server, signed_in(server, store) as browser:
-        address = uploaded(browser, server, "".join(f'{{"id": {number}}}\n' for number in range(1, 200_001)))
+        address = uploaded(browser, server, "".join(f'{{"id": {number}}}\n' for number in range(1, 50_001)))
         browser.post(f"{address}/import", data={"form_token": form_token(browser.get(address).text)})
         assert 0 == server.stop()
         assert [] == list(temporary.glob("petstore-uploads-*"))

@@ -14,7 +14,7 @@ from support.process import UNLIMITED, Server, petstore_json, serving
 
 ORDERS = "/v2/store/orders"
 THREADS = 8
-PLACED = 400
+PLACED = 120
 
 
 def writer_key(store: Path) -> str:
