@@ -15,7 +15,7 @@ import httpx2
 from petstore_client import AsyncClient, RateLimitError
 from petstore_client._types import Clock
 from petstore_client.testing import FakeClock
-from petstore_server.domain.accounts import PLAN_LIMITS, Plan
+from petstore_server.domain.accounts import PLAN_LIMITS, Limits, Plan
 from petstore_server.domain.bans import BanPolicy
 from petstore_server.domain.keys import DEFAULT_SCOPES, Principal
 from petstore_server.domain.windows import Outcome
@@ -29,10 +29,10 @@ LATENCY = 0.05
 class LimitedService(httpx2.AsyncBaseTransport):
     """Only the limits of the server: every admitted request gets 204."""
 
-    def __init__(self, clock: Clock, plan: Plan) -> None:
+    def __init__(self, clock: Clock, limits: Limits) -> None:
         self._clock = clock
         self.limiter = MemoryLimiter(BanPolicy(), clock.now)
-        self._grant = Principal("key_1", 1, "acme", plan, PLAN_LIMITS[plan], DEFAULT_SCOPES)
+        self._grant = Principal("key_1", 1, "acme", Plan.ENTERPRISE, limits, DEFAULT_SCOPES)
         self._retry_at = float("-inf")
         self.admitted = self.refused = self.early = 0
 
@@ -76,7 +76,7 @@ class Day:
 def simulate(
     workers: int,
     clients: Callable[[Clock, LimitedService], Sequence[AsyncClient]],
-    plan: Plan = Plan.FREE,
+    limits: Limits = PLAN_LIMITS[Plan.FREE],
     pause: float = 0.0,
 ) -> Day:
     """Let workers cancel orders one by one for a day; they share the clients.
@@ -85,7 +85,7 @@ def simulate(
     seconds on average.
     """
     clock = FakeClock()
-    service = LimitedService(clock, plan)
+    service = LimitedService(clock, limits)
     source = random.Random(4)
 
     async def work(client: AsyncClient) -> None:
@@ -105,9 +105,8 @@ def simulate(
         await asyncio.gather(*tasks, return_exceptions=True)
 
     clock.run(day())
-    quota = PLAN_LIMITS[plan].per_day
     limiter = service.limiter
-    return Day(quota, service.admitted, service.refused, service.early, limiter.strikes, limiter.bans)
+    return Day(limits.per_day, service.admitted, service.refused, service.early, limiter.strikes, limiter.bans)
 
 
 class OwnClock:

@@ -86,6 +86,6 @@ def _checked(request: httpx2.Request, response: httpx2.Response, body: bytes) ->
         request.url.raw_path.decode("ascii"),
         response.status_code,
         response.headers.multi_items(),
-        again().read(),
+        again().read() if "content-encoding" in response.headers else body,
     )
     return again()
