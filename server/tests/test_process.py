@@ -21,6 +21,7 @@ from support.load import send_all
 from support.process import (
     PETSTORE,
     UNLIMITED,
+    Server,
     environment,
     new_key,
     petstore,
@@ -34,8 +35,8 @@ from support.subprocesses import BUSY, PATIENCE, within
 ORDERS = "/v1/store/orders"
 
 
-def put_orders(store: Path, number: int, status: str = "pending") -> None:
-    lines = "".join(f'{{"id":{order_id},"petId":1,"status":"{status}"}}\n' for order_id in range(1, number + 1))
+def put_orders(store: Path, number: int, more: str = "") -> None:
+    lines = "".join(f'{{"id":{order_id},"petId":1,"status":"pending"{more}}}\n' for order_id in range(1, number + 1))
     assert 0 == petstore(store, "orders", "import", "-", "--format", "jsonl", text=lines).returncode
 
 
@@ -205,18 +206,24 @@ def test_counts_and_bans_are_on_disk_within_a_second_even_if_the_server_is_kille
         assert response.status_code == 200 or "rate_limit_exceeded" == response.json()["code"]
 
 
+def _killing_at(number: int, requests: list[tuple[str, str]], server: Server) -> Iterator[tuple[str, str]]:
+    """The requests; before this one is sent, while others are under way, the server is killed."""
+    for sent, request in enumerate(requests):
+        if sent == number:
+            server.kill()
+        yield request
+
+
 def test_no_acknowledged_cancel_is_lost_when_the_server_is_killed_under_load(each_deployment: Path) -> None:
     store = each_deployment
     put_orders(store, 3000)
     key, _ = new_key(store, plan=UNLIMITED)
     acknowledged: set[int] = set()
-    for _ in range(5):
+    for kills in range(1, 4):
         with serving(store) as server:
             left = [order_id for order_id in range(1, 3001) if order_id not in acknowledged]
-            killer = threading.Timer(0.15, server.kill)
-            killer.start()
-            replies = asyncio.run(send_all(server.port, key, [("DELETE", f"{ORDERS}/{order_id}") for order_id in left]))
-            killer.join()
+            requests = _killing_at(250 * kills, [("DELETE", f"{ORDERS}/{order_id}") for order_id in left], server)
+            replies = asyncio.run(send_all(server.port, key, requests))
         acknowledged |= {int(reply.target.rpartition("/")[2]) for reply in replies if reply.status == 204}
         assert {204, 409, 0} >= {reply.status for reply in replies}
     found = statuses(store)
@@ -253,17 +260,18 @@ def test_sigterm_lets_what_is_under_way_finish_and_says_so_on_readyz_first(store
 
 
 def test_a_reader_that_takes_nothing_does_not_hold_up_the_stop(store: Path) -> None:
-    put_orders(store, 600_000)
+    put_orders(store, 80_000, ',"quantity":1,"shipDate":"2026-11-01T00:00:00.000Z","complete":true')
     key, _ = new_key(store)
     with serving(store) as server:
         with server.connect() as stuck:
+            stuck.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1 << 16)  # or the system holds much of the list
             stuck.sendall(f"GET {ORDERS} HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {key}\r\n\r\n".encode())
             assert stuck.recv(10)
             began = time.monotonic()
             assert 0 == server.stop()
             assert time.monotonic() - began < 10 + BUSY
             received = len(receive(stuck))
-        assert received < 15_000_000  # cut off, not closed as if whole: 18 MB were announced
+        assert received < 6_500_000  # cut off, not closed as if whole: 7.5 MB were announced
 
 
 @pytest.mark.skipif(shutil.which("curl") is None and "CI" not in os.environ, reason="the printed commands need curl")
