@@ -517,19 +517,6 @@ async def test_a_request_id_is_kept_if_it_is_plain_and_made_otherwise(tmp_path: 
     assert [True, True, False, False, False] == await in_service(tmp_path, story)
 
 
-class Broken:
-    """A port whose every method fails."""
-
-    def __init__(self, error: Exception) -> None:
-        self._error = error
-
-    def __getattr__(self, name: str) -> Any:
-        async def fail(*args: object) -> None:
-            raise self._error
-
-        return fail
-
-
 @contextmanager
 def broken_orders(service: Service, error: Exception) -> Iterator[None]:
     """The store's orders fail."""
@@ -563,12 +550,18 @@ async def test_a_fault_of_ours_is_500_with_limits_and_tells_nothing(
     assert b"secret" not in response.content
 
 
-async def test_a_store_that_is_gone_is_503_with_the_accounts_windows_or_the_addresss(tmp_path: Path) -> None:
+async def test_a_store_that_is_gone_is_503_with_the_accounts_windows_or_the_addresss(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gone = ServiceUnavailable("the disk is gone")
+
+    async def fail(*args: object) -> None:
+        raise gone
+
     async def story(service: Service) -> None:
         known, unknown = await service.key(), await service.key()
         await service.client.get(ORDERS, headers=bearer(known))
-        gone = ServiceUnavailable("the disk is gone")
-        service.application.authenticator._keys = Broken(gone)
+        monkeypatch.setattr(service.backend.store.keys, "principal", fail)
         with broken_orders(service, gone):
             for key, policy in ((known, "minute"), (unknown, "address")):
                 response = await service.client.get(ORDERS, headers=bearer(key))

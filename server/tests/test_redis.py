@@ -15,11 +15,13 @@ from petstore_server.domain.bans import Ban, BanPolicy
 from petstore_server.domain.keys import DEFAULT_SCOPES, Principal
 from petstore_server.domain.windows import ADDRESS_LIMIT, Count, Decision, Outcome
 from petstore_server.ports import Usage
+from petstore_server.ratelimit import redis as redis_counters
 from petstore_server.ratelimit.fallback import BAN_BRIDGE_SECONDS, CountersUnavailable, FallbackLimiter
 from petstore_server.ratelimit.memory import MemoryLimiter
 from petstore_server.ratelimit.redis import RedisCounters
 from petstore_server.telemetry.logs import configure_logging
 from support.redis_engine import RedisEngine, own_redis, shared_redis
+from support.subprocesses import BUSY
 
 POLICY = BanPolicy()
 STRICT = BanPolicy(strikes=1, grace_seconds=0)
@@ -240,7 +242,7 @@ async def exact_again(one: FallbackLimiter) -> float:
     """Check as a server does until limits are exact; return the seconds that took."""
     began = time.perf_counter()
     while await one.check() is not None:
-        assert time.perf_counter() - began < 5
+        assert time.perf_counter() - began < 5 + BUSY
         await asyncio.sleep(0.25)
     return time.perf_counter() - began
 
@@ -255,15 +257,15 @@ async def test_a_frozen_redis_costs_one_wait_and_each_process_then_counts_by_its
         assert 59 == (await one.admit(principal())).shown.remaining
         with own.frozen():
             waits = await asyncio.gather(*[timed(one.admit(principal())) for _ in range(10)])
-            assert 0.15 < max(wait for wait, _ in waits) < 0.25
+            assert 0.15 < max(wait for wait, _ in waits) < 0.2 + BUSY
             later = [await timed(one.admit(principal())) for _ in range(100)]
-            assert max(wait for wait, _ in later) < 0.05
+            assert sum(wait for wait, _ in later) < BUSY  # 20 s if each of them waited
             assert 59 == admitted([decision for _, decision in (*waits, *later)])  # one was counted before
             assert one.fault is not None
             assert await one.check() is not None
             assert ADDRESS_LIMIT == admitted([await one.admit_address("192.0.2.1") for _ in range(100)])
             assert 0 == (await one.peek_address("192.0.2.1")).shown.remaining
-        assert await exact_again(one) < 5
+        assert await exact_again(one) < 5 + BUSY
         assert one.local_decisions == 210
         assert 0 < (await one.admit(principal())).shown.remaining < 59  # what it held is there again
     logged = [json.loads(line) for line in log.getvalue().splitlines()]
@@ -276,9 +278,9 @@ async def test_a_redis_that_was_killed_is_used_again_once_it_is_back(own: RedisE
         await one.admit(principal())
         with own.gone():
             wait, decision = await timed(one.admit(principal()))
-            assert (True, 58) == (wait < 0.25, decision.shown.remaining)
+            assert (True, 58) == (wait < 0.2 + BUSY, decision.shown.remaining)
             assert await one.check() is not None
-        assert await exact_again(one) < 5
+        assert await exact_again(one) < 5 + BUSY
         assert 59 == (await one.admit(principal())).shown.remaining  # it had forgotten, having no file
 
 
@@ -288,7 +290,7 @@ async def test_a_process_that_starts_while_redis_is_gone_counts_by_itself_and_th
         await made.start()
         assert 60 == admitted([await made.admit(principal()) for _ in range(100)])
         assert made.fault is not None
-    assert await exact_again(made) < 5
+    assert await exact_again(made) < 5 + BUSY
     assert 59 == (await made.admit(principal())).shown.remaining
     await made.close()
 
@@ -300,7 +302,7 @@ async def test_a_redis_that_cannot_write_is_an_outage_and_never_an_error(own: Re
         assert "OOM" in str(one.fault)
         assert await one.check() is not None
         own.client.config_set("maxmemory", "0")
-        assert await exact_again(one) < 5
+        assert await exact_again(one) < 5 + BUSY
 
 
 async def test_a_process_that_was_held_up_itself_does_not_blame_redis(engine: RedisEngine) -> None:
@@ -313,14 +315,17 @@ async def test_a_process_that_was_held_up_itself_does_not_blame_redis(engine: Re
         assert one.fault is None
 
 
-async def test_a_request_waits_no_longer_in_a_queue_than_by_itself(own: RedisEngine) -> None:
+async def test_a_request_waits_no_longer_in_a_queue_than_by_itself(
+    own: RedisEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(redis_counters, "RESPONSE_SECONDS", 2.0)
     async with limiter(own.url) as one:
         await one.admit(principal())
         with own.frozen():
             first = asyncio.create_task(timed(one.admit(principal())))
-            await asyncio.sleep(0.1)
+            await asyncio.sleep(1.0)
             second = asyncio.create_task(timed(one.admit(principal())))  # waits for the next call
-            assert max((await first)[0], (await second)[0]) < 0.25
+            assert max((await first)[0], (await second)[0]) < 2.8  # 3 s if it waited for the first and by itself
 
 
 async def test_a_client_that_goes_away_leaves_the_others_their_decisions(engine: RedisEngine) -> None:

@@ -4,7 +4,7 @@ import asyncio
 import resource
 import signal
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import apsw
@@ -60,16 +60,32 @@ async def test_on_a_full_disk_nothing_is_acknowledged_and_nothing_lost(tmp_path:
     assert check(path) == []
 
 
-async def test_a_full_store_is_told_as_a_full_disk_and_recovers(tmp_path: Path) -> None:
+@pytest.fixture(name="connections_made")
+def _connections_made(monkeypatch: pytest.MonkeyPatch) -> list[apsw.Connection]:
+    """The connections to SQLite that are made during the test."""
+    made: list[apsw.Connection] = []
+    monkeypatch.setattr(apsw, "connection_hooks", [*apsw.connection_hooks, made.append])
+    return made
+
+
+def set_pragma(connections_made: list[apsw.Connection], name: str, value: int) -> None:
+    """Set a pragma of all these connections that are open."""
+    for connection in connections_made:
+        with suppress(apsw.ConnectionClosedError):
+            connection.pragma(name, value)
+
+
+async def test_a_full_store_is_told_as_a_full_disk_and_recovers(
+    tmp_path: Path, connections_made: list[apsw.Connection]
+) -> None:
     path = tmp_path / "store.db"
     async with opened(path) as store:
-        connection = store._writer._connection
-        connection.pragma("max_page_count", connection.pragma("page_count") + 4)
+        set_pragma(connections_made, "max_page_count", 1)  # the least that is possible: as many as there are
         with pytest.raises(ServiceUnavailable) as caught:
             await store.orders.import_batch([Order(number, number) for number in range(3_000)], "import:1", BY)
         assert "the disk is full" in caught.value.reason
         assert await body(store) == b"[]"
-        connection.pragma("max_page_count", 1_000_000)
+        set_pragma(connections_made, "max_page_count", 1_000_000)
         await store.orders.import_batch([Order(1)], "import:1", BY)
         assert await body(store) == b'[{"id":1}]'
 
@@ -108,9 +124,9 @@ async def test_a_moved_store_takes_no_changes_until_it_is_back(tmp_path: Path) -
         assert (await store.orders.change(1, CANCEL, BY)).status is Status.CANCELLED
 
 
-async def test_a_read_only_store_is_told(tmp_path: Path) -> None:
+async def test_a_read_only_store_is_told(tmp_path: Path, connections_made: list[apsw.Connection]) -> None:
     async with opened(tmp_path / "store.db") as store:
-        store._writer._connection.execute("PRAGMA query_only = ON")
+        set_pragma(connections_made, "query_only", 1)
         with pytest.raises(ServiceUnavailable, match="cannot answer") as caught:
             await store.check()
         assert caught.value.reason == "the store cannot be used: it is not writable"
