@@ -1,20 +1,24 @@
-"""How a command uses the store: open, work, close; and the operator's name for the audit log."""
+"""How a command uses the store: open, work, close; and the operator's name for the audit log.
 
-import asyncio
+Engines are imported by the functions that use the store, because they take longer than anything else that `--help`,
+`--version` and wrong usage need.
+"""
+
 import getpass
 import os
 import time
 from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 import click
 
 from petstore_server.cli.output import log_to_stderr, printable
 from petstore_server.ports import Actor, Store
-from petstore_server.runtime import engines
-from petstore_server.runtime.installation import LocalInstallation
 from petstore_server.settings import Settings, read_settings
+
+if TYPE_CHECKING:
+    from petstore_server.runtime.installation import LocalInstallation
 
 T = TypeVar("T")
 
@@ -27,8 +31,10 @@ def settings_here() -> Settings:
     return read_settings(os.environ)
 
 
-def installation() -> LocalInstallation:
+def installation() -> "LocalInstallation":
     """The installation that the settings name. Raises SettingsError."""
+    from petstore_server.runtime.installation import LocalInstallation
+
     return LocalInstallation(settings_here())
 
 
@@ -37,6 +43,10 @@ def with_store(work: Callable[[Store], Awaitable[T]], *, writes: bool = False) -
 
     A command that writes creates a missing store and says so; for one that reads, a missing store is StoreUnusable.
     """
+    import asyncio
+
+    from petstore_server.runtime import engines
+
     settings = settings_here()
 
     async def run() -> T:
