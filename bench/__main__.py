@@ -8,7 +8,7 @@ import time
 from datetime import UTC, datetime
 from pathlib import Path
 
-from bench import report
+from bench import report, scaling_simulation
 from bench.groups import GROUPS
 from bench.machine import BenchError, describe, revision
 from bench.plan import Plan, need, progress
@@ -31,6 +31,9 @@ def main() -> int:
         file = RESULTS if not options.quick else documents.page.with_name("results.json")
         failed = [] if options.report else _measure(names, options, file)
         report.write(documents, read(file))
+        if not options.quick:
+            progress("simulate many accounts")
+            scaling_simulation.write_tables(ROOT / "docs" / "scaling.md")
     except BenchError as error:
         print(f"bench: {error}", file=sys.stderr)
         return 1

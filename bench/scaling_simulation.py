@@ -3,18 +3,26 @@
     .venv/bin/python bench/scaling_simulation.py [--accounts 100 1000 100000 1000000] [--orders N] [--no-etags]
 
 Accounts poll the list and cancel orders as HABITS says. Ten minutes of the busiest hour are simulated request by
-request with one seed, so every run prints the same. The cost of a request is measured: COSTS names the benchmarks.
-`--orders` sets the length of the list instead of letting it grow with the accounts.
+request with one seed, so every run prints the same. What a request costs is taken from the results of `make bench`
+(`measured_costs`). `--orders` sets the length of the list instead of letting it grow with the accounts. `make bench`
+writes the tables into docs/scaling.md.
 """
 
 import argparse
+import json
 import math
 import random
+import re
+import statistics
 from bisect import bisect_right
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import NamedTuple
+
+RESULTS = Path(__file__).with_name("results.json")
+SIZES = (100, 1_000, 100_000, 1_000_000)
 
 WINDOW = 600  # simulated seconds
 DAY = 86_400
@@ -46,29 +54,46 @@ BATCH_SECONDS = 60  # operators import changes at most once per minute
 ACCESS_CHANGES = 1 / (90 * DAY)  # of an account's keys, plan or state, per second
 
 
+ORDER_BYTES = 90.0  # of an order in the list, as in the files that the benchmarks import
+GZIP_RATIO = 0.17
+HEAD_BYTES = 600
+
+
 @dataclass(frozen=True)
 class Costs:
-    """Seconds of processor time, and bytes, on PostgreSQL and Redis.
+    """Seconds of processor time of the server, PostgreSQL and Redis, and bytes of Redis."""
 
-    From the groups `engines` and `limits` of `make bench`, except: the cost of a byte of a list is from `lists`, and
-    the size of an order and its compression are those of an import file of orders.
+    request: float
+    list_byte: float
+    cancel: float
+    redis_decision: float
+    redis_account: float
+    postgres_look: float
+    postgres_cancel: float
+
+
+def measured_costs(file: Path = RESULTS) -> Costs:
+    """The costs that `make bench` measured last, over 32 connections, in the groups `engines`, `lists` and `limits`.
+
+    A look-up of a key is not measured: like a look at the list, it is one query that an index answers, so it is taken
+    to cost PostgreSQL as much.
     """
+    groups = json.loads(file.read_bytes())
+    rows = {row["name"]: row for name in ("engines", "lists", "limits") for row in groups[name]["rows"]}
 
-    list_request: float = 105e-6
-    list_byte: float = 0.22e-9
-    unchanged: float = 105e-6
-    cancel: float = 130e-6
-    redis_decision: float = 14e-6
-    redis_account: int = 154
-    postgres_look: float = 200e-6
-    postgres_key: float = 90e-6
-    postgres_cancel: float = 40e-6
-    order_bytes: float = 90.0
-    gzip_ratio: float = 0.17
-    head_bytes: int = 600
+    def seconds(row: str, process: str = "petstore") -> float:
+        return float(statistics.median(rows[row]["costs"][process])) / 1e6
 
+    return Costs(
+        request=seconds("engines-unchanged-32"),
+        list_byte=(seconds("list-100000") - seconds("list-10")) / (100_000 * ORDER_BYTES),
+        cancel=seconds("engines-durable-32"),
+        redis_decision=seconds("engines-unchanged-32", "Redis"),
+        redis_account=statistics.median(rows["limits-memory"]["samples"]["petstore"]),
+        postgres_look=seconds("engines-unchanged-32", "PostgreSQL"),
+        postgres_cancel=seconds("engines-durable-32", "PostgreSQL"),
+    )
 
-COSTS = Costs()
 
 # Capacity of one of each part: an ordinary machine, at 60 % utilisation.
 CORES, GIGABIT, GIBIBYTE = 4, 125e6, 2**30
@@ -103,7 +128,7 @@ def play(accounts: int, orders: int, with_etags: bool) -> Played:
     changes = _change_times(rng, orders)
     drops = list(_times(rng, ACCESS_CHANGES * accounts, -HISTORY, WINDOW))
     played.changes = sum(0 <= time < WINDOW for time in changes)
-    body = orders * COSTS.order_bytes
+    body = orders * ORDER_BYTES
     for habit in HABITS:
         for _ in range(round(habit.share * accounts)):
             _poll(played, rng, habit, changes, drops, body, with_etags)
@@ -140,7 +165,7 @@ def _poll(
             played.unchanged += 1
         else:
             played.lists += 1
-            played.body_bytes += body * (COSTS.gzip_ratio if zipped else 1.0)
+            played.body_bytes += body * (GZIP_RATIO if zipped else 1.0)
         time += interval
 
 
@@ -176,24 +201,23 @@ class Row(NamedTuple):
     parts: float = 0.0
 
 
-def rows(played: Played) -> list[Row]:
+def rows(played: Played, costs: Costs) -> list[Row]:
     """The load on each part."""
     a_second = 1 / WINDOW
     mean, peak = played.requests * a_second, max(played.by_second.values())
-    body = played.orders * COSTS.order_bytes
-    out = (played.body_bytes + played.requests * COSTS.head_bytes) * a_second
+    body = played.orders * ORDER_BYTES
+    out = (played.body_bytes + played.requests * HEAD_BYTES) * a_second
     looks = (played.lists + played.unchanged) * a_second
     host = a_second * (
-        played.lists * COSTS.list_request
-        + played.body_bytes * COSTS.list_byte
-        + played.unchanged * COSTS.unchanged
-        + played.cancels * COSTS.cancel
+        (played.lists + played.unchanged) * costs.request
+        + played.body_bytes * costs.list_byte
+        + played.cancels * costs.cancel
     )
-    postgres = looks * COSTS.postgres_look + a_second * (
-        played.key_look_ups * COSTS.postgres_key + played.cancels * COSTS.postgres_cancel
+    postgres = looks * costs.postgres_look + a_second * (
+        played.key_look_ups * costs.postgres_look + played.cancels * costs.postgres_cancel
     )
-    counters = played.accounts * COSTS.redis_account
-    renewed = played.changes * a_second * body * (1 + COSTS.gzip_ratio)  # one edge, which requests each form once
+    counters = played.accounts * costs.redis_account
+    renewed = played.changes * a_second * body * (1 + GZIP_RATIO)  # one edge, which requests each form once
     return [
         Row("orders", f"{played.orders:,}"),
         Row("requests per second", f"{mean:,.1f}"),
@@ -203,27 +227,27 @@ def rows(played: Played) -> list[Row]:
         Row("requests with a key look-up", f"{played.key_look_ups / max(1, played.requests):.0%}"),
         Row("list, uncompressed", _bytes(body)),
         Row("response bytes per second", _bytes(out)),
-        Row("the same with an edge cache", _bytes(played.requests * a_second * COSTS.head_bytes + renewed)),
+        Row("the same with an edge cache", _bytes(played.requests * a_second * HEAD_BYTES + renewed)),
         Row("links of 1 Gbit/s", "", out / GIGABIT / USED),
         Row("cores for serving", "", host / USED),
-        Row("cores for 304s in the busiest second", "", peak * COSTS.unchanged),
-        Row("list in memory (GiB per process)", "", body * (1 + COSTS.gzip_ratio) / GIBIBYTE),
+        Row("cores for 304s in the busiest second", "", peak * costs.request),
+        Row("list in memory (GiB per process)", "", body * (1 + GZIP_RATIO) / GIBIBYTE),
         Row("cores for PostgreSQL", "", postgres / USED),
-        Row("cores for Redis", "", mean * COSTS.redis_decision / USED),
-        Row("cores for Redis in the busiest second", "", peak * COSTS.redis_decision),
+        Row("cores for Redis", "", mean * costs.redis_decision / USED),
+        Row("cores for Redis in the busiest second", "", peak * costs.redis_decision),
         Row("memory for Redis (GiB)", "", counters / GIBIBYTE),
-        Row("saturates first", first_to_saturate(out, host, body, postgres, mean)),
+        Row("saturates first", first_to_saturate(out, host, body, postgres, mean * costs.redis_decision)),
     ]
 
 
-def first_to_saturate(out: float, host: float, body: float, postgres: float, mean: float) -> str:
+def first_to_saturate(out: float, host: float, body: float, postgres: float, redis: float) -> str:
     """The most used part of one ordinary host with one database and one Redis."""
     use = {
         "network": out / GIGABIT,
         "processor": host / CORES,
-        "list in memory": body * (1 + COSTS.gzip_ratio) / (4 * GIBIBYTE),
+        "list in memory": body * (1 + GZIP_RATIO) / (4 * GIBIBYTE),
         "PostgreSQL": postgres / CORES,
-        "Redis": mean * COSTS.redis_decision,
+        "Redis": redis,
     }
     name = max(use, key=lambda part: use[part])
     return f"{name}, {_figure(use[name] / USED)} times" if use[name] > USED else "nothing"
@@ -235,9 +259,10 @@ def _bytes(number: float) -> str:
     return f"{number / 1000**scale:,.1f} {units[scale]}"
 
 
-def table(scales: list[int], orders: int | None, with_etags: bool) -> str:
+def table(scales: Sequence[int], orders: int | None, with_etags: bool) -> str:
     """The whole table, one column for each number of accounts."""
-    columns = [rows(play(scale, orders or scale * ORDERS_EACH, with_etags)) for scale in scales]
+    costs = measured_costs()
+    columns = [rows(play(scale, orders or scale * ORDERS_EACH, with_etags), costs) for scale in scales]
     lines = [["accounts", *[f"{scale:,}" for scale in scales]]]
     lines += [[same[0].name, *[row.text or _figure(row.parts) for row in same]] for same in zip(*columns, strict=True)]
     widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
@@ -251,9 +276,19 @@ def _figure(number: float) -> str:
     return f"{number:,.0f}" if number >= 100 else f"{number:,.2g}" if number >= 0.01 else "< 0.01"
 
 
+def write_tables(page: Path) -> None:
+    """Replace the tables of a page: those behind `<!-- simulation -->`, or `<!-- simulation: ORDERS -->`."""
+
+    def replaced(found: re.Match[str]) -> str:
+        return f"{found[1]}{table(SIZES, int(found[2]) if found[2] else None, True)}\n```"
+
+    marked = r"(<!-- simulation(?:: (\d+))? -->\n```text\n).*?\n```"
+    page.write_text(re.sub(marked, replaced, page.read_text(), flags=re.DOTALL))
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--accounts", type=int, nargs="+", default=[100, 1_000, 100_000, 1_000_000])
+    parser.add_argument("--accounts", type=int, nargs="+", default=SIZES)
     parser.add_argument("--orders", type=int, help="length of the list (otherwise it grows with the accounts)")
     parser.add_argument("--no-etags", action="store_true", help="as if no client sent If-None-Match")
     arguments = parser.parse_args()
