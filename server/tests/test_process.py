@@ -187,23 +187,25 @@ def test_counts_and_bans_are_on_disk_within_a_second_even_if_the_server_is_kille
     store = each_deployment
     key, key_id = new_key(store)
     quick = {"PETSTORE_BAN_GRACE_SECONDS": "0", "PETSTORE_BAN_STRIKES": "3"}
+
+    def saved() -> tuple[int, list[str]]:
+        """The requests that were counted, and the keys that are banned."""
+        windows = petstore_json(store, "accounts", "show", "acme")["windows"]
+        return windows[0]["used"], [banned["id"] for banned in petstore_json(store, "keys", "list", "--banned")]
+
     with serving(store, **quick) as server:
         with server.client(key) as client:
             for _ in range(60):
                 client.get(ORDERS)
             codes = [client.get(ORDERS).json()["code"] for _ in range(4)]
         assert "api_key_banned" == codes[-1]
-        time.sleep(1)
+        within(1.0, lambda: saved() == (60, [key_id]))
         server.kill()
-    shown = petstore_json(store, "accounts", "show", "acme")
-    assert "60" in json.dumps(shown)
-    assert [key_id] == [banned["id"] for banned in petstore_json(store, "keys", "list", "--banned")]
+    assert (60, [key_id]) == saved()
     with serving(store, **quick) as server, server.client(key) as client:
         assert "api_key_banned" == client.get(ORDERS).json()["code"]
         petstore(store, "keys", "unban", key_id)
-        time.sleep(1)
-        response = client.get(ORDERS)
-        assert response.status_code == 200 or "rate_limit_exceeded" == response.json()["code"]
+        within(1.0, lambda: client.get(ORDERS).text.find("api_key_banned") < 0)
 
 
 def _killing_at(number: int, requests: list[tuple[str, str]], server: Server) -> Iterator[tuple[str, str]]:
@@ -234,23 +236,29 @@ def test_no_acknowledged_cancel_is_lost_when_the_server_is_killed_under_load(eac
     assert len(cancelled) == len(set(cancelled)) == list(found.values()).count("cancelled")
 
 
+def _refuses(server: Server) -> bool:
+    """Whether the server refuses a new connection."""
+    try:
+        server.connect().close()
+    except OSError:
+        return True
+    return False
+
+
 def test_sigterm_lets_what_is_under_way_finish_and_says_so_on_readyz_first(store: Path) -> None:
     put_orders(store, 50_000)
     key, _ = new_key(store)
-    with serving(store, PETSTORE_DRAIN_DELAY_SECONDS="1.5") as server:
+    with serving(store, PETSTORE_DRAIN_DELAY_SECONDS="4") as server:
         with server.connect() as slow, httpx2.Client() as admin:
             slow.sendall(f"GET {ORDERS} HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {key}\r\n\r\n".encode())
             assert slow.recv(1000).startswith(b"HTTP/1.1 200 ")
             assert 200 == admin.get(f"{server.admin}/readyz").status_code
             server.process.send_signal(signal.SIGTERM)
-            time.sleep(0.3)
-            draining = admin.get(f"{server.admin}/readyz")
-            assert (503, True) == (draining.status_code, "drain" in draining.json()["reason"])
+            within(0, lambda: 503 == admin.get(f"{server.admin}/readyz").status_code)
+            assert "drain" in admin.get(f"{server.admin}/readyz").json()["reason"]
             with server.client(key) as client:
                 assert 200 == client.head(ORDERS).status_code  # it goes on accepting for the delay
-            time.sleep(2)
-            with pytest.raises(OSError, match=r"."):
-                server.connect().close()
+            within(4, lambda: _refuses(server))
             received = 1000
             while part := slow.recv(1 << 20):
                 received += len(part)

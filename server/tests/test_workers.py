@@ -8,7 +8,7 @@ import subprocess
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import httpx2
@@ -17,7 +17,7 @@ import pytest
 from support.load import send_all
 from support.process import PETSTORE, UNLIMITED, Server, environment, new_key, petstore, petstore_process, serving
 from support.redis_engine import shared_redis
-from support.subprocesses import BUSY, PATIENCE
+from support.subprocesses import BUSY, PATIENCE, within
 
 ORDERS = "/v1/store/orders"
 
@@ -60,13 +60,6 @@ def metrics(server: Server) -> dict[str, float]:
 def responded(server: Server) -> float:
     found = metrics(server)
     return sum(value for name, value in found.items() if name.startswith("petstore_requests_total"))
-
-
-def eventually(truth: Callable[[], bool], seconds: float = 10.0) -> None:
-    deadline = time.monotonic() + seconds
-    while not truth():
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
 
 
 def readiness(server: Server) -> tuple[int, str]:
@@ -114,7 +107,7 @@ def test_a_worker_killed_under_load_loses_only_its_connections_and_is_replaced(s
     assert {"200", "0"} >= under_load.keys()
     assert under_load["0"] <= 32  # at most one for each connection
     assert {"200": 50} == send(server, key, 50)  # without a pause, by the other worker
-    eventually(lambda: (200, "ok") == readiness(server))
+    within(10, lambda: (200, "ok") == readiness(server))
     assert second in workers(server)
     assert 2 == len(workers(server))
     assert responded(server) >= before  # a sum that fell would read as a restart
@@ -132,7 +125,7 @@ def test_a_worker_that_hangs_makes_the_service_unready(server: Server) -> None:
         assert (0, 1) == (found["petstore_ready"], found["petstore_workers"])
     finally:
         subprocess.run(["kill", "-CONT", str(pid)], check=True)
-    eventually(lambda: (200, "ok") == readiness(server))
+    within(10, lambda: (200, "ok") == readiness(server))
 
 
 def test_a_stop_drains_all_workers(store: Path, redis: str) -> None:
@@ -141,8 +134,7 @@ def test_a_stop_drains_all_workers(store: Path, redis: str) -> None:
     with serving(store, "--workers", "2", **options) as server:
         pids = workers(server)
         server.process.send_signal(signal.SIGTERM)
-        time.sleep(0.3)
-        assert (503, "unavailable") == readiness(server)
+        within(0, lambda: (503, "unavailable") == readiness(server))
         assert {"200": 10} == send(server, key, 10)  # it goes on accepting for the delay
         began = time.monotonic()
         assert 0 == server.process.wait(timeout=PATIENCE)
@@ -165,7 +157,7 @@ def test_workers_stop_when_the_process_that_started_them_is_killed(store: Path, 
     with serving(store, "--workers", "2", PETSTORE_REDIS_URL=redis) as server:
         pids = workers(server)
         server.kill()
-        eventually(lambda: not any(Path(f"/proc/{pid}").exists() for pid in pids))
+        within(10, lambda: not any(Path(f"/proc/{pid}").exists() for pid in pids))
         assert 0 == petstore(store, "db", "check").returncode
 
 
