@@ -34,7 +34,7 @@ def lines(*headers: tuple[str, str | bytes | int]) -> bytes:
 
 def content(body: bytes, content_type: str, headers: bytes = b"", status: int = 200) -> Response:
     """A response whose whole body is at hand. `headers` are more header lines."""
-    described = lines(("content-type", content_type), ("content-length", len(body)))
+    described = b"content-type: %s\r\ncontent-length: %d\r\n" % (content_type.encode(), len(body))
     return Response(status, headers + described, (body,), len(body))
 
 

@@ -62,12 +62,21 @@ class Routes:
             route.template.encode(): Match(_segments(route), _segments(route)[0], route)
             for route in self._fixed.values()
         }
+        # So do most with one: what a path leads to by all of it but its last segment.
+        self._parents = {
+            route.template.rpartition("/")[0].encode(): Match(_segments(route)[:-1], _segments(route)[0], route)
+            for route in self._by_prefix.values()
+        }
 
     def find(self, path: bytes) -> Match:
         """What a path, as it was sent, leads to."""
         declared = self._as_declared.get(path)
         if declared is not None:
             return declared
+        prefix, _, last = path.rpartition(b"/")
+        parent = self._parents.get(prefix)
+        if parent is not None and last and b"%" not in last:
+            return Match([*parent.segments, last.decode("latin-1")], parent.version, parent.route)
         segments = path_segments(path)
         if not segments or segments[0] not in self._versions:
             return Match(segments, None, None)

@@ -65,14 +65,15 @@ def connect_writer(path: Path, flags: int = apsw.SQLITE_OPEN_READWRITE) -> apsw.
 
 def connect_inline(path: Path) -> apsw.Connection:
     """Open a connection for reads of a few microseconds on the event loop itself."""
-    connection = connect_reader(path)
+    # Only the event loop's thread uses it: without SQLite's locks around every call, a page takes a sixth less time.
+    connection = connect_reader(path, apsw.SQLITE_OPEN_READWRITE | apsw.SQLITE_OPEN_NOMUTEX)
     connection.set_busy_timeout(INLINE_BUSY_MILLISECONDS)
     return connection
 
 
-def connect_reader(path: Path) -> apsw.Connection:
+def connect_reader(path: Path, flags: int = apsw.SQLITE_OPEN_READWRITE) -> apsw.Connection:
     """Open a connection that cannot write."""
-    connection = connect(path)
+    connection = connect(path, flags)
     # Not opened read-only: the first to open a store after a crash must be able to recover its log.
     connection.execute("PRAGMA query_only = ON")
     return connection
