@@ -5,6 +5,7 @@ share one call of it, which saves each of them most of the cost of a round trip.
 """
 
 import asyncio
+import os
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
@@ -253,6 +254,10 @@ def _usage(stored: bytes | None) -> Usage:
 
 
 def _reason(error: Exception) -> str:
+    """What is wrong, without a full stop. The driver's text of a failed connection repeats its address twice."""
     if isinstance(error, TimeoutError) and not str(error):
         return "no response in time"
-    return str(error) or type(error).__name__
+    cause = error.__cause__ or error.__context__
+    if isinstance(cause, OSError) and cause.errno:
+        return os.strerror(cause.errno) if cause.errno > 0 else str(cause.strerror)  # below 0: a name was not resolved
+    return (str(error) or type(error).__name__).rstrip(".")

@@ -72,7 +72,7 @@ async def _redis(installation: Installation) -> AsyncIterator[CheckResult]:
         yield CheckResult("redis", "fail", str(error), "Change the setting: servers do not start with it.")
     except ServiceUnavailable as error:
         where = describe_url(installation.settings.redis_url or "")
-        message = f"Limits cannot be counted in Redis at {where}: {error.reason}."
+        message = f"Limits cannot be counted at {where} ({error.reason})."
         remedy = "Check that Redis runs there and accepts this user; until then each process counts limits on its own."
         yield CheckResult("redis", "fail", message, remedy)
     else:
