@@ -63,8 +63,13 @@ class Console:
         missing = Route(PATH + "/{path:path}", self._endpoint(Entry("", _missing, public=True)), methods=_METHODS)
         self.routes: Sequence[BaseRoute] = [bare, *static, *routes, missing]
 
+    def prepare(self) -> None:
+        """Compile the templates behind this call, so that the first page need not wait for it."""
+        self._compiled.latest()
+
     async def close(self) -> None:
         """Stop what runs behind the pages."""
+        await self._compiled.close()
         await self.services.close()
 
     def _endpoint(self, entry: Entry) -> Callable[[Request], Awaitable[Response]]:

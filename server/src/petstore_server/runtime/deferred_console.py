@@ -96,6 +96,7 @@ class DeferredConsole:
             raise
         settings, store, reports, clock = self._parts
         self._console = make_console(settings, store, reports, self.requests, clock, is_sample=self.is_sample)
+        self._console.prepare()
         return Router(self._console.routes, redirect_slashes=False)
 
 
