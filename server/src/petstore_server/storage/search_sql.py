@@ -6,7 +6,6 @@ or, without an id either, at the end of the list.
 """
 
 from collections.abc import Iterable, Sequence
-from operator import itemgetter
 from typing import NamedTuple
 
 from petstore_server.domain.orders import Status
@@ -94,12 +93,10 @@ def narrow_range(query: Query, wide: Iterable[Row]) -> Range | None:
     return next((each for number, each in enumerate(other_ranges(query)) if number not in numbers), None)
 
 
-def page_of(rows: Sequence[Row], query: Query, changed: Iterable[Changed] = ()) -> Page:
+def page_of(rows: list[Row], query: Query, changed: Iterable[Changed] = ()) -> Page:
     """The page from the rows of `page_statement` and the changed orders that match."""
     found, end = _until_end(rows, query.sort.field)
-    matching = [(record, *_of_page(entry)) for entry, record in changed if query.filters.matches(entry)]
-    if matching:
-        found = _merged([*found, *matching], query, end)
+    _insert(found, (_row(each) for each in changed if query.filters.matches(each.entry)), query, end)
     if len(found) > query.limit:
         found = found[: query.limit]
         end = _position(found[-1], query.sort.field)
@@ -112,11 +109,12 @@ def entry_of(row: Row) -> IndexEntry:
     return IndexEntry(order_id, STATUS[status], pet_id, bool(complete), ship_date, updated_at, created_at)
 
 
-def _of_page(entry: IndexEntry) -> Row:
-    return entry.status, entry.updated_at, entry.created_at, entry.id, entry.ship_date
+def _row(changed: Changed) -> Row:
+    entry, record = changed
+    return record, entry.status, entry.updated_at, entry.created_at, entry.id, entry.ship_date
 
 
-def _until_end(rows: Sequence[Row], field: SortField) -> tuple[Sequence[Row], Position | None]:
+def _until_end(rows: list[Row], field: SortField) -> tuple[list[Row], Position | None]:
     """The orders, and the position up to which they are all; None at the end of the list, or if there are more."""
     for number, row in enumerate(rows):
         if row[1] is None:
@@ -124,13 +122,23 @@ def _until_end(rows: Sequence[Row], field: SortField) -> tuple[Sequence[Row], Po
     return rows, None
 
 
-def _merged(rows: list[Row], query: Query, end: Position | None) -> list[Row]:
-    """The rows after the start of the page, up to `end`, sorted."""
-    sort = query.sort
-    start = None if query.after is None else sort_key(query.after, sort)
-    last = None if end is None else sort_key(end, sort)
-    keyed = sorted([(_key(row, sort), row) for row in rows], key=itemgetter(0))
-    return [row for key, row in keyed if (start is None or key > start) and (last is None or key <= last)]
+def _insert(found: list[Row], changed: Iterable[Row], query: Query, end: Position | None) -> None:
+    """Insert the changed orders between the start of the page and its end, at their places."""
+    sort, start, last = query.sort, None, None
+    if query.after is not None:
+        start = sort_key(query.after, sort)
+    if end is not None:
+        last = sort_key(end, sort)
+    elif len(found) > query.limit:
+        last = _key(found[-1], sort)
+    between = [row for row in changed if _is_between(start, _key(row, sort), last)]
+    if between:
+        found += between
+        found.sort(key=lambda row: _key(row, sort))
+
+
+def _is_between(start: SortKey | None, key: SortKey, last: SortKey | None) -> bool:
+    return (start is None or key > start) and (last is None or key <= last)
 
 
 def _key(row: Row, sort: Sort) -> SortKey:
@@ -138,8 +146,9 @@ def _key(row: Row, sort: Sort) -> SortKey:
 
 
 def _position(row: Row, field: SortField) -> Position:
-    value = {SortField.ID: row[4], SortField.SHIP_DATE: row[5], SortField.UPDATED_AT: row[2]}[field]
-    return Position(value, row[4])
+    if field is SortField.ID:
+        return Position(row[4], row[4])
+    return Position(row[5] if field is SortField.SHIP_DATE else row[2], row[4])
 
 
 def _segment(scans: Sequence[Scan], query: Query, excluded: Condition | None) -> list[statements.Query]:
