@@ -10,15 +10,18 @@ from petstore_server.storage.search_sql import ENTRY_COLUMNS, PAGE_COLUMNS
 from petstore_server.storage.search_update import INDEXES, UpdateStatements
 from petstore_server.storage.statements import Command, Query, Work
 
-# What the index holds of an order, as columns of `orders`. A damaged record must not stop the index.
-_COLUMNS = """
+# What the index holds of an order, as columns of `orders`. The fields are found by their names, not by a JSON parser:
+# that takes half the time, and a damaged record does not stop the index.
+_SHIP_DATE = """substr(orders.record, instr(orders.record, '"shipDate":"') + 12)"""
+_COLUMNS = f"""
     orders.id AS id, orders.status AS status,
-    iif(json_valid(orders.record), orders.record ->> 'petId', NULL) AS pet_id,
-    iif(json_valid(orders.record), coalesce(orders.record ->> 'complete', 0), 0) AS complete,
-    iif(json_valid(orders.record),
-        unixepoch(substr(orders.record ->> 'shipDate', 1, 19)) * 1000000 + iif(instr(orders.record, '.'),
-            CAST(substr(rtrim(substr(orders.record ->> 'shipDate', 21), 'Z') || '000000', 1, 6) AS INTEGER), 0), NULL
-    ) AS ship_date
+    iif(instr(orders.record, '"petId":'),
+        CAST(substr(orders.record, instr(orders.record, '"petId":') + 8, 20) AS INTEGER), NULL) AS pet_id,
+    instr(orders.record, '"complete":true') > 0 AS complete,
+    iif(instr(orders.record, '"shipDate":"'),
+        unixepoch(substr({_SHIP_DATE}, 1, 19)) * 1000000 + iif(instr(orders.record, '.'), CAST(substr(
+            substr({_SHIP_DATE}, 21, instr({_SHIP_DATE}, 'Z') - 21) || '000000', 1, 6
+        ) AS INTEGER), 0), NULL) AS ship_date
 """
 _LAST_AT = """
     SELECT max(at, coalesce((SELECT at FROM order_changes ORDER BY change DESC LIMIT 1), 0)) FROM order_index_state
