@@ -222,6 +222,17 @@ def test_doctor_examines_disk_log_and_clock(cli: CommandLine) -> None:
     assert "fail" == check_clock(None, 0).level
 
 
+@pytest.mark.parametrize(
+    ("size", "shown"),
+    [(0, "0 KiB"), (9 << 20, "9216 KiB"), (10 << 20, "10 MiB"), (9 << 30, "9216 MiB"), (70 << 30, "70 GiB")],
+)
+def test_the_doctor_shows_sizes_in_a_readable_unit(cli: CommandLine, size: int, shown: str) -> None:
+    cli("db", "migrate")
+    os.truncate(cli.store, size)
+    (disk,) = check_disk(cli.store, least_free=0)
+    assert disk.message.endswith(f"; the store takes {shown}.")
+
+
 @pytest.mark.parametrize("name", ["synchronous_commit", "fsync", "full_page_writes"])
 def test_doctor_reports_a_postgresql_that_may_lose_acknowledged_changes(name: str) -> None:
     safe = {"synchronous_commit": "on", "fsync": "on", "full_page_writes": "on"}

@@ -10,6 +10,7 @@ from petstore_server.domain.timestamps import format_unix
 from petstore_server.operations.health.results import CheckResult
 
 _MIB = 1 << 20
+_UNITS = (("GiB", 30), ("MiB", 20))
 LEAST_FREE = 64 * _MIB
 """Bytes that must be free on the disk."""
 
@@ -36,7 +37,7 @@ def check_disk(file: Path, least_free: int = LEAST_FREE) -> Iterator[CheckResult
         return
     free = shutil.disk_usage(file.parent).free
     size = file.stat().st_size if file.exists() else 0
-    message = f"{free // _MIB} MiB are free in {file.parent}; the store takes {size // _MIB} MiB."
+    message = f"{_size(free)} are free in {file.parent}; the store takes {_size(size)}."
     if free < least_free:
         yield CheckResult("disk", "fail", message, "Free some space: changes fail on a full disk.")
     elif free < 2 * size:
@@ -46,7 +47,7 @@ def check_disk(file: Path, least_free: int = LEAST_FREE) -> Iterator[CheckResult
     log = file.with_name(file.name + "-wal")
     if log.exists() and log.stat().st_size > LARGE_LOG:
         remedy = "Look for an export or backup that does not end; the log shrinks after it has."
-        yield CheckResult("log", "warn", f"The store's log {log} has {log.stat().st_size // _MIB} MiB.", remedy)
+        yield CheckResult("log", "warn", f"The store's log {log} has {_size(log.stat().st_size)}.", remedy)
 
 
 def check_clock(file: Path | None, now: float) -> CheckResult:
@@ -78,3 +79,9 @@ def _modes(file: Path) -> Iterator[CheckResult]:
             mode = stat.S_IMODE(place.stat().st_mode)
             message = f"Other users of this machine have access to {place} (mode {mode:04o})."
             yield CheckResult("permissions", "warn", message, f"chmod 600 {place}")
+
+
+def _size(count: int) -> str:
+    """A number of bytes, with two digits at least."""
+    unit, shift = next(((unit, shift) for unit, shift in _UNITS if count >= 10 << shift), ("KiB", 10))
+    return f"{count >> shift} {unit}"
