@@ -18,7 +18,8 @@ import httpx2
 
 from support.checked_clients import checked_client
 from support.command_line import CommandLine
-from support.subprocesses import PATIENCE, end, kill
+from support.preloaded import ServerProcess
+from support.subprocesses import PATIENCE, Process, end, kill
 
 PETSTORE = Path(sys.executable).parent / "petstore"
 
@@ -73,7 +74,7 @@ UNLIMITED = ("--plan", "enterprise", "--per-minute", "1000000", "--per-day", "10
 class Server:
     """A serving process."""
 
-    process: subprocess.Popen[str]
+    process: Process
     api: str
     admin: str
     log: Path
@@ -111,14 +112,8 @@ class Server:
 def serving(store: Path, *options: str, **more: str) -> Iterator[Server]:
     """`petstore serve` on free ports, killed at the end if it still runs."""
     log = store.with_suffix(f".{time.monotonic_ns()}.log")
-    with log.open("w") as stderr:
-        process = subprocess.Popen(
-            [PETSTORE, "serve", "--port", "0", "--admin-port", "0", *options],
-            env=environment(store, **more),
-            stdout=subprocess.DEVNULL,
-            stderr=stderr,
-            text=True,
-        )
+    log.touch()
+    process = ServerProcess(["--port", "0", "--admin-port", "0", *options], environment(store, **more), log)
     try:
         told = _wait_until_serving(process, log)
         yield Server(process, told["api"], told["admin"], log)
@@ -126,7 +121,7 @@ def serving(store: Path, *options: str, **more: str) -> Iterator[Server]:
         kill(process)
 
 
-def _wait_until_serving(process: subprocess.Popen[str], log: Path) -> dict[str, str]:
+def _wait_until_serving(process: Process, log: Path) -> dict[str, str]:
     deadline = time.monotonic() + PATIENCE
     while time.monotonic() < deadline:
         for line in log.read_text().splitlines():

@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 PATIENCE = 120.0
 """Seconds for what ends by itself, such as a process after a signal, on a machine that is busy with other tests."""
@@ -38,9 +38,19 @@ def free_port() -> int:
             return port
 
 
-def end(
-    process: subprocess.Popen[Any], how: signal.Signals, log: Path | None = None, patience: float = PATIENCE
-) -> int:
+class Process(Protocol):
+    """What there is to know and to do about a process, as with `subprocess.Popen`."""
+
+    @property
+    def args(self) -> Any: ...
+    @property
+    def pid(self) -> int: ...
+    def poll(self) -> int | None: ...
+    def wait(self, timeout: float | None = None) -> int: ...
+    def send_signal(self, number: signal.Signals, /) -> None: ...
+
+
+def end(process: Process, how: signal.Signals, log: Path | None = None, patience: float = PATIENCE) -> int:
     """Send a signal, and return the exit code.
 
     A process that does not end in time is killed together with its children, and AssertionError shows the end of its
@@ -58,7 +68,7 @@ def end(
         ) from None
 
 
-def kill(process: subprocess.Popen[Any]) -> None:
+def kill(process: Process) -> None:
     """Kill a process and its children, and wait until they have ended."""
     family = [process.pid, *descendants(process.pid)] if process.poll() is None else []
     for pid in family:

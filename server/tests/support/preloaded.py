@@ -1,0 +1,65 @@
+"""Servers as processes of their own that start from one in which all modules are loaded already.
+
+Loading them takes longer than most tests. Each server is a real process all the same, with its own sockets, signals
+and environment. What depends on how a process begins is tested with `petstore` itself (test_cli_process.py).
+"""
+
+import multiprocessing
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+
+_LOADED = [
+    "petstore_server.cli.main",
+    "petstore_server.cli.serve",
+    "petstore_server.cli.serving",
+    "petstore_server.console.application",
+    "petstore_server.ratelimit.redis",
+    "petstore_server.storage.postgres",
+]
+_context = multiprocessing.get_context("forkserver")
+_context.set_forkserver_preload(_LOADED)
+
+
+class ServerProcess:
+    """`petstore serve` with the methods of `subprocess.Popen` that tests use."""
+
+    def __init__(self, options: list[str], environ: Mapping[str, str], log: Path) -> None:
+        self.args = ["petstore", "serve", *options]
+        self._process = _context.Process(target=_serve, args=(self.args, dict(environ), log, Path.cwd()))
+        self._process.start()
+        assert self._process.pid is not None
+        self.pid = self._process.pid
+
+    def poll(self) -> int | None:
+        """The exit code, or None while the process runs."""
+        return self._process.exitcode
+
+    def wait(self, timeout: float | None = None) -> int:
+        """Wait for the exit code. Raises subprocess.TimeoutExpired after so many seconds."""
+        self._process.join(timeout)
+        if self._process.exitcode is None:
+            raise subprocess.TimeoutExpired(self.args, timeout or 0)
+        return self._process.exitcode
+
+    def send_signal(self, number: signal.Signals) -> None:
+        """Send a signal, unless the process has ended."""
+        if self.poll() is None:
+            os.kill(self.pid, number)
+
+
+def _serve(arguments: list[str], environ: dict[str, str], log: Path, folder: Path) -> None:
+    os.environ.clear()
+    os.environ.update(environ)
+    os.chdir(folder)
+    for descriptor, file in ((1, os.devnull), (2, str(log))):
+        opened = os.open(file, os.O_WRONLY | os.O_APPEND)
+        os.dup2(opened, descriptor)
+        os.close(opened)
+    sys.argv = arguments
+    from petstore_server.cli.main import main
+
+    main()
