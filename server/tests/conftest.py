@@ -10,11 +10,13 @@ from time import monotonic, sleep
 
 import pytest
 
+from petstore_server.ratelimit import redis as redis_counters
 from support import process, service
 from support.engines import PostgresEngine, running_engine
 from support.memory import memory
 from support.open_stores import PostgresPlaces, SqlitePlaces, Stores, new_store_database
 from support.redis_engine import shared_redis
+from support.subprocesses import PATIENCE
 
 _CLOSING_SECONDS = 10.0
 
@@ -87,8 +89,10 @@ def _open_files(directory: Path) -> list[Path]:
 
 
 @pytest.fixture(name="scaled_out")
-def _scaled_out(postgres: PostgresEngine) -> Iterator[dict[str, str]]:
+def _scaled_out(postgres: PostgresEngine, monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[str, str]]:
     """Settings for a new store and an empty Redis; no connection may be left when the test has ended."""
+    # A service in this process takes no Redis that has to wait for a busy processor to be gone.
+    monkeypatch.setattr(redis_counters, "RESPONSE_SECONDS", PATIENCE)
     name = new_store_database(postgres)
     yield {"PETSTORE_DATABASE_URL": postgres.url(name), "PETSTORE_REDIS_URL": shared_redis().empty()}
     assert [] == postgres.connections(name)

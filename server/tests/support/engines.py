@@ -28,7 +28,6 @@ _SETTINGS = {
     "max_wal_size": "128MB",
     "max_connections": "60",
     "shared_buffers": "64MB",
-    "autovacuum_naptime": "5s",
     "deadlock_timeout": "100ms",
     "timezone": "UTC",
 }
