@@ -9,14 +9,14 @@ import asyncio
 from collections.abc import Callable, Iterable
 from functools import lru_cache
 from time import monotonic
-from typing import NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from petstore_server.batching import SharedCall
 from petstore_server.domain.errors import OrderNotFound, ServiceUnavailable
 from petstore_server.domain.orders import Status
-from petstore_server.domain.search import Page, Query, TrackedOrder
+from petstore_server.domain.search import Filters, Page, Position, Query, TrackedOrder
 from petstore_server.storage import statements
-from petstore_server.storage.search_plan import Range, is_answered_by_indexes
+from petstore_server.storage.search_plan import is_answered_by_indexes, other_ranges
 from petstore_server.storage.search_sql import (
     STATUS,
     UP_TO_DATE,
@@ -113,8 +113,9 @@ class Search:
         """One page, which shows every change acknowledged before this call. Raises ServiceUnavailable."""
         probe = wide_ranges(query)
         narrow = None if probe is None else narrow_range(query, await self._engine.query(*probe))
-        statement, short = _current_page(query, narrow, self._sql.with_records)
-        rows = await self._engine.query(*statement, short=short)
+        shape, values = _shape(query)
+        (sql, parameters), short = _statement(shape, None if narrow is None else narrow.column, self._sql.with_records)
+        rows = await self._engine.query(sql, [values.get(value, value) for value in parameters], short=short)
         if rows:
             return page_of(rows, query)
         return await self._current(lambda: self._page(query))
@@ -206,11 +207,35 @@ class Search:
         return page_of(rows, query, [Changed(entry_of(row[2:]), row[1]) for row in pending if row[2] is not None])
 
 
-@lru_cache(maxsize=512)  # clients ask for the same first page again and again
-def _current_page(query: Query, narrow: Range | None, with_records: str) -> tuple[statements.Query, bool]:
-    """The statement that reads a page of a current index, and whether that takes so little that it is read at once."""
-    short = query.limit <= SHORT_PAGE and is_answered_by_indexes(query)
-    return page_statement(query, narrow, with_records), short
+# Numbers that no query contains: they stand for the values in which queries of one shape differ.
+_PET_ID, _SHIP_DATE_FROM, _SHIP_DATE_TO, _UPDATED_FROM, _VALUE, _ID = range(2**64, 2**64 + 6)
+
+
+def _shape(query: Query) -> tuple[Query, dict[Any, int | None]]:
+    """The query without its values, and these. The pages of a walk have one shape, so their statement is made once."""
+    filters, after = query.filters, query.after or Position(None, 0)
+    values: dict[Any, int | None] = {
+        _PET_ID: filters.pet_id,
+        _SHIP_DATE_FROM: filters.ship_date_from,
+        _SHIP_DATE_TO: filters.ship_date_to,
+        _UPDATED_FROM: filters.updated_from,
+        _VALUE: after.value,
+        _ID: after.id,
+    }
+    pet_id, start, end, updated, value, _ = [None if given is None else number for number, given in values.items()]
+    shape = Filters(filters.statuses, pet_id, filters.complete, start, end, updated)
+    return Query(shape, query.sort, query.limit, query.after and Position(value, _ID)), values
+
+
+@lru_cache(maxsize=512)
+def _statement(shape: Query, narrow: str | None, with_records: str) -> tuple[statements.Query, bool]:
+    """The statement that reads a page of a current index, and whether that takes so little that it is read at once.
+
+    `narrow` is the column of a narrow range.
+    """
+    found = next((each for each in other_ranges(shape) if each.column == narrow), None)
+    short = shape.limit <= SHORT_PAGE and is_answered_by_indexes(shape)
+    return page_statement(shape, found, with_records), short
 
 
 def _count_by_status() -> Work[list[Row]]:
