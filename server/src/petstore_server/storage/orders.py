@@ -56,7 +56,7 @@ class OrderTable(Protocol):
     def update(self, updated: Sequence[Updated], audit: Sequence[Row], at: float) -> Work[None]:
         """Write existing orders at `at` (Unix seconds), and entries of the audit log (`audit_row`)."""
 
-    def insert(self, orders: Sequence[Order], records: Sequence[str], at: float) -> Work[object]:
+    def insert(self, orders: Sequence[Order], records: Sequence[str], at: float) -> Work[None]:
         """Insert new orders, given with their records, at `at` (Unix seconds)."""
 
     def delete(self, ids: Sequence[int], at: float) -> Work[None]:

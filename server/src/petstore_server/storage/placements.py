@@ -5,7 +5,7 @@ from typing import NamedTuple, Protocol
 
 from petstore_server.domain.errors import IdempotencyKeyInUse, IdempotencyKeyReused, ServiceUnavailable
 from petstore_server.domain.orders import INT64_MAX, Order
-from petstore_server.domain.placement import KEY_LIFETIME, NO_IDENTIFIER_LEFT, Placed, Placement
+from petstore_server.domain.placement import NO_IDENTIFIER_LEFT, Placed, Placement
 from petstore_server.domain.search import TrackedOrder
 from petstore_server.ports import Actor
 from petstore_server.storage.audit import Change, audit_row
@@ -38,38 +38,40 @@ class Found(NamedTuple):
     """What a store knows before orders are placed.
 
     `free` tells for each key whether no other transaction is using it. `last_id` is the largest identifier ever
-    assigned to an order, at least 0.
+    assigned to an order, at least 0. `changed_at` is the time that the change will have, in Unix microseconds.
     """
 
     free: Sequence[bool]
     known: Mapping[KeyName, Remembered]
     last_id: int
+    changed_at: int
 
 
 class PlacementTable(Protocol):
     """How an engine stores placed orders."""
 
-    def find(self, keys: Sequence[KeyName], oldest: float) -> Work[Found]:
-        """Find keys used after `oldest` (Unix seconds). Until the commit no other transaction places an order."""
+    def find(self, keys: Sequence[KeyName], at: float) -> Work[Found]:
+        """Prepare a change at `at` (Unix seconds), and find the keys that were used in the KEY_LIFETIME before.
 
-    def insert(self, orders: Sequence[Order], records: Sequence[str], at: float) -> Work[int]:
-        """Insert new orders, ascending, at `at` (Unix seconds); return the time of the change in Unix microseconds."""
+        Until the commit no other transaction places an order.
+        """
 
-    def remember(self, keys: Sequence[Row], audit: Sequence[Row]) -> Work[None]:
-        """Store used keys, (account, key, digest, order, body, Unix seconds), and entries of the audit log."""
+    def write(
+        self, orders: Sequence[Order], records: Sequence[str], keys: Sequence[Row], audit: Sequence[Row]
+    ) -> Work[None]:
+        """Write new orders, ascending; used keys, (account, key, digest, order, body, Unix seconds); audit entries."""
 
 
 def place_orders(table: PlacementTable, requests: Sequence[PlacementRequest]) -> Work[list[Placed | Exception]]:
     """Place an order for each new key; return what was placed under each request's key, or the error of its caller."""
     keys = [request.key for request in requests]
-    oldest = min(request.actor.at for request in requests) - KEY_LIFETIME
-    free, known, last_id = yield from table.find(keys, oldest)
+    free, known, last_id, changed_at = yield from table.find(keys, max(request.actor.at for request in requests))
     first: dict[KeyName, PlacementRequest] = {}
     for request, key, is_free in zip(requests, keys, free, strict=True):
         if is_free and key not in known:
             first.setdefault(key, request)
     new = list(first.values())[: INT64_MAX - last_id]
-    stored = {**known, **((yield from _store(table, new, last_id)) if new else {})}
+    stored = {**known, **((yield from _store(table, new, last_id, changed_at)) if new else {})}
 
     def outcome(request: PlacementRequest, is_free: bool) -> Placed | Exception:
         if not is_free:
@@ -88,12 +90,11 @@ def place_orders(table: PlacementTable, requests: Sequence[PlacementRequest]) ->
 
 
 def _store(
-    table: PlacementTable, requests: Sequence[PlacementRequest], last_id: int
+    table: PlacementTable, requests: Sequence[PlacementRequest], last_id: int, at: int
 ) -> Work[dict[KeyName, Remembered]]:
-    """Store a new order for each request, with its audit entry and its idempotency key."""
+    """Store a new order for each request, with its audit entry and its idempotency key, at `at` (Unix microseconds)."""
     orders = [request.placement.order(order_id) for order_id, request in enumerate(requests, last_id + 1)]
     records = [order.record() for order in orders]
-    at = yield from table.insert(orders, records, max(request.actor.at for request in requests))
     stored = {
         request.key: Remembered(request.placement.digest, order.id, TrackedOrder(record, order.status, at, at).text())
         for request, order, record in zip(requests, orders, records, strict=True)
@@ -106,5 +107,5 @@ def _store(
         (*key, *remembered, request.actor.at)
         for request, (key, remembered) in zip(requests, stored.items(), strict=True)
     ]
-    yield from table.remember(used, audit)
+    yield from table.write(orders, records, used, audit)
     return stored

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from petstore_server.batching import Batcher
 from petstore_server.domain.orders import Order
-from petstore_server.domain.placement import Placed, Placement
+from petstore_server.domain.placement import KEY_LIFETIME, Placed, Placement
 from petstore_server.ports import Actor
 from petstore_server.storage.placements import Found, KeyName, PlacementRequest, Remembered, place_orders
 from petstore_server.storage.postgres.arrays import numbers, texts
@@ -13,11 +13,17 @@ from petstore_server.storage.postgres.pool import Pool
 from petstore_server.storage.statements import Command, Queries, Query, Row, Work
 
 # One lock for each account and key: the first request holds it until its commit, on whichever host it is. The row of
-# the head is locked before the largest identifier is read: no order is added between that and the commit.
+# the head is locked before the largest identifier is read: no order is added between that and the commit. So the time
+# of the change can be chosen here, too (migration 0008).
 _LOCK = """
-    SELECT pg_try_advisory_xact_lock(hashtextextended(account_id || ' ' || key, 4801)), last_order_id
-    FROM (SELECT last_order_id FROM petstore.order_changes_head FOR UPDATE) AS head,
-        unnest(%s::bigint[], %s::text[]) WITH ORDINALITY AS wanted (account_id, key, place)
+    SELECT
+        pg_try_advisory_xact_lock(hashtextextended(account_id || ' ' || key, 4801)),
+        last_order_id,
+        set_config('petstore.change_at', changed_at::text, true)
+    FROM (
+        SELECT last_order_id, greatest(at + 1, (extract(epoch FROM clock_timestamp()) * 1000000)::bigint) AS changed_at
+        FROM petstore.order_changes_head FOR UPDATE
+    ) AS head, unnest(%s::bigint[], %s::text[]) WITH ORDINALITY AS wanted (account_id, key, place)
     ORDER BY place
 """
 # A separate statement, so that it sees what was committed before the locks were taken. At least one row.
@@ -29,17 +35,19 @@ _KNOWN = """
         JOIN unnest(%s::bigint[], %s::text[]) AS wanted (account_id, key) USING (account_id, key)
     ) ON at > %s
 """
-_INSERT = """
-    INSERT INTO petstore.orders (id, status, record) SELECT id, 'pending', record
-    FROM unnest(%s::bigint[], %s::text[]) AS new (id, record)
-"""
-_ADVANCE = "UPDATE petstore.order_changes_head SET last_order_id = %s RETURNING at"
-_REMEMBER = """
-    WITH remembered AS (
+# One statement for all tables: the server's work for each is small next to that for a statement.
+_WRITE = """
+    WITH placed AS (
+        SELECT * FROM unnest(
+            %s::bigint[], %s::text[], %s::bigint[], %s::text[], %s::text[], %s::text[], %s::double precision[]
+        ) AS placed (order_id, record, account_id, key, digest, body, at)
+    ), inserted AS (
+        INSERT INTO petstore.orders (id, status, record) SELECT order_id, 'pending', record FROM placed
+    ), advanced AS (
+        UPDATE petstore.order_changes_head SET last_order_id = (SELECT max(order_id) FROM placed)
+    ), remembered AS (
         INSERT INTO petstore.idempotency_keys (account_id, key, digest, order_id, body, at)
-        SELECT account_id, key, decode(digest, 'hex'), order_id, body, at
-        FROM unnest(%s::bigint[], %s::text[], %s::text[], %s::bigint[], %s::text[], %s::double precision[])
-            AS placed (account_id, key, digest, order_id, body, at)
+        SELECT account_id, key, decode(digest, 'hex'), order_id, body, at FROM placed
         ON CONFLICT (account_id, key) DO UPDATE SET
             digest = excluded.digest, order_id = excluded.order_id, body = excluded.body, at = excluded.at
     )
@@ -81,27 +89,26 @@ class PostgresPlacements:
 class _PlacementTable:
     """Locks and writes placed orders."""
 
-    def find(self, keys: Sequence[KeyName], oldest: float) -> Work[Found]:
+    def find(self, keys: Sequence[KeyName], at: float) -> Work[Found]:
         wanted = numbers(account_id for account_id, _ in keys), texts(key for _, key in keys)
-        locked, found = yield Queries((Query(_LOCK, wanted), Query(_KNOWN, (*wanted, oldest))))
+        locked, found = yield Queries((Query(_LOCK, wanted), Query(_KNOWN, (*wanted, at - KEY_LIFETIME))))
         known = {(row[1], row[2]): Remembered(*row[3:]) for row in found if row[1] is not None}
-        return Found([row[0] for row in locked], known, max(locked[0][1], found[0][0] or 0, 0))
+        _, last_id, changed_at = locked[0]
+        return Found([row[0] for row in locked], known, max(last_id, found[0][0] or 0, 0), int(changed_at))
 
-    def insert(self, orders: Sequence[Order], records: Sequence[str], at: float) -> Work[int]:
-        yield Command(_INSERT, (numbers(order.id for order in orders), texts(records)))
-        [(changed_at,)] = yield Query(_ADVANCE, (orders[-1].id,))
-        return int(changed_at)
-
-    def remember(self, keys: Sequence[Row], audit: Sequence[Row]) -> Work[None]:
+    def write(
+        self, orders: Sequence[Order], records: Sequence[str], keys: Sequence[Row], audit: Sequence[Row]
+    ) -> Work[None]:
         accounts, names, digests, ids, bodies, used_at = zip(*keys, strict=True)
         times, actors, actions, subjects, _, after = zip(*audit, strict=True)
         yield Command(
-            _REMEMBER,
+            _WRITE,
             (
+                numbers(ids),
+                texts(records),
                 numbers(accounts),
                 texts(names),
                 texts(digest.hex() for digest in digests),
-                numbers(ids),
                 texts(bodies),
                 numbers(used_at),
                 numbers(times),

@@ -162,7 +162,7 @@ class OrderRows:
 
     def update(self, updated: Sequence[Updated], audit: Sequence[Row], at: float) -> Work[None]:
         """Write existing orders and audit entries. Orders that the list shows differently get a new revision."""
-        change = (yield from log_change([after.id for _, after in updated], at)).number
+        change = yield from log_change([after.id for _, after in updated], at)
         statuses = [(str(one.after.status), change, one.after.id) for one in updated if not one.changes_record]
         if statuses:
             yield Commands(_SET_STATUS, statuses)
@@ -175,16 +175,14 @@ class OrderRows:
         if audit:
             yield Commands(INSERT_ENTRY, audit)
 
-    def insert(self, orders: Sequence[Order], records: Sequence[str], at: float) -> Work[int]:
-        """Insert new orders; return the time of the change in Unix microseconds."""
+    def insert(self, orders: Sequence[Order], records: Sequence[str], at: float) -> Work[None]:
         [(revision,)] = yield Query(_NEXT_REVISION)
-        change, changed_at = yield from log_change([order.id for order in orders], at)
+        change = yield from log_change([order.id for order in orders], at)
         by_status: dict[Status, list[str]] = defaultdict(list)
         for order, text in zip(orders, records, strict=True):
             by_status[order.status].append(text)
         for status, chosen in by_status.items():
             yield Command(_INSERT, (str(status), revision, change, apsw.carray(tuple(chosen))))
-        return changed_at
 
     def delete(self, ids: Sequence[int], at: float) -> Work[None]:
         """The newest revision may be among those deleted, and would be given again."""

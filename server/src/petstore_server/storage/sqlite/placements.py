@@ -6,12 +6,13 @@ from collections.abc import Sequence
 import apsw
 
 from petstore_server.domain.orders import Order
-from petstore_server.domain.placement import Placed, Placement
+from petstore_server.domain.placement import KEY_LIFETIME, Placed, Placement
 from petstore_server.ports import Actor
 from petstore_server.storage.audit import INSERT_ENTRY
 from petstore_server.storage.placements import Found, KeyName, PlacementRequest, Remembered, place_orders
 from petstore_server.storage.sqlite.engine import run
 from petstore_server.storage.sqlite.orders import OrderRows
+from petstore_server.storage.sqlite.search import time_of_change
 from petstore_server.storage.sqlite.writer import Writer
 from petstore_server.storage.statements import Command, Commands, Queries, Query, Row, Work
 
@@ -55,15 +56,19 @@ def _place(connection: apsw.Connection, requests: Sequence[PlacementRequest]) ->
 class _PlacementTable:
     """Writes placed orders. A transaction has the whole store locked, so every key is free."""
 
-    def find(self, keys: Sequence[KeyName], oldest: float) -> Work[Found]:
-        known, [(last_id,)] = yield Queries((Query(_KNOWN, (json.dumps(keys), oldest)), Query(_LAST_ID)))
-        return Found([True] * len(keys), {(row[0], row[1]): Remembered(*row[2:]) for row in known}, last_id)
+    _at = 0.0
 
-    def insert(self, orders: Sequence[Order], records: Sequence[str], at: float) -> Work[int]:
-        changed_at = yield from OrderRows().insert(orders, records, at)
+    def find(self, keys: Sequence[KeyName], at: float) -> Work[Found]:
+        self._at = at
+        known, [(last_id,)] = yield Queries((Query(_KNOWN, (json.dumps(keys), at - KEY_LIFETIME)), Query(_LAST_ID)))
+        changed_at = yield from time_of_change(at)
+        remembered = {(row[0], row[1]): Remembered(*row[2:]) for row in known}
+        return Found([True] * len(keys), remembered, last_id, changed_at)
+
+    def write(
+        self, orders: Sequence[Order], records: Sequence[str], keys: Sequence[Row], audit: Sequence[Row]
+    ) -> Work[None]:
+        yield from OrderRows().insert(orders, records, self._at)
         yield Command(_ADVANCE, (orders[-1].id,))
-        return changed_at
-
-    def remember(self, keys: Sequence[Row], audit: Sequence[Row]) -> Work[None]:
         yield Commands(_REMEMBER, keys)
         yield Commands(INSERT_ENTRY, audit)

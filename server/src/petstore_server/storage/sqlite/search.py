@@ -1,7 +1,6 @@
 """The change log and the search index in SQLite: `storage.search` says how they are used."""
 
 from collections.abc import Iterable
-from typing import NamedTuple
 
 import msgspec
 
@@ -98,16 +97,16 @@ SEARCH = SearchStatements(
 )
 
 
-class LoggedChange(NamedTuple):
-    """The number of a change, for the column `changed` of its orders, and its time in Unix microseconds."""
-
-    number: int
-    at: int
-
-
-def log_change(ids: Iterable[int], at: float) -> Work[LoggedChange]:
-    """Log within its transaction that these orders change at `at` (Unix seconds), or just after the last change."""
+def time_of_change(at: float) -> Work[int]:
+    """The time in Unix microseconds that a change at `at` (Unix seconds) has: after that of the last change."""
     [(last,)] = yield Query(_LAST_AT)
-    logged_at = max(int(at * 1_000_000), last + 1)
-    [(number,)] = yield Query(_LOG, (logged_at, json_ids(ids)))
-    return LoggedChange(number, logged_at)
+    return max(int(at * 1_000_000), int(last) + 1)
+
+
+def log_change(ids: Iterable[int], at: float) -> Work[int]:
+    """Log within its transaction that these orders change at `at` (Unix seconds).
+
+    Returns the number of the change, for the column `changed` of the orders.
+    """
+    [(number,)] = yield Query(_LOG, ((yield from time_of_change(at)), json_ids(ids)))
+    return int(number)
