@@ -62,7 +62,7 @@ def read(connection: apsw.Connection, statement: statements.Query) -> list[Row]:
 
 def page(connection: apsw.Connection, query: Query, recent: Recent) -> Page:
     """A page, in which the record of an order is its id."""
-    probe = wide_ranges(query)
+    probe = wide_ranges(query, unless_behind=not recent)
     narrow = narrow_range(query, [] if probe is None else read(connection, probe))
     excluded = ("order_index.id NOT IN (SELECT value FROM json_each(%s))", (json.dumps(list(recent)),))
     rows = read(connection, page_statement(query, narrow, SEARCH.with_records, excluded if recent else None))

@@ -188,10 +188,13 @@ async def test_sqlite_reads_nothing_of_an_index_that_is_behind(tmp_path: Path) -
         hundreds = itertools.count()  # of SQLite's instructions
         connection.set_progress_handler(lambda: next(hundreds) < 0, 100)
         for sort in (Sort(), Sort(SortField.SHIP_DATE), Sort(SortField.UPDATED_AT, True)):
-            statement = search_sql.page_statement(Query(Filters(), sort), None, SEARCH.with_records)
-            before = next(hundreds)
-            assert connection.execute(translated(statement.sql), tuple(statement.parameters)).fetchall() == []
-            assert next(hundreds) - before < 10  # the index has 20,000 rows
+            queries = Query(Filters(), sort), Query(Filters(ship_date_from=0, updated_from=0), sort)
+            pages = [search_sql.page_statement(query, None, SEARCH.with_records) for query in queries]
+            probes = [search_sql.wide_ranges(query, unless_behind=True) for query in queries]
+            for statement in (*pages, *filter(None, probes)):
+                before = next(hundreds)
+                assert connection.execute(translated(statement.sql), tuple(statement.parameters)).fetchall() == []
+                assert next(hundreds) - before < 10  # the index has 20,000 rows
         connection.close()
 
 

@@ -111,7 +111,7 @@ class Search:
 
     async def page(self, query: Query) -> Page:
         """One page, which shows every change acknowledged before this call. Raises ServiceUnavailable."""
-        probe = wide_ranges(query)
+        probe = wide_ranges(query, unless_behind=True)
         narrow = None if probe is None else narrow_range(query, await self._engine.query(*probe))
         shape, values = _shape(query)
         (sql, parameters), short = _statement(shape, None if narrow is None else narrow.column, self._sql.with_records)
@@ -200,7 +200,7 @@ class Search:
         pending: list[Row] = []
         if waiting:
             pending = yield statements.Query(self._sql.pending, (waiting[0][0], waiting[-1][0]))
-        probe = wide_ranges(query)
+        probe = wide_ranges(query, unless_behind=False)
         wide = [] if probe is None else (yield probe)
         excluded = self._sql.excluding, (self._sql.ids(row[0] for row in pending),)
         rows = yield page_statement(query, narrow_range(query, wide), self._sql.with_records, excluded)

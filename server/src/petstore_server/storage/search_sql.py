@@ -42,6 +42,8 @@ STATUS = {str(status): status for status in Status}
 
 _INDEX = "petstore.order_index"
 _COLUMNS = "id, status, ship_date, updated_at, created_at"
+# A limit, so that no engine begins to read in vain. With a condition, SQLite would go through the whole index.
+_UNLESS_BEHIND = f"(SELECT CASE WHEN {UP_TO_DATE} THEN %s ELSE 0 END)"
 _END = "SELECT NULL, NULL, NULL, NULL, NULL"
 
 PAGE_COLUMNS = "page.status, updated_at, created_at, page.id, ship_date"
@@ -69,13 +71,15 @@ def page_statement(
     else:
         parts = [_sorted_range(narrow, query, excluded)]
     rows = _union([*parts, statements.Query(_END)])
-    # As a limit, so that no engine begins to read in vain. As a condition, SQLite would go through the whole index.
-    limit = f"(SELECT CASE WHEN {UP_TO_DATE} THEN %s ELSE 0 END)" if excluded is None else "%s"
+    limit = _UNLESS_BEHIND if excluded is None else "%s"
     return statements.Query(f"{with_records.format(rows=rows.sql)} LIMIT {limit}", (*rows.parameters, size))
 
 
-def wide_ranges(query: Query) -> statements.Query | None:
-    """The statement that finds which of `other_ranges`, by number, have more than NARROW_RANGE orders, if any are."""
+def wide_ranges(query: Query, *, unless_behind: bool) -> statements.Query | None:
+    """The statement that finds which of `other_ranges`, by number, have more than NARROW_RANGE orders, if any are.
+
+    With `unless_behind`, it finds none while the index lacks a change.
+    """
     ranges = other_ranges(query)
     if not ranges:
         return None
@@ -84,7 +88,8 @@ def wide_ranges(query: Query) -> statements.Query | None:
         for number, each in enumerate(ranges)
         for scan in range_scans(each, query.filters)
     ]
-    return _union(probes)
+    limit = _UNLESS_BEHIND if unless_behind else "%s"
+    return _around(f"SELECT * FROM ({{}}) AS wide LIMIT {limit}", [_union(probes)], len(probes))  # noqa: S608
 
 
 def narrow_range(query: Query, wide: Iterable[Row]) -> Range | None:
