@@ -9,6 +9,7 @@ from pathlib import Path
 from time import monotonic, sleep
 
 import pytest
+from hypothesis import settings
 
 from petstore_server.ratelimit import redis as redis_counters
 from support import process, service
@@ -29,6 +30,8 @@ def pytest_configure() -> None:
     """Keep the tests' directories in memory, unless the tester says where they are to be."""
     if (folder := memory()) and "TMPDIR" not in os.environ:
         os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", folder)
+    settings.register_profile("untimed", deadline=None)  # an example may have to wait for a busy processor
+    settings.load_profile("untimed")
     gc.disable()  # until all tests are collected: they stay
 
 
