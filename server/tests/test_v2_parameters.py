@@ -1,7 +1,8 @@
 """Parameters, cursors and bodies of version 2: what is read, and what is refused with which message (D20)."""
 
 import json
-from contextlib import suppress
+import re
+from contextlib import nullcontext, suppress
 from typing import Any
 from urllib.parse import quote
 
@@ -15,6 +16,7 @@ from petstore_server.http.v2.bodies import NewOrder, check_media_type, read_new_
 from petstore_server.http.v2.cursors import Cursors
 from petstore_server.http.v2.errors import InvalidBody, InvalidCursor, InvalidParameter, UnsupportedMediaType
 from petstore_server.http.v2.parameters import GET_USAGE, IDEMPOTENCY_KEY, LIST_ORDERS, NO_PARAMETERS, Parameters
+from petstore_server.http.v2.values import Timestamp
 
 INT64 = st.integers(INT64_MIN, INT64_MAX)
 SORTS = st.builds(Sort, st.sampled_from(SortField), st.booleans())
@@ -204,8 +206,8 @@ NOT_JSON = 'The body is not JSON in UTF-8; send an object such as {"petId": 3, "
         (body(quantity=0), f"The field 'quantity' must be {POSITIVE}."),
         (
             body(shipDate=None),
-            "The field 'shipDate' must be an RFC 3339 date-time with an offset and at most six decimals, such as "
-            "2026-11-01T10:00:00Z.",
+            "The field 'shipDate' must be an RFC 3339 date-time with an offset and at most six decimals, in the years "
+            "1 to 9999 in UTC, such as 2026-11-01T10:00:00Z.",
         ),
         (
             body(id=7),
@@ -222,6 +224,24 @@ def test_the_message_names_the_field_and_what_is_allowed(content: bytes, message
     with pytest.raises(InvalidBody) as raised:
         read_new_order(content)
     assert message == raised.value.message
+
+
+@pytest.mark.parametrize(
+    ("text", "accepted"),
+    [
+        ("0000-12-31T23:59:59Z", False),
+        ("0001-01-01T00:00:01+00:06", False),
+        ("0001-01-01T00:00:00Z", True),
+        ("0001-01-01T00:00:00-00:01", True),
+        ("9999-12-31T23:59:59.999999Z", True),
+        ("9999-12-31T23:59:59+00:01", True),
+        ("9999-12-31T23:59:01-00:06", False),
+    ],
+)
+def test_a_time_outside_the_years_1_to_9999_in_utc_is_refused_as_the_contract_says(text: str, accepted: bool) -> None:
+    assert accepted is bool(re.search(Timestamp().schema["pattern"], text))
+    with nullcontext() if accepted else pytest.raises(InvalidBody):
+        read_new_order(body(shipDate=text))
 
 
 JSON: Any = st.recursive(

@@ -14,10 +14,14 @@ from petstore_server.domain.search import microseconds
 from petstore_server.domain.timestamps import parse_timestamp
 
 _TIMESTAMP = (
+    r"(?!0000|0001-01-01.+\+|9999-12-31.+-)"
     "[0-9]{4}-[0-9]{2}-[0-9]{2}[Tt]([01][0-9]|2[0-3]):[0-5][0-9]:[0-5][0-9]"
     r"(\.[0-9]{1,6}0*)?([Zz]|[+-]([01][0-9]|2[0-3]):[0-5][0-9])"
 )
-"""The form of a timestamp, for the contract. `parse_timestamp` also checks that the date exists."""
+"""The form of a timestamp, for the contract. `parse_timestamp` also checks that the date exists.
+
+It excludes times that are not within the years 1 to 9999 in UTC, and with them a few at the ends that are.
+"""
 
 
 class Kind(Protocol):
@@ -114,7 +118,8 @@ class Timestamp:
     """An RFC 3339 date-time with an offset, read as Unix microseconds."""
 
     allowed: str = field(
-        default="an RFC 3339 date-time with an offset and at most six decimals, such as 2026-11-01T10:00:00Z",
+        default="an RFC 3339 date-time with an offset and at most six decimals, in the years 1 to 9999 in UTC, such as "
+        "2026-11-01T10:00:00Z",
         init=False,
     )
 
