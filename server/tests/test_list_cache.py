@@ -8,7 +8,7 @@ from typing import Any, cast
 
 import pytest
 
-from petstore_server.http.list_cache import JOINED_BYTES, EncodedList, ListCache, _deflate
+from petstore_server.http.list_cache import JOINED_BYTES, EncodedList, ListCache, deflate
 from petstore_server.ports import OrderList, Orders, Piece
 
 pytestmark = pytest.mark.anyio
@@ -76,9 +76,9 @@ async def test_only_the_first_piece_and_those_that_changed_are_compressed_again(
 
     def recorded(data: bytes) -> tuple[bytes, int]:
         compressed.append(data)
-        return _deflate(data)
+        return deflate(data)
 
-    monkeypatch.setattr("petstore_server.http.list_cache._deflate", recorded)
+    monkeypatch.setattr("petstore_server.http.list_cache.deflate", recorded)
     after = EncodedList(OrderList(2, before.starts, (*before.pieces[:2], Piece(b",9"))))
     assert b"[1,2,9]" == gzip.decompress(b"".join((await after.gzip()).chunks))
     assert [b"[1", b",9"] == compressed

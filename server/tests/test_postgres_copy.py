@@ -111,7 +111,7 @@ def test_an_interrupted_copy_goes_on_where_it_was(
     source: Path, postgres_stores: Stores, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     written: list[int] = []
-    write = copying.Copy._write
+    write = copying.Copy.write
 
     async def interrupted(self: copying.Copy, table: Any, rows: Any) -> None:
         batch = list(rows)
@@ -127,9 +127,9 @@ def test_an_interrupted_copy_goes_on_where_it_was(
             written.append(len(batch))
 
     petstore = CommandLine(source)
-    monkeypatch.setattr(copying.Copy, "_write", interrupted)
+    monkeypatch.setattr(copying.Copy, "write", interrupted)
     assert 0 != petstore("db", "copy", "--to", postgres_stores.url).code
-    monkeypatch.setattr(copying.Copy, "_write", counted)
+    monkeypatch.setattr(copying.Copy, "write", counted)
     petstore.must("db", "copy", "--to", postgres_stores.url)
     assert ORDERS + 2 == sum(written)
     assert 3 == len(written)
@@ -139,7 +139,7 @@ def test_an_interrupted_copy_goes_on_where_it_was(
 def test_a_source_that_changed_since_an_interruption_is_copied_from_the_beginning(
     source: Path, postgres_stores: Stores, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    write = copying.Copy._write
+    write = copying.Copy.write
 
     async def interrupted(self: copying.Copy, table: Any, rows: Any) -> None:
         await write(self, table, rows)
@@ -147,7 +147,7 @@ def test_a_source_that_changed_since_an_interruption_is_copied_from_the_beginnin
             raise KeyboardInterrupt
 
     petstore = CommandLine(source)
-    monkeypatch.setattr(copying.Copy, "_write", interrupted)
+    monkeypatch.setattr(copying.Copy, "write", interrupted)
     assert 0 != petstore("db", "copy", "--to", postgres_stores.url).code
     monkeypatch.undo()
 

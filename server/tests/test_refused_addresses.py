@@ -69,7 +69,7 @@ def test_any_number_of_addresses_takes_bounded_memory_and_does_not_hide_the_most
     assert "203.0.113.7" == first.address
     assert 5 * MAX_ADDRESSES >= first.refused > 4 * MAX_ADDRESSES
     assert len(refusals.report()) <= REPORTED
-    assert all(len(interval.addresses) <= MAX_ADDRESSES for interval in refusals._intervals)
+    assert refusals.entries <= MAX_ADDRESSES
 
 
 def test_intervals_are_bounded() -> None:
@@ -78,7 +78,7 @@ def test_intervals_are_bounded() -> None:
     for _ in range(3 * INTERVALS):
         refusals.count("a", 401)
         clock.now += INTERVAL_SECONDS
-    assert INTERVALS == len(refusals._intervals)
+    assert INTERVALS == refusals.entries
 
 
 def test_reports_of_several_processes_are_summed() -> None:

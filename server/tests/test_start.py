@@ -53,15 +53,15 @@ def load_rest(self):
     show("ready")
     self.console.load_soon()
 
-def load_modules(original=deferred_console._load_modules):
+def load_modules(original=deferred_console.load_modules):
     make_console = original()
     show("loaded")
     os.kill(os.getpid(), signal.SIGTERM)
     return make_console
 
 application.Application.load_rest = load_rest
-deferred_console._load_modules = load_modules
-deferred_console._LOAD_AFTER_SECONDS = 0
+deferred_console.load_modules = load_modules
+deferred_console.LOAD_AFTER_SECONDS = 0
 sys.argv[1:] = ["serve", "--port", "0", "--admin-port", "0"]
 main()
 """

@@ -74,9 +74,9 @@ class EncodedList:
         chunks, crc = [_GZIP_HEAD], 0
         for data, piece in zip(self._chunks, self._pieces, strict=True):
             if data is not piece.data:  # the first, which opens the array
-                blocks, piece_crc = _deflate(data)
+                blocks, piece_crc = deflate(data)
             else:
-                piece.deflated = piece.deflated or _deflate(data)
+                piece.deflated = piece.deflated or deflate(data)
                 blocks, piece_crc = piece.deflated
             chunks.append(blocks)
             crc = isal_zlib.crc32_combine(crc, piece_crc, len(data))
@@ -87,7 +87,7 @@ class EncodedList:
         return _body(self.plain.etag.decode()[:-1] + '-gzip"', chunks, lines(("content-encoding", "gzip")))
 
 
-def _deflate(data: bytes) -> tuple[bytes, int]:
+def deflate(data: bytes) -> tuple[bytes, int]:
     """Return the data as deflate blocks, and its CRC-32."""
     compressor = isal_zlib.compressobj(_GZIP_LEVEL, isal_zlib.DEFLATED, -15)
     return compressor.compress(data) + compressor.flush(isal_zlib.Z_FULL_FLUSH), isal_zlib.crc32(data)

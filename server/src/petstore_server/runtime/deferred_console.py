@@ -1,7 +1,7 @@
 """The operator console, whose modules are loaded after the server is ready.
 
 They are a quarter of all modules of a server, and no request of the API needs them. Everything that only the console
-needs is imported in `_load_modules`, and nowhere else before the server is ready.
+needs is imported in `load_modules`, and nowhere else before the server is ready.
 """
 
 import asyncio
@@ -28,7 +28,8 @@ from petstore_server.telemetry.refusals import RefusedAddress
 if TYPE_CHECKING:
     from petstore_server.console.application import Console
 
-_LOAD_AFTER_SECONDS = 1.0  # not at once, because loading competes with the first requests of the API
+LOAD_AFTER_SECONDS = 1.0
+"""Not at once, because loading competes with the first requests of the API."""
 
 _log = logging.getLogger(__name__)
 
@@ -74,7 +75,7 @@ class DeferredConsole:
         Its first page is then as fast as the others, and its modules are those of the version that was started, also
         where the installation is upgraded later.
         """
-        self._timer = asyncio.get_running_loop().call_later(_LOAD_AFTER_SECONDS, self._loaded.latest)
+        self._timer = asyncio.get_running_loop().call_later(LOAD_AFTER_SECONDS, self._loaded.latest)
 
     def sampling(self) -> BackgroundTask:
         """The background task that keeps the console's figures of the last hour."""
@@ -90,7 +91,7 @@ class DeferredConsole:
 
     async def _load(self) -> Router:
         try:
-            make_console = await asyncio.to_thread(_load_modules)
+            make_console = await asyncio.to_thread(load_modules)
         except Exception as error:
             _log.error("console cannot be loaded", exc_info=error)
             raise
@@ -100,7 +101,8 @@ class DeferredConsole:
         return Router(self._console.routes, redirect_slashes=False)
 
 
-def _load_modules() -> "Callable[..., Console]":
+def load_modules() -> "Callable[..., Console]":
+    """Load what only the console needs; return what makes a console."""
     with loading():
         from petstore_server.runtime.console import make_console
     return make_console

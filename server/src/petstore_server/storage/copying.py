@@ -140,7 +140,7 @@ class Copy:
         async with self._driver.transaction():
             await self._driver.execute(f"TRUNCATE {_names(_SMALL)}")
             for table in _SMALL:
-                await self._write(table, self._rows(table))
+                await self.write(table, self._rows(table))
         done = sum(self.rows[table.name] for table in _SMALL)
         for table in _LARGE:
             reached = f"SELECT max({table.key}), count(*) FROM petstore.{table.name}"  # noqa: S608 - constants
@@ -148,7 +148,7 @@ class Copy:
             done += there
             rows = self._rows(table, last)
             while batch := list(islice(rows, _BATCH)):
-                await self._write(table, batch)
+                await self.write(table, batch)
                 done += len(batch)
                 advance(done)
         for name, column in _SEQUENCES:
@@ -228,7 +228,8 @@ class Copy:
         rows: Iterator[Row] = self._source.execute(sql, bindings)
         return ((row[0], pet_record(Pet(*row))) for row in rows) if table.name == "pets" else rows
 
-    async def _write(self, table: _Table, rows: Iterable[Row]) -> None:
+    async def write(self, table: _Table, rows: Iterable[Row]) -> None:
+        """Add rows to a table of the target."""
         async with (
             self._driver.cursor() as cursor,
             cursor.copy(f"COPY petstore.{table.name} ({table.columns}) FROM STDIN") as copy,

@@ -74,6 +74,11 @@ class RefusedAddresses:
         self._clock = clock
         self._intervals: deque[_Interval] = deque(maxlen=INTERVALS)
 
+    @property
+    def entries(self) -> int:
+        """How many counts are in memory: one for each address and interval."""
+        return sum(len(interval.addresses) for interval in self._intervals)
+
     def count(self, address: str, status: int) -> None:
         """Count a request from this address that was refused with this status."""
         number = int(self._clock() // INTERVAL_SECONDS)
