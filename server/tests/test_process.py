@@ -30,7 +30,7 @@ from support.process import (
     receive,
     serving,
 )
-from support.subprocesses import BUSY, PATIENCE, within
+from support.subprocesses import BUSY, PATIENCE, demo_output, within
 
 ORDERS = "/v1/store/orders"
 
@@ -291,22 +291,13 @@ def test_ctrl_c_stops_it_and_a_demo_leaves_nothing_behind(tmp_path: Path) -> Non
         stderr=subprocess.PIPE,
         text=True,
     )
-    assert process.stdout is not None
-    commands = list(_commands(process.stdout))
+    commands = [line.strip() for line in demo_output(process) if line.strip().startswith("curl")]
     assert [200, 204, 409] == [_paste(command) for command in commands]
     process.send_signal(signal.SIGINT)
     _, complaints = process.communicate(timeout=PATIENCE)
     assert 0 == process.returncode, complaints
     assert "Traceback" not in complaints
     assert [] == list(tmp_path.iterdir())
-
-
-def _commands(lines: Iterator[str]) -> Iterator[str]:
-    for line in lines:
-        if line.strip().startswith("curl"):
-            yield line.strip()
-        if "Ctrl-C" in line:
-            return
 
 
 def _paste(command: str) -> int:

@@ -34,7 +34,7 @@ def _key(store: Path) -> str:
 
 
 def ship(store: Path, identifiers: list[str]) -> subprocess.Popen[str]:
-    """Start the command that ships orders, as a process of its own."""
+    """Start the command that ships orders, as a separate process."""
     return subprocess.Popen(
         [PETSTORE, "orders", "ship", *identifiers, "--json"],
         env=environment(store),

@@ -17,7 +17,7 @@ import pytest
 from support.load import send_all
 from support.process import PETSTORE, UNLIMITED, Server, environment, new_key, petstore, petstore_process, serving
 from support.redis_engine import shared_redis
-from support.subprocesses import BUSY, PATIENCE, within
+from support.subprocesses import BUSY, PATIENCE, demo_output, within
 
 ORDERS = "/v1/store/orders"
 
@@ -189,12 +189,7 @@ def test_a_demo_is_one_process_with_counts_of_its_own(tmp_path: Path, redis: str
         stderr=subprocess.PIPE,
         text=True,
     )
-    assert process.stdout is not None
-    printed = ""
-    for line in process.stdout:
-        printed += line
-        if "Ctrl-C" in line:
-            break
+    printed = "".join(demo_output(process))
     key = re.search(r"pso_live_\w+", printed)
     address = re.search(r"http://[\d.:]+/v1/store/orders", printed)
     assert key

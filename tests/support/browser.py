@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import pytest
 
+from support.subprocesses import demo_output
+
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page
 
@@ -84,12 +86,7 @@ def served_demo(log: Path, **settings: str) -> Iterator[ServedDemo]:
 
 
 def _read(process: "subprocess.Popen[str]") -> ServedDemo:
-    assert process.stdout is not None
-    text = ""
-    for line in process.stdout:
-        text += line
-        if "Ctrl-C" in line:
-            break
+    text = "".join(demo_output(process))
     patterns = (
         r"(http://\S+)/docs",
         r"(http://\S+)/readyz",

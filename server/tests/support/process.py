@@ -1,4 +1,4 @@
-"""`petstore` as a process of its own, over real sockets: for what only a process shows."""
+"""`petstore` as a separate process, over real sockets: for what only a process shows."""
 
 import json
 import os
@@ -40,7 +40,7 @@ def petstore(store: Path, *arguments: str, text: str | None = None, **more: str)
 
 
 def petstore_process(store: Path, *arguments: str, **more: str) -> subprocess.CompletedProcess[str]:
-    """Run one command to its end as a process of its own."""
+    """Run one command to its end as a separate process."""
     command = [str(PETSTORE), *arguments]
     return subprocess.run(
         command, env=environment(store, **more), capture_output=True, text=True, timeout=PATIENCE, check=False

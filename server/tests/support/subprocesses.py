@@ -26,6 +26,17 @@ def within(seconds: float, truth: Callable[[], bool]) -> None:
         time.sleep(0.02)
 
 
+def demo_output(process: "subprocess.Popen[str]") -> list[str]:
+    """The lines that `petstore serve --demo` prints once it serves."""
+    assert process.stdout is not None
+    lines = []
+    for line in process.stdout:
+        lines.append(line)
+        if "Ctrl-C" in line:
+            break
+    return lines
+
+
 _PORTS = range(10_000, 32_000)
 """Below those that the kernel gives to outgoing connections: one of these could take the port of a stopped server."""
 
