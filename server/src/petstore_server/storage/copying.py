@@ -43,12 +43,15 @@ _BATCH = 5_000
 
 
 class _Table(NamedTuple):
-    """A table: its columns, the first of which grows from row to row, how SQLite and PostgreSQL give them."""
+    """A table: its columns in PostgreSQL, the first of which grows from row to row.
+
+    `source` and `target` are what SQLite and PostgreSQL select for these columns, if that differs.
+    """
 
     name: str
     columns: str
-    source: str
-    target: str
+    source: str = ""
+    target: str = ""
     order: str = ""  # where the first column repeats
 
     @property
@@ -56,34 +59,29 @@ class _Table(NamedTuple):
         return self.columns.partition(",")[0]
 
 
-_ACCOUNTS = "id, name, plan, per_minute, per_day, created_at, suspended_at, contact, note, closed_at"
 _KEYS = "id, account_id, digest, environment, scopes, note, created_at, expires_at, revoked_at, rotated_from"
-_BANS = "key_id, began, until, level"
-_USAGE = "account_id, minute_start, minute_used, day_start, day_used"
-_IDEMPOTENCY = "account_id, key, digest, order_id, body, at"
 _HISTORY = "account_id, start, admitted, refused_minute, refused_day, refused_banned, cancelled"
 _KEYLESS = "start, refused_key, refused_address"
-_KEY_USE = "key_id, last_hour"
 _AUDIT = "id, at, actor, action, subject"
 
 # In an order in which every row comes after those that it refers to.
 _SMALL = (
-    _Table("accounts", _ACCOUNTS, _ACCOUNTS, _ACCOUNTS),
-    _Table("keys", f"number, {_KEYS}", f"rowid, {_KEYS}", f"number, {_KEYS}"),
-    _Table("bans", _BANS, _BANS, _BANS),
-    _Table("usage", _USAGE, _USAGE, _USAGE),
-    _Table("idempotency_keys", _IDEMPOTENCY, _IDEMPOTENCY, _IDEMPOTENCY, "account_id, key"),
-    *(_Table(name, _HISTORY, _HISTORY, _HISTORY, "account_id, start") for name in ("usage_hours", "usage_days")),
-    *(_Table(name, _KEYLESS, _KEYLESS, _KEYLESS) for name in ("keyless_hours", "keyless_days")),
-    _Table("key_use", _KEY_USE, _KEY_USE, _KEY_USE),
+    _Table("accounts", "id, name, plan, per_minute, per_day, created_at, suspended_at, contact, note, closed_at"),
+    _Table("keys", f"number, {_KEYS}", source=f"rowid, {_KEYS}"),
+    _Table("bans", "key_id, began, until, level"),
+    _Table("usage", "account_id, minute_start, minute_used, day_start, day_used"),
+    _Table("idempotency_keys", "account_id, key, digest, order_id, body, at", order="account_id, key"),
+    *(_Table(name, _HISTORY, order="account_id, start") for name in ("usage_hours", "usage_days")),
+    *(_Table(name, _KEYLESS) for name in ("keyless_hours", "keyless_days")),
+    _Table("key_use", "key_id, last_hour"),
 )
 """Copied whole, in one transaction."""
 
 _LARGE = (
-    _Table("pets", "id, record", "id, name, tag", "id, record"),
-    _Table("orders", "id, status, record", "id, status, record", "id, status, record"),
-    _Table("order_index", ENTRY_COLUMNS, ENTRY_COLUMNS, ENTRY_COLUMNS),
-    _Table("audit", f"{_AUDIT}, before, after", f'{_AUDIT}, "before", "after"', f"{_AUDIT}, before::text, after::text"),
+    _Table("pets", "id, record", source="id, name, tag"),
+    _Table("orders", "id, status, record"),
+    _Table("order_index", ENTRY_COLUMNS),
+    _Table("audit", f'{_AUDIT}, "before", "after"', target=f"{_AUDIT}, before::text, after::text"),
 )
 """Copied in batches, from where an earlier copy was interrupted."""
 
@@ -96,7 +94,6 @@ _STATE = """
         (SELECT coalesce(max(id), 0) FROM audit), (SELECT coalesce(max(revision), 0) FROM orders)
     FROM store
 """
-
 
 COPIED = "store.copy"
 """The action of the audit entry that the target gets."""
@@ -221,10 +218,11 @@ class Copy:
 
     def _rows(self, table: _Table, after: object = None) -> Iterator[Row]:
         """The source's rows as the target keeps them, ascending, from beyond `after` on."""
-        key = table.source.partition(",")[0]
+        columns = table.source or table.columns
+        key = columns.partition(",")[0]
         beyond = "" if after is None else f" WHERE {key} > ?"
         bindings = () if after is None else (after,)
-        sql = f"SELECT {table.source} FROM {table.name}{beyond} ORDER BY {table.order or key}"  # noqa: S608 - constants
+        sql = f"SELECT {columns} FROM {table.name}{beyond} ORDER BY {table.order or key}"  # noqa: S608 - constants
         rows: Iterator[Row] = self._source.execute(sql, bindings)
         return ((row[0], pet_record(Pet(*row))) for row in rows) if table.name == "pets" else rows
 
@@ -241,10 +239,10 @@ class Copy:
         return await (await self._driver.execute(sql, parameters)).fetchall()
 
     async def _digest(self, table: _Table) -> str:
-        digest = sha256()
+        digest, columns = sha256(), table.target or table.columns
         async with self._driver.transaction():
             await self._driver.execute(
-                f"DECLARE copied NO SCROLL CURSOR FOR SELECT {table.target} FROM petstore.{table.name}"  # noqa: S608
+                f"DECLARE copied NO SCROLL CURSOR FOR SELECT {columns} FROM petstore.{table.name}"  # noqa: S608
                 f" {_COPIED_ROWS.get(table.name, '')} ORDER BY {table.order or table.key}"
             )
             while page := await self._ask(f"FETCH {_BATCH} FROM copied"):
