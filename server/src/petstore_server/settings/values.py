@@ -1,0 +1,151 @@
+"""What a setting may hold: functions from its text to its value. Their ValueError says what the value must be."""
+
+import ipaddress
+import re
+from collections.abc import Callable
+from datetime import UTC, datetime
+from urllib.parse import urlsplit
+
+Network = ipaddress.IPv4Network | ipaddress.IPv6Network
+
+
+def text(value: str) -> str:
+    if not value:
+        raise ValueError("must not be empty")
+    return value
+
+
+def one_of(*choices: str) -> Callable[[str], str]:
+    def read(value: str) -> str:
+        if value.lower() not in choices:
+            raise ValueError(f"must be one of {', '.join(choices)}")
+        return value.lower()
+
+    return read
+
+
+def integer(lowest: int, highest: int) -> Callable[[str], int]:
+    def read(value: str) -> int:
+        if not re.fullmatch(r"\d{1,12}", value, re.ASCII) or not lowest <= int(value) <= highest:
+            raise ValueError(f"must be a whole number from {lowest} to {highest}")
+        return int(value)
+
+    return read
+
+
+def port(value: str) -> int:
+    if value.startswith("tcp://"):
+        raise ValueError(
+            "was set by Kubernetes for a service named petstore; rename the service or set enableServiceLinks: false"
+        )
+    return integer(0, 65_535)(value)
+
+
+def seconds(highest: int) -> Callable[[str], float]:
+    def read(value: str) -> float:
+        if not re.fullmatch(r"\d{1,9}(\.\d{1,9})?", value, re.ASCII) or float(value) > highest:
+            raise ValueError(f"must be a number of seconds from 0 to {highest}")
+        return float(value)
+
+    return read
+
+
+def database_url(value: str) -> str:
+    if value.startswith("sqlite:///") and len(value) > len("sqlite:///"):
+        return value
+    if not value.startswith(("postgresql://", "postgres://")):
+        raise ValueError("must be sqlite:///FILE or postgresql://USER@HOST/NAME")
+    if value.count("@") > 1:  # libpq ends the password at the first one
+        raise ValueError(_NOT_PARSED)
+    return _parsed_url(value)
+
+
+def redis_url(value: str) -> str | None:
+    if not value:
+        return None
+    if not value.startswith(("redis://", "rediss://", "unix://")):
+        raise ValueError("must be redis://HOST:PORT/0, rediss:// for TLS, or empty")
+    return _parsed_url(value)
+
+
+def _parsed_url(value: str) -> str:
+    if describe_url(value) == UNPARSABLE_URL:
+        raise ValueError(_NOT_PARSED)
+    return value
+
+
+UNPARSABLE_URL = "a URL that cannot be parsed"
+"""Shown in place of a URL whose parts are not certain, because any part of it may be a password."""
+
+_NOT_PARSED = "must be a valid URL; percent-encode special characters in its user name and password"
+
+_URL = re.compile(
+    r"""(?P<scheme>[a-z][a-z0-9+.-]*)://
+    (?:[^/?#]*@)?                                      # user name and password, up to the last @ before the path
+    (?P<host>(?:\[[0-9A-Fa-f:.]+\]|[\w.%-]*)(?::\d{1,5})?(?:,[\w.:%-]*)*)
+    (?P<path>/[\w./%+~-]*)?
+    (?:[?\#][^@]*)?                                    # an @ here may belong to a password with a ? in it
+    """,
+    re.ASCII | re.VERBOSE,
+)
+
+
+def describe_url(url: str) -> str:
+    """Describe a database or Redis URL without its secrets: scheme, host, port, and database or path only.
+
+    The result is built from parsed parts. A URL that cannot be parsed with certainty, for example because its password
+    holds an unencoded `/`, is described by a fixed text that has no part of it.
+    """
+    if url.startswith("sqlite:///"):
+        return url
+    parts = _URL.fullmatch(url)
+    return f"{parts['scheme']}://{parts['host']}{parts['path'] or ''}" if parts else UNPARSABLE_URL
+
+
+def base_url(value: str) -> str | None:
+    if not value:
+        return None
+    parts = urlsplit(value)
+    if parts.scheme not in ("http", "https") or not parts.hostname or parts.query or parts.fragment:
+        raise ValueError("must be an http:// or https:// URL")
+    if parts.username is not None or parts.password is not None:
+        raise ValueError("must not hold a user name or password: the contract shows it to everyone")
+    if not parts.path.rstrip("/").endswith("/v1"):
+        raise ValueError("must end with /v1")
+    return value.rstrip("/")
+
+
+def host_names(value: str) -> frozenset[str]:
+    names = [part.strip().lower().rstrip(".") for part in value.split(",") if part.strip()]
+    for name in names:
+        if not _HOST_NAME.fullmatch(name):
+            raise ValueError("must be host names or addresses without ports, separated by commas")
+    return frozenset(name.strip("[]") for name in names)
+
+
+_HOST_NAME = re.compile(r"[a-z0-9._-]{1,253}|\[?[0-9a-f:.]+\]?", re.ASCII)
+
+
+def on_off(value: str) -> bool:
+    return one_of("on", "off")(value) == "on"
+
+
+def networks(value: str) -> tuple[Network, ...]:
+    try:
+        return tuple(ipaddress.ip_network(part.strip()) for part in value.split(",") if part.strip())
+    except ValueError as error:
+        raise ValueError(f"must be addresses or networks separated by commas ({error})") from None
+
+
+def timestamp(value: str) -> datetime:
+    try:
+        read = datetime.fromisoformat(value)
+        read = read.replace(tzinfo=UTC) if read.tzinfo is None else read.astimezone(UTC)
+    except (ValueError, OverflowError):
+        raise ValueError("must be a date (2027-12-01) or an RFC 3339 date-time") from None
+    if read < _EPOCH:  # RFC 9745 gives it in Unix seconds
+        raise ValueError("must not be before 1970-01-01")
+    return read
+
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
