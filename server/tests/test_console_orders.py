@@ -2,9 +2,12 @@
 
 import json
 import re
+from pathlib import Path
 
 import pytest
 
+import petstore_server
+from petstore_server.console.changes import ACTIONS
 from petstore_server.domain.accounts import PLAN_LIMITS, Limits, Plan
 from petstore_server.domain.orders import CANCEL, Order, Status
 from petstore_server.ports import Actor
@@ -12,6 +15,8 @@ from support.console import START, Console, running_console
 from support.open_stores import BY, Stores, log
 
 pytestmark = pytest.mark.anyio
+
+PACKAGE = Path(petstore_server.__file__).parent
 
 
 async def add_orders(console: Console, *orders: Order) -> None:
@@ -204,6 +209,12 @@ async def test_the_audit_log_is_filtered(each_backend: Stores) -> None:
         assert "No change matches" in await browser.get("/audit?actor=unknown")
         await browser.get("/audit?since=soon", 400)
         assert 'aria-invalid="true"' in browser.page
+
+
+def test_every_action_of_the_audit_log_can_be_filtered_and_is_described() -> None:
+    sources = [path.read_text() for layer in ("domain", "storage") for path in (PACKAGE / layer).rglob("*.py")]
+    recorded = re.findall(r'"((?:account|console|key|orders?|pets|store)\.[a-z_-]+)"', "".join(sources))
+    assert sorted(set(recorded)) == list(ACTIONS)
 
 
 async def test_the_audit_log_is_paged(each_backend: Stores) -> None:
