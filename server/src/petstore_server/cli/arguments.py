@@ -11,7 +11,7 @@ from click.shell_completion import CompletionItem
 from petstore_server.cli.stores import now, with_store
 from petstore_server.domain.accounts import Limits, Plan, check_account_name, plan_limits
 from petstore_server.domain.errors import InvalidInput, InvalidOrderId
-from petstore_server.domain.keys import looks_like_key
+from petstore_server.domain.leaked_keys import looks_like_key
 from petstore_server.domain.orders import parse_order_id
 from petstore_server.domain.timestamps import parse_duration, parse_when
 from petstore_server.operations.audit import check_operator_name
@@ -57,11 +57,8 @@ class NewAccountName(Text):
     name = "name"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
-        text = super().convert(value, param, ctx)
-        if looks_like_key(text):
-            self.fail("This is an API key; an account's name is shown in lists and logs.", param, ctx)
         try:
-            return check_account_name(text)
+            return check_account_name(super().convert(value, param, ctx))
         except InvalidInput as error:
             self.fail(error.message, param, ctx)
 

@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 
 import click
 
-from petstore_server.domain.keys import hide_keys
+from petstore_server.domain.leaked_keys import hide_keys
 
 JSON_KEY = "petstore.json"
 """The key in click's `meta` under which `--json` is noted."""

@@ -4,6 +4,7 @@ import re
 from typing import Any, NamedTuple
 from urllib.parse import quote
 
+from petstore_server.console.entry import account_path
 from petstore_server.console.rendering import plain
 from petstore_server.operations.audit import entry_fields
 from petstore_server.ports import AuditEntry
@@ -68,7 +69,7 @@ def change_of(entry: AuditEntry) -> Change:
     """The entry as it is shown."""
     shown = entry_fields(entry)
     kind, _, name = entry.subject.partition(":")
-    links = {"account": f"/accounts/{quote(name, safe='')}", "order": f"/orders/{name}", "key": f"/keys/{name}"}
+    links = {"account": account_path(name), "order": f"/orders/{name}", "key": f"/keys/{name}"}
     link = links.get(kind)
     if link is None and entry.subject.startswith("import-"):
         link = f"/audit?subject={quote(entry.subject, safe='')}"

@@ -1,7 +1,8 @@
-"""One path of the console."""
+"""Paths of the console."""
 
 from collections.abc import Awaitable, Callable
 from typing import NamedTuple
+from urllib.parse import quote
 
 from starlette.responses import Response
 
@@ -15,3 +16,8 @@ class Entry(NamedTuple):
     page: Callable[[Visit], Awaitable[Response]]
     methods: tuple[str, ...] = ("GET",)
     public: bool = False
+
+
+def account_path(name: str) -> str:
+    """The path of an account below /console."""
+    return f"/accounts/{quote(name, safe='')}"

@@ -6,6 +6,7 @@ from enum import StrEnum
 from typing import Any, NamedTuple
 
 from petstore_server.domain.errors import AccountClosed, InvalidInput
+from petstore_server.domain.leaked_keys import looks_like_key
 from petstore_server.domain.transitions import Transition
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9 ._@+-]{0,99}", re.ASCII)
@@ -129,6 +130,8 @@ def plan_limits(plan: Plan, per_minute: int | None, per_day: int | None) -> Limi
 
 def check_account_name(name: str) -> str:
     """Return the name if it is valid. Raises InvalidInput."""
+    if looks_like_key(name):
+        raise InvalidInput("This is an API key; an account's name is shown in lists and logs.")
     if not _NAME.fullmatch(name) or name.endswith(" "):
         raise InvalidInput(
             f"{name!r} is not an account name; use up to 100 letters, digits, spaces and . _ @ + -, "

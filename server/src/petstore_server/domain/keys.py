@@ -24,8 +24,6 @@ _CHECKSUM_LENGTH = 6  # 62^6 > 2^32, the range of CRC-32
 _ID_LENGTH = 12
 _FORM = re.compile(rf"pso_(live|test)_[0-9A-Za-z]{{{_RANDOM_LENGTH + _CHECKSUM_LENGTH}}}", re.ASCII)
 
-_LEAKED = re.compile(r"(pso_(?:live|test)_)[0-9A-Za-z]+", re.ASCII)
-
 
 class Environment(StrEnum):
     PRODUCTION = "production"
@@ -202,16 +200,6 @@ def new_key_id(randbelow: Callable[[int], int]) -> str:
 def is_well_formed(key: str) -> bool:
     """Whether the text has the form of a key and a correct checksum."""
     return bool(_FORM.fullmatch(key)) and _checksum(key[:-_CHECKSUM_LENGTH]) == key[-_CHECKSUM_LENGTH:]
-
-
-def looks_like_key(text: str) -> bool:
-    """Whether the text holds an API key, complete or not."""
-    return bool(_LEAKED.search(text))
-
-
-def hide_keys(text: str) -> str:
-    """The text with every API key in it, complete or not, cut to its prefix."""
-    return _LEAKED.sub(r"\1[hidden]", text) if "pso_" in text else text
 
 
 def digest(key: str) -> bytes:

@@ -1,7 +1,7 @@
 """Notes: text that operators attach to accounts and keys."""
 
 from petstore_server.domain.errors import InvalidInput
-from petstore_server.domain.keys import looks_like_key
+from petstore_server.domain.leaked_keys import looks_like_key
 
 _LONGEST = 200
 

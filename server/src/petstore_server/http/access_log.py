@@ -11,7 +11,7 @@ from urllib.parse import unquote_to_bytes
 
 import msgspec
 
-from petstore_server.domain.keys import hide_keys, looks_like_key
+from petstore_server.domain.leaked_keys import hide_keys, looks_like_key
 from petstore_server.http.clients import ClientAddress
 from petstore_server.http.request import Request
 from petstore_server.http.responses import Response

@@ -35,6 +35,7 @@ async def read_audit(
     keys, and what its keys did; a key's entries are those about it, and what it did. Raises AccountNotFound,
     KeyNotFound, InvalidInput.
     """
+    name = None if actor is None else actor_name(check_operator_name(actor))
     about: list[tuple[str, ...]] = []
     if account is not None:
         found = await store.accounts.find(account)
@@ -44,15 +45,13 @@ async def read_audit(
         about.append((f"key:{(await store.keys.find(key)).id}",))
     if order is not None:
         about.append((f"order:{order}",))
-    async for entry in store.audit.entries(AuditFilters(_actor(actor), since=since, until=until, about=tuple(about))):
+    async for entry in store.audit.entries(AuditFilters(name, since=since, until=until, about=tuple(about))):
         yield entry
 
 
-def _actor(name: str | None) -> str | None:
-    if name is None:
-        return None
-    name = check_operator_name(name)
-    return name if name == SERVICE or ":" in name else f"operator:{name}"
+def actor_name(text: str) -> str:
+    """The actor that an operator means: `ada` is operator:ada; `service` and names such as key:key_… stay."""
+    return text if text == SERVICE or ":" in text else f"operator:{text}"
 
 
 def entry_fields(entry: AuditEntry) -> dict[str, Any]:

@@ -29,18 +29,19 @@ Randbelow = Callable[[int], int]
 SUSPENDED = "suspended"
 """The state of a key that would be valid if its account were not suspended."""
 
-_USABLE = (KeyState.ACTIVE, KeyState.EXPIRING)
+USABLE = (KeyState.ACTIVE, KeyState.EXPIRING)
+"""The states of keys that can be used, unless their account is suspended."""
 
 
 def shown_state(key: ApiKey, now: float) -> str:
     """active, expiring, expired, revoked, or suspended with its account, at `now` (Unix seconds)."""
     state = key.state(now)
-    return SUSPENDED if key.account_suspended and state in _USABLE else str(state)
+    return SUSPENDED if key.account_suspended and state in USABLE else str(state)
 
 
 def works(key: ApiKey, now: float) -> bool:
     """Whether requests with the key are accepted at `now` (Unix seconds), a ban aside."""
-    return not key.account_suspended and key.state(now) in _USABLE
+    return not key.account_suspended and key.state(now) in USABLE
 
 
 def is_banned(key: ApiKey, now: float) -> bool:

@@ -1,17 +1,15 @@
 """Accounts: the list, one account, and what can be done with it."""
 
 import asyncio
-from urllib.parse import quote
 
 from starlette.responses import Response
 
-from petstore_server.console.entry import Entry
+from petstore_server.console.entry import Entry, account_path
 from petstore_server.console.forms import FormState, whole_number
 from petstore_server.console.pages.account import PLANS, show_account
 from petstore_server.console.visit import Visit
 from petstore_server.domain.accounts import PLAN_LIMITS, Limits, Plan, check_account_name, plan_limits
 from petstore_server.domain.errors import AccountExists, InvalidInput
-from petstore_server.domain.keys import looks_like_key
 from petstore_server.domain.transitions import version
 from petstore_server.operations import accounts as operations
 from petstore_server.operations.account_lists import AccountSort, page_of_accounts
@@ -38,7 +36,7 @@ async def create(visit: Visit) -> Response:
     if name is not None and plan is not None and limits is not None and form.is_right:
         try:
             await operations.create_account(visit.store, name, plan, limits, visit.actor)
-            return visit.done(_path(name), f"Created the account {name} on the plan {plan}.")
+            return visit.done(account_path(name), f"Created the account {name} on the plan {plan}.")
         except AccountExists as error:
             form.reject("name", error)
             return await _list(visit, form, 409)
@@ -60,7 +58,7 @@ async def change_plan(visit: Visit) -> Response:
         return await show_account(visit, await visit.store.accounts.find(name), plan_form=form, status=400)
     await operations.set_plan(visit.store, name, plan, limits, visit.actor, seen=submitted["seen"])
     shown = f"{limits.per_minute:,} requests per minute and {limits.per_day:,} per day"
-    return visit.done(_path(name), f"{name} is on the plan {plan} now: {shown}.")
+    return visit.done(account_path(name), f"{name} is on the plan {plan} now: {shown}.")
 
 
 async def ask_suspend(visit: Visit) -> Response:
@@ -72,8 +70,8 @@ async def ask_suspend(visit: Visit) -> Response:
         text="All its keys stop working within a second, on every server: requests get 401 invalid_api_key. "
         "Its usage and its keys are kept, and you can resume it at any time.",
         action="Suspend",
-        target=f"/accounts/{quote(account.name, safe='')}/suspend",
-        back=_path(account.name),
+        target=f"{account_path(account.name)}/suspend",
+        back=account_path(account.name),
         fields=[("seen", version(account))],
         subjects=[],
     )
@@ -83,14 +81,14 @@ async def suspend(visit: Visit) -> Response:
     """Suspend an account, unless it was changed meanwhile."""
     name, submitted = visit.request.path_params["name"], await visit.form()
     await operations.suspend_account(visit.store, name, visit.actor, seen=submitted["seen"])
-    return visit.done(_path(name), f"Suspended {name}: its keys do not work until you resume it.")
+    return visit.done(account_path(name), f"Suspended {name}: its keys do not work until you resume it.")
 
 
 async def resume(visit: Visit) -> Response:
     """Resume an account, unless it was changed meanwhile."""
     name, submitted = visit.request.path_params["name"], await visit.form()
     await operations.resume_account(visit.store, name, visit.actor, seen=submitted["seen"])
-    return visit.done(_path(name), f"Resumed {name}: its keys work again.")
+    return visit.done(account_path(name), f"Resumed {name}: its keys work again.")
 
 
 async def _list(visit: Visit, form: FormState, status: int = 200) -> Response:
@@ -114,8 +112,6 @@ async def _list(visit: Visit, form: FormState, status: int = 200) -> Response:
 
 
 def _new_name(text: str) -> str:
-    if looks_like_key(text):
-        raise InvalidInput("This is an API key; an account's name is shown in lists and logs.")
     if not text:
         raise InvalidInput("Give the account a name.")
     return check_account_name(text)
@@ -144,10 +140,6 @@ def _limit(text: str) -> int:
     if number is None:
         raise InvalidInput("The plan enterprise needs this number.")
     return number
-
-
-def _path(name: str) -> str:
-    return f"/accounts/{quote(name, safe='')}"
 
 
 ENTRIES = (

@@ -10,6 +10,7 @@ from petstore_server.console.entry import Entry
 from petstore_server.console.forms import FormState
 from petstore_server.console.visit import Visit
 from petstore_server.domain.timestamps import parse_when
+from petstore_server.operations.audit import actor_name
 from petstore_server.ports import AuditFilters, AuditPage, AuditPosition
 
 PAGE_SIZE = 50
@@ -23,7 +24,7 @@ async def audit(visit: Visit) -> Response:
     page = AuditPage([], None)
     if form.is_right:
         filters = AuditFilters(
-            actor=_actor(form.values["actor"]),
+            actor=actor_name(form.values["actor"]) if form.values["actor"] else None,
             action=form.values["action"] or None,
             subjects=(_subject(form.values["subject"]),) if form.values["subject"] else (),
             since=since,
@@ -41,11 +42,6 @@ async def audit(visit: Visit) -> Response:
         next_link="?" + urlencode({**given, "before": f"{page.next.at!r},{page.next.id}"}) if page.next else None,
         first_link="?" + urlencode(given) if visit.query.get("before") else None,
     )
-
-
-def _actor(text: str) -> str | None:
-    """`ada` means operator:ada; `key:key_…` is a key."""
-    return None if not text else text if ":" in text or text == "service" else f"operator:{text}"
 
 
 def _subject(text: str) -> str:

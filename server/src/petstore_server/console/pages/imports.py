@@ -51,7 +51,7 @@ async def upload(visit: Visit) -> Response:
         visit.services.imports.release(job)
         return _form(visit, form, status)
     visit.services.imports.check(job, visit.actor)
-    return RedirectResponse(f"{PATH}/imports/{job.id}", 303)
+    return _show_job(job)
 
 
 async def _receive(visit: Visit, job: ImportJob, form: FormState) -> int:
@@ -141,7 +141,7 @@ def _columns(text: str) -> dict[str, str]:
 
 async def show(visit: Visit) -> Response:
     """What importing the file would do, how far the import is, or what it did."""
-    job = visit.services.imports.find(visit.request.path_params["upload"])
+    job = _job(visit)
     still = visit.query.get("refresh") == "off"
     response = visit.page(
         "import.html",
@@ -167,23 +167,23 @@ _OUTCOMES = {
 
 async def start(visit: Visit) -> Response:
     """Import a file that was checked, unless another operator did."""
-    job = visit.services.imports.find(visit.request.path_params["upload"])
+    job = _job(visit)
     await visit.form()
     visit.services.imports.import_(job, visit.actor)
-    return RedirectResponse(f"{PATH}/imports/{job.id}", 303)
+    return _show_job(job)
 
 
 async def stop(visit: Visit) -> Response:
     """End a check or an import."""
-    job = visit.services.imports.find(visit.request.path_params["upload"])
+    job = _job(visit)
     await visit.form()
     await visit.services.imports.stop(job)
-    return RedirectResponse(f"{PATH}/imports/{job.id}", 303)
+    return _show_job(job)
 
 
 async def discard(visit: Visit) -> Response:
     """Delete an upload that is not being imported."""
-    job = visit.services.imports.find(visit.request.path_params["upload"])
+    job = _job(visit)
     await visit.form()
     if job.state is JobState.IMPORTING:
         raise Conflict(f"{job.name} is being imported; stop the import first.")
@@ -193,12 +193,20 @@ async def discard(visit: Visit) -> Response:
 
 async def rejects(visit: Visit) -> Response:
     """The rejected rows with their reasons, as JSON Lines."""
-    job = visit.services.imports.find(visit.request.path_params["upload"])
+    job = _job(visit)
     if job.is_busy or not job.rejects.exists():
         raise NotFound("The rejected rows can be downloaded once the file was checked or imported.")
     stem = quote(job.name.rpartition(".")[0] or job.name, safe="")
     headers = {"Content-Disposition": f"attachment; filename=\"rejects.jsonl\"; filename*=UTF-8''{stem}-rejects.jsonl"}
     return FileResponse(job.rejects, headers=headers, media_type="application/jsonl")
+
+
+def _job(visit: Visit) -> ImportJob:
+    return visit.services.imports.find(visit.request.path_params["upload"])
+
+
+def _show_job(job: ImportJob) -> Response:
+    return RedirectResponse(f"{PATH}/imports/{job.id}", 303)
 
 
 def _form(visit: Visit, form: FormState, status: int = 200) -> Response:

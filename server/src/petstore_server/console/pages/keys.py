@@ -1,17 +1,16 @@
 """Keys: create, rotate and revoke them, and lift their bans."""
 
 from datetime import UTC, datetime
-from urllib.parse import quote
 
 from starlette.responses import RedirectResponse, Response
 
-from petstore_server.console.entry import Entry
+from petstore_server.console.entry import Entry, account_path
 from petstore_server.console.forms import FormState
 from petstore_server.console.pages.account import GRACES, show_account
 from petstore_server.console.security import PATH
 from petstore_server.console.visit import Visit
 from petstore_server.domain.errors import InvalidInput
-from petstore_server.domain.keys import ApiKey, Environment, Scope
+from petstore_server.domain.keys import Environment, Scope, parse_scopes
 from petstore_server.domain.notes import check_note
 from petstore_server.domain.timestamps import parse_duration, parse_when
 from petstore_server.domain.transitions import version
@@ -48,7 +47,7 @@ async def create(visit: Visit) -> Response:
 async def show(visit: Visit) -> Response:
     """Go to the page of the key's account."""
     key = await visit.store.keys.find(visit.request.path_params["key"])
-    return RedirectResponse(f"{PATH}/accounts/{quote(key.account, safe='')}#{key.id}", 303)
+    return RedirectResponse(f"{PATH}{account_path(key.account)}#{key.id}", 303)
 
 
 async def rotate(visit: Visit) -> Response:
@@ -78,7 +77,7 @@ async def ask_revoke(visit: Visit) -> Response:
         "This cannot be reversed. To replace a key without an interruption, rotate it instead.",
         action="Revoke",
         target=f"/keys/{key.id}/revoke",
-        back=_account_path(key),
+        back=account_path(key.account),
         fields=[("seen", version(key))],
         subjects=[key.note] if key.note else [],
     )
@@ -90,23 +89,18 @@ async def revoke(visit: Visit) -> Response:
     key = await operations.revoke_key(
         visit.store, visit.request.path_params["key"], visit.actor, seen=submitted["seen"]
     )
-    return visit.done(_account_path(key), f"Revoked {key.id}.")
+    return visit.done(account_path(key.account), f"Revoked {key.id}.")
 
 
 async def lift_ban(visit: Visit) -> Response:
     """Lift the ban of a key."""
     await visit.form()
     key = await operations.unban_key(visit.store, visit.request.path_params["key"], visit.actor)
-    return visit.done(_account_path(key), f"Lifted the ban of {key.id}; it works again within a second.")
-
-
-def _account_path(key: ApiKey) -> str:
-    return f"/accounts/{quote(key.account, safe='')}"
+    return visit.done(account_path(key.account), f"Lifted the ban of {key.id}; it works again within a second.")
 
 
 def _scopes(text: str) -> frozenset[Scope]:
-    known = {str(scope): scope for scope in Scope}
-    scopes = frozenset(known[name] for name in text.split() if name in known)
+    scopes = parse_scopes(text)
     if not scopes:
         raise InvalidInput("Choose at least one.")
     return scopes
