@@ -122,7 +122,7 @@ class ImportedCommands(UserDict[str, click.Command]):
 def confirm(question: str, otherwise: str) -> None:
     """Ask on the terminal; unless the answer is yes, end the command with the message `otherwise`."""
     if not sys.stdin.isatty():
-        raise click.UsageError("This cannot be reversed. Add --yes to confirm, because stdin is not a terminal.")
+        raise click.UsageError("This needs a confirmation: add --yes, because stdin is not a terminal.")
     if not click.confirm(question, err=True):
         raise click.ClickException(otherwise)
 

@@ -9,10 +9,9 @@ from petstore_server.cli.output import log_to_stderr, plural, show, wants_json, 
 from petstore_server.cli.stores import operator, settings_here, with_store
 from petstore_server.domain.sessions import LINK_LIFETIME, TOKEN_BYTES
 from petstore_server.domain.timestamps import format_unix
+from petstore_server.operations.admin_port import admin_url
 from petstore_server.operations.sessions import create_link, end_sessions, sign_in_url
 from petstore_server.settings import Settings, SettingsError
-
-_ANY_ADDRESS = {"0.0.0.0": "127.0.0.1", "::": "[::1]"}  # noqa: S104 - a server that listens on all is also on loopback
 
 
 @click.command(cls=WritingCommand)
@@ -21,7 +20,7 @@ _ANY_ADDRESS = {"0.0.0.0": "127.0.0.1", "::": "[::1]"}  # noqa: S104 - a server 
     metavar="URL",
     help="Where the admin port is reached, such as https://ops.example.com; default: http://ADMIN_HOST:ADMIN_PORT.",
 )
-@click.option("--end-sessions", "end", is_flag=True, help="Sign out everybody, and make unused links invalid.")
+@click.option("--end-sessions", "end", is_flag=True, help="End all sessions, and make unused links invalid.")
 def console(url: str | None, end: bool) -> None:
     """Print a link that signs in to the operator console.
 
@@ -53,5 +52,4 @@ def console(url: str | None, end: bool) -> None:
 def _address(settings: Settings) -> str:
     if settings.admin_port == 0:
         raise SettingsError("PETSTORE_ADMIN_PORT is 0, so the port is not known here; give the address with --url.")
-    host = _ANY_ADDRESS.get(settings.admin_host, settings.admin_host)
-    return f"http://{f'[{host}]' if ':' in host and not host.startswith('[') else host}:{settings.admin_port}"
+    return admin_url(settings)

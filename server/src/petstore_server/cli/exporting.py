@@ -25,8 +25,12 @@ def export_to(target: str, file_format: str | None, force: bool) -> int:
         raise Conflict(f"{target} exists; choose another name, or add --force to replace it.")
 
     async def export(store: Store) -> int:
+        count = 0
         with _opened(target) as file, progress("Exporting orders") as advance:
-            return await export_orders(store, chosen, file.write, advance)
+            async for part, count in export_orders(store, chosen):
+                file.write(part)
+                advance(count)
+        return count
 
     return with_store(export)
 

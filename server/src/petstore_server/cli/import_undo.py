@@ -1,9 +1,8 @@
 """`petstore orders import-undo`: the question before, and the report after."""
 
-import sys
-
 import click
 
+from petstore_server.cli.commands import confirm
 from petstore_server.cli.failures import PARTLY_DONE
 from petstore_server.cli.output import log_to_stderr, plural, wants_json, write_json
 from petstore_server.cli.stores import operator, with_store
@@ -21,7 +20,8 @@ _REASONS = {
 def undo(import_id: str, dry_run: bool, yes: bool) -> None:
     """Undo an import and print the result; exits with PARTLY_DONE if orders were kept."""
     if not dry_run and not yes:
-        _confirm(import_id)
+        question = f"Remove the orders that {import_id} created, and restore those that it replaced?"
+        confirm(question, "Nothing was undone.")
     report = with_store(lambda store: undo_import(store, import_id, operator(), dry_run=dry_run))
     if wants_json():
         kept = {outcome.name.lower(): report.orders[outcome] for outcome in _REASONS}
@@ -31,13 +31,6 @@ def undo(import_id: str, dry_run: bool, yes: bool) -> None:
         _report(report, dry_run)
     if report.kept:
         click.get_current_context().exit(PARTLY_DONE)
-
-
-def _confirm(import_id: str) -> None:
-    if not sys.stdin.isatty():
-        raise click.UsageError("This removes orders. Add --yes to confirm, since stdin is not a terminal.")
-    if not click.confirm(f"Remove the orders that {import_id} created, and restore those that it replaced?", err=True):
-        raise click.ClickException("Nothing was undone.")
 
 
 def _report(report: UndoReport, dry_run: bool) -> None:

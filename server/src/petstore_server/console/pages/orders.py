@@ -26,8 +26,8 @@ from petstore_server.domain.search import (
     microseconds,
 )
 from petstore_server.domain.timestamps import parse_when
-from petstore_server.formats.writing import OrderWriter
 from petstore_server.operations import orders as operations
+from petstore_server.operations.exports import export_orders
 from petstore_server.operations.order_history import order_history
 from petstore_server.operations.orders import Changed
 from petstore_server.ports import Actor, Store
@@ -144,15 +144,8 @@ async def export(visit: Visit) -> Response:
         raise InvalidInput(f"Orders are exported as {', '.join(EXPORTS)}.")
     name = f"orders-{datetime.fromtimestamp(visit.now, UTC):%Y%m%dT%H%M%SZ}.{file_format}"
     headers = {"Content-Disposition": f'attachment; filename="{name}"'}
-    return StreamingResponse(_exported(visit.store, file_format), headers=headers, media_type=EXPORTS[file_format])
-
-
-async def _exported(store: Store, file_format: str) -> AsyncIterator[bytes]:
-    writer = OrderWriter(file_format)
-    yield writer.header
-    async for batch in store.orders.scan():
-        yield writer.batch(batch)
-    yield writer.footer()
+    parts = (part async for part, _ in export_orders(visit.store, file_format))
+    return StreamingResponse(parts, headers=headers, media_type=EXPORTS[file_format])
 
 
 async def _change(
