@@ -7,7 +7,7 @@ import click
 
 from petstore_server.cli.arguments import AccountName, NewAccountName, Text, limits_of
 from petstore_server.cli.commands import Group, WritingCommand, confirm
-from petstore_server.cli.keys import key_fields
+from petstore_server.cli.keys import ban_end, key_fields
 from petstore_server.cli.output import Column, details, log_to_stderr, plural, show, table, wants_json
 from petstore_server.cli.stores import installation, operator, with_store
 from petstore_server.domain.accounts import Account, Plan
@@ -223,10 +223,6 @@ def _page(report: AccountReport, keys: list[dict[str, Any]]) -> str:
     if keys:
         columns = ("KEY", "STATE", "EXPIRES", "BANNED UNTIL", Column("NOTE", shrinks=True))
         listed = table(
-            columns, [(key["id"], key["state"], key["expiresAt"], _ban_end(key), key["note"] or None) for key in keys]
+            columns, [(key["id"], key["state"], key["expiresAt"], ban_end(key), key["note"] or None) for key in keys]
         )
     return f"{_summary(report.account)}\n\n{usage}\n\n{listed}"
-
-
-def _ban_end(key: dict[str, Any]) -> object:
-    return key["ban"]["until"] if key["ban"] else None

@@ -10,7 +10,7 @@ from petstore_server.cli.arguments import WholeNumber
 from petstore_server.cli.commands import Group, WritingCommand, confirm
 from petstore_server.cli.db_copy import copy
 from petstore_server.cli.failures import FAILURE, explain
-from petstore_server.cli.output import log_to_stderr, plural, show, wants_json, write_json
+from petstore_server.cli.output import log_to_stderr, plural, show, show_done, wants_json
 from petstore_server.cli.progress import progress
 from petstore_server.cli.stores import operator, settings_here, with_store
 from petstore_server.domain.errors import DomainError
@@ -93,7 +93,7 @@ def backup(file: Path, keep: int | None) -> None:
         removed = [str(each.absolute()) for each in remove_oldest(series, keep)]
         fields["removed"] = removed
         message += f" Removed {plural(len(removed), 'older backup')}." if removed else ""
-    _done(fields, message)
+    show_done(fields, message)
 
 
 @db.command(cls=WritingCommand)
@@ -117,9 +117,9 @@ def restore(file: Path, yes: bool) -> None:
     kept = engines.restore_store(settings.database_url, file, operator())
     fields = {"restored": str(path), "from": str(file.absolute())}
     if kept is None:
-        _done(fields, f"Restored {path} from {file}.")
+        show_done(fields, f"Restored {path} from {file}.")
     else:
-        _done({**fields, "kept": str(kept)}, f"Restored {path} from {file}. The previous content is in {kept}.")
+        show_done({**fields, "kept": str(kept)}, f"Restored {path} from {file}. The previous content is in {kept}.")
 
 
 def _record_backup(file: Path) -> None:
@@ -128,10 +128,3 @@ def _record_backup(file: Path) -> None:
         with_store(lambda store: store.backups.record(file.name, operator()))
     except DomainError as error:
         log_to_stderr(f"The backup is good but was not recorded in the store: {explain(error).message}")
-
-
-def _done(fields: dict[str, Any], message: str) -> None:
-    if wants_json():
-        write_json(fields)
-    else:
-        log_to_stderr(message)

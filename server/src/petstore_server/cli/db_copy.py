@@ -5,7 +5,7 @@ import asyncio
 import click
 
 from petstore_server.cli.commands import WritingCommand
-from petstore_server.cli.output import log_to_stderr, plural, wants_json, write_json
+from petstore_server.cli.output import log_to_stderr, plural, show_done
 from petstore_server.cli.progress import progress
 from petstore_server.cli.stores import operator, settings_here
 from petstore_server.runtime import installation
@@ -44,9 +44,6 @@ async def _copy(settings: Settings, target: str) -> None:
             await work.take(advance)
         with progress("Verifying (rows)", total) as advance:
             copied = await work.verify(advance)
-    if wants_json():
-        write_json({"rows": copied.rows, "etag": copied.etag})
-        return
     counts = ", ".join(f"{count} {name}" for name, count in copied.rows.items())
-    total_rows = plural(sum(copied.rows.values()), "row")
-    log_to_stderr(f"Copied and verified {total_rows} ({counts}). Both lists have the ETag {copied.etag}.")
+    message = f"Copied and verified {plural(total, 'row')} ({counts}). Both lists have the ETag {copied.etag}."
+    show_done({"rows": copied.rows, "etag": copied.etag}, message)

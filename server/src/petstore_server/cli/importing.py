@@ -44,13 +44,11 @@ class _Checked(click.ParamType[Any]):
             self.fail(f"'{value}' {error}.", param, ctx)
 
 
+FORMAT = click.option(
+    "--format", "file_format", type=click.Choice(FORMATS), help="The format, if the name of the file does not show it."
+)
 _OPTIONS = (
-    click.option(
-        "--format",
-        "file_format",
-        type=click.Choice(FORMATS),
-        help="The format, if the name of the file does not show it.",
-    ),
+    FORMAT,
     click.option("--rejects", metavar="FILE", help="Write rejected rows here, as JSON Lines with the reason."),
     click.option("--dry-run", is_flag=True, help="Report what the import would do, and change nothing."),
     click.option(

@@ -222,6 +222,11 @@ def key_fields(key: ApiKey, now: float) -> dict[str, Any]:
     }
 
 
+def ban_end(key: dict[str, Any]) -> str | None:
+    """The end of the ban in `key_fields`."""
+    return key["ban"]["until"] if key["ban"] else None
+
+
 def _hand_over(issued: IssuedKey) -> None:
     """Print a new key: the only place where a key is written."""
     key = issued.key
@@ -243,7 +248,7 @@ def _hand_over(issued: IssuedKey) -> None:
 
 def _show(key: ApiKey) -> None:
     fields = key_fields(key, time.time())
-    pairs = {**fields, "scopes": ", ".join(fields["scopes"]), "ban": fields["ban"] and fields["ban"]["until"]}
+    pairs = {**fields, "scopes": ", ".join(fields["scopes"]), "ban": ban_end(fields)}
     labels = {"createdAt": "created", "expiresAt": "expires", "revokedAt": "revoked", "rotatedFrom": "rotated from"}
     labels |= {"rotatedTo": "rotated to", "lastUsed": "last used, hour of", "ban": "banned until"}
     show(fields, lambda: details([(labels.get(name, name), value or None) for name, value in pairs.items()]))
@@ -251,7 +256,6 @@ def _show(key: ApiKey) -> None:
 
 def _row(key: dict[str, Any]) -> list[object]:
     scopes = "default" if DEFAULT_SCOPES == set(key["scopes"]) else ",".join(key["scopes"])
-    ban = key["ban"]["until"] if key["ban"] else None
     return [
         key["id"],
         key["account"],
@@ -260,6 +264,6 @@ def _row(key: dict[str, Any]) -> list[object]:
         scopes,
         key["expiresAt"],
         key["lastUsed"],
-        ban,
+        ban_end(key),
         key["note"] or None,
     ]

@@ -6,26 +6,12 @@ from petstore_server import __version__
 from petstore_server.cli.commands import ImportedCommands, Root
 from petstore_server.cli.failures import EXIT_CODES_HELP
 
-_PACKAGE = "petstore_server.cli"
-_MODULES = {
-    "serve": f"{_PACKAGE}.serve",
-    "accounts": f"{_PACKAGE}.accounts",
-    "keys": f"{_PACKAGE}.keys",
-    "usage": f"{_PACKAGE}.usage",
-    "orders": f"{_PACKAGE}.orders",
-    "pets": f"{_PACKAGE}.pets",
-    "audit": f"{_PACKAGE}.audit",
-    "openapi": f"{_PACKAGE}.openapi",
-    "doctor": f"{_PACKAGE}.doctor",
-    "db": f"{_PACKAGE}.db",
-    "console": f"{_PACKAGE}.console_command",
-    "completion": f"{_PACKAGE}.completion",
-}
+_COMMANDS = "serve accounts keys usage orders pets audit openapi doctor db console completion"
 
 
 @click.group(
     cls=Root,
-    commands=ImportedCommands(_MODULES),
+    commands=ImportedCommands({name: f"petstore_server.cli.{name}" for name in _COMMANDS.split()}),
     epilog=EXIT_CODES_HELP,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
 )

@@ -11,11 +11,11 @@ from petstore_server.cli.commands import Group, WritingCommand
 from petstore_server.cli.exporting import export_to
 from petstore_server.cli.failures import explain, report
 from petstore_server.cli.import_undo import undo
-from petstore_server.cli.importing import date_options, import_file, import_options
-from petstore_server.cli.output import details, log_to_stderr, plural, show, wants_json, write, write_json
+from petstore_server.cli.importing import FORMAT, date_options, import_file, import_options
+from petstore_server.cli.output import details, plural, show, show_done, wants_json, write, write_json
 from petstore_server.cli.stores import now, operator, with_store
 from petstore_server.domain.orders import INT64_MAX, INT64_MIN, ORDER_FIELDS, Order, Status
-from petstore_server.formats.reading import FORMATS, STDIN
+from petstore_server.formats.reading import STDIN
 from petstore_server.operations import orders as operations
 from petstore_server.operations.imports import ORDERS
 from petstore_server.operations.orders import Changed
@@ -76,9 +76,7 @@ def undo_orders(import_id: str, dry_run: bool, yes: bool) -> None:
 
 @orders.command()
 @click.argument("file")
-@click.option(
-    "--format", "file_format", type=click.Choice(FORMATS), help="The format, if the name of the file does not show it."
-)
+@FORMAT
 @click.option("--force", is_flag=True, help="Replace FILE if it exists.")
 def export(file: str, file_format: str | None, force: bool) -> None:
     """Write all orders, with their status, to FILE (- for stdout): JSON Lines unless its ending or --format differ.
@@ -91,12 +89,8 @@ def export(file: str, file_format: str | None, force: bool) -> None:
       petstore orders export - --format csv | head
     """
     count = export_to(file, file_format, force)
-    if file == STDIN:
-        return
-    if wants_json():
-        write_json({"file": file, "exported": count})
-    else:
-        log_to_stderr(f"Exported {plural(count, 'order')} to {file}.")
+    if file != STDIN:
+        show_done({"file": file, "exported": count}, f"Exported {plural(count, 'order')} to {file}.")
 
 
 @orders.command("list")
@@ -120,14 +114,15 @@ def list_orders(statuses: tuple[str, ...], pet_id: int | None, limit: int | None
     chosen = frozenset(map(Status, statuses))
 
     async def stream(store: Store) -> None:
-        rows = _OrderTable()
+        table = None if wants_json() else _OrderTable()
         async for batch in operations.list_orders(store, chosen, pet_id, limit):
-            for order in batch if wants_json() else ():
-                write_json(order.fields())
-            if not wants_json():
-                rows.write(batch)
-        if not wants_json():
-            rows.write([])
+            if table is not None:
+                table.write(batch)
+            else:
+                for order in batch:
+                    write_json(order.fields())
+        if table is not None:
+            table.write([])  # the titles, if there was no order
 
     with_store(stream)
 
@@ -221,14 +216,9 @@ class _OrderTable:
 
     def write(self, batch: list[Order]) -> None:
         cells = [tuple(map(_plain, order)) for order in batch]
-        self._widths = (
-            [
-                max(width, *map(len, column))
-                for width, column in zip(self._widths, zip(*cells, strict=True), strict=True)
-            ]
-            if cells
-            else self._widths
-        )
+        if cells:
+            columns = zip(self._widths, zip(*cells, strict=True), strict=True)
+            self._widths = [max(width, *map(len, column)) for width, column in columns]
         for row in cells if self._begun else [self._titles, *cells]:
             numbers = [f"{cell:>{width}}" for cell, width in zip(row[:3], self._widths, strict=False)]
             words = [f"{cell:<{width}}" for cell, width in zip(row[3:], self._widths[3:], strict=True)]

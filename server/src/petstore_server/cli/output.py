@@ -96,6 +96,14 @@ def show(value: Any, plain: Callable[[], str]) -> None:
         write(plain() + "\n")
 
 
+def show_done(value: Any, message: str) -> None:
+    """Report what a command has done, which is not data: as JSON on stdout with `--json`, else a line on stderr."""
+    if wants_json():
+        write_json(value)
+    else:
+        log_to_stderr(message)
+
+
 def json_line(value: Any, stream: Any) -> str:
     """The value as one line of JSON, which the stream's encoding can hold."""
     text = json.dumps(value, ensure_ascii=not _is_utf8(stream), separators=(",", ":"))

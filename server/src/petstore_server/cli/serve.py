@@ -7,9 +7,6 @@ import click
 from petstore_server.runtime.loading import loading
 from petstore_server.settings import read_settings
 
-_OPTIONS = {"host": "PETSTORE_HOST", "port": "PETSTORE_PORT", "admin_port": "PETSTORE_ADMIN_PORT"}
-_OPTIONS |= {"workers": "PETSTORE_WORKERS"}
-
 
 @click.command()
 @click.option("--host", metavar="H", help="Address on which the API listens (PETSTORE_HOST, 127.0.0.1).")
@@ -33,6 +30,6 @@ def serve(demo: bool, **options: str | None) -> None:
     with loading():
         from petstore_server.cli.serving import serve_in_foreground  # slow to import, and no other command needs it
 
-    given = {_OPTIONS[name]: value for name, value in options.items() if value is not None}
+    given = {f"PETSTORE_{name.upper()}": value for name, value in options.items() if value is not None}
     settings = read_settings({**os.environ, **given})
     serve_in_foreground(settings, given, demo=demo)

@@ -45,9 +45,8 @@ def serve_in_foreground(settings: Settings, given: dict[str, str], *, demo: bool
         require_servable(settings)
         public = stack.enter_context(listening(settings.host, settings.port, "PETSTORE_PORT"))
         admin = stack.enter_context(listening(settings.admin_host, settings.admin_port, "PETSTORE_ADMIN_PORT"))
-        settings = replace(
-            settings, port=public.getsockname()[1], admin_port=admin.getsockname()[1]
-        )  # where 0 was given
+        # Where 0 was given, the ports that were found.
+        settings = replace(settings, port=public.getsockname()[1], admin_port=admin.getsockname()[1])
         stack.enter_context(lock_for_serving(settings))
         runner = stack.enter_context(asyncio.Runner(loop_factory=loop_factory()))
         if settings.workers == 1:
@@ -67,7 +66,7 @@ async def _serve(settings: Settings, public: socket.socket, admin: socket.socket
             show_sample(application.console, time.time())
 
         async def ready() -> None:
-            _tell_serving(settings, public, admin)
+            _log_serving(settings, public, admin)
             if sample:
                 with suppress(OSError):  # the service goes on if nothing reads its stdout
                     click.echo(_welcome(_address(public), _address(admin), sample, link))
@@ -81,7 +80,7 @@ def _serve_with_workers(
     runner: asyncio.Runner, settings: Settings, given: dict[str, str], public: socket.socket, admin: socket.socket
 ) -> None:
     def ready() -> None:
-        _tell_serving(settings, public, admin)
+        _log_serving(settings, public, admin)
 
     try:
         runner.run(serve_with_workers(settings, given, public, admin, ready))
@@ -89,7 +88,7 @@ def _serve_with_workers(
         click.get_current_context().exit(max(error.code, FAILURE))
 
 
-def _tell_serving(settings: Settings, public: socket.socket, admin: socket.socket) -> None:
+def _log_serving(settings: Settings, public: socket.socket, admin: socket.socket) -> None:
     fields = {"api": _address(public), "admin": _address(admin)}
     _log.info("serving", extra={**fields, "environment": settings.environment, "workers": settings.workers})
 

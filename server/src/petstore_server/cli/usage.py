@@ -107,7 +107,7 @@ def top(since: datetime, by: str, limit: int) -> None:
     found = with_store(find)
     if order is TopOrder.SHARE and not found:
         log_to_stderr("No account has used any of its day's limit, or PETSTORE_REDIS_URL is missing to read it.")
-    show([_top_fields(entry) for entry in found], lambda: _top_page(order, found))
+    show([_top_fields(entry) for entry in found], lambda: _top_page(found))
 
 
 @usage.command(cls=Command)
@@ -198,7 +198,7 @@ def _report_page(by: Granularity, report: UsageReport) -> str:
     counted = {row.start: row.counts for row in report.rows}
     starts = sorted(counted.keys() | keyless.keys())
     header: list[str | Column] = [by.upper(), *_COUNTS]
-    rows = [[_start(start, by), *_cells(counted.get(start, UsageCounts()))] for start in starts]
+    rows = [[_start(start, by), *_count_fields(counted.get(start, UsageCounts())).values()] for start in starts]
     if report.keyless is not None:
         header.append("WITHOUT KEY")
         for start, row in zip(starts, rows, strict=True):
@@ -206,7 +206,7 @@ def _report_page(by: Granularity, report: UsageReport) -> str:
     return _with_bars(table(header, rows), [counted.get(start, UsageCounts()) for start in starts])
 
 
-def _top_page(order: TopOrder, found: Sequence[TopAccount]) -> str:
+def _top_page(found: Sequence[TopAccount]) -> str:
     if not found:
         return "No accounts to show in this period."
     header = (Column("ACCOUNT", shrinks=True), "PLAN", *_COUNTS, "OF DAY LIMIT")
@@ -214,23 +214,12 @@ def _top_page(order: TopOrder, found: Sequence[TopAccount]) -> str:
         (
             entry.account.name,
             entry.account.plan,
-            *_cells(entry.counts),
+            *_count_fields(entry.counts).values(),
             None if entry.share is None else f"{entry.share:.1%}",
         )
         for entry in found
     ]
     return table(header, rows)
-
-
-def _cells(counts: UsageCounts) -> tuple[int, ...]:
-    return (
-        counts.admitted,
-        counts.refused,
-        counts.refused_minute,
-        counts.refused_day,
-        counts.refused_banned,
-        counts.cancelled,
-    )
 
 
 def _start(start: int, by: Granularity) -> str:
