@@ -8,6 +8,9 @@ from typing import NamedTuple
 
 from petstore_server.domain.orders import Order, Status
 
+IMPORT_ACTION = "orders.import"
+"""The action of the audit entries of an import of orders, one for each batch."""
+
 
 class Reversal(NamedTuple):
     """The change of one order by an import, to be undone: `before` is the order before it, None if it created it.

@@ -3,10 +3,10 @@
 import asyncio
 from typing import Any
 
+from petstore_server.domain.imports import IMPORT_ACTION
 from petstore_server.domain.search import TrackedOrder, from_microseconds
 from petstore_server.ports import AuditEntry, AuditFilters, AuditPosition, Store
 
-_IMPORT = "orders.import"
 _MOST_BATCHES = 10  # entries of imports are large: one has thousands of orders
 _LATER = 1.0  # seconds by which an entry may be younger than the change, as two clocks took their times
 
@@ -20,7 +20,7 @@ async def order_history(store: Store, order_id: int, order: TrackedOrder, limit:
     until = from_microseconds(order.updated_at).timestamp() + _LATER
     own, imports = await asyncio.gather(
         store.audit.page(AuditFilters(subjects=(f"order:{order_id}",)), limit),
-        store.audit.page(AuditFilters(action=_IMPORT, until=until), _MOST_BATCHES),
+        store.audit.page(AuditFilters(action=IMPORT_ACTION, until=until), _MOST_BATCHES),
     )
     found = [*own.entries, *(reduced for entry in imports.entries if (reduced := _of_order(entry, order_id)))]
     return sorted(found, key=lambda entry: AuditPosition(entry.at, entry.id), reverse=True)

@@ -4,9 +4,9 @@ from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 from petstore_server.domain.errors import ImportNotFound
-from petstore_server.domain.imports import Reversal, Undo, checksum, evaluate_undo
+from petstore_server.domain.imports import IMPORT_ACTION, Reversal, Undo, checksum, evaluate_undo
 from petstore_server.domain.orders import Order, order_from_fields
-from petstore_server.ports import Actor, Store
+from petstore_server.ports import Actor, AuditFilters, Store
 
 _BATCH = 2000
 
@@ -56,9 +56,7 @@ async def _batches(store: Store, import_id: str) -> list[list[Reversal]]:
     """What the audit log says of the import, in parts that one transaction can undo."""
     batches: list[list[Reversal]] = []
     found = False
-    async for entry in store.audit.entries():
-        if entry.action != "orders.import" or entry.subject != import_id:
-            continue
+    async for entry in store.audit.entries(AuditFilters(action=IMPORT_ACTION, subjects=(import_id,))):
         found = True
         reversals = [*_created(entry.after), *_replaced(entry.before, entry.after)]
         batches.extend(reversals[first : first + _BATCH] for first in range(0, len(reversals), _BATCH))

@@ -8,7 +8,7 @@ from typing import NamedTuple, Protocol
 import msgspec
 
 from petstore_server.domain.errors import DamagedRecord, InvalidField, OrderNotFound
-from petstore_server.domain.imports import Reversal, Undo, checksum, evaluate_undo, id_ranges
+from petstore_server.domain.imports import IMPORT_ACTION, Reversal, Undo, checksum, evaluate_undo, id_ranges
 from petstore_server.domain.orders import ORDER_FIELDS, Import, Order, Status, evaluate_import, order_from_fields
 from petstore_server.domain.transitions import Transition
 from petstore_server.ports import Actor
@@ -176,7 +176,7 @@ def import_orders(table: OrderTable, imported: ImportedOrders, import_id: str, a
     replaced = [Updated(existing[order.id], order) for order in changed.values() if order.id in existing]
     if replaced:
         yield from table.update(replaced, (), actor.at)
-    yield record(actor, "orders.import", import_id, Change(before, after))
+    yield record(actor, IMPORT_ACTION, import_id, Change(before, after))
     return outcomes
 
 
