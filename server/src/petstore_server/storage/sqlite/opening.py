@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from time import monotonic, sleep
-from types import TracebackType
+from typing import BinaryIO
 
 import apsw
 
@@ -163,51 +163,36 @@ def _advice(error: apsw.Error) -> str:
 _PERMISSIONS = "Check the disk and the permissions of the file and its directory."
 
 
-class ServingLock:
-    """Held while a server runs on the store, as a context or until `close`; the system releases it at a crash."""
-
-    def __init__(self, path: Path, *, shared: bool, wait_seconds: float = 0) -> None:
-        path = path.resolve()
-        require_place(path, file_too=False)
-        with unusable_on_error(path):
-            # Never removed: another process may hold the lock of a file that has lost its name.
-            lock = path.with_name(path.name + ".lock")
-            create_private(lock)
-            self._file = lock.open("ab")
-            deadline = monotonic() + wait_seconds
-            while not self._acquired(shared):
-                if monotonic() >= deadline:
-                    self._file.close()
-                    raise StoreUnusable(_TAKEN.format(path=path), _SEVERAL_SERVERS)
-                sleep(_LOCK_PAUSE)
-
-    def _acquired(self, shared: bool) -> bool:
-        try:
-            fcntl.flock(self._file, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)
-        except BlockingIOError:
-            return False
-        return True
-
-    def close(self) -> None:
-        self._file.close()
-
-    def __enter__(self) -> None:
-        pass
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        self.close()
-
-
 _LOCK_PAUSE = 0.02  # seconds between attempts
 _TAKEN = "Another `petstore serve` already uses the store at {path}."
 _SEVERAL_SERVERS = "Stop it, or set PETSTORE_REDIS_URL for both, so that they count limits together."
 
 
-def lock_for_serving(path: Path, *, shared: bool, wait_seconds: float = 0) -> ServingLock:
+def lock_for_serving(path: Path, *, shared: bool, wait_seconds: float = 0) -> BinaryIO:
     """Lock `<store>.lock` for a server: exclusive without Redis, `shared` with it (D12).
 
-    Raises StoreUnusable if another server holds it, in a way that excludes this one, for longer than `wait_seconds`.
+    Closing the file that is returned releases the lock; the system does so after a crash. Raises StoreUnusable if
+    another server holds it, in a way that excludes this one, for longer than `wait_seconds`.
     """
-    return ServingLock(path, shared=shared, wait_seconds=wait_seconds)
+    path = path.resolve()
+    require_place(path, file_too=False)
+    with unusable_on_error(path):
+        # Never removed: another process may hold the lock of a file that has lost its name.
+        lock = path.with_name(path.name + ".lock")
+        create_private(lock)
+        file = lock.open("ab")
+        deadline = monotonic() + wait_seconds
+        while not _acquired(file, shared):
+            if monotonic() >= deadline:
+                file.close()
+                raise StoreUnusable(_TAKEN.format(path=path), _SEVERAL_SERVERS)
+            sleep(_LOCK_PAUSE)
+    return file
+
+
+def _acquired(file: BinaryIO, shared: bool) -> bool:
+    try:
+        fcntl.flock(file, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
