@@ -68,6 +68,9 @@ class KeylessRow(NamedTuple):
     counts: KeylessCounts
 
 
+Row = TypeVar("Row", UsageRow, KeylessRow)
+
+
 class Activity(NamedTuple):
     """What one process counted since it last saved.
 
@@ -91,17 +94,12 @@ def add(one: Counts, other: Counts) -> Counts:
     return type(one)(*[left + right for left, right in zip(one, other, strict=True)])
 
 
-def merge_rows(rows: Iterable[UsageRow], by: Granularity) -> list[UsageRow]:
+def merge_rows(rows: Iterable[Row], by: Granularity) -> list[Row]:
     """Rows of any granularity as rows of this one, ascending: those of one hour or day become one."""
-    merged: dict[int, UsageCounts] = {}
-    for start, counts in rows:
-        merged[by.start(start)] = add(merged.get(by.start(start), UsageCounts()), counts)
-    return [UsageRow(start, merged[start]) for start in sorted(merged)]
-
-
-def merge_keyless_rows(rows: Iterable[KeylessRow], by: Granularity) -> list[KeylessRow]:
-    """The same for requests without a valid key."""
-    merged: dict[int, KeylessCounts] = {}
-    for start, counts in rows:
-        merged[by.start(start)] = add(merged.get(by.start(start), KeylessCounts()), counts)
-    return [KeylessRow(start, merged[start]) for start in sorted(merged)]
+    merged: dict[int, Row] = {}
+    for row in rows:
+        start = by.start(row.start)
+        earlier = merged.get(start)
+        counts = row.counts if earlier is None else add(earlier.counts, row.counts)
+        merged[start] = row._replace(start=start, counts=counts)
+    return [merged[start] for start in sorted(merged)]

@@ -10,7 +10,6 @@ from petstore_server.domain.usage import (
     UsageCounts,
     UsageRow,
     add,
-    merge_keyless_rows,
     merge_rows,
 )
 from petstore_server.storage.statements import Command, Commands, Query, Work
@@ -98,7 +97,7 @@ def keyless_history(start: int, end: int, by: Granularity) -> Work[list[KeylessR
     for table in _tables(_KEYLESS_TABLES, by):
         sql = f"SELECT start, {_columns(_KEYLESS)} FROM petstore.{table} WHERE {_PERIOD}"  # noqa: S608 - constants
         rows += [KeylessRow(first, KeylessCounts(*counts)) for first, *counts in (yield Query(sql, (start, end)))]
-    return merge_keyless_rows(rows, by)
+    return merge_rows(rows, by)
 
 
 def totals(start: int, end: int) -> Work[dict[int, UsageCounts]]:
