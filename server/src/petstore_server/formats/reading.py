@@ -1,4 +1,4 @@
-"""Import files: opening them, telling their format, and decoding their text."""
+"""Import files: opening them, recognising their format, and decoding their text."""
 
 import codecs
 import io
@@ -73,13 +73,17 @@ class Source:
 def open_source(name: str) -> Iterator[Source]:
     """Open the file, or stdin for `-`. Raises OSError."""
     if name == STDIN:
-        stdin = sys.stdin.buffer
-        # Read without Python's buffer, whose lock a thread that waits for input would hold until the process exits.
-        yield Source(cast("BinaryIO", getattr(stdin, "raw", stdin)), name, None)
+        yield Source(unbuffered_stdin(), name, None)
         return
     path = Path(name)
     with path.open("rb") as file:
         yield Source(file, name, path.stat().st_size if path.is_file() else None)
+
+
+def unbuffered_stdin() -> BinaryIO:
+    """Stdin without Python's buffer, whose lock a thread that waits for input would hold until the process exits."""
+    stdin = sys.stdin.buffer
+    return cast("BinaryIO", getattr(stdin, "raw", stdin))
 
 
 def _as_utf8(chunks: Iterator[bytes], encoding: str | None) -> Iterator[bytes]:

@@ -1,1 +1,1 @@
-"""The interface over HTTP: what a request is, who may make it, and how every answer looks."""
+"""The interface over HTTP: what a request is, who may make it, and how every response looks."""

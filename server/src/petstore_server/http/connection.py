@@ -115,8 +115,9 @@ class Connection(asyncio.BufferedProtocol):
             self._parse()
             if self._unparsed:
                 self._unparsed = memoryview(bytes(self._unparsed))
-        if self._unparsed:
-            self._pause_reading()
+        if self._unparsed and not self._reading_paused:
+            self._reading_paused = True
+            self._transport.pause_reading()
         if self._current is None and not self.scheduled:
             self._server.schedule(self)
 
@@ -199,11 +200,6 @@ class Connection(asyncio.BufferedProtocol):
         # Otherwise its head has been answered already.
         if malformed is not None:
             malformed.lose()
-
-    def _pause_reading(self) -> None:
-        if not self._reading_paused:
-            self._reading_paused = True
-            self._transport.pause_reading()
 
     def _resume_reading(self) -> None:
         if self._reading_paused:

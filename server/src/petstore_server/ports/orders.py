@@ -43,7 +43,7 @@ class OrderList:
 
 class Orders(Protocol):
     def is_current(self, held: OrderList) -> bool:
-        """Whether `held` is known, without waiting, to show every acknowledged change. False if only a query can tell.
+        """Whether `held` is known, without waiting, to show every acknowledged change. False if that takes a query.
 
         Takes microseconds.
         """

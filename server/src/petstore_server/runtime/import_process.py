@@ -5,7 +5,6 @@ under way once stdin closes, so it never outlives the process that started it.
 """
 
 import asyncio
-import io
 import os
 import sys
 import threading
@@ -16,6 +15,7 @@ from pathlib import Path
 
 import msgspec
 
+from petstore_server.formats.reading import unbuffered_stdin
 from petstore_server.operations.import_tasks import ImportReport, ImportTask, run_task
 from petstore_server.runtime import engines
 from petstore_server.runtime.scratch import scratch_store
@@ -67,7 +67,7 @@ async def _read_reports(process: asyncio.subprocess.Process, report: Callable[[I
 
 def main() -> None:
     """Run the task that stdin names, until it has ended or stdin closes."""
-    task = msgspec.json.decode(_stdin().readline(), type=ImportTask)
+    task = msgspec.json.decode(unbuffered_stdin().readline(), type=ImportTask)
     settings = replace(read_settings(os.environ), database_url=task.database_url)
     with logging_to_stderr(settings.log_level):
         asyncio.run(_run(task, settings))
@@ -92,14 +92,9 @@ def _write_report(report: ImportReport) -> None:
 
 def _stop_at_end(loop: asyncio.AbstractEventLoop, running: asyncio.Task[None]) -> None:
     """Cancel the import when stdin closes."""
-    _stdin().read()
+    unbuffered_stdin().read()
     with suppress(RuntimeError):  # it has ended already
         loop.call_soon_threadsafe(running.cancel)
-
-
-def _stdin() -> io.RawIOBase:
-    """Stdin without Python's buffer, whose lock a thread that waits for input would hold until the process exits."""
-    return sys.stdin.buffer.raw  # type: ignore[union-attr,no-any-return]
 
 
 if __name__ == "__main__":

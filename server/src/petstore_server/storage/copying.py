@@ -178,7 +178,7 @@ class Copy:
         return Copied(self.rows, etags[0])
 
     async def _copy_index_state(self) -> None:
-        """Tell the target that its index is complete: the copied orders do not count as changes."""
+        """Mark the index of the target as complete: the copied orders do not count as changes."""
         at, last_order_id = self._source.execute("SELECT at, last_order_id FROM order_index_state").fetchall()[0]
         async with self._driver.transaction():
             await self._driver.execute(

@@ -37,7 +37,7 @@ class PlacementRequest(NamedTuple):
 class Found(NamedTuple):
     """What a store knows before orders are placed.
 
-    `free` tells for each key whether no other transaction is using it. `last_id` is the largest identifier ever
+    `free` says for each key whether no other transaction is using it. `last_id` is the largest identifier ever
     assigned to an order, at least 0. `changed_at` is the time that the change will have, in Unix microseconds.
     """
 

@@ -3,7 +3,7 @@
 from petstore_server.domain.sessions import Session
 from petstore_server.ports import Actor
 from petstore_server.storage.audit import Change, record
-from petstore_server.storage.statements import Command, Engine, Query, Work
+from petstore_server.storage.statements import Command, Engine, Query, Work, only
 
 _ADD = "INSERT INTO petstore.console_sessions (digest, kind, actor, expires_at) VALUES (%s, %s, %s, %s)"
 _FORGET_EXPIRED = "DELETE FROM petstore.console_sessions WHERE expires_at <= %s"
@@ -40,11 +40,11 @@ class Sessions:
 
     async def extend(self, digest: bytes, expires_at: float) -> None:
         """Move the end of a session that exists."""
-        await self._engine.transaction(lambda: _run(Command(_EXTEND, (expires_at, digest))))
+        await self._engine.transaction(lambda: only(Command(_EXTEND, (expires_at, digest))))
 
     async def end(self, digest: bytes) -> None:
         """End a session."""
-        await self._engine.transaction(lambda: _run(Command(_END, (digest,))))
+        await self._engine.transaction(lambda: only(Command(_END, (digest,))))
 
     async def end_all(self, actor: Actor) -> int:
         """End all sessions and delete all links; return the number of sessions."""
@@ -72,7 +72,3 @@ def _end_all(actor: Actor) -> Work[int]:
     sessions = sum(str(kind) == "session" for (kind,) in ended)
     yield record(actor, "console.end_sessions", _SUBJECT, Change(None, {"sessions": sessions}))
     return sessions
-
-
-def _run(command: Command) -> Work[None]:
-    yield command

@@ -49,6 +49,11 @@ Statement = Query | Queries | Command | Commands
 Work = Generator[Statement, list[Row], Result]
 
 
+def only(command: Command) -> Work[None]:
+    """A transaction of one command."""
+    yield command
+
+
 class Engine(Protocol):
     """Runs statements on one store. Every method raises ServiceUnavailable if the store cannot be used."""
 

@@ -12,14 +12,12 @@ class Stats:
 
     def __init__(self) -> None:
         self.commits = 0
-        self.changes = 0
         self.rebuilds = 0
         self.on_commit: Callable[[int], None] | None = None
         self.on_rebuild: Callable[[float], None] | None = None
 
     def committed(self, changes: int) -> None:
         self.commits += 1
-        self.changes += changes
         if self.on_commit is not None:
             self.on_commit(changes)
 

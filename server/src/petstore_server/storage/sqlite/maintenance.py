@@ -34,10 +34,10 @@ from petstore_server.storage.sqlite.opening import (
     unusable_on_error,
     use_log,
 )
-from petstore_server.storage.statements import Work
+from petstore_server.storage.statements import only
 
 Progress = Callable[[int, int], None]
-"""Told how many pages of how many are done."""
+"""Is called with the number of pages that are done, and of all."""
 
 # A backup contains no record of itself, because that is made when it is complete.
 _KEEP_LAST_BACKUP = "UPDATE store SET backed_up_at = nullif(max(coalesce(backed_up_at, 0), ?), 0)"
@@ -57,7 +57,7 @@ def backup(path: Path, target: Path, progress: Progress | None = None) -> None:
         raise Conflict(f"{target} exists already; choose another name.")
     if not target.parent.is_dir():
         raise Conflict(f"The directory {target.parent} does not exist; create it or choose another name.")
-    with _temporary_beside(target) as copy:
+    with _temporary_next_to(target) as copy:
         with unusable_on_error(path):
             _copy(path, copy, progress)
         _require_sound(copy, f"The store at {path} is damaged, so no backup was made")
@@ -80,7 +80,7 @@ def restore(path: Path, source: Path, actor: Actor) -> Path | None:
         raise StoreUnusable(f"There is no backup at {source}.")
     kept = _unused_name(path, actor.at) if path.exists() else None
     identity, backed_up_at = _identity(path), _last_backup(path)
-    with _temporary_beside(path) as copy:
+    with _temporary_next_to(path) as copy:
         with advising("Nothing was restored; choose another backup."), unusable_on_error(source):
             _copy(source, copy, None)
             _begin_epoch(copy, source, kept, identity, backed_up_at, actor)
@@ -159,7 +159,7 @@ def _begin_epoch(copy: Path, source: Path, kept: Path | None, identity: str, bac
             connection.execute(_KEEP_LAST_BACKUP, (backed_up_at,))
             connection.execute("DELETE FROM console_sessions")  # those ended since the backup must not come back
             before = None if kept is None else {"kept": kept.name}
-            run(connection, _recorded(actor, Change(before, {"backup": source.name})))
+            run(connection, only(record(actor, "store.restore", "store", Change(before, {"backup": source.name}))))
         connection.pragma("journal_mode", "delete")
     finally:
         connection.close()
@@ -185,10 +185,6 @@ def _of_store(path: Path, column: str) -> Any:
             connection.close()
     except (apsw.Error, OSError):
         return None
-
-
-def _recorded(actor: Actor, change: Change) -> Work[None]:
-    yield record(actor, "store.restore", "store", change)
 
 
 def _unused_name(path: Path, at: float) -> Path:
@@ -223,9 +219,8 @@ def _write_over(copy: Path, path: Path, kept: Path | None) -> None:
     try:
         use_log(destination, path)  # so that the present content can be read while the transaction is open
         with destination.backup("main", source, "main") as steps:
-            steps.step(
-                0
-            )  # begins the transaction: nothing can change between the copy that is kept and the new content
+            # This begins the transaction: nothing can change between the copy that is kept and the new content.
+            steps.step(0)
             if kept is not None:
                 _keep(path, kept)
             while not steps.done:
@@ -258,7 +253,7 @@ def _require_sound(copy: Path, otherwise: str) -> None:
 
 
 @contextmanager
-def _temporary_beside(path: Path) -> Iterator[Path]:
+def _temporary_next_to(path: Path) -> Iterator[Path]:
     """A name in the same directory for a file that is not complete yet; whatever has it in the end is removed."""
     copy = path.with_name(f".{path.name}.{secrets.token_hex(4)}.partial")
     try:
