@@ -85,7 +85,7 @@ class PetstoreError(Exception):
         return printable(f"{text} {_REASONS[self.ended_by]}" if self.ended_by else text)
 
     def _text(self) -> str:
-        return Exception.__str__(self)
+        return str(self.args[0]) if self.args else ""
 
 
 class ConfigurationError(PetstoreError, ValueError):
@@ -105,9 +105,6 @@ class APIConnectionError(PetstoreError):
         self.sent = sent
         self.retryable = retryable
 
-    def _text(self) -> str:
-        return self.message
-
 
 class APITimeoutError(APIConnectionError):
     """The connection or the response took longer than the timeout."""
@@ -124,9 +121,6 @@ class InvalidResponseError(PetstoreError):
         self.message = message
         self.status = status
         self.truncated = truncated
-
-    def _text(self) -> str:
-        return self.message
 
 
 class APIStatusError(PetstoreError):

@@ -25,31 +25,31 @@ _MAX_QUOTED = 60
 
 
 class DomainError(Exception):
-    """Anything the service refuses; `code` is for programs, the message is a whole sentence for people."""
+    """Anything the service refuses; `code` is for programs, `message` is a whole sentence for people.
+
+    A message that is always the same is an attribute of the class.
+    """
 
     code = "internal_error"
+    message = ""
 
-    def __init__(self, message: str) -> None:
-        super().__init__(message)
-        self.message = message
+    def __init__(self, message: str = "") -> None:
+        self.message = message or self.message
+        super().__init__(self.message)
 
 
 class MissingApiKey(DomainError):
     """No bearer credential came with the request (spec S5.2)."""
 
     code = "missing_api_key"
-
-    def __init__(self) -> None:
-        super().__init__("Send your API key in the Authorization header: 'Authorization: Bearer <key>'.")
+    message = "Send your API key in the Authorization header: 'Authorization: Bearer <key>'."
 
 
 class InvalidApiKey(DomainError):
-    """Unknown, expired, revoked, of the other environment or of a suspended account: one answer for all."""
+    """Unknown, expired, revoked, of the other environment or of a suspended account: one response for all."""
 
     code = "invalid_api_key"
-
-    def __init__(self) -> None:
-        super().__init__("This API key is not valid here; check it for typing errors or ask the store for a new one.")
+    message = "This API key is not valid here; check it for typing errors or ask the store for a new one."
 
 
 class InsufficientScope(DomainError):
@@ -66,9 +66,7 @@ class InvalidOrderId(DomainError):
     """The path's identifier is not an int64 in its one plain form (D4)."""
 
     code = "invalid_order_id"
-
-    def __init__(self) -> None:
-        super().__init__("An order identifier is a whole number of at most 64 bits in plain digits, such as 42.")
+    message = "An order identifier is a whole number of at most 64 bits in plain digits, such as 42."
 
 
 class OrderNotFound(DomainError):
@@ -80,18 +78,14 @@ class OrderNotFound(DomainError):
 
 class PetNotFound(DomainError):
     code = "pet_not_found"
-
-    def __init__(self) -> None:
-        super().__init__("There is no pet with this identifier; pet identifiers come from an order's petId.")
+    message = "There is no pet with this identifier; pet identifiers come from an order's petId."
 
 
 class IdempotencyKeyReused(DomainError):
     """The account used the idempotency key within the last 24 hours for a request with another body (D20)."""
 
     code = "idempotency_key_reused"
-
-    def __init__(self) -> None:
-        super().__init__("This Idempotency-Key was used for another body; use a new key for each order.")
+    message = "This Idempotency-Key was used for another body; use a new key for each order."
 
 
 class IdempotencyKeyInUse(DomainError):
@@ -99,9 +93,7 @@ class IdempotencyKeyInUse(DomainError):
 
     code = "idempotency_key_in_use"
     retry_after = 1  # seconds
-
-    def __init__(self) -> None:
-        super().__init__("A request with this Idempotency-Key is being processed; retry after Retry-After.")
+    message = "A request with this Idempotency-Key is being processed; retry after Retry-After."
 
 
 class OrderConflict(DomainError):
@@ -144,7 +136,7 @@ class OrderAlreadyComplete(OrderConflict):
 
 
 class ServiceUnavailable(DomainError):
-    """The store cannot be used now. `reason` is for operators only: logs and `/readyz`, never an answer."""
+    """The store cannot be used now. `reason` is for operators only: logs and `/readyz`, never a response."""
 
     code = "service_unavailable"
 
@@ -224,11 +216,7 @@ class AccountClosed(Conflict):
 
 class ChangedMeanwhile(Conflict):
     code = "changed_meanwhile"
-
-    def __init__(self) -> None:
-        super().__init__(
-            "This was changed since you opened the page, so nothing was done. Check what it is now, then repeat."
-        )
+    message = "This was changed since you opened the page, so nothing was done. Check what it is now, then repeat."
 
 
 class KeyNotUsable(Conflict):

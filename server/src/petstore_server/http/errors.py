@@ -15,9 +15,7 @@ class BadRequest(DomainError):
     """An HTTP/1.1 request must have exactly one Host header (RFC 9112 section 3.2)."""
 
     code = "bad_request"
-
-    def __init__(self) -> None:
-        super().__init__("Send exactly one Host header with each request.")
+    message = "Send exactly one Host header with each request."
 
 
 class PreconditionFailed(DomainError):
@@ -27,30 +25,22 @@ class PreconditionFailed(DomainError):
     """
 
     code = "bad_request"
-
-    def __init__(self) -> None:
-        super().__init__("Orders have no ETag in this version, so If-Match cannot match; send the request without it.")
+    message = "Orders have no ETag in this version, so If-Match cannot match; send the request without it."
 
 
 class UriTooLong(DomainError):
     code = "uri_too_long"
-
-    def __init__(self) -> None:
-        super().__init__("The request target exceeds 8 KiB; shorten it.")
+    message = "The request target exceeds 8 KiB; shorten it."
 
 
 class HeadersTooLarge(DomainError):
     code = "headers_too_large"
-
-    def __init__(self) -> None:
-        super().__init__("The request headers exceed 32 KiB; send fewer or shorter ones.")
+    message = "The request headers exceed 32 KiB; send fewer or shorter ones."
 
 
 class PayloadTooLarge(DomainError):
     code = "payload_too_large"
-
-    def __init__(self) -> None:
-        super().__init__("The request body exceeds 64 KiB; send a smaller one, or none where none is needed.")
+    message = "The request body exceeds 64 KiB; send a smaller one, or none where none is needed."
 
 
 class RouteNotFound(DomainError):
@@ -73,9 +63,7 @@ class MethodNotAllowed(DomainError):
 
 class Gone(DomainError):
     code = "gone"
-
-    def __init__(self) -> None:
-        super().__init__("This operation was withdrawn at its sunset date; /docs describes the current operations.")
+    message = "This operation was withdrawn at its sunset date; /docs describes the current operations."
 
 
 class RateLimitExceeded(DomainError):
@@ -90,16 +78,12 @@ class RateLimitExceeded(DomainError):
 
 class ApiKeyBanned(DomainError):
     code = "api_key_banned"
-
-    def __init__(self) -> None:
-        super().__init__("This API key is banned for repeated requests after 429; wait for the seconds in Retry-After.")
+    message = "This API key is banned for repeated requests after 429; wait for the seconds in Retry-After."
 
 
 class InternalError(DomainError):
     code = "internal_error"
-
-    def __init__(self) -> None:
-        super().__init__("Internal error; retry later, and quote the X-Request-Id when you report it.")
+    message = "Internal error; retry later, and quote the X-Request-Id when you report it."
 
 
 STATUS: dict[type[DomainError], int] = {

@@ -119,7 +119,7 @@ class RequestParser:
             else:
                 break
         if self._unaccounted > MAX_HEAD:
-            raise Malformed(431, HeadersTooLarge.code, HeadersTooLarge().message)
+            raise Malformed(431, HeadersTooLarge.code, HeadersTooLarge.message)
 
     def close(self) -> None:
         """Forget everything. The parser and this object refer to each other, so that is not left to the collector."""
