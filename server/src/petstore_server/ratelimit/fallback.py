@@ -110,17 +110,14 @@ class FallbackLimiter:
 
     @property
     def fault(self) -> str | None:
-        """Why limits are not exact now; None if they are."""
         return self._fault
 
     @property
     def strikes(self) -> int:
-        """Strikes that this process noted since it started."""
         return self._local.strikes
 
     @property
     def bans(self) -> int:
-        """Bans that this process gave since it started."""
         return self._local.bans
 
     async def start(self) -> None:
@@ -143,7 +140,6 @@ class FallbackLimiter:
         self.replace_bans(bans)
 
     async def admit(self, principal: Principal) -> Decision:
-        """Charge both windows of the key's account, or neither; note a strike, and ban a key that earned it."""
         if self._fault is None:
             try:
                 counted = await self._counters.count(principal, self._stored_ban(principal.key_id))
@@ -155,7 +151,6 @@ class FallbackLimiter:
         return await self._local.admit(principal)
 
     async def admit_address(self, address: str) -> Decision:
-        """Charge the window of an address whose client has no valid key."""
         if self._fault is None:
             try:
                 return _evaluate_address(await self._counters.count_address(address, charge=True))
@@ -165,7 +160,6 @@ class FallbackLimiter:
         return await self._local.admit_address(address)
 
     async def peek_address(self, address: str) -> Decision:
-        """The window of an address, without a charge."""
         if self._fault is None:
             try:
                 return _evaluate_address(await self._counters.count_address(address, charge=False))
@@ -190,7 +184,6 @@ class FallbackLimiter:
         return self._fault
 
     def replace_bans(self, bans: Iterable[Ban]) -> None:
-        """Take over the store's bans; those not saved yet stay."""
         before = self._local.current_bans()
         self._local.replace_bans(bans)
         after = self._local.current_bans()
@@ -204,11 +197,9 @@ class FallbackLimiter:
         return self._local.take_unsaved()._replace(usage={})
 
     def saved(self, unsaved: Unsaved) -> None:
-        """Note that this is in the store now."""
         self._local.saved(unsaved)
 
     def put_back(self, unsaved: Unsaved) -> None:
-        """Note that this was not saved, and is to be taken again."""
         self._local.put_back(unsaved)
 
     def forget(self) -> None:

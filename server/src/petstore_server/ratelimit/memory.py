@@ -98,7 +98,6 @@ class MemoryLimiter:
         return self._clock()
 
     async def admit(self, principal: Principal) -> Decision:
-        """Charge both windows of the key's account, or neither; note a strike, and ban a key that earned it."""
         now = self._clock()
         account = self._accounts.get(principal.account_id) or self._new_account(principal.account_id)
         minute: Counter = account.minute
@@ -120,7 +119,6 @@ class MemoryLimiter:
         return evaluate_account(True, account.minute, account.day, principal.limits, now)
 
     async def admit_address(self, address: str) -> Decision:
-        """Charge the window of an address whose client has no valid key."""
         now = self._clock()
         slot, count = self._address_window(address, now)
         if count.used >= ADDRESS_LIMIT:
@@ -132,7 +130,6 @@ class MemoryLimiter:
         return evaluate_address(True, charged, now)
 
     async def peek_address(self, address: str) -> Decision:
-        """The window of an address, without a charge."""
         now = self._clock()
         return evaluate_address(True, self._address_window(address, now)[1], now)
 
@@ -153,7 +150,6 @@ class MemoryLimiter:
         self.replace_bans(bans)
 
     def replace_bans(self, bans: Iterable[Ban]) -> None:
-        """Take over the store's bans; those not saved yet stay."""
         current = {ban.key_id: ban for ban in bans} | {ban.key_id: ban for ban in self._unsaved_bans}
         for key_id, record in self._abuse.items():
             self._abuse[key_id] = _with_ban(record, current.pop(key_id, None))
@@ -176,7 +172,6 @@ class MemoryLimiter:
             self._note_ban(self._abuse.get(principal.key_id, _NO_RECORD), ban)
 
     def take_unsaved(self) -> Unsaved:
-        """Return what is to be saved. Follow with `saved`, or with `put_back` if that failed."""
         usage = {account_id: self._accounts[account_id].usage() for account_id in self._unsaved_accounts}
         for account_id in self._unsaved_accounts:
             self._accounts[account_id].saved = True
@@ -184,7 +179,6 @@ class MemoryLimiter:
         return Unsaved(usage, tuple(self._unsaved_bans))
 
     def saved(self, unsaved: Unsaved) -> None:
-        """Note that this is in the store now."""
         del self._unsaved_bans[: len(unsaved.bans)]
 
     def put_back(self, unsaved: Unsaved) -> None:

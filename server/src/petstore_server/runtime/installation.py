@@ -16,40 +16,33 @@ if TYPE_CHECKING:
 
 
 class LocalInstallation:
-    """The installation that the settings name, as seen from this machine."""
+    """The installation that the settings name, as seen from this machine. Implements `health.examine.Installation`."""
 
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
 
     @property
     def store_file(self) -> Path | None:
-        """The file of a SQLite store, without links; None for PostgreSQL."""
         if not engines.is_sqlite(self.settings.database_url):
             return None
         return engines.sqlite_path(self.settings.database_url).resolve()
 
     def require_servable(self) -> None:
-        """Raises SettingsError if no server can start with these settings."""
         composition.require_servable(self.settings)
 
     def server_holds_store(self) -> bool:
-        """Whether a server holds the lock of a SQLite store; always False for PostgreSQL."""
         return self._is_locked(shared=False)
 
     async def open_store(self) -> Store:
-        """Open the store, which must exist. Raises SettingsError, StoreUnusable."""
         return await engines.open_store(self.settings.database_url)
 
     async def redis_info(self) -> Mapping[str, Any]:
-        """The fields of Redis's INFO. Raises SettingsError, ServiceUnavailable."""
         return await composition.redis_info(self.settings)
 
     async def postgres_settings(self) -> Mapping[str, str]:
-        """The settings of PostgreSQL that make an acknowledged change durable, by name. Raises StoreUnusable."""
         return await engines.durability_settings(self.settings.database_url)
 
     def store_problems(self) -> list[str]:
-        """Read the whole store; return what is wrong with it, an empty list if it is sound."""
         return engines.check_store(self.settings.database_url)
 
     async def account_usage(self, store: Store, account_id: int) -> Usage | None:

@@ -38,19 +38,15 @@ class Accounts:
     async def create(
         self, name: str, plan: Plan, limits: Limits, actor: Actor, *, contact: str = "", note: str = ""
     ) -> Account:
-        """Raises AccountExists."""
         return await self._engine.transaction(lambda: _create(name, plan, limits, actor, contact, note))
 
     async def find(self, name: str) -> Account:
-        """Raises AccountNotFound."""
         return _one(await self._engine.query(_FIND, (name,)), name)
 
     async def list(self) -> list[Account]:
-        """Return all accounts, by name."""
         return await self._engine.read(_list)
 
     async def change(self, name: str, transition: Transition[Account], actor: Actor) -> Account:
-        """Apply the transition and return the account after it. Raises AccountNotFound."""
         return await self._engine.transaction(lambda: _change(name, transition, actor))
 
 

@@ -66,7 +66,6 @@ class AuditLog:
             last = AuditPosition(page[-1][1], page[-1][0])
 
     async def page(self, filters: AuditFilters, limit: int, before: AuditPosition | None = None) -> AuditPage:
-        """Return at most `limit` entries that match, newest first, from before a position or from the newest."""
         return await self._engine.read(lambda: _newest(filters, limit, before))
 
 

@@ -15,11 +15,9 @@ class Backups:
         self._engine = engine
 
     async def record(self, file: str, actor: Actor) -> None:
-        """Record that a good backup was made at `actor.at` in a file of this name."""
         await self._engine.transaction(lambda: _record(file, actor))
 
     async def last(self) -> float | None:
-        """Return when the last good backup was made, in Unix seconds; None if there was none."""
         at: float | None = (await self._engine.query(_LAST))[0][0]
         return at
 

@@ -50,7 +50,6 @@ class Keys:
         self._engine = engine
 
     async def principal(self, digest: bytes, environment: Environment, now: float) -> Principal | None:
-        """Return what the key with this SHA-256 allows at `now`; None unless it is valid in this environment."""
         rows = await self._engine.query(_PRINCIPAL, (digest, str(environment), now))
         if not rows:
             return None
@@ -59,23 +58,18 @@ class Keys:
         return Principal(key_id, account_id, account, Plan(plan), limits, parse_scopes(scopes), expires_at)
 
     async def create(self, key: ApiKey, actor: Actor) -> ApiKey:
-        """Store a key of the account `key.account`. Raises AccountNotFound, AccountClosed."""
         return await self._engine.transaction(lambda: _create(key, actor))
 
     async def find(self, key_id: str) -> ApiKey:
-        """Raises KeyNotFound."""
         return _one(await self._engine.query(_FIND, (key_id,)), key_id)
 
     async def list(self, account: str | None = None) -> list[ApiKey]:
-        """Return the keys of one account or of all, oldest first. Raises AccountNotFound."""
         return await self._engine.read(lambda: _list(account))
 
     async def change(self, key_id: str, transition: Transition[ApiKey], actor: Actor) -> ApiKey:
-        """Apply the transition and return the key after it. Raises KeyNotFound, KeyNotBanned."""
         return await self._engine.transaction(lambda: _change(key_id, transition, actor))
 
     async def rotate(self, key_id: str, successor: Successor, grace_ends: float, actor: Actor) -> Rotated:
-        """Replace the key by a successor. Raises KeyNotFound, KeyNotUsable."""
         return await self._engine.transaction(lambda: _rotate(key_id, successor, grace_ends, actor))
 
 

@@ -36,18 +36,15 @@ class Pets:
         self._table = table
 
     async def find(self, pet_id: int) -> Pet:
-        """Raises PetNotFound."""
         rows = await self._engine.query(*self._table.find([pet_id]))
         if not rows:
             raise PetNotFound
         return self._table.pet(rows[0])
 
     async def find_many(self, ids: Sequence[int]) -> list[Pet]:
-        """Return the pets that exist among these identifiers."""
         return [self._table.pet(row) for row in await self._engine.query(*self._table.find(ids))]
 
     async def import_batch(self, pets: Sequence[Pet], import_id: str, actor: Actor) -> list[Import]:
-        """Import the pets, replacing those of the same id, in one transaction with one audit entry."""
         if not pets:
             return []
         return await self._engine.transaction(lambda: _import(self._table, pets, import_id, actor), bulk=True)

@@ -26,28 +26,22 @@ class Sessions:
         self._engine = engine
 
     async def add_link(self, digest: bytes, expires_at: float, actor: Actor) -> None:
-        """Store a link that signs in as `actor`, and delete what has expired."""
         await self._engine.transaction(lambda: _add_link(digest, expires_at, actor))
 
     async def sign_in(self, link: bytes, session: bytes, expires_at: float, now: float) -> Session | None:
-        """Replace a link by a session; return None unless the link is valid at `now`."""
         return await self._engine.transaction(lambda: _sign_in(link, session, expires_at, now))
 
     async def find(self, digest: bytes, now: float) -> Session | None:
-        """Return the session if it has not ended at `now`."""
         found = await self._engine.query(_FIND, (digest, now))
         return Session(*found[0]) if found else None
 
     async def extend(self, digest: bytes, expires_at: float) -> None:
-        """Move the end of a session that exists."""
         await self._engine.transaction(lambda: only(Command(_EXTEND, (expires_at, digest))))
 
     async def end(self, digest: bytes) -> None:
-        """End a session."""
         await self._engine.transaction(lambda: only(Command(_END, (digest,))))
 
     async def end_all(self, actor: Actor) -> int:
-        """End all sessions and delete all links; return the number of sessions."""
         return await self._engine.transaction(lambda: _end_all(actor))
 
 

@@ -46,39 +46,28 @@ class UsageStore:
         self._engine = engine
 
     async def find(self, account_id: int) -> Usage:
-        """Return what the account has used, as last saved."""
         rows = await self._engine.query(_FIND, (account_id,))
         return _usage(*rows[0][1:]) if rows else Usage()
 
     async def all(self) -> Mapping[int, Usage]:
-        """Return what each account (by id) has used, as last saved."""
         return await self._engine.read(_all)
 
     async def bans(self) -> Sequence[Ban]:
-        """Return the latest ban of each key that has one."""
         return await self._engine.read(_bans)
 
     async def save(self, usage: Mapping[int, Usage], bans: Sequence[Ban], activity: Activity = NO_ACTIVITY) -> None:
-        """Save usage by account id and new bans, and add to the usage history, in one transaction.
-
-        A successor to which the key was rotated after the ban began gets the ban too.
-        """
         await self._engine.transaction(lambda: _save(usage, bans, activity))
 
     async def history(self, account_id: int | None, start: int, end: int, by: Granularity) -> list[UsageRow]:
-        """Return the usage history of an account, or the sum of all if it is None: hours or days, ascending."""
         return await self._engine.read(lambda: history.history(account_id, start, end, by))
 
     async def keyless_history(self, start: int, end: int, by: Granularity) -> list[KeylessRow]:
-        """Return the same for requests without a valid key."""
         return await self._engine.read(lambda: history.keyless_history(start, end, by))
 
     async def totals(self, start: int, end: int) -> Mapping[int, UsageCounts]:
-        """Return the usage of each active account (by id) in this time, summed."""
         return await self._engine.read(lambda: history.totals(start, end))
 
     async def compact(self, hours_before: int, days_before: int) -> bool:
-        """Sum the hours of the oldest day into that day; return whether there may be more to do."""
         if await self._engine.read(lambda: history.has_old_hours(hours_before)):
             return await self._engine.transaction(lambda: history.sum_oldest_day(hours_before), bulk=True)
         await self._engine.transaction(lambda: history.delete_days(days_before), bulk=True)

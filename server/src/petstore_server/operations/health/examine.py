@@ -32,13 +32,13 @@ class Installation(Protocol):
         """Whether a server holds the lock of a SQLite store; always False for PostgreSQL."""
 
     async def open_store(self) -> Store:
-        """Raises StoreUnusable."""
+        """Open the store, which must exist. Raises SettingsError, StoreUnusable."""
 
     async def redis_info(self) -> Mapping[str, Any]:
-        """The fields of Redis's INFO. Raises ServiceUnavailable."""
+        """The fields of Redis's INFO. Raises SettingsError, ServiceUnavailable."""
 
     async def postgres_settings(self) -> Mapping[str, str]:
-        """PostgreSQL's settings that decide whether an acknowledged change is durable, by name."""
+        """PostgreSQL's settings that make an acknowledged change durable, by name. Raises StoreUnusable."""
 
     def store_problems(self) -> list[str]:
         """Read the whole SQLite store; return what is wrong with it, an empty list if it is sound."""

@@ -32,17 +32,14 @@ class SqliteEngine:
         self._writer = writer
 
     async def query(self, sql: str, parameters: Sequence[Any] = (), *, short: bool = True) -> list[Row]:
-        """Return the rows of one statement: of a short one without waiting. Raises ServiceUnavailable."""
         if short:
             return self._reader.now(translated(sql), tuple(parameters))
         return await self._reader.run(lambda connection: _rows(connection, Query(sql, parameters)))
 
     async def read(self, work: Callable[[], Work[Result]]) -> Result:
-        """Run the queries of `work` on one snapshot. Raises ServiceUnavailable."""
         return await self._reader.run(lambda connection: run(connection, work()))
 
     async def transaction(self, work: Callable[[], Work[Result]], *, bulk: bool = False) -> Result:
-        """Run `work` in one transaction; return once it is durable. Raises ServiceUnavailable."""
         return await self._writer.run(lambda connection: run(connection, work()))
 
 

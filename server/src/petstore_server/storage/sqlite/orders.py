@@ -81,11 +81,9 @@ class SqliteOrders:
         self._imported_at = 0.0
 
     def is_current(self, held: OrderList) -> bool:
-        """Whether no change was acknowledged since `held` was read. Takes microseconds. Raises ServiceUnavailable."""
         return bool(self._reader.now(MARK)[0] == held.mark)
 
     async def snapshot(self, held: OrderList | None = None) -> OrderList:
-        """Return the list, never older than any change acknowledged before this call, by any process."""
         if held is not None and self.is_current(held):
             return held
         began = time.perf_counter()
@@ -94,18 +92,15 @@ class SqliteOrders:
         return latest
 
     async def change(self, order_id: int, transition: Transition[Order], actor: Actor) -> Order:
-        """Apply the transition and return the order after it. Raises OrderNotFound, OrderConflict."""
         return await self._writer.submit(_change, OrderChange(order_id, transition, actor))
 
     async def find(self, order_id: int) -> Order:
-        """Raises OrderNotFound."""
         found = self._reader.now(_FIND, (order_id,))
         if not found:
             raise OrderNotFound(order_id)
         return read_order(found[0])
 
     async def find_many(self, ids: Sequence[int]) -> list[Order]:
-        """Return the orders that exist among these identifiers, ascending by id."""
         found = await self._reader.run(lambda connection: rows(connection, _FIND_MANY, (json_ids(ids),)))
         return [read_order(row) for row in found]
 
@@ -136,7 +131,6 @@ class SqliteOrders:
             self._imported_at = time.monotonic()
 
     async def undo_batch(self, reversals: Sequence[Reversal], import_id: str, actor: Actor) -> list[Undo]:
-        """Undo changes of an import in one transaction with one audit entry, and return the outcome of each."""
         return await self._writer.run(
             lambda connection: run(connection, undo_orders(OrderRows(), reversals, import_id, actor))
         )

@@ -14,17 +14,14 @@ class SqlitePets:
         """A transaction has the whole store locked already."""
 
     def find(self, ids: Sequence[int]) -> Query:
-        """Select the pets with these identifiers."""
         return Query(
             "SELECT id, name, tag FROM pets WHERE id IN (SELECT value FROM json_each(?))", (json.dumps(list(ids)),)
         )
 
     def pet(self, row: Row) -> Pet:
-        """Return the pet of a selected row."""
         return Pet(*row)
 
     def write(self, pets: Sequence[Pet]) -> Statement:
-        """Insert the pets, or replace those with the same identifiers."""
         return Commands(
             "INSERT OR REPLACE INTO pets (id, name, tag) VALUES (?, ?, ?)",
             [(pet.id, pet.name, pet.tag) for pet in pets],

@@ -41,11 +41,9 @@ class SqlitePlacements:
         self._writer = writer
 
     async def place(self, placement: Placement, actor: Actor) -> Placed:
-        """Store a new order. Raises IdempotencyKeyReused, ServiceUnavailable."""
         return await self._writer.submit(_place, PlacementRequest(placement, actor))
 
     async def forget(self, before: float, limit: int) -> None:
-        """Delete at most `limit` idempotency keys that were used before `before` (Unix seconds)."""
         await self._writer.run(lambda connection: connection.execute(_FORGET, (before, limit)))
 
 

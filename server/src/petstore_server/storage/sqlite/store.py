@@ -67,7 +67,6 @@ class SqliteStore:
         self._reader.now("SELECT heartbeat FROM store")
 
     async def close(self) -> None:
-        """Finish what is queued, and close the store."""
         await self.search.close()
         await self._writer.close()
         await self._reader.close()
