@@ -21,7 +21,7 @@ from petstore_server.domain.search import (
     sort_key,
 )
 from petstore_server.storage import search_sql, statements
-from petstore_server.storage.search_plan import WORK_LIMIT
+from petstore_server.storage.search_plan import WORK_LIMIT, other_ranges
 from petstore_server.storage.search_sql import Changed, narrow_range, page_of, page_statement, wide_ranges
 from petstore_server.storage.sqlite.engine import translated
 from petstore_server.storage.sqlite.search import SEARCH
@@ -62,8 +62,8 @@ def read(connection: apsw.Connection, statement: statements.Query) -> list[Row]:
 
 def page(connection: apsw.Connection, query: Query, recent: Recent) -> Page:
     """A page, in which the record of an order is its id."""
-    probe = wide_ranges(query, unless_behind=not recent)
-    narrow = narrow_range(query, [] if probe is None else read(connection, probe))
+    wide = read(connection, wide_ranges(query, unless_behind=not recent)) if other_ranges(query) else []
+    narrow = narrow_range(query, wide)
     excluded = ("order_index.id NOT IN (SELECT value FROM json_each(%s))", (json.dumps(list(recent)),))
     rows = read(connection, page_statement(query, narrow, SEARCH.with_records, excluded if recent else None))
     changed = [Changed(entry, str(entry.id)) for entry in recent.values() if entry is not None]

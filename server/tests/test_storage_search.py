@@ -25,7 +25,7 @@ from petstore_server.domain.search import (
     sort_key,
 )
 from petstore_server.ports import Actor, Store
-from petstore_server.storage import search, search_sql
+from petstore_server.storage import search, search_sql, statements
 from petstore_server.storage.postgres.search import SEARCH
 from support.open_stores import BY, Stores
 
@@ -189,6 +189,33 @@ async def test_a_read_waits_for_an_index_that_is_far_behind(each_backend: Stores
         await store.orders.import_batch([Order(number, pet_id=number % 3) for number in range(count)], "import:1", BY)
         page = await store.search.page(Query(Filters(pet_id=2), Sort(), 2))
         assert [2, 5] == [entry_of(tracked).id for tracked in page.orders]
+
+
+async def test_every_match_is_found_after_a_range_was_wide_and_became_narrow(
+    each_backend: Stores, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(search_sql, "NARROW_RANGE", 5)
+    probes: list[Query] = []
+
+    def probe(query: Query, *, unless_behind: bool) -> statements.Query:
+        probes.append(query)
+        return search_sql.wide_ranges(query, unless_behind=unless_behind)
+
+    monkeypatch.setattr(search, "wide_ranges", probe)
+    day, days = datetime(2026, 11, 1, tzinfo=UTC), [f"2026-11-{number:02}T00:00:00Z" for number in range(1, 31)]
+    dated = Filters(ship_date_from=microseconds(day))
+    async with each_backend.opened() as store:
+        orders = [Order(number, ship_date=date) for number, date in enumerate(days)]
+        await store.orders.import_batch(orders, "import:1", BY)
+        while await store.search.update_index():
+            pass
+        assert list(range(30)) == [entry_of(order).id for order in await walk(store, dated, Sort())]
+        moved = [Order(number, ship_date="2026-10-01T00:00:00Z") for number in range(27)]
+        await store.orders.import_batch(moved, "import:2", BY)
+        while await store.search.update_index():
+            pass
+        assert [27, 28, 29] == [entry_of(order).id for order in await walk(store, dated, Sort())]
+        assert len(probes) == 1
 
 
 async def test_a_read_is_refused_in_time_while_an_update_of_the_index_takes_long(

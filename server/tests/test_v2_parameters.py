@@ -11,10 +11,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from petstore_server.domain.orders import INT64_MAX, INT64_MIN, Status
-from petstore_server.domain.search import Filters, Position, Sort, SortField
+from petstore_server.domain.search import Filters, Position, Sort, SortField, query_digest
 from petstore_server.http.v2.bodies import NewOrder, check_media_type, read_new_order
 from petstore_server.http.v2.cursors import Cursors
 from petstore_server.http.v2.errors import InvalidBody, InvalidCursor, InvalidParameter, UnsupportedMediaType
+from petstore_server.http.v2.listings import read_listing
 from petstore_server.http.v2.parameters import GET_USAGE, IDEMPOTENCY_KEY, LIST_ORDERS, NO_PARAMETERS, Parameters
 from petstore_server.http.v2.values import Timestamp
 
@@ -131,35 +132,72 @@ def test_any_other_query_is_refused_without_a_fault(query: str) -> None:
 
 @given(POSITIONS, FILTERS, SORTS)
 def test_a_cursor_is_read_as_it_was_written_in_every_process(position: Position, filters: Filters, sort: Sort) -> None:
-    text = Cursors("store").encode(position, filters, sort)
+    text = Cursors("store").encode(position, query_digest(filters, sort))
     assert len(text) <= 256
     assert quote(text, safe="") == text
-    assert position == Cursors("store").decode(text, filters, sort)
+    assert position == Cursors("store").decode(text, query_digest(filters, sort))
 
 
 @given(POSITIONS, FILTERS, SORTS, FILTERS, SORTS)
 def test_a_cursor_of_another_query_or_store_is_refused(
     position: Position, filters: Filters, sort: Sort, other_filters: Filters, other_sort: Sort
 ) -> None:
-    text = Cursors("store").encode(position, filters, sort)
+    query, other_query = query_digest(filters, sort), query_digest(other_filters, other_sort)
+    text = Cursors("store").encode(position, query)
     if (filters, sort) != (other_filters, other_sort):
         with pytest.raises(InvalidCursor):
-            Cursors("store").decode(text, other_filters, other_sort)
+            Cursors("store").decode(text, other_query)
     with pytest.raises(InvalidCursor):
-        Cursors("another store").decode(text, filters, sort)
+        Cursors("another store").decode(text, query)
 
 
 @given(POSITIONS, st.integers(0, 39), st.characters())
 def test_an_altered_cursor_is_refused(position: Position, index: int, character: str) -> None:
-    cursors = Cursors("store")
-    text = cursors.encode(position, Filters(), Sort())
+    cursors, query = Cursors("store"), query_digest(Filters(), Sort())
+    text = cursors.encode(position, query)
     altered = text[:index] + character + text[index + 1 :]
     if altered != text:
         with pytest.raises(InvalidCursor):
-            cursors.decode(altered, Filters(), Sort())
+            cursors.decode(altered, query)
     for other in (text[:-1], text + "A", text + "=", "", text * 7):
         with pytest.raises(InvalidCursor):
-            cursors.decode(other, Filters(), Sort())
+            cursors.decode(other, query)
+
+
+CURSOR = "A" * 40
+
+
+@pytest.mark.parametrize(
+    ("query", "following"),
+    [
+        (f"cursor={CURSOR}", "cursor="),
+        (f"limit=7&status=pending&cursor={CURSOR}", "limit=7&status=pending&cursor="),
+        (f"cursor={CURSOR}&status=pending&limit=7", "status=pending&limit=7&cursor="),
+        (f"&limit=7&&%63ursor={CURSOR}&status=pending&", "limit=7&status=pending&cursor="),
+        (f"limit=7&cursor=%41{CURSOR[1:]}", "limit=7&cursor="),
+        (f"limit=7&cursor={CURSOR}A", "limit=7&cursor="),
+    ],
+)
+def test_a_cursor_may_stand_anywhere_and_is_last_in_the_next_request(query: str, following: str) -> None:
+    listing, cursor = read_listing(query.encode())
+    assert cursor is not None
+    assert cursor.startswith(CURSOR)
+    assert listing.next.decode() == f"/v2/store/orders?{following}"
+    assert listing.limit == (7 if "limit" in query else 100)
+    assert listing.filters == Filters(frozenset([Status.PENDING]) if "status" in query else frozenset())
+
+
+@pytest.mark.parametrize("first", [f"cursor={CURSOR}", "%63ursor=B", "cursor=short&limit=7"])
+def test_two_cursors_are_refused(first: str) -> None:
+    with pytest.raises(InvalidParameter, match="'cursor' is given more than once"):
+        read_listing(f"{first}&cursor={CURSOR}".encode())
+
+
+def test_the_pages_of_a_walk_share_what_their_query_asks_for() -> None:
+    first, none = read_listing(b"limit=7&sort=-id")
+    for cursor in (CURSOR, "b" * 40):
+        assert (first, cursor) == read_listing(first.next.rpartition(b"?")[2] + cursor.encode())
+    assert none is None
 
 
 def body(**fields: object) -> bytes:

@@ -14,9 +14,9 @@ from typing import Any, NamedTuple, TypeVar
 from petstore_server.batching import SharedCall
 from petstore_server.domain.errors import OrderNotFound, ServiceUnavailable
 from petstore_server.domain.orders import Status
-from petstore_server.domain.search import Filters, Page, Position, Query, TrackedOrder
+from petstore_server.domain.search import Filters, Page, Position, Query, SortField, TrackedOrder
 from petstore_server.storage import statements
-from petstore_server.storage.search_plan import is_answered_by_indexes, other_ranges
+from petstore_server.storage.search_plan import Range, is_answered_by_indexes, other_ranges
 from petstore_server.storage.search_sql import (
     STATUS,
     UP_TO_DATE,
@@ -45,10 +45,17 @@ QUIET_SECONDS = 0.3
 GAP_SECONDS = 0.005
 """The pause after a step of an update, in which other programs can write: a waiting one tries every millisecond."""
 
+WIDE_SECONDS = 60.0
+"""How long a range that was found to be wide is taken to be, so that the pages of a walk need one statement each.
+
+If it has become narrow meanwhile, pages may be shorter than their limit.
+"""
+
 SHORT_PAGE = 200
 """Orders on a page that indexes answer at once: on SQLite to read it takes less time than to pass it to a thread."""
 
 _PAUSE_SECONDS = 0.01
+_MOST_WIDE = 512  # ranges remembered
 
 _COUNT_BY_STATUS = "SELECT status, count(*) FROM petstore.order_index GROUP BY status"
 # The first is exact unless the index lacks a change, the second always.
@@ -86,7 +93,7 @@ class SearchStatements(NamedTuple):
     """The condition that an entry of the index is not one of `ids` (the parameter)."""
 
     with_records: str
-    """The SELECT of the record and PAGE_COLUMNS from `({rows}) AS page`, in the same order."""
+    """The SELECT of the record and PAGE_COLUMNS from `({}) AS page`, in the same order."""
 
     ids: Callable[[Iterable[int]], str]
     """Identifiers as one parameter."""
@@ -95,7 +102,7 @@ class SearchStatements(NamedTuple):
 
 
 class IndexBehind(Exception):
-    """More orders changed since the index was updated than one read merges: update it first."""
+    """The index lacks a change, or more changes than one read merges."""
 
 
 class Search:
@@ -108,17 +115,14 @@ class Search:
         self._update = SharedCall(self._update_index)
         self._seen = 0  # the last change
         self._imported_at = -QUIET_SECONDS
+        self._wide: dict[tuple[Filters, SortField], float] = {}  # until when
 
     async def page(self, query: Query) -> Page:
         """One page, which shows every change acknowledged before this call. Raises ServiceUnavailable."""
-        probe = wide_ranges(query, unless_behind=True)
-        narrow = None if probe is None else narrow_range(query, await self._engine.query(*probe))
-        shape, values = _shape(query)
-        (sql, parameters), short = _statement(shape, None if narrow is None else narrow.column, self._sql.with_records)
-        rows = await self._engine.query(sql, [values.get(value, value) for value in parameters], short=short)
-        if rows:
-            return page_of(rows, query)
-        return await self._current(lambda: self._page(query))
+        try:
+            return await self._page_of_index(query)
+        except IndexBehind:
+            return await self._current(lambda: self._page(query))
 
     async def find(self, order_id: int) -> TrackedOrder:
         """One order, however far behind the index is. Raises OrderNotFound, ServiceUnavailable."""
@@ -192,6 +196,31 @@ class Search:
         finally:
             update.cancel()  # which does not stop the update, but only the wait for it
 
+    async def _page_of_index(self, query: Query) -> Page:
+        """A page of an index that contains every change. Raises IndexBehind."""
+        narrow = await self._narrow_range(query) if other_ranges(query) else None
+        shape, values = _shape(query)
+        (sql, parameters), short = _statement(shape, None if narrow is None else narrow.column, self._sql.with_records)
+        rows = await self._engine.query(sql, [values.get(value, value) for value in parameters], short=short)
+        if not rows:
+            raise IndexBehind
+        return page_of(rows, query)
+
+    async def _narrow_range(self, query: Query) -> Range | None:
+        """The range to be sorted, if there is one, from an index that contains every change. Raises IndexBehind."""
+        ranges = query.filters, query.sort.field
+        if self._wide.get(ranges, 0.0) > monotonic():
+            return None
+        found = await self._engine.query(*wide_ranges(query, unless_behind=True))
+        if not found:
+            raise IndexBehind
+        narrow = narrow_range(query, found)
+        if narrow is None:
+            if len(self._wide) >= _MOST_WIDE:
+                del self._wide[next(iter(self._wide))]
+            self._wide[ranges] = monotonic() + WIDE_SECONDS
+        return narrow
+
     def _page(self, query: Query) -> Work[Page]:
         """A page of the index and of the changes that it lacks. Raises IndexBehind when they are too many to merge."""
         waiting = yield statements.Query(self._sql.update.waiting, (0, RECENT_LIMIT + 1))
@@ -200,8 +229,7 @@ class Search:
         pending: list[Row] = []
         if waiting:
             pending = yield statements.Query(self._sql.pending, (waiting[0][0], waiting[-1][0]))
-        probe = wide_ranges(query, unless_behind=False)
-        wide = [] if probe is None else (yield probe)
+        wide = (yield wide_ranges(query, unless_behind=False)) if other_ranges(query) else []
         excluded = self._sql.excluding, (self._sql.ids(row[0] for row in pending),)
         rows = yield page_statement(query, narrow_range(query, wide), self._sql.with_records, excluded)
         return page_of(rows, query, [Changed(entry_of(row[2:]), row[1]) for row in pending if row[2] is not None])

@@ -44,10 +44,14 @@ _INDEX = "petstore.order_index"
 _COLUMNS = "id, status, ship_date, updated_at, created_at"
 # A limit, so that no engine begins to read in vain. With a condition, SQLite would go through the whole index.
 _UNLESS_BEHIND = f"(SELECT CASE WHEN {UP_TO_DATE} THEN %s ELSE 0 END)"
-_END = "SELECT NULL, NULL, NULL, NULL, NULL"
+_FOUND = "SELECT * FROM ({}) AS found"
 
 PAGE_COLUMNS = "page.status, updated_at, created_at, page.id, ship_date"
 """The columns of a row of a page after the record: the fields of a TrackedOrder, and then those of its position."""
+
+_WORK_END = "SELECT NULL, NULL, {column}, NULL, id, {column} FROM ({{}}) AS last"
+_WORK_END_OF_SCAN = "SELECT id, NULL, {column}, {column}, NULL FROM ({{}}) AS last"  # has _COLUMNS
+_END = "SELECT NULL, NULL, NULL, NULL, NULL, NULL"
 
 
 class Changed(NamedTuple):
@@ -62,34 +66,29 @@ def page_statement(
 ) -> statements.Query:
     """The statement that reads a page; `narrow` is a range of few orders, which are sorted.
 
-    `with_records` is the engine's SELECT of the record and PAGE_COLUMNS from `({rows}) AS page`, in the same order.
+    `with_records` is the engine's SELECT of the record and PAGE_COLUMNS from `({}) AS page`, in the same order.
     Without a condition for the orders that the index lacks, there are no rows at all while it lacks any.
     """
-    size = query.limit + 1
     if narrow is None:
-        parts = [part for segment in segments(query) for part in _segment(segment, query, excluded)]
+        parts = [part for segment in segments(query) for part in _segment(segment, query, excluded, with_records)]
     else:
-        parts = [_sorted_range(narrow, query, excluded)]
-    rows = _union([*parts, statements.Query(_END)])
+        parts = [_around(with_records, [_sorted_range(narrow, query, excluded)])]
     limit = _UNLESS_BEHIND if excluded is None else "%s"
-    return statements.Query(f"{with_records.format(rows=rows.sql)} LIMIT {limit}", (*rows.parameters, size))
+    return _around(f"{{}} LIMIT {limit}", [_union([*parts, statements.Query(_END)])], query.limit + 1)
 
 
-def wide_ranges(query: Query, *, unless_behind: bool) -> statements.Query | None:
-    """The statement that finds which of `other_ranges`, by number, have more than NARROW_RANGE orders, if any are.
+def wide_ranges(query: Query, *, unless_behind: bool) -> statements.Query:
+    """The statement that finds which of `other_ranges`, by number, have more than NARROW_RANGE orders.
 
-    With `unless_behind`, it finds none while the index lacks a change.
+    It has a row of its own too, so that with `unless_behind` there are none only while the index lacks a change.
     """
-    ranges = other_ranges(query)
-    if not ranges:
-        return None
     probes = [
         _around(f"SELECT {number} FROM ({{}}) AS probe", [_select(scan, "1", 1, offset=NARROW_RANGE)])  # noqa: S608
-        for number, each in enumerate(ranges)
+        for number, each in enumerate(other_ranges(query))
         for scan in range_scans(each, query.filters)
     ]
     limit = _UNLESS_BEHIND if unless_behind else "%s"
-    return _around(f"SELECT * FROM ({{}}) AS wide LIMIT {limit}", [_union(probes)], len(probes))  # noqa: S608
+    return _around(f"{{}} LIMIT {limit}", [_union([statements.Query("SELECT -1"), *probes])], len(probes) + 1)
 
 
 def narrow_range(query: Query, wide: Iterable[Row]) -> Range | None:
@@ -98,10 +97,11 @@ def narrow_range(query: Query, wide: Iterable[Row]) -> Range | None:
     return next((each for number, each in enumerate(other_ranges(query)) if number not in numbers), None)
 
 
-def page_of(rows: list[Row], query: Query, changed: Iterable[Changed] = ()) -> Page:
+def page_of(rows: list[Row], query: Query, changed: Sequence[Changed] = ()) -> Page:
     """The page from the rows of `page_statement` and the changed orders that match."""
     found, end = _until_end(rows, query.sort.field)
-    _insert(found, (_row(each) for each in changed if query.filters.matches(each.entry)), query, end)
+    if changed:
+        _insert(found, [_row(each) for each in changed if query.filters.matches(each.entry)], query, end)
     if len(found) > query.limit:
         found = found[: query.limit]
         end = _position(found[-1], query.sort.field)
@@ -121,10 +121,11 @@ def _row(changed: Changed) -> Row:
 
 def _until_end(rows: list[Row], field: SortField) -> tuple[list[Row], Position | None]:
     """The orders, and the position up to which they are all; None at the end of the list, or if there are more."""
-    for number, row in enumerate(rows):
-        if row[1] is None:
-            return rows[:number], None if row[4] is None else _position(row, field)
-    return rows, None
+    statuses = [row[1] for row in rows]
+    if None not in statuses:
+        return rows, None
+    number = statuses.index(None)
+    return rows[:number], None if rows[number][4] is None else _position(rows[number], field)
 
 
 def _insert(found: list[Row], changed: Iterable[Row], query: Query, end: Position | None) -> None:
@@ -156,16 +157,19 @@ def _position(row: Row, field: SortField) -> Position:
     return Position(row[5] if field is SortField.SHIP_DATE else row[2], row[4])
 
 
-def _segment(scans: Sequence[Scan], query: Query, excluded: Condition | None) -> list[statements.Query]:
+def _segment(
+    scans: Sequence[Scan], query: Query, excluded: Condition | None, with_records: str
+) -> list[statements.Query]:
     """The SELECTs of the orders of a segment, and of the position at which it ends if too many are examined."""
     work = WORK_LIMIT // len(scans)
     found = [_matching(scan, query, work, excluded) for scan in scans]
-    ends = [_work_end(scan, work) for scan in scans if other_conditions(scan, query.filters)]
+    bounded = [scan for scan in scans if other_conditions(scan, query.filters)]
     if len(scans) == 1:
-        return [*found, *ends]
-    order = _order(scans[0], "")
-    text = f"SELECT * FROM (SELECT {_COLUMNS} FROM ({{}}) AS found ORDER BY {order}, status IS NULL LIMIT %s) AS merged"  # noqa: S608
-    return [_around(text, [_union([*found, *ends])], query.limit + 1)]
+        return [_around(with_records, found), *[_work_end(scan, work, _WORK_END) for scan in bounded]]
+    ends = [_work_end(scan, work, _WORK_END_OF_SCAN) for scan in bounded]
+    text = f"SELECT {_COLUMNS} FROM ({{}}) AS found ORDER BY {_order(scans[0], '')}, status IS NULL LIMIT %s"  # noqa: S608
+    merged = _around(text, [_union([*[_around(_FOUND, [each]) for each in found], *ends])], query.limit + 1)
+    return [_around(with_records, [merged])]
 
 
 def _matching(scan: Scan, query: Query, work: int, excluded: Condition | None) -> statements.Query:
@@ -173,17 +177,16 @@ def _matching(scan: Scan, query: Query, work: int, excluded: Condition | None) -
     conditions = other_conditions(scan, query.filters)
     more = [] if excluded is None else [excluded]
     if not conditions:
-        return _around("SELECT * FROM ({}) AS found", [_select(scan, _COLUMNS, query.limit + 1, more=more)])
+        return _select(scan, _COLUMNS, query.limit + 1, more=more)
     where, values = _all([*conditions, *more])
-    text = f"SELECT * FROM (SELECT {_COLUMNS} FROM ({{}}) AS order_index WHERE {where} LIMIT %s) AS found"  # noqa: S608
+    text = f"SELECT {_COLUMNS} FROM ({{}}) AS order_index WHERE {where} LIMIT %s"  # noqa: S608
     return _around(text, [_select(scan, ENTRY_COLUMNS, work)], *values, query.limit + 1)
 
 
-def _work_end(scan: Scan, work: int) -> statements.Query:
+def _work_end(scan: Scan, work: int, text: str) -> statements.Query:
     """The SELECT of the position of the last entry that is examined, if the scan has so many."""
-    column = scan.column
-    text = f"SELECT id, NULL, {column}, {column}, NULL FROM ({{}}) AS last"  # noqa: S608
-    return _around(text, [_select(scan, column if column == "id" else f"{column}, id", 1, offset=work - 1)])
+    columns = scan.column if scan.column == "id" else f"{scan.column}, id"
+    return _around(text.format(column=scan.column), [_select(scan, columns, 1, offset=work - 1)])
 
 
 def _sorted_range(narrow: Range, query: Query, excluded: Condition | None) -> statements.Query:
@@ -196,8 +199,7 @@ def _sorted_range(narrow: Range, query: Query, excluded: Condition | None) -> st
     order = f"{column} IS NULL, {column} + 0{direction}, id + 0{direction}"
     text = f"SELECT {_COLUMNS} FROM ({{}}) AS order_index WHERE {where} ORDER BY {order} LIMIT %s"  # noqa: S608
     entries = [_entries(conditions, ENTRY_COLUMNS) for scan in scans for conditions in _conditions(scan)]
-    sorted_rows = _around(text, [_union(entries)], *values, query.limit + 1)
-    return _around("SELECT * FROM ({}) AS sorted", [sorted_rows])
+    return _around(text, [_union(entries)], *values, query.limit + 1)
 
 
 def _after(query: Query) -> Condition | None:

@@ -10,7 +10,7 @@ from base64 import urlsafe_b64decode, urlsafe_b64encode
 from hashlib import blake2b
 from struct import Struct
 
-from petstore_server.domain.search import Filters, Position, Sort, query_digest
+from petstore_server.domain.search import Position
 from petstore_server.http.v2.errors import InvalidCursor
 
 _VERSION = 1
@@ -25,23 +25,22 @@ class Cursors:
     def __init__(self, identity: str) -> None:
         self._identity = blake2b(identity.encode()).digest()  # a key of the length that BLAKE2 takes
 
-    def encode(self, position: Position, filters: Filters, sort: Sort) -> str:
-        """The cursor for the page after `position`."""
+    def encode(self, position: Position, query: bytes) -> str:
+        """The cursor for the page after `position`; `query` identifies the filters and the sort (`query_digest`)."""
         value, order_id = position
         place = _PLACE.pack(_VERSION, value is not None, value or 0, order_id)
-        return urlsafe_b64encode(place + self._digest(place, filters, sort)).decode("ascii")
+        return urlsafe_b64encode(place + self._digest(place, query)).decode("ascii")
 
-    def decode(self, text: str, filters: Filters, sort: Sort) -> Position:
-        """The position that `encode` was given for the same filters and sort. Raises InvalidCursor."""
+    def decode(self, text: str, query: bytes) -> Position:
+        """The position that `encode` was given for the same query. Raises InvalidCursor."""
         if _FORM.fullmatch(text) is None:
             raise InvalidCursor
         content = urlsafe_b64decode(text)
         place, digest = content[: _PLACE.size], content[_PLACE.size :]
-        if digest != self._digest(place, filters, sort):
+        if digest != self._digest(place, query):
             raise InvalidCursor
         _, has_value, value, order_id = _PLACE.unpack(place)
         return Position(value if has_value else None, order_id)
 
-    def _digest(self, place: bytes, filters: Filters, sort: Sort) -> bytes:
-        bound = query_digest(filters, sort) + place
-        return blake2b(bound, digest_size=_DIGEST_SIZE, key=self._identity).digest()
+    def _digest(self, place: bytes, query: bytes) -> bytes:
+        return blake2b(query + place, digest_size=_DIGEST_SIZE, key=self._identity).digest()

@@ -1,18 +1,18 @@
 """The order operations of version 2: listOrders, getOrder, cancelOrder, placeOrder (D20)."""
 
-from collections.abc import Callable, Mapping
-from typing import Any
+from collections.abc import Callable
 
-from petstore_server.domain.orders import CANCEL, Order, Status, parse_order_id
+from petstore_server.domain.orders import CANCEL, Order, parse_order_id
 from petstore_server.domain.placement import Placement
-from petstore_server.domain.search import Filters, Page, Query, Sort, SortField
+from petstore_server.domain.search import Query
 from petstore_server.domain.transitions import Transition
 from petstore_server.http.request import Request
 from petstore_server.http.responses import Response, content, lines
 from petstore_server.http.v2.bodies import check_media_type, read_new_order
 from petstore_server.http.v2.cursors import Cursors
 from petstore_server.http.v2.errors import IdempotencyKeyMissing, InvalidParameter, OrderChanged
-from petstore_server.http.v2.parameters import IDEMPOTENCY_KEY, LIST_ORDERS, NO_PARAMETERS, decoded
+from petstore_server.http.v2.listings import read_listing
+from petstore_server.http.v2.parameters import IDEMPOTENCY_KEY, NO_PARAMETERS
 from petstore_server.http.v2.representations import etag_of, representation
 from petstore_server.ports import Store
 
@@ -25,15 +25,20 @@ class OrderOperations:
     def __init__(self, store: Store, clock: Callable[[], float]) -> None:
         self._store = store
         self._clock = clock
-        self._known_cursors: Cursors | None = None
+        self._cursors: Cursors | None = None
 
     async def list_orders(self, request: Request) -> Response:
         """One page of the orders that match. Raises InvalidParameter, InvalidCursor."""
-        query = _query(LIST_ORDERS.read(request.query), await self._cursors())
-        page = await self._store.search.page(query)
-        cursor = page.next and (await self._cursors()).encode(page.next, query.filters, query.sort)
-        link = lines(("link", _next_link(request.query, cursor))) if cursor else b""
-        return representation(request, _page_body(page, cursor), link)
+        listing, cursor = read_listing(request.query)
+        cursors = self._cursors or await self._read_cursors()
+        after = None if cursor is None else cursors.decode(cursor, listing.digest)
+        page = await self._store.search.page(Query(listing.filters, listing.sort, listing.limit, after))
+        if page.next is None:
+            return representation(request, f'{{"data":[{page.text()}]}}'.encode())
+        following = cursors.encode(page.next, listing.digest)
+        body = f'{{"data":[{page.text()}],"nextCursor":"{following}"}}'
+        link = b'link: <%s%s>; rel="next"\r\n' % (listing.next, following.encode())  # RFC 8288
+        return representation(request, body.encode(), link)
 
     async def get_order(self, request: Request) -> Response:
         """One order. Raises InvalidOrderId, InvalidParameter, OrderNotFound."""
@@ -72,10 +77,9 @@ class OrderOperations:
             headers += lines(("idempotency-replayed", "true"))
         return content(placed.body, "application/json", headers, 201)
 
-    async def _cursors(self) -> Cursors:
-        if self._known_cursors is None:
-            self._known_cursors = Cursors(await self._store.identity())
-        return self._known_cursors
+    async def _read_cursors(self) -> Cursors:
+        self._cursors = Cursors(await self._store.identity())
+        return self._cursors
 
     async def _cancel_if(self, order_id: int, if_match: bytes) -> Transition[Order]:
         """A cancellation of the order in the state that has one of these ETags (RFC 9110 section 13.1.1)."""
@@ -90,34 +94,6 @@ class OrderOperations:
             return cancelled
 
         return Transition(CANCEL.action, apply)
-
-
-def _query(values: Mapping[str, Any], cursors: Cursors) -> Query:
-    filters = Filters(
-        frozenset(map(Status, values["status"] or ())),
-        values["petId"],
-        values["complete"],
-        values["shipDateFrom"],
-        values["shipDateTo"],
-        values["updatedFrom"],
-    )
-    name = values["sort"]
-    sort = Sort(SortField(name.removeprefix("-")), name.startswith("-"))
-    cursor = values["cursor"]
-    after = None if cursor is None else cursors.decode(cursor, filters, sort)
-    return Query(filters, sort, values["limit"], after)
-
-
-def _page_body(page: Page, cursor: str | None) -> bytes:
-    end = f'],"nextCursor":"{cursor}"}}' if cursor else "]}"
-    return f'{{"data":[{page.text()}{end}'.encode()
-
-
-def _next_link(query: bytes, cursor: str) -> bytes:
-    """The request for the next page (RFC 8288): this one with another cursor. The query has passed its checks."""
-    kept = [pair for pair in query.split(b"&") if pair and decoded(pair.partition(b"=")[0]) != "cursor"]
-    target = b"&".join([*kept, b"cursor=" + cursor.encode()])
-    return b'<%s?%s>; rel="next"' % (PATH.encode(), target)
 
 
 def _idempotency_key(request: Request) -> str:

@@ -68,7 +68,7 @@ SEARCH = SearchStatements(
     pending=_PENDING,
     contains="%s = ANY(ids)",
     excluding="order_index.id <> ALL(%s::bigint[])",
-    with_records=f"SELECT {_RECORD} AS record, {PAGE_COLUMNS} FROM ({{rows}}) AS page",  # noqa: S608
+    with_records=f"SELECT {_RECORD} AS record, {PAGE_COLUMNS} FROM ({{}}) AS page",  # noqa: S608
     ids=numbers,
     update=UPDATE,
 )

@@ -91,7 +91,7 @@ SEARCH = SearchStatements(
     # The text is searched first, for it takes far less time than to read it as JSON.
     contains="instr(ids, ?1) AND EXISTS (SELECT 1 FROM json_each(ids) WHERE value = ?1)",
     excluding="order_index.id NOT IN (SELECT value FROM json_each(%s))",
-    with_records=f"SELECT record, {PAGE_COLUMNS} FROM ({{rows}}) AS page LEFT JOIN orders ON orders.id = page.id",  # noqa: S608
+    with_records=f"SELECT record, {PAGE_COLUMNS} FROM ({{}}) AS page LEFT JOIN orders ON orders.id = page.id",  # noqa: S608
     ids=json_ids,
     update=UPDATE,
 )
