@@ -9,7 +9,7 @@ import asyncio
 from collections.abc import Callable, Iterable
 from functools import lru_cache
 from time import monotonic
-from typing import Any, NamedTuple, TypeVar
+from typing import NamedTuple, TypeVar
 
 from petstore_server.batching import SharedCall
 from petstore_server.domain.errors import OrderNotFound, ServiceUnavailable
@@ -199,9 +199,11 @@ class Search:
     async def _page_of_index(self, query: Query) -> Page:
         """A page of an index that contains every change. Raises IndexBehind."""
         narrow = await self._narrow_range(query) if other_ranges(query) else None
-        shape, values = _shape(query)
-        (sql, parameters), short = _statement(shape, None if narrow is None else narrow.column, self._sql.with_records)
-        rows = await self._engine.query(sql, [values.get(value, value) for value in parameters], short=short)
+        (sql, parameters), short = _statement(_without_position(query), narrow, self._sql.with_records)
+        if query.after is not None:
+            position = {_VALUE: query.after.value, _ID: query.after.id}
+            parameters = [position.get(parameter, parameter) for parameter in parameters]
+        rows = await self._engine.query(sql, parameters, short=short)
         if not rows:
             raise IndexBehind
         return page_of(rows, query)
@@ -235,35 +237,21 @@ class Search:
         return page_of(rows, query, [Changed(entry_of(row[2:]), row[1]) for row in pending if row[2] is not None])
 
 
-# Numbers that no query contains: they stand for the values in which queries of one shape differ.
-_PET_ID, _SHIP_DATE_FROM, _SHIP_DATE_TO, _UPDATED_FROM, _VALUE, _ID = range(2**64, 2**64 + 6)
+_VALUE, _ID = 2**64, 2**64 + 1  # stand for a position, as no store has such numbers
 
 
-def _shape(query: Query) -> tuple[Query, dict[Any, int | None]]:
-    """The query without its values, and these. The pages of a walk have one shape, so their statement is made once."""
-    filters, after = query.filters, query.after or Position(None, 0)
-    values: dict[Any, int | None] = {
-        _PET_ID: filters.pet_id,
-        _SHIP_DATE_FROM: filters.ship_date_from,
-        _SHIP_DATE_TO: filters.ship_date_to,
-        _UPDATED_FROM: filters.updated_from,
-        _VALUE: after.value,
-        _ID: after.id,
-    }
-    pet_id, start, end, updated, value, _ = [None if given is None else number for number, given in values.items()]
-    shape = Filters(filters.statuses, pet_id, filters.complete, start, end, updated)
-    return Query(shape, query.sort, query.limit, query.after and Position(value, _ID)), values
+def _without_position(query: Query) -> Query:
+    """The query that the pages of a walk share."""
+    if query.after is None:
+        return query
+    return Query(query.filters, query.sort, query.limit, Position(None if query.after.value is None else _VALUE, _ID))
 
 
 @lru_cache(maxsize=512)
-def _statement(shape: Query, narrow: str | None, with_records: str) -> tuple[statements.Query, bool]:
-    """The statement that reads a page of a current index, and whether that takes so little that it is read at once.
-
-    `narrow` is the column of a narrow range.
-    """
-    found = next((each for each in other_ranges(shape) if each.column == narrow), None)
-    short = shape.limit <= SHORT_PAGE and is_answered_by_indexes(shape)
-    return page_statement(shape, found, with_records), short
+def _statement(query: Query, narrow: Range | None, with_records: str) -> tuple[statements.Query, bool]:
+    """The statement that reads a page of a current index, and whether that takes so little that it is read at once."""
+    short = query.limit <= SHORT_PAGE and is_answered_by_indexes(query)
+    return page_statement(query, narrow, with_records), short
 
 
 def _count_by_status() -> Work[list[Row]]:
