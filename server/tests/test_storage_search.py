@@ -26,6 +26,8 @@ from petstore_server.domain.search import (
 )
 from petstore_server.ports import Actor, Store
 from petstore_server.storage import search, search_sql, statements
+from petstore_server.storage.postgres.engine import PostgresEngine
+from petstore_server.storage.postgres.pool import Pool
 from petstore_server.storage.postgres.search import SEARCH
 from support.open_stores import BY, Stores
 
@@ -275,37 +277,69 @@ def entries_read(node: dict[str, Any]) -> float:
     return own + sum(entries_read(part) for part in node.get("Plans", ()))
 
 
+async def entries_read_for(url: str, query: Query) -> float:
+    """The rows that PostgreSQL reads for a page."""
+    pool = Pool(url)
+    try:
+        sql, parameters, in_order = search_sql.page_statement(query, None, SEARCH.with_records)
+        [(plans,)] = await PostgresEngine(pool).query(f"EXPLAIN (ANALYZE, FORMAT JSON) {sql}", parameters, in_order)
+        return entries_read(plans[0]["Plan"])
+    finally:
+        await pool.close()
+
+
+async def import_orders(store: Store, orders: list[Order]) -> None:
+    for start in range(0, len(orders), 5_000):
+        await store.orders.import_batch(orders[start : start + 5_000], "i", BY)
+    while await store.search.update_index():
+        pass
+
+
+def analyze(url: str) -> None:
+    with psycopg.connect(url, autocommit=True) as other:
+        other.execute("ANALYZE")
+
+
 async def test_postgresql_reads_a_deep_page_without_the_orders_before_it(postgres_stores: Stores) -> None:
     async with postgres_stores.opened() as store:
-        for start in range(0, 20_000, 5_000):
-            await store.orders.import_batch([Order(number, 1, 1) for number in range(start, start + 5_000)], "i", BY)
-        while await store.search.update_index():
-            pass
-    with psycopg.connect(postgres_stores.url, autocommit=True) as other:
-        other.execute("ANALYZE")
-        for descending in (False, True):
-            query = Query(Filters(), Sort(SortField.ID, descending), 10, Position(10_000, 10_000))
-            statement = search_sql.page_statement(query, None, SEARCH.with_records)
-            [(plans,)] = other.execute(f"EXPLAIN (ANALYZE, FORMAT JSON) {statement.sql}", statement.parameters)
-            assert entries_read(plans[0]["Plan"]) < 150
+        await import_orders(store, [Order(number, 1, 1) for number in range(20_000)])
+    analyze(postgres_stores.url)
+    for descending in (False, True):
+        query = Query(Filters(), Sort(SortField.ID, descending), 10, Position(10_000, 10_000))
+        assert await entries_read_for(postgres_stores.url, query) < 150
 
 
 async def test_postgresql_reads_a_common_status_without_the_orders_of_another_before_it(
     postgres_stores: Stores,
 ) -> None:
     """Statistics do not show that no old order is pending any more."""
+    old, new = (Status.SHIPPED, Status.CANCELLED), (Status.PENDING, Status.CANCELLED)
     async with postgres_stores.opened() as store:
-        for start in range(0, 20_000, 5_000):
-            old, new = (Status.SHIPPED, Status.CANCELLED), (Status.PENDING, Status.CANCELLED)
-            statuses = old if start < 10_000 else new
-            orders = [Order(number, status=statuses[number % 2]) for number in range(start, start + 5_000)]
-            await store.orders.import_batch(orders, "i", BY)
-        while await store.search.update_index():
-            pass
-    with psycopg.connect(postgres_stores.url, autocommit=True) as other:
-        other.execute("ANALYZE")
-        for field in SortField:
-            query = Query(Filters(frozenset({Status.PENDING})), Sort(field), 100)
-            statement = search_sql.page_statement(query, None, SEARCH.with_records)
-            [(plans,)] = other.execute(f"EXPLAIN (ANALYZE, FORMAT JSON) {statement.sql}", statement.parameters)
-            assert entries_read(plans[0]["Plan"]) < 1500
+        orders = [Order(number, status=(old if number < 10_000 else new)[number % 2]) for number in range(20_000)]
+        await import_orders(store, orders)
+    analyze(postgres_stores.url)
+    for field in SortField:
+        query = Query(Filters(frozenset({Status.PENDING})), Sort(field), 100)
+        assert await entries_read_for(postgres_stores.url, query) < 1500
+
+
+@pytest.mark.parametrize("sort", SORTS)
+async def test_postgresql_reads_no_more_than_a_page_of_orders_that_are_newer_than_its_statistics(
+    postgres_stores: Stores, sort: Sort
+) -> None:
+    """By its statistics, a few orders remain after the position, which could as well be read at once and sorted."""
+    day = "2026-11-{:02}T00:00:00Z"
+    async with postgres_stores.opened() as store:
+        with psycopg.connect(postgres_stores.url, autocommit=True) as other:
+            other.execute("ALTER TABLE petstore.order_index SET (autovacuum_enabled = off)")
+        await import_orders(store, [Order(number, number % 20, 1, day.format(10)) for number in range(2_000)])
+        last = (await store.search.page(Query(Filters(pet_id=7), sort, 95))).next
+        analyze(postgres_stores.url)
+        dates = (day.format(20), day.format(1))
+        newer = [Order(number, 7, 1, dates[sort.descending]) for number in range(2_000, 20_000)]
+        if sort.descending:
+            newer = [Order(-order.id, 7, 1, order.ship_date) for order in newer]
+        await import_orders(store, newer)
+        assert last is not None
+        for filters in (Filters(pet_id=7), Filters()):
+            assert await entries_read_for(postgres_stores.url, Query(filters, sort, 100, last)) < 1500

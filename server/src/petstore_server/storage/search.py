@@ -199,11 +199,11 @@ class Search:
     async def _page_of_index(self, query: Query) -> Page:
         """A page of an index that contains every change. Raises IndexBehind."""
         narrow = await self._narrow_range(query) if other_ranges(query) else None
-        (sql, parameters), short = _statement(_without_position(query), narrow, self._sql.with_records)
+        (sql, parameters, in_order), short = _statement(_without_position(query), narrow, self._sql.with_records)
         if query.after is not None:
             position = {_VALUE: query.after.value, _ID: query.after.id}
             parameters = [position.get(parameter, parameter) for parameter in parameters]
-        rows = await self._engine.query(sql, parameters, short=short)
+        rows = await self._engine.query(sql, parameters, in_order, short=short)
         if not rows:
             raise IndexBehind
         return page_of(rows, query)

@@ -74,7 +74,8 @@ def page_statement(
     else:
         parts = [_around(with_records, [_sorted_range(narrow, query, excluded)])]
     limit = _UNLESS_BEHIND if excluded is None else "%s"
-    return _around(f"{{}} LIMIT {limit}", [_union([*parts, statements.Query(_END)])], query.limit + 1)
+    found = _around(f"{{}} LIMIT {limit}", [_union([*parts, statements.Query(_END)])], query.limit + 1)
+    return found._replace(in_order=True)
 
 
 def wide_ranges(query: Query, *, unless_behind: bool) -> statements.Query:
@@ -88,7 +89,8 @@ def wide_ranges(query: Query, *, unless_behind: bool) -> statements.Query:
         for scan in range_scans(each, query.filters)
     ]
     limit = _UNLESS_BEHIND if unless_behind else "%s"
-    return _around(f"{{}} LIMIT {limit}", [_union([statements.Query("SELECT -1"), *probes])], len(probes) + 1)
+    found = _around(f"{{}} LIMIT {limit}", [_union([statements.Query("SELECT -1"), *probes])], len(probes) + 1)
+    return found._replace(in_order=True)
 
 
 def narrow_range(query: Query, wide: Iterable[Row]) -> Range | None:
@@ -220,7 +222,7 @@ def _select(
 ) -> statements.Query:
     """The SELECT of the first entries of a scan that meet more conditions too."""
     parts = [_entries([*conditions, *more], columns) for conditions in _conditions(scan)]
-    ordered = [statements.Query(f"{sql} ORDER BY {_order(scan)}", values) for sql, values in parts]
+    ordered = [statements.Query(f"{part.sql} ORDER BY {_order(scan)}", part.parameters) for part in parts]
     if len(ordered) > 1:  # both engines read the parts of UNION ALL in turn
         ordered = [_union([_around("SELECT * FROM ({} LIMIT %s) AS part", [part], limit + offset) for part in ordered])]
     return _around("{} LIMIT %s OFFSET %s", ordered, limit, offset)

@@ -19,10 +19,15 @@ Row = tuple[Any, ...]
 
 
 class Query(NamedTuple):
-    """A statement whose rows are sent back."""
+    """A statement whose rows are sent back.
+
+    `in_order`: indexes have the rows in order, and are to be read in it. PostgreSQL might otherwise read and sort all
+    rows of a range, of which its statistics know few.
+    """
 
     sql: str
     parameters: Sequence[Any] = ()
+    in_order: bool = False
 
 
 class Queries(NamedTuple):
@@ -57,8 +62,13 @@ def only(command: Command) -> Work[None]:
 class Engine(Protocol):
     """Runs statements on one store. Every method raises ServiceUnavailable if the store cannot be used."""
 
-    async def query(self, sql: str, parameters: Sequence[Any] = (), *, short: bool = True) -> list[Row]:
-        """Return the rows of one statement. A short one reads few rows, which an index finds: SQLite does not wait."""
+    async def query(
+        self, sql: str, parameters: Sequence[Any] = (), in_order: bool = False, *, short: bool = True
+    ) -> list[Row]:
+        """Return the rows of one statement. A short one reads few rows, which an index finds: SQLite does not wait.
+
+        `in_order` is that of `Query`.
+        """
 
     async def read(self, work: Callable[[], Work[Result]]) -> Result:
         """Run the queries of `work` on one snapshot."""

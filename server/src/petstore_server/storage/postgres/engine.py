@@ -17,9 +17,11 @@ class PostgresEngine:
     def __init__(self, pool: Pool) -> None:
         self._pool = pool
 
-    async def query(self, sql: str, parameters: Sequence[Any] = (), *, short: bool = True) -> list[Row]:
+    async def query(
+        self, sql: str, parameters: Sequence[Any] = (), in_order: bool = False, *, short: bool = True
+    ) -> list[Row]:
         """Return the rows of one statement. Raises ServiceUnavailable."""
-        return await self._pool.rows(sql, parameters or None)
+        return await self._pool.rows(sql, parameters or None, in_order=in_order)
 
     async def read(self, work: Callable[[], Work[Result]]) -> Result:
         """Run the queries of `work` on one snapshot. Raises ServiceUnavailable."""
@@ -38,9 +40,11 @@ async def run(session: Session, work: Work[Result]) -> Result:
             statement = send()
             rows: list[Row] = []
             if isinstance(statement, Query):
+                if statement.in_order:
+                    await session.read_in_order()
                 rows = await session.rows(statement.sql, statement.parameters or None)
             elif isinstance(statement, Queries):
-                rows = await session.rows_of_each(statement.queries)
+                rows = await session.rows_of_each([query[:2] for query in statement.queries])
             elif isinstance(statement, Commands):
                 await session.execute_many(statement.sql, statement.parameters)
             else:

@@ -57,8 +57,10 @@ class Pool:
         self._closed = False
         self._connecting: set[asyncio.Task[Driver]] = set()
 
-    async def rows(self, sql: str, parameters: Sequence[Any] | None = None) -> list[Row]:
+    async def rows(self, sql: str, parameters: Sequence[Any] | None = None, *, in_order: bool = False) -> list[Row]:
         """Return the rows of one statement that an index answers. Raises ServiceUnavailable."""
+        if in_order:
+            return await self._attempt(lambda session: session.rows_in_order(sql, parameters), READ)
         return await self._attempt(lambda session: session.rows(sql, parameters), READ)
 
     async def transaction(self, work: Work[Result], options: TransactionOptions = WRITE) -> Result:

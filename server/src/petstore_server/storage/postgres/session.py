@@ -59,6 +59,11 @@ SCAN = _options(_SNAPSHOT, 10.0, float("inf"))
 """The same, for as long as the consumer takes."""
 
 
+# PostgreSQL plans by statistics that may be many changes old. For a page, an index in order is never a bad plan.
+_METHODS_WITHOUT_ORDER = ("sort", "incremental_sort", "bitmapscan", "seqscan")
+_IN_ORDER = [f"SET LOCAL enable_{method} = off" for method in _METHODS_WITHOUT_ORDER]
+
+
 class Session:
     """A connection while one task uses it, until `ends` (of the event loop's clock)."""
 
@@ -78,6 +83,25 @@ class Session:
             found = await cursor.fetchall()
         self._answered = True
         return found
+
+    async def rows_in_order(self, sql: str, parameters: Sequence[Any] | None) -> list[Row]:
+        """Return the rows of a statement that reads indexes in order (`Query.in_order`). Raises psycopg.Error.
+
+        Settings and statement are one message, and so one transaction, without which SET LOCAL would have no effect.
+        """
+        with self._bounded():
+            cursor = psycopg.AsyncClientCursor(self._driver)
+            await cursor.execute("; ".join([*_IN_ORDER, sql]), parameters)
+            while cursor.nextset():
+                pass
+            found = await cursor.fetchall()
+        self._answered = True
+        return found
+
+    async def read_in_order(self) -> None:
+        """Have the statements of this transaction read indexes in order. Raises psycopg.Error."""
+        for setting in _IN_ORDER:
+            await self.execute(setting)
 
     async def rows_of_each(self, queries: Sequence[tuple[str, Sequence[Any]]]) -> list[Row]:
         """Return the rows of several statements, which are sent together, as tuples. Raises psycopg.Error."""

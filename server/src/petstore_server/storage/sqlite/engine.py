@@ -31,7 +31,9 @@ class SqliteEngine:
         self._reader = reader
         self._writer = writer
 
-    async def query(self, sql: str, parameters: Sequence[Any] = (), *, short: bool = True) -> list[Row]:
+    async def query(
+        self, sql: str, parameters: Sequence[Any] = (), in_order: bool = False, *, short: bool = True
+    ) -> list[Row]:
         if short:
             return self._reader.now(translated(sql), tuple(parameters))
         return await self._reader.run(lambda connection: _rows(connection, Query(sql, parameters)))
