@@ -193,6 +193,36 @@ def test_two_cursors_are_refused(first: str) -> None:
         read_listing(f"{first}&cursor={CURSOR}".encode())
 
 
+PAIRS = st.sampled_from(
+    (
+        f"cursor={CURSOR}",
+        "cursor=A",
+        "cursor=",
+        "%63ursor=B",
+        "limit=7",
+        "limit=0",
+        "status=pending",
+        "sort=-id",
+        "",
+        "x=1",
+    )
+)
+
+
+@given(st.lists(PAIRS, max_size=4).map("&".join))
+def test_a_query_means_the_same_whether_or_not_its_cursor_is_read_apart(query: str) -> None:
+    try:
+        values = LIST_ORDERS.read(query.encode())
+    except InvalidParameter as refused:
+        with pytest.raises(InvalidParameter, match=re.escape(refused.message)):
+            read_listing(query.encode())
+        return
+    listing, cursor = read_listing(query.encode())
+    assert (values["limit"], values["cursor"]) == (listing.limit, cursor)
+    assert values["sort"] == ("-id" if listing.sort.descending else "id")
+    assert set(values["status"] or ()) == set(listing.filters.statuses)
+
+
 def test_the_pages_of_a_walk_share_what_their_query_asks_for() -> None:
     first, none = read_listing(b"limit=7&sort=-id")
     for cursor in (CURSOR, "b" * 40):
