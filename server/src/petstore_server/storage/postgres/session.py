@@ -6,7 +6,7 @@ So it works behind a pooler that gives each transaction another connection (pgbo
 import asyncio
 import os
 import socket
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager, suppress
 from typing import Any, NamedTuple, TypeVar
 
@@ -29,11 +29,15 @@ class TransactionOptions(NamedTuple):
     total: float
 
 
+def _assignment(settings: Mapping[str, str]) -> str:
+    """The statement that sets these for a transaction. Each SET LOCAL would add a tenth of a millisecond to it."""
+    assigned = ", ".join(f"set_config('{name}', '{value}', true)" for name, value in settings.items())
+    return f"SELECT {assigned}"
+
+
 def _options(begin: str, statement: float, total: float, **settings: str) -> TransactionOptions:
     limits = {"statement_timeout": f"{int(statement * 1000)}", **settings}
-    # One statement for all of them: each SET LOCAL would add a tenth of a millisecond to every transaction.
-    assigned = ", ".join(f"set_config('{name}', '{value}', true)" for name, value in limits.items())
-    return TransactionOptions((begin, f"SELECT {assigned}"), statement, total)
+    return TransactionOptions((begin, _assignment(limits)), statement, total)
 
 
 # A process that is stopped in the middle of a transaction must not keep rows locked.
@@ -60,8 +64,7 @@ SCAN = _options(_SNAPSHOT, 10.0, float("inf"))
 
 
 # PostgreSQL plans by statistics that may be many changes old. For a page, an index in order is never a bad plan.
-_METHODS_WITHOUT_ORDER = ("sort", "incremental_sort", "bitmapscan", "seqscan")
-_IN_ORDER = [f"SET LOCAL enable_{method} = off" for method in _METHODS_WITHOUT_ORDER]
+_IN_ORDER = _assignment({f"enable_{method}": "off" for method in ("sort", "incremental_sort", "bitmapscan", "seqscan")})
 
 
 class Session:
@@ -87,21 +90,19 @@ class Session:
     async def rows_in_order(self, sql: str, parameters: Sequence[Any] | None) -> list[Row]:
         """Return the rows of a statement that reads indexes in order (`Query.in_order`). Raises psycopg.Error.
 
-        Settings and statement are one message, and so one transaction, without which SET LOCAL would have no effect.
+        Settings and statement are one message, and so one transaction.
         """
         with self._bounded():
             cursor = psycopg.AsyncClientCursor(self._driver)
-            await cursor.execute("; ".join([*_IN_ORDER, sql]), parameters)
-            while cursor.nextset():
-                pass
+            await cursor.execute(f"{_IN_ORDER}; {sql}", parameters)
+            cursor.nextset()
             found = await cursor.fetchall()
         self._answered = True
         return found
 
     async def read_in_order(self) -> None:
         """Have the statements of this transaction read indexes in order. Raises psycopg.Error."""
-        for setting in _IN_ORDER:
-            await self.execute(setting)
+        await self.execute(_IN_ORDER)
 
     async def rows_of_each(self, queries: Sequence[tuple[str, Sequence[Any]]]) -> list[Row]:
         """Return the rows of several statements, which are sent together, as tuples. Raises psycopg.Error."""
