@@ -14,7 +14,7 @@ WRITE_BATCH = 512 * 1024
 """Bytes of a long body handed to the transport at once. Connections share the bytes of a list; none are copied."""
 
 JOINED_BODY = 32 * 1024
-"""Bytes up to which a body is copied behind its head: one buffer costs less than two. A page of 100 orders has 18 KB."""
+"""Bytes up to which a body is copied behind its head: one buffer costs less than two. A page of 100 orders fits."""
 
 
 class ResponseWriter:
