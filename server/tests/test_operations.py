@@ -17,7 +17,7 @@ from petstore_server.domain.errors import (
     ServiceUnavailable,
 )
 from petstore_server.domain.keys import DEFAULT_SCOPES, Environment, digest, is_well_formed
-from petstore_server.domain.orders import CANCEL, Order, Status
+from petstore_server.domain.orders import CANCEL, COMPLETE, Order, Status, ship
 from petstore_server.domain.windows import Count
 from petstore_server.operations import accounts, keys, orders
 from petstore_server.operations.audit import read_audit
@@ -151,7 +151,7 @@ async def test_several_orders_are_each_changed_or_reported(each_backend: Stores)
         given = [Order(number, status=Status.PENDING) for number in range(1, 251)]
         await store.orders.import_batch(given, "import", ACTOR)
         ids = [*range(1, 251), 999, 7]
-        outcomes = [each async for each in orders.cancel_orders(store, ids, ACTOR)]
+        outcomes = [each async for each in orders.change_orders(store, ids, CANCEL, ACTOR)]
         assert ids == [each.order_id for each in outcomes]
         assert {Status.CANCELLED} == {each.order.status for each in outcomes[:250] if each.order}
         assert [OrderNotFound, OrderAlreadyCancelled] == [type(each.error) for each in outcomes[250:]]
@@ -161,8 +161,9 @@ async def test_several_orders_are_each_changed_or_reported(each_backend: Stores)
 async def test_shipping_and_completing_set_the_ship_date_and_complete(each_backend: Stores) -> None:
     async with each_backend.opened() as store:
         await store.orders.import_batch([Order(1)], "import", ACTOR)
-        (shipped,) = [each async for each in orders.ship_orders(store, [1], datetime(2026, 11, 20, tzinfo=UTC), ACTOR)]
-        (complete,) = [each async for each in orders.complete_orders(store, [1], ACTOR)]
+        at = datetime(2026, 11, 20, tzinfo=UTC)
+        (shipped,) = [each async for each in orders.change_orders(store, [1], ship(at), ACTOR)]
+        (complete,) = [each async for each in orders.change_orders(store, [1], COMPLETE, ACTOR)]
         assert shipped.order
         assert complete.order
         assert ("2026-11-20T00:00:00Z", Status.SHIPPED) == (shipped.order.ship_date, shipped.order.status)
@@ -183,7 +184,7 @@ async def test_orders_after_a_failure_of_the_store_are_not_tried(
 
     async with each_backend.opened() as store:
         monkeypatch.setattr(store.orders, "change", fail)
-        outcomes = [each async for each in orders.cancel_orders(store, range(1000), ACTOR)]
+        outcomes = [each async for each in orders.change_orders(store, range(1000), CANCEL, ACTOR)]
     assert tried == [each.order_id for each in outcomes]
     assert len(tried) < 1000
     assert [50] == [each.order_id for each in outcomes if each.error]

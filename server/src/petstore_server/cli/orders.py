@@ -1,6 +1,6 @@
 """`petstore orders`: import, export, list, show, ship, complete and cancel orders."""
 
-from collections.abc import AsyncIterator, Callable
+from collections.abc import Sequence
 from datetime import datetime
 from typing import Any
 
@@ -14,11 +14,11 @@ from petstore_server.cli.import_undo import undo
 from petstore_server.cli.importing import FORMAT, date_options, import_file, import_options
 from petstore_server.cli.output import details, plural, show, show_done, wants_json, write, write_json
 from petstore_server.cli.stores import now, operator, with_store
-from petstore_server.domain.orders import INT64_MAX, INT64_MIN, ORDER_FIELDS, Order, Status
+from petstore_server.domain.orders import CANCEL, COMPLETE, INT64_MAX, INT64_MIN, ORDER_FIELDS, Order, Status, ship
+from petstore_server.domain.transitions import Transition
 from petstore_server.formats.reading import STDIN
 from petstore_server.operations import orders as operations
 from petstore_server.operations.imports import ORDERS
-from petstore_server.operations.orders import Changed
 from petstore_server.ports import Store
 
 _NEGATIVE_IDS = {"ignore_unknown_options": True}  # so that -5 is an identifier; `OrderId` rejects other options
@@ -156,7 +156,7 @@ def ship_orders(order_ids: tuple[int, ...], at: datetime | None) -> None:
       petstore orders ship 42
       petstore orders ship 42 43 44 --at 2026-11-20T09:30:00Z
     """
-    _change(lambda store: operations.ship_orders(store, order_ids, at or now(), operator()))
+    _change(order_ids, ship(at or now()))
 
 
 @orders.command("complete", cls=WritingCommand, context_settings=_NEGATIVE_IDS, epilog=SEVERAL)
@@ -168,7 +168,7 @@ def complete_orders(order_ids: tuple[int, ...]) -> None:
     Example:
       petstore orders complete 42
     """
-    _change(lambda store: operations.complete_orders(store, order_ids, operator()))
+    _change(order_ids, COMPLETE)
 
 
 @orders.command("cancel", cls=WritingCommand, context_settings=_NEGATIVE_IDS, epilog=SEVERAL)
@@ -180,15 +180,15 @@ def cancel_orders(order_ids: tuple[int, ...]) -> None:
     Example:
       petstore orders cancel 42
     """
-    _change(lambda store: operations.cancel_orders(store, order_ids, operator()))
+    _change(order_ids, CANCEL)
 
 
-def _change(change: Callable[[Store], AsyncIterator[Changed]]) -> None:
+def _change(order_ids: Sequence[int], transition: Transition[Order]) -> None:
     """Change orders and show what became of each; exits with the code of the first failure."""
 
     async def run(store: Store) -> int:
         code = 0
-        async for changed in change(store):
+        async for changed in operations.change_orders(store, order_ids, transition, operator()):
             if changed.error is not None:
                 failure = explain(changed.error)
                 report(failure, wants_json())

@@ -1,13 +1,12 @@
-"""Orders: list them; ship, complete and cancel one or several."""
+"""Orders: list them; change one or several."""
 
 import asyncio
 from collections.abc import AsyncIterator, Collection, Sequence
-from datetime import datetime
 from itertools import islice
 from typing import NamedTuple
 
 from petstore_server.domain.errors import DomainError, OrderConflict, OrderNotFound, ServiceUnavailable
-from petstore_server.domain.orders import CANCEL, COMPLETE, Order, Status, ship
+from petstore_server.domain.orders import Order, Status
 from petstore_server.domain.search import MAX_LIMIT, Filters, Query, Sort
 from petstore_server.domain.transitions import Transition
 from petstore_server.ports import Actor, Store
@@ -68,21 +67,6 @@ def _matches(order: Order, filters: Filters) -> bool:
     if filters.statuses and order.status not in filters.statuses:
         return False
     return filters.pet_id is None or order.pet_id == filters.pet_id
-
-
-def ship_orders(store: Store, order_ids: Sequence[int], at: datetime, actor: Actor) -> AsyncIterator[Changed]:
-    """Ship pending orders: each becomes shipped, with `at` as its ship date (D6)."""
-    return change_orders(store, order_ids, ship(at), actor)
-
-
-def complete_orders(store: Store, order_ids: Sequence[int], actor: Actor) -> AsyncIterator[Changed]:
-    """Mark shipped orders as complete (D6)."""
-    return change_orders(store, order_ids, COMPLETE, actor)
-
-
-def cancel_orders(store: Store, order_ids: Sequence[int], actor: Actor) -> AsyncIterator[Changed]:
-    """Cancel pending orders (D5)."""
-    return change_orders(store, order_ids, CANCEL, actor)
 
 
 async def change_orders(

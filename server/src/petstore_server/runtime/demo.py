@@ -12,14 +12,14 @@ from typing import NamedTuple
 
 from petstore_server.domain.accounts import PLAN_LIMITS, Account, Plan
 from petstore_server.domain.keys import DEFAULT_SCOPES, Environment
-from petstore_server.domain.orders import Order, Status
+from petstore_server.domain.orders import CANCEL, Order, Status, ship
 from petstore_server.domain.pets import Pet
 from petstore_server.domain.timestamps import format_timestamp
 from petstore_server.domain.usage import HOUR
 from petstore_server.domain.windows import DAY
 from petstore_server.operations.accounts import create_account, suspend_account
 from petstore_server.operations.keys import IssuedKey, Randbelow, issue_key
-from petstore_server.operations.orders import cancel_orders, ship_orders
+from petstore_server.operations.orders import change_orders
 from petstore_server.ports import Actor, Store
 from petstore_server.runtime.deferred_console import DeferredConsole
 from petstore_server.runtime.demo_usage import DAYS, PROFILES, fill_usage, recent_requests
@@ -111,9 +111,9 @@ async def _add_orders(store: Store, operator: Actor, partner: Actor) -> list[Ord
     await store.orders.import_batch(wrong, "import-demo", operator)
     await store.orders.import_batch([order for order in orders if order.id == 7], "import-demo-corrected", operator)
     shipped_at = datetime.fromtimestamp(operator.at, UTC).replace(microsecond=0)
-    async for _ in ship_orders(store, [38, 39], shipped_at, operator):
+    async for _ in change_orders(store, [38, 39], ship(shipped_at), operator):
         pass
-    async for _ in cancel_orders(store, [37], partner):
+    async for _ in change_orders(store, [37], CANCEL, partner):
         pass
     return orders
 

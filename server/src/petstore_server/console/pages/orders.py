@@ -1,7 +1,6 @@
 """Orders: the list with its filters, one order, and what can be done with one or several."""
 
 import json
-from collections.abc import AsyncIterator, Callable, Sequence
 from datetime import UTC, datetime
 from typing import Any, NamedTuple
 from urllib.parse import urlencode
@@ -14,7 +13,7 @@ from petstore_server.console.forms import FormState
 from petstore_server.console.security import PATH
 from petstore_server.console.visit import Form, RefusedRequest, Visit
 from petstore_server.domain.errors import InvalidInput, InvalidOrderId
-from petstore_server.domain.orders import Status, is_int64, parse_order_id
+from petstore_server.domain.orders import CANCEL, COMPLETE, Order, Status, is_int64, parse_order_id, ship
 from petstore_server.domain.search import (
     Filters,
     Position,
@@ -26,11 +25,10 @@ from petstore_server.domain.search import (
     microseconds,
 )
 from petstore_server.domain.timestamps import parse_when
+from petstore_server.domain.transitions import Transition
 from petstore_server.operations import orders as operations
 from petstore_server.operations.exports import export_orders
 from petstore_server.operations.order_history import order_history
-from petstore_server.operations.orders import Changed
-from petstore_server.ports import Actor, Store
 
 PAGE_SIZE = 50
 _MOST_SELECTED = 1000
@@ -104,25 +102,23 @@ async def show(visit: Visit) -> Response:
     return visit.page("order.html", order=_row(order), changes=[change_of(entry) for entry in history])
 
 
-async def ship(visit: Visit) -> Response:
+async def ship_selected(visit: Visit) -> Response:
     """Ship the selected orders now."""
     at = datetime.fromtimestamp(visit.now, UTC).replace(microsecond=0)
-    return await _change(
-        visit, "Shipped", lambda store, ids, actor: operations.ship_orders(store, ids, at, actor), await visit.form()
-    )
+    return await _change(visit, "Shipped", ship(at), await visit.form())
 
 
-async def complete(visit: Visit) -> Response:
+async def complete_selected(visit: Visit) -> Response:
     """Mark the selected orders as complete."""
-    return await _change(visit, "Completed", operations.complete_orders, await visit.form())
+    return await _change(visit, "Completed", COMPLETE, await visit.form())
 
 
-async def cancel(visit: Visit) -> Response:
+async def cancel_selected(visit: Visit) -> Response:
     """Cancel the selected orders, after asking."""
     form = await visit.form()
     ids = _selected(form)
     if form["confirmed"]:
-        return await _change(visit, "Cancelled", operations.cancel_orders, form)
+        return await _change(visit, "Cancelled", CANCEL, form)
     one = f"order {ids[0]}" if len(ids) == 1 else f"{len(ids):,} orders"
     return visit.page(
         "confirm.html",
@@ -148,12 +144,10 @@ async def export(visit: Visit) -> Response:
     return StreamingResponse(parts, headers=headers, media_type=EXPORTS[file_format])
 
 
-async def _change(
-    visit: Visit, done: str, change: Callable[[Store, Sequence[int], Actor], AsyncIterator[Changed]], form: Form
-) -> Response:
+async def _change(visit: Visit, done: str, transition: Transition[Order], form: Form) -> Response:
     """Change the selected orders, and report how many were changed and why others were not."""
     changed, reasons = 0, []
-    async for outcome in change(visit.store, _selected(form), visit.actor):
+    async for outcome in operations.change_orders(visit.store, _selected(form), transition, visit.actor):
         if outcome.error is None:
             changed += 1
         else:
@@ -250,8 +244,8 @@ def _row(order: TrackedOrder) -> OrderRow:
 ENTRIES = (
     Entry("/orders", list_orders),
     Entry("/orders/export", export),
-    Entry("/orders/ship", ship, ("POST",)),
-    Entry("/orders/complete", complete, ("POST",)),
-    Entry("/orders/cancel", cancel, ("POST",)),
+    Entry("/orders/ship", ship_selected, ("POST",)),
+    Entry("/orders/complete", complete_selected, ("POST",)),
+    Entry("/orders/cancel", cancel_selected, ("POST",)),
     Entry("/orders/{order}", show),
 )
