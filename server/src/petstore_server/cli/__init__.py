@@ -1,0 +1,1 @@
+"""The operators' command line: commands and their output, nothing else."""

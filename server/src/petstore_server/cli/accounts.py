@@ -5,7 +5,7 @@ from typing import Any
 
 import click
 
-from petstore_server.cli.arguments import AccountName, NewAccountName, Text, limits_of
+from petstore_server.cli.arguments import NEW_ACCOUNT_NAME, AccountName, Text, limits_of
 from petstore_server.cli.commands import Group, WritingCommand, confirm
 from petstore_server.cli.keys import ban_end, key_fields
 from petstore_server.cli.output import Column, details, log_to_stderr, plural, show, table, wants_json
@@ -33,7 +33,7 @@ PER_DAY = click.option("--per-day", type=int, metavar="N", help="Requests per da
 
 
 @accounts.command(cls=WritingCommand)
-@click.argument("name", type=NewAccountName())
+@click.argument("name", type=NEW_ACCOUNT_NAME)
 @click.option("--plan", type=PLAN, required=True, help="The plan, which sets the limits.")
 @PER_MINUTE
 @PER_DAY

@@ -51,16 +51,24 @@ class WholeNumber(click.IntRange):
     name = "whole number"
 
 
-class NewAccountName(Text):
-    """The name of a new account."""
+class Name(Text):
+    """A name that a function checks, which raises InvalidInput."""
 
     name = "name"
 
+    def __init__(self, check: Callable[[str], str]) -> None:
+        self._check = check
+
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
         try:
-            return check_account_name(super().convert(value, param, ctx))
+            return self._check(super().convert(value, param, ctx))
         except InvalidInput as error:
             self.fail(error.message, param, ctx)
+
+
+NEW_ACCOUNT_NAME = Name(check_account_name)
+OPERATOR_NAME = Name(check_operator_name)
+"""For the audit log."""
 
 
 class AccountName(Text):
@@ -100,18 +108,6 @@ class KeyId(Text):
             return [CompletionItem(key.id, help=f"{key.account} {key.note}") for key in await store.keys.list()]
 
         return _completions(find, incomplete)
-
-
-class OperatorName(Text):
-    """The name of an operator, for the audit log."""
-
-    name = "name"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
-        try:
-            return check_operator_name(super().convert(value, param, ctx))
-        except InvalidInput as error:
-            self.fail(error.message, param, ctx)
 
 
 class When(click.ParamType[datetime]):

@@ -9,7 +9,7 @@ from typing import Any
 
 import click
 
-from petstore_server.cli.arguments import OperatorName
+from petstore_server.cli.arguments import OPERATOR_NAME
 from petstore_server.cli.failures import PIPE_CLOSED, report_error
 from petstore_server.cli.output import JSON_KEY, prepare_streams
 from petstore_server.cli.stores import OPERATOR_KEY
@@ -41,7 +41,7 @@ class WritingCommand(Command):
             -1,
             click.Option(
                 ["--as", "operator_name"],
-                type=OperatorName(),
+                type=OPERATOR_NAME,
                 metavar="NAME",
                 expose_value=False,
                 callback=_note(OPERATOR_KEY),

@@ -2,7 +2,6 @@
 
 import asyncio
 import time
-from collections.abc import AsyncIterator
 
 import click
 
@@ -28,24 +27,18 @@ def doctor() -> None:
       petstore doctor
       petstore doctor --json
     """
-    results = asyncio.run(_collected())
+    results = asyncio.run(_examined())
     show([result._asdict() for result in results], lambda: "\n".join(map(_lines, results)))
     if any(result.level == "fail" for result in results):
         click.get_current_context().exit(FAILURE)
 
 
-async def _collected() -> list[CheckResult]:
-    return [result async for result in _results()]
-
-
-async def _results() -> AsyncIterator[CheckResult]:
+async def _examined() -> list[CheckResult]:
     try:
         here = installation()
     except SettingsError as error:
-        yield CheckResult("settings", "fail", str(error), "Correct the variable; the other checks need it.")
-        return
-    async for result in examine(here, time.time()):
-        yield result
+        return [CheckResult("settings", "fail", str(error), "Correct the variable; the other checks need it.")]
+    return [result async for result in examine(here, time.time())]
 
 
 def _lines(result: CheckResult) -> str:

@@ -1,1 +1,1 @@
-"""What the store knows of its business: pure functions and values, no clock, no input or output."""
+"""The business rules: pure functions and values; no clock, no input, no output."""

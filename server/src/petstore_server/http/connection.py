@@ -228,7 +228,7 @@ class Connection(asyncio.BufferedProtocol):
         self._current = request
         request.turn = turn
         if request.awaits_continue:
-            request.on_invite(self._invite)
+            request.on_invite(lambda: self._transport.write(_CONTINUE))
         outcome = start(self._server.respond(request))
         if isinstance(outcome, asyncio.Task):
             self.task = outcome
@@ -261,9 +261,6 @@ class Connection(asyncio.BufferedProtocol):
         end = (_END_KEEP_ALIVE if request.http_1_0 else _END) if self._keep_alive else _END_CLOSE
         response, more = answer
         self._write(response, more, end, () if request.method == "HEAD" else response.chunks)
-
-    def _invite(self) -> None:
-        self._transport.write(_CONTINUE)
 
     # Writing
 

@@ -1,5 +1,4 @@
-"""What is served outside of the API, without a key: the contract, the page that explains it, and a pointer to it
-(D1, D18).
+"""The contracts, and the page that explains them: served outside of the API, without a key (D1, D18).
 
 The page is Swagger UI from the installed package, in a frame of our own; nothing on it comes from another host.
 """

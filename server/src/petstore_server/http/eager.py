@@ -1,4 +1,4 @@
-"""Runs a coroutine until it first waits: one that never waits needs no task, and its result is there at once."""
+"""Run a coroutine until it first waits: one that never waits needs no task, and its result is there at once."""
 
 import asyncio
 import sys

@@ -1,1 +1,1 @@
-"""Where everything durable is kept: the adapters that fulfil `ports.Store`."""
+"""Durable state: the adapters that implement `ports.Store`."""

@@ -1,4 +1,4 @@
-"""Moving a whole store from its SQLite file into an empty PostgreSQL database, and proving that nothing was lost."""
+"""Copies a whole store from its SQLite file to an empty PostgreSQL database, and verifies that nothing was lost."""
 
 import asyncio
 import json

@@ -79,7 +79,8 @@ def restore(path: Path, source: Path, actor: Actor) -> Path | None:
     if not source.is_file():
         raise StoreUnusable(f"There is no backup at {source}.")
     kept = _unused_name(path, actor.at) if path.exists() else None
-    identity, backed_up_at = _identity(path), _last_backup(path)
+    identity = _of_store(path, "identity") or secrets.token_hex(8)
+    backed_up_at = _of_store(path, "backed_up_at") or 0.0
     with _temporary_next_to(path) as copy:
         with advising("Nothing was restored; choose another backup."), unusable_on_error(source):
             _copy(source, copy, None)
@@ -163,16 +164,6 @@ def _begin_epoch(copy: Path, source: Path, kept: Path | None, identity: str, bac
         connection.pragma("journal_mode", "delete")
     finally:
         connection.close()
-
-
-def _identity(path: Path) -> str:
-    """The identity of the store that is being replaced, or a new one if there is none that can be read."""
-    return _of_store(path, "identity") or secrets.token_hex(8)
-
-
-def _last_backup(path: Path) -> float:
-    """When the store that is being replaced was last backed up, in Unix seconds; 0 if that cannot be read."""
-    return _of_store(path, "backed_up_at") or 0.0
 
 
 def _of_store(path: Path, column: str) -> Any:

@@ -35,12 +35,9 @@ async def open_store(path: Path, *, create: bool, migrate: bool, announce: Calla
 
     `announce` gets one line if it is created. Raises StoreUnusable.
     """
-    return _open(path.resolve(), create, migrate, announce)  # noqa: ASYNC240 - a start has nothing else to do meanwhile
-
-
-def _open(path: Path, create: bool, upgrade: bool, announce: Callable[[str], None]) -> SqliteStore:
+    path = path.resolve()  # noqa: ASYNC240 - a start has nothing else to do meanwhile
     with unusable_on_error(path):
-        prepare(path, create=create, upgrade=upgrade, announce=announce)
+        prepare(path, create=create, upgrade=migrate, announce=announce)
         return SqliteStore(path)
 
 

@@ -78,7 +78,8 @@ class Writer:
         """
         outcomes: list[Any] = []
         try:
-            self._require_same_file()
+            if _identity(self._path) != self._file:  # a commit to a file that was deleted or replaced would be lost
+                raise FileNotFoundError(self._path)
             self._connection.execute("BEGIN IMMEDIATE")
             for perform, group in groupby(jobs, key=attrgetter("perform")):
                 outcomes += perform(self._connection, [job.item for job in group])
@@ -93,11 +94,6 @@ class Writer:
                 if self._connection.in_transaction:
                     self._connection.execute("ROLLBACK")
         return outcomes
-
-    def _require_same_file(self) -> None:
-        """A commit to a file that was deleted or replaced would be lost. Raises OSError."""
-        if _identity(self._path) != self._file:
-            raise FileNotFoundError(self._path)
 
 
 def _perform_each(connection: apsw.Connection, changes: Sequence[Change[Any]]) -> list[Any]:
