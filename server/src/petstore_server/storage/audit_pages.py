@@ -12,32 +12,16 @@ _NEWEST_FIRST = "ORDER BY at DESC, id DESC"
 
 def oldest_statement(filters: AuditFilters, limit: int, after: AuditPosition | None) -> Query:
     """Select at most `limit` entries, oldest first, after a position or from the oldest."""
-    where = _and(
-        _where(
-            ("at >= %s", filters.since),
-            ("at < %s", filters.until),
-            ("(at, id) > (%s, %s)", after),
-            subjects=filters.subjects,
-        ),
-        _matching(filters),
-    )
+    where = _and(_ranges(filters, ">", after), _matching(filters))
     sql = f"SELECT {ENTRY_COLUMNS} FROM petstore.audit{where.sql} ORDER BY at, id LIMIT {limit}"  # noqa: S608
     return Query(sql, where.parameters)
 
 
 def page_statement(filters: AuditFilters, limit: int, before: AuditPosition | None) -> Query:
     """Select one more entry than `limit`, so that its presence shows that the log goes on."""
-    ranges = _where(
-        ("at >= %s", filters.since),
-        ("at < %s", filters.until),
-        ("(at, id) < (%s, %s)", before),
-        subjects=filters.subjects,
-    )
-    if filters.subjects:
-        return _select("petstore.audit", _and(ranges, _matching(filters)), limit + 1)
-    matching = _matching(filters)
-    if not matching.parameters:
-        return _select("petstore.audit", ranges, limit + 1)
+    ranges, matching = _ranges(filters, "<", before), _matching(filters)
+    if filters.subjects or not matching.parameters:
+        return _select("petstore.audit", _and(ranges, matching), limit + 1)
     scanned = _select("petstore.audit", ranges, SCAN_LIMIT)
     found = _select(f"({scanned.sql}) AS scanned", matching, limit + 1, "*")
     return Query(found.sql, (*scanned.parameters, *found.parameters))
@@ -47,7 +31,7 @@ def end_statement(filters: AuditFilters, before: AuditPosition | None) -> Query 
     """Select the position at which the scan of `page_statement` ended; None if it had no bound."""
     if filters.subjects or not _matching(filters).parameters:
         return None
-    ranges = _where(("at >= %s", filters.since), ("at < %s", filters.until), ("(at, id) < (%s, %s)", before))
+    ranges = _ranges(filters, "<", before)
     sql = f"SELECT at, id FROM petstore.audit{ranges.sql} {_NEWEST_FIRST} LIMIT 1 OFFSET {SCAN_LIMIT - 1}"  # noqa: S608
     return Query(sql, ranges.parameters)
 
@@ -58,6 +42,16 @@ def page_of(entries: list[AuditEntry], limit: int, end: AuditPosition | None) ->
         last = entries[limit - 1]
         return AuditPage(entries[:limit], AuditPosition(last.at, last.id))
     return AuditPage(entries, end)
+
+
+def _ranges(filters: AuditFilters, direction: str, position: AuditPosition | None) -> Query:
+    """The conditions that indexes answer, from the position on in this direction (< or >)."""
+    return _where(
+        ("at >= %s", filters.since),
+        ("at < %s", filters.until),
+        (f"(at, id) {direction} (%s, %s)", position),
+        (f"subject IN {_list(filters.subjects)}", filters.subjects or None),
+    )
 
 
 def _matching(filters: AuditFilters) -> Query:
@@ -75,13 +69,10 @@ def _select(table: str, where: Query, limit: int, columns: str = ENTRY_COLUMNS) 
     return Query(sql, where.parameters)
 
 
-def _where(*conditions: tuple[str, object], subjects: tuple[str, ...] = ()) -> Query:
+def _where(*conditions: tuple[str, object]) -> Query:
     given = [(text, value) for text, value in conditions if value is not None]
     texts = [text for text, _ in given]
     parameters = [each for _, value in given for each in (value if isinstance(value, tuple) else (value,))]
-    if subjects:
-        texts.append(f"subject IN {_list(subjects)}")
-        parameters += subjects
     return Query(f" WHERE {' AND '.join(texts)}" if texts else "", tuple(parameters))
 
 
