@@ -30,6 +30,14 @@ class Readiness(NamedTuple):
     ready: bool
     detail: dict[str, Any]
 
+    @classmethod
+    def unavailable(cls, reason: str) -> "Readiness":
+        """503, with the reason."""
+        return cls(False, {"status": "unavailable", "reason": reason})
+
+
+DRAINING = Readiness.unavailable("draining: the process is about to stop")
+
 
 def admin_application(
     readiness: Callable[[], Awaitable[Readiness]],

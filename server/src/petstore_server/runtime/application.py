@@ -10,7 +10,7 @@ from petstore_server.domain.errors import ServiceUnavailable
 from petstore_server.domain.keys import Environment
 from petstore_server.http import v1
 from petstore_server.http.access_log import AccessLog
-from petstore_server.http.admin import Readiness, admin_application
+from petstore_server.http.admin import DRAINING, Readiness, admin_application
 from petstore_server.http.auth import Authenticator
 from petstore_server.http.clients import ClientAddress
 from petstore_server.http.documentation import Documents
@@ -110,14 +110,14 @@ class Application:
 
     async def _readiness(self) -> Readiness:
         if self.draining:
-            return Readiness(False, {"status": "unavailable", "reason": "draining: the process is about to stop"})
+            return DRAINING
         stalled = self.background.stalled()
         if stalled is not None:
-            return Readiness(False, {"status": "unavailable", "reason": stalled})
+            return Readiness.unavailable(stalled)
         try:
             await self.backend.check()
         except ServiceUnavailable as error:
-            return Readiness(False, {"status": "unavailable", "reason": error.reason})
+            return Readiness.unavailable(error.reason)
         fault = self.backend.limiter.fault or await self.backend.limiter.check()
         if fault is not None:
             return Readiness(True, {"status": "degraded", "reason": f"each process counts limits by itself: {fault}"})

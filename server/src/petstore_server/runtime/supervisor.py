@@ -20,7 +20,7 @@ from typing import Any
 from starlette.routing import BaseRoute
 
 from petstore_server.console.security import is_allowed_host
-from petstore_server.http.admin import Readiness, admin_application
+from petstore_server.http.admin import DRAINING, Readiness, admin_application
 from petstore_server.runtime.deferred_console import Reports, open_console
 from petstore_server.runtime.servers import DRAIN_SECONDS, AdminServer, first, stop_signals
 from petstore_server.runtime.worker import Report
@@ -95,12 +95,11 @@ class Workers:
 
     def _evaluate(self, reports: list[Report | None]) -> Readiness:
         if self._draining.is_set():
-            return Readiness(False, {"status": "unavailable", "reason": "draining: the process is about to stop"})
+            return DRAINING
         degraded: dict[str, Any] | None = None
         for worker, report in zip(self._workers, reports, strict=True):
             if report is None:
-                reason = f"worker {worker.number} does not respond"
-                return Readiness(False, {"status": "unavailable", "reason": reason})
+                return Readiness.unavailable(f"worker {worker.number} does not respond")
             if not report.ready:
                 return Readiness(False, report.detail)
             if report.detail.get("status") != "ok":
