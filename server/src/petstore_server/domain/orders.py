@@ -138,20 +138,21 @@ def order_from_fields(fields: dict[str, Any]) -> Order:
     if not _FIELD_NAMES.issuperset(fields):
         name = next(name for name in fields if name not in _FIELD_NAMES)
         raise InvalidField(name, f"is not a field of an order; the fields are {', '.join(ORDER_FIELDS)}")
-    order_id = _integer(fields, "id")
+    order_id = integer_field(fields, "id")
     if order_id is None:
         raise InvalidField("id", "is missing; every order needs one")
     return Order(
         order_id,
-        _integer(fields, "petId"),
-        _integer(fields, "quantity"),
+        integer_field(fields, "petId"),
+        integer_field(fields, "quantity"),
         _ship_date(fields.get("shipDate")),
         _boolean(fields.get("complete")),
         _status(fields.get("status")),
     )
 
 
-def _integer(fields: dict[str, Any], name: str) -> int | None:
+def integer_field(fields: dict[str, Any], name: str) -> int | None:
+    """The field's int64; None if it is absent or null. Raises InvalidField."""
     value = fields.get(name)
     if value is None:
         return None

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from petstore_server.domain.errors import InvalidField
-from petstore_server.domain.orders import INT64_MAX, INT64_MIN, Import
+from petstore_server.domain.orders import Import, integer_field
 
 PET_FIELDS = ("id", "name", "tag")
 """The fields of a pet, in the order of a file's columns."""
@@ -35,11 +35,9 @@ def pet_from_fields(fields: dict[str, Any]) -> Pet:
     """Build a pet from an import record. Raises InvalidField."""
     for name in fields.keys() - set(PET_FIELDS):
         raise InvalidField(name, f"is not a field of a pet; the fields are {', '.join(PET_FIELDS)}")
-    pet_id = fields.get("id")
-    if type(pet_id) is not int:
-        raise InvalidField("id", "is missing or not a whole number", pet_id)
-    if not INT64_MIN <= pet_id <= INT64_MAX:
-        raise InvalidField("id", "does not fit a signed 64-bit integer", pet_id)
+    pet_id = integer_field(fields, "id")
+    if pet_id is None:
+        raise InvalidField("id", "is missing; every pet needs one")
     for name in ("name", "tag"):
         if not isinstance(fields.get(name), str | None):
             raise InvalidField(name, "is not text", fields[name])

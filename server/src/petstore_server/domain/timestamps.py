@@ -81,6 +81,11 @@ def format_unix(seconds: float | None, *, microseconds: bool = False) -> str | N
     return format_timestamp(datetime.fromtimestamp(bounded, UTC))
 
 
+def file_stamp(at: float) -> str:
+    """Unix seconds in the form in which names of files have them: 20261120T093000Z."""
+    return datetime.fromtimestamp(at, UTC).strftime("%Y%m%dT%H%M%SZ")
+
+
 def parse_duration(text: str) -> int:
     """Parse a duration such as `90s`, `15m`, `24h`, `7d` or `2w`, of at most 100 years, into seconds.
 

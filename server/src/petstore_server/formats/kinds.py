@@ -1,7 +1,7 @@
 """What can be imported, and how the records of a file map to it: the fields, their names in the file, the options."""
 
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import tzinfo
 from functools import cached_property
@@ -130,9 +130,8 @@ class Schema(Generic[T]):
             renamed[field] = value
         return renamed
 
-    def _unknown_columns(self, names: Iterable[str]) -> str:
-        listed = list(names)
-        shown = ", ".join(f"'{name[:50]}'" for name in listed[:5]) + (" and others" if len(listed) > 5 else "")
+    def _unknown_columns(self, names: list[str]) -> str:
+        shown = ", ".join(f"'{name[:50]}'" for name in names[:5]) + (" and others" if len(names) > 5 else "")
         return (
             f"The first line must name the columns ({', '.join(self.kind.fields)}); it has {shown}. Give "
             "--ignore-column NAME to leave a column out, or --map NAME=FIELD to say which field it is."

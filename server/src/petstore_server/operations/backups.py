@@ -1,14 +1,14 @@
 """Series of backups: how their files are named, and which of them are kept."""
 
 import re
-from datetime import UTC, datetime
 from pathlib import Path
+
+from petstore_server.domain.timestamps import file_stamp
 
 
 def stamped(file: Path, at: float) -> Path:
     """The name of the backup made at `at` (Unix seconds) in the series of `file`: orders-20261120T093000Z.db."""
-    stamp = datetime.fromtimestamp(at, UTC).strftime("%Y%m%dT%H%M%SZ")
-    return file.with_name(f"{file.stem}-{stamp}{file.suffix}")
+    return file.with_name(f"{file.stem}-{file_stamp(at)}{file.suffix}")
 
 
 def remove_oldest(file: Path, keep: int) -> list[Path]:

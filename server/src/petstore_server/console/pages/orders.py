@@ -24,7 +24,7 @@ from petstore_server.domain.search import (
     from_microseconds,
     microseconds,
 )
-from petstore_server.domain.timestamps import parse_when
+from petstore_server.domain.timestamps import file_stamp, parse_when
 from petstore_server.domain.transitions import Transition
 from petstore_server.operations import orders as operations
 from petstore_server.operations.exports import export_orders
@@ -138,7 +138,7 @@ async def export(visit: Visit) -> Response:
     file_format = visit.query.get("format", "csv")
     if file_format not in EXPORTS:
         raise InvalidInput(f"Orders are exported as {', '.join(EXPORTS)}.")
-    name = f"orders-{datetime.fromtimestamp(visit.now, UTC):%Y%m%dT%H%M%SZ}.{file_format}"
+    name = f"orders-{file_stamp(visit.now)}.{file_format}"
     headers = {"Content-Disposition": f'attachment; filename="{name}"'}
     parts = (part async for part, _ in export_orders(visit.store, file_format))
     return StreamingResponse(parts, headers=headers, media_type=EXPORTS[file_format])

@@ -5,13 +5,10 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 import apsw
 
 from petstore_server.domain.errors import ServiceUnavailable
-
-Row = tuple[Any, ...]
 
 CREATE = apsw.SQLITE_OPEN_READWRITE | apsw.SQLITE_OPEN_CREATE
 """How a connection is opened that may make the file."""
@@ -77,11 +74,6 @@ def connect_reader(path: Path, flags: int = apsw.SQLITE_OPEN_READWRITE) -> apsw.
     # Not opened read-only: the first to open a store after a crash must be able to recover its log.
     connection.execute("PRAGMA query_only = ON")
     return connection
-
-
-def rows(connection: apsw.Connection, sql: str, bindings: tuple[Any, ...] = ()) -> list[Row]:
-    """All rows of a query."""
-    return connection.execute(sql, bindings).fetchall()
 
 
 @contextmanager

@@ -4,7 +4,6 @@ import os
 import secrets
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from datetime import UTC, datetime
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -12,6 +11,7 @@ from typing import Any
 import apsw
 
 from petstore_server.domain.errors import Conflict, StoreUnusable, advising
+from petstore_server.domain.timestamps import file_stamp
 from petstore_server.ports import Actor
 from petstore_server.storage.audit import Change, record
 from petstore_server.storage.orders import order_problem
@@ -180,7 +180,7 @@ def _of_store(path: Path, column: str) -> Any:
 
 def _unused_name(path: Path, at: float) -> Path:
     """Return a name next to the store for its previous content, made of the time (Unix seconds)."""
-    name = f"{path.name}.before-restore-{datetime.fromtimestamp(at, UTC):%Y%m%dT%H%M%SZ}"
+    name = f"{path.name}.before-restore-{file_stamp(at)}"
     names = (path.with_name(name + suffix) for suffix in ("", *(f"-{number}" for number in range(2, 1000))))
     return next(kept for kept in names if not kept.exists())
 

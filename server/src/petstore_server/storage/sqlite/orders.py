@@ -28,7 +28,6 @@ from petstore_server.storage.orders import (
     read_order,
     undo_orders,
 )
-from petstore_server.storage.sqlite.connections import rows
 from petstore_server.storage.sqlite.engine import run
 from petstore_server.storage.sqlite.reader import Reader
 from petstore_server.storage.sqlite.search import json_ids, log_change
@@ -101,7 +100,9 @@ class SqliteOrders:
         return read_order(found[0])
 
     async def find_many(self, ids: Sequence[int]) -> list[Order]:
-        found = await self._reader.run(lambda connection: rows(connection, _FIND_MANY, (json_ids(ids),)))
+        found: list[Row] = await self._reader.run(
+            lambda connection: connection.execute(_FIND_MANY, (json_ids(ids),)).fetchall()
+        )
         return [read_order(row) for row in found]
 
     async def scan(self, batch_size: int = 1000) -> AsyncIterator[list[Order]]:

@@ -11,7 +11,8 @@ from typing import TypeVar
 import apsw
 
 from petstore_server.domain.errors import ServiceUnavailable
-from petstore_server.storage.sqlite.connections import Row, connect_inline, connect_reader, rows, snapshot, unavailable
+from petstore_server.storage.sqlite.connections import connect_inline, connect_reader, snapshot, unavailable
+from petstore_server.storage.statements import Row
 
 Result = TypeVar("Result")
 _THREADS = 2  # one for the list, so that an export or a report does not delay it
@@ -31,7 +32,7 @@ class Reader:
     def now(self, sql: str, bindings: tuple[object, ...] = ()) -> list[Row]:
         """Return the rows of a query that an index answers, without waiting. Raises ServiceUnavailable."""
         try:
-            return rows(self._inline, sql, bindings)
+            return self._inline.execute(sql, bindings).fetchall()
         except apsw.Error as error:
             raise unavailable(error) from error
 

@@ -1,7 +1,6 @@
 """One store in one file: its parts, and what concerns all of them. Implements `ports.Store`."""
 
 from pathlib import Path
-from typing import Any
 
 import apsw
 
@@ -50,13 +49,13 @@ class SqliteStore:
 
         A restore in place keeps it. A copy of the file has the same identity inside, but is another inode.
         """
-        rows: list[tuple[Any, ...]] = self._reader.now("SELECT identity FROM store")
-        return f"{rows[0][0]}-{self.path.stat().st_ino}"
+        [(identity,)] = self._reader.now("SELECT identity FROM store")
+        return f"{identity}-{self.path.stat().st_ino}"
 
     async def access_version(self) -> AccessVersion:
         """Return a version that differs after any change to accounts, keys or bans, and after a restore."""
-        rows: list[tuple[Any, ...]] = self._reader.now("SELECT epoch, access_version FROM store")
-        return AccessVersion(*rows[0])
+        [row] = self._reader.now("SELECT epoch, access_version FROM store")
+        return AccessVersion(*row)
 
     async def check(self) -> None:
         """Prove with a tiny write and a read that the store can be used, and that its file is still in place.
