@@ -50,17 +50,13 @@ class Failure(NamedTuple):
     exit_code: int
 
 
-def exit_code_of(error: DomainError) -> int:
-    """The exit code of an error that the service raises."""
-    return next((code for kind, code in _EXIT_CODES if isinstance(error, kind)), FAILURE)
-
-
 def explain(error: BaseException) -> Failure:
     """What a user sees of an error."""
     if isinstance(error, ServiceUnavailable):
         return Failure(error.code, f"This cannot be done now: {error.reason}", FAILURE)
     if isinstance(error, DomainError):
-        return Failure(error.code, error.message, exit_code_of(error))
+        exit_code = next((code for kind, code in _EXIT_CODES if isinstance(error, kind)), FAILURE)
+        return Failure(error.code, error.message, exit_code)
     if isinstance(error, click.Abort):
         return _explain_abort(error)
     if isinstance(error, UnicodeEncodeError):

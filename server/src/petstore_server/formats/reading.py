@@ -29,11 +29,6 @@ _OTHER_FILES = {
 }
 
 
-def format_by_ending(name: str) -> str | None:
-    """The format that the file's name indicates, if any."""
-    return _ENDINGS.get(Path(name).suffix.lower())
-
-
 class Source:
     """An open import file. `size` is its bytes, None where unknown; `position` is how many of them were read."""
 
@@ -61,7 +56,7 @@ class Source:
         """The file's format: the given one, else by the ending of its name, else by its first character."""
         first = self._begin.lstrip()[:1]
         by_content = _BY_FIRST_CHARACTER.get(first, "csv" if first else "jsonl")
-        return given or format_by_ending(self._name) or by_content
+        return given or _ENDINGS.get(Path(self._name).suffix.lower()) or by_content
 
     def _chunks(self) -> Iterator[bytes]:
         while chunk := self._file.read(_CHUNK_BYTES):

@@ -58,11 +58,6 @@ ORDERS = Subject[Order](
 PETS = Subject[Pet](kinds.PETS, lambda store: store.pets, "The pet was refused by the store.")
 
 
-def new_import_id() -> str:
-    """An identifier under which the audit log records an import."""
-    return f"import-{secrets.token_hex(6)}"
-
-
 class FileImport(Generic[T]):
     """One import of a file, and its state: counts by outcome, and the bytes of the file that were handled.
 
@@ -77,7 +72,7 @@ class FileImport(Generic[T]):
         rejects: Rejects,
         on_batch: Callable[[], None] = lambda: None,
     ) -> None:
-        self.import_id = new_import_id()
+        self.import_id = f"import-{secrets.token_hex(6)}"  # under which the audit log records it
         self.rejects = rejects
         self.position = 0
         self._subject = subject

@@ -26,9 +26,6 @@ from petstore_server.ports import Actor, Store
 Randbelow = Callable[[int], int]
 """A source of uniform random integers below n, such as `secrets.randbelow`."""
 
-SUSPENDED = "suspended"
-"""The state of a key that would be valid if its account were not suspended."""
-
 USABLE = (KeyState.ACTIVE, KeyState.EXPIRING)
 """The states of keys that can be used, unless their account is suspended."""
 
@@ -36,7 +33,7 @@ USABLE = (KeyState.ACTIVE, KeyState.EXPIRING)
 def shown_state(key: ApiKey, now: float) -> str:
     """active, expiring, expired, revoked, or suspended with its account, at `now` (Unix seconds)."""
     state = key.state(now)
-    return SUSPENDED if key.account_suspended and state in USABLE else str(state)
+    return "suspended" if key.account_suspended and state in USABLE else str(state)
 
 
 def works(key: ApiKey, now: float) -> bool:
