@@ -3,7 +3,7 @@
 import asyncio
 import json
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from hashlib import sha256
 from itertools import islice
 from pathlib import Path
@@ -251,13 +251,12 @@ class Copy:
         return digest.hexdigest()
 
     async def _etags(self) -> tuple[str, str]:
-        source = await sqlite.open_store(self._path, create=False, migrate=False, announce=_silent)
-        target = await postgres.open_store(self._url, create=False, migrate=False, announce=_silent)
-        try:
+        async with AsyncExitStack() as opened:
+            source = await sqlite.open_store(self._path, create=False, migrate=False, announce=_silent)
+            opened.push_async_callback(source.close)
+            target = await postgres.open_store(self._url, create=False, migrate=False, announce=_silent)
+            opened.push_async_callback(target.close)
             return await self._etag(source), await self._etag(target)
-        finally:
-            await source.close()
-            await target.close()
 
 
 @asynccontextmanager
