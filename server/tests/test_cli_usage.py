@@ -80,8 +80,8 @@ def test_the_usage_of_the_service_includes_requests_without_a_key(petstore: Comm
     header, row = petstore.must("usage").out.splitlines()
     assert header.endswith("WITHOUT KEY")
     assert ["100", "1", "1", "0", "0", "0", "6"] == row.split()[1:]
-    told = petstore.must("usage", "--json").json()
-    assert [{"start": format_unix(HOUR), "refusedKey": 4, "refusedAddress": 2}] == told["withoutKey"]
+    listed = petstore.must("usage", "--json").json()
+    assert [{"start": format_unix(HOUR), "refusedKey": 4, "refusedAddress": 2}] == listed["withoutKey"]
 
 
 def test_a_long_period_is_shown_by_day_unless_asked_for(petstore: CommandLine) -> None:

@@ -100,25 +100,25 @@ def test_a_user_without_rights_is_told_so(postgres_stores: Stores, postgres: Pos
             admin.execute("DROP ROLE clerk")
 
 
-def _migrate_at_once(url: str, begin: Any, told: Any) -> None:
+def _migrate_at_once(url: str, begin: Any, reports: Any) -> None:
     begin.wait()
     try:
-        told.put((asyncio.run(migrate(url, told.put)), None))
+        reports.put((asyncio.run(migrate(url, reports.put)), None))
     except StoreUnusable as error:
-        told.put((None, error.message))
+        reports.put((None, error.message))
 
 
 def test_hosts_that_start_together_migrate_once(postgres_stores: Stores) -> None:
     spawn = multiprocessing.get_context("spawn")
-    begin, told = spawn.Barrier(4), spawn.Queue()
-    processes = [spawn.Process(target=_migrate_at_once, args=(postgres_stores.url, begin, told)) for _ in range(4)]
+    begin, reports = spawn.Barrier(4), spawn.Queue()
+    processes = [spawn.Process(target=_migrate_at_once, args=(postgres_stores.url, begin, reports)) for _ in range(4)]
     for process in processes:
         process.start()
-    heard = [told.get(timeout=PATIENCE) for _ in range(5)]
+    heard = [reports.get(timeout=PATIENCE) for _ in range(5)]
     for process in processes:
         process.join()
     with pytest.raises(Empty):
-        told.get(timeout=0.05)
+        reports.get(timeout=0.05)
     assert 1 == sum(isinstance(one, str) for one in heard)
     results = [one for one in heard if isinstance(one, tuple)]
     assert [((0, LATEST_VERSION), None)] == [one for one in results if one[0][0] == 0]

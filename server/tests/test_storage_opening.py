@@ -179,26 +179,26 @@ def test_a_directory_that_cannot_be_written_is_refused(public_directory: Path) -
         lock_for_serving(public_directory / "new.db", shared=False)
 
 
-def _migrate_at_once(path: Path, begin: Any, told: Any) -> None:
+def _migrate_at_once(path: Path, begin: Any, reports: Any) -> None:
     begin.wait()
     try:
-        told.put((migrate(path, lambda line: told.put(line)), None))
+        reports.put((migrate(path, lambda line: reports.put(line)), None))
     except StoreUnusable as error:
-        told.put((None, error.message))
+        reports.put((None, error.message))
 
 
 def test_processes_that_start_together_migrate_once(tmp_path: Path) -> None:
     spawn = multiprocessing.get_context("spawn")
-    begin, told = spawn.Barrier(4), spawn.Queue()
+    begin, reports = spawn.Barrier(4), spawn.Queue()
     path = tmp_path / "store.db"
-    processes = [spawn.Process(target=_migrate_at_once, args=(path, begin, told)) for _ in range(4)]
+    processes = [spawn.Process(target=_migrate_at_once, args=(path, begin, reports)) for _ in range(4)]
     for process in processes:
         process.start()
-    heard = [told.get(timeout=PATIENCE) for _ in range(5)]
+    heard = [reports.get(timeout=PATIENCE) for _ in range(5)]
     for process in processes:
         process.join()
     with pytest.raises(Empty):
-        told.get(timeout=0.05)
+        reports.get(timeout=0.05)
     assert heard.count(f"Created a new store at {path}.") == 1
     results = [one for one in heard if isinstance(one, tuple)]
     assert [((0, LATEST_VERSION), None)] == [one for one in results if one[0][0] == 0]

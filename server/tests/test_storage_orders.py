@@ -73,8 +73,8 @@ async def test_a_change_is_written_with_what_it_changed(each_backend: Stores) ->
         assert await store.orders.find(8) == Order(
             8, ship_date="2026-11-01T00:00:00Z", complete=True, status=Status.SHIPPED
         )
-        told = [entry[1:7] for entry in await log(store) if entry.action != "orders.import"]
-        assert told == [
+        recorded = [entry[1:7] for entry in await log(store) if entry.action != "orders.import"]
+        assert recorded == [
             (5.5, "key:key_a", "order.cancel", "order:7", {"status": "pending"}, {"status": "cancelled"}),
             (
                 6.0,

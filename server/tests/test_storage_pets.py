@@ -25,8 +25,8 @@ async def test_pets_are_created_left_alone_or_replaced(each_backend: Stores) -> 
         assert [await store.pets.find(pet.id) for pet in (first[0], *second[1:])] == [first[0], *second[1:]]
         with pytest.raises(PetNotFound):
             await store.pets.find(3)
-        told = [(entry.action, entry.subject, entry.before, entry.after) for entry in await log(store)]
-        assert told == [
+        recorded = [(entry.action, entry.subject, entry.before, entry.after) for entry in await log(store)]
+        assert recorded == [
             ("pets.import", "import:1", None, {"created": 3}),
             (
                 "pets.import",
