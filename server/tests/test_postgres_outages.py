@@ -255,14 +255,18 @@ async def test_transactions_that_wait_for_each_other_in_a_circle_are_done_again(
     async with filled(postgres_stores):
         tries = 0
         both = asyncio.Barrier(2)
+        one = asyncio.Event()
 
         async def lock(session: Session, first: int, second: int) -> None:
             nonlocal tries
             tries += 1
+            if tries > 2:
+                await one.wait()  # a quick second try could take the row before the other transaction wakes up
             await session.rows("SELECT 1 FROM petstore.orders WHERE id = %s FOR UPDATE", (first,))
-            if tries <= 2:
+            if not one.is_set():
                 await both.wait()
             await session.rows("SELECT 1 FROM petstore.orders WHERE id = %s FOR UPDATE", (second,))
+            one.set()
 
         await asyncio.gather(
             pool.transaction(lambda session: lock(session, 1, 2)),
