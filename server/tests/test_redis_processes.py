@@ -80,6 +80,8 @@ def test_bans_and_unbans_hold_in_both_within_a_second(each_backend: Path) -> Non
         assert "api_key_banned" == there.get(ORDERS).json()["code"]
         within(1.0, lambda: bool(petstore_json(each_backend, "keys", "list", "--banned")))
         petstore_json(each_backend, "accounts", "set-plan", "acme", "pro")  # so that a lifted ban shows
+        # A request between the end of the ban and the new plan would be the first strike of another ban.
+        within(1.0, lambda: {"300"} == {client.get(ORDERS).headers["x-ratelimit-limit"] for client in (here, there)})
         petstore_json(each_backend, "keys", "unban", key_id)
         within(1.0, lambda: here.get(ORDERS).status_code == there.get(ORDERS).status_code == 200)
 
