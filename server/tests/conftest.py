@@ -30,6 +30,8 @@ def pytest_configure() -> None:
     """Keep the tests' directories in memory, unless the tester says where they are to be."""
     if (folder := memory()) and "TMPDIR" not in os.environ:
         os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", folder)
+    os.environ.pop("SSL_CERT_FILE", None)
+    os.environ["SSL_CERT_DIR"] = os.devnull  # every client would load the system's certificates, which no test needs
     settings.register_profile("untimed", deadline=None)  # an example may have to wait for a busy processor
     settings.load_profile("untimed")
     gc.disable()  # until all tests are collected: they stay

@@ -39,17 +39,22 @@ def head(key: str, method: str, target: str, *lines: str, version: str = "1.1") 
     return "\r\n".join([*parts, "", ""]).encode()
 
 
+_LENGTH = re.compile(rb"(?i)\r\ncontent-length: (\d+)")
+
+
 def statuses(raw: bytes) -> list[int]:
     """The statuses of the responses on a connection, which must have nothing between or behind them."""
     found = []
-    while raw:
-        response, separator, raw = raw.partition(b"\r\n\r\n")
-        assert separator, raw[-200:]
+    at = 0
+    while at < len(raw):
+        ends = raw.find(b"\r\n\r\n", at)
+        assert ends >= 0, raw[-200:]
+        response = raw[at:ends]
         assert response.startswith(b"HTTP/1.1 "), response[:200]
         found.append(int(response[9:12]))
-        length = re.search(rb"(?i)\r\ncontent-length: (\d+)", response)
-        body, raw = raw[: int(length[1]) if length else 0], raw[int(length[1]) if length else 0 :]
-        assert len(body) == (int(length[1]) if length else 0), "a body is not complete"
+        length = _LENGTH.search(response)
+        at = ends + 4 + (int(length[1]) if length else 0)
+    assert at == len(raw), "a body is not complete"
     return found
 
 

@@ -10,6 +10,7 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from functools import cache
 from hashlib import sha256
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Protocol
 
 from petstore_server.domain.accounts import PLAN_LIMITS, Plan
@@ -19,7 +20,7 @@ from petstore_server.http.list_cache import ListCache
 from petstore_server.ports import Actor, AuditEntry, AuditFilters, OrderList, Store
 from petstore_server.runtime.engines import AnyStore
 from petstore_server.runtime.engines import open_store as open_any
-from petstore_server.storage.sqlite import SqliteStore, open_store
+from petstore_server.storage.sqlite import SqliteStore, migrate, open_store
 from support.engines import PostgresEngine
 
 BY = Actor("operator:test", 1_000.0)
@@ -46,7 +47,9 @@ class SqlitePlaces:
         return f"sqlite:///{self._directory / f'store-{next(self._numbers)}.db'}"
 
     def new_store(self) -> str:
-        return self.new()
+        url = self.new()
+        new_store_file(Path(url.removeprefix("sqlite:///")))
+        return url
 
 
 class PostgresPlaces:
@@ -66,7 +69,11 @@ class PostgresPlaces:
 
     def connections(self) -> list[str]:
         """What connections are left to any of them."""
-        gc.collect()  # an attempt to connect that was given up holds its socket until then
+        if self._left():
+            gc.collect()  # an attempt to connect that was given up holds its socket until then
+        return self._left()
+
+    def _left(self) -> list[str]:
         return [query for name in self._names for query in self.engine.connections(name)]
 
     def remove(self) -> None:
@@ -99,6 +106,22 @@ class Stores:
         """The store, made where it is missing, and closed at the end."""
         self._url = self._url or self._places.new_store()
         return opened_at(self._url)
+
+
+def new_store_file(path: Path) -> None:
+    """Make a file with an empty store, as a copy of one: migrating each would take longer."""
+    with path.open("xb") as file:
+        path.chmod(0o600)  # as that of any store
+        file.write(_store_file())
+
+
+@cache
+def _store_file() -> bytes:
+    """An empty store as SQLite writes it."""
+    with TemporaryDirectory() as folder:
+        path = Path(folder) / "store.db"
+        migrate(path, lambda line: None)
+        return path.read_bytes()
 
 
 def new_store_database(engine: PostgresEngine) -> str:

@@ -21,6 +21,7 @@ from petstore_server.runtime.composition import open_backend
 from petstore_server.settings import Settings, read_settings
 from petstore_server.telemetry.logs import configure_logging
 from support.checked_clients import checked_async_client
+from support.open_stores import new_store_file
 from support.raw_transport import RawTransport
 
 T = TypeVar("T")
@@ -117,8 +118,12 @@ async def running(
 ) -> AsyncIterator[Service]:
     """A service over the store in a folder; several of these, one after another, share it."""
     clock = clock or Clock()
-    urls = URLS.get(folder, {"PETSTORE_DATABASE_URL": f"sqlite:///{folder / 'store.db'}"})
-    settings = read_settings({**urls, **(environ or {})})
+    store = folder / "store.db"
+    embedded = {"PETSTORE_DATABASE_URL": f"sqlite:///{store}"}
+    given = {**URLS.get(folder, embedded), **(environ or {})}
+    if given.items() >= embedded.items() and not store.exists():
+        new_store_file(store)
+    settings = read_settings(given)
     configure_logging(settings.log_level)
     backend = await open_backend(settings, clock, lambda text: None, redis_clock=clock)
     try:
