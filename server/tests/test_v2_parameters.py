@@ -213,8 +213,8 @@ PAIRS = st.sampled_from(
 def test_a_query_means_the_same_whether_or_not_its_cursor_is_read_apart(query: str) -> None:
     try:
         values = LIST_ORDERS.read(query.encode())
-    except InvalidParameter as refused:
-        with pytest.raises(InvalidParameter, match=re.escape(refused.message)):
+    except InvalidParameter:  # of two faults, either may be named
+        with pytest.raises(InvalidParameter):
             read_listing(query.encode())
         return
     listing, cursor = read_listing(query.encode())
