@@ -16,7 +16,7 @@ import pytest
 
 from petstore_server.domain.errors import StoreUnusable
 from petstore_server.domain.orders import Order
-from petstore_server.storage.sqlite import LATEST_VERSION, check, lock_for_serving, migrate, open_store
+from petstore_server.storage.sqlite import LATEST_VERSION, check, connections, lock_for_serving, migrate, open_store
 from petstore_server.storage.sqlite.connections import connect_writer
 from support.open_stores import BY, body, opened
 from support.subprocesses import PATIENCE
@@ -203,6 +203,19 @@ def test_processes_that_start_together_migrate_once(tmp_path: Path) -> None:
     results = [one for one in heard if isinstance(one, tuple)]
     assert [((0, LATEST_VERSION), None)] == [one for one in results if one[0][0] == 0]
     assert [(LATEST_VERSION, None)] * 4 == [(versions[1], error) for versions, error in results]
+
+
+def test_a_store_that_another_process_migrates_is_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(connections, "BUSY_SECONDS", 0.01)
+    path = tmp_path / "store.db"
+    other = connect_writer(path, apsw.SQLITE_OPEN_READWRITE | apsw.SQLITE_OPEN_CREATE)
+    other.pragma("journal_mode", "wal")
+    other.execute("BEGIN IMMEDIATE")
+    finish = threading.Timer(0.3, lambda: other.execute("ROLLBACK"))
+    finish.start()
+    assert opening(path, create=True) == [f"Created a new store at {path}."]
+    finish.join()
+    other.close()
 
 
 def test_a_store_that_is_being_created_is_waited_for(tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ CREATE = apsw.SQLITE_OPEN_READWRITE | apsw.SQLITE_OPEN_CREATE
 """How a connection is opened that may make the file."""
 
 BUSY_SECONDS = 5.0
-"""How long a writer waits for another process's transaction; all of ours take milliseconds."""
+"""How long a writer waits for another process's transaction; all of ours take milliseconds, except for migrations."""
 
 INLINE_BUSY_MILLISECONDS = 50
 """How long a read on the event loop may wait: for no writer (WAL), but for a recovery after a crash."""
@@ -28,7 +28,7 @@ def connect(path: Path, flags: int = apsw.SQLITE_OPEN_READWRITE) -> apsw.Connect
         create_private(path)
     connection = apsw.Connection(str(path), flags=flags)
     # SQLite's own waiting grows to 100 ms between tries, and so starves behind an importer that commits back to back.
-    connection.set_busy_handler(_patience(BUSY_SECONDS))
+    connection.set_busy_handler(patience(BUSY_SECONDS))
     # Off by default in SQLite: without it a reference to a missing account or key would be kept.
     connection.execute("PRAGMA foreign_keys = ON")
     # Otherwise SQLite plans a join anew for every value that is bound, which triples the cost of looking up a key.
@@ -113,7 +113,7 @@ def plain_words(error: apsw.Error) -> str:
 
 _PLAIN_WORDS: dict[type[apsw.Error], str] = {
     apsw.FullError: "the disk is full",
-    apsw.BusyError: f"another program has kept it locked for more than {BUSY_SECONDS:g} seconds",
+    apsw.BusyError: "another program keeps it locked",
     apsw.ReadOnlyError: "it is not writable",
     apsw.PermissionsError: "permission is denied",
     apsw.CantOpenError: "its file, or the log files next to it, cannot be opened",
@@ -124,7 +124,7 @@ _PLAIN_WORDS: dict[type[apsw.Error], str] = {
 }
 
 
-def _patience(seconds: float) -> Callable[[int], bool]:
+def patience(seconds: float) -> Callable[[int], bool]:
     """A busy handler that tries again every millisecond for so long."""
     deadline = 0.0
 

@@ -11,10 +11,10 @@ import apsw
 
 from petstore_server.domain.errors import StoreUnusable
 from petstore_server.storage.sqlite.connections import (
-    BUSY_SECONDS,
     CREATE,
     connect_writer,
     create_private,
+    patience,
     plain_words,
 )
 from petstore_server.storage.sqlite.store import SqliteStore
@@ -28,6 +28,10 @@ _MIGRATIONS = {
 }
 LATEST_VERSION = max(_MIGRATIONS)
 """The schema that this program knows."""
+
+
+MIGRATION_SECONDS = 120.0
+"""How long a program waits for another one that migrates the store: with a million orders that takes many seconds."""
 
 
 async def open_store(path: Path, *, create: bool, migrate: bool, announce: Callable[[str], None]) -> SqliteStore:
@@ -112,6 +116,7 @@ def apply_migrations(connection: apsw.Connection, path: Path) -> int:
 
     A second process waits for the first one's transaction and then finds nothing to do.
     """
+    connection.set_busy_handler(patience(MIGRATION_SECONDS))
     use_log(connection, path)
     before: int | None = None
     for number, file in _MIGRATIONS.items():
@@ -153,7 +158,7 @@ def _advice(error: apsw.Error) -> str:
     if isinstance(error, apsw.NotADBError | apsw.CorruptError):
         return "Check PETSTORE_DATABASE_URL, or bring a backup back with `petstore db restore`."
     if isinstance(error, apsw.BusyError):
-        return f"Try again when it has finished ({BUSY_SECONDS:g} seconds were not enough)."
+        return "Try again when it has finished."
     return _PERMISSIONS
 
 
