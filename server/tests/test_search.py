@@ -17,7 +17,6 @@ from petstore_server.domain.search import (
     Query,
     Sort,
     SortField,
-    position_of,
     sort_key,
 )
 from petstore_server.storage import search_sql, statements
@@ -26,6 +25,7 @@ from petstore_server.storage.search_sql import Changed, narrow_range, page_of, p
 from petstore_server.storage.sqlite.engine import translated
 from petstore_server.storage.sqlite.search import SEARCH
 from petstore_server.storage.statements import Row
+from support.search_model import position_of
 
 Recent = Mapping[int, IndexEntry | None]
 """The orders that changed since the index was updated, by id; None for a deleted one."""

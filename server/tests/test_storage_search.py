@@ -21,7 +21,6 @@ from petstore_server.domain.search import (
     SortField,
     TrackedOrder,
     microseconds,
-    position_of,
     sort_key,
 )
 from petstore_server.ports import Actor, Store
@@ -30,6 +29,7 @@ from petstore_server.storage.postgres.engine import PostgresEngine
 from petstore_server.storage.postgres.pool import Pool
 from petstore_server.storage.postgres.search import SEARCH
 from support.open_stores import BY, Stores
+from support.search_model import position_of
 
 pytestmark = pytest.mark.anyio
 

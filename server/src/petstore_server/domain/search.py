@@ -144,15 +144,6 @@ class Page(NamedTuple):
 SortKey = tuple[bool, int, int]
 
 
-def position_of(entry: IndexEntry, sort: Sort) -> Position:
-    """Where the order stands in the list."""
-    if sort.field is SortField.SHIP_DATE:
-        return Position(entry.ship_date, entry.id)
-    if sort.field is SortField.UPDATED_AT:
-        return Position(entry.updated_at, entry.id)
-    return Position(entry.id, entry.id)
-
-
 def sort_key(position: Position, sort: Sort) -> SortKey:
     """A key by which Python sorts positions ascending; orders without a value come last in both directions."""
     sign = -1 if sort.descending else 1

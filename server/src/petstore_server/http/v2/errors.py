@@ -13,12 +13,10 @@ class InvalidCursor(DomainError):
     """The cursor was altered, or belongs to other filters, another sort or another store."""
 
     code = "invalid_cursor"
-
-    def __init__(self) -> None:
-        super().__init__(
-            "This cursor does not belong to this request; keep the filters and the sort of the page that it came from, "
-            "or start again without a cursor."
-        )
+    message = (
+        "This cursor does not belong to this request; keep the filters and the sort of the page that it came from, or "
+        "start again without a cursor."
+    )
 
 
 class InvalidBody(DomainError):
@@ -29,24 +27,16 @@ class InvalidBody(DomainError):
 
 class IdempotencyKeyMissing(DomainError):
     code = "idempotency_key_missing"
-
-    def __init__(self) -> None:
-        super().__init__(
-            "Send an Idempotency-Key header: a new random text for each order, the same when you repeat the request."
-        )
+    message = "Send an Idempotency-Key header: a new random text for each order, the same when you repeat the request."
 
 
 class UnsupportedMediaType(DomainError):
     code = "unsupported_media_type"
-
-    def __init__(self) -> None:
-        super().__init__("Send the body as JSON in UTF-8, uncompressed, with 'Content-Type: application/json'.")
+    message = "Send the body as JSON in UTF-8, uncompressed, with 'Content-Type: application/json'."
 
 
 class OrderChanged(DomainError):
     """If-Match does not contain the order's ETag (RFC 9110 section 13.1.1). The status says more than the code."""
 
     code = "bad_request"
-
-    def __init__(self) -> None:
-        super().__init__("The order is no longer the one that If-Match names; get it again before you cancel it.")
+    message = "The order is no longer the one that If-Match names; get it again before you cancel it."

@@ -20,15 +20,12 @@ class PostgresEngine:
     async def query(
         self, sql: str, parameters: Sequence[Any] = (), in_order: bool = False, *, short: bool = True
     ) -> list[Row]:
-        """Return the rows of one statement. Raises ServiceUnavailable."""
         return await self._pool.rows(sql, parameters or None, in_order=in_order)
 
     async def read(self, work: Callable[[], Work[Result]]) -> Result:
-        """Run the queries of `work` on one snapshot. Raises ServiceUnavailable."""
         return await self._pool.transaction(lambda session: run(session, work()), SNAPSHOT)
 
     async def transaction(self, work: Callable[[], Work[Result]], *, bulk: bool = False) -> Result:
-        """Run `work` in one transaction; return once it is durable. Raises ServiceUnavailable."""
         return await self._pool.transaction(lambda session: run(session, work()), BACKGROUND if bulk else WRITE)
 
 

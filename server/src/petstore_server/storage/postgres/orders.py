@@ -87,14 +87,10 @@ class PostgresOrders:
         return False
 
     async def snapshot(self, held: OrderList | None = None) -> OrderList:
-        """Return the list, never older than any change acknowledged before this call, by any process."""
         return await newest_list(self._pool, self._stats, held)
 
     async def change(self, order_id: int, transition: Transition[Order], actor: Actor) -> Order:
-        """Apply the transition and return the order after it. Raises OrderNotFound, OrderConflict.
-
-        An order that another program has locked is tried again on its own, and so does not delay the others.
-        """
+        """An order that another program has locked is tried again on its own, and so does not delay the others."""
         if self._closed:
             raise ServiceUnavailable("the store is closed")
         pauses = iter(_LOCK_RETRY_SECONDS)
@@ -108,14 +104,12 @@ class PostgresOrders:
             await asyncio.sleep(pause)
 
     async def find(self, order_id: int) -> Order:
-        """Raises OrderNotFound."""
         found = await self._pool.rows(_FIND, (order_id,))
         if not found:
             raise OrderNotFound(order_id)
         return read_order(found[0])
 
     async def find_many(self, ids: Sequence[int]) -> list[Order]:
-        """Return the orders that exist among these identifiers."""
         return [read_order(row) for row in await self._pool.rows(_FIND_MANY, (numbers(ids),))]
 
     async def scan(self, batch_size: int = 1000) -> AsyncIterator[list[Order]]:
@@ -148,13 +142,11 @@ class PostgresOrders:
         raise AssertionError  # the last attempt returns or raises
 
     async def undo_batch(self, reversals: Sequence[Reversal], import_id: str, actor: Actor) -> list[Undo]:
-        """Undo changes of an import in one transaction with one audit entry, and return the outcome of each."""
         return await self._pool.transaction(
             lambda session: run(session, undo_orders(_OrderTable(), reversals, import_id, actor)), BATCH
         )
 
     async def close(self) -> None:
-        """Finish what is queued."""
         self._closed = True
         await self._batcher.close()
 

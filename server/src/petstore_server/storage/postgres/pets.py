@@ -21,15 +21,12 @@ class PostgresPets:
         return Command("LOCK TABLE petstore.pets IN SHARE ROW EXCLUSIVE MODE")
 
     def find(self, ids: Sequence[int]) -> Query:
-        """Select the pets with these identifiers."""
         return Query("SELECT record FROM petstore.pets WHERE id = ANY(%s::bigint[])", (numbers(ids),))
 
     def pet(self, row: Row) -> Pet:
-        """Return the pet of a selected row."""
         return Pet(**json.loads(row[0]))
 
     def write(self, pets: Sequence[Pet]) -> Statement:
-        """Insert the pets, or replace those with the same identifiers."""
         return Command(_UPSERT, (numbers(pet.id for pet in pets), texts(pet_record(pet) for pet in pets)))
 
 

@@ -71,15 +71,12 @@ class PostgresPlacements:
         self._batcher: Batcher[PlacementRequest, Placed] = Batcher(self._perform)
 
     async def place(self, placement: Placement, actor: Actor) -> Placed:
-        """Store a new order. Raises IdempotencyKeyReused, IdempotencyKeyInUse, ServiceUnavailable."""
         return await self._batcher.submit(PlacementRequest(placement, actor))
 
     async def forget(self, before: float, limit: int) -> None:
-        """Delete at most `limit` idempotency keys that were used before `before` (Unix seconds)."""
         await self._pool.transaction(lambda session: session.execute(_FORGET, (before, limit)))
 
     async def close(self) -> None:
-        """Finish what was submitted."""
         await self._batcher.close()
 
     async def _perform(self, requests: list[PlacementRequest]) -> Sequence[Placed | Exception]:
