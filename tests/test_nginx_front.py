@@ -192,8 +192,8 @@ def test_what_nginx_refuses_itself_has_the_error_body(site: Site, request_head: 
         head, _, body = exchange(connection, request_head.encode()).partition(b"\r\n\r\n")
     assert f"HTTP/1.1 {status} " == head.decode()[:13]
     assert "content-type: application/json" in head.decode().lower()
-    told = json.loads(body)
-    assert (code, status, {"code", "message", "status"}) == (told["code"], told["status"], set(told))
+    error = json.loads(body)
+    assert (code, status, {"code", "message", "status"}) == (error["code"], error["status"], set(error))
 
 
 def test_plain_http_on_the_tls_port_is_refused(site: Site) -> None:
@@ -203,7 +203,7 @@ def test_plain_http_on_the_tls_port_is_refused(site: Site) -> None:
     assert b'"code":"bad_request"' in response
 
 
-def test_a_websocket_handshake_gets_the_answer_of_any_request(site: Site) -> None:
+def test_a_websocket_handshake_gets_the_response_to_any_request(site: Site) -> None:
     upgrade = "Upgrade: websocket\r\nConnection: Upgrade\r\nSec-WebSocket-Version: 13\r\nSec-WebSocket-Key: eA=="
     with site.front.connect() as connection:
         found = exchange(connection, f"GET /v1/x HTTP/1.1\r\nHost: x\r\n{upgrade}\r\n\r\n".encode())
@@ -217,8 +217,8 @@ def test_http_2_is_served(site: Site) -> None:
     done = subprocess.run(
         [*command, "-H", f"Authorization: Bearer {site.key}", url], capture_output=True, text=True, check=True
     )
-    body, _, told = done.stdout.rpartition("\n")
-    assert ("2 200", 500) == (told, len(json.loads(body)))
+    body, _, summary = done.stdout.rpartition("\n")
+    assert ("2 200", 500) == (summary, len(json.loads(body)))
 
 
 def test_no_key_is_logged(site: Site) -> None:

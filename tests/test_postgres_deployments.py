@@ -79,8 +79,8 @@ def _pooler(debian: PostgresEngine, tmp_path: Path) -> Iterator[int]:
     folder.mkdir()
     (folder / "users").write_text('"postgres" ""\n')
     (folder / "settings").write_text(_POOLER.format(server=debian.port, port=port, users=folder / "users"))
-    with (tmp_path / "log").open("w") as told:
-        process = subprocess.Popen([program, folder / "settings"], stderr=told, user=SERVER_USER, group=SERVER_USER)
+    with (tmp_path / "log").open("w") as log:
+        process = subprocess.Popen([program, folder / "settings"], stderr=log, user=SERVER_USER, group=SERVER_USER)
     for _ in range(200):
         with suppress(OSError), socket.create_connection(("127.0.0.1", port)):
             break

@@ -193,7 +193,7 @@ async def test_a_reading_that_began_before_a_change_does_not_serve_callers_after
 
 async def test_a_reading_that_finds_nothing_new_keeps_the_encoded_list() -> None:
     class Unsure(Source):
-        """A store that can tell only by a query."""
+        """A store that knows only after a query."""
 
         def is_current(self, held: OrderList) -> bool:
             return False

@@ -160,7 +160,7 @@ async def test_a_crash_under_load_loses_no_acknowledged_change(own_stores: Store
         assert cancelled <= {*acknowledged, *unsure}
         entries = [entry.subject for entry in await log(store) if entry.action == "order.cancel"]
         assert sorted(entries) == sorted(f"order:{number}" for number in cancelled)
-        for number in unsure:  # a retry tells (D19)
+        for number in unsure:  # a retry shows (D19)
             if number in cancelled:
                 with pytest.raises(OrderAlreadyCancelled):
                     await store.orders.change(number, CANCEL, BY)

@@ -19,7 +19,7 @@ _PLAIN_INTEGER = re.compile(r"0|-?[1-9][0-9]{0,18}", re.ASCII)
 
 
 class Window(NamedTuple):
-    """A window as RateLimit and RateLimit-Policy tell it; `resets_in` is in seconds."""
+    """A window as RateLimit and RateLimit-Policy state it; `resets_in` is in seconds."""
 
     name: str
     limit: int

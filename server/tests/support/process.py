@@ -115,8 +115,8 @@ def serving(store: Path, *options: str, **more: str) -> Iterator[Server]:
     log.touch()
     process = ServerProcess(["--port", "0", "--admin-port", "0", *options], environment(store, **more), log)
     try:
-        told = _wait_until_serving(process, log)
-        yield Server(process, told["api"], told["admin"], log)
+        reported = _wait_until_serving(process, log)
+        yield Server(process, reported["api"], reported["admin"], log)
     finally:
         kill(process)
 
@@ -126,8 +126,8 @@ def _wait_until_serving(process: Process, log: Path) -> dict[str, str]:
     while time.monotonic() < deadline:
         for line in log.read_text().splitlines():
             if '"event":"serving"' in line:
-                told: dict[str, str] = json.loads(line)
-                return told
+                reported: dict[str, str] = json.loads(line)
+                return reported
         assert process.poll() is None, log.read_text()
         time.sleep(0.02)
     raise AssertionError(log.read_text())

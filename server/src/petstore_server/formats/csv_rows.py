@@ -30,7 +30,7 @@ BulkCells = Callable[[list[str | None], list[Sequence[str]]], list[T] | None]
 
 _DELIMITERS = ",;\t"
 _MAX_LINES = 100
-"""Lines that one quoted cell may span; beyond that its quote counts as never closed."""
+"""Lines that one quoted cell may extend over; beyond that its quote counts as never closed."""
 
 
 class Header(NamedTuple):
@@ -137,7 +137,7 @@ def _split(number: int, line: bytes, lines: LineReader, delimiter: str) -> tuple
 
 
 def _split_quoted(number: int, line: bytes, lines: LineReader, delimiter: str) -> tuple[bytes, list[str] | Reject]:
-    """A row with quotes may span several lines. If a quote is never closed, only its own line is rejected."""
+    """A row with quotes may extend over several lines. If a quote is never closed, only its own line is rejected."""
     further: list[tuple[int, bytes]] = []
 
     def texts() -> Iterator[str]:

@@ -12,7 +12,7 @@ from petstore_server.http.responses import Response
 class Operation(NamedTuple):
     """An operation of a contract: its operationId, the scope it requires (None: any key), and its handler.
 
-    The `id` of an operation of a later version begins with the version, so that metrics tell them apart.
+    The `id` of an operation of a later version begins with the version, so that metrics distinguish them.
     """
 
     id: str

@@ -83,7 +83,7 @@ class PostgresOrders:
         self._closed = False
 
     def is_current(self, held: OrderList) -> bool:
-        """Always False: only a query could tell."""
+        """Always False: it would take a query."""
         return False
 
     async def snapshot(self, held: OrderList | None = None) -> OrderList:
