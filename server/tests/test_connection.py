@@ -14,6 +14,8 @@ from support.process import UNLIMITED, Server, exchange, new_key, receive, servi
 from support.subprocesses import BUSY
 
 TARGET = "/v1/store/orders"
+FLOODING = "127.0.0.2"
+"""The address of tests that send more requests without a valid key than one address may."""
 
 
 @pytest.fixture(scope="module")
@@ -276,7 +278,7 @@ def test_many_distinct_bad_keys_leave_memory_flat(served: tuple[Server, str]) ->
     server, _ = served
     line = "GET /v1/x HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer pso_live_{:033d}\r\n\r\n"
     before = server.memory()
-    with server.connect() as connection:
+    with server.connect(FLOODING) as connection:
         connection.settimeout(30)
         for batch in range(100):
             connection.sendall("".join(line.format(batch * 200 + number) for number in range(200)).encode())

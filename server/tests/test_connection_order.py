@@ -13,6 +13,8 @@ from support.process import UNLIMITED, Server, exchange, new_key, petstore, rece
 from support.subprocesses import BUSY
 
 TARGET = "/v1/store/orders"
+FLOODING = "127.0.0.2"
+"""The address of tests that send more requests without a valid key than one address may."""
 ORDERS = 40_000
 
 
@@ -146,7 +148,7 @@ def test_pipelined_requests_whose_responses_are_not_read_leave_memory_flat(serve
     server, key = served
     before = server.memory()
     for requests in (head(key, "GET", "/v1/x"), b"GET /v1/x HTTP/1.1\r\nHost:a\r\n\r\n"):
-        with server.connect() as connection:
+        with server.connect(FLOODING) as connection:
             connection.settimeout(1)
             with pytest.raises(TimeoutError):
                 connection.sendall(requests * 1_000_000)

@@ -12,7 +12,7 @@ from petstore_server.domain.orders import CANCEL, Order, Status
 from petstore_server.http.list_cache import ListCache
 from support.engines import PostgresEngine, running_engine
 from support.open_stores import BY, log, opened_at, seconds_to_recovery, served
-from support.subprocesses import BUSY
+from support.subprocesses import BUSY, PATIENCE, within
 
 pytestmark = pytest.mark.anyio
 
@@ -33,6 +33,13 @@ def _pair() -> Iterator[tuple[PostgresEngine, PostgresEngine]]:
         finally:
             primary.stop(signal.SIGQUIT)  # in order, it would wait for the replica
             replica.remove()
+
+
+def promote(replica: PostgresEngine) -> None:
+    """Make a replica the primary. A query that waited for that itself would hold up what the replica has to apply."""
+    with replica.admin() as admin:
+        admin.execute("SELECT pg_promote(wait => false)")
+        within(PATIENCE, lambda: admin.execute("SELECT pg_is_in_recovery()").fetchone() == (False,))
 
 
 async def test_a_failover_under_load_loses_no_acknowledged_change(pair: tuple[PostgresEngine, PostgresEngine]) -> None:
@@ -60,8 +67,7 @@ async def test_a_failover_under_load_loses_no_acknowledged_change(pair: tuple[Po
             await asyncio.sleep(0.001)
         await asyncio.to_thread(primary.stop, signal.SIGQUIT)
         await asyncio.gather(*cancelling)
-        with replica.admin() as admin:
-            admin.execute("SELECT pg_promote()")
+        await asyncio.to_thread(promote, replica)
         assert await seconds_to_recovery(store) < 5 + BUSY
         cancelled = {
             order.id async for batch in store.orders.scan() for order in batch if order.status is Status.CANCELLED

@@ -88,9 +88,10 @@ class Server:
         headers = {"Authorization": f"Bearer {key}"} if key else {}
         return checked_client(self.api, headers=headers, timeout=30.0, **options)
 
-    def connect(self) -> socket.socket:
-        """A bare connection, for what no client would send."""
-        return socket.create_connection(("127.0.0.1", self.port), timeout=30)
+    def connect(self, address: str | None = None) -> socket.socket:
+        """A bare connection, for what no client would send; from that address, which has a limit of its own."""
+        source = (address, 0) if address else None
+        return socket.create_connection(("127.0.0.1", self.port), timeout=30, source_address=source)
 
     def stop(self) -> int:
         """SIGTERM, and the exit code."""
