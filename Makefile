@@ -35,20 +35,21 @@ bench-setup:
 	apt-get update
 	DEBIAN_FRONTEND=noninteractive apt-get install -y --no-install-recommends $(BENCH_PACKAGES)
 
-check: .venv/.dev
+check: .venv/.tools
 	$(BIN)/ruff format --check
 	$(BIN)/ruff check
 	$(BIN)/mypy server/src server/tests client/src client/tests tests bench
 	$(BIN)/lint-imports
 
-format: .venv/.dev
+format: .venv/.tools
 	$(BIN)/ruff format
 	$(BIN)/ruff check --fix
 
-lock: .venv/.dev
+lock: .venv/.tools
 	$(LOCK) requirements/pip.in -o requirements/pip.lock $(UPGRADE)
 	$(LOCK) requirements/run.in --no-emit-package petstore-server -o requirements/run.lock $(UPGRADE)
 	$(LOCK) requirements/dev.in -c requirements/run.lock --no-emit-package petstore-server --no-emit-package petstore-client -o requirements/dev.lock $(UPGRADE)
+	$(LOCK) requirements/tools.in -o requirements/tools.lock $(UPGRADE)
 	$(LOCK) requirements/scale-out.in -c requirements/dev.lock --no-emit-package petstore-server -o requirements/scale-out.lock $(UPGRADE)
 	$(LOCK) requirements/system.in -c requirements/dev.lock -o requirements/system.lock $(UPGRADE)
 	$(LOCK) requirements/bench.in -c requirements/dev.lock -o requirements/bench.lock $(UPGRADE)
@@ -78,6 +79,10 @@ clean:
 	@$(BIN)/python -c 'from hypothesis import strategies; strategies.text().validate()' & \
 		$(BIN)/python -m compileall -q -j 0 -x '/(mypy|mypyc|pip|pygments|setuptools)/' .venv/lib server/src client/src; wait
 	@touch .venv/.run $@
+
+.venv/.tools: .venv/.dev requirements/tools.lock
+	@$(PIP) install --require-hashes -r requirements/tools.lock
+	@touch $@
 
 .venv/.system: .venv/.dev requirements/system.lock
 	@$(PIP) install --require-hashes -r requirements/system.lock
