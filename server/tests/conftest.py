@@ -40,6 +40,7 @@ def pytest_configure() -> None:
 def pytest_collection_finish() -> None:
     """Exempt the collected tests from garbage collection, which a test or the end of a store may ask for."""
     gc.freeze()
+    gc.set_threshold(5_000)  # instead of 700: generated examples leave many small cycles
     gc.enable()
 
 
