@@ -89,7 +89,7 @@ class Server:
         return checked_client(self.api, headers=headers, timeout=30.0, **options)
 
     def connect(self, address: str | None = None) -> socket.socket:
-        """A bare connection, for what no client would send; from that address, which has a limit of its own."""
+        """A bare connection, for what no client would send; from that address, which has a separate limit."""
         source = (address, 0) if address else None
         return socket.create_connection(("127.0.0.1", self.port), timeout=30, source_address=source)
 

@@ -49,8 +49,6 @@ _FOUND = "SELECT * FROM ({}) AS found"
 PAGE_COLUMNS = "page.status, updated_at, created_at, page.id, ship_date"
 """The columns of a row of a page after the record: the fields of a TrackedOrder, and then those of its position."""
 
-_WORK_END = "SELECT NULL, NULL, {column}, NULL, id, {column} FROM ({{}}) AS last"
-_WORK_END_OF_SCAN = "SELECT id, NULL, {column}, {column}, NULL FROM ({{}}) AS last"  # has _COLUMNS
 _END = "SELECT NULL, NULL, NULL, NULL, NULL, NULL"
 
 
@@ -81,7 +79,7 @@ def page_statement(
 def wide_ranges(query: Query, *, unless_behind: bool) -> statements.Query:
     """The statement that finds which of `other_ranges`, by number, have more than NARROW_RANGE orders.
 
-    It has a row of its own too, so that with `unless_behind` there are none only while the index lacks a change.
+    It has one more row in any case, so that with `unless_behind` there are none only while the index lacks a change.
     """
     probes = [
         _around(f"SELECT {number} FROM ({{}}) AS probe", [_select(scan, "1", 1, offset=NARROW_RANGE)])  # noqa: S608
@@ -165,10 +163,9 @@ def _segment(
     """The SELECTs of the orders of a segment, and of the position at which it ends if too many are examined."""
     work = WORK_LIMIT // len(scans)
     found = [_matching(scan, query, work, excluded) for scan in scans]
-    bounded = [scan for scan in scans if other_conditions(scan, query.filters)]
+    ends = [_work_end(scan, work) for scan in scans if other_conditions(scan, query.filters)]
     if len(scans) == 1:
-        return [_around(with_records, found), *[_work_end(scan, work, _WORK_END) for scan in bounded]]
-    ends = [_work_end(scan, work, _WORK_END_OF_SCAN) for scan in bounded]
+        return [_around(with_records, [part]) for part in (*found, *ends)]
     text = f"SELECT {_COLUMNS} FROM ({{}}) AS found ORDER BY {_order(scans[0], '')}, status IS NULL LIMIT %s"  # noqa: S608
     merged = _around(text, [_union([*[_around(_FOUND, [each]) for each in found], *ends])], query.limit + 1)
     return [_around(with_records, [merged])]
@@ -185,10 +182,12 @@ def _matching(scan: Scan, query: Query, work: int, excluded: Condition | None) -
     return _around(text, [_select(scan, ENTRY_COLUMNS, work)], *values, query.limit + 1)
 
 
-def _work_end(scan: Scan, work: int, text: str) -> statements.Query:
+def _work_end(scan: Scan, work: int) -> statements.Query:
     """The SELECT of the position of the last entry that is examined, if the scan has so many."""
-    columns = scan.column if scan.column == "id" else f"{scan.column}, id"
-    return _around(text.format(column=scan.column), [_select(scan, columns, 1, offset=work - 1)])
+    column = scan.column
+    columns = f"id, NULL AS status, {column} AS ship_date, {column} AS updated_at, {column} AS created_at"
+    last = _select(scan, column if column == "id" else f"{column}, id", 1, offset=work - 1)
+    return _around(f"SELECT {columns} FROM ({{}}) AS last", [last])  # noqa: S608
 
 
 def _sorted_range(narrow: Range, query: Query, excluded: Condition | None) -> statements.Query:

@@ -8,6 +8,8 @@ from petstore_server.domain.orders import Status
 from petstore_server.domain.search import Filters, Sort, SortField, query_digest
 from petstore_server.http.v2.parameters import LIST_ORDERS, decoded
 
+PATH = "/v2/store/orders"
+
 _KEPT = 256  # listings in memory, each with a query of up to 8 KB
 _LAST_CURSOR = re.compile(rb"(?:(.*)&)?cursor=([A-Za-z0-9_-]{40})", re.DOTALL)  # as in every Link
 
@@ -56,4 +58,4 @@ def _listing(query: bytes) -> Listing:
 
 def _next(query: bytes) -> bytes:
     kept = [pair for pair in query.split(b"&") if pair and decoded(pair.partition(b"=")[0]) != "cursor"]
-    return b"/v2/store/orders?%s" % b"&".join([*kept, b"cursor="])
+    return b"%s?%s" % (PATH.encode(), b"&".join([*kept, b"cursor="]))

@@ -11,12 +11,10 @@ from petstore_server.http.responses import Response, content, lines
 from petstore_server.http.v2.bodies import check_media_type, read_new_order
 from petstore_server.http.v2.cursors import Cursors
 from petstore_server.http.v2.errors import IdempotencyKeyMissing, InvalidParameter, OrderChanged
-from petstore_server.http.v2.listings import read_listing
+from petstore_server.http.v2.listings import PATH, read_listing
 from petstore_server.http.v2.parameters import IDEMPOTENCY_KEY, NO_PARAMETERS
 from petstore_server.http.v2.representations import etag_of, representation
 from petstore_server.ports import Store
-
-PATH = "/v2/store/orders"
 
 
 class OrderOperations:

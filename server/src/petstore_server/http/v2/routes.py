@@ -4,7 +4,8 @@ from collections.abc import Callable
 
 from petstore_server.domain.keys import Scope
 from petstore_server.http.routes import Operation, Route
-from petstore_server.http.v2.orders import PATH, OrderOperations
+from petstore_server.http.v2.listings import PATH
+from petstore_server.http.v2.orders import OrderOperations
 from petstore_server.http.v2.usage import UsageOperations
 from petstore_server.ports import Store
 from petstore_server.telemetry.usage import UsageRecorder
