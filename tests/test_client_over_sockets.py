@@ -25,6 +25,7 @@ from petstore_client import (
 from support.engines import running_engine
 from support.process import UNLIMITED, URLS, Server, new_key, petstore, petstore_json, serving
 from support.redis_engine import shared_redis
+from support.subprocesses import free_port
 
 COUNT = 20_000
 
@@ -280,10 +281,8 @@ def test_a_peer_that_does_not_speak_http_is_a_connection_error(response: bytes) 
 
 
 def test_a_refused_connection_says_so() -> None:
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
     with (
-        Client(f"http://127.0.0.1:{port}/v1", api_key="key", max_retries=0) as client,
+        Client(f"http://127.0.0.1:{free_port()}/v1", api_key="key", max_retries=0) as client,
         pytest.raises(APIConnectionError, match="is the address right") as caught,
     ):
         client.cancel_order(1)

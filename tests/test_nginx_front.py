@@ -15,6 +15,7 @@ import pytest
 
 from support.nginx_front import Front, front
 from support.process import UNLIMITED, Server, exchange, new_key, petstore, serving
+from support.subprocesses import free_port
 
 pytestmark = pytest.mark.system
 
@@ -349,9 +350,7 @@ def _ask(before: Front, request: str) -> tuple[int, str]:
 
 
 def test_a_service_that_is_down_is_503_with_retry_after(tmp_path: Path) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        port = taken.getsockname()[1]
-    with front(tmp_path / "nginx", port) as before:
+    with front(tmp_path / "nginx", free_port()) as before:
         status, response = _ask(before, f"GET {TARGET}")
     assert 503 == status
     assert '"code":"service_unavailable"' in response

@@ -30,7 +30,7 @@ from support.process import (
     receive,
     serving,
 )
-from support.subprocesses import BUSY, PATIENCE, demo_output, within
+from support.subprocesses import BUSY, PATIENCE, demo_output, free_port, within
 
 ORDERS = "/v1/store/orders"
 
@@ -95,8 +95,7 @@ def test_a_port_in_use_is_one_line_that_names_it(store: Path) -> None:
 
 
 def test_one_port_for_both_uses_is_refused_in_one_line(store: Path) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = str(free.getsockname()[1])
+    port = str(free_port())
     failed = petstore_process(store, "serve", "--port", port, "--admin-port", port)
     assert 2 == failed.returncode
     assert f"Cannot listen on 127.0.0.1:{port} (Address already in use); choose another with PETSTORE_ADMIN_PORT." in (

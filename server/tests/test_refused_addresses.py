@@ -24,6 +24,7 @@ from support.open_stores import Stores
 from support.process import new_key, petstore, petstore_json, serving
 from support.redis_engine import shared_redis
 from support.service import Clock, Service, bearer, in_service
+from support.subprocesses import free_port
 
 ORDERS = "/v1/store/orders"
 
@@ -184,10 +185,9 @@ def test_the_command_says_so_if_another_program_responds(tmp_path: Path, respons
 
 
 def test_the_command_says_so_if_no_server_runs(tmp_path: Path) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        port = str(listener.getsockname()[1])
+    port = free_port()
     cli = CommandLine(tmp_path / "store.db")
-    done = cli("usage", "addresses", "--json", PETSTORE_ADMIN_PORT=port, http_proxy="http://127.0.0.1:9")
+    done = cli("usage", "addresses", "--json", PETSTORE_ADMIN_PORT=str(port), http_proxy="http://127.0.0.1:9")
     assert (1, "") == (done.code, done.out)
     assert "service_unavailable" == done.error()["code"]
     assert f"no server responds at http://127.0.0.1:{port} (Connection refused)" in done.error()["message"]

