@@ -101,7 +101,7 @@ def _signed_in(store: Store, admin: str) -> Iterator[Connection]:
 
 
 def _wait_until_current(peer: Connection) -> None:
-    """Wait until the search index has all orders, and the first figures were computed."""
+    """Wait until the search index has all orders, and the first statistics were computed."""
     deadline = time.monotonic() + 300
     while time.monotonic() < deadline:
         found = [peer.get(f"/console/{page}") for page in ("orders?petId=7&sort=-updatedAt", "accounts", "")]

@@ -168,21 +168,21 @@ def test_a_proxy_without_request_ids_is_accepted(connect: Connect) -> None:
         assert [Order(id=1)] == petstore.list_orders()
 
 
-def settled_while(gate: Gate, collect: Callable[[], object]) -> None:
-    """Settle a request, and run this while the gate reads the windows, which it does with its lock held."""
+def completes_while(gate: Gate, collect: Callable[[], object]) -> None:
+    """Record a response, and run this while the gate reads the windows, which it does with its lock held."""
 
     def windows() -> Iterator[Window]:
         collect()
         yield from ()
 
-    gate.settle(gate.enter(0.0), 0.0, Limits(cast(Any, windows()), 0.0, None, False, None), False)
+    gate.record_response(gate.enter(0.0), 0.0, Limits(cast(Any, windows()), 0.0, None, False, None), False)
 
 
 def test_an_abandoned_iteration_may_be_collected_while_its_thread_holds_the_gate() -> None:
     gate = Gate(lambda: 1.0)
-    settled_while(gate, lambda: None)
+    completes_while(gate, lambda: None)
     abandoned = gate.enter(0.0)
-    settled_while(gate, lambda: gate.leave(abandoned, 0.0))
+    completes_while(gate, lambda: gate.leave(abandoned, 0.0))
     assert gate.idle(0.0)  # both have left
 
 
@@ -193,7 +193,7 @@ def test_a_call_in_a_destructor_is_refused_while_its_thread_holds_the_gate() -> 
         with pytest.raises(PetstoreError, match="destructor"):
             gate.enter(0.0)
 
-    settled_while(gate, destroy)
+    completes_while(gate, destroy)
     assert Place.PASSED is gate.enter(1.0).place
 
 

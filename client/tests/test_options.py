@@ -150,12 +150,12 @@ def test_connect_and_read_timeouts_can_differ(connect: Connect) -> None:
     fake = FakePetstore(ORDERS)
     seen: list[Any] = []
 
-    class Seen(Answered):
+    class Recorded(Answered):
         def apply(self, request: httpx2.Request, clock: Clock, serve: Serve) -> Raw:
             seen.append(request.extensions["timeout"])
             return serve()
 
-    fake.then(Seen(200), Seen(200), Seen(200), TimedOut())
+    fake.then(Recorded(200), Recorded(200), Recorded(200), TimedOut())
     with connect(fake, timeout=httpx2.Timeout(20, connect=3), max_retries=0) as petstore:
         petstore.list_orders()
         petstore.with_options(deadline=10).list_orders()

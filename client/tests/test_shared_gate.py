@@ -52,7 +52,7 @@ def opened(remaining: int = 60, left: float = 60.0, now: float = 0.0) -> Gate:
     """A gate whose probe got this response."""
     gate = Gate(lambda: 1.0)
     probe = gate.enter(now)
-    gate.settle(probe, now, limits(minute(remaining, left)), False)
+    gate.record_response(probe, now, limits(minute(remaining, left)), False)
     return gate
 
 
@@ -60,7 +60,7 @@ def test_the_first_request_is_a_probe() -> None:
     gate = Gate(lambda: 1.0)
     first, second = gate.enter(0.0), gate.enter(0.0)
     assert (Place.PASSED, Place.WAITING) == (first.place, second.place)
-    gate.settle(first, 0.1, limits(minute(59, 60.0)), False)
+    gate.record_response(first, 0.1, limits(minute(59, 60.0)), False)
     assert Place.PASSED is second.place
 
 
@@ -76,7 +76,7 @@ def test_no_more_requests_are_in_flight_than_the_window_has_left() -> None:
     tickets = [gate.enter(1.0) for _ in range(5)]
     assert [Place.PASSED] * 3 + [Place.WAITING] * 2 == [ticket.place for ticket in tickets]
     for remaining, ticket in zip((2, 1, 0), tickets[:3], strict=True):
-        gate.settle(ticket, 1.5, limits(minute(remaining, 59.0)), False)
+        gate.record_response(ticket, 1.5, limits(minute(remaining, 59.0)), False)
     assert [(Place.HELD, 60.0)] * 2 == [(ticket.place, ticket.until) for ticket in tickets[3:]]
 
 
@@ -85,7 +85,7 @@ def test_after_an_exhausted_window_a_probe_goes_first() -> None:
     assert (Place.HELD, 60.0) == (gate.enter(59.9).place, gate.enter(59.9).until)
     probe, second, third = (gate.enter(60.0) for _ in range(3))
     assert [Place.PASSED, Place.WAITING, Place.WAITING] == [ticket.place for ticket in (probe, second, third)]
-    gate.settle(probe, 60.5, limits(minute(59, 60.0)), False)
+    gate.record_response(probe, 60.5, limits(minute(59, 60.0)), False)
     assert [Place.PASSED, Place.PASSED] == [ticket.place for ticket in (second, third)]
 
 
@@ -94,13 +94,13 @@ def test_a_refused_probe_closes_the_gate_for_longer() -> None:
     for refusal, (now, until) in enumerate([(0.0, 10.0), (10.0, 22.0), (22.0, 36.0), (36.0, 54.0)]):
         ticket = gate.enter(now)
         waiting = gate.enter(now) if refusal else None
-        gate.settle(ticket, now, limits(pause=10.0), True)
+        gate.record_response(ticket, now, limits(pause=10.0), True)
         assert until - now == gate.held_for(now)
         assert waiting is None or (Place.HELD, until) == (waiting.place, waiting.until)
     last = gate.enter(54.0)
-    gate.settle(last, 54.0, limits(), False)
+    gate.record_response(last, 54.0, limits(), False)
     refused_anew = gate.enter(55.0)
-    gate.settle(refused_anew, 55.0, limits(pause=10.0), True)
+    gate.record_response(refused_anew, 55.0, limits(pause=10.0), True)
     assert 10.0 == gate.held_for(55.0)
 
 
@@ -108,18 +108,18 @@ def test_requests_in_flight_when_the_gate_closes_count_as_one_refusal() -> None:
     gate = opened()
     tickets = [gate.enter(1.0) for _ in range(20)]
     for ticket in tickets:
-        gate.settle(ticket, 1.5, limits(pause=10.0), True)
+        gate.record_response(ticket, 1.5, limits(pause=10.0), True)
     assert 10.0 == gate.held_for(1.5)
     late = gate.enter(11.5)
-    gate.settle(late, 11.5, limits(pause=10.0), True)
+    gate.record_response(late, 11.5, limits(pause=10.0), True)
     assert 12.0 == gate.held_for(11.5)
 
 
 def test_a_late_success_does_not_open_the_gate() -> None:
     gate = opened()
     refused, late = gate.enter(1.0), gate.enter(1.0)
-    gate.settle(refused, 1.5, limits(pause=30.0), True)
-    gate.settle(late, 2.0, limits(minute(58, 58.0)), False)
+    gate.record_response(refused, 1.5, limits(pause=30.0), True)
+    gate.record_response(late, 2.0, limits(minute(58, 58.0)), False)
     assert 29.5 == gate.held_for(2.0)
     assert [Place.PASSED, Place.WAITING] == [gate.enter(31.5).place for _ in range(2)]
 
@@ -134,8 +134,8 @@ def test_after_a_limit_a_lost_probe_is_followed_by_another_probe() -> None:
 def test_a_response_out_of_order_does_not_increase_the_remaining_requests() -> None:
     gate = opened(remaining=5)
     first, second = gate.enter(1.0), gate.enter(1.0)
-    gate.settle(second, 1.2, limits(minute(1, 59.0)), False)
-    gate.settle(first, 1.4, limits(minute(2, 59.0)), False)
+    gate.record_response(second, 1.2, limits(minute(1, 59.0)), False)
+    gate.record_response(first, 1.4, limits(minute(2, 59.0)), False)
     assert [Place.PASSED, Place.WAITING] == [gate.enter(2.0).place for _ in range(2)]
 
 
@@ -143,7 +143,7 @@ def test_a_new_window_has_its_whole_limit_until_a_response_says_otherwise() -> N
     gate = opened(remaining=10, left=60.0)
     tickets = [gate.enter(60.0) for _ in range(61)]
     assert 60 == sum(ticket.place is Place.PASSED for ticket in tickets)
-    gate.settle(tickets[0], 60.1, limits(minute(2, 60.0)), False)
+    gate.record_response(tickets[0], 60.1, limits(minute(2, 60.0)), False)
     for ticket in tickets[1:60]:
         gate.leave(ticket, 60.2)
     assert Place.PASSED is tickets[60].place
@@ -153,7 +153,9 @@ def test_a_new_window_has_its_whole_limit_until_a_response_says_otherwise() -> N
 def test_the_end_of_a_window_is_never_estimated_too_early() -> None:
     gate = opened(remaining=5, left=60.0)
     slow = gate.enter(10.0)
-    gate.settle(slow, 40.0, limits(minute(0, 50.0)), False)  # decided between 10 and 40, so it ends between 59 and 90
+    gate.record_response(
+        slow, 40.0, limits(minute(0, 50.0)), False
+    )  # decided between 10 and 40, so it ends between 59 and 90
     assert (Place.HELD, 60.0) == (gate.enter(40.0).place, gate.enter(40.0).until)
 
 
@@ -166,7 +168,7 @@ def test_lost_requests_count_as_charged() -> None:
 def test_requests_that_other_processes_may_have_used_are_left_to_them() -> None:
     gate = opened(remaining=60)
     for now, remaining in ((1.0, 54), (2.0, 49), (3.0, 44)):  # others take four or five a second
-        gate.settle(gate.enter(now), now, limits(minute(remaining, 60.0 - now)), False)
+        gate.record_response(gate.enter(now), now, limits(minute(remaining, 60.0 - now)), False)
     assert Place.PASSED is gate.enter(6.0).place
     assert (Place.HELD, 60.0) == (gate.enter(9.0).place, gate.enter(9.0).until)
     assert [Place.PASSED, Place.WAITING] == [gate.enter(60.0).place for _ in range(2)]
@@ -177,7 +179,7 @@ def test_usage_before_this_process_started_is_not_attributed_to_others() -> None
     for number, now in enumerate((0.0, 10.0, 20.0, 30.0, 40.0)):
         ticket = gate.enter(now)
         assert Place.PASSED is ticket.place
-        gate.settle(ticket, now, limits(minute(4 - number, 50.0 - now)), False)
+        gate.record_response(ticket, now, limits(minute(4 - number, 50.0 - now)), False)
 
 
 def test_in_a_long_window_other_processes_cause_no_wait() -> None:
@@ -185,14 +187,14 @@ def test_in_a_long_window_other_processes_cause_no_wait() -> None:
     for now, remaining in ((0.0, 900), (600.0, 500), (1200.0, 100), (86_000.0, 50)):
         ticket = gate.enter(now)
         assert Place.PASSED is ticket.place
-        gate.settle(ticket, now, limits(Window("day", 1000, remaining, 86_400 - now, 86_400)), False)
+        gate.record_response(ticket, now, limits(Window("day", 1000, remaining, 86_400 - now, 86_400)), False)
 
 
 def test_a_ticket_that_gives_up_makes_room() -> None:
     gate = Gate(lambda: 1.0)
     first, second, third = (gate.enter(0.0) for _ in range(3))
     assert gate.give_up(second)
-    gate.settle(first, 0.1, limits(minute(1, 60.0)), False)
+    gate.record_response(first, 0.1, limits(minute(1, 60.0)), False)
     assert [Place.LEFT, Place.PASSED] == [second.place, third.place]
     assert not gate.give_up(third)
 

@@ -82,12 +82,12 @@ class Admission:
             yield Sleep(max(0.0, wait))
             self._gate.enter_again(ticket, self._clock.monotonic())
 
-    def settle(self, reply: Reply, limits: Limits, now: float) -> bool:
+    def record_response(self, reply: Reply, limits: Limits, now: float) -> bool:
         """Inform the gate of a response, and return whether it describes the account's windows (D13, D14)."""
         ticket, self._ticket = self._ticket, None
         moves = not limits.of_address and (reply.status < 300 or reply.status == 304 or reply.status in _OF_THE_ACCOUNT)
         if ticket is not None and moves:
-            self._gate.settle(ticket, now, limits, reply.status == 429)
+            self._gate.record_response(ticket, now, limits, reply.status == 429)
         elif ticket is not None:
             self._gate.leave(ticket, now, charged=reply.status >= 500)
         return moves

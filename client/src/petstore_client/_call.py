@@ -143,7 +143,7 @@ class Call:
         )  # fmt: skip
         check_request_id(reply, self.request_id, self.target)
         observed.rate_limit = limits.shown or observed.rate_limit
-        moved = self._admission.settle(reply, limits, now)
+        moved = self._admission.record_response(reply, limits, now)
         if reply.status < 400:
             return reply
         self._refuted = reply.status < 500

@@ -80,7 +80,7 @@ class Gate:
     _next_slot: float = float("-inf")
 
     def enter(self, now: float, pacing: str | None = None) -> Ticket:
-        """Ask to send one request. A ticket that has PASSED must be given to `settle` or `leave`.
+        """Ask to send one request. A ticket that has PASSED must be given to `record_response` or `leave`.
 
         With `pacing` ("minute" or "day") requests are spread evenly over the rest of the windows.
         """
@@ -106,7 +106,7 @@ class Gate:
                 return
         notify()
 
-    def settle(self, ticket: Ticket, now: float, limits: Limits, refused: bool) -> None:
+    def record_response(self, ticket: Ticket, now: float, limits: Limits, refused: bool) -> None:
         """Record the response to a request that passed, if it described the account's windows."""
         with self._locked():
             if ticket.place is not Place.PASSED:

@@ -128,7 +128,7 @@ async def running_console(stores: Stores, **environ: str) -> AsyncIterator[Conso
         reports = Reports(readiness, metrics, refused_addresses)
         console = make_console(settings, store, reports, RecentRequests(metrics, clock), clock)
         application = Starlette(routes=console.routes)
-        console.services.figures.always_wait()
+        console.services.statistics.always_wait()
         browser = Browser(application, store, clock)
         try:
             yield Console(store, clock, application, browser, families, refused, console.services)

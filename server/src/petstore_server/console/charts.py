@@ -1,4 +1,4 @@
-"""Bar charts as the templates draw them: SVG rectangles in a fixed coordinate system, and the figures as a table."""
+"""Bar charts as the templates draw them: SVG rectangles in a fixed coordinate system, and the values as a table."""
 
 from collections.abc import Sequence
 from math import ceil, log10

@@ -5,8 +5,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from petstore_server.console.cache import Cached
-from petstore_server.console.figures import Figures
 from petstore_server.console.import_jobs import ImportJobs, RunImport
+from petstore_server.console.statistics import Statistics
 from petstore_server.operations.health.examine import Installation, examine
 from petstore_server.operations.health.results import CheckResult
 from petstore_server.ports import Store, Usage
@@ -41,12 +41,12 @@ class Services:
     random_token: Callable[[int], str]
     random_below: Callable[[int], int]
     is_sample: bool = False
-    figures: Figures = field(init=False)
+    statistics: Statistics = field(init=False)
     checks: Cached[list[CheckResult]] = field(init=False)
     imports: ImportJobs = field(init=False)
 
     def __post_init__(self) -> None:
-        self.figures = Figures(self.store, self.usages, self.clock)
+        self.statistics = Statistics(self.store, self.usages, self.clock)
         self.checks = Cached(self._examine, _CHECKS_SECONDS)
         self.imports = ImportJobs(self.settings.database_url, self.run_import, self.clock)
 
@@ -56,5 +56,5 @@ class Services:
     async def close(self) -> None:
         """Stop what runs behind the pages."""
         await self.imports.close()
-        await self.figures.close()
+        await self.statistics.close()
         await self.checks.close()

@@ -90,7 +90,7 @@ class Connection(asyncio.BufferedProtocol):
         refusal = self._server.admit(self)
         if refusal is not None and not transport.is_closing():
             self._refusal, self._input_ended = refusal, True
-            self._settle()
+            self._read_on_or_end()
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._ended = True
@@ -150,7 +150,7 @@ class Connection(asyncio.BufferedProtocol):
             if self._unparsed:
                 self._parse()
             if self._ended or self._current is not None or self._writer.paused or not self._parser.requests:
-                self._settle()
+                self._read_on_or_end()
                 return
             self._answer(self._parser.requests.popleft(), turn)
             turn = None  # a later request sees what an earlier one has changed
@@ -206,7 +206,7 @@ class Connection(asyncio.BufferedProtocol):
             self._reading_paused = False
             self._transport.resume_reading()
 
-    def _settle(self) -> None:
+    def _read_on_or_end(self) -> None:
         """With nothing to do now: read on, or end the connection if no request will follow."""
         if self._ended:
             return

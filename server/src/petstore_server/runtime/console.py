@@ -23,7 +23,7 @@ def make_console(
     *,
     is_sample: bool = False,
 ) -> Console:
-    """The console over an open store; `requests` has its figures of the last hour."""
+    """The console over an open store; `requests` has its metrics of the last hour."""
 
     async def usages() -> Mapping[int, Usage]:
         return await composition.all_usage(settings, store)

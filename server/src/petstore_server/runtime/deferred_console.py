@@ -78,7 +78,7 @@ class DeferredConsole:
         self._timer = asyncio.get_running_loop().call_later(LOAD_AFTER_SECONDS, self._loaded.latest)
 
     def sampling(self) -> BackgroundTask:
-        """The background task that keeps the console's figures of the last hour."""
+        """The background task that keeps the console's metrics of the last hour."""
         return BackgroundTask("sample requests", self.requests.sample, SAMPLE_SECONDS)
 
     async def close(self) -> None:

@@ -96,7 +96,7 @@ async def _list(visit: Visit, form: FormState, status: int = 200) -> Response:
     sort = AccountSort(query["sort"]) if query.get("sort", "") in SORTS else AccountSort.NAME
     number = query.get("page", "")
     search = query.get("search", "").strip()
-    rows, known = await visit.services.figures.accounts()
+    rows, known = await visit.services.statistics.accounts()
     page_number = int(number[:9]) if number.isascii() and number.isdigit() else 1
     page = await asyncio.to_thread(page_of_accounts, rows, search, sort, page_number)
     return visit.page(

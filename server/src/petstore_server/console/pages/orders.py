@@ -82,7 +82,7 @@ async def list_orders(visit: Visit) -> Response:
         200 if form.is_right else 400,
         form=form,
         rows=rows,
-        counts=await visit.services.figures.status_counts(),
+        counts=await visit.services.statistics.status_counts(),
         statuses=_STATUSES,
         sorts=_SORTS,
         completes=_COMPLETE,

@@ -36,12 +36,12 @@ async def overview(visit: Visit) -> Response:
     health, report, counts, bans, addresses = await asyncio.gather(
         services.readiness(),
         services.requests.report(),
-        services.figures.status_counts(),
+        services.statistics.status_counts(),
         current_bans(store, visit.now),
         services.refused_addresses(),
     )
     (rows, usage_known), backup_at, changes = await asyncio.gather(
-        services.figures.accounts(), store.backups.last(), store.audit.page(AuditFilters(), _RECENT)
+        services.statistics.accounts(), store.backups.last(), store.audit.page(AuditFilters(), _RECENT)
     )
     busiest, refused = await asyncio.to_thread(_top_accounts, rows)
     ready, detail = health

@@ -1,4 +1,4 @@
-"""Figures that several pages show and that are expensive with many accounts and orders."""
+"""Statistics that several pages show and that are expensive with many accounts and orders."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -14,19 +14,19 @@ from petstore_server.ports import AccessVersion, Store, Usage
 T = TypeVar("T")
 
 PATIENCE_SECONDS = 0.02
-"""How long a page waits for figures that are older than they should be, before it shows the old ones."""
+"""How long a page waits for statistics that are older than they should be, before it shows the old ones."""
 
 FIRST_PATIENCE_SECONDS = 0.25
-"""How long a page waits for figures that were never computed, before it says so."""
+"""How long a page waits for statistics that were never computed, before it says so."""
 
 _TIMES = 10
-"""Figures are computed in a tenth of the time at most: those of a small store are current, those of a large one not."""
+"""They are computed in a tenth of the time at most: those of a small store are current, those of a large one not."""
 
 _DAY_SECONDS = 86_400
 
 
-class Figures:
-    """Computes figures behind the pages; `usages` reads the usage of all accounts by their ids.
+class Statistics:
+    """Computes statistics behind the pages; `usages` reads the usage of all accounts by their ids.
 
     `clock` gives Unix seconds.
     """
@@ -61,7 +61,7 @@ class Figures:
         return await self._soon(self._counts)
 
     def always_wait(self) -> None:
-        """Let every call wait for current figures, whatever they cost."""
+        """Let every call wait for current statistics, whatever they cost."""
         self._patience = self._first_patience = 60.0
         for each in (self._usages, self._totals, self._counts):
             each.times = 0
