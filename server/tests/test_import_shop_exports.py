@@ -108,6 +108,8 @@ def test_a_dry_run_of_pets_compares_with_those_in_the_store(cli: CommandLine) ->
         (["--timezone", "Mars/Base"], "not a time zone"),
         (["--timezone", "../../etc/passwd"], "not a time zone"),
         (["--date-format", "%d.%m"], "does not name the year"),
+        (["--date-format", "%d.%m.%%Y"], "does not name the year"),
+        (["--date-format", "%H:%M"], "does not name the year"),
         (["--date-format", "%Q"], "not a date format"),
         (["--encoding", "klingon"], "not a text encoding"),
         (["--encoding", "rot13"], "not a text encoding"),

@@ -1,5 +1,9 @@
 """Listing orders by status and pet: through the search index, and without it where that cannot answer."""
 
+import sys
+from collections.abc import AsyncGenerator, Iterator
+from contextlib import aclosing, contextmanager
+
 import pytest
 
 from petstore_server.domain.errors import DamagedRecord, ServiceUnavailable
@@ -44,6 +48,28 @@ async def test_orders_are_found_by_status_and_pet_in_any_number(each_backend: St
         assert [] == await found(store, pet_id=99)
         await store.orders.change(pending[0].id, CANCEL, ACTOR)
         assert pending[1:] == await found(store, Status.PENDING)
+
+
+@contextmanager
+def abandoned_generators() -> Iterator[list[AsyncGenerator[object]]]:
+    """The asynchronous generators that are left to the garbage collector before they end."""
+    abandoned: list[AsyncGenerator[object]] = []
+    usual = sys.get_asyncgen_hooks()
+    sys.set_asyncgen_hooks(finalizer=abandoned.append)
+    try:
+        yield abandoned
+    finally:
+        sys.set_asyncgen_hooks(*usual)
+
+
+async def test_a_list_that_is_left_early_ends_its_transaction_at_once(each_backend: Stores) -> None:
+    async with each_backend.opened() as store:
+        await fill(store)
+        with abandoned_generators() as abandoned:
+            assert 1 == len(await found(store, limit=1))
+            async with aclosing(list_orders(store)) as batches:
+                await anext(batches)
+        assert [] == abandoned
 
 
 class NoScan(Exception):

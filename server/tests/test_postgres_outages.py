@@ -330,7 +330,7 @@ async def test_readers_that_keep_all_connections_are_told_of(postgres_stores: St
             await store.orders.find(1)
         assert "busy" in caught.value.reason
         for scan in scans:
-            await scan.aclose()  # type: ignore[attr-defined]
+            await scan.aclose()
         assert Order(1) == await store.orders.find(1)
 
 

@@ -274,5 +274,5 @@ async def test_a_scan_that_is_left_early_lets_go_of_the_store(each_backend: Stor
         await store.orders.import_batch([Order(number) for number in range(10)], "import:1", BY)
         scan = store.orders.scan(3)
         assert len(await anext(scan)) == 3
-        await scan.aclose()  # type: ignore[attr-defined]
+        await scan.aclose()
     # the fixture sees to it that no connection is left

@@ -3,7 +3,7 @@
 import os
 import secrets
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import aclosing, contextmanager
 from pathlib import Path
 from typing import IO
 
@@ -26,10 +26,11 @@ def export_to(target: str, file_format: str | None, force: bool) -> int:
 
     async def export(store: Store) -> int:
         count = 0
-        with _opened(target) as file, progress("Exporting orders") as advance:
-            async for part, count in export_orders(store, chosen):
-                file.write(part)
-                advance(count)
+        async with aclosing(export_orders(store, chosen)) as parts:
+            with _opened(target) as file, progress("Exporting orders") as advance:
+                async for part, count in parts:
+                    file.write(part)
+                    advance(count)
         return count
 
     return with_store(export)

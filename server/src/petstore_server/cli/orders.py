@@ -1,6 +1,7 @@
 """`petstore orders`: import, export, list, show, ship, complete and cancel orders."""
 
 from collections.abc import Sequence
+from contextlib import aclosing
 from datetime import datetime
 from typing import Any
 
@@ -115,12 +116,13 @@ def list_orders(statuses: tuple[str, ...], pet_id: int | None, limit: int | None
 
     async def stream(store: Store) -> None:
         table = None if wants_json() else _OrderTable()
-        async for batch in operations.list_orders(store, chosen, pet_id, limit):
-            if table is not None:
-                table.write(batch)
-            else:
-                for order in batch:
-                    write_json(order.fields())
+        async with aclosing(operations.list_orders(store, chosen, pet_id, limit)) as batches:
+            async for batch in batches:
+                if table is not None:
+                    table.write(batch)
+                else:
+                    for order in batch:
+                        write_json(order.fields())
         if table is not None:
             table.write([])  # the titles, if there was no order
 

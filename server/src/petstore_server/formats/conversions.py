@@ -29,6 +29,7 @@ _TIME = r"(\d{1,2}):(\d{2})(?::(\d{2})(\.\d+)?)?\s?(Z|UTC|GMT|[+-]\d{2}(?::?\d{2
 _YEAR_FIRST = re.compile(rf"(\d{{4}})([-/.])(\d{{2}})\2(\d{{2}})(?:T|,?\s+){_TIME}", re.ASCII | re.IGNORECASE)
 _DOTTED = re.compile(rf"(\d{{1,2}})\.(\d{{1,2}})\.(\d{{4}})(?:T|,?\s+){_TIME}", re.ASCII | re.IGNORECASE)
 _NUMERIC_DATE = re.compile(r"\d{1,4}([./-])\d{1,2}\1\d{1,4}\b.*", re.ASCII)
+_NAMES_YEAR = re.compile(r"%[YyGcx]")
 _DATE_ONLY = re.compile(r"\d{4}([-/.])\d{2}\1\d{2}|\d{1,2}\.\d{1,2}\.\d{4}", re.ASCII)
 
 _NO_OFFSET = "has no UTC offset; give --timezone, such as --timezone Europe/Berlin"
@@ -38,6 +39,7 @@ _AMBIGUOUS = (
     "give --date-format, such as --date-format %d/%m/%Y"
 )
 _UNKNOWN = "is not an RFC 3339 date-time such as 2026-11-01T10:00:00Z; for another form give --date-format"
+_NO_DATE = "does not name the year, the month and the day; give one such as %d.%m.%Y %H:%M"
 _CLOCK_CHANGE = "does not name one time, because clocks change then in {}; write it with its UTC offset"
 
 
@@ -155,13 +157,16 @@ def parse_timezone(text: str) -> tzinfo:
 
 def check_date_format(text: str) -> str:
     """A strptime format that names year, month and day. Raises ValueError for any other."""
+    plain = text.replace("%%", "")
+    if "%d" in plain and not _NAMES_YEAR.search(plain):  # strptime issues a warning about a day without a year
+        raise ValueError(_NO_DATE)
     example = datetime(2026, 11, 23, 21, 45, 17, tzinfo=UTC)
     try:
         read = datetime.strptime(example.strftime(text), text)  # noqa: DTZ007 - only its date counts
     except (ValueError, re.error):
         raise ValueError("is not a date format; give one such as %d.%m.%Y %H:%M") from None
     if read.date() != example.date():
-        raise ValueError("does not name the year, the month and the day; give one such as %d.%m.%Y %H:%M")
+        raise ValueError(_NO_DATE)
     return text
 
 

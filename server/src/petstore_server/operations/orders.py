@@ -1,7 +1,8 @@
 """Orders: list them; change one or several."""
 
 import asyncio
-from collections.abc import AsyncIterator, Collection, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Collection, Sequence
+from contextlib import aclosing
 from itertools import islice
 from typing import NamedTuple
 
@@ -24,23 +25,24 @@ class Changed(NamedTuple):
 
 async def list_orders(
     store: Store, statuses: Collection[Status] = (), pet_id: int | None = None, limit: int | None = None
-) -> AsyncIterator[list[Order]]:
+) -> AsyncGenerator[list[Order]]:
     """The orders with one of these statuses (none: any) and this pet, ascending by id, in batches, `limit` in all.
 
     With a condition, the search index finds them, page by page; otherwise they are one consistent snapshot.
     """
     filters = Filters(frozenset(statuses), pet_id)
     found = store.orders.scan() if filters == Filters() else _matching(store, filters, limit)
-    async for batch in found:
-        if batch[:limit]:
-            yield batch[:limit]
-        if limit is not None:
-            limit -= len(batch[:limit])
-            if limit == 0:
-                return
+    async with aclosing(found):
+        async for batch in found:
+            if batch[:limit]:
+                yield batch[:limit]
+            if limit is not None:
+                limit -= len(batch[:limit])
+                if limit == 0:
+                    return
 
 
-async def _matching(store: Store, filters: Filters, limit: int | None) -> AsyncIterator[list[Order]]:
+async def _matching(store: Store, filters: Filters, limit: int | None) -> AsyncGenerator[list[Order]]:
     """The orders that match, found through the search index; what the index cannot find, by reading all orders."""
     last: int | None = None
     try:
@@ -48,8 +50,9 @@ async def _matching(store: Store, filters: Filters, limit: int | None) -> AsyncI
             yield batch
             last = batch[-1].id if batch else last
     except (ServiceUnavailable, ValueError):  # the index is far behind a large import, or a record is damaged
-        async for batch in store.orders.scan():
-            yield [order for order in batch if _matches(order, filters) and (last is None or order.id > last)]
+        async with aclosing(store.orders.scan()) as batches:
+            async for batch in batches:
+                yield [order for order in batch if _matches(order, filters) and (last is None or order.id > last)]
 
 
 async def _search(store: Store, filters: Filters, page_size: int) -> AsyncIterator[list[Order]]:

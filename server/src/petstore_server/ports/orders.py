@@ -1,6 +1,6 @@
 """Orders: the list, and how they are changed, imported, placed and searched."""
 
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import sha256
 from typing import Any, Protocol
@@ -67,8 +67,11 @@ class Orders(Protocol):
     async def find_many(self, ids: Sequence[int]) -> list[Order]:
         """The orders that exist among these identifiers, in any order."""
 
-    def scan(self, batch_size: int = 1000) -> AsyncIterator[list[Order]]:
-        """Yield all orders of one consistent snapshot, ascending by id, in bounded memory."""
+    def scan(self, batch_size: int = 1000) -> AsyncGenerator[list[Order]]:
+        """Yield all orders of one consistent snapshot, ascending by id, in bounded memory.
+
+        It holds a read transaction until it ends, so a caller that may stop earlier closes it (`aclosing`).
+        """
 
     async def import_batch(self, orders: Sequence[Order], import_id: str, actor: Actor) -> list[Import]:
         """Import the orders in one transaction with one audit entry; return the outcome of each.

@@ -1,6 +1,8 @@
 """Orders: the list with its filters, one order, and what can be done with one or several."""
 
 import json
+from collections.abc import AsyncIterator
+from contextlib import aclosing
 from datetime import UTC, datetime
 from typing import Any, NamedTuple
 from urllib.parse import urlencode
@@ -140,8 +142,13 @@ async def export(visit: Visit) -> Response:
         raise InvalidInput(f"Orders are exported as {', '.join(EXPORTS)}.")
     name = f"orders-{file_stamp(visit.now)}.{file_format}"
     headers = {"Content-Disposition": f'attachment; filename="{name}"'}
-    parts = (part async for part, _ in export_orders(visit.store, file_format))
-    return StreamingResponse(parts, headers=headers, media_type=EXPORTS[file_format])
+    return StreamingResponse(_exported(visit, file_format), headers=headers, media_type=EXPORTS[file_format])
+
+
+async def _exported(visit: Visit, file_format: str) -> AsyncIterator[bytes]:
+    async with aclosing(export_orders(visit.store, file_format)) as parts:
+        async for part, _ in parts:
+            yield part
 
 
 async def _change(visit: Visit, done: str, transition: Transition[Order], form: Form) -> Response:

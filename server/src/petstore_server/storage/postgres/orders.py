@@ -2,7 +2,7 @@
 
 import asyncio
 from bisect import bisect_right
-from collections.abc import AsyncIterator, Collection, Sequence
+from collections.abc import AsyncGenerator, Collection, Sequence
 
 import psycopg
 
@@ -112,7 +112,7 @@ class PostgresOrders:
     async def find_many(self, ids: Sequence[int]) -> list[Order]:
         return [read_order(row) for row in await self._pool.rows(_FIND_MANY, (numbers(ids),))]
 
-    async def scan(self, batch_size: int = 1000) -> AsyncIterator[list[Order]]:
+    async def scan(self, batch_size: int = 1000) -> AsyncGenerator[list[Order]]:
         """Yield all orders of one snapshot, ascending by id. The read transaction lasts until the last batch."""
         async with self._pool.long_read(SCAN) as session:
             first: int | None = INT64_MIN

@@ -5,7 +5,7 @@ import threading
 import time
 from bisect import bisect_right
 from collections import defaultdict
-from collections.abc import AsyncIterator, Collection, Sequence
+from collections.abc import AsyncGenerator, Collection, Sequence
 from itertools import islice
 from typing import Any, NamedTuple
 
@@ -105,7 +105,7 @@ class SqliteOrders:
         )
         return [read_order(row) for row in found]
 
-    async def scan(self, batch_size: int = 1000) -> AsyncIterator[list[Order]]:
+    async def scan(self, batch_size: int = 1000) -> AsyncGenerator[list[Order]]:
         """Yield all orders of one snapshot, ascending by id. The read transaction lasts until the last batch."""
         scan = await self._reader.call(_Scan, self._reader)
         try:
