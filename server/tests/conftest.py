@@ -16,7 +16,7 @@ from support import process, service
 from support.engines import PostgresEngine, running_engine
 from support.memory import memory
 from support.open_stores import PostgresPlaces, SqlitePlaces, Stores, new_store_database
-from support.redis_engine import shared_redis
+from support.redis_engine import close_shared, shared_redis
 from support.subprocesses import PATIENCE
 
 _CLOSING_SECONDS = 10.0
@@ -45,9 +45,7 @@ def pytest_collection_finish() -> None:
 
 
 def pytest_unconfigure() -> None:
-    """End the shared Redis here: a test process whose run is interrupted does not reach its exit handlers."""
-    if shared_redis.cache_info().currsize:
-        shared_redis().close()
+    close_shared()
 
 
 @pytest.fixture

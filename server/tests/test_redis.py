@@ -9,6 +9,7 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
+from redis import Redis
 
 from petstore_server.domain.accounts import Limits, Plan
 from petstore_server.domain.bans import Ban, BanPolicy
@@ -20,8 +21,8 @@ from petstore_server.ratelimit.fallback import BAN_BRIDGE_SECONDS, CountersUnava
 from petstore_server.ratelimit.memory import MemoryLimiter
 from petstore_server.ratelimit.redis import RedisCounters
 from petstore_server.telemetry.logs import configure_logging
-from support.redis_engine import RedisEngine, own_redis, shared_redis
-from support.subprocesses import BUSY, PATIENCE
+from support.redis_engine import SERVERS, RedisEngine, own_redis, shared_redis
+from support.subprocesses import BUSY, PATIENCE, within
 
 POLICY = BanPolicy()
 STRICT = BanPolicy(strikes=1, grace_seconds=0)
@@ -53,17 +54,24 @@ async def limiter(
         await made.close()
 
 
+@pytest.fixture(params=SERVERS)
+def server(request: pytest.FixtureRequest) -> str:
+    """Redis, and Valkey, for every test of this module."""
+    name: str = request.param
+    return name
+
+
 @pytest.fixture
-def engine(monkeypatch: pytest.MonkeyPatch) -> RedisEngine:
+def engine(server: str, monkeypatch: pytest.MonkeyPatch) -> RedisEngine:
     # Redis may have to wait for a busy processor.
     monkeypatch.setattr(redis_counters, "RESPONSE_SECONDS", PATIENCE)
-    shared_redis().empty()
-    return shared_redis()
+    shared_redis(server).empty()
+    return shared_redis(server)
 
 
 @pytest.fixture
-def own() -> Iterator[RedisEngine]:
-    with own_redis() as engine:
+def own(server: str) -> Iterator[RedisEngine]:
+    with own_redis(server=server) as engine:
         yield engine
 
 
@@ -297,14 +305,43 @@ async def test_a_process_that_starts_while_redis_is_gone_counts_by_itself_and_th
     await made.close()
 
 
-async def test_a_redis_that_cannot_write_is_an_outage_and_never_an_error(own: RedisEngine) -> None:
-    async with limiter(own.url) as one:
-        own.client.config_set("maxmemory", "1")
-        assert Outcome.ADMITTED is (await one.admit(principal())).outcome
-        assert "OOM" in str(one.fault)
-        assert await one.check() is not None
-        own.client.config_set("maxmemory", "0")
-        assert await exact_again(one) < 5 + BUSY
+def fill_up(redis: RedisEngine) -> None:
+    redis.client.config_set("maxmemory", "1")
+
+
+def make_replica(redis: RedisEngine) -> None:
+    redis.client.replicaof("127.0.0.1", "1")
+
+
+def fail_to_save(redis: RedisEngine) -> None:
+    redis.client.config_set("save", "3600 1")
+    redis.client.bgsave()
+    within(1.0, lambda: redis.client.info("persistence")["rdb_last_bgsave_status"] == "err")
+
+
+@pytest.mark.parametrize(
+    ("break_it", "reason", "repair"),
+    [
+        (fill_up, "its memory is used up: raise maxmemory", lambda client: client.config_set("maxmemory", "0")),
+        (make_replica, "it is a read-only replica: use the primary", lambda client: client.replicaof("NO", "ONE")),
+        (
+            fail_to_save,
+            "it cannot save its data to the disk: its log has the cause",
+            lambda client: client.config_set("save", ""),
+        ),
+    ],
+)
+async def test_a_redis_that_cannot_write_is_an_outage_and_never_an_error(
+    server: str, break_it: Callable[[RedisEngine], None], reason: str, repair: Callable[[Redis], object]
+) -> None:
+    with own_redis("--dir", "/proc", server=server) as redis:
+        async with limiter(redis.url) as one:
+            break_it(redis)
+            assert Outcome.ADMITTED is (await one.admit(principal())).outcome
+            assert reason == one.fault
+            assert await one.check() is not None
+            repair(redis.client)
+            assert await exact_again(one) < 5 + BUSY
 
 
 async def test_a_process_that_was_held_up_itself_does_not_blame_redis(own: RedisEngine) -> None:
@@ -342,9 +379,9 @@ async def test_a_client_that_goes_away_leaves_the_others_their_decisions(engine:
     ("options", "reason"), [(("--requirepass", "secret"), "Authentication"), (("--cluster-enabled", "yes"), "cluster")]
 )
 async def test_a_redis_that_rejects_this_process_is_reported_at_the_start(
-    options: tuple[str, ...], reason: str
+    server: str, options: tuple[str, ...], reason: str
 ) -> None:
-    with own_redis(*options) as engine:
+    with own_redis(*options, server=server) as engine:
         with pytest.raises(CountersUnavailable, match=reason) as refused:
             await RedisCounters(engine.url, POLICY).connect()
         assert refused.value.refused

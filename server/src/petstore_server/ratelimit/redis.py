@@ -46,6 +46,13 @@ _LARGEST_BATCH = 256  # a call of this size occupies Redis for about a milliseco
 _SCRIPT = Path(__file__).with_name("count.lua").read_text("utf-8")
 _REFUSALS = (AuthenticationError, NoPermissionError, ValueError)  # a ValueError is about the URL
 _FAILURES = (RedisError, OSError, ValueError, msgspec.DecodeError)
+_WRITE_FAULTS = {
+    "used memory > 'maxmemory'": "its memory is used up: raise maxmemory",
+    "read only replica": "it is a read-only replica: use the primary",
+    "stop-writes-on-bgsave-error": "it cannot save its data to the disk: its log has the cause",
+}
+"""Parts of the texts with which Redis and Valkey, in any version, refuse to run a script that writes."""
+
 _PROBE = Principal("probe", 0, "", Plan.ENTERPRISE, Limits(1 << 53, 1 << 53), frozenset())
 _NO_BAN = StoredBan()
 _STEPS = tuple(Step)
@@ -260,4 +267,6 @@ def _reason(error: Exception) -> str:
     cause = error.__cause__ or error.__context__
     if isinstance(cause, OSError) and cause.errno:
         return os.strerror(cause.errno) if cause.errno > 0 else str(cause.strerror)  # below 0: a name was not resolved
-    return (str(error) or type(error).__name__).rstrip(".")
+    text = str(error) or type(error).__name__
+    known = [plain for part, plain in _WRITE_FAULTS.items() if part in text]
+    return known[0] if known else text.rstrip(".")
