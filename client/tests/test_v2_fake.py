@@ -124,6 +124,7 @@ def raw(fake: FakePetstore, method: str, path: str, **options: Any) -> httpx2.Re
         ("complete=yes", "'complete' must be true or false"),
         ("updatedFrom=2026-11-20", "'updatedFrom' must be an RFC 3339"),
         ("updatedFrom=2026-11-20T12:00:00", "offset"),
+        ("updatedFrom=2026-11-20T24:00:00Z", "'updatedFrom' must be an RFC 3339"),
         ("cursor=", "'cursor' must be"),
     ],
 )

@@ -1,5 +1,6 @@
 """Processes that tests start are always ended, and what hung is reported."""
 
+import os
 import signal
 import subprocess
 import sys
@@ -7,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from support.engines import PostgresEngine
+from support.engines import PostgresEngine, copy_programs
 from support.subprocesses import descendants, end, kill, running
 
 STUBBORN = """
@@ -48,6 +49,16 @@ def test_a_process_that_was_killed_may_be_killed_again() -> None:
 def test_the_exit_code_of_a_process_that_ends_is_returned() -> None:
     process = start("print('ready', flush=True); import time; time.sleep(600)")
     assert -signal.SIGTERM == end(process, signal.SIGTERM)
+
+
+@pytest.mark.skipif(sys.platform != "linux" or "POSTGRES_BIN" in os.environ, reason="about the wheel for Linux")
+def test_a_copy_of_postgresql_uses_its_own_libraries(tmp_path: Path, postgres: PostgresEngine) -> None:
+    installed = Path(postgres.program("postgres")).parents[1]
+    program = copy_programs(installed, tmp_path) / "bin" / "initdb"
+    trace = {"LD_TRACE_LOADED_OBJECTS": "1"}
+    loaded = subprocess.run([program], env=trace, capture_output=True, text=True, check=True).stdout
+    [library] = [line for line in loaded.splitlines() if line.strip().startswith("libpq")]
+    assert str(tmp_path) in library
 
 
 def test_a_postgresql_that_hangs_leaves_no_process_and_no_directory() -> None:

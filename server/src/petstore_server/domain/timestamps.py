@@ -18,6 +18,7 @@ _RFC3339 = re.compile(
 _DATE = re.compile(r"\d{4}-\d{2}-\d{2}", re.ASCII)
 _DURATION = re.compile(r"([1-9]\d*)([smhdw])", re.ASCII)
 _DURATION_SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86_400, "w": 604_800}
+_NO_SUCH_TIME = "is not a date and time that exists; check the date, the time and the offset"
 _DIGITS_TO_ZERO = bytes.maketrans(b"123456789", b"000000000")
 _FIRST, _LAST = -62_135_596_800, 253_402_300_799  # 0001-01-01T00:00:00Z and 9999-12-31T23:59:59Z
 
@@ -39,7 +40,7 @@ def are_canonical(texts: Sequence[str]) -> bool:
     joined = "".join(texts)
     try:
         shape = joined.encode().translate(_DIGITS_TO_ZERO)
-        if shape != b"0000-00-00T00:00:00Z" * len(texts) or "T24" in joined:  # Python 3.14 reads 24:00
+        if shape != b"0000-00-00T00:00:00Z" * len(texts) or "T24" in joined:  # see parse_timestamp
             return False
         list(map(datetime.fromisoformat, texts))
     except ValueError:
@@ -55,11 +56,13 @@ def parse_timestamp(text: str) -> datetime:
     day, time, fraction, offset = match.groups()
     if fraction and len(fraction) > 7 and fraction[7:].strip("0"):
         raise ValueError("is finer than a microsecond; give at most six digits after the decimal point")
+    if time.startswith("24"):  # Python 3.14 reads it as midnight of the next day
+        raise ValueError(_NO_SUCH_TIME)
     try:
         local = datetime.fromisoformat(f"{day}T{time}{(fraction or '')[:7]}{offset.upper()}")
         return local.astimezone(UTC)
     except (ValueError, OverflowError):
-        raise ValueError("is not a date and time that exists; check the date, the time and the offset") from None
+        raise ValueError(_NO_SUCH_TIME) from None
 
 
 def format_timestamp(timestamp: datetime) -> str:

@@ -4,6 +4,7 @@ import urllib.error
 import urllib.request
 from collections.abc import Sequence
 from http.client import HTTPException
+from typing import Any
 
 import msgspec
 
@@ -25,17 +26,23 @@ class _Refused(msgspec.Struct):
     addresses: list[_Address]
 
 
-def ask_server(settings: Settings, path: str) -> bytes:
-    """The body of a response to GET from the admin port of the settings.
+def ask_server(settings: Settings, path: str) -> tuple[int, bytes]:
+    """The status and the body of a response to GET from the admin port of the settings.
 
-    Raises HTTPError (an OSError) for a status of 400 and above, and OSError if no server responds.
+    Raises OSError if no server responds.
     """
     try:
-        with _DIRECT.open(admin_url(settings) + path, timeout=_RESPONSE_SECONDS) as response:
-            body: bytes = response.read(_LONGEST_BODY)
+        with _response(admin_url(settings) + path) as response:
+            return response.status, response.read(_LONGEST_BODY)
     except HTTPException as error:
         raise OSError(f"the response is not HTTP ({type(error).__name__})") from None
-    return body
+
+
+def _response(url: str) -> Any:
+    try:
+        return _DIRECT.open(url, timeout=_RESPONSE_SECONDS)
+    except urllib.error.HTTPError as error:  # which is the response, too
+        return error
 
 
 def admin_url(settings: Settings) -> str:
@@ -47,8 +54,9 @@ def read_refused_addresses(settings: Settings, limit: int) -> Sequence[RefusedAd
     """The addresses that the server on this host refused most in the last hour. Raises ServiceUnavailable."""
     where = admin_url(settings)
     try:
-        found = msgspec.json.decode(ask_server(settings, "/refused-addresses"), type=_Refused)
-    except (urllib.error.HTTPError, msgspec.MsgspecError):
+        _, body = ask_server(settings, "/refused-addresses")
+        found = msgspec.json.decode(body, type=_Refused)
+    except msgspec.MsgspecError:
         raise ServiceUnavailable(f"what responds at {where} is not a server of this version") from None
     except OSError as error:
         remedy = "set PETSTORE_ADMIN_HOST and PETSTORE_ADMIN_PORT as for the server"

@@ -2,7 +2,6 @@
 
 import ipaddress
 import socket
-import urllib.error
 from collections.abc import Iterator
 
 from petstore_server.operations.admin_port import admin_url, ask_server
@@ -33,14 +32,14 @@ def check_deployment(settings: Settings) -> Iterator[CheckResult]:
 def find_server(settings: Settings) -> CheckResult:
     """Ask the server at the admin port of the settings whether it is ready."""
     try:
-        ask_server(settings, "/readyz")
-    except urllib.error.HTTPError as error:
-        answer = error.read(500).decode("utf-8", "replace")
-        return CheckResult("server", "fail", f"A server runs on this store and is not ready: {answer}", "See its log.")
+        status, body = ask_server(settings, "/readyz")
     except OSError:
         message = f"A server runs on this store, but does not answer at {admin_url(settings)}/readyz."
         remedy = "Set PETSTORE_ADMIN_HOST and PETSTORE_ADMIN_PORT as for the server; if they are, see its log."
         return CheckResult("server", "warn", message, remedy)
+    if status >= 400:
+        answer = body[:500].decode("utf-8", "replace")
+        return CheckResult("server", "fail", f"A server runs on this store and is not ready: {answer}", "See its log.")
     return CheckResult("server", "ok", "A server runs on this store and is ready.")
 
 
