@@ -5,6 +5,7 @@ import json
 import os
 import socket
 import threading
+import warnings
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -70,7 +71,8 @@ def test_forked_processes_cancel_their_own_orders_with_one_client(served: tuple[
     with Client(f"{server.api}/v1", api_key=key) as client:
         client.list_orders()  # opens a connection
         orders = {"parent": range(1000, 1100), "child": range(1100, 1200)}
-        child = os.fork()
+        with warnings.catch_warnings(action="ignore", category=DeprecationWarning):  # tests have threads
+            child = os.fork()
         try:
             for order in orders["parent" if child else "child"]:
                 client.cancel_order(order)

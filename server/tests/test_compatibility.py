@@ -15,11 +15,12 @@ from support.compatibility import breaking_changes
 
 SHIPPED = Path(__file__).parents[1] / "src" / "petstore_server" / "http"
 BASELINES = Path(__file__).parent / "baselines"
+LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # the C loader is not in every build of PyYAML
 FILES = {"openapi.yaml": "openapi-v1.yaml", "openapi-v2.yaml": "openapi-v2.yaml"}
 
 
 def load(path: Path) -> dict[str, Any]:
-    document: dict[str, Any] = yaml.load(path.read_text("utf-8"), yaml.CSafeLoader)
+    document: dict[str, Any] = yaml.load(path.read_text("utf-8"), LOADER)
     return document
 
 
