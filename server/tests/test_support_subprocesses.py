@@ -4,12 +4,17 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
+from support import engines
 from support.engines import PostgresEngine, copy_programs
-from support.subprocesses import descendants, end, kill, running
+from support.memory import memory
+from support.subprocesses import descendants, end, free_port, kill, running
 
 STUBBORN = """
 import signal, subprocess, sys, time
@@ -59,6 +64,16 @@ def test_a_copy_of_postgresql_uses_its_own_libraries(tmp_path: Path, postgres: P
     loaded = subprocess.run([program], env=trace, capture_output=True, text=True, check=True).stdout
     [library] = [line for line in loaded.splitlines() if line.strip().startswith("libpq")]
     assert str(tmp_path) in library
+
+
+def test_a_postgresql_that_cannot_be_set_up_says_why_and_leaves_no_directory(monkeypatch: pytest.MonkeyPatch) -> None:
+    gone: Any = SimpleNamespace(port=free_port())
+    with tempfile.TemporaryDirectory(dir=memory()) as folder:
+        Path(folder).chmod(0o755)  # for the user under whom PostgreSQL's programs run
+        monkeypatch.setattr(engines, "memory", lambda: folder)
+        with pytest.raises(AssertionError, match="refused"):
+            PostgresEngine(primary=gone)
+        assert [] == list(Path(folder).iterdir())
 
 
 def test_a_postgresql_that_hangs_leaves_no_process_and_no_directory() -> None:

@@ -180,9 +180,12 @@ class PostgresEngine:
         return [query for (query,) in found]
 
     def _fill(self, program: str, *arguments: str) -> None:
-        """Have a program make the server's directory."""
+        """Have a program make the server's directory. If it fails, AssertionError shows why, and nothing is left."""
         command = [str(self._bin / program), "-D", str(self.data), *arguments]
-        subprocess.run(command, stdout=subprocess.DEVNULL, check=True, user=SERVER_USER, group=SERVER_USER)
+        done = subprocess.run(command, capture_output=True, text=True, user=SERVER_USER, group=SERVER_USER)
+        if done.returncode != 0:
+            shutil.rmtree(self.folder)
+            raise AssertionError(done.stderr)
 
     @cached_property
     def _bin(self) -> Path:
