@@ -5,7 +5,7 @@ import signal
 import socket
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
-from contextlib import asynccontextmanager, suppress
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 
 import psycopg
 import pytest
@@ -18,7 +18,7 @@ from petstore_server.http.list_cache import ListCache
 from petstore_server.ports import Store
 from petstore_server.storage.postgres import PostgresStore
 from petstore_server.storage.postgres.pool import CONNECTIONS, Pool
-from petstore_server.storage.postgres.session import Session
+from petstore_server.storage.postgres.session import SCAN, Session
 from support.engines import PostgresEngine, running_engine
 from support.open_stores import (
     BY,
@@ -332,6 +332,26 @@ async def test_readers_that_keep_all_connections_are_told_of(postgres_stores: St
         for scan in scans:
             await scan.aclose()
         assert Order(1) == await store.orders.find(1)
+
+
+@pytest.mark.parametrize("turns", range(3))
+async def test_a_request_that_is_cancelled_as_it_gets_a_connection_leaves_it_to_others(
+    postgres_stores: Stores, turns: int
+) -> None:
+    pool = Pool(postgres_stores.url)
+    async with filled(postgres_stores), AsyncExitStack() as reads:
+        for _ in range(CONNECTIONS - 1):
+            await reads.enter_async_context(pool.long_read(SCAN))
+        async with pool.long_read(SCAN):
+            request = asyncio.create_task(pool.rows("SELECT 1"))
+            await asyncio.sleep(0.01)
+        for _ in range(turns):
+            await asyncio.sleep(0)
+        request.cancel()
+        await asyncio.wait([request])
+        assert request.cancelled()
+        assert [(2,)] == await pool.rows("SELECT 2")
+    await pool.close()
 
 
 async def test_a_database_that_takes_no_changes_is_told(postgres_stores: Stores, postgres: PostgresEngine) -> None:

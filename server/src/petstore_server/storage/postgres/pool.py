@@ -137,7 +137,13 @@ class Pool:
             await self._places.acquire()
             return
         # In a separate task, which a timeout requires: a request may have been started without one.
-        if not await asyncio.create_task(self._acquire_place(ends)):
+        acquiring = asyncio.create_task(self._acquire_place(ends))
+        try:
+            acquired = await acquiring
+        except asyncio.CancelledError:
+            acquiring.add_done_callback(self._return_place)
+            raise
+        if not acquired:
             raise ServiceUnavailable(f"all {CONNECTIONS} connections to PostgreSQL are busy")
 
     async def _acquire_place(self, ends: float) -> bool:
@@ -148,6 +154,11 @@ class Pool:
         except TimeoutError:
             return False
         return True
+
+    def _return_place(self, acquiring: asyncio.Task[bool]) -> None:
+        """Release the place that was acquired for a caller just before the caller was cancelled."""
+        if not acquiring.cancelled() and acquiring.result():
+            self._places.release()
 
     async def _connect(self, ready: float) -> Driver:
         """Return a new connection; one that is ready too late for its user is kept for the next."""
