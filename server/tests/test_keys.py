@@ -8,12 +8,12 @@ from hypothesis import strategies as st
 
 from petstore_server.domain.keys import (
     DEFAULT_SCOPES,
-    ApiKey,
     Environment,
     KeyState,
     Scope,
     digest,
     is_well_formed,
+    key_state,
     new_key,
     new_key_id,
     parse_scopes,
@@ -55,17 +55,14 @@ def test_the_digest_is_sha_256_and_the_id_tells_nothing_of_the_key() -> None:
     assert re.fullmatch(r"key_[0-9A-Za-z]{12}", new_key_id(random.Random(3).randrange))
 
 
-def test_a_key_is_active_expiring_expired_or_revoked() -> None:
-    def state(expires_at: float | None, revoked_at: float | None) -> KeyState:
-        key = ApiKey("key_a", "acme", b"", Environment.PRODUCTION, DEFAULT_SCOPES, "", 0.0, expires_at, revoked_at)
-        return key.state(100.0)
-
-    assert [KeyState.ACTIVE, KeyState.EXPIRING, KeyState.EXPIRED, KeyState.REVOKED] == [
-        state(None, None),
-        state(100.1, None),
-        state(100.0, None),
-        state(100.1, 50.0),
+def test_a_key_is_active_expiring_expired_or_revoked_or_suspended_with_its_account() -> None:
+    states = [
+        key_state(expires_at, revoked_at, suspended, 100.0)
+        for suspended in (False, True)
+        for expires_at, revoked_at in ((None, None), (100.1, None), (100.0, None), (100.1, 50.0))
     ]
+    ended = [KeyState.EXPIRED, KeyState.REVOKED]
+    assert [KeyState.ACTIVE, KeyState.EXPIRING, *ended, KeyState.SUSPENDED, KeyState.SUSPENDED, *ended] == states
 
 
 def test_experimental_scopes_are_not_in_the_default_set() -> None:

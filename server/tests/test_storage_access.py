@@ -1,13 +1,24 @@
 """Accounts, keys, bans and usage in the store: what a key permits, and which processes see a change."""
 
 from dataclasses import replace
+from itertools import product
 
 import pytest
 
-from petstore_server.domain.accounts import PLAN_LIMITS, RESUME, Account, Limits, Plan, set_plan, suspend
+from petstore_server.domain.accounts import PLAN_LIMITS, RESUME, Account, Limits, Plan, close, set_plan, suspend
 from petstore_server.domain.bans import Ban
 from petstore_server.domain.errors import AccountExists, AccountNotFound, KeyNotBanned, KeyNotFound, KeyNotUsable
-from petstore_server.domain.keys import DEFAULT_SCOPES, Environment, Principal, Rotated, Scope, revoke, unban
+from petstore_server.domain.keys import (
+    DEFAULT_SCOPES,
+    VALID,
+    Environment,
+    KeyState,
+    Principal,
+    Rotated,
+    Scope,
+    revoke,
+    unban,
+)
 from petstore_server.domain.windows import Count
 from petstore_server.ports import Actor, Usage
 from petstore_server.runtime.engines import AnyStore
@@ -42,6 +53,36 @@ async def test_a_key_is_valid_until_it_expires_and_in_its_environment_alone(each
         assert not await granted(store, "one", NOW)
         assert not await granted(store, "unknown")
         assert await store.keys.principal(api_key("one").digest, Environment.STAGING, 1.0) is None
+
+
+async def test_a_key_permits_requests_exactly_while_its_state_is_valid(each_backend: Stores) -> None:
+    async with each_backend.opened() as store:
+        states = set()
+        for account, ends in product(("zoo", "closed"), (None, NOW - 1, NOW, NOW + 1)):
+            if ends is None:
+                await store.accounts.create(account, Plan.FREE, PLAN_LIMITS[Plan.FREE], BY)
+            for revoked in (False, True):
+                key = replace(api_key(f"{account} {ends} {revoked}", account), expires_at=ends)
+                await store.keys.create(key, BY)
+                if revoked:
+                    await store.keys.change(key.id, revoke(NOW), BY)
+        await store.accounts.change("closed", close(NOW), BY)
+        for key, now in product(await store.keys.list(), (NOW - 0.5, NOW, NOW + 0.5, NOW + 1)):
+            state, principal = key.state(now), await store.keys.principal(key.digest, LIVE, now)
+            assert (state in VALID) == (principal is not None)
+            assert principal is None or principal.holds(now)
+            states.add(state)
+        assert set(KeyState) == states
+
+
+async def test_a_known_principal_holds_exactly_while_its_key_is_valid(each_backend: Stores) -> None:
+    async with each_backend.opened() as store:
+        await add_key(store)
+        key = await store.keys.create(replace(api_key("two"), expires_at=NOW), BY)
+        principal = await store.keys.principal(key.digest, LIVE, NOW - 1)
+        assert principal is not None
+        for now in (NOW - 1, NOW - 0.001, NOW, NOW + 1):
+            assert (key.state(now) in VALID) == principal.holds(now)
 
 
 async def test_revoking_and_suspending_end_a_key_and_resuming_brings_it_back(each_backend: Stores) -> None:

@@ -15,7 +15,7 @@ from petstore_server.cli.stores import operator, settings_here, with_store
 from petstore_server.domain.keys import DEFAULT_SCOPES, ApiKey, Environment, Scope
 from petstore_server.domain.timestamps import format_unix
 from petstore_server.operations import keys as operations
-from petstore_server.operations.keys import IssuedKey, is_banned, shown_state
+from petstore_server.operations.keys import IssuedKey, is_banned
 
 _LONGEST_LINE = 1000  # characters of stdin that are read
 
@@ -209,7 +209,7 @@ def key_fields(key: ApiKey, now: float) -> dict[str, Any]:
         "id": key.id,
         "account": key.account,
         "environment": str(key.environment),
-        "state": shown_state(key, now),
+        "state": str(key.state(now)),
         "scopes": sorted(key.scopes),
         "note": key.note,
         "createdAt": format_unix(key.created_at),

@@ -50,8 +50,28 @@ _SCOPES = {str(scope): scope for scope in Scope}
 class KeyState(StrEnum):
     ACTIVE = "active"
     EXPIRING = "expiring"
+    SUSPENDED = "suspended"
+    """With its account, until that is resumed."""
     EXPIRED = "expired"
     REVOKED = "revoked"
+
+
+VALID = (KeyState.ACTIVE, KeyState.EXPIRING)
+"""The states of valid keys: their requests are accepted, unless a ban is in force."""
+
+ENDED = (KeyState.EXPIRED, KeyState.REVOKED)
+"""The states of keys that will not be valid again."""
+
+
+def key_state(expires_at: float | None, revoked_at: float | None, account_suspended: bool, now: float) -> KeyState:
+    """The state of a key at `now`, apart from a ban. Times are Unix seconds."""
+    if revoked_at is not None:
+        return KeyState.REVOKED
+    if expires_at is not None and expires_at <= now:
+        return KeyState.EXPIRED
+    if account_suspended:
+        return KeyState.SUSPENDED
+    return KeyState.ACTIVE if expires_at is None else KeyState.EXPIRING
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,12 +98,8 @@ class ApiKey:
     last_used_at: int | None = None
 
     def state(self, now: float) -> KeyState:
-        """The key's state at `now` (Unix seconds), apart from a ban or the account's suspension."""
-        if self.revoked_at is not None:
-            return KeyState.REVOKED
-        if self.expires_at is None:
-            return KeyState.ACTIVE
-        return KeyState.EXPIRED if self.expires_at <= now else KeyState.EXPIRING
+        """The key's state at `now` (Unix seconds), apart from a ban."""
+        return key_state(self.expires_at, self.revoked_at, self.account_suspended, now)
 
     def fields(self) -> dict[str, Any]:
         """Return what can change, as the audit log records it."""
@@ -134,7 +150,7 @@ def rotate(key: ApiKey, successor: Successor, grace_ends: float, at: float) -> R
     KeyNotUsable.
     """
     state = key.state(at)
-    if state in (KeyState.EXPIRED, KeyState.REVOKED):
+    if state in ENDED:
         raise KeyNotUsable(key.id, str(state))
     if key.rotated_to is not None:
         raise KeyNotUsable(key.id, f"already rotated to {key.rotated_to}")

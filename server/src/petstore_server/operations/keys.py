@@ -8,7 +8,6 @@ from petstore_server.domain.errors import InvalidInput, NotFound
 from petstore_server.domain.keys import (
     ApiKey,
     Environment,
-    KeyState,
     Scope,
     Successor,
     digest,
@@ -25,20 +24,6 @@ from petstore_server.ports import Actor, Store
 
 Randbelow = Callable[[int], int]
 """A source of uniform random integers below n, such as `secrets.randbelow`."""
-
-USABLE = (KeyState.ACTIVE, KeyState.EXPIRING)
-"""The states of keys that can be used, unless their account is suspended."""
-
-
-def shown_state(key: ApiKey, now: float) -> str:
-    """active, expiring, expired, revoked, or suspended with its account, at `now` (Unix seconds)."""
-    state = key.state(now)
-    return "suspended" if key.account_suspended and state in USABLE else str(state)
-
-
-def works(key: ApiKey, now: float) -> bool:
-    """Whether requests with the key are accepted at `now` (Unix seconds), a ban aside."""
-    return not key.account_suspended and key.state(now) in USABLE
 
 
 def is_banned(key: ApiKey, now: float) -> bool:

@@ -4,11 +4,13 @@ from petstore_server.domain.accounts import Limits, Plan, require_open
 from petstore_server.domain.bans import Ban
 from petstore_server.domain.errors import KeyNotFound
 from petstore_server.domain.keys import (
+    VALID,
     ApiKey,
     Environment,
     Principal,
     Rotated,
     Successor,
+    key_state,
     parse_scopes,
     rotate,
 )
@@ -20,10 +22,9 @@ from petstore_server.storage.statements import Command, Engine, Query, Row, Work
 
 # Unknown, expired, revoked and other-environment keys all take this one look-up (D9).
 _PRINCIPAL = """
-    SELECT keys.id, accounts.id, accounts.name, plan, per_minute, per_day, scopes, expires_at
+    SELECT revoked_at, suspended_at, keys.id, accounts.id, accounts.name, plan, per_minute, per_day, scopes, expires_at
     FROM petstore.keys JOIN petstore.accounts ON accounts.id = account_id
-    WHERE digest = %s AND environment = %s AND revoked_at IS NULL AND suspended_at IS NULL
-        AND (expires_at IS NULL OR expires_at > %s)
+    WHERE digest = %s AND environment = %s
 """
 _SELECT = """
     SELECT keys.id, accounts.name, digest, environment, scopes, keys.note, keys.created_at, expires_at, revoked_at,
@@ -50,10 +51,12 @@ class Keys:
         self._engine = engine
 
     async def principal(self, digest: bytes, environment: Environment, now: float) -> Principal | None:
-        rows = await self._engine.query(_PRINCIPAL, (digest, str(environment), now))
+        rows = await self._engine.query(_PRINCIPAL, (digest, str(environment)))
         if not rows:
             return None
-        key_id, account_id, account, plan, per_minute, per_day, scopes, expires_at = rows[0]
+        revoked_at, suspended_at, key_id, account_id, account, plan, per_minute, per_day, scopes, expires_at = rows[0]
+        if key_state(expires_at, revoked_at, suspended_at is not None, now) not in VALID:
+            return None
         limits = Limits(per_minute, per_day)
         return Principal(key_id, account_id, account, Plan(plan), limits, parse_scopes(scopes), expires_at)
 

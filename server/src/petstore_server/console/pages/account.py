@@ -12,11 +12,11 @@ from petstore_server.console.charts import Bar, Chart, Series, chart
 from petstore_server.console.forms import FormState
 from petstore_server.console.visit import Visit
 from petstore_server.domain.accounts import PLAN_LIMITS, Account, Plan
-from petstore_server.domain.keys import DEFAULT_SCOPES, ApiKey, Scope
+from petstore_server.domain.keys import DEFAULT_SCOPES, ENDED, ApiKey, KeyState, Scope
 from petstore_server.domain.transitions import version
 from petstore_server.domain.usage import Granularity, UsageRow
 from petstore_server.operations.accounts import report_windows
-from petstore_server.operations.keys import USABLE, is_banned, shown_state
+from petstore_server.operations.keys import is_banned
 from petstore_server.ports import AuditFilters
 
 _HOURS, _DAYS = 48, 90
@@ -37,7 +37,7 @@ class KeyRow(NamedTuple):
     """A key as the page of its account shows it."""
 
     key: ApiKey
-    state: str
+    state: KeyState
     banned: bool
     usable: bool
     rotatable: bool
@@ -47,8 +47,9 @@ def key_rows(keys: Sequence[ApiKey], now: float) -> list[KeyRow]:
     """The keys, those that can be used first, newest first."""
     rows = []
     for key in reversed(keys):
-        usable = key.state(now) in USABLE
-        rows.append(KeyRow(key, shown_state(key, now), is_banned(key, now), usable, usable and key.rotated_to is None))
+        state = key.state(now)
+        usable = state not in ENDED
+        rows.append(KeyRow(key, state, is_banned(key, now), usable, usable and key.rotated_to is None))
     return sorted(rows, key=lambda row: not row.usable)
 
 

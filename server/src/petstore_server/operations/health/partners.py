@@ -2,10 +2,10 @@
 
 from collections.abc import AsyncIterator, Iterator
 
-from petstore_server.domain.keys import ApiKey
+from petstore_server.domain.keys import VALID, ApiKey
 from petstore_server.domain.timestamps import format_unix
 from petstore_server.operations.health.results import CheckResult
-from petstore_server.operations.keys import is_banned, works
+from petstore_server.operations.keys import is_banned
 from petstore_server.ports import Store
 
 _SOON = 7 * 86_400  # seconds
@@ -15,7 +15,7 @@ _BACKUP_AGE = 2 * 86_400  # seconds
 async def check_partners(store: Store, now: float) -> AsyncIterator[CheckResult]:
     """Whether partners have keys that work at `now` (Unix seconds), will expire soon, or are banned."""
     accounts, keys = await store.accounts.list(), await store.keys.list()
-    working = [key for key in keys if works(key, now)]
+    working = [key for key in keys if key.state(now) in VALID]
     suspended = sum(account.suspended_at is not None for account in accounts)
     if not accounts:
         remedy = "petstore accounts create NAME --plan free"
