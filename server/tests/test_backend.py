@@ -4,13 +4,14 @@ import asyncio
 import io
 import json
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
 from petstore_server.domain.bans import Ban
 from petstore_server.domain.errors import ServiceUnavailable
-from petstore_server.domain.usage import Activity
+from petstore_server.domain.usage import Activity, Granularity
 from petstore_server.ports import Usage
 from petstore_server.telemetry.logs import configure_logging
 from support.command_line import CommandLine
@@ -72,6 +73,34 @@ class Failing:
             self.fails = False
             raise ServiceUnavailable("the disk is full")
         self.saved.append((usage, bans, activity))
+
+
+async def test_counts_are_saved_once_when_a_save_is_cancelled(tmp_path: Path, each_engine: None) -> None:
+    async with running(tmp_path) as service:
+        key = await service.key()
+        for _ in range(5):
+            await service.client.get(ORDERS, headers=bearer(key))
+        saving = asyncio.create_task(service.backend.save())
+        for _ in range(3):
+            await asyncio.sleep(0)  # they are on their way to the store
+        assert [] == service.backend.activity.pending(1)
+        saving.cancel()
+        with suppress(asyncio.CancelledError):
+            await saving
+        await service.backend.save()
+        end = int(service.clock.now) + 1
+        [row] = await service.backend.history(1, 0, end, Granularity.HOUR)
+        assert 5 == row.admitted
+
+
+async def test_the_history_is_complete_while_counts_are_saved(tmp_path: Path, each_engine: None) -> None:
+    async with running(tmp_path) as service:
+        key = await service.key()
+        for number in range(1, 20):
+            saving = asyncio.create_task(service.backend.save())
+            response = await service.client.get("/v2/usage", headers=bearer(key))
+            assert number == response.json()["history"][0]["admitted"]
+            await saving
 
 
 async def test_what_could_not_be_saved_is_saved_later(tmp_path: Path) -> None:

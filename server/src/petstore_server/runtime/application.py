@@ -44,7 +44,7 @@ class Application:
         self.metrics = Metrics()
         self.refusals = RefusedAddresses(clock)
         self.routes = Routes(
-            [*v1.routes(backend.store, clock, settings), *routes_v2(backend.store, backend.activity, clock)]
+            [*v1.routes(backend.store, clock, settings), *routes_v2(backend.store, backend.history, clock)]
         )
         self.authenticator = Authenticator(backend.store.keys, Environment(settings.environment), clock)
         client_address = ClientAddress(settings.trusted_proxies, settings.forwarded_header)

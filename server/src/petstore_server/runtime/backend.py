@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 
 from petstore_server.domain.bans import Ban
@@ -57,19 +57,30 @@ class Backend:
     async def save(self) -> None:
         """Save what was counted since the last call. Raises ServiceUnavailable, and then keeps it for the next call."""
         async with self._saving:
-            unsaved, activity = self.limiter.take_unsaved(), self.activity.take()
-            if not (unsaved.usage or unsaved.bans or activity):
-                return
+            saving = asyncio.ensure_future(self._save())
             try:
-                await self.store.usage.save(*unsaved, activity)
-            except BaseException:
-                self.limiter.put_back(unsaved)
-                self.activity.put_back(activity)
+                bans = await asyncio.shield(saving)
+            except asyncio.CancelledError:  # the store may save it all the same, so its outcome is needed
+                with suppress(ServiceUnavailable):
+                    await saving
                 raise
-            self.limiter.saved(unsaved)
-            self._saves += 1
-        for ban in unsaved.bans:
+        for ban in bans:
             await self._log_ban(ban)
+
+    async def _save(self) -> Sequence[Ban]:
+        """Save what was counted since the last call, or keep it; return the bans among it."""
+        unsaved, activity = self.limiter.take_unsaved(), self.activity.take()
+        if not (unsaved.usage or unsaved.bans or activity):
+            return ()
+        try:
+            await self.store.usage.save(*unsaved, activity)
+        except BaseException:
+            self.limiter.put_back(unsaved)
+            self.activity.put_back(activity)
+            raise
+        self.limiter.saved(unsaved)
+        self._saves += 1
+        return unsaved.bans
 
     async def history(self, account_id: int, start: int, end: int, by: Granularity) -> list[UsageRow]:
         """The usage history of an account, with what this process has not saved yet: `ports.UsageStore.history`.

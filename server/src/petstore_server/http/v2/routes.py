@@ -6,15 +6,14 @@ from petstore_server.domain.keys import Scope
 from petstore_server.http.routes import Operation, Route
 from petstore_server.http.v2.listings import PATH
 from petstore_server.http.v2.orders import OrderOperations
-from petstore_server.http.v2.usage import UsageOperations
+from petstore_server.http.v2.usage import History, UsageOperations
 from petstore_server.ports import Store
-from petstore_server.telemetry.usage import UsageRecorder
 
 
-def routes(store: Store, activity: UsageRecorder, clock: Callable[[], float]) -> list[Route]:
-    """The routes of version 2 over a store. `activity` has the usage not saved yet, `clock` gives Unix seconds."""
+def routes(store: Store, history: History, clock: Callable[[], float]) -> list[Route]:
+    """The routes of version 2 over a store. `history` reads the usage history, `clock` gives Unix seconds."""
     orders = OrderOperations(store, clock)
-    usage = UsageOperations(store, activity, clock)
+    usage = UsageOperations(history, clock)
     list_orders = Operation("v2.listOrders", Scope.ORDERS_READ, orders.list_orders)
     place_order = Operation("v2.placeOrder", Scope.ORDERS_WRITE, orders.place_order)
     get_order = Operation("v2.getOrder", Scope.ORDERS_READ, orders.get_order)

@@ -1,33 +1,33 @@
 """getUsage: the account's windows and the history of its requests (D20)."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any
 
 import msgspec
 
 from petstore_server.domain.search import timestamp_text
-from petstore_server.domain.usage import Granularity, UsageRow, merge_rows
+from petstore_server.domain.usage import Granularity, UsageRow
 from petstore_server.domain.windows import DAY, Window
 from petstore_server.http.request import Request
 from petstore_server.http.responses import Response
 from petstore_server.http.v2.errors import InvalidParameter
 from petstore_server.http.v2.parameters import GET_USAGE
 from petstore_server.http.v2.representations import representation
-from petstore_server.ports import Store
-from petstore_server.telemetry.usage import UsageRecorder
 
 MOST_ENTRIES = 1000
 """Hours or days in one response."""
 
 _MICROSECONDS = 1_000_000
 
+History = Callable[[int, int, int, Granularity], Awaitable[Sequence[UsageRow]]]
+"""Reads the usage history of an account, from one time to another in Unix seconds, by hour or day."""
+
 
 class UsageOperations:
-    """The handler over the usage history. `activity` has what is not saved yet; `clock` gives Unix seconds."""
+    """The handler over the usage history, which `history` reads; `clock` gives Unix seconds."""
 
-    def __init__(self, store: Store, activity: UsageRecorder, clock: Callable[[], float]) -> None:
-        self._store = store
-        self._activity = activity
+    def __init__(self, history: History, clock: Callable[[], float]) -> None:
+        self._history = history
         self._clock = clock
 
     async def get_usage(self, request: Request) -> Response:
@@ -36,9 +36,7 @@ class UsageOperations:
         by = Granularity(values["granularity"])
         start, end = self._range(values, by)
         caller, decision = request.admitted
-        saved = await self._store.usage.history(caller.account_id, start, end, by)
-        recent = [row for row in self._activity.pending(caller.account_id) if start <= row.start < end]
-        rows = merge_rows([*saved, *recent], by)
+        rows = await self._history(caller.account_id, start, end, by)
         body = {
             "plan": str(caller.plan),
             "windows": [_window(window) for window in decision.windows],
