@@ -254,6 +254,29 @@ def test_an_address_gets_sixty_requests_per_minute(each_backend: Limiters) -> No
     assert ADDRESS_LIMIT == admitted([each_backend.run(limiter.admit_address("192.0.2.1")) for _ in range(100)])
 
 
+def test_after_a_clock_was_set_back_no_account_waits_longer_than_the_response_says(each_backend: Limiters) -> None:
+    clock = Clock()
+    limiter = each_backend.make(POLICY, clock)
+    assert 3 == admitted([each_backend.run(limiter.admit(principal())) for _ in range(4)])
+    clock.now -= 100
+    refused = each_backend.run(limiter.admit(principal()))
+    assert Outcome.LIMITED is refused.outcome
+    clock.now += refused.retry_after
+    assert Outcome.ADMITTED is each_backend.run(limiter.admit(principal())).outcome
+
+
+def test_a_clock_that_is_set_back_gives_no_address_a_new_window(each_backend: Limiters) -> None:
+    clock = Clock()
+    limiter = each_backend.make(POLICY, clock)
+    for address in ("192.0.2.1", "192.0.2.2"):
+        assert 60 == admitted([each_backend.run(limiter.admit_address(address)) for _ in range(61)])
+    clock.now -= 100
+    for address in ("192.0.2.1", "192.0.2.2"):
+        assert Outcome.LIMITED is each_backend.run(limiter.admit_address(address)).outcome
+    clock.now += 60
+    assert Outcome.ADMITTED is each_backend.run(limiter.admit_address("192.0.2.1")).outcome
+
+
 def test_a_full_table_of_addresses_shares_one_overflow_window_and_stays_bounded() -> None:
     clock = Clock()
     limiter = MemoryLimiter(POLICY, clock, max_addresses=1000)

@@ -103,6 +103,9 @@ local function admit(account, key, per_minute, per_day, began, until_, level)
   local windows, record = held[account] or {0, 0, 0, 0}, held[key]
   local minute, minute_used = roll_window(windows[1], windows[2], rules.minute)
   local day, day_used = roll_window(windows[3], windows[4], rules.day)
+  if now < windows[1] or now < windows[3] then  -- the clock was set back: the windows stay where they were moved to
+    hold(account, {minute, minute_used, day, day_used}, day + rules.day)
+  end
   began, until_, level = latest_ban(key, record, began, until_, level)
   if level > 0 and began - rules.tolerance <= now and now < until_ then
     return {2, minute, minute_used, day, day_used, 0, began, until_, level}
@@ -124,6 +127,7 @@ end
 local function admit_address(key, charge)
   local window = held[key] or {0, 0}
   local start, used = roll_window(window[1], window[2], rules.minute)
+  if now < window[1] then hold(key, {start, used}, start + rules.minute) end  -- the same
   if charge == 0 then return {1, start, used} end
   if used >= rules.address_limit then return {0, start, used} end
   hold(key, {start, used + 1}, start + rules.minute)

@@ -71,7 +71,7 @@ class MemoryLimiter:
         self._max_addresses = max_addresses
         self._accounts: dict[int, _Account] = {}
         self._abuse: dict[str, AbuseRecord] = {}
-        self._addresses: dict[str, Count] = {}  # oldest window first
+        self._addresses: dict[str, Counter] = {}  # oldest window first
         self._unsaved_accounts: list[int] = []
         self._unsaved_bans: list[Ban] = []
         self.strikes = 0
@@ -104,6 +104,8 @@ class MemoryLimiter:
         day: Counter = account.day
         if not account.since <= now < account.until:
             minute, day = roll_window(minute, MINUTE, now), roll_window(day, DAY, now)
+            if now < account.since:  # the clock was set back: the windows stay where they were moved to
+                account.open(minute, day)
         record = self._abuse.get(principal.key_id)
         if record is not None and record.ban is not None and record.ban.holds(now):
             return evaluate_ban(record.ban, minute, day, principal.limits, now)
@@ -224,7 +226,11 @@ class MemoryLimiter:
         known = self._addresses.get(address)
         if known is None and len(self._addresses) >= self._max_addresses:
             address, known = _OVERFLOW, self._addresses.get(_OVERFLOW)
-        return address, roll_window(known or Count(), MINUTE, now)
+        window = roll_window(known or Count(), MINUTE, now)
+        if known is not None and now < known.start:  # the clock was set back: the window stays where it was moved to
+            del self._addresses[address]
+            self._addresses[address] = window
+        return address, window
 
     def _drop_ended_windows(self, now: float) -> None:
         """Remove up to two of the oldest windows: twice as many as one request can add."""
@@ -232,7 +238,9 @@ class MemoryLimiter:
             oldest = next(iter(self._addresses), None)
             if oldest is None or 0 <= now - self._addresses[oldest].start < MINUTE:
                 return
-            del self._addresses[oldest]
+            count = self._addresses.pop(oldest)
+            if now < count.start:  # the clock was set back
+                self._addresses[oldest] = roll_window(count, MINUTE, now)
 
 
 def _with_ban(record: AbuseRecord, ban: Ban | None) -> AbuseRecord:
