@@ -91,6 +91,26 @@ async def test_a_wrong_filter_is_explained_and_kept(each_backend: Stores, query:
         assert 'aria-invalid="true"' in browser.page
 
 
+@pytest.mark.parametrize(
+    "link",
+    [
+        f"/orders?after=.{10**30}",
+        f"/orders?sort=shipDate&after={10**30}.1",
+        "/orders?after=1",
+        "/orders?after=x.y",
+        f"/audit?before=1,{10**30}",
+        "/audit?before=nan,7",
+        "/audit?before=1",
+    ],
+)
+async def test_an_impossible_position_shows_the_first_page(each_backend: Stores, link: str) -> None:
+    async with running_console(each_backend) as console:
+        await console.store.orders.import_batch([Order(7)], "import-7", BY)
+        browser = await console.browser.sign_in()
+        text = await browser.get(link)
+        assert "import-7" in text if "audit" in link else "7" in text
+
+
 async def test_an_order_is_found_by_its_id(each_backend: Stores) -> None:
     async with running_console(each_backend) as console:
         browser = await console.browser.sign_in()

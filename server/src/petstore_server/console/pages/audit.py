@@ -1,6 +1,7 @@
 """The audit log: who changed what, and when."""
 
 from datetime import UTC, datetime
+from math import isfinite
 from urllib.parse import urlencode
 
 from starlette.responses import Response
@@ -9,6 +10,7 @@ from petstore_server.console.changes import ACTIONS, change_of
 from petstore_server.console.entry import Entry
 from petstore_server.console.forms import FormState
 from petstore_server.console.visit import Visit
+from petstore_server.domain.orders import is_int64
 from petstore_server.domain.timestamps import parse_when
 from petstore_server.operations.audit import actor_name
 from petstore_server.ports import AuditFilters, AuditPage, AuditPosition
@@ -59,9 +61,10 @@ def _position(text: str) -> AuditPosition | None:
     """A position from a link of the console; an invalid one starts from the newest entry."""
     at, _, entry_id = text.partition(",")
     try:
-        return AuditPosition(float(at), int(entry_id))
+        seconds = float(at)
     except ValueError:
         return None
+    return AuditPosition(seconds, int(entry_id)) if isfinite(seconds) and is_int64(entry_id) else None
 
 
 ENTRIES = (Entry("/audit", audit),)

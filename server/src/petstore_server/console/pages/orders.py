@@ -226,11 +226,10 @@ def _position_text(position: Position) -> str:
 
 def _position(text: str) -> Position | None:
     """A position from a link of the console; an invalid one starts from the beginning."""
-    value, dot, order_id = text.partition(".")
-    try:
-        return Position(int(value) if value else None, int(order_id)) if dot else None
-    except ValueError:
+    value, _, order_id = text.partition(".")
+    if not is_int64(order_id) or (value and not is_int64(value)):
         return None
+    return Position(int(value) if value else None, int(order_id))
 
 
 def _row(order: TrackedOrder) -> OrderRow:
