@@ -1,6 +1,7 @@
 """`petstore serve` as an operator runs it: starting, stopping, being killed, next to the command line."""
 
 import asyncio
+import errno
 import json
 import os
 import resource
@@ -17,6 +18,7 @@ from pathlib import Path
 import httpx2
 import pytest
 
+from petstore_server.runtime.servers import listening
 from support.load import send_all
 from support.process import (
     PETSTORE,
@@ -92,6 +94,11 @@ def test_a_port_in_use_is_one_line_that_names_it(store: Path) -> None:
     assert 1 == len(done.stderr.strip().splitlines()), done.stderr
     assert str(port) in done.stderr
     assert not store.exists()
+
+
+def test_an_error_while_serving_is_not_reported_as_one_of_listening() -> None:
+    with pytest.raises(OSError, match="No space left"), listening("127.0.0.1", 0, "PETSTORE_PORT"):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
 
 def test_one_port_for_both_uses_is_refused_in_one_line(store: Path) -> None:

@@ -25,16 +25,26 @@ def listening(host: str, port: int, setting: str) -> Iterator[socket.socket]:
     Binding is not enough: two sockets may be bound to one port, until one of them listens.
     """
     try:
-        family, kind, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
-        with socket.socket(family, kind) as listener:
-            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            listener.bind(address)
-            listener.listen(BACKLOG)
-            listener.setblocking(False)
-            yield listener
+        listener = _listen(host, port)
     except OSError as error:
         reason = error.strerror or str(error)
         raise SettingsError(f"Cannot listen on {host}:{port} ({reason}); choose another with {setting}.") from None
+    with listener:
+        yield listener
+
+
+def _listen(host: str, port: int) -> socket.socket:
+    family, kind, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+    listener = socket.socket(family, kind)
+    try:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind(address)
+        listener.listen(BACKLOG)
+        listener.setblocking(False)
+    except BaseException:
+        listener.close()
+        raise
+    return listener
 
 
 class AdminServer(uvicorn.Server):
