@@ -2,8 +2,11 @@
 
 import asyncio
 import json
+import os
 import re
+import shutil
 import stat
+import sys
 import tempfile
 from pathlib import Path
 
@@ -58,6 +61,11 @@ def files(folder: Path) -> list[Path]:
     return [path for path in folder.rglob("*") if path.is_file()]
 
 
+def open_below(folder: Path) -> int:
+    """How many descriptors of this process are open for anything in the directory, deleted or not."""
+    return sum(os.path.realpath(link).startswith(str(folder)) for link in Path("/proc/self/fd").iterdir())
+
+
 async def ids_of(console: Console) -> list[int]:
     return [order.id async for batch in console.store.orders.scan() for order in batch]
 
@@ -100,6 +108,30 @@ async def test_rejected_rows_are_downloaded_with_reasons(each_backend: Stores) -
             (row["line"], row["column"], row["raw"].strip()) for row in rows
         ]
         assert all(row["reason"] in text for row in rows)
+
+
+async def test_a_field_name_as_long_as_a_row_is_shortened_in_the_reason(each_backend: Stores) -> None:
+    async with running_console(each_backend) as console:
+        browser = await console.browser.sign_in()
+        bad = b'{"id": 3, "%s": 1}\n' % (b"x" * 600_000)
+        path = await upload(browser, GOOD + bad * 2)
+        text = await finished(browser, path)
+        assert "Rejected 2" in text
+        assert f"2 rows: '{'x' * 60}…' is not a field" in text
+        text = await browser.submit(f"{path}/import")
+        assert "Created 2" in await finished(browser, path)
+        assert [1, 2] == await ids_of(console)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="it reads /proc")
+async def test_a_deleted_uploads_directory_is_replaced_and_closed(sqlite_stores: Stores, uploads_folder: Path) -> None:
+    async with running_console(sqlite_stores) as console:
+        browser = await console.browser.sign_in()
+        await finished(browser, await upload(browser, GOOD))
+        before = open_below(uploads_folder)
+        shutil.rmtree(next(iter(uploads_folder.iterdir())))  # noqa: ASYNC240
+        await finished(browser, await upload(browser, GOOD))
+        assert 1 == before == open_below(uploads_folder)
 
 
 @pytest.mark.parametrize(

@@ -95,6 +95,14 @@ def test_a_bad_record_is_rejected_and_its_neighbours_are_imported(
     assert reason in rejects[0]["reason"]
 
 
+def test_a_repeated_name_is_found_among_very_many(cli: CommandLine) -> None:
+    names = [*(f"n{number}" for number in range(80_000)), "last", "last"]
+    row = "{" + ",".join(f'"{name}":1' for name in names) + "}"
+    imported, rejects = import_text(cli, f'{row}\n{{"id":8}}', "--format", "jsonl")
+    assert [8] == imported
+    assert ["last"] == [each["column"] for each in rejects]
+
+
 def test_an_escaped_quote_is_not_a_repeated_name(cli: CommandLine) -> None:
     done = cli.must("pets", "import", "-", stdin='{"id":1,"name":"\\"Rex\\""}')
     assert "1 created" in done.err

@@ -222,6 +222,8 @@ class ImportJobs:
         if self._root is None or not self._root.is_dir():  # programs that clean /tmp may have deleted it
             for left in Path(tempfile.gettempdir()).glob(f"{_PREFIX}*"):
                 _delete_unlocked(left)
+            if self._root is not None:
+                os.close(self._lock)
             self._root = Path(tempfile.mkdtemp(prefix=_PREFIX))
             self._lock = os.open(self._root, os.O_RDONLY)
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)

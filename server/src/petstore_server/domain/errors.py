@@ -160,7 +160,7 @@ class InvalidField(InvalidInput):
     """
 
     def __init__(self, field: str, problem: str, value: object = None) -> None:
-        super().__init__(f"'{field}' {problem}." if value is None else f"{field} {_quote(value)} {problem}.")
+        super().__init__(f"{_quote(field)} {problem}." if value is None else f"{field} {_quote(value)} {problem}.")
         self.field = field
         self.problem = problem
 

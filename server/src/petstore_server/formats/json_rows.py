@@ -90,8 +90,11 @@ def _repeated_name(raw: bytes) -> str | None:
     repeated: list[str] = []
 
     def check(pairs: list[tuple[str, Any]]) -> None:
-        names = [name for name, _ in pairs]
-        repeated.extend(name for name in names if names.count(name) > 1)
+        names = set()
+        for name, _ in pairs:
+            if name in names:
+                repeated.append(name)
+            names.add(name)
 
     json.loads(raw, object_pairs_hook=check)
     return repeated[0] if repeated else None

@@ -5,6 +5,7 @@ under way once stdin closes, so it never outlives the process that started it.
 """
 
 import asyncio
+import logging
 import os
 import sys
 import threading
@@ -21,6 +22,8 @@ from petstore_server.runtime import engines
 from petstore_server.runtime.scratch import scratch_store
 from petstore_server.settings import Settings, SettingsError, read_settings
 from petstore_server.telemetry.logs import logging_to_stderr
+
+_log = logging.getLogger(__name__)
 
 _LONGEST_LINE = 1 << 20
 _STOP_SECONDS = 30.0
@@ -47,19 +50,24 @@ async def run_import(task: ImportTask, report: Callable[[ImportReport], None]) -
         await asyncio.shield(reading)
     finally:
         process.stdin.close()
-        with suppress(TimeoutError):
-            await asyncio.wait_for(reading, _STOP_SECONDS)
-        with suppress(ProcessLookupError):
-            process.kill()
-        await process.wait()
+        try:
+            with suppress(TimeoutError):
+                await asyncio.wait_for(reading, _STOP_SECONDS)
+        finally:
+            with suppress(ProcessLookupError):
+                process.kill()
+            await process.wait()
 
 
 async def _read_reports(process: asyncio.subprocess.Process, report: Callable[[ImportReport], None]) -> None:
     assert process.stdout is not None  # noqa: S101 - for the type checker: a pipe was requested
     latest = ImportReport()
-    while line := await process.stdout.readline():
-        latest = msgspec.json.decode(line, type=ImportReport)
-        report(latest)
+    try:
+        while line := await process.stdout.readline():
+            latest = msgspec.json.decode(line, type=ImportReport)
+            report(latest)
+    except (ValueError, msgspec.MsgspecError):
+        _log.exception("import process reported what cannot be read")
     if not latest.finished:
         latest.finished, latest.error = True, _STOPPED
         report(latest)
