@@ -8,12 +8,13 @@ import pytest
 
 from petstore_server.domain.accounts import PLAN_LIMITS, Limits, Plan
 from petstore_server.domain.bans import Ban
-from petstore_server.domain.keys import digest, is_well_formed
+from petstore_server.domain.errors import KeyNotUsable
+from petstore_server.domain.keys import digest, is_well_formed, revoke
 from petstore_server.domain.usage import Activity, UsageCounts
 from petstore_server.domain.windows import Count
 from petstore_server.ports import Actor, Usage
 from support.console import START, Console, running_console
-from support.open_stores import BY, Stores, add_key, api_key, log
+from support.open_stores import BY, Stores, add_key, api_key, log, successor
 
 pytestmark = pytest.mark.anyio
 
@@ -222,6 +223,23 @@ async def test_a_key_is_rotated_once(each_backend: Stores) -> None:
         old, new = sorted(await console.store.keys.list("zoo"), key=lambda key: key.rotated_from or "")
         assert (digest(secret(page)), "key_one", START + 3600) == (new.digest, new.rotated_from, old.expires_at)
         assert "already rotated" in await browser.submit("/keys/key_one/rotate", {"grace": "1h", **token}, 409)
+
+
+async def test_a_page_offers_rotation_for_the_keys_that_can_be_rotated(each_backend: Stores) -> None:
+    async with running_console(each_backend) as console:
+        browser = await console.browser.sign_in()
+        keys, by = console.store.keys, Actor("operator:ann", START)
+        await add_key(console.store)
+        for name, expires_at in (("rotated", None), ("revoked", None), ("expired", START), ("expiring", START + 60)):
+            await keys.create(replace(api_key(name), expires_at=expires_at), by)
+        await keys.rotate("key_rotated", successor("new"), START + 60, by)
+        await keys.change("key_revoked", revoke(START), by)
+        await browser.get("/accounts/zoo")
+        offered = set(re.findall(r'action="/console/keys/(\w+)/rotate"', browser.page))
+        assert {"key_one", "key_expiring", "key_new"} == offered
+        for name in ("rotated", "revoked", "expired"):
+            with pytest.raises(KeyNotUsable):
+                await keys.rotate(f"key_{name}", successor("other"), START, by)
 
 
 async def test_a_key_is_revoked_after_asking(each_backend: Stores) -> None:

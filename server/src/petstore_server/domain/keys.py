@@ -101,6 +101,13 @@ class ApiKey:
         """The key's state at `now` (Unix seconds), apart from a ban."""
         return key_state(self.expires_at, self.revoked_at, self.account_suspended, now)
 
+    def rotation_obstacle(self, now: float) -> str | None:
+        """Why the key cannot be rotated at `now` (Unix seconds): it has ended, or has a successor. None if it can."""
+        state = self.state(now)
+        if state in ENDED:
+            return str(state)
+        return None if self.rotated_to is None else f"already rotated to {self.rotated_to}"
+
     def fields(self) -> dict[str, Any]:
         """Return what can change, as the audit log records it."""
         ban = None if self.ban is None else {"began": self.ban.began, "until": self.ban.until, "level": self.ban.level}
@@ -149,11 +156,9 @@ def rotate(key: ApiKey, successor: Successor, grace_ends: float, at: float) -> R
     The old key ends at `grace_ends`, or earlier if it was to. A key has one successor. Times are Unix seconds. Raises
     KeyNotUsable.
     """
-    state = key.state(at)
-    if state in ENDED:
-        raise KeyNotUsable(key.id, str(state))
-    if key.rotated_to is not None:
-        raise KeyNotUsable(key.id, f"already rotated to {key.rotated_to}")
+    obstacle = key.rotation_obstacle(at)
+    if obstacle is not None:
+        raise KeyNotUsable(key.id, obstacle)
     ends = grace_ends if key.expires_at is None else min(key.expires_at, grace_ends)
     new = replace(
         key,

@@ -48,8 +48,8 @@ def key_rows(keys: Sequence[ApiKey], now: float) -> list[KeyRow]:
     rows = []
     for key in reversed(keys):
         state = key.state(now)
-        usable = state not in ENDED
-        rows.append(KeyRow(key, state, is_banned(key, now), usable, usable and key.rotated_to is None))
+        rotatable = key.rotation_obstacle(now) is None
+        rows.append(KeyRow(key, state, is_banned(key, now), state not in ENDED, rotatable))
     return sorted(rows, key=lambda row: not row.usable)
 
 
