@@ -132,6 +132,18 @@ async def test_an_orders_page_shows_what_happened_to_it(each_backend: Stores) ->
         assert "Imported orders import-1" in await browser.get("/orders/8")
 
 
+async def test_an_orders_page_offers_what_its_state_allows(each_backend: Stores) -> None:
+    async with running_console(each_backend) as console:
+        browser = await console.browser.sign_in()
+        shipped, complete = Order(2, status=Status.SHIPPED), Order(3, complete=True, status=Status.SHIPPED)
+        await add_orders(console, Order(1), shipped, complete, Order(4, status=Status.CANCELLED))
+        offered = []
+        for number in range(1, 5):
+            await browser.get(f"/orders/{number}")
+            offered.append(re.findall(r">(Ship|Cancel|Complete)</button>", browser.page))
+        assert [["Ship", "Cancel"], ["Complete"], [], []] == offered
+
+
 async def test_orders_are_shipped_completed_and_cancelled(each_backend: Stores) -> None:
     async with running_console(each_backend) as console:
         browser = await console.browser.sign_in()

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from hashlib import sha256
 from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
-from petstore_server.domain.errors import ChangedMeanwhile
+from petstore_server.domain.errors import ChangedMeanwhile, DomainError
 
 
 class _WithFields(Protocol):
@@ -26,6 +26,14 @@ class Transition(NamedTuple, Generic[Entity]):
 
     action: str
     apply: Callable[[Entity], Entity]
+
+    def is_allowed(self, entity: Entity) -> bool:
+        """Whether the state of the entity allows the change."""
+        try:
+            self.apply(entity)
+        except DomainError:  # its reason is not needed here
+            return False
+        return True
 
 
 def version(entity: _WithFields) -> str:

@@ -101,13 +101,18 @@ async def show(visit: Visit) -> Response:
     order_id = parse_order_id(visit.request.path_params["order"])
     order = await visit.store.search.find(order_id)
     history = await order_history(visit.store, order_id, order, _CHANGES)
-    return visit.page("order.html", order=_row(order), changes=[change_of(entry) for entry in history])
+    transitions = {"ship": _ship_now(visit), "cancel": CANCEL, "complete": COMPLETE}
+    return visit.page(
+        "order.html",
+        order=_row(order),
+        allowed=[name for name, transition in transitions.items() if transition.is_allowed(order.order())],
+        changes=[change_of(entry) for entry in history],
+    )
 
 
 async def ship_selected(visit: Visit) -> Response:
     """Ship the selected orders now."""
-    at = datetime.fromtimestamp(visit.now, UTC).replace(microsecond=0)
-    return await _change(visit, "Shipped", ship(at), await visit.form())
+    return await _change(visit, "Shipped", _ship_now(visit), await visit.form())
 
 
 async def complete_selected(visit: Visit) -> Response:
@@ -149,6 +154,10 @@ async def _exported(visit: Visit, file_format: str) -> AsyncIterator[bytes]:
     async with aclosing(export_orders(visit.store, file_format)) as parts:
         async for part, _ in parts:
             yield part
+
+
+def _ship_now(visit: Visit) -> Transition[Order]:
+    return ship(datetime.fromtimestamp(visit.now, UTC).replace(microsecond=0))
 
 
 async def _change(visit: Visit, done: str, transition: Transition[Order], form: Form) -> Response:
