@@ -92,15 +92,19 @@ class Filters:
 
     def matches(self, entry: IndexEntry) -> bool:
         """Whether the order belongs to the list."""
-        if self.statuses and entry.status not in self.statuses:
-            return False
-        if self.pet_id is not None and entry.pet_id != self.pet_id:
+        if not self.matches_status_and_pet(entry):
             return False
         if self.complete is not None and entry.complete is not self.complete:
             return False
         if self.updated_from is not None and entry.updated_at < self.updated_from:
             return False
         return self._in_ship_range(entry.ship_date)
+
+    def matches_status_and_pet(self, order: IndexEntry | Order) -> bool:
+        """Whether the order has one of the statuses, and the pet."""
+        if self.statuses and order.status not in self.statuses:
+            return False
+        return self.pet_id is None or order.pet_id == self.pet_id
 
     def _in_ship_range(self, ship_date: int | None) -> bool:
         if self.ship_date_from is None and self.ship_date_to is None:

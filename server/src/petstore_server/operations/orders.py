@@ -52,7 +52,8 @@ async def _matching(store: Store, filters: Filters, limit: int | None) -> AsyncG
     except (ServiceUnavailable, ValueError):  # the index is far behind a large import, or a record is damaged
         async with aclosing(store.orders.scan()) as batches:
             async for batch in batches:
-                yield [order for order in batch if _matches(order, filters) and (last is None or order.id > last)]
+                rest = batch if last is None else [order for order in batch if order.id > last]
+                yield [order for order in rest if filters.matches_status_and_pet(order)]
 
 
 async def _search(store: Store, filters: Filters, page_size: int) -> AsyncIterator[list[Order]]:
@@ -64,12 +65,6 @@ async def _search(store: Store, filters: Filters, page_size: int) -> AsyncIterat
         if page.next is None:
             return
         query = query._replace(after=page.next)
-
-
-def _matches(order: Order, filters: Filters) -> bool:
-    if filters.statuses and order.status not in filters.statuses:
-        return False
-    return filters.pet_id is None or order.pet_id == filters.pet_id
 
 
 async def change_orders(
