@@ -87,9 +87,14 @@ def refuse(record: AbuseRecord, key_id: str, now: float, retry_at: float, policy
 
 
 def next_ban(previous: Ban | None, key_id: str, now: float, policy: BanPolicy) -> Ban:
-    """The ban that begins at `now`: twice as long as one that began within a day before it, up to the maximum."""
+    """The ban that begins at `now`: one level above a ban that began within a day before it."""
     repeated = previous is not None and now - previous.began < BAN_MEMORY
     level = previous.level + 1 if previous is not None and repeated else 1
+    return Ban(key_id, floor(now), floor(now) + ban_seconds(level, policy), level, policy.strikes)
+
+
+def ban_seconds(level: int, policy: BanPolicy) -> int:
+    """The length of a ban of this level: twice that of the level below, up to the maximum."""
     # The exponent is bounded, so that no number of bans makes it expensive.
-    seconds = min(policy.seconds * 2 ** min(level - 1, 32), policy.max_seconds)
-    return Ban(key_id, floor(now), floor(now) + seconds, level, policy.strikes)
+    seconds: int = policy.seconds * 2 ** min(level - 1, 32)
+    return min(seconds, policy.max_seconds)

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
 from petstore_server.domain.accounts import Account, Plan
-from petstore_server.domain.bans import Ban
+from petstore_server.domain.bans import Ban, BanPolicy, ban_seconds
 from petstore_server.domain.usage import HOUR, Activity, Granularity, KeylessCounts, UsageCounts
 from petstore_server.domain.windows import DAY, Count
 from petstore_server.ports import Store, Usage
@@ -111,7 +111,7 @@ def _bans(key_id: str, now: float) -> Iterator[Ban]:
     began = int(now) - 240
     for level in _BANS:
         starts = began - (_BANS[-1] - level) * 3 * HOUR
-        yield Ban(key_id, starts, starts + min(120 * 2 ** (level - 1), HOUR), level)
+        yield Ban(key_id, starts, starts + ban_seconds(level, BanPolicy()), level)
 
 
 def _statuses(answered: int, refused: int, wrong: int) -> Counter[str]:
