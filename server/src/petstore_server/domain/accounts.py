@@ -115,10 +115,11 @@ def require_open(account: Account) -> Account:
 
 def plan_limits(plan: Plan, per_minute: int | None, per_day: int | None) -> Limits:
     """Return the limits of a plan: those of the table, or the given ones for enterprise. Raises InvalidInput."""
-    if plan is not Plan.ENTERPRISE:
+    fixed = PLAN_LIMITS.get(plan)
+    if fixed is not None:
         if per_minute is not None or per_day is not None:
             raise InvalidInput(f"The plan {plan} has fixed limits; only the plan enterprise takes its own.")
-        return PLAN_LIMITS[plan]
+        return fixed
     if per_minute is None or per_day is None:
         raise InvalidInput("The plan enterprise has no fixed limits; give --per-minute and --per-day.")
     if not 1 <= per_minute <= per_day <= _HIGHEST_LIMIT:

@@ -26,7 +26,7 @@ _SERIES = (Series("Admitted", "answered"), Series("Refused", "refused"))
 PLANS = [
     (str(plan), f"{plan} ({PLAN_LIMITS[plan].per_minute:,} per minute, {PLAN_LIMITS[plan].per_day:,} per day)")
     for plan in PLAN_LIMITS
-] + [(str(Plan.ENTERPRISE), "enterprise (its own limits)")]
+] + [(str(plan), f"{plan} (its own limits)") for plan in Plan if plan not in PLAN_LIMITS]
 
 
 GRACES = (("0s", "at once"), ("1h", "in 1 hour"), ("24h", "in 24 hours"), ("7d", "in 7 days"), ("30d", "in 30 days"))
@@ -120,6 +120,6 @@ def _start(now: float, by: Granularity, count: int) -> int:
 
 def _plan_form(account: Account) -> FormState:
     form = {"plan": str(account.plan)}
-    if account.plan is Plan.ENTERPRISE:
+    if account.plan not in PLAN_LIMITS:
         form |= {"per_minute": str(account.limits.per_minute), "per_day": str(account.limits.per_day)}
     return FormState(form)

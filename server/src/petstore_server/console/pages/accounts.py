@@ -124,7 +124,7 @@ def _read_plan(form: FormState) -> tuple[Plan | None, Limits | None]:
     except ValueError:
         form.reject("plan", "Choose a plan.")
         return None, None
-    if plan is not Plan.ENTERPRISE:
+    if plan in PLAN_LIMITS:
         return plan, PLAN_LIMITS[plan]
     numbers = form.read("per_minute", _limit), form.read("per_day", _limit)
     if form.is_right:
