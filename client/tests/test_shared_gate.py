@@ -3,7 +3,7 @@
 import asyncio
 import threading
 import weakref
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
 from email.utils import formatdate
@@ -492,6 +492,67 @@ async def test_a_cancelled_task_lets_the_next_one_pass() -> None:
         queued.cancel()
         probe.cancel()
         assert ORDERS == await waiting
+
+
+class Silent(httpx2.BaseTransport, httpx2.AsyncBaseTransport):
+    """Delivers requests to a fake service, and loses the responses: a thread is interrupted, a task waits forever."""
+
+    def __init__(self, fake: FakePetstore) -> None:
+        self._fake = fake
+
+    def handle_request(self, request: httpx2.Request) -> httpx2.Response:
+        self._fake.handle_request(request)
+        raise KeyboardInterrupt
+
+    async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
+        await self._fake.handle_async_request(request)
+        await asyncio.Event().wait()
+        raise AssertionError
+
+
+def interrupt(fake: FakePetstore) -> None:
+    """Send a request with a blocking client, and interrupt it before the response arrives."""
+    with fake.client(transport=Silent(fake)) as petstore, pytest.raises(KeyboardInterrupt):
+        petstore.list_orders()
+
+
+def time_out(fake: FakePetstore) -> None:
+    """Send a request in a task that is cancelled after a second."""
+
+    async def main() -> None:
+        async with fake.async_client(transport=Silent(fake)) as petstore:
+            with pytest.raises(TimeoutError):
+                await asyncio.wait_for(petstore.list_orders(), 1)
+
+    assert isinstance(fake.clock, FakeClock)
+    fake.clock.run(main())
+
+
+def close_coroutine(fake: FakePetstore) -> None:
+    """Send a request in a coroutine that is closed before the response arrives."""
+
+    async def main() -> None:
+        async with fake.async_client(transport=Silent(fake)) as petstore:
+            call = petstore.list_orders()
+            call.send(None)
+            call.close()
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize("cancel", [interrupt, time_out, close_coroutine])
+def test_a_request_that_is_cancelled_in_flight_counts_as_charged(
+    connect: Connect, cancel: Callable[[FakePetstore], None]
+) -> None:
+    fake = FakePetstore(ORDERS, per_minute=2)
+    limits_met: list[RateLimitEvent] = []
+    with connect(fake, on_rate_limit=limits_met.append) as petstore:
+        petstore.list_orders()
+        cancel(fake)
+        assert 2 == len(fake.requests)
+        petstore.list_orders()
+    assert [False] == [event.refused for event in limits_met]  # the gate held the third request, the server did not
+    assert 60.0 == pytest.approx(fake.requests[2].at - fake.requests[0].at)
 
 
 def test_an_abandoned_iteration_lets_the_next_call_pass(connect: Connect) -> None:

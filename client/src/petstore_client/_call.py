@@ -83,8 +83,8 @@ class Call:
         except BaseException as error:
             self._complete(error)
             raise
-        finally:
-            self._admission.leave()
+        finally:  # the server may have counted a request that was cancelled in flight
+            self._admission.leave(charged=self._unanswered)
 
     def read(self) -> Effects[bytes | None]:
         """Read on in the body; None at its end. Raises APIConnectionError."""
