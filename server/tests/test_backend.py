@@ -106,7 +106,7 @@ async def test_the_history_is_complete_while_counts_are_saved(tmp_path: Path, ea
 async def test_what_could_not_be_saved_is_saved_later(tmp_path: Path) -> None:
     async with running(tmp_path, environ=STRICT) as service:
         _, key_id = await ban(service)
-        usage = service.backend.store.usage = Failing()  # type: ignore[assignment]
+        usage = service.backend.store.usage = Failing()  # type: ignore[misc, assignment]
         with pytest.raises(ServiceUnavailable):
             await service.backend.save()
         await service.backend.save()

@@ -20,8 +20,7 @@ from petstore_server.domain.keys import (
     unban,
 )
 from petstore_server.domain.windows import Count
-from petstore_server.ports import Actor, Usage
-from petstore_server.runtime.engines import AnyStore
+from petstore_server.ports import Actor, Store, Usage
 from support.open_stores import BY, Stores, add_key, api_key, log, successor
 
 pytestmark = pytest.mark.anyio
@@ -30,7 +29,7 @@ NOW = 2_000.0
 LIVE = Environment.PRODUCTION
 
 
-async def granted(store: AnyStore, name: str, now: float = NOW) -> bool:
+async def granted(store: Store, name: str, now: float = NOW) -> bool:
     return await store.keys.principal(api_key(name).digest, LIVE, now) is not None
 
 

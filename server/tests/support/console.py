@@ -16,7 +16,6 @@ from petstore_server.operations.sessions import create_link
 from petstore_server.ports import Actor, Store
 from petstore_server.runtime.console import make_console
 from petstore_server.runtime.deferred_console import Reports
-from petstore_server.runtime.engines import AnyStore
 from petstore_server.settings import read_settings
 from petstore_server.telemetry.aggregation import Families
 from petstore_server.telemetry.recent import RecentRequests
@@ -41,7 +40,7 @@ class Clock:
 class Console:
     """A console and the first operator's browser, which is not signed in."""
 
-    store: AnyStore
+    store: Store
     clock: Clock
     application: Starlette
     browser: "Browser"

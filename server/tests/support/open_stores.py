@@ -18,7 +18,6 @@ from petstore_server.domain.errors import ServiceUnavailable
 from petstore_server.domain.keys import DEFAULT_SCOPES, ApiKey, Environment, Successor
 from petstore_server.http.list_cache import ListCache
 from petstore_server.ports import Actor, AuditEntry, AuditFilters, OrderList, Store
-from petstore_server.runtime.engines import AnyStore
 from petstore_server.runtime.engines import open_store as open_any
 from petstore_server.storage.sqlite import SqliteStore, migrate, open_store
 from support.engines import PostgresEngine
@@ -102,7 +101,7 @@ class Stores:
         """Another store of the same engine."""
         return Stores(self._places)
 
-    def opened(self) -> AbstractAsyncContextManager[AnyStore]:
+    def opened(self) -> AbstractAsyncContextManager[Store]:
         """The store, made where it is missing, and closed at the end."""
         self._url = self._url or self._places.new_store()
         return opened_at(self._url)
@@ -145,7 +144,7 @@ def _template(engine: PostgresEngine) -> str:
 
 
 @asynccontextmanager
-async def opened_at(url: str) -> AsyncIterator[AnyStore]:
+async def opened_at(url: str) -> AsyncIterator[Store]:
     """The store of this URL, of whichever engine, made where it is missing, and closed at the end."""
     store = await open_any(url, create=True, migrate=True, announce=lambda line: None)
     _fulfils_the_port(store)
@@ -165,7 +164,7 @@ async def opened(path: Path) -> AsyncIterator[SqliteStore]:
         await store.close()
 
 
-def _fulfils_the_port(store: AnyStore) -> Store:
+def _fulfils_the_port(store: Store) -> Store:
     """The type checker holds the adapters to the port here."""
     return store
 

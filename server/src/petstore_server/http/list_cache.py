@@ -133,10 +133,6 @@ class ListCache:
         """
         return self.current_now(turn) or await self._refreshed()
 
-    async def close(self) -> None:
-        """Wait for the reading under way."""
-        await self._refreshed.close()
-
     async def _refresh(self) -> EncodedList:
         held = self._held
         latest = await self._orders.snapshot(None if held is None else held.source)

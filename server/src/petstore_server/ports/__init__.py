@@ -12,7 +12,7 @@ from petstore_server.ports.limits import Limiter, Unsaved
 from petstore_server.ports.orders import OrderList, OrderPlacement, Orders, OrderSearch, Piece
 from petstore_server.ports.pets import Pets
 from petstore_server.ports.sessions import Sessions
-from petstore_server.ports.store import AccessVersion, Store
+from petstore_server.ports.store import AccessVersion, Store, StoreStats
 from petstore_server.ports.usage import Usage, UsageStore
 
 __all__ = [
@@ -36,6 +36,7 @@ __all__ = [
     "Piece",
     "Sessions",
     "Store",
+    "StoreStats",
     "Unsaved",
     "Usage",
     "UsageStore",

@@ -1,5 +1,6 @@
 """The store: all of its parts, and what concerns all of them."""
 
+from collections.abc import Callable
 from typing import NamedTuple, Protocol
 
 from petstore_server.ports.accounts import Accounts
@@ -20,6 +21,17 @@ class AccessVersion(NamedTuple):
 
     history: str
     changes: int
+
+
+class StoreStats(Protocol):
+    """What a store reports for metrics, on the event loop. It also counts commits, and how often it read the list."""
+
+    commits: int
+    rebuilds: int
+    on_commit: Callable[[int], None] | None
+    """Called with the number of changes that a commit made durable."""
+    on_rebuild: Callable[[float], None] | None
+    """Called with the seconds that reading the list took."""
 
 
 class Store(Protocol):
@@ -45,6 +57,8 @@ class Store(Protocol):
     def sessions(self) -> Sessions: ...
     @property
     def backups(self) -> Backups: ...
+    @property
+    def stats(self) -> StoreStats: ...
 
     async def identity(self) -> str:
         """A text that no other store has, copies of this one included, for the names of its counters in Redis.

@@ -8,8 +8,7 @@ from contextlib import suppress
 from petstore_server.domain.bans import Ban
 from petstore_server.domain.errors import KeyNotFound, ServiceUnavailable
 from petstore_server.domain.usage import Granularity, UsageRow, merge_rows
-from petstore_server.ports import AccessVersion, Limiter
-from petstore_server.runtime.engines import AnyStore
+from petstore_server.ports import AccessVersion, Limiter, Store
 from petstore_server.telemetry.usage import UsageRecorder
 
 _CHECK_SECONDS = 2.0
@@ -20,7 +19,7 @@ _log = logging.getLogger(__name__)
 class Backend:
     """The store and the limiter of one serving process. Made by `composition.open_backend`."""
 
-    def __init__(self, store: AnyStore, limiter: Limiter, activity: UsageRecorder) -> None:
+    def __init__(self, store: Store, limiter: Limiter, activity: UsageRecorder) -> None:
         self.store = store
         self.limiter = limiter
         self.activity = activity

@@ -5,16 +5,11 @@ import importlib.util
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Union
 
-from petstore_server.ports import Actor
+from petstore_server.ports import Actor, Store
 from petstore_server.settings import SettingsError
 from petstore_server.storage import sqlite
 
-if TYPE_CHECKING:
-    from petstore_server.storage.postgres import PostgresStore
-
-AnyStore = Union[sqlite.SqliteStore, "PostgresStore"]
 Announce = Callable[[str], None]
 
 _SQLITE = "sqlite:///"
@@ -39,9 +34,7 @@ def _silent(_: str) -> None:
     """Announce nothing."""
 
 
-async def open_store(
-    url: str, *, create: bool = False, migrate: bool = False, announce: Announce = _silent
-) -> AnyStore:
+async def open_store(url: str, *, create: bool = False, migrate: bool = False, announce: Announce = _silent) -> Store:
     """Open the store: create a missing one if `create`, migrate an older one if `migrate`.
 
     `announce` gets one line if a store is created. Raises SettingsError, StoreUnusable.
@@ -57,7 +50,7 @@ async def open_store(
 @asynccontextmanager
 async def opened_store(
     url: str, *, create: bool = False, migrate: bool = False, announce: Announce = _silent
-) -> AsyncIterator[AnyStore]:
+) -> AsyncIterator[Store]:
     """The store as `open_store` opens it, closed at the end. Raises SettingsError, StoreUnusable."""
     store = await open_store(url, create=create, migrate=migrate, announce=announce)
     try:

@@ -4,11 +4,7 @@ from collections.abc import Callable
 
 
 class Stats:
-    """Counters for metrics.
-
-    `on_commit` is called with a commit's number of changes, `on_rebuild` with the seconds that a list took to read,
-    both on the event loop.
-    """
+    """Counters for metrics. Implements `ports.StoreStats`."""
 
     def __init__(self) -> None:
         self.commits = 0
