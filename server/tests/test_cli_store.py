@@ -335,6 +335,20 @@ def test_a_backup_that_fails_removes_no_other(tmp_path: Path) -> None:
     assert (tmp_path / "orders-20261120T093000Z.db").exists()
 
 
+def test_a_backup_that_could_not_be_recorded_is_good_and_older_ones_are_removed(
+    cli: CommandLine, tmp_path: Path
+) -> None:
+    old = tmp_path / "orders-20261120T093000Z.db"
+    old.touch()
+    connection = apsw.Connection(str(cli.store))
+    connection.execute("CREATE TRIGGER full_disk BEFORE INSERT ON audit BEGIN SELECT RAISE(FAIL, 'full'); END")
+    connection.close()
+    done = cli.must("db", "backup", str(tmp_path / "orders.db"), "--keep", "1", "--json")
+    assert "The backup is good but was not recorded in the store: " in done.err
+    assert ([str(old)], True) == (done.json()["removed"], Path(done.json()["backup"]).exists())
+    assert not old.exists()
+
+
 def test_doctor_reports_when_the_last_good_backup_was_made(cli: CommandLine, tmp_path: Path) -> None:
     assert ("warn", "No backup of this store has been made.") == results(cli)["backup"]
     cli.must("db", "backup", str(tmp_path / "backup.db"), "--as", "ann")

@@ -14,7 +14,7 @@ from petstore_server.cli.output import log_to_stderr, plural, show, show_done, w
 from petstore_server.cli.progress import progress
 from petstore_server.cli.stores import operator, settings_here, with_store
 from petstore_server.domain.errors import DomainError
-from petstore_server.operations.backups import remove_oldest, stamped
+from petstore_server.operations.backups import back_up
 from petstore_server.runtime import engines
 
 
@@ -83,17 +83,20 @@ def backup(file: Path, keep: int | None) -> None:
       petstore db backup /backups/orders-2026-11-20.db
       petstore db backup /backups/orders.db --keep 7
     """
-    series, file = file, file if keep is None else stamped(file, time.time())
-    with progress("Backing up (pages)") as advance:
-        engines.backup_store(settings_here().database_url, file, lambda done, total: advance(done))
-    _record_backup(file)
-    fields: dict[str, Any] = {"backup": str(file.absolute())}
-    message = f"Backed up to {file.absolute()}."
+
+    def copy_to(target: Path) -> None:
+        with progress("Backing up (pages)") as advance:
+            engines.backup_store(settings_here().database_url, target, lambda done, total: advance(done))
+
+    def record(name: str) -> None:
+        with_store(lambda store: store.backups.record(name, operator()))
+
+    made = back_up(file, keep, time.time(), copy=copy_to, record=record, not_recorded=_say_not_recorded)
+    fields: dict[str, Any] = {"backup": str(made.file.absolute())}
     if keep is not None:
-        removed = [str(each.absolute()) for each in remove_oldest(series, keep)]
-        fields["removed"] = removed
-        message += f" Removed {plural(len(removed), 'older backup')}." if removed else ""
-    show_done(fields, message)
+        fields["removed"] = [str(each.absolute()) for each in made.removed]
+    removed = f" Removed {plural(len(made.removed), 'older backup')}." if made.removed else ""
+    show_done(fields, f"Backed up to {made.file.absolute()}.{removed}")
 
 
 @db.command(cls=WritingCommand)
@@ -122,9 +125,5 @@ def restore(file: Path, yes: bool) -> None:
         show_done({**fields, "kept": str(kept)}, f"Restored {path} from {file}. The previous content is in {kept}.")
 
 
-def _record_backup(file: Path) -> None:
-    """Record the backup in the store; a store that cannot be written does not make the backup a failure."""
-    try:
-        with_store(lambda store: store.backups.record(file.name, operator()))
-    except DomainError as error:
-        log_to_stderr(f"The backup is good but was not recorded in the store: {explain(error).message}")
+def _say_not_recorded(error: DomainError) -> None:
+    log_to_stderr(f"The backup is good but was not recorded in the store: {explain(error).message}")
