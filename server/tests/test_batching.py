@@ -97,6 +97,37 @@ async def test_a_caller_that_is_cancelled_stops_neither_its_item_nor_the_others(
     assert [[2, 4]] == doubler.batches
 
 
+async def test_an_item_whose_time_is_over_while_it_waits_is_never_performed() -> None:
+    doubler = Doubler()
+    doubler.gate.clear()
+    batcher = Batcher(doubler.perform)
+    first = asyncio.create_task(batcher.submit(2))
+    await asyncio.sleep(0)
+    ends = asyncio.get_running_loop().time() + 0.05
+    late = [asyncio.create_task(batcher.submit(number, ends)) for number in (4, 6)]
+    patient = asyncio.create_task(batcher.submit(8))
+    for call in late:
+        with pytest.raises(TimeoutError):
+            await call
+    assert not first.done()
+    doubler.gate.set()
+    assert [4, 16] == [await first, await patient]
+    assert [[2], [8]] == doubler.batches
+
+
+async def test_an_item_whose_time_is_over_while_it_is_performed_ends_no_other() -> None:
+    doubler = Doubler()
+    doubler.gate.clear()
+    batcher = Batcher(doubler.perform)
+    ends = asyncio.get_running_loop().time() + 0.05
+    late, patient = (asyncio.create_task(batcher.submit(2, ends)), asyncio.create_task(batcher.submit(4, ends + 60)))
+    with pytest.raises(TimeoutError):
+        await late
+    doubler.gate.set()
+    assert 8 == await patient
+    assert [[2, 4]] == doubler.batches
+
+
 async def test_closing_finishes_what_was_submitted() -> None:
     batcher = Batcher(Doubler().perform, limit=1)
     calls = [asyncio.create_task(batcher.submit(number)) for number in (2, 4, 6)]

@@ -6,6 +6,7 @@ import socket
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from functools import partial
 
 import psycopg
 import pytest
@@ -14,9 +15,11 @@ from petstore_server.domain.errors import OrderAlreadyCancelled, ServiceUnavaila
 from petstore_server.domain.keys import Environment
 from petstore_server.domain.orders import CANCEL, Order, Status
 from petstore_server.domain.pets import Pet
+from petstore_server.domain.placement import Placement
 from petstore_server.http.list_cache import ListCache
 from petstore_server.ports import Store
 from petstore_server.storage.postgres import PostgresStore
+from petstore_server.storage.postgres.orders import CONCURRENCY
 from petstore_server.storage.postgres.pool import CONNECTIONS, Pool
 from petstore_server.storage.postgres.session import SCAN, Session
 from support.engines import PostgresEngine, running_engine
@@ -276,15 +279,19 @@ async def test_transactions_that_wait_for_each_other_in_a_circle_are_done_again(
         await pool.close()
 
 
-async def test_all_attempts_of_a_call_share_one_time_limit(postgres_stores: Stores) -> None:
+@pytest.mark.parametrize("conflict", [psycopg.errors.SerializationFailure, psycopg.errors.UniqueViolation])
+async def test_all_attempts_of_a_call_share_one_time_limit(
+    postgres_stores: Stores, conflict: type[psycopg.Error]
+) -> None:
     pool = Pool(postgres_stores.url)
     async with filled(postgres_stores):
 
-        async def conflict(session: Session) -> None:
+        async def meet_another(session: Session) -> None:
             await session.rows("SELECT pg_sleep(0.4)")
-            raise psycopg.errors.SerializationFailure
+            raise conflict
 
-        assert 0.4 < await time_to_refusal(lambda: pool.transaction(conflict)) < SOON + BUSY
+        call = partial(pool.transaction, meet_another, conflicts=(conflict,))
+        assert 0.4 < await time_to_refusal(call) < SOON + BUSY
         await pool.close()
 
 
@@ -307,6 +314,85 @@ async def test_an_order_that_another_program_keeps_locked_holds_up_no_other(
             assert time.perf_counter() - began < SOON + BUSY
             assert len(commits) <= 20, "it tries again too often"
         assert (await store.orders.change(3, CANCEL, BY)).status is Status.CANCELLED
+
+
+class SlowResponses:
+    """Forwards connections to a server, whose responses take `seconds` longer."""
+
+    def __init__(self, port: int) -> None:
+        self.seconds = 0.0
+        self._port = port
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    @asynccontextmanager
+    async def opened(self) -> AsyncIterator[int]:
+        """The port to connect to."""
+        server = await asyncio.start_server(self._forward, "127.0.0.1", 0)
+        async with server:
+            yield int(server.sockets[0].getsockname()[1])
+            await asyncio.gather(*self._tasks)
+
+    async def _forward(self, requests: asyncio.StreamReader, responses: asyncio.StreamWriter) -> None:
+        reader, writer = await asyncio.open_connection("127.0.0.1", self._port)
+        for copying in (self._copy(requests, writer, delayed=False), self._copy(reader, responses, delayed=True)):
+            self._tasks.add(asyncio.create_task(copying))
+
+    async def _copy(self, source: asyncio.StreamReader, target: asyncio.StreamWriter, *, delayed: bool) -> None:
+        with suppress(ConnectionError):
+            while data := await source.read(65_536):
+                await asyncio.sleep(self.seconds if delayed else 0)
+                target.write(data)
+        target.close()
+
+
+@asynccontextmanager
+async def slow(stores: Stores, engine: PostgresEngine) -> AsyncIterator[tuple[Store, SlowResponses]]:
+    """A store with ten pending orders and an account, over connections whose responses can be slowed down."""
+    responses = SlowResponses(engine.port)
+    async with (
+        filled(stores),
+        responses.opened() as port,
+        opened_at(stores.url.replace(str(engine.port), str(port))) as store,
+    ):
+        await asyncio.gather(*(store.orders.find(1) for _ in range(CONNECTIONS)))
+        yield store, responses
+
+
+async def test_a_locked_order_is_refused_soon_even_if_each_attempt_is_slow(
+    postgres_stores: Stores, postgres: PostgresEngine
+) -> None:
+    async with slow(postgres_stores, postgres) as (store, responses):
+        with postgres.admin(postgres_stores.url.rpartition("/")[2]) as other, other.transaction():
+            other.execute("SELECT 1 FROM petstore.orders WHERE id = 3 FOR UPDATE")
+            responses.seconds = 0.2
+            began = time.perf_counter()
+            free, locked = (asyncio.create_task(store.orders.change(number, CANCEL, BY)) for number in (2, 3))
+            with pytest.raises(ServiceUnavailable) as caught:
+                await locked
+            assert time.perf_counter() - began < SOON + BUSY
+            assert "locked" in caught.value.reason
+            assert (await free).status is Status.CANCELLED
+
+
+@pytest.mark.parametrize("kind", ["change", "placement"])
+async def test_the_time_limit_of_a_call_includes_its_wait_for_slow_transactions_of_others(
+    postgres_stores: Stores, postgres: PostgresEngine, kind: str
+) -> None:
+    async with slow(postgres_stores, postgres) as (store, responses):
+        account = await store.accounts.find("zoo")
+
+        def call(number: int) -> Awaitable[object]:
+            if kind == "change":
+                return store.orders.change(number, CANCEL, BY)
+            return store.placements.place(Placement(account.id, str(number), 1, 1, "2026-11-01T10:00:00Z"), BY)
+
+        responses.seconds = 0.55
+        under_way = []
+        for number in range(CONCURRENCY):
+            under_way.append(asyncio.ensure_future(call(number)))
+            await asyncio.sleep(0.02)
+        assert await time_to_refusal(lambda: call(CONCURRENCY)) < SOON + BUSY
+        await asyncio.gather(*under_way, return_exceptions=True)
 
 
 async def test_an_order_that_is_free_again_in_time_is_changed(

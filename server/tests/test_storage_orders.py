@@ -213,6 +213,16 @@ async def test_the_same_id_twice_in_a_batch_is_as_if_imported_one_after_another(
         assert await store.orders.find(INT64_MAX) == orders[5]
 
 
+async def test_concurrent_imports_of_the_same_orders_create_each_order_once(each_backend: Stores) -> None:
+    async with each_backend.opened() as one, each_backend.opened() as two:
+        orders = [Order(number) for number in range(500)]
+        outcomes = await asyncio.gather(
+            *(store.orders.import_batch(orders, "import:1", BY) for store in (one, two, one, two))
+        )
+        assert [[Import.CREATED] * 500] == [outcome for outcome in outcomes if Import.CREATED in outcome]
+        assert 3 == outcomes.count([Import.UNCHANGED] * 500)
+
+
 async def test_importing_nothing_leaves_no_trace(each_backend: Stores) -> None:
     async with each_backend.opened() as store:
         assert await store.orders.import_batch([], "import:1", BY) == []

@@ -4,7 +4,7 @@ import asyncio
 import sys
 from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 from petstore_server.domain.errors import ServiceUnavailable
 
@@ -43,17 +43,26 @@ class Batcher(Generic[Item, Result]):
         self._working = 0
         self._tasks: set[asyncio.Task[None]] = set()
 
-    async def submit(self, item: Item) -> Result:
-        """Perform the item with others, and return its result. A caller that is cancelled does not stop the item."""
+    async def submit(self, item: Item, ends: float | None = None) -> Result:
+        """Perform the item with others, and return its result. A caller that is cancelled does not stop the item.
+
+        Raises TimeoutError if there is no result at `ends` (of the event loop's clock). An item that was still waiting
+        is then never performed; one whose batch is under way may be.
+        """
         loop = asyncio.get_running_loop()
         future: asyncio.Future[Result] = loop.create_future()
+        timer = None if ends is None else loop.call_at(ends, _expire, future)
         self._waiting.append((item, future))
         if self._working < self._concurrency:
             self._working += 1
             task = loop.create_task(self._work())
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)
-        return await future
+        try:
+            return await future
+        finally:
+            if timer is not None:
+                timer.cancel()
 
     async def close(self) -> None:
         """Finish everything that was submitted."""
@@ -64,12 +73,17 @@ class Batcher(Generic[Item, Result]):
         """Perform one batch after the other until nothing waits."""
         try:
             while self._waiting:
-                await self._perform_next()
+                if batch := self._next_batch():
+                    await self._perform_batch(batch)
         finally:
             self._working -= 1
 
-    async def _perform_next(self) -> None:
+    def _next_batch(self) -> list[tuple[Item, asyncio.Future[Result]]]:
+        """Take the items of a batch from those that wait, without those whose time is over."""
         batch = [self._waiting.popleft() for _ in range(min(len(self._waiting), self._limit))]
+        return [(item, future) for item, future in batch if not future.done() or future.cancelled()]
+
+    async def _perform_batch(self, batch: list[tuple[Item, asyncio.Future[Result]]]) -> None:
         outcomes: Sequence[Result | Exception]
         try:
             outcomes = await self._perform([item for item, _ in batch])
@@ -83,12 +97,17 @@ class Batcher(Generic[Item, Result]):
                 self._waiting.clear()
             outcomes = [error] * len(batch)
         for (_, future), outcome in zip(batch, outcomes, strict=True):
-            if future.done():  # the caller was cancelled
+            if future.done():  # the caller was cancelled, or does not wait any longer
                 continue
             if isinstance(outcome, Exception):
                 future.set_exception(outcome)
             else:
                 future.set_result(outcome)
+
+
+def _expire(future: asyncio.Future[Any]) -> None:
+    if not future.done():
+        future.set_exception(TimeoutError())
 
 
 class SharedCall(Generic[Result]):

@@ -5,6 +5,8 @@ from psycopg import errors
 
 from petstore_server.domain.errors import ServiceUnavailable
 
+NO_RESPONSE = "PostgreSQL does not answer in time"
+
 CONFLICT = (errors.DeadlockDetected, errors.SerializationFailure)
 """The transaction met another one and was rolled back; it can be repeated."""
 

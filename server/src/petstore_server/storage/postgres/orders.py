@@ -3,8 +3,9 @@
 import asyncio
 from bisect import bisect_right
 from collections.abc import AsyncGenerator, Collection, Sequence
+from math import inf
 
-import psycopg
+from psycopg.errors import UniqueViolation
 
 from petstore_server.batching import Batcher
 from petstore_server.domain.errors import OrderNotFound, ServiceUnavailable
@@ -25,9 +26,10 @@ from petstore_server.storage.orders import (
 )
 from petstore_server.storage.postgres.arrays import numbers, texts
 from petstore_server.storage.postgres.engine import run
+from petstore_server.storage.postgres.failures import CONFLICT, NO_RESPONSE
 from petstore_server.storage.postgres.listing import newest_list
 from petstore_server.storage.postgres.pool import Pool
-from petstore_server.storage.postgres.session import BATCH, SCAN
+from petstore_server.storage.postgres.session import BATCH, SCAN, WRITE
 from petstore_server.storage.statements import Command, Query, Row, Work
 from petstore_server.storage.stats import Stats
 
@@ -36,8 +38,9 @@ CONCURRENCY = 2
 
 # How long a change waits before it tries again an order that another program has locked: 1.5 s in all. The pauses grow,
 # so that many waiting changes leave the processor to the one that they wait for.
-_LOCK_RETRY_SECONDS = (0.01, 0.02, 0.04, 0.08, *[0.15] * 9)
-_IMPORT_ATTEMPTS = 3
+_LOCK_RETRY_SECONDS = (0.01, 0.02, 0.04, 0.08, *[0.15] * 9, inf)
+# Another import may insert some of the orders meanwhile.
+_IMPORT_CONFLICTS = (*CONFLICT, UniqueViolation)
 
 _FIND = "SELECT id, record, status FROM petstore.orders WHERE id = %s"
 _FIND_MANY = "SELECT id, record, status FROM petstore.orders WHERE id = ANY(%s::bigint[])"
@@ -90,18 +93,27 @@ class PostgresOrders:
         return await newest_list(self._pool, self._stats, held)
 
     async def change(self, order_id: int, transition: Transition[Order], actor: Actor) -> Order:
-        """An order that another program has locked is tried again on its own, and so does not delay the others."""
+        """An order that another program has locked is tried again on its own, and so does not delay the others.
+
+        All attempts share the time limit of the call. It does not bound their transactions, which others share.
+        """
         if self._closed:
             raise ServiceUnavailable("the store is closed")
-        pauses = iter(_LOCK_RETRY_SECONDS)
-        while True:
+        clock = asyncio.get_running_loop().time
+        ends = clock() + WRITE.total
+        change = OrderChange(order_id, transition, actor)
+        reason = NO_RESPONSE
+        for pause in _LOCK_RETRY_SECONDS:
             try:
-                return await self._batcher.submit(OrderChange(order_id, transition, actor))
+                return await self._batcher.submit(change, ends)
+            except TimeoutError:
+                break
             except Locked:
-                pause = next(pauses, None)
-                if pause is None:
-                    raise ServiceUnavailable("another program keeps the order locked") from None
+                reason = "another program keeps the order locked"
+            if clock() + pause >= ends:
+                break
             await asyncio.sleep(pause)
+        raise ServiceUnavailable(reason)
 
     async def find(self, order_id: int) -> Order:
         found = await self._pool.rows(_FIND, (order_id,))
@@ -131,15 +143,11 @@ class PostgresOrders:
         if not orders:
             return []
         imported = ImportedOrders(orders)
-        for left in reversed(range(_IMPORT_ATTEMPTS)):
-            try:
-                return await self._pool.transaction(
-                    lambda session: run(session, import_orders(_OrderTable(), imported, import_id, actor)), BATCH
-                )
-            except psycopg.errors.UniqueViolation:  # another import has inserted some of them meanwhile
-                if not left:
-                    raise
-        raise AssertionError  # the last attempt returns or raises
+        return await self._pool.transaction(
+            lambda session: run(session, import_orders(_OrderTable(), imported, import_id, actor)),
+            BATCH,
+            _IMPORT_CONFLICTS,
+        )
 
     async def undo_batch(self, reversals: Sequence[Reversal], import_id: str, actor: Actor) -> list[Undo]:
         return await self._pool.transaction(

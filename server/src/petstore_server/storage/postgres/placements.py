@@ -1,15 +1,19 @@
 """Placing orders in PostgreSQL: those that come together share a commit. Implements `ports.OrderPlacement`."""
 
+import asyncio
 from collections.abc import Sequence
 
 from petstore_server.batching import Batcher
+from petstore_server.domain.errors import ServiceUnavailable
 from petstore_server.domain.orders import Order
 from petstore_server.domain.placement import KEY_LIFETIME, Placed, Placement
 from petstore_server.ports import Actor
 from petstore_server.storage.placements import Found, KeyName, PlacementRequest, Remembered, place_orders
 from petstore_server.storage.postgres.arrays import numbers, texts
 from petstore_server.storage.postgres.engine import run
+from petstore_server.storage.postgres.failures import NO_RESPONSE
 from petstore_server.storage.postgres.pool import Pool
+from petstore_server.storage.postgres.session import WRITE
 from petstore_server.storage.statements import Command, Queries, Query, Row, Work
 
 # One lock for each account and key: the first request holds it until its commit, on whichever host it is. The row of
@@ -71,7 +75,11 @@ class PostgresPlacements:
         self._batcher: Batcher[PlacementRequest, Placed] = Batcher(self._perform)
 
     async def place(self, placement: Placement, actor: Actor) -> Placed:
-        return await self._batcher.submit(PlacementRequest(placement, actor))
+        ends = asyncio.get_running_loop().time() + WRITE.total
+        try:
+            return await self._batcher.submit(PlacementRequest(placement, actor), ends)
+        except TimeoutError:
+            raise ServiceUnavailable(NO_RESPONSE) from None
 
     async def forget(self, before: float, limit: int) -> None:
         await self._pool.transaction(lambda session: session.execute(_FORGET, (before, limit)))

@@ -11,18 +11,18 @@ import psycopg
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
 from petstore_server.domain.errors import ServiceUnavailable
-from petstore_server.storage.postgres.failures import CONFLICT, unavailable
+from petstore_server.storage.postgres.failures import CONFLICT, NO_RESPONSE, unavailable
 from petstore_server.storage.postgres.session import READ, WRITE, Driver, Row, Session, TransactionOptions
 
 Result = TypeVar("Result")
 Work = Callable[[Session], Awaitable[Result]]
+Errors = tuple[type[psycopg.Error], ...]
 
 CONNECTIONS = 8
 """Connections of one process at most; concurrent changes, and concurrent lists, share one."""
 
 _CONNECT_SECONDS = 1.0  # for which a request waits
 _ALL_HOSTS_SECONDS = 6.0  # for which connecting goes on: of several hosts, the first may not respond
-_NO_RESPONSE = "PostgreSQL does not answer in time"
 _ATTEMPTS = 8  # for a transaction that meets others, or connections that are dead
 
 # psycopg also logs failures that it raises.
@@ -63,13 +63,15 @@ class Pool:
             return await self._attempt(lambda session: session.rows_in_order(sql, parameters), READ)
         return await self._attempt(lambda session: session.rows(sql, parameters), READ)
 
-    async def transaction(self, work: Work[Result], options: TransactionOptions = WRITE) -> Result:
-        """Do the work in one transaction; repeat it after a conflict with another one (deadlock, serialization).
+    async def transaction(
+        self, work: Work[Result], options: TransactionOptions = WRITE, conflicts: Errors = CONFLICT
+    ) -> Result:
+        """Do the work in one transaction; repeat it after a conflict with another one, which raises `conflicts`.
 
         Raises what the work raises, psycopg.IntegrityError, and ServiceUnavailable. If the connection failed during
         the commit, the changes may have been made nevertheless (D19).
         """
-        return await self._attempt(lambda session: session.transaction(work), options)
+        return await self._attempt(lambda session: session.transaction(work), options, conflicts)
 
     @asynccontextmanager
     async def long_read(self, options: TransactionOptions) -> AsyncIterator[Session]:
@@ -91,7 +93,7 @@ class Pool:
                 return
             await self._close_idle()
 
-    async def _attempt(self, work: Work[Result], options: TransactionOptions) -> Result:
+    async def _attempt(self, work: Work[Result], options: TransactionOptions, conflicts: Errors = CONFLICT) -> Result:
         """Do the work on a connection. All attempts share the time limit of the call.
 
         If a connection turns out to be dead, as all may be after a restart, the work is done on the next one.
@@ -101,10 +103,10 @@ class Pool:
             async with self._session(options, ends) as session:
                 try:
                     return await work(session)
-                except psycopg.IntegrityError:
-                    raise
                 except psycopg.Error as error:
-                    conflict = isinstance(error, CONFLICT)
+                    conflict = isinstance(error, conflicts)
+                    if isinstance(error, psycopg.IntegrityError) and not conflict:
+                        raise
                     again = left and self._loop.time() < ends
                     if not again or not (conflict or session.can_be_repeated(error)):
                         raise session.explain(error) from error
@@ -173,7 +175,7 @@ class Pool:
             done, _ = await asyncio.wait(self._connecting, timeout=left, return_when=asyncio.FIRST_COMPLETED)
             faults = [fault for task in done if (fault := _fault(task)) is not None]
             if faults or not done:
-                raise ServiceUnavailable(faults[0] if faults else _NO_RESPONSE)
+                raise ServiceUnavailable(faults[0] if faults else NO_RESPONSE)
         return self._idle.pop()
 
     def _keep(self, connecting: asyncio.Task[Driver]) -> None:
@@ -204,4 +206,4 @@ def _fault(connecting: asyncio.Task[Driver]) -> str | None:
     error = asyncio.CancelledError() if connecting.cancelled() else connecting.exception()
     if error is None:
         return None
-    return unavailable(error).reason if isinstance(error, psycopg.Error) else _NO_RESPONSE
+    return unavailable(error).reason if isinstance(error, psycopg.Error) else NO_RESPONSE

@@ -14,7 +14,7 @@ import psycopg
 from psycopg.pq import TransactionStatus
 
 from petstore_server.domain.errors import ServiceUnavailable
-from petstore_server.storage.postgres.failures import CONNECTION_ENDED, unavailable
+from petstore_server.storage.postgres.failures import CONNECTION_ENDED, NO_RESPONSE, unavailable
 
 Result = TypeVar("Result")
 Row = tuple[Any, ...]
@@ -155,7 +155,7 @@ class Session:
 
     def explain(self, error: psycopg.Error) -> ServiceUnavailable:
         """Return what an error over this connection becomes."""
-        return ServiceUnavailable("PostgreSQL does not answer in time") if self._timed_out else unavailable(error)
+        return ServiceUnavailable(NO_RESPONSE) if self._timed_out else unavailable(error)
 
     @property
     def reusable(self) -> bool:
