@@ -5,9 +5,8 @@ from hypothesis import strategies as st
 
 from petstore_server.domain.accounts import Limits
 from petstore_server.domain.bans import Ban
+from petstore_server.domain.timestamps import DAY, MINUTE
 from petstore_server.domain.windows import (
-    DAY,
-    MINUTE,
     Count,
     Outcome,
     evaluate_account,

@@ -11,14 +11,14 @@ from petstore_server.cli.arguments import AccountName, When, WholeNumber
 from petstore_server.cli.commands import Command, Group
 from petstore_server.cli.output import Column, log_to_stderr, show, table, terminal_width
 from petstore_server.cli.stores import installation, settings_here, with_store
-from petstore_server.domain.timestamps import format_unix
+from petstore_server.domain.timestamps import DAY, format_unix
 from petstore_server.domain.usage import Granularity, UsageCounts
 from petstore_server.operations import usage as operations
 from petstore_server.operations.admin_port import read_refused_addresses
 from petstore_server.operations.usage import TopAccount, TopOrder, UsageReport
 from petstore_server.telemetry.refusals import REPORTED, RefusedAddress
 
-_BY_HOUR_SECONDS = 3 * 86_400  # a longer period is shown by day unless asked for
+_BY_HOUR_SECONDS = 3 * DAY  # a longer period is shown by day unless asked for
 _BAR = 30
 
 

@@ -10,9 +10,9 @@ from typing import Any
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup, escape
 
-from petstore_server.domain.timestamps import format_unix
+from petstore_server.domain.timestamps import DAY, HOUR, MINUTE, format_unix
 
-_UNITS = ((86_400, "d"), (3600, "h"), (60, "min"), (1, "s"))
+_UNITS = ((DAY, "d"), (HOUR, "h"), (MINUTE, "min"), (1, "s"))
 
 
 @cache

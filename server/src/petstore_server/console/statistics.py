@@ -7,6 +7,7 @@ from typing import TypeVar
 from petstore_server.console.cache import Cached
 from petstore_server.domain.accounts import Account
 from petstore_server.domain.orders import Status
+from petstore_server.domain.timestamps import DAY
 from petstore_server.domain.usage import Granularity, UsageCounts
 from petstore_server.operations.account_lists import AccountUsage, with_usage
 from petstore_server.ports import AccessVersion, Store, Usage
@@ -21,8 +22,6 @@ FIRST_PATIENCE_SECONDS = 0.25
 
 _TIMES = 10
 """They are computed in a tenth of the time at most: those of a small store are current, those of a large one not."""
-
-_DAY_SECONDS = 86_400
 
 
 class Statistics:
@@ -82,4 +81,4 @@ class Statistics:
 
     async def _read_totals(self) -> Mapping[int, UsageCounts]:
         now = self._clock()
-        return await self._store.usage.totals(Granularity.HOUR.start(now - _DAY_SECONDS), int(now) + 1)
+        return await self._store.usage.totals(Granularity.HOUR.start(now - DAY), int(now) + 1)

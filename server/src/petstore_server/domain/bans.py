@@ -5,10 +5,12 @@ from dataclasses import dataclass, field, replace
 from math import floor
 from typing import NamedTuple
 
+from petstore_server.domain.timestamps import DAY
+
 STRIKE_WINDOW = 600
 """Seconds within which strikes add up."""
 
-BAN_MEMORY = 86_400
+BAN_MEMORY = DAY
 """Seconds after its start during which a ban makes the next one longer."""
 
 CLOCK_TOLERANCE = 60

@@ -5,8 +5,9 @@ from typing import NamedTuple
 
 from petstore_server.domain.errors import IdempotencyKeyReused
 from petstore_server.domain.orders import Order
+from petstore_server.domain.timestamps import DAY
 
-KEY_LIFETIME = 86_400
+KEY_LIFETIME = DAY
 """Seconds for which the response to a placed order is kept under its idempotency key."""
 
 

@@ -3,13 +3,15 @@
 from hashlib import sha256
 from typing import NamedTuple
 
+from petstore_server.domain.timestamps import HOUR, MINUTE
+
 TOKEN_BYTES = 20
 """The random bytes of a token: 160 bits."""
 
-LINK_LIFETIME = 300
+LINK_LIFETIME = 5 * MINUTE
 """Seconds for which a sign-in link can be used, once."""
 
-SESSION_LIFETIME = 12 * 3600
+SESSION_LIFETIME = 12 * HOUR
 """Seconds without a request after which a session ends."""
 
 EXTEND_AFTER = 60

@@ -8,7 +8,10 @@ from functools import lru_cache
 
 from petstore_server.domain.errors import InvalidInput
 
-LONGEST_DURATION = 36_525 * 86_400
+MINUTE, HOUR, DAY = 60, 3_600, 86_400
+"""In seconds."""
+
+LONGEST_DURATION = 36_525 * DAY
 """The longest duration that is accepted, in seconds: 100 years. A longer one is a typing error."""
 
 _CANONICAL = re.compile(r"(\d{4}-\d{2}-\d{2})T(?:[01]\d|2[0-3]):[0-5]\d:[0-5]\dZ", re.ASCII)
@@ -17,7 +20,7 @@ _RFC3339 = re.compile(
 )
 _DATE = re.compile(r"\d{4}-\d{2}-\d{2}", re.ASCII)
 _DURATION = re.compile(r"([1-9]\d*)([smhdw])", re.ASCII)
-_DURATION_SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86_400, "w": 604_800}
+_DURATION_SECONDS = {"s": 1, "m": MINUTE, "h": HOUR, "d": DAY, "w": 7 * DAY}
 _NO_SUCH_TIME = "is not a date and time that exists; check the date, the time and the offset"
 _DIGITS_TO_ZERO = bytes.maketrans(b"123456789", b"000000000")
 _FIRST, _LAST = -62_135_596_800, 253_402_300_799  # 0001-01-01T00:00:00Z and 9999-12-31T23:59:59Z

@@ -4,8 +4,7 @@ from collections.abc import Iterable, Mapping
 from enum import StrEnum
 from typing import NamedTuple, TypeVar
 
-HOUR = 3600
-_DAY = 86_400
+from petstore_server.domain.timestamps import DAY, HOUR
 
 
 class Granularity(StrEnum):
@@ -14,7 +13,7 @@ class Granularity(StrEnum):
 
     @property
     def seconds(self) -> int:
-        return HOUR if self is Granularity.HOUR else _DAY
+        return HOUR if self is Granularity.HOUR else DAY
 
     def start(self, at: float) -> int:
         """The start of the hour or day that `at` is in; both are Unix seconds."""

@@ -11,9 +11,8 @@ from typing import NamedTuple, Protocol
 
 from petstore_server.domain.accounts import Limits
 from petstore_server.domain.bans import Ban
+from petstore_server.domain.timestamps import DAY, MINUTE
 
-MINUTE = 60
-DAY = 86_400
 ADDRESS_LIMIT = 60
 """Requests per minute for callers without a valid key, counted by address (D14)."""
 

@@ -3,11 +3,10 @@
 from functools import lru_cache
 
 from petstore_server.domain.accounts import Limits
+from petstore_server.domain.timestamps import DAY, MINUTE
 from petstore_server.domain.windows import (
     ADDRESS_LIMIT,
     ADMITTED,
-    DAY,
-    MINUTE,
     AccountDecision,
     AddressDecision,
     Decision,

@@ -8,8 +8,9 @@ from typing import NamedTuple
 from petstore_server.domain.accounts import Account
 from petstore_server.domain.bans import Ban
 from petstore_server.domain.errors import KeyNotFound
+from petstore_server.domain.timestamps import DAY, MINUTE
 from petstore_server.domain.usage import UsageCounts
-from petstore_server.domain.windows import DAY, MINUTE, roll_window
+from petstore_server.domain.windows import roll_window
 from petstore_server.ports import Store, Usage
 
 _MOST_BANS = 20

@@ -7,8 +7,9 @@ from petstore_server.domain import accounts
 from petstore_server.domain.accounts import Account, Limits, Plan
 from petstore_server.domain.keys import ApiKey, revoke
 from petstore_server.domain.notes import check_note
+from petstore_server.domain.timestamps import DAY, MINUTE
 from petstore_server.domain.transitions import unless_changed
-from petstore_server.domain.windows import DAY, MINUTE, evaluate_account, roll_window
+from petstore_server.domain.windows import evaluate_account, roll_window
 from petstore_server.ports import Actor, Store, Usage
 
 UsageSource = Callable[[int], Awaitable[Usage | None]]

@@ -7,10 +7,9 @@ from collections.abc import Callable, Iterable, Mapping
 
 from petstore_server.domain.bans import BAN_MEMORY, STRIKE_WINDOW, AbuseRecord, Ban, BanPolicy, refuse
 from petstore_server.domain.keys import Principal
+from petstore_server.domain.timestamps import DAY, MINUTE
 from petstore_server.domain.windows import (
     ADDRESS_LIMIT,
-    DAY,
-    MINUTE,
     Count,
     Counter,
     Decision,

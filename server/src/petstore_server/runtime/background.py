@@ -7,8 +7,8 @@ from time import monotonic
 
 from petstore_server.domain.errors import ServiceUnavailable
 from petstore_server.domain.placement import KEY_LIFETIME
+from petstore_server.domain.timestamps import DAY
 from petstore_server.domain.usage import Granularity
-from petstore_server.domain.windows import DAY
 from petstore_server.ports import OrderSearch, UsageStore
 from petstore_server.runtime.backend import Backend
 from petstore_server.settings import Settings

@@ -14,9 +14,7 @@ from petstore_server.domain.accounts import PLAN_LIMITS, Account, Plan
 from petstore_server.domain.keys import DEFAULT_SCOPES, Environment
 from petstore_server.domain.orders import CANCEL, Order, Status, ship
 from petstore_server.domain.pets import Pet
-from petstore_server.domain.timestamps import format_timestamp
-from petstore_server.domain.usage import HOUR
-from petstore_server.domain.windows import DAY
+from petstore_server.domain.timestamps import DAY, HOUR, format_timestamp
 from petstore_server.operations.accounts import create_account, suspend_account
 from petstore_server.operations.keys import IssuedKey, Randbelow, issue_key
 from petstore_server.operations.orders import change_orders

@@ -6,8 +6,9 @@ from typing import Any
 import msgspec
 
 from petstore_server.domain.search import timestamp_text
+from petstore_server.domain.timestamps import DAY
 from petstore_server.domain.usage import Granularity, UsageRow
-from petstore_server.domain.windows import DAY, Window
+from petstore_server.domain.windows import Window
 from petstore_server.http.request import Request
 from petstore_server.http.responses import Response
 from petstore_server.http.v2.errors import InvalidParameter

@@ -3,13 +3,13 @@
 from collections.abc import AsyncIterator, Iterator
 
 from petstore_server.domain.keys import VALID, ApiKey
-from petstore_server.domain.timestamps import format_unix
+from petstore_server.domain.timestamps import DAY, format_unix
 from petstore_server.operations.health.results import CheckResult
 from petstore_server.operations.keys import is_banned
 from petstore_server.ports import Store
 
-_SOON = 7 * 86_400  # seconds
-_BACKUP_AGE = 2 * 86_400  # seconds
+_SOON = 7 * DAY  # seconds
+_BACKUP_AGE = 2 * DAY  # seconds
 
 
 async def check_partners(store: Store, now: float) -> AsyncIterator[CheckResult]:
