@@ -72,7 +72,8 @@ def test_every_header_parameter_answer_and_field_has_an_example() -> None:
 def test_the_examples_of_errors_say_what_the_service_says() -> None:
     examples = contract().document["components"]["examples"]
     assert set(examples) == CODES
-    for kind in (errors.RouteNotFound, errors.RateLimitExceeded, errors.PayloadTooLarge, errors.InternalError):
+    too_large = (errors.PayloadTooLarge, errors.UriTooLong, errors.HeadersTooLarge)
+    for kind in (errors.RouteNotFound, errors.RateLimitExceeded, errors.InternalError, *too_large):
         assert examples[kind.code]["value"]["message"] == kind().message
 
 

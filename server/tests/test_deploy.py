@@ -17,7 +17,7 @@ from petstore_server.cli.main import petstore as command_line
 from petstore_server.domain.accounts import Plan
 from petstore_server.domain.windows import Outcome
 from petstore_server.http.contract import CONTRACTS
-from petstore_server.http.request import MAX_HEADERS
+from petstore_server.http.errors import MAX_HEADERS
 from petstore_server.http.server import Deadlines
 from petstore_server.runtime.servers import DRAIN_SECONDS
 from petstore_server.settings import SETTINGS, read_settings

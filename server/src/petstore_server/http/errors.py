@@ -10,6 +10,11 @@ from petstore_server.domain.errors import DomainError
 from petstore_server.http.responses import Response, content, lines
 from petstore_server.http.v2 import errors as v2
 
+MAX_TARGET = 8 * 1024
+MAX_HEADERS = 32 * 1024
+MAX_BODY = 64 * 1024
+"""Bytes of a request; anything larger is 414, 431 or 413 (D3)."""
+
 
 class BadRequest(DomainError):
     """An HTTP/1.1 request must have exactly one Host header (RFC 9112 section 3.2)."""
@@ -30,17 +35,17 @@ class PreconditionFailed(DomainError):
 
 class UriTooLong(DomainError):
     code = "uri_too_long"
-    message = "The request target exceeds 8 KiB; shorten it."
+    message = f"The request target exceeds {MAX_TARGET // 1024} KiB; shorten it."
 
 
 class HeadersTooLarge(DomainError):
     code = "headers_too_large"
-    message = "The request headers exceed 32 KiB; send fewer or shorter ones."
+    message = f"The request headers exceed {MAX_HEADERS // 1024} KiB; send fewer or shorter ones."
 
 
 class PayloadTooLarge(DomainError):
     code = "payload_too_large"
-    message = "The request body exceeds 64 KiB; send a smaller one, or none where none is needed."
+    message = f"The request body exceeds {MAX_BODY // 1024} KiB; send a smaller one, or none where none is needed."
 
 
 class RouteNotFound(DomainError):

@@ -5,8 +5,8 @@ from collections.abc import Callable
 
 import httptools
 
-from petstore_server.http.errors import BadRequest, HeadersTooLarge, error
-from petstore_server.http.request import MAX_HEADERS, Head, Request
+from petstore_server.http.errors import MAX_HEADERS, BadRequest, HeadersTooLarge, error
+from petstore_server.http.request import Head, Request
 
 MAX_HEAD = 128 * 1024
 """Bytes of a request's head, or of its trailers, that are parsed: wide enough for the gate to answer 431 itself."""

@@ -8,13 +8,16 @@ from urllib.parse import unquote
 from petstore_server.domain.errors import MissingApiKey
 from petstore_server.domain.keys import Principal
 from petstore_server.domain.windows import Decision
-from petstore_server.http.errors import BadRequest, HeadersTooLarge, PayloadTooLarge, UriTooLong
+from petstore_server.http.errors import (
+    MAX_BODY,
+    MAX_HEADERS,
+    MAX_TARGET,
+    BadRequest,
+    HeadersTooLarge,
+    PayloadTooLarge,
+    UriTooLong,
+)
 from petstore_server.ports import Actor
-
-MAX_TARGET = 8 * 1024
-MAX_HEADERS = 32 * 1024
-MAX_BODY = 64 * 1024
-"""Bytes; anything larger is 414, 431 or 413 (D3)."""
 
 
 class Disconnected(Exception):
