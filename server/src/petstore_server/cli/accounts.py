@@ -107,11 +107,13 @@ def show_account(name: str) -> None:
 
 @accounts.command(cls=WritingCommand)
 @click.argument("name", type=AccountName())
-@click.argument("plan", type=PLAN)
+@click.argument("plan", metavar="PLAN", type=PLAN)
 @PER_MINUTE
 @PER_DAY
 def set_plan(name: str, plan: str, per_minute: int | None, per_day: int | None) -> None:
-    """Change the plan of the account NAME to PLAN. Its usage is preserved; servers apply it within a second.
+    """Change the plan of the account NAME to PLAN: free, pro, business or enterprise.
+
+    Its usage is preserved; servers apply it within a second.
 
     \b
     Example:

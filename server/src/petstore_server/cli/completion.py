@@ -8,9 +8,11 @@ from petstore_server.cli.output import show
 
 
 @click.command(cls=Command)
-@click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
+@click.argument("shell", metavar="SHELL", type=click.Choice(["bash", "zsh", "fish"]))
 def completion(shell: str) -> None:
-    """Print the completion script for SHELL: save it where the shell reads it at its start.
+    """Print the completion script for SHELL: bash, zsh or fish.
+
+    Save it where the shell reads it at its start.
 
     \b
     Examples:

@@ -97,7 +97,7 @@ def _explain_abort(error: click.Abort) -> Failure:
 
 
 def _describe_click(error: Any) -> str:
-    return str(error.format_message())
+    return " ".join(error.format_message().split())  # click lists choices on a line each
 
 
 def _describe_os_error(error: Any) -> str:

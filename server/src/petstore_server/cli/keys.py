@@ -112,7 +112,7 @@ def show_key(key_id: str) -> None:
 
 @keys.command("find")
 def find_key() -> None:
-    """Show which key, and whose, the API key read from stdin is.
+    """Read an API key from stdin, and show its id, account and state.
 
     The key is never an argument, which other users of this machine could see. On a terminal it is asked for, and not
     shown while it is typed.

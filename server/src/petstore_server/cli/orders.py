@@ -80,7 +80,9 @@ def undo_orders(import_id: str, dry_run: bool, yes: bool) -> None:
 @FORMAT
 @click.option("--force", is_flag=True, help="Replace FILE if it exists.")
 def export(file: str, file_format: str | None, force: bool) -> None:
-    """Write all orders, with their status, to FILE (- for stdout): JSON Lines unless its ending or --format differ.
+    """Write all orders, with their status, to FILE (- for stdout).
+
+    --format or the file's extension selects the format; JSON Lines without either.
 
     The file can be imported again. It appears only when it is complete.
 

@@ -21,8 +21,8 @@ from petstore_server.settings import read_settings
 def serve(demo: bool, **options: str | None) -> None:
     """Serve the API and the admin port.
 
-    A missing store is made, an older one brought up to date. Settings come from PETSTORE_* variables; the options
-    override them. SIGTERM or Ctrl-C drains: /readyz turns 503, requests under way are finished, counts are saved.
+    A missing store is created, an older one migrated. Settings come from PETSTORE_* variables; the options override
+    them. SIGTERM or Ctrl-C drains: /readyz turns 503, requests in progress are finished, counts are saved.
 
     \b
     Example: PETSTORE_DATABASE_URL=sqlite:////var/lib/petstore/orders.db petstore serve --port 8000

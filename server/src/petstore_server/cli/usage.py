@@ -60,11 +60,15 @@ SINCE = click.option(
 @usage.command("show", cls=Command)
 @click.argument("account", type=AccountName(), required=False)
 @SINCE
-@click.option("--by", type=click.Choice([str(each) for each in Granularity]), help="By hour or day; hour up to 3 days.")
+@click.option(
+    "--by",
+    type=click.Choice([str(each) for each in Granularity]),
+    help="Group by hour or by day. Default: hour for periods of up to 3 days, day for longer ones.",
+)
 def show_usage(account: str | None, since: datetime, by: str | None) -> None:
     """Show the usage of ACCOUNT, or of all accounts together, by hour or day in UTC.
 
-    Hours and days without requests are left out. Servers save their counts once a second. Hours are kept for
+    Hours and days without requests are left out. Servers save their counts four times a second. Hours are kept for
     PETSTORE_USAGE_HOURS_DAYS, days for PETSTORE_USAGE_DAYS_DAYS.
 
     \b
@@ -88,7 +92,14 @@ def show_usage(account: str | None, since: datetime, by: str | None) -> None:
     default=str(TopOrder.ADMITTED),
     help="Order by requests admitted, by requests refused, or by the used share of the day's limit.",
 )
-@click.option("--limit", type=WholeNumber(1, 10_000), default=20, metavar="N", help="Accounts to show; 20.")
+@click.option(
+    "--limit",
+    type=WholeNumber(1, 10_000),
+    default=20,
+    show_default=True,
+    metavar="N",
+    help="Number of accounts to show.",
+)
 def top(since: datetime, by: str, limit: int) -> None:
     """Show the accounts that are most active, that are refused most, or that are closest to the day's limit.
 
@@ -111,7 +122,14 @@ def top(since: datetime, by: str, limit: int) -> None:
 
 
 @usage.command(cls=Command)
-@click.option("--limit", type=WholeNumber(1, REPORTED), default=20, metavar="N", help="Addresses to show; 20.")
+@click.option(
+    "--limit",
+    type=WholeNumber(1, REPORTED),
+    default=20,
+    show_default=True,
+    metavar="N",
+    help="Number of addresses to show.",
+)
 def addresses(limit: int) -> None:
     """Show the client addresses whose requests the server on this host refused most in the last hour.
 
