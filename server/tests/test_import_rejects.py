@@ -202,7 +202,7 @@ def test_an_order_that_is_no_longer_pending_is_rejected_with_its_line(cli: Comma
 def test_equal_reasons_are_counted_with_an_example_and_its_line(cli: CommandLine) -> None:
     done = cli("orders", "import", "-", stdin="id,complete\n" + "x,\ny,\n1,perhaps\n" * 25)
     assert 3 == done.code
-    assert "50 rows: id 'x' is not a whole number, first in line 2\n" in done.err
+    assert "50 rows: id 'x' is not a whole number in plain digits, first in line 2\n" in done.err
     assert "25 rows: complete 'perhaps' is neither true nor false, first in line 4\n" in done.err
     assert "75 rejected" in done.err
     assert "--rejects FILE writes every rejected row with its reason." in done.err
@@ -210,7 +210,7 @@ def test_equal_reasons_are_counted_with_an_example_and_its_line(cli: CommandLine
 
 def test_a_reason_of_one_row_names_its_line(cli: CommandLine) -> None:
     done = cli("orders", "import", "-", stdin="id\n1\nx\n")
-    assert "line 3: id 'x' is not a whole number.\n" in done.err
+    assert "line 3: id 'x' is not a whole number in plain digits.\n" in done.err
 
 
 def test_only_the_first_twenty_reasons_are_shown(cli: CommandLine) -> None:

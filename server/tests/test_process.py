@@ -96,6 +96,14 @@ def test_a_port_in_use_is_one_line_that_names_it(store: Path) -> None:
     assert not store.exists()
 
 
+@pytest.mark.parametrize("host", ["no.such.host.invalid", "203.0.113.7"])
+def test_a_host_that_this_machine_does_not_have_is_named_as_the_setting_to_correct(store: Path, host: str) -> None:
+    for setting in ("PETSTORE_HOST", "PETSTORE_ADMIN_HOST"):
+        failed = petstore_process(store, "serve", **{"PETSTORE_PORT": "0", "PETSTORE_ADMIN_PORT": "0", setting: host})
+        assert 2 == failed.returncode
+        assert f"give an address of this machine with {setting}." in failed.stderr
+
+
 def test_an_error_while_serving_is_not_reported_as_one_of_listening() -> None:
     with pytest.raises(OSError, match="No space left"), listening("127.0.0.1", 0, "PETSTORE_PORT"):
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))

@@ -82,10 +82,16 @@ def test_an_identifier_in_any_other_form_is_refused(value: str) -> None:
 @pytest.mark.parametrize(
     ("query", "message"),
     [
-        ("status=Pending", "'status' must be one of pending, shipped, cancelled."),
-        ("status=pending,shipped", "'status' must be one of pending, shipped, cancelled."),
-        ("status=pending&status=", "'status' must be one of pending, shipped, cancelled."),
-        ("status", "'status' must be one of pending, shipped, cancelled."),
+        ("status=Pending", "'status' must be one of pending, shipped, cancelled; repeat the parameter for several."),
+        (
+            "status=pending,shipped",
+            "'status' must be one of pending, shipped, cancelled; repeat the parameter for several.",
+        ),
+        (
+            "status=pending&status=",
+            "'status' must be one of pending, shipped, cancelled; repeat the parameter for several.",
+        ),
+        ("status", "'status' must be one of pending, shipped, cancelled; repeat the parameter for several."),
         ("complete=1", "'complete' must be true or false."),
         ("complete=True", "'complete' must be true or false."),
         ("limit=0", "'limit' must be a whole number from 1 to 1000."),

@@ -137,5 +137,6 @@ def _read(code: str, name: str, parameter: Parameter, given: list[Any]) -> Any:
     try:
         values = [parameter.read(value) for value in given]
     except (ValueError, OverflowError):
-        raise Refused(code, f"'{name}' must be {parameter.allowed}.") from None
+        several = "; repeat the parameter for several" if parameter.repeatable else ""
+        raise Refused(code, f"'{name}' must be {parameter.allowed}{several}.") from None
     return values if parameter.repeatable else values[0]

@@ -157,7 +157,8 @@ def integer_field(fields: dict[str, Any], name: str) -> int | None:
     if value is None:
         return None
     if type(value) is not int:
-        raise InvalidField(name, "is not a whole number", value)
+        plain = " in plain digits" if isinstance(value, str) else ""
+        raise InvalidField(name, f"is not a whole number{plain}", value)
     if not INT64_MIN <= value <= INT64_MAX:
         raise InvalidField(name, "does not fit a signed 64-bit integer", value)
     return value

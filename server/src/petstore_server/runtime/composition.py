@@ -147,5 +147,6 @@ def _redis(settings: Settings, clock: Callable[[], float] | None = None) -> "Red
 def _require_driver() -> None:
     if importlib.util.find_spec("redis") is None:
         raise SettingsError(
-            "PETSTORE_REDIS_URL is set, but its driver is missing: pip install 'petstore-server[redis]'"
+            "PETSTORE_REDIS_URL is set, but its driver is missing; install the drivers with "
+            "pip install --require-hashes -r requirements/scale-out.lock"
         )

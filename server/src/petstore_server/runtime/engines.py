@@ -116,5 +116,6 @@ def require_driver() -> None:
     """Raises SettingsError if the driver of PostgreSQL is not installed."""
     if importlib.util.find_spec("psycopg") is None:
         raise SettingsError(
-            "A URL names PostgreSQL, but its driver is missing: pip install 'petstore-server[postgres]'"
+            "A URL names PostgreSQL, but its driver is missing; install the drivers with "
+            "pip install --require-hashes -r requirements/scale-out.lock"
         )

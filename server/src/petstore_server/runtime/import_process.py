@@ -66,8 +66,8 @@ async def _read_reports(process: asyncio.subprocess.Process, report: Callable[[I
         while line := await process.stdout.readline():
             latest = msgspec.json.decode(line, type=ImportReport)
             report(latest)
-    except (ValueError, msgspec.MsgspecError):
-        _log.exception("import process reported what cannot be read")
+    except (ValueError, msgspec.MsgspecError) as error:
+        _log.error("import process reported what cannot be read", exc_info=error)
     if not latest.finished:
         latest.finished, latest.error = True, _STOPPED
         report(latest)

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import errno
 import signal
 import socket
 from collections.abc import Awaitable, Callable, Iterator, Sequence
@@ -28,7 +29,10 @@ def listening(host: str, port: int, setting: str) -> Iterator[socket.socket]:
         listener = _listen(host, port)
     except OSError as error:
         reason = error.strerror or str(error)
-        raise SettingsError(f"Cannot listen on {host}:{port} ({reason}); choose another with {setting}.") from None
+        remedy = f"choose another with {setting}"
+        if isinstance(error, socket.gaierror) or error.errno == errno.EADDRNOTAVAIL:
+            remedy = f"give an address of this machine with {setting.replace('PORT', 'HOST')}"
+        raise SettingsError(f"Cannot listen on {host}:{port} ({reason}); {remedy}.") from None
     with listener:
         yield listener
 

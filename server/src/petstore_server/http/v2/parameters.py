@@ -72,7 +72,8 @@ def _value(parameter: Parameter, texts: list[str]) -> Any:
     try:
         values = [kind.from_text(text) for text in texts]
     except ValueError:
-        raise InvalidParameter(f"'{name}' must be {kind.allowed}.") from None
+        several = "; repeat the parameter for several" if parameter.repeatable else ""
+        raise InvalidParameter(f"'{name}' must be {kind.allowed}{several}.") from None
     return values if parameter.repeatable else values[0]
 
 

@@ -16,7 +16,7 @@ def check_deployment(settings: Settings) -> Iterator[CheckResult]:
         name, address = "PETSTORE_STAGING_BASE_URL", settings.staging_base_url
     if address is None:
         remedy = f"Set {name}, for example to https://api.example.com/v1."
-        yield CheckResult("address", "warn", "The API description does not name this service's address.", remedy)
+        yield CheckResult("address", "warn", "The contract does not name this service's address.", remedy)
     elif _is_loopback(settings.host) and not settings.trusted_proxies:
         message = "The service has a public address but listens on the loopback interface and trusts no proxy."
         remedy = "Set PETSTORE_TRUSTED_PROXIES to the proxy's address; otherwise all its clients count as one address."
