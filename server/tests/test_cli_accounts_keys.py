@@ -15,6 +15,7 @@ from petstore_server.domain.bans import Ban
 from petstore_server.domain.keys import Environment, digest, is_well_formed, new_key
 from petstore_server.domain.orders import CANCEL
 from petstore_server.domain.timestamps import canonical_timestamp
+from petstore_server.domain.usage import NO_ACTIVITY, Activity
 from petstore_server.domain.windows import Count
 from petstore_server.ports import Actor, Usage
 from petstore_server.storage.sqlite import lock_for_serving
@@ -42,10 +43,10 @@ def create_key(cli: CommandLine, *options: str, **settings: str) -> dict[str, An
     return made
 
 
-def save(cli: CommandLine, usage: dict[int, Usage], bans: list[Ban]) -> None:
+def save(cli: CommandLine, usage: dict[int, Usage], bans: list[Ban], activity: Activity = NO_ACTIVITY) -> None:
     async def run() -> None:
         async with opened(cli.store) as store:
-            await store.usage.save(usage, bans)
+            await store.usage.save(usage, bans, activity)
 
     asyncio.run(run())
 
@@ -334,6 +335,16 @@ def test_a_note_is_one_line_of_text(acme: CommandLine) -> None:
         assert (2, "") == (done.code, done.out)
         assert "note" in done.err
     assert "東京 “warehouse”" == create_key(acme, "--note", "東京 “warehouse”")["note"]
+
+
+def test_the_last_use_of_a_key_is_shown_as_an_hour(acme: CommandLine) -> None:
+    key_id, hour = create_key(acme)["id"], 1_795_345_200
+    save(acme, {}, [], Activity({}, {}, {key_id: hour}))
+    assert "2026-11-22T11:00:00Z" == acme.must("keys", "show", key_id, "--json").json()["lastUsed"]
+    assert "last used (hour): 2026-11-22T11:00Z" in " ".join(acme.must("keys", "show", key_id).out.split())
+    listed = acme.must("keys", "list").out
+    assert "  LAST USED (HOUR)  " in listed
+    assert "  2026-11-22T11:00Z  " in listed
 
 
 def test_a_key_is_found_by_its_text_on_stdin_without_repeating_it(acme: CommandLine) -> None:

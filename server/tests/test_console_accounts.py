@@ -10,6 +10,7 @@ from petstore_server.domain.accounts import PLAN_LIMITS, Limits, Plan
 from petstore_server.domain.bans import Ban
 from petstore_server.domain.errors import KeyNotUsable
 from petstore_server.domain.keys import digest, is_well_formed, revoke
+from petstore_server.domain.timestamps import format_unix
 from petstore_server.domain.usage import Activity, UsageCounts
 from petstore_server.domain.windows import Count
 from petstore_server.ports import Actor, Usage
@@ -134,6 +135,18 @@ async def test_an_account_shows_its_windows_and_its_history(each_backend: Stores
         assert "777" in page  # in the tables below both charts
         assert "55" in page
         assert "<rect" in browser.page
+
+
+async def test_the_last_use_of_a_key_is_an_hour_and_does_not_look_exact(each_backend: Stores) -> None:
+    async with running_console(each_backend) as console:
+        browser = await console.browser.sign_in()
+        await add_key(console.store)
+        hour = int(START) // 3600 * 3600
+        await console.store.usage.save({}, [], Activity({}, {}, {"key_one": hour}))
+        text = f"{format_unix(hour)}"[:16] + "Z"
+        await browser.get("/accounts/zoo")
+        shown = f'<td data-name="Last used (hour)"><span><time datetime="{text}">{text}</time></span></td>'
+        assert shown in browser.page
 
 
 async def test_the_plan_is_changed(each_backend: Stores) -> None:

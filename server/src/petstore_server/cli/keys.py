@@ -13,7 +13,7 @@ from petstore_server.cli.commands import Group, WritingCommand
 from petstore_server.cli.output import Column, details, log_to_stderr, show, table, wants_json, write_secret
 from petstore_server.cli.stores import operator, settings_here, with_store
 from petstore_server.domain.keys import DEFAULT_SCOPES, ApiKey, Environment, Scope
-from petstore_server.domain.timestamps import format_unix
+from petstore_server.domain.timestamps import format_hour, format_unix
 from petstore_server.operations import keys as operations
 from petstore_server.operations.keys import IssuedKey, is_banned
 
@@ -83,7 +83,7 @@ def list_keys(account: str | None, banned: bool) -> None:
     """
     now = time.time()
     found = with_store(lambda store: store.keys.list(account))
-    listed = [key_fields(key, now) for key in found if not banned or is_banned(key, now)]
+    listed = [key for key in found if not banned or is_banned(key, now)]
     columns = (
         "ID",
         "ACCOUNT",
@@ -91,11 +91,11 @@ def list_keys(account: str | None, banned: bool) -> None:
         "STATE",
         Column("SCOPES", shrinks=True),
         "EXPIRES",
-        "LAST USED",
+        "LAST USED (HOUR)",
         "BANNED UNTIL",
         Column("NOTE", shrinks=True),
     )
-    show(listed, lambda: table(columns, [_row(key) for key in listed]))
+    show([key_fields(key, now) for key in listed], lambda: table(columns, [_row(key, now) for key in listed]))
 
 
 @keys.command("show")
@@ -249,21 +249,22 @@ def _hand_over(issued: IssuedKey) -> None:
 def _show(key: ApiKey) -> None:
     fields = key_fields(key, time.time())
     pairs = {**fields, "scopes": ", ".join(fields["scopes"]), "ban": ban_end(fields)}
+    pairs["lastUsed"] = format_hour(key.last_used_at)
     labels = {"createdAt": "created", "expiresAt": "expires", "revokedAt": "revoked", "rotatedFrom": "rotated from"}
-    labels |= {"rotatedTo": "rotated to", "lastUsed": "last used, hour of", "ban": "banned until"}
+    labels |= {"rotatedTo": "rotated to", "lastUsed": "last used (hour)", "ban": "banned until"}
     show(fields, lambda: details([(labels.get(name, name), value or None) for name, value in pairs.items()]))
 
 
-def _row(key: dict[str, Any]) -> list[object]:
-    scopes = "default" if DEFAULT_SCOPES == set(key["scopes"]) else ",".join(key["scopes"])
+def _row(key: ApiKey, now: float) -> list[object]:
+    scopes = "default" if key.scopes == DEFAULT_SCOPES else ",".join(sorted(key.scopes))
     return [
-        key["id"],
-        key["account"],
-        key["environment"],
-        key["state"],
+        key.id,
+        key.account,
+        key.environment,
+        key.state(now),
         scopes,
-        key["expiresAt"],
-        key["lastUsed"],
-        ban_end(key),
-        key["note"] or None,
+        format_unix(key.expires_at),
+        format_hour(key.last_used_at),
+        ban_end(key_fields(key, now)),
+        key.note or None,
     ]

@@ -11,7 +11,7 @@ from petstore_server.cli.arguments import AccountName, When, WholeNumber
 from petstore_server.cli.commands import Command, Group
 from petstore_server.cli.output import Column, log_to_stderr, show, table, terminal_width
 from petstore_server.cli.stores import installation, settings_here, with_store
-from petstore_server.domain.timestamps import DAY, format_unix
+from petstore_server.domain.timestamps import DAY, format_hour, format_unix
 from petstore_server.domain.usage import Granularity, UsageCounts
 from petstore_server.operations import usage as operations
 from petstore_server.operations.admin_port import read_refused_addresses
@@ -241,8 +241,7 @@ def _top_page(found: Sequence[TopAccount]) -> str:
 
 
 def _start(start: int, by: Granularity) -> str:
-    text = str(format_unix(start))
-    return text[:10] if by is Granularity.DAY else text[:16] + "Z"
+    return str(format_unix(start))[:10] if by is Granularity.DAY else str(format_hour(start))
 
 
 def _with_bars(page: str, counts: Sequence[UsageCounts]) -> str:

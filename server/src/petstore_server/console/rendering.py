@@ -10,7 +10,7 @@ from typing import Any
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup, escape
 
-from petstore_server.domain.timestamps import DAY, HOUR, MINUTE, format_unix
+from petstore_server.domain.timestamps import DAY, HOUR, MINUTE, format_hour, format_unix
 
 _UNITS = ((DAY, "d"), (HOUR, "h"), (MINUTE, "min"), (1, "s"))
 
@@ -27,7 +27,11 @@ def environment() -> Environment:
         auto_reload=False,
     )
     made.filters |= {"number": number, "percent": percent, "seconds": seconds, "duration": duration, "bytes": file_size}
-    made.globals |= {"style_version": sha256(static_file("console.css")).hexdigest()[:12], "timestamp": timestamp}
+    made.globals |= {
+        "style_version": sha256(static_file("console.css")).hexdigest()[:12],
+        "timestamp": timestamp,
+        "hour": hour,
+    }
     return made
 
 
@@ -90,6 +94,12 @@ def timestamp(at: float | None, now: float) -> Markup:
     return Markup('<time datetime="{}">{}</time> <span class="ago">({})</span>').format(
         escape(exact), escape(text), escape(relative)
     )
+
+
+def hour(start: int) -> Markup:
+    """The hour that begins at `start` (Unix seconds), without a relative time: the time within it is not known."""
+    text = escape(format_hour(start))
+    return Markup('<time datetime="{}">{}</time>').format(text, text)
 
 
 def plain(value: Any) -> str:

@@ -87,6 +87,12 @@ def format_unix(seconds: float | None, *, microseconds: bool = False) -> str | N
     return format_timestamp(datetime.fromtimestamp(bounded, UTC))
 
 
+def format_hour(seconds: float | None) -> str | None:
+    """Format the start of an hour (Unix seconds) without its seconds: 2026-11-22T11:00Z. None gives None."""
+    text = format_unix(seconds)
+    return text and f"{text[:16]}Z"
+
+
 def file_stamp(at: float) -> str:
     """Unix seconds in the form in which names of files have them: 20261120T093000Z."""
     return datetime.fromtimestamp(at, UTC).strftime("%Y%m%dT%H%M%SZ")
