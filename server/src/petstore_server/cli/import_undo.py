@@ -24,21 +24,20 @@ def undo(import_id: str, dry_run: bool, yes: bool) -> None:
         confirm(question, "Nothing was undone.")
     report = with_store(lambda store: undo_import(store, import_id, operator(), dry_run=dry_run))
     if wants_json():
-        kept = {outcome.name.lower(): report.orders[outcome] for outcome in _REASONS}
-        counts = {str(outcome): len(report.orders[outcome]) for outcome in (Undo.REMOVED, Undo.RESTORED)}
+        kept = {outcome.name.lower(): report.kept[outcome] for outcome in _REASONS}
+        counts = {str(outcome): count for outcome, count in report.taken_back.items()}
         write_json({"import": import_id, **({"dryRun": True} if dry_run else {}), **counts, "kept": kept})
     else:
         _report(report, dry_run)
-    if report.kept:
+    if any(report.kept.values()):
         click.get_current_context().exit(PARTLY_DONE)
 
 
 def _report(report: UndoReport, dry_run: bool) -> None:
     for outcome, reason in _REASONS.items():
-        if ids := report.orders[outcome]:
+        if ids := report.kept[outcome]:
             more = f" and {len(ids) - _SHOWN_IDS} more" if len(ids) > _SHOWN_IDS else ""
             log_to_stderr(f"{plural(len(ids), 'order')} {reason}: {', '.join(map(str, ids[:_SHOWN_IDS]))}{more}")
-    counts = (
-        f"{len(report.orders[Undo.REMOVED])} removed, {len(report.orders[Undo.RESTORED])} restored, {report.kept} kept."
-    )
+    taken_back = ", ".join(f"{count} {outcome}" for outcome, count in report.taken_back.items())
+    counts = f"{taken_back}, {sum(map(len, report.kept.values()))} kept."
     log_to_stderr(f"Dry run, nothing was changed: {counts}" if dry_run else f"{report.import_id} undone: {counts}")

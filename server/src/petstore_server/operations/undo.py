@@ -1,26 +1,24 @@
 """Undo an import: take back what nothing has changed since, and report the rest."""
 
-from collections.abc import Iterator, Sequence
+from collections import Counter
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from petstore_server.domain.errors import ImportNotFound
 from petstore_server.domain.imports import IMPORT_ACTION, Reversal, Undo, checksum, evaluate_undo
 from petstore_server.domain.orders import Order, order_from_fields
-from petstore_server.ports import Actor, AuditFilters, Store
+from petstore_server.ports import Actor, AuditEntry, AuditFilters, AuditPosition, Store
 
 _BATCH = 2000
+_TAKEN_BACK = (Undo.REMOVED, Undo.RESTORED)
 
 
 class UndoReport(NamedTuple):
-    """The identifiers of the orders by what became of them."""
+    """How many orders were taken back, and the identifiers of those that were kept, ascending, by outcome."""
 
     import_id: str
-    orders: dict[Undo, list[int]]
-
-    @property
-    def kept(self) -> int:
-        """The number of orders that were not taken back."""
-        return sum(len(ids) for outcome, ids in self.orders.items() if outcome not in (Undo.REMOVED, Undo.RESTORED))
+    taken_back: Mapping[Undo, int]
+    kept: Mapping[Undo, Sequence[int]]
 
 
 async def undo_import(store: Store, import_id: str, actor: Actor, *, dry_run: bool = False) -> UndoReport:
@@ -28,18 +26,50 @@ async def undo_import(store: Store, import_id: str, actor: Actor, *, dry_run: bo
 
     Batches are undone in reverse, each in one transaction with one audit entry. Raises ImportNotFound.
     """
-    outcomes: dict[int, Undo] = {}
+    outcomes = _Outcomes()
     restored: dict[int, Order] = {}  # by a dry run, in place of the orders in the store
-    for batch in reversed(await _batches(store, import_id)):
-        if dry_run:
-            found = await _evaluate(store, batch, restored)
+    found = False
+    async for entry in _newest_first(store, import_id):
+        found = True
+        for batch in _batches(entry):
+            if dry_run:
+                outcomes.add(batch, await _evaluate(store, batch, restored))
+            else:
+                outcomes.add(batch, await store.orders.undo_batch(batch, import_id, actor))
+    if not found:
+        raise ImportNotFound(import_id)
+    return outcomes.report(import_id)
+
+
+class _Outcomes:
+    """What became of each order. An order that the import changed several times has the outcome of the first change.
+
+    That is added last. Orders that the import created are not remembered by themselves: it created each once.
+    """
+
+    def __init__(self) -> None:
+        self._taken_back = Counter(dict.fromkeys(_TAKEN_BACK, 0))
+        self._kept: dict[Undo, list[int]] = {outcome: [] for outcome in Undo if outcome not in _TAKEN_BACK}
+        self._replaced: dict[int, Undo] = {}
+
+    def add(self, batch: Sequence[Reversal], outcomes: Sequence[Undo]) -> None:
+        for reversal, outcome in zip(batch, outcomes, strict=True):
+            if reversal.before is None:
+                self._replaced.pop(reversal.order_id, None)
+                self._count(reversal.order_id, outcome)
+            else:
+                self._replaced[reversal.order_id] = outcome
+
+    def report(self, import_id: str) -> UndoReport:
+        for order_id, outcome in self._replaced.items():
+            self._count(order_id, outcome)
+        return UndoReport(import_id, self._taken_back, {outcome: sorted(ids) for outcome, ids in self._kept.items()})
+
+    def _count(self, order_id: int, outcome: Undo) -> None:
+        if outcome in _TAKEN_BACK:
+            self._taken_back[outcome] += 1
         else:
-            found = await store.orders.undo_batch(batch, import_id, actor)
-        outcomes.update((reversal.order_id, outcome) for reversal, outcome in zip(batch, found, strict=True))
-    ids: dict[Undo, list[int]] = {outcome: [] for outcome in Undo}
-    for order_id in sorted(outcomes):
-        ids[outcomes[order_id]].append(order_id)
-    return UndoReport(import_id, ids)
+            self._kept[outcome].append(order_id)
 
 
 async def _evaluate(store: Store, batch: Sequence[Reversal], restored: dict[int, Order]) -> list[Undo]:
@@ -52,17 +82,23 @@ async def _evaluate(store: Store, batch: Sequence[Reversal], restored: dict[int,
     return outcomes
 
 
-async def _batches(store: Store, import_id: str) -> list[list[Reversal]]:
-    """What the audit log says of the import, in parts that one transaction can undo."""
-    batches: list[list[Reversal]] = []
-    found = False
-    async for entry in store.audit.entries(AuditFilters(action=IMPORT_ACTION, subjects=(import_id,))):
-        found = True
-        reversals = [*_created(entry.after), *_replaced(entry.before, entry.after)]
-        batches.extend(reversals[first : first + _BATCH] for first in range(0, len(reversals), _BATCH))
-    if not found:
-        raise ImportNotFound(import_id)
-    return batches
+async def _newest_first(store: Store, import_id: str) -> AsyncIterator[AuditEntry]:
+    """The audit entries of the import, one for each of its batches."""
+    filters = AuditFilters(action=IMPORT_ACTION, subjects=(import_id,))
+    before: AuditPosition | None = None
+    while True:
+        page = await store.audit.page(filters, 1, before)
+        for entry in page.entries:
+            yield entry
+        if page.next is None:
+            return
+        before = page.next
+
+
+def _batches(entry: AuditEntry) -> list[list[Reversal]]:
+    """What the entry says of its batch, in parts that one transaction can undo."""
+    reversals = [*_created(entry.after), *_replaced(entry.before, entry.after)]
+    return [reversals[first : first + _BATCH] for first in range(0, len(reversals), _BATCH)]
 
 
 def _created(after: dict[str, Any]) -> Iterator[Reversal]:
