@@ -24,8 +24,7 @@ from petstore_server.storage.search_update import update_index
 from petstore_server.storage.sqlite.connections import connect_writer, write_lock
 from petstore_server.storage.sqlite.engine import run
 from petstore_server.storage.sqlite.opening import (
-    LATEST_VERSION,
-    older_schema,
+    SCHEMA,
     require_place,
     schema_version,
     unusable_on_error,
@@ -276,8 +275,8 @@ async def copying(
         connection = connect_writer(source)
         try:
             version = schema_version(connection, source)
-            if version < LATEST_VERSION:
-                raise StoreUnusable(older_schema(source, version))
+            if outdated := SCHEMA.outdated(version, f"at {source}"):
+                raise StoreUnusable(outdated)
             with advising("Check the URL given with --to."):
                 await postgres.migrate(url, announce)
             with write_lock(connection):

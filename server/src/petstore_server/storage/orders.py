@@ -1,6 +1,7 @@
 """Changes and imports of orders in batches, as transactions that every engine runs."""
 
 import json
+from bisect import bisect_right
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from struct import pack
 from typing import NamedTuple, Protocol
@@ -14,7 +15,7 @@ from petstore_server.domain.transitions import Transition
 from petstore_server.ports import Actor
 from petstore_server.storage.audit import Change, audit_row, record
 from petstore_server.storage.imports import audit_change, evaluate
-from petstore_server.storage.statements import Row, Work
+from petstore_server.storage.statements import Query, Row, Work
 
 StoredOrder = tuple[int, str, str]
 """An order's row: id, record, status."""
@@ -89,6 +90,12 @@ def read_order(stored: StoredOrder) -> Order:
     if order.id != order_id:
         raise DamagedRecord(order_id)
     return order
+
+
+def known_ids(ids: Sequence[int]) -> Work[Sequence[int]]:
+    """Return those of the identifiers, ascending, that may be in use: an import of new orders looks up none."""
+    [(largest,)] = yield Query("SELECT max(id) FROM petstore.orders")
+    return ids[: bisect_right(ids, largest)] if largest is not None else ()
 
 
 def change_orders(table: OrderTable, changes: Sequence[OrderChange]) -> Work[list[Order | Exception]]:
@@ -220,6 +227,10 @@ def undo_orders(table: OrderTable, reversals: Sequence[Reversal], import_id: str
         counts = {"removed": len(removed), "restored": len(restored)}
         yield record(actor, "orders.import-undo", import_id, Change({"orders": before}, {**counts, "orders": after}))
     return outcomes
+
+
+MOST_PROBLEMS = 100
+"""Problems that a check of a store reports at most."""
 
 
 def order_problem(stored: StoredOrder) -> str | None:

@@ -9,7 +9,13 @@ from petstore_server.domain.placement import NO_IDENTIFIER_LEFT, Placed, Placeme
 from petstore_server.domain.search import TrackedOrder
 from petstore_server.ports import Actor
 from petstore_server.storage.audit import Change, audit_row
-from petstore_server.storage.statements import Row, Work
+from petstore_server.storage.statements import Command, Row, Work
+
+_FORGET = """
+    DELETE FROM petstore.idempotency_keys WHERE (account_id, key) IN (
+        SELECT account_id, key FROM petstore.idempotency_keys WHERE at <= %s LIMIT %s
+    )
+"""
 
 KeyName = tuple[int, str]
 """The account of an idempotency key, and the key."""
@@ -60,6 +66,11 @@ class PlacementTable(Protocol):
         self, orders: Sequence[Order], records: Sequence[str], keys: Sequence[Row], audit: Sequence[Row]
     ) -> Work[None]:
         """Write new orders, ascending; used keys, (account, key, digest, order, body, Unix seconds); audit entries."""
+
+
+def forget_keys(before: float, limit: int) -> Work[None]:
+    """Delete at most `limit` idempotency keys that were used before `before` (Unix seconds)."""
+    yield Command(_FORGET, (before, limit))
 
 
 def place_orders(table: PlacementTable, requests: Sequence[PlacementRequest]) -> Work[list[Placed | Exception]]:

@@ -1,10 +1,9 @@
 """Check of the whole store. Backups are made with PostgreSQL's own tools (pg_dump)."""
 
-from petstore_server.domain.errors import StoreUnusable
-from petstore_server.storage.orders import order_problem
-from petstore_server.storage.postgres.opening import LATEST_VERSION, connected, older_schema, schema_version
+from petstore_server.storage.orders import MOST_PROBLEMS, order_problem
+from petstore_server.storage.postgres.opening import SCHEMA, connected, place, schema_version
+from petstore_server.storage.schema import no_store
 
-_MOST_PROBLEMS = 100
 _PAGE = 5_000
 _INDEXES = """
     SELECT indexrelid::regclass::text FROM pg_index JOIN pg_class ON pg_class.oid = indrelid
@@ -27,16 +26,17 @@ async def check(url: str) -> list[str]:
     problems: list[str] = []
     async with connected(url) as driver:
         version = await schema_version(driver, url)
+        where = f"in {place(url)}"
         if version == 0:
-            raise StoreUnusable("There is no store in this database; `petstore db migrate` creates one.")
-        if version < LATEST_VERSION:
-            return [older_schema(url, version)]
+            raise no_store(where)
+        if outdated := SCHEMA.outdated(version, where):
+            return [outdated]
         for (name,) in await (await driver.execute(_INDEXES)).fetchall():
             problems.append(f"The index {name} is not valid; REINDEX it.")
         async with driver.transaction():
             await driver.execute(_ORDERS)
             while page := await (await driver.execute(f"FETCH {_PAGE} FROM sound")).fetchall():
                 problems += [problem for row in page if (problem := order_problem(row)) is not None]
-                if len(problems) >= _MOST_PROBLEMS:
+                if len(problems) >= MOST_PROBLEMS:
                     break
-    return problems[:_MOST_PROBLEMS]
+    return problems[:MOST_PROBLEMS]

@@ -2,7 +2,6 @@
 
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
-from pathlib import Path
 
 import psycopg
 from psycopg.conninfo import conninfo_to_dict
@@ -12,12 +11,10 @@ from petstore_server.storage.postgres.failures import plain_words
 from petstore_server.storage.postgres.pool import connect
 from petstore_server.storage.postgres.session import Driver
 from petstore_server.storage.postgres.store import PostgresStore
+from petstore_server.storage.schema import Schema
 
-_MIGRATIONS = {
-    int(file.name[:4]): file
-    for file in sorted((Path(__file__).parents[1] / "migrations" / "postgres").glob("[0-9][0-9][0-9][0-9]_*.sql"))
-}
-LATEST_VERSION = max(_MIGRATIONS)
+SCHEMA = Schema("postgres")
+LATEST_VERSION = SCHEMA.latest
 """The schema that this program knows."""
 
 OLDEST_SERVER = 15
@@ -51,19 +48,13 @@ async def migrate(url: str, announce: Callable[[str], None]) -> tuple[int, int]:
 
 
 async def _prepare(url: str, *, create: bool, upgrade: bool, announce: Callable[[str], None]) -> tuple[int, int]:
+    where = f"in {place(url)}"
     async with connected(url) as driver:
         version = await schema_version(driver, url)
-        if version < LATEST_VERSION and (upgrade or (create and version == 0)):
+        if SCHEMA.must_migrate(version, where, create=create, upgrade=upgrade):
             version = await _apply_migrations(driver, url)
             if version == 0:
-                announce(f"Created a new store in {place(url)}.")
-        elif version == 0:
-            raise StoreUnusable(
-                f"There is no store in {place(url)}.",
-                "Create one with `petstore db migrate`, or correct PETSTORE_DATABASE_URL.",
-            )
-        elif version < LATEST_VERSION:
-            raise StoreUnusable(older_schema(url, version))
+                announce(f"Created a new store {where}.")
         return version, LATEST_VERSION
 
 
@@ -99,20 +90,8 @@ async def schema_version(driver: Driver, url: str) -> int:
     if not await (await driver.execute(_IS_THERE)).fetchall():
         return 0
     [(version,)] = await (await driver.execute(_VERSION)).fetchall()
-    if version > LATEST_VERSION:
-        raise StoreUnusable(
-            f"The store in {place(url)} has schema version {version}, newer than the {LATEST_VERSION} that this "
-            "program knows; update petstore-server."
-        )
+    SCHEMA.require_known(version, f"in {place(url)}")
     return int(version)
-
-
-def older_schema(url: str, version: int) -> str:
-    """What to do about a store that was not migrated yet."""
-    return (
-        f"The store in {place(url)} has schema version {version}, this program needs {LATEST_VERSION}; "
-        "run `petstore db migrate`."
-    )
 
 
 async def _apply_migrations(driver: Driver, url: str) -> int:
@@ -120,13 +99,16 @@ async def _apply_migrations(driver: Driver, url: str) -> int:
 
     A second process, on any host, waits for the first one's transaction and then finds nothing to do.
     """
-    before: int | None = None
-    for number, file in _MIGRATIONS.items():
-        async with driver.transaction():
-            await driver.execute(_LOCK)
-            version = await schema_version(driver, url)
-            before = version if before is None else before
-            if version < number:
-                await driver.execute(file.read_bytes())
-                await driver.execute("UPDATE petstore.store SET schema_version = %s", (number,))
-    return before or 0
+    before, *_ = [await _apply(driver, url, number) for number in SCHEMA.numbers]
+    return before
+
+
+async def _apply(driver: Driver, url: str, number: int) -> int:
+    """Apply a migration if it is missing; return the version before."""
+    async with driver.transaction():
+        await driver.execute(_LOCK)
+        version = await schema_version(driver, url)
+        if version < number:
+            await driver.execute(SCHEMA.migration(number).encode())
+            await driver.execute("UPDATE petstore.store SET schema_version = %s", (number,))
+        return version

@@ -1,7 +1,6 @@
 """Orders in PostgreSQL. Implements `ports.Orders` and `storage.orders.OrderTable`."""
 
 import asyncio
-from bisect import bisect_right
 from collections.abc import AsyncGenerator, Collection, Sequence
 from math import inf
 
@@ -21,6 +20,7 @@ from petstore_server.storage.orders import (
     Updated,
     change_orders,
     import_orders,
+    known_ids,
     read_order,
     undo_orders,
 )
@@ -47,7 +47,6 @@ _FIND_MANY = "SELECT id, record, status FROM petstore.orders WHERE id = ANY(%s::
 _SCAN = "SELECT id, record, status FROM petstore.orders WHERE id >= %s ORDER BY id LIMIT %s"
 # In ascending order, as in every transaction, so that two of them never wait for each other.
 _LOCK = "SELECT id, record, status FROM petstore.orders WHERE id = ANY(%s::bigint[]) ORDER BY id FOR UPDATE"
-_LARGEST = "SELECT max(id) FROM petstore.orders"
 _EXIST = "SELECT id FROM petstore.orders WHERE id = ANY(%s::bigint[])"
 
 # One statement for both tables. `revision` changes only where the list shows the change; otherwise no index is touched.
@@ -168,11 +167,9 @@ class _OrderTable:
     """Reads orders under lock, and writes them."""
 
     def lock(self, ids: Sequence[int], *, wait: bool) -> Work[Sequence[StoredOrder]]:
-        """An import of new orders, whose identifiers are larger than all others, looks up none of them."""
         if not wait:
             return (yield Query(f"{_LOCK} SKIP LOCKED", (numbers(ids),)))
-        [(largest,)] = yield Query(_LARGEST)
-        known = ids[: bisect_right(ids, largest)] if largest is not None else ()
+        known = yield from known_ids(ids)
         return (yield Query(_LOCK, (numbers(known),))) if known else ()
 
     def exist(self, ids: Sequence[int]) -> Work[Collection[int]]:

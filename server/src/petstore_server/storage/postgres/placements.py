@@ -8,7 +8,7 @@ from petstore_server.domain.errors import ServiceUnavailable
 from petstore_server.domain.orders import Order
 from petstore_server.domain.placement import KEY_LIFETIME, Placed, Placement
 from petstore_server.ports import Actor
-from petstore_server.storage.placements import Found, KeyName, PlacementRequest, Remembered, place_orders
+from petstore_server.storage.placements import Found, KeyName, PlacementRequest, Remembered, forget_keys, place_orders
 from petstore_server.storage.postgres.arrays import numbers, texts
 from petstore_server.storage.postgres.engine import run
 from petstore_server.storage.postgres.failures import NO_RESPONSE
@@ -60,11 +60,6 @@ _WRITE = """
     FROM unnest(%s::double precision[], %s::text[], %s::text[], %s::text[], %s::text[])
         AS entry (at, actor, action, subject, after)
 """
-_FORGET = """
-    DELETE FROM petstore.idempotency_keys WHERE (account_id, key) IN (
-        SELECT account_id, key FROM petstore.idempotency_keys WHERE at <= %s LIMIT %s
-    )
-"""
 
 
 class PostgresPlacements:
@@ -82,7 +77,7 @@ class PostgresPlacements:
             raise ServiceUnavailable(NO_RESPONSE) from None
 
     async def forget(self, before: float, limit: int) -> None:
-        await self._pool.transaction(lambda session: session.execute(_FORGET, (before, limit)))
+        await self._pool.transaction(lambda session: run(session, forget_keys(before, limit)))
 
     async def close(self) -> None:
         await self._batcher.close()

@@ -14,7 +14,7 @@ from petstore_server.domain.errors import Conflict, StoreUnusable, advising
 from petstore_server.domain.timestamps import file_stamp
 from petstore_server.ports import Actor
 from petstore_server.storage.audit import Change, record
-from petstore_server.storage.orders import order_problem
+from petstore_server.storage.orders import MOST_PROBLEMS, order_problem
 from petstore_server.storage.sqlite.connections import (
     CREATE,
     connect,
@@ -25,10 +25,9 @@ from petstore_server.storage.sqlite.connections import (
 )
 from petstore_server.storage.sqlite.engine import run
 from petstore_server.storage.sqlite.opening import (
-    LATEST_VERSION,
+    SCHEMA,
     apply_migrations,
     lock_for_serving,
-    older_schema,
     require_place,
     schema_version,
     unusable_on_error,
@@ -42,7 +41,6 @@ Progress = Callable[[int, int], None]
 # A backup contains no record of itself, because that is made when it is complete.
 _KEEP_LAST_BACKUP = "UPDATE store SET backed_up_at = nullif(max(coalesce(backed_up_at, 0), ?), 0)"
 _PAGES_A_STEP = 1000
-_MOST_PROBLEMS = 100
 
 
 def backup(path: Path, target: Path, progress: Progress | None = None) -> None:
@@ -106,7 +104,7 @@ def check(path: Path) -> list[str]:
         connection = connect_reader(path)
         try:
             with snapshot(connection):
-                return list(islice(_problems(connection, path), _MOST_PROBLEMS))
+                return list(islice(_problems(connection, path), MOST_PROBLEMS))
         finally:
             connection.close()
     except apsw.Error as error:
@@ -117,10 +115,10 @@ def check(path: Path) -> list[str]:
 
 def _problems(connection: apsw.Connection, path: Path) -> Iterator[str]:
     version = schema_version(connection, path)
-    if version < LATEST_VERSION:
-        yield older_schema(path, version)
+    if outdated := SCHEMA.outdated(version, f"at {path}"):
+        yield outdated
         return
-    for (result,) in connection.execute(f"PRAGMA integrity_check({_MOST_PROBLEMS})"):
+    for (result,) in connection.execute(f"PRAGMA integrity_check({MOST_PROBLEMS})"):
         if result != "ok":
             yield f"The file is damaged: {result}."
     for table, _, parent, _ in connection.execute("PRAGMA foreign_key_check"):

@@ -10,6 +10,7 @@ from typing import BinaryIO
 import apsw
 
 from petstore_server.domain.errors import StoreUnusable
+from petstore_server.storage.schema import Schema, no_store
 from petstore_server.storage.sqlite.connections import (
     CREATE,
     connect_writer,
@@ -22,13 +23,9 @@ from petstore_server.storage.sqlite.store import SqliteStore
 APPLICATION_ID = 0x50455453
 """Written into every store's header by the first migration."""
 
-_MIGRATIONS = {
-    int(file.name[:4]): file
-    for file in sorted((Path(__file__).parents[1] / "migrations" / "sqlite").glob("[0-9][0-9][0-9][0-9]_*.sql"))
-}
-LATEST_VERSION = max(_MIGRATIONS)
+SCHEMA = Schema("sqlite")
+LATEST_VERSION = SCHEMA.latest
 """The schema that this program knows."""
-
 
 MIGRATION_SECONDS = 120.0
 """How long a program waits for another one that migrates the store: with a million orders that takes many seconds."""
@@ -64,12 +61,10 @@ def prepare(path: Path, *, create: bool, upgrade: bool, announce: Callable[[str]
         if connection.readonly("main"):
             raise StoreUnusable(f"The store at {path} is not writable; check its permissions and the file system's.")
         # A file without a schema may be one that another process is creating now.
-        if before < LATEST_VERSION and (upgrade or (create and before == 0)):
+        if SCHEMA.must_migrate(before, f"at {path}", create=create, upgrade=upgrade):
             before = apply_migrations(connection, path)
             if before == 0:
                 announce(f"Created a new store at {path}.")
-        elif before < LATEST_VERSION:
-            raise StoreUnusable(older_schema(path, before))
         use_log(connection, path)
         return before, LATEST_VERSION
     finally:
@@ -83,9 +78,7 @@ def require_place(path: Path, *, file_too: bool) -> None:
             f"The directory {path.parent} does not exist.", "Create it, or correct PETSTORE_DATABASE_URL."
         )
     if file_too and not path.exists():
-        raise StoreUnusable(
-            f"There is no store at {path}.", "Create one with `petstore db migrate`, or correct PETSTORE_DATABASE_URL."
-        )
+        raise no_store(f"at {path}")
     if path.exists() and not path.is_file():
         raise StoreUnusable(f"{path} is not a file.", "Correct PETSTORE_DATABASE_URL.")
 
@@ -95,20 +88,8 @@ def schema_version(connection: apsw.Connection, path: Path) -> int:
     version = int(connection.pragma("user_version"))
     if connection.pragma("application_id") != APPLICATION_ID and (version or connection.pragma("schema_version")):
         raise StoreUnusable(f"{path} is a database of another program.", "Correct PETSTORE_DATABASE_URL.")
-    if version > LATEST_VERSION:
-        raise StoreUnusable(
-            f"The store at {path} has schema version {version}, newer than the {LATEST_VERSION} that this program "
-            "knows; update petstore-server."
-        )
+    SCHEMA.require_known(version, f"at {path}")
     return version
-
-
-def older_schema(path: Path, version: int) -> str:
-    """What to do about a store that was not migrated yet."""
-    return (
-        f"The store at {path} has schema version {version}, this program needs {LATEST_VERSION}; "
-        "run `petstore db migrate`."
-    )
 
 
 def apply_migrations(connection: apsw.Connection, path: Path) -> int:
@@ -118,20 +99,23 @@ def apply_migrations(connection: apsw.Connection, path: Path) -> int:
     """
     connection.set_busy_handler(patience(MIGRATION_SECONDS))
     use_log(connection, path)
-    before: int | None = None
-    for number, file in _MIGRATIONS.items():
-        connection.execute("BEGIN IMMEDIATE")
-        try:
-            version = schema_version(connection, path)
-            before = version if before is None else before
-            if version < number:
-                connection.execute(file.read_text("utf-8"))
-                connection.pragma("user_version", number)
-            connection.execute("COMMIT")
-        finally:
-            if connection.in_transaction:
-                connection.execute("ROLLBACK")
-    return before or 0
+    before, *_ = [_apply(connection, path, number) for number in SCHEMA.numbers]
+    return before
+
+
+def _apply(connection: apsw.Connection, path: Path, number: int) -> int:
+    """Apply a migration if it is missing; return the version before."""
+    connection.execute("BEGIN IMMEDIATE")
+    try:
+        version = schema_version(connection, path)
+        if version < number:
+            connection.execute(SCHEMA.migration(number))
+            connection.pragma("user_version", number)
+        connection.execute("COMMIT")
+    finally:
+        if connection.in_transaction:
+            connection.execute("ROLLBACK")
+    return version
 
 
 def use_log(connection: apsw.Connection, path: Path) -> None:

@@ -3,7 +3,6 @@
 import asyncio
 import threading
 import time
-from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import AsyncGenerator, Collection, Sequence
 from itertools import islice
@@ -25,6 +24,7 @@ from petstore_server.storage.orders import (
     Updated,
     change_orders,
     import_orders,
+    known_ids,
     read_order,
     undo_orders,
 )
@@ -39,7 +39,6 @@ IMPORT_GAP_SECONDS = 0.003
 """The time between batches of an import in which others can write. A waiting writer tries every millisecond."""
 
 _FIND = "SELECT id, record, status FROM orders WHERE id = ?"
-_LARGEST = "SELECT max(id) FROM orders"
 _FIND_MANY = "SELECT id, record, status FROM orders WHERE id IN (SELECT value FROM json_each(?))"
 _SCAN = "SELECT id, record, status FROM orders ORDER BY id"
 _SET_STATUS = "UPDATE orders SET status = ?, changed = ? WHERE id = ?"
@@ -145,9 +144,7 @@ class OrderRows:
     """Writes orders. A transaction has the whole store locked."""
 
     def lock(self, ids: Sequence[int], *, wait: bool) -> Work[Sequence[StoredOrder]]:
-        """An import of new orders, whose identifiers are larger than all others, looks up none of them."""
-        [(largest,)] = yield Query(_LARGEST)
-        known = ids[: bisect_right(ids, largest)] if largest is not None else ()
+        known = yield from known_ids(ids)
         return (yield Query(_FIND_MANY, (json_ids(known),))) if known else ()
 
     def exist(self, ids: Sequence[int]) -> Work[Collection[int]]:

@@ -9,7 +9,7 @@ from petstore_server.domain.orders import Order
 from petstore_server.domain.placement import KEY_LIFETIME, Placed, Placement
 from petstore_server.ports import Actor
 from petstore_server.storage.audit import INSERT_ENTRY
-from petstore_server.storage.placements import Found, KeyName, PlacementRequest, Remembered, place_orders
+from petstore_server.storage.placements import Found, KeyName, PlacementRequest, Remembered, forget_keys, place_orders
 from petstore_server.storage.sqlite.engine import run
 from petstore_server.storage.sqlite.orders import OrderRows
 from petstore_server.storage.sqlite.search import time_of_change
@@ -27,11 +27,6 @@ _ADVANCE = "UPDATE order_index_state SET last_order_id = ?"
 _REMEMBER = (
     "INSERT OR REPLACE INTO idempotency_keys (account_id, key, digest, order_id, body, at) VALUES (?, ?, ?, ?, ?, ?)"
 )
-_FORGET = """
-    DELETE FROM idempotency_keys WHERE (account_id, key) IN (
-        SELECT account_id, key FROM idempotency_keys WHERE at <= ? LIMIT ?
-    )
-"""
 
 
 class SqlitePlacements:
@@ -44,7 +39,7 @@ class SqlitePlacements:
         return await self._writer.submit(_place, PlacementRequest(placement, actor))
 
     async def forget(self, before: float, limit: int) -> None:
-        await self._writer.run(lambda connection: connection.execute(_FORGET, (before, limit)))
+        await self._writer.run(lambda connection: run(connection, forget_keys(before, limit)))
 
 
 def _place(connection: apsw.Connection, requests: Sequence[PlacementRequest]) -> list[Placed | Exception]:
