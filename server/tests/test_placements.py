@@ -1,6 +1,7 @@
 """Placing orders in the store: identifiers, idempotency keys, and many placements at the same time."""
 
 import asyncio
+from pathlib import Path
 
 import msgspec
 import pytest
@@ -8,8 +9,10 @@ import pytest
 from petstore_server.domain.errors import IdempotencyKeyReused, ServiceUnavailable
 from petstore_server.domain.orders import CANCEL, INT64_MAX, Order, Status
 from petstore_server.domain.placement import KEY_LIFETIME, NO_IDENTIFIER_LEFT, Placed, Placement
+from petstore_server.operations.undo import undo_import
 from petstore_server.ports import Actor, Store
-from support.open_stores import BY, Stores, add_key, log
+from petstore_server.runtime import engines
+from support.open_stores import BY, SqlitePlaces, Stores, add_key, log
 
 pytestmark = pytest.mark.anyio
 
@@ -116,6 +119,30 @@ async def test_identifiers_are_unique_and_larger_than_all_in_use(each_backend: S
             *(two.placements.place(placement(account_id, f"two {number}"), BY) for number in range(30)),
         )
         assert list(range(41, 101)) == sorted(outcome.order_id for outcome in placed)
+
+
+async def test_no_new_order_gets_the_identifier_of_one_that_was_undone(each_backend: Stores) -> None:
+    async with each_backend.opened() as store:
+        account_id = await account(store)
+        await store.orders.import_batch([Order(7), Order(8)], "import-1", BY)
+        await undo_import(store, "import-1", BY)
+        assert 9 == (await store.placements.place(placement(account_id, "one"), BY)).order_id
+        await store.orders.import_batch([Order(INT64_MAX)], "import-2", BY)
+        await undo_import(store, "import-2", BY)
+        assert 10 == (await store.placements.place(placement(account_id, "two"), BY)).order_id
+
+
+async def test_no_new_order_gets_an_identifier_that_a_restore_took_back(tmp_path: Path) -> None:
+    places = SqlitePlaces(tmp_path)
+    stores = Stores(places)
+    async with stores.opened() as store:
+        account_id = await account(store)
+        engines.backup_store(stores.url, tmp_path / "backup", lambda *_: None)
+        placed = await store.placements.place(placement(account_id, "one"), BY)
+        await store.orders.import_batch([Order(40)], "import-1", BY)
+        engines.restore_store(stores.url, tmp_path / "backup", BY)
+        again = await store.placements.place(placement(account_id, "one"), BY)
+        assert (1, 41, False) == (placed.order_id, again.order_id, again.replayed)
 
 
 async def test_a_store_without_a_free_identifier_says_so_and_keeps_the_key_free(each_backend: Stores) -> None:

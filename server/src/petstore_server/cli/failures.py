@@ -20,6 +20,7 @@ from petstore_server.domain.errors import (
     OrderNotFound,
     PetNotFound,
     ServiceUnavailable,
+    Unreachable,
 )
 from petstore_server.settings import SettingsError
 
@@ -52,6 +53,8 @@ class Failure(NamedTuple):
 
 def explain(error: BaseException) -> Failure:
     """What a user sees of an error."""
+    if isinstance(error, Unreachable):
+        return Failure(error.code, error.explanation, FAILURE)
     if isinstance(error, ServiceUnavailable):
         return Failure(error.code, f"This cannot be done now: {error.reason}", FAILURE)
     if isinstance(error, DomainError):

@@ -26,6 +26,7 @@ from petstore_server.domain.errors import (
     OrderConflict,
     OrderNotFound,
     ServiceUnavailable,
+    Unreachable,
 )
 from petstore_server.operations.sessions import find_session
 
@@ -144,6 +145,8 @@ _STATUSES: tuple[tuple[type[DomainError], int, str], ...] = (
 def _error_page(visit: Visit, error: RefusedRequest | DomainError) -> Response:
     if isinstance(error, RefusedRequest):
         return visit.page("error.html", error.status, title=error.title, text=error.text)
+    if isinstance(error, Unreachable):
+        return visit.page("error.html", 503, title="This cannot be shown now", text=error.explanation)
     if isinstance(error, ServiceUnavailable):
         text = f"{error.reason[:1].upper()}{error.reason[1:]}. Try again shortly."
         return visit.page("error.html", 503, title="The store cannot be used now", text=text)

@@ -13,6 +13,7 @@ DomainError
     ├── InvalidInput  (InvalidField)
     ├── NotFound      (AccountNotFound, ImportNotFound, KeyNotFound)
     ├── Conflict      (AccountExists, AccountClosed, ChangedMeanwhile, KeyNotUsable, KeyNotBanned)
+    ├── Unreachable   (a ServiceUnavailable)
     ├── DamagedRecord (to an API client it is an internal error)
     └── StoreUnusable
 """
@@ -144,6 +145,14 @@ class ServiceUnavailable(DomainError):
         super().__init__("The service cannot answer just now; retry after the seconds in Retry-After.")
         self.reason = reason
         self.retry_after = retry_after  # seconds, at least 1
+
+
+class Unreachable(ServiceUnavailable):
+    """Redis or a server that an operator's command or page asks cannot be used. `explanation` is for operators only."""
+
+    def __init__(self, problem: str, reason: str, remedy: str) -> None:
+        super().__init__(reason)
+        self.explanation = f"{problem} ({reason}). {remedy}"
 
 
 class InvalidInput(DomainError):

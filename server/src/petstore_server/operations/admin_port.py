@@ -8,10 +8,11 @@ from typing import Any
 
 import msgspec
 
-from petstore_server.domain.errors import ServiceUnavailable
+from petstore_server.domain.errors import Unreachable
 from petstore_server.settings import Settings
 from petstore_server.telemetry.refusals import RefusedAddress, most_refused
 
+_SET_ADMIN = "{} PETSTORE_ADMIN_HOST and PETSTORE_ADMIN_PORT as for the server."
 _RESPONSE_SECONDS = 5.0
 _LONGEST_BODY = 1 << 20  # bytes
 _DIRECT = urllib.request.build_opener(urllib.request.ProxyHandler({}))  # the admin port is never behind a proxy
@@ -57,10 +58,11 @@ def read_refused_addresses(settings: Settings, limit: int) -> Sequence[RefusedAd
         _, body = ask_server(settings, "/refused-addresses")
         found = msgspec.json.decode(body, type=_Refused)
     except msgspec.MsgspecError:
-        raise ServiceUnavailable(f"what responds at {where} is not a server of this version") from None
+        problem = f"What responds at {where} cannot be asked for refused addresses"
+        raise Unreachable(problem, "it is not a server of this version", _SET_ADMIN.format("Set")) from None
     except OSError as error:
-        remedy = "set PETSTORE_ADMIN_HOST and PETSTORE_ADMIN_PORT as for the server"
-        raise ServiceUnavailable(f"no server responds at {where} ({_reason(error)}); {remedy}") from None
+        remedy = _SET_ADMIN.format("Start it, or set")
+        raise Unreachable(f"No server responds at {where}", _reason(error), remedy) from None
     return most_refused([[RefusedAddress(each.address, each.statuses) for each in found.addresses]], limit)
 
 

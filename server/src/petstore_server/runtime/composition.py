@@ -6,13 +6,13 @@ from contextlib import AbstractContextManager, AsyncExitStack, asynccontextmanag
 from typing import TYPE_CHECKING, Any
 
 from petstore_server.domain.bans import BanPolicy
-from petstore_server.domain.errors import ServiceUnavailable
+from petstore_server.domain.errors import Unreachable
 from petstore_server.ports import Store, Usage
 from petstore_server.ratelimit.fallback import CountersUnavailable, FallbackLimiter
 from petstore_server.ratelimit.memory import MemoryLimiter
 from petstore_server.runtime import engines
 from petstore_server.runtime.backend import Backend
-from petstore_server.settings import Settings, SettingsError
+from petstore_server.settings import Settings, SettingsError, describe_url
 from petstore_server.storage import sqlite
 from petstore_server.telemetry.usage import NoUsageRecorder, UsageRecorder
 
@@ -62,11 +62,9 @@ def require_servable(settings: Settings) -> None:
     if settings.redis_url is not None:
         _require_driver()
     elif not engines.is_sqlite(settings.database_url):
-        raise SettingsError(f"PETSTORE_DATABASE_URL names PostgreSQL, so limits are counted in Redis: {_SET_REDIS}.")
+        raise SettingsError(f"PostgreSQL needs Redis to count limits: {_SET_REDIS}.")
     elif settings.workers > 1:
-        raise SettingsError(
-            f"PETSTORE_WORKERS is {settings.workers}, so limits are counted in Redis: {_SET_REDIS}, or 1 worker."
-        )
+        raise SettingsError(f"More than one worker needs Redis to count limits: {_SET_REDIS}, or PETSTORE_WORKERS=1.")
 
 
 _LOCK_SECONDS = 1.0  # `petstore doctor` and `accounts show` hold the lock for a blink to see whether a server has it
@@ -132,7 +130,8 @@ async def _counters(settings: Settings) -> AsyncIterator["RedisCounters"]:
         await counters.connect()
         yield counters
     except CountersUnavailable as error:
-        raise ServiceUnavailable(f"Redis: {error.reason}") from None
+        problem = f"The usage cannot be read from Redis at {describe_url(settings.redis_url or '')}"
+        raise Unreachable(problem, error.reason, "Check PETSTORE_REDIS_URL, and that Redis runs.") from None
     finally:
         await counters.close()
 

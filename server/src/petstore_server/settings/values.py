@@ -54,7 +54,10 @@ def database_url(value: str) -> str:
     if value.startswith("sqlite:///") and len(value) > len("sqlite:///"):
         return value
     if not value.startswith(("postgresql://", "postgres://")):
-        raise ValueError("must be sqlite:///FILE or postgresql://USER@HOST/NAME")
+        raise ValueError(
+            "must be sqlite:///FILE, such as sqlite:///orders.db for a file in the current directory, or "
+            "postgresql://USER@HOST/NAME"
+        )
     if value.count("@") > 1:  # libpq ends the password at the first one
         raise ValueError(_NOT_PARSED)
     return _parsed_url(value)
@@ -102,12 +105,17 @@ def describe_url(url: str) -> str:
     return f"{parts['scheme']}://{parts['host']}{parts['path'] or ''}" if parts else UNPARSABLE_URL
 
 
+def show_url(value: str) -> str:
+    """Describe the value of a setting that should be a URL, as `describe_url` does."""
+    return describe_url(value) if "://" in value else "not a URL"
+
+
 def base_url(value: str) -> str | None:
     if not value:
         return None
     parts = urlsplit(value)
     if parts.scheme not in ("http", "https") or not parts.hostname or parts.query or parts.fragment:
-        raise ValueError("must be an http:// or https:// URL")
+        raise ValueError("must be an http:// or https:// URL, such as https://api.example.com/v1")
     if parts.username is not None or parts.password is not None:
         raise ValueError("must not hold a user name or password: the contract shows it to everyone")
     if not parts.path.rstrip("/").endswith("/v1"):

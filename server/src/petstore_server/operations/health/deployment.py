@@ -29,18 +29,28 @@ def check_deployment(settings: Settings) -> Iterator[CheckResult]:
         yield CheckResult("admin", "warn", f"The admin port listens on {settings.admin_host}.", remedy)
 
 
-def find_server(settings: Settings) -> CheckResult:
-    """Ask the server at the admin port of the settings whether it is ready."""
+def find_server(settings: Settings, *, holds_store: bool) -> CheckResult | None:
+    """Ask the server at the admin port of the settings whether it is ready.
+
+    `holds_store` is whether a server is known to run on this store. Otherwise the one that answers may use another
+    store, and the result is None if none answers.
+    """
+    address = f"{admin_url(settings)}/readyz"
+    server, unknown = "A server runs on this store", ""
+    if not holds_store:
+        server, unknown = f"A server answers at {address}", "; whether it uses this store is not known"
     try:
         status, body = ask_server(settings, "/readyz")
     except OSError:
-        message = f"A server runs on this store, but does not answer at {admin_url(settings)}/readyz."
+        if not holds_store:
+            return None
+        message = f"A server runs on this store, but does not answer at {address}."
         remedy = "Set PETSTORE_ADMIN_HOST and PETSTORE_ADMIN_PORT as for the server; if they are, see its log."
         return CheckResult("server", "warn", message, remedy)
     if status >= 400:
         answer = body[:500].decode("utf-8", "replace")
-        return CheckResult("server", "fail", f"A server runs on this store and is not ready: {answer}", "See its log.")
-    return CheckResult("server", "ok", "A server runs on this store and is ready.")
+        return CheckResult("server", "fail", f"{server} and is not ready{unknown}: {answer}", "See its log.")
+    return CheckResult("server", "ok", f"{server} and is ready{unknown}.")
 
 
 def check_ports(settings: Settings) -> Iterator[CheckResult]:

@@ -69,7 +69,10 @@ async def _redis(installation: Installation) -> AsyncIterator[CheckResult]:
             return
         results = list(check_redis(await installation.redis_info()))
     except SettingsError as error:
-        yield CheckResult("redis", "fail", str(error), "Change the setting: servers do not start with it.")
+        remedy = "Set PETSTORE_REDIS_URL, for example to redis://127.0.0.1:6379/0; no server starts without it."
+        if installation.settings.redis_url is not None:
+            remedy = "Install the driver, or remove PETSTORE_REDIS_URL; no server starts without the driver."
+        yield CheckResult("redis", "fail", str(error), remedy)
     except ServiceUnavailable as error:
         where = describe_url(installation.settings.redis_url or "")
         message = f"Limits cannot be counted at {where} ({error.reason})."
@@ -120,12 +123,11 @@ def _integrity(installation: Installation) -> CheckResult:
 
 def _server(installation: Installation) -> Iterator[CheckResult]:
     settings = installation.settings
-    if installation.server_holds_store():
-        yield find_server(settings)
-        return
-    if installation.store_file is not None:
+    holds_store = installation.server_holds_store()
+    if not holds_store and installation.store_file is not None:
         yield CheckResult("server", "ok", "No server runs on this store.")
-    elif (server := find_server(settings)).level != "warn":  # one answers, on this host
+        yield from check_ports(settings)
+    elif server := find_server(settings, holds_store=holds_store):
         yield server
-        return
-    yield from check_ports(settings)
+    else:
+        yield from check_ports(settings)
