@@ -337,6 +337,18 @@ def test_a_note_is_one_line_of_text(acme: CommandLine) -> None:
     assert "東京 “warehouse”" == create_key(acme, "--note", "東京 “warehouse”")["note"]
 
 
+@pytest.mark.parametrize("command", [["accounts", "show", "acme"], ["usage", "top", "--by", "share"]], ids=" ".join)
+def test_usage_in_a_redis_that_is_down_names_its_address_without_the_password(
+    acme: CommandLine, command: list[str]
+) -> None:
+    done = acme(*command, "--json", PETSTORE_REDIS_URL="redis://me:secret@127.0.0.1:1/0")
+    assert (1, "service_unavailable") == (done.code, done.error()["code"])
+    assert (
+        "The usage cannot be read from Redis at redis://127.0.0.1:1/0 (Connection refused). "
+        "Check PETSTORE_REDIS_URL, and that Redis runs."
+    ) == done.error()["message"]
+
+
 def test_the_last_use_of_a_key_is_shown_as_an_hour(acme: CommandLine) -> None:
     key_id, hour = create_key(acme)["id"], 1_795_345_200
     save(acme, {}, [], Activity({}, {}, {key_id: hour}))

@@ -5,6 +5,8 @@ import os
 import re
 import socket
 import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import apsw
@@ -198,6 +200,47 @@ def test_doctor_reports_another_program_on_the_admin_port(cli: CommandLine) -> N
         thread.join()
     assert "warn" == level
     assert "does not answer" in message
+
+
+class Ready(BaseHTTPRequestHandler):
+    """A server that says that it is ready."""
+
+    def do_GET(self) -> None:
+        self.send_response(200)
+        self.end_headers()
+
+    def log_message(self, *_: object) -> None:
+        pass
+
+
+@pytest.fixture
+def ready_port() -> Iterator[int]:
+    """The port of a server that is ready, and that may use any store."""
+    with ThreadingHTTPServer(("127.0.0.1", 0), Ready) as server:
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        yield server.server_port
+        server.shutdown()
+        thread.join()
+
+
+def test_doctor_does_not_claim_that_a_server_uses_a_store_that_it_cannot_lock(
+    cli: CommandLine, ready_port: int
+) -> None:
+    settings = {"PETSTORE_DATABASE_URL": "postgresql://x@127.0.0.1:1/db", "PETSTORE_ADMIN_PORT": str(ready_port)}
+    address = f"http://127.0.0.1:{ready_port}/readyz"
+    expected = f"A server answers at {address} and is ready; whether it uses this store is not known."
+    assert ("ok", expected) == results(cli, **settings)["server"]
+    with sqlite.lock_for_serving(cli.store, shared=False):
+        found = results(cli, PETSTORE_ADMIN_PORT=str(ready_port))
+    assert ("ok", "A server runs on this store and is ready.") == found["server"]
+
+
+def test_doctor_says_which_setting_names_the_redis_that_is_required(cli: CommandLine) -> None:
+    found = cli("doctor", "--json", PETSTORE_DATABASE_URL="postgresql://x@127.0.0.1:1/db").json()
+    (redis,) = (each for each in found if each["check"] == "redis")
+    assert "PostgreSQL needs Redis to count limits: set PETSTORE_REDIS_URL=redis://HOST:6379/0." == redis["message"]
+    assert "Set PETSTORE_REDIS_URL, for example to redis://127.0.0.1:6379/0" in redis["remedy"]
 
 
 @pytest.mark.parametrize("mode", [0o644, 0o660, 0o604, 0o666])

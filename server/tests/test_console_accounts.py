@@ -310,3 +310,11 @@ async def test_what_does_not_exist_is_not_found(each_backend: Stores, path: str)
     async with running_console(each_backend) as console:
         browser = await console.browser.sign_in()
         assert "There is no" in await browser.get(path, 404)
+
+
+async def test_a_page_that_needs_a_redis_that_is_down_says_what_to_check(each_backend: Stores) -> None:
+    async with running_console(each_backend, PETSTORE_REDIS_URL="redis://me:secret@127.0.0.1:1/0") as console:
+        await console.browser.http.get(await console.browser.link())
+        page = await console.browser.get("/", 503)
+        assert "from Redis at redis://127.0.0.1:1/0 (Connection refused). Check PETSTORE_REDIS_URL" in page
+        assert "The store cannot be used" not in page

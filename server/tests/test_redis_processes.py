@@ -194,5 +194,5 @@ def test_the_doctor_warns_of_a_redis_that_forgets_evicts_or_is_gone(store: Path)
         redis.client.config_set("maxmemory-policy", "allkeys-lru")
         assert "allkeys-lru" in results(store, redis)["warn"]
         with redis.gone():
-            expected = f"Limits cannot be counted at {redis.url} (Redis: Connection refused)."
+            expected = f"Limits cannot be counted at {redis.url} (Connection refused)."
             assert expected == results(store, redis)["fail"]

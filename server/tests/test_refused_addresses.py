@@ -190,6 +190,9 @@ def test_the_command_says_so_if_no_server_runs(tmp_path: Path) -> None:
     done = cli("usage", "addresses", "--json", PETSTORE_ADMIN_PORT=str(port), http_proxy="http://127.0.0.1:9")
     assert (1, "") == (done.code, done.out)
     assert "service_unavailable" == done.error()["code"]
-    assert f"no server responds at http://127.0.0.1:{port} (Connection refused)" in done.error()["message"]
+    assert (
+        f"No server responds at http://127.0.0.1:{port} (Connection refused). "
+        "Start it, or set PETSTORE_ADMIN_HOST and PETSTORE_ADMIN_PORT as for the server."
+    ) == done.error()["message"]
     assert 2 == cli("usage", "addresses", "--limit", "0").code
     assert 2 == cli("usage", "addresses", "--limit", str(REPORTED + 1)).code

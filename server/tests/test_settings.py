@@ -86,6 +86,28 @@ def test_an_invalid_value_is_rejected_in_one_line_that_names_the_setting(name: s
     assert "\n" not in str(caught.value)
 
 
+@pytest.mark.parametrize(
+    ("name", "value", "message"),
+    [
+        (
+            "PETSTORE_DATABASE_URL",
+            "orders.db",
+            "must be sqlite:///FILE, such as sqlite:///orders.db for a file in the current directory, or "
+            "postgresql://USER@HOST/NAME; it is not a URL.",
+        ),
+        (
+            "PETSTORE_BASE_URL",
+            "api.example.com/v1",
+            "must be an http:// or https:// URL, such as https://api.example.com/v1; it is not a URL.",
+        ),
+    ],
+)
+def test_a_value_without_a_scheme_is_not_called_a_url(name: str, value: str, message: str) -> None:
+    with pytest.raises(SettingsError) as caught:
+        read_settings({name: value})
+    assert f"{name} {message}" == str(caught.value)
+
+
 def test_every_setting_has_a_help_text() -> None:
     assert all(setting.help.endswith(".") for setting in SETTINGS)
 

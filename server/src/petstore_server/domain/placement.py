@@ -1,10 +1,11 @@
 """Placing an order through the API: the request, its idempotency key and the result (D20)."""
 
+from collections.abc import Iterable
 from hashlib import sha256
 from typing import NamedTuple
 
 from petstore_server.domain.errors import IdempotencyKeyReused
-from petstore_server.domain.orders import Order
+from petstore_server.domain.orders import INT64_MAX, Order
 from petstore_server.domain.timestamps import DAY
 
 KEY_LIFETIME = DAY
@@ -13,6 +14,18 @@ KEY_LIFETIME = DAY
 
 NO_IDENTIFIER_LEFT = "no identifier is left for a new order: order 9223372036854775807 exists"
 """Why an order cannot be placed in a store that uses the largest identifier."""
+
+
+SPARE_IDENTIFIERS = 1 << 32
+
+
+def largest_assigned(ids: Iterable[int]) -> int:
+    """The largest of these identifiers of orders that no longer exist, for no new order to get it again; at least 0.
+
+    Clients may still know such an order: they would cancel another one. Identifiers above which fewer than
+    SPARE_IDENTIFIERS are left do not count: once the import of one has been undone, orders can be placed again.
+    """
+    return max((each for each in ids if 0 < each <= INT64_MAX - SPARE_IDENTIFIERS), default=0)
 
 
 class Placement(NamedTuple):

@@ -61,7 +61,10 @@ class OrderTable(Protocol):
         """Insert new orders, given with their records, at `at` (Unix seconds)."""
 
     def delete(self, ids: Sequence[int], at: float) -> Work[None]:
-        """Delete orders at `at` (Unix seconds), and begin another history of the list."""
+        """Delete orders at `at` (Unix seconds), and begin another history of the list.
+
+        No new order gets one of their identifiers (`domain.placement.largest_assigned`).
+        """
 
 
 class _Record(msgspec.Struct, rename="camel", forbid_unknown_fields=True, omit_defaults=True, gc=False):

@@ -10,6 +10,7 @@ from petstore_server.batching import Batcher
 from petstore_server.domain.errors import OrderNotFound, ServiceUnavailable
 from petstore_server.domain.imports import Reversal, Undo
 from petstore_server.domain.orders import INT64_MAX, INT64_MIN, Import, Order
+from petstore_server.domain.placement import largest_assigned
 from petstore_server.domain.transitions import Transition
 from petstore_server.ports import Actor, OrderList
 from petstore_server.storage.orders import (
@@ -72,6 +73,7 @@ _INSERT = r"""
     ORDER BY id
 """
 _DELETE = "DELETE FROM petstore.orders WHERE id = ANY(%s::bigint[])"
+_NOT_AGAIN = "UPDATE petstore.order_changes_head SET last_order_id = greatest(last_order_id, %s)"
 _NEW_EPOCH = "UPDATE petstore.store SET epoch = replace(gen_random_uuid()::text, '-', '')"
 
 
@@ -196,4 +198,5 @@ class _OrderTable:
     def delete(self, ids: Sequence[int], at: float) -> Work[None]:
         """Rows that are gone do not show in any query for changes, so every copy of the list is read again."""
         yield Command(_DELETE, (numbers(ids),))
+        yield Command(_NOT_AGAIN, (largest_assigned(ids),))
         yield Command(_NEW_EPOCH)

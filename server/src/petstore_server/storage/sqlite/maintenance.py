@@ -11,6 +11,7 @@ from typing import Any
 import apsw
 
 from petstore_server.domain.errors import Conflict, StoreUnusable, advising
+from petstore_server.domain.placement import largest_assigned
 from petstore_server.domain.timestamps import file_stamp
 from petstore_server.ports import Actor
 from petstore_server.storage.audit import Change, record
@@ -33,6 +34,7 @@ from petstore_server.storage.sqlite.opening import (
     unusable_on_error,
     use_log,
 )
+from petstore_server.storage.sqlite.orders import NOT_AGAIN
 from petstore_server.storage.statements import only
 
 Progress = Callable[[int, int], None]
@@ -164,12 +166,23 @@ def _begin_epoch(copy: Path, source: Path, kept: Path | None, identity: str, bac
         connection.close()
 
 
+def _largest_assigned(path: Path) -> int:
+    """The largest identifier that the store has assigned to an order, for no new order to get it again."""
+    ids = _value_in(path, "SELECT last_order_id FROM order_index_state"), _value_in(path, "SELECT max(id) FROM orders")
+    return largest_assigned(each for each in ids if each is not None)
+
+
 def _of_store(path: Path, column: str) -> Any:
     """A value of the store's one row; None if there is none that can be read."""
+    return _value_in(path, f"SELECT {column} FROM store")  # noqa: S608 - a constant
+
+
+def _value_in(path: Path, query: str) -> Any:
+    """The one value that a query gives; None if the store cannot be read, or has none."""
     try:
         connection = connect_reader(path)
         try:
-            return connection.execute(f"SELECT {column} FROM store").get  # noqa: S608 - a constant
+            return connection.execute(query).get
         finally:
             connection.close()
     except (apsw.Error, OSError):
@@ -204,7 +217,7 @@ def _replace_content(copy: Path, path: Path, kept: Path | None) -> None:
 
 def _write_over(copy: Path, path: Path, kept: Path | None) -> None:
     """Replace the content in one transaction: readers see the store before or after it, and nothing in between."""
-    source, destination = connect_reader(copy), connect_writer(path, CREATE)
+    source, destination = connect_writer(copy), connect_writer(path, CREATE)
     try:
         use_log(destination, path)  # so that the present content can be read while the transaction is open
         with destination.backup("main", source, "main") as steps:
@@ -212,6 +225,7 @@ def _write_over(copy: Path, path: Path, kept: Path | None) -> None:
             steps.step(0)
             if kept is not None:
                 _keep(path, kept)
+                source.execute(NOT_AGAIN, (_largest_assigned(kept),))
             while not steps.done:
                 steps.step(-1)
         use_log(destination, path)

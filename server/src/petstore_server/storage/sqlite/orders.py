@@ -13,6 +13,7 @@ import apsw
 from petstore_server.domain.errors import OrderNotFound
 from petstore_server.domain.imports import Reversal, Undo
 from petstore_server.domain.orders import Import, Order, Status
+from petstore_server.domain.placement import largest_assigned
 from petstore_server.domain.transitions import Transition
 from petstore_server.ports import Actor, OrderList
 from petstore_server.storage.audit import INSERT_ENTRY
@@ -50,6 +51,7 @@ _INSERT = """
     SELECT CAST(substr(value, 7, 20) AS INTEGER), ?, ?, ?, value FROM carray(?)
 """
 _DELETE = "DELETE FROM orders WHERE id IN (SELECT value FROM json_each(?))"
+NOT_AGAIN = "UPDATE order_index_state SET last_order_id = max(last_order_id, ?)"
 _NEW_EPOCH = "UPDATE store SET epoch = lower(hex(randomblob(16)))"
 _NEXT_REVISION = "SELECT coalesce(max(revision), 0) + 1 FROM orders"
 
@@ -180,6 +182,7 @@ class OrderRows:
         """The newest revision may be among those deleted, and would be given again."""
         yield from log_change(ids, at)
         yield Command(_DELETE, (json_ids(ids),))
+        yield Command(NOT_AGAIN, (largest_assigned(ids),))
         yield Command(_NEW_EPOCH)
 
 
