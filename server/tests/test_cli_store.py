@@ -6,6 +6,7 @@ import re
 import socket
 import threading
 from collections.abc import Iterator
+from datetime import UTC, datetime
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
@@ -13,6 +14,7 @@ import apsw
 import pytest
 import yaml
 
+from petstore_server.operations.backups import back_up
 from petstore_server.operations.health.engines import check_postgres
 from petstore_server.operations.health.files import LARGE_LOG, check_clock, check_disk
 from petstore_server.storage import sqlite
@@ -369,6 +371,22 @@ def test_a_series_of_backups_keeps_the_newest(cli: CommandLine, tmp_path: Path) 
     assert {*others, old[2], new.name} == {each.name for each in folder.iterdir()}
     assert 1 == CommandLine(new).must("orders", "show", "1", "--json").json()["id"]
     assert 2 == cli("db", "backup", str(folder / "orders.db"), "--keep", "0").code
+
+
+def test_backups_of_one_second_have_different_names(tmp_path: Path) -> None:
+    at = datetime(2026, 11, 20, 9, 30, tzinfo=UTC).timestamp()
+    made = [
+        back_up(
+            tmp_path / "orders.db",
+            5,
+            at,
+            copy=lambda target: target.touch(exist_ok=False),
+            record=lambda name: None,
+            not_recorded=lambda error: pytest.fail(str(error)),
+        ).file.name
+        for _ in range(2)
+    ]
+    assert ["orders-20261120T093000Z.db", "orders-20261120T093001Z.db"] == made
 
 
 def test_a_backup_that_fails_removes_no_other(tmp_path: Path) -> None:

@@ -170,6 +170,7 @@ async def refused(browser: Browser, headers: dict[str, str], token: str) -> http
     [
         {"Origin": "http://evil.example"},
         {"Origin": "http://127.0.0.1:9999"},
+        {"Origin": "http://["},
         {"Origin": "null"},
         {"Origin": "null", "Sec-Fetch-Site": "cross-site"},
         {"Origin": "http://127.0.0.1:8081", "Sec-Fetch-Site": "cross-site"},

@@ -4,6 +4,8 @@ import io
 import json
 import logging
 import os
+import subprocess
+import sys
 import threading
 import time
 from pathlib import Path
@@ -38,6 +40,16 @@ def test_a_line_is_one_json_object_with_level_time_and_process_id(log: io.String
     entry = json.loads(line)
     assert entry.pop("timestamp").endswith("Z")
     assert {"event": "key banned", "level": "warning", "ban_level": 2, "pid": os.getpid()} == entry
+
+
+def test_messages_of_libraries_are_not_written_to_stderr() -> None:
+    program = (
+        "import logging; from petstore_server.telemetry.logs import configure_logging; configure_logging('info'); "
+        "logging.getLogger('python_multipart.multipart').warning('key pso_live_x'); "
+        "logging.getLogger('petstore_server.x').warning('ours')"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert ["ours"] == [json.loads(line)["event"] for line in done.stderr.splitlines()]
 
 
 @pytest.mark.parametrize("value", ["a lone surrogate \udcff", Hostile(), {Hostile(): 1}, 2**70])

@@ -64,6 +64,13 @@ def test_remembered_requests_are_the_same_as_parsed_ones(messages: list[bytes], 
         assert expected == parsed(pieces, remembered)
 
 
+def test_spaces_and_tabs_around_a_value_are_not_part_of_it() -> None:
+    one = RequestParser("192.0.2.1", RememberedRequests())
+    one.feed(memoryview(LIST.replace(b"Host: x", b"Host:\t x \t\r\nX-Two: \ta b\t")))
+    assert {b"host": b"x", b"x-two": b"a b", b"authorization": b"Bearer k"} == one.requests[0].headers
+    one.close()
+
+
 def test_the_same_bytes_are_parsed_once_for_all_connections(monkeypatch: pytest.MonkeyPatch) -> None:
     remembered = RememberedRequests()
     parsed([LIST], remembered)

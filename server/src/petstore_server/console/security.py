@@ -62,7 +62,7 @@ def is_same_origin(headers: Headers) -> bool:
         return True
     if origin == "null":
         return site is not None or not _is_loopback(host_name(host) or "")
-    return urlsplit(origin).netloc.lower() == host.lower()
+    return origin.partition("://")[2].lower() == host.lower()
 
 
 def form_token(session_token: str) -> str:

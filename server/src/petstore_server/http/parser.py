@@ -146,7 +146,7 @@ class RequestParser:
     def on_header(self, name: bytes, value: bytes) -> None:
         if not self._in_head:
             return  # trailers are dropped
-        name = name.lower()
+        name, value = name.lower(), value.strip(b" \t")  # RFC 9110 section 5.5; llhttp leaves tabs
         self._header_bytes += len(name) + len(value) + 4  # ": " and CRLF
         if name not in self._headers:
             self._headers[name] = value

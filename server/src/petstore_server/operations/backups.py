@@ -40,8 +40,13 @@ def back_up(
 
 
 def _stamped(file: Path, at: float) -> Path:
-    """The name of the backup made at `at` (Unix seconds) in the series of `file`: orders-20261120T093000Z.db."""
-    return file.with_name(f"{file.stem}-{file_stamp(at)}{file.suffix}")
+    """The name of the backup made at `at` (Unix seconds) in the series of `file`: orders-20261120T093000Z.db.
+
+    Of several made in one second, each gets the next second that is free.
+    """
+    while (stamped := file.with_name(f"{file.stem}-{file_stamp(at)}{file.suffix}")).exists():
+        at += 1
+    return stamped
 
 
 def _remove_oldest(file: Path, keep: int) -> list[Path]:

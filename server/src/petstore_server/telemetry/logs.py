@@ -114,6 +114,9 @@ def logging_to_stderr(level: str) -> Iterator[None]:
         _stderr.drain()
 
 
+_NO_OUTPUT = logging.NullHandler()
+
+
 def lost_lines() -> int:
     """How many log lines of this process could not be written to stderr."""
     return 0 if _stderr is None else _stderr.lost
@@ -139,9 +142,8 @@ def configure_logging(level: str, stream: Stream | None = None) -> None:
     logger.handlers = [_Lines(_stream)]
     logger.setLevel(level.upper())
     logger.propagate = False
-    # The messages of these libraries are not JSON, and say nothing that the service's own log does not.
-    for name in ("uvicorn", "uvicorn.error", "uvicorn.access", "asyncio"):
-        logging.getLogger(name).setLevel(logging.CRITICAL)
+    # Otherwise Python writes the messages of libraries to stderr: not as JSON, and with whatever they contain.
+    logging.getLogger().addHandler(_NO_OUTPUT)
 
 
 def timestamp(at: float) -> str:
