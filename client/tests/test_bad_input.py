@@ -16,6 +16,7 @@ from petstore_client import (
     KeyBannedError,
     NotFoundError,
     Order,
+    Pet,
     PetstoreError,
     RateLimitError,
     ServerError,
@@ -187,6 +188,48 @@ def test_a_response_that_is_not_a_pet_is_rejected(connect: Connect, body: bytes)
     fake.then(Answered(200, body, JSON))
     with connect(fake, max_retries=0) as petstore, pytest.raises(InvalidResponseError, match="not a pet"):
         petstore.get_pet(1)
+
+
+DEEP = b'"note":' + b"[" * 30_000 + b"]" * 30_000
+
+
+@pytest.mark.parametrize("more", [b"", b',{"id":2}'], ids=["last", "first"])
+def test_an_order_that_is_nested_too_deeply_is_rejected(connect: Connect, more: bytes) -> None:
+    fake = FakePetstore()
+    fake.then(*[Answered(200, b'[{"id":1,' + DEEP + b"}" + more + b"]", JSON)] * 2)
+    with connect(fake) as petstore:
+        with pytest.raises(InvalidResponseError, match="not an order"):
+            petstore.list_orders()
+        with pytest.raises(InvalidResponseError, match="not an order"):
+            list(petstore.iter_orders())
+
+
+def test_a_record_that_is_nested_too_deeply_is_rejected(connect: Connect) -> None:
+    fake = FakePetstore()
+    fake.then(*[Answered(200, b'{"id":1,' + DEEP + b"}", JSON)] * 2)
+    with connect(fake) as petstore:
+        with pytest.raises(InvalidResponseError, match="not a pet"):
+            petstore.get_pet(1)
+        with pytest.raises(InvalidResponseError, match="order: "):
+            petstore.v2.get_order(1)
+
+
+def test_a_refusal_that_is_nested_too_deeply_keeps_its_status(connect: Connect) -> None:
+    fake = FakePetstore([Order(id=1)])
+    with connect(fake, max_retries=0) as petstore:
+        for status in (409, 429, 500):
+            fake.then(Answered(status, b'{"code":"x",' + DEEP + b"}", JSON))
+            with pytest.raises(APIStatusError) as caught:
+                petstore.cancel_order(1)
+            assert (status, "") == (caught.value.status, caught.value.code)
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+def test_a_sunset_out_of_range_is_ignored(connect: Connect) -> None:
+    fake = FakePetstore()
+    fake.then(Answered(200, b'{"id":1}', {**JSON, "sunset": f"Mon, 01 Jan {10**20} 00:00:00 GMT"}))
+    with connect(fake) as petstore:
+        assert Pet(id=1) == petstore.get_pet(1)
 
 
 def test_unknown_and_missing_fields_of_a_record_are_accepted(connect: Connect) -> None:

@@ -11,6 +11,7 @@ from urllib.parse import urlsplit
 import httpx2
 import msgspec
 
+from petstore_client._types import UNDECODABLE
 from petstore_client._version import __version__
 from petstore_client.errors import (
     APIConnectionError,
@@ -272,5 +273,5 @@ def read_error(body: bytes) -> ErrorBody | None:
     """The Error record, or None if the body is something else."""
     try:
         return msgspec.json.decode(body, type=ErrorBody)
-    except (msgspec.DecodeError, UnicodeDecodeError):
+    except UNDECODABLE:
         return None

@@ -13,7 +13,7 @@ from petstore_client._call import Call, Operation
 from petstore_client._effects import Effects, Emit
 from petstore_client._http import LONGEST_SMALL_BODY, Reply, check_success
 from petstore_client._stream import OrdersDecoder, is_truncation, reader
-from petstore_client._types import Order, Pet, Record
+from petstore_client._types import UNDECODABLE, Order, Pet, Record
 from petstore_client.errors import (
     APIConnectionError,
     APITimeoutError,
@@ -116,7 +116,7 @@ def read_record(
     body = yield from call.read_small(reply, longest)
     try:
         return msgspec.json.decode(body, type=kind)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+    except UNDECODABLE as error:
         message = f"The response is not a {kind.__name__.lower()}: {error}."
         raise InvalidResponseError(message, reply.status, is_truncation(error)) from None
 
@@ -153,5 +153,5 @@ def _append_to(orders: list[Order]) -> Callable[[list[Order]], Effects[None]]:
 def _sunset(reply: Reply) -> datetime | None:
     try:
         return parsedate_to_datetime(reply.headers["sunset"])
-    except (KeyError, TypeError, ValueError, IndexError):
+    except (KeyError, TypeError, ValueError, OverflowError, IndexError):
         return None

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 
 import msgspec
 
-from petstore_client._types import Order
+from petstore_client._types import UNDECODABLE, Order
 from petstore_client.errors import InvalidResponseError
 
 LONGEST_ORDER = 1 << 20
@@ -69,7 +69,7 @@ class OrdersDecoder:
         if cut:
             try:
                 return _decode(b"[" + rest[:cut] + b"]"), cut
-            except (msgspec.DecodeError, UnicodeDecodeError):
+            except UNDECODABLE:
                 pass  # the cut lies within an order, or this is not an order: the true boundary shows which
         elif len(rest) <= LONGEST_ORDER:
             return [], 0
@@ -79,7 +79,7 @@ class OrdersDecoder:
     def _decode(self, text: bytes) -> list[Order]:
         try:
             return _decode(text)
-        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        except UNDECODABLE as error:
             message = f"After {self._count} orders, something that is not an order followed: {error}."
             raise InvalidResponseError(message, 200, is_truncation(error)) from None
 

@@ -5,12 +5,15 @@ import time
 from datetime import datetime
 from typing import Annotated, Any, NamedTuple, Protocol
 
-from msgspec import Meta, Struct, field, to_builtins
+from msgspec import DecodeError, Meta, Struct, field, to_builtins
 
 from petstore_client.errors import PetstoreError
 
 Timestamp = Annotated[datetime, Meta(tz=True)]
 """A datetime with an offset; one without is rejected because it is ambiguous."""
+
+UNDECODABLE = (DecodeError, UnicodeDecodeError, RecursionError)
+"""What decoding raises for JSON that is malformed, is not the expected record, or is nested too deeply."""
 
 
 class Record(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
