@@ -118,6 +118,15 @@ def test_keys_of_a_suspended_account_do_not_count_as_working(cli: CommandLine) -
     assert ("ok", "2 accounts (1 suspended); 1 working key.") == results(cli)["accounts"]
 
 
+@pytest.mark.parametrize(("order_id", "level"), [(2**63 - 1, "fail"), (2**63 - 2, "warn"), (2**62, None)])
+def test_doctor_reports_when_few_identifiers_are_left_for_new_orders(
+    cli: CommandLine, order_id: int, level: str | None
+) -> None:
+    cli.must("orders", "import", "-", stdin=f'{{"id":{order_id}}}')
+    found = results(cli).get("identifiers")
+    assert (None if found is None else found[0]) == level
+
+
 def test_doctor_names_the_store_that_is_missing(tmp_path: Path) -> None:
     level, message = results(CommandLine(tmp_path / "missing.db"))["store"]
     assert "fail" == level

@@ -1,5 +1,6 @@
 """Undoing an import: what is unchanged and pending is taken back, the rest is reported; on every engine."""
 
+import asyncio
 import io
 import tracemalloc
 from collections.abc import Sequence
@@ -12,14 +13,14 @@ from hypothesis import strategies as st
 
 from petstore_server.domain.errors import ImportNotFound
 from petstore_server.domain.imports import Undo, id_ranges
-from petstore_server.domain.orders import CANCEL, COMPLETE, Order, Status
+from petstore_server.domain.orders import CANCEL, COMPLETE, Import, Order, Status
 from petstore_server.domain.search import Filters, Query, Sort
 from petstore_server.formats.kinds import ReadOptions
 from petstore_server.formats.reading import Source
 from petstore_server.formats.rejects import Rejects
 from petstore_server.operations.imports import ORDERS, FileImport
 from petstore_server.operations.undo import undo_import
-from petstore_server.ports import Store
+from petstore_server.ports import Actor, Store
 from support.command_line import CommandLine
 from support.open_stores import BY, Stores, body, log, records_of
 
@@ -97,6 +98,41 @@ async def test_batches_of_one_import_are_undone_in_reverse(each_backend: Stores)
         assert 9000 == len(await orders_in(store))
         assert expected == await undone(store, run.import_id)
         assert (b"[]", []) == (await body(store), await orders_in(store))
+
+
+class Held:
+    """The orders of a store, whose imports wait."""
+
+    def __init__(self, store: Store) -> None:
+        self._orders = store.orders
+        self.begun, self.may_go_on = asyncio.Event(), asyncio.Event()
+
+    async def find_many(self, ids: Sequence[int]) -> list[Order]:
+        return await self._orders.find_many(ids)
+
+    async def import_batch(self, orders: Sequence[Order], import_id: str, actor: Actor, /) -> list[Import]:
+        self.begun.set()
+        await self.may_go_on.wait()
+        return await self._orders.import_batch(orders, import_id, actor)
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("undoes", [False, True])
+async def test_an_import_during_which_the_history_of_the_store_changed_says_so(
+    each_backend: Stores, undoes: bool
+) -> None:
+    async with each_backend.opened() as store:
+        await store.orders.import_batch([Order(1)], "import-1", BY)
+        held = Held(store)
+        subject = ORDERS._replace(records=lambda _: held)
+        run = FileImport(subject, Source(io.BytesIO(b'{"id":2}'), "-", None), ReadOptions(), Rejects())
+        running = asyncio.create_task(run.run(store, BY))
+        await held.begun.wait()
+        if undoes:
+            await undo_import(store, "import-1", BY)
+        held.may_go_on.set()
+        await running
+        assert undoes is run.history_changed
 
 
 @pytest.mark.anyio

@@ -18,7 +18,7 @@ from petstore_server.formats.conversions import check_date_format, check_encodin
 from petstore_server.formats.kinds import EVERY_COLUMN, ReadOptions
 from petstore_server.formats.reading import FORMATS, STDIN, open_source
 from petstore_server.formats.rejects import Rejects
-from petstore_server.operations.imports import FileImport, Subject, T
+from petstore_server.operations.imports import HISTORY_CHANGED, FileImport, Subject, T
 from petstore_server.ports import Store
 from petstore_server.runtime import engines
 from petstore_server.runtime.scratch import scratch_store
@@ -144,7 +144,7 @@ def import_file(
                 _report_stop(run, subject.kind.plural, dry_run)
             raise
     _report(run, rejects, dry_run)
-    if rejected.count:
+    if rejected.count or run.history_changed:
         click.get_current_context().exit(PARTLY_DONE)
 
 
@@ -200,11 +200,14 @@ def _report_reasons(run: FileImport[Any]) -> None:
 def _report(run: FileImport[Any], rejects_file: str | None, dry_run: bool) -> None:
     counts = {str(outcome): count for outcome, count in run.counts.items()}
     if wants_json():
-        write_json({"dryRun": True, **counts} if dry_run else {"import": run.import_id, **counts})
+        changed = {"historyChanged": True} if run.history_changed else {}
+        write_json({"dryRun": True, **counts} if dry_run else {"import": run.import_id, **counts, **changed})
         return
     _report_reasons(run)
     listed = ", ".join(f"{count} {name}" for name, count in counts.items())
     log_to_stderr(f"Dry run, nothing was changed: {listed}." if dry_run else f"{run.import_id}: {listed}.")
+    if run.history_changed:
+        log_to_stderr(HISTORY_CHANGED)
     if not run.rejects.count:
         return
     if rejects_file is None:

@@ -14,7 +14,7 @@ from petstore_server.formats.conversions import parse_timezone
 from petstore_server.formats.kinds import ReadOptions
 from petstore_server.formats.reading import Source
 from petstore_server.formats.rejects import Rejects
-from petstore_server.operations.imports import ORDERS, FileImport
+from petstore_server.operations.imports import HISTORY_CHANGED, ORDERS, FileImport
 from petstore_server.ports import Actor, Store
 
 _REPORT_SECONDS = 0.2
@@ -87,6 +87,7 @@ async def run_task(
         final = ImportReport(finished=True)
         try:
             await _run(run, task, open_store, open_scratch)
+            final.error = HISTORY_CHANGED if run.history_changed else None
         except ServiceUnavailable as error:
             final.error = f"The store cannot be used: {error.reason}."
         except DomainError as error:

@@ -58,6 +58,12 @@ ORDERS = Subject[Order](
 PETS = Subject[Pet](kinds.PETS, lambda store: store.pets, "The pet was refused by the store.")
 
 
+HISTORY_CHANGED = (
+    "While the import ran, the store was restored, an import was undone, or the database restarted. Import the file "
+    "again: that adds what is missing."
+)
+
+
 class FileImport(Generic[T]):
     """One import of a file, and its state: counts by outcome, and the bytes of the file that were handled.
 
@@ -75,6 +81,7 @@ class FileImport(Generic[T]):
         self.import_id = f"import-{secrets.token_hex(6)}"  # under which the audit log records it
         self.rejects = rejects
         self.position = 0
+        self.history_changed = False  # while it ran: what was imported may be in the store no more
         self._subject = subject
         self._source = source
         self._options = options
@@ -94,9 +101,12 @@ class FileImport(Generic[T]):
     async def run(self, store: Store, actor: Actor) -> None:
         """Import every row. Where it raises, or is cancelled, the batches that were counted are in the store.
 
+        Afterwards `history_changed` says whether the store had another history at the end than at the beginning.
         Raises UnreadableFile before anything was imported, and what the store raises.
         """
+        before = await store.access_version()
         await self._import(self._subject.records(store), actor)
+        self.history_changed = before.history != (await store.access_version()).history
 
     async def dry_run(self, store: Store | None, scratch: Store, actor: Actor) -> None:
         """Find out what `run` would do, without changing the store; None stands for an empty one.

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Iterator, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -9,7 +10,7 @@ from petstore_server.domain.errors import DomainError, ServiceUnavailable
 from petstore_server.operations.health.deployment import check_deployment, check_ports, find_server
 from petstore_server.operations.health.engines import check_postgres, check_redis
 from petstore_server.operations.health.files import check_clock, check_disk, check_files, is_quick_to_read
-from petstore_server.operations.health.partners import check_backups, check_partners
+from petstore_server.operations.health.partners import check_backups, check_identifiers, check_partners
 from petstore_server.operations.health.results import CheckResult
 from petstore_server.ports import Store
 from petstore_server.settings import Settings, SettingsError, describe_url
@@ -90,6 +91,8 @@ async def _store(installation: Installation, now: float) -> AsyncIterator[CheckR
             await store.check()
             results = [CheckResult("store", "ok", "The store opens, has this version's schema, and can be written.")]
             results += [result async for result in check_partners(store, now)]
+            with suppress(ServiceUnavailable, ValueError):  # the search index is behind, or the order is damaged
+                results += [result async for result in check_identifiers(store)]
             if installation.store_file is not None:
                 results.append(await check_backups(store, now))
         finally:

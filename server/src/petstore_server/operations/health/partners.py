@@ -1,8 +1,11 @@
-"""Checks of what the store holds: accounts, keys, bans, and the record of its backups."""
+"""Checks of what the store holds: accounts, keys, bans, identifiers, and the record of its backups."""
 
 from collections.abc import AsyncIterator, Iterator
 
 from petstore_server.domain.keys import VALID, ApiKey
+from petstore_server.domain.orders import INT64_MAX
+from petstore_server.domain.placement import SPARE_IDENTIFIERS
+from petstore_server.domain.search import Filters, Query, Sort
 from petstore_server.domain.timestamps import DAY, format_unix
 from petstore_server.operations.health.results import CheckResult
 from petstore_server.operations.keys import is_banned
@@ -43,6 +46,18 @@ async def check_backups(store: Store, now: float) -> CheckResult:
     if last < now - _BACKUP_AGE:
         return CheckResult("backup", "warn", message, remedy)
     return CheckResult("backup", "ok", message)
+
+
+async def check_identifiers(store: Store) -> AsyncIterator[CheckResult]:
+    """Whether many identifiers are left for new orders, which get larger ones than all orders have."""
+    page = await store.search.page(Query(Filters(), Sort(descending=True), 1))
+    for order in page.orders:
+        order_id = order.order().id
+        left = INT64_MAX - order_id
+        if left < SPARE_IDENTIFIERS:
+            message = f"Order {order_id} leaves {left:,} identifiers for orders that are placed."
+            remedy = "If it was imported by mistake: petstore orders import-undo IMPORT"
+            yield CheckResult("identifiers", "warn" if left else "fail", message, remedy)
 
 
 def _key(key: ApiKey, now: float) -> Iterator[CheckResult]:
