@@ -55,6 +55,22 @@ def test_every_command_explains_itself_with_an_example_and_takes_json(path: tupl
     assert ("--json" in text) == (path != ("serve",))
 
 
+@pytest.mark.parametrize(
+    ("path", "text"),
+    [
+        (
+            "accounts create",
+            "free 60 requests per minute and 1000 per day, pro 300 and 10000, business 1000 and 100000.",
+        ),
+        ("keys create", "Default: orders:read, orders:cancel, pets:read."),
+        ("console", "for 5 minutes."),
+        ("console", "after 12 hours"),
+    ],
+)
+def test_help_states_limits_lifetimes_and_default_scopes(path: str, text: str, cli: CommandLine) -> None:
+    assert text in " ".join(cli.must(*path.split(), "--help").out.split())
+
+
 ERRORS: list[tuple[BaseException, str, int]] = [
     (errors.AccountNotFound("x"), "account_not_found", 5),
     (errors.OrderNotFound(1), "order_not_found", 5),

@@ -120,7 +120,9 @@ async def test_signing_out_ends_only_this_session(each_backend: Stores) -> None:
         await console.browser.sign_in()
         other = await console.another_browser().sign_in("bob")
         stolen = dict(console.browser.http.cookies)
-        assert "You are signed out" in await console.browser.submit("/sign-out")
+        page = await console.browser.submit("/sign-out")
+        assert "You are signed out" in page
+        assert "The link works once and for 5 minutes." in page
         console.browser.http.cookies.update(stolen)
         await console.browser.get("/", 401)
         await other.get("/")

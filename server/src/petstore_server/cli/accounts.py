@@ -6,11 +6,11 @@ from typing import Any
 import click
 
 from petstore_server.cli.arguments import NEW_ACCOUNT_NAME, AccountName, Text, limits_of
-from petstore_server.cli.commands import Group, WritingCommand, confirm
+from petstore_server.cli.commands import Group, WritingCommand, confirm, help_values
 from petstore_server.cli.keys import ban_end, key_fields
 from petstore_server.cli.output import Column, details, log_to_stderr, plural, show, table, wants_json
 from petstore_server.cli.stores import installation, operator, with_store
-from petstore_server.domain.accounts import Account, Plan
+from petstore_server.domain.accounts import PLAN_LIMITS, Account, Plan
 from petstore_server.domain.timestamps import format_unix
 from petstore_server.operations import accounts as operations
 from petstore_server.operations.accounts import AccountReport
@@ -39,11 +39,13 @@ PER_DAY = click.option("--per-day", type=int, metavar="N", help="Requests per da
 @PER_DAY
 @click.option("--contact", type=Text(), default="", metavar="TEXT", help="Whom to write to, such as an e-mail address.")
 @click.option("--note", type=Text(), default="", metavar="TEXT", help="What operators should know about the account.")
+@help_values(**PLAN_LIMITS)
 def create(name: str, plan: str, per_minute: int | None, per_day: int | None, contact: str, note: str) -> None:
     """Create the account NAME.
 
-    The limits of the plans: free 60 requests per minute and 1000 per day, pro 300 and 10000, business 1000 and
-    100000. An enterprise account has its own limits.
+    The limits of the plans: free {free.per_minute} requests per minute and {free.per_day} per day,
+    pro {pro.per_minute} and {pro.per_day}, business {business.per_minute} and {business.per_day}.
+    An enterprise account has its own limits.
 
     \b
     Examples:

@@ -3,9 +3,9 @@
 import os
 import sys
 from collections import UserDict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from importlib import import_module
-from typing import Any
+from typing import Any, TypeVar
 
 import click
 
@@ -13,6 +13,8 @@ from petstore_server.cli.arguments import OPERATOR_NAME
 from petstore_server.cli.failures import PIPE_CLOSED, report_error
 from petstore_server.cli.output import JSON_KEY, prepare_streams
 from petstore_server.cli.stores import OPERATOR_KEY
+
+Function = TypeVar("Function", bound=Callable[..., None])
 
 
 class Command(click.Command):
@@ -117,6 +119,16 @@ class ImportedCommands(UserDict[str, click.Command]):
 
     def __len__(self) -> int:
         return len(self._modules)
+
+
+def help_values(**values: object) -> Callable[[Function], Function]:
+    """Format these values into the docstring of a command's function, which is the help of the command."""
+
+    def apply(function: Function) -> Function:
+        function.__doc__ = (function.__doc__ or "").format(**values)
+        return function
+
+    return apply
 
 
 def confirm(question: str, otherwise: str) -> None:

@@ -4,11 +4,11 @@ import secrets
 
 import click
 
-from petstore_server.cli.commands import WritingCommand
+from petstore_server.cli.commands import WritingCommand, help_values
 from petstore_server.cli.output import log_to_stderr, plural, show, wants_json, write_secret
 from petstore_server.cli.stores import operator, settings_here, with_store
-from petstore_server.domain.sessions import LINK_LIFETIME, TOKEN_BYTES
-from petstore_server.domain.timestamps import format_unix
+from petstore_server.domain.sessions import LINK_LIFETIME, SESSION_LIFETIME, TOKEN_BYTES
+from petstore_server.domain.timestamps import HOUR, MINUTE, format_unix
 from petstore_server.operations.admin_port import admin_url
 from petstore_server.operations.sessions import create_link, end_sessions, sign_in_url
 from petstore_server.settings import Settings, SettingsError
@@ -21,11 +21,12 @@ from petstore_server.settings import Settings, SettingsError
     help="Where the admin port is reached, such as https://ops.example.com; default: http://ADMIN_HOST:ADMIN_PORT.",
 )
 @click.option("--end-sessions", "end", is_flag=True, help="End all sessions, and make unused links invalid.")
+@help_values(minutes=LINK_LIFETIME // MINUTE, hours=SESSION_LIFETIME // HOUR)
 def console(url: str | None, end: bool) -> None:
     """Print a link that signs in to the operator console.
 
-    The link works once and for 5 minutes. What you change in the console is audited under your name, or the name that
-    --as gives. The session ends after 12 hours without a request.
+    The link works once and for {minutes} minutes. What you change in the console is audited under your name, or the
+    name that --as gives. The session ends after {hours} hours without a request.
 
     \b
     Examples:
@@ -46,7 +47,7 @@ def console(url: str | None, end: bool) -> None:
         write_secret({"url": printed, "expiresAt": format_unix(link.expires_at)})
     else:
         write_secret(printed)
-        log_to_stderr(f"The link works once and for {LINK_LIFETIME // 60} minutes.")
+        log_to_stderr(f"The link works once and for {LINK_LIFETIME // MINUTE} minutes.")
 
 
 def _address(settings: Settings) -> str:

@@ -18,6 +18,7 @@ from petstore_server.operations import keys as operations
 from petstore_server.operations.keys import IssuedKey, is_banned
 
 _LONGEST_LINE = 1000  # characters of stdin that are read
+_DEFAULT_NAMES = ", ".join(scope for scope in Scope if scope in DEFAULT_SCOPES)
 
 
 @click.group(cls=Group)
@@ -37,7 +38,7 @@ def keys() -> None:
     "scopes",
     multiple=True,
     type=click.Choice([str(scope) for scope in Scope]),
-    help="What the key allows; repeat for several. Default: orders:read, orders:cancel, pets:read.",
+    help=f"What the key allows; repeat for several. Default: {_DEFAULT_NAMES}.",
 )
 @click.option(
     "--expires", type=When(), metavar="WHEN", help="When the key expires: 90d, or 2027-01-01. Never if not given."

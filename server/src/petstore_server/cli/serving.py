@@ -14,8 +14,10 @@ import click
 
 from petstore_server.cli.failures import FAILURE
 from petstore_server.cli.output import log_to_stderr
+from petstore_server.domain.accounts import PLAN_LIMITS, Plan
 from petstore_server.domain.keys import Environment
-from petstore_server.domain.sessions import TOKEN_BYTES
+from petstore_server.domain.sessions import LINK_LIFETIME, TOKEN_BYTES
+from petstore_server.domain.timestamps import MINUTE
 from petstore_server.operations.sessions import create_link, sign_in_url
 from petstore_server.ports import Actor, Store
 from petstore_server.runtime.application import Application
@@ -107,12 +109,12 @@ async def _console_link(settings: Settings, store: Store, admin: str) -> str | N
 
 
 def _welcome(api: str, admin: str, sample: Demo, link: str | None) -> str:
-    console = f"\n  Operator console (link for 5 minutes)   {link}" if link else ""
+    console = f"\n  Operator console (link for {LINK_LIFETIME // MINUTE} minutes)   {link}" if link else ""
     key = f"-H 'Authorization: Bearer {sample.key}'"
     return f"""
 The Pet Store Orders API is served with sample data that is gone at exit.
 
-  Key (plan free: 60 requests a minute)   {sample.key}{console}
+  Key (plan free: {PLAN_LIMITS[Plan.FREE].per_minute} requests a minute)   {sample.key}{console}
   API documentation, to try it in         {api}/docs
   Health and metrics                      {admin}/readyz   {admin}/metrics
 

@@ -10,6 +10,7 @@ from typing import Any
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup, escape
 
+from petstore_server.domain.sessions import LINK_LIFETIME
 from petstore_server.domain.timestamps import DAY, HOUR, MINUTE, format_hour, format_unix
 
 _UNITS = ((DAY, "d"), (HOUR, "h"), (MINUTE, "min"), (1, "s"))
@@ -31,6 +32,7 @@ def environment() -> Environment:
         "style_version": sha256(static_file("console.css")).hexdigest()[:12],
         "timestamp": timestamp,
         "hour": hour,
+        "link_minutes": LINK_LIFETIME // MINUTE,
     }
     return made
 
