@@ -16,7 +16,7 @@ from petstore_server.domain.usage import Granularity, UsageCounts
 from petstore_server.operations import usage as operations
 from petstore_server.operations.admin_port import read_refused_addresses
 from petstore_server.operations.usage import TopAccount, TopOrder, UsageReport
-from petstore_server.telemetry.refusals import REPORTED, RefusedAddress
+from petstore_server.telemetry.refusals import REFUSED_STATUSES, REPORTED, RefusedAddress
 
 _BY_HOUR_SECONDS = 3 * DAY  # a longer period is shown by day unless asked for
 _BAR = 30
@@ -192,17 +192,14 @@ def _top_fields(entry: TopAccount) -> dict[str, Any]:
     }
 
 
-_SHOWN_STATUSES = (401, 403, 429)
-
-
 def _refused_page(found: Sequence[RefusedAddress]) -> str:
     if not found:
         return "No request was refused in the last hour."
-    header: list[str | Column] = [Column("ADDRESS", shrinks=True), "REFUSED", *map(str, _SHOWN_STATUSES), "OTHER"]
-    rows = []
-    for each in found:
-        shown = [each.statuses.get(status, 0) for status in _SHOWN_STATUSES]
-        rows.append((each.address, each.refused, *shown, each.refused - sum(shown)))
+    header: list[str | Column] = [Column("ADDRESS", shrinks=True), "REFUSED", *map(str, REFUSED_STATUSES), "OTHER"]
+    rows = [
+        (each.address, each.refused, *(each.statuses.get(status, 0) for status in REFUSED_STATUSES), each.other)
+        for each in found
+    ]
     return table(header, rows)
 
 

@@ -11,13 +11,12 @@ from petstore_server.http.clients import ClientAddress
 from petstore_server.http.request import Request
 from petstore_server.http.responses import Response
 from petstore_server.telemetry.metrics import Metrics
-from petstore_server.telemetry.refusals import RefusedAddresses
+from petstore_server.telemetry.refusals import REFUSED_STATUSES, RefusedAddresses
 from petstore_server.telemetry.usage import UsageRecorder
 
 _CANCELLED = 204
 _CANCEL_ORDER = ("cancelOrder", "v2.cancelOrder")
 _FIRST_ERROR = 400
-_REFUSED = (401, 403, 429)
 
 _log = logging.getLogger(__name__)
 
@@ -51,7 +50,7 @@ class RequestObserver:
         status = response.status
         self._metrics.responded(request.operation, status, seconds)
         if status >= _FIRST_ERROR:
-            if status in _REFUSED:
+            if status in REFUSED_STATUSES:
                 self._refusals.count(self._client_address(request.peer, request.headers), status)
         elif status == _CANCELLED and request.operation in _CANCEL_ORDER and request.principal is not None:
             self._activity.cancelled(request.principal)

@@ -6,6 +6,7 @@ from itertools import pairwise
 from typing import NamedTuple
 
 from petstore_server.telemetry.aggregation import Families
+from petstore_server.telemetry.refusals import REFUSED_STATUSES
 
 SAMPLE_SECONDS = 60
 """Seconds between two samples: the length of one interval of a report."""
@@ -17,7 +18,7 @@ _REQUESTS, _BUCKETS = "petstore_requests_total", "petstore_request_seconds_bucke
 
 
 class Interval(NamedTuple):
-    """Requests between two Unix times: answered, refused (401, 403, 429), wrong (other 4xx), failed (5xx)."""
+    """Requests between two Unix times: answered, refused (REFUSED_STATUSES), wrong (other 4xx), failed (5xx)."""
 
     start: float
     end: float
@@ -98,7 +99,7 @@ def _between(one: Totals, other: Totals) -> Interval:
 
 
 def _kind(status: str) -> str:
-    if status in ("401", "403", "429"):
+    if int(status) in REFUSED_STATUSES:
         return "refused"
     if status.startswith("4"):
         return "wrong"

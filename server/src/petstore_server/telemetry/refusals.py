@@ -10,6 +10,9 @@ from collections import Counter, deque
 from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
+REFUSED_STATUSES = {401: "Without a valid key", 403: "Without the scope", 429: "Over a limit, or banned"}
+"""The statuses of refused requests, and what each means."""
+
 INTERVAL_SECONDS = 300
 INTERVALS = 12
 """The current interval and those before it that make the last hour, which thus has at least 55 minutes."""
@@ -31,6 +34,11 @@ class RefusedAddress(NamedTuple):
     def refused(self) -> int:
         """All refused requests."""
         return sum(self.statuses.values())
+
+    @property
+    def other(self) -> int:
+        """Requests without one of REFUSED_STATUSES: malformed, or over the maximum of connections."""
+        return sum(count for status, count in self.statuses.items() if status not in REFUSED_STATUSES)
 
 
 class _Counts:

@@ -18,13 +18,14 @@ from petstore_server.operations.account_lists import (
 )
 from petstore_server.ports import AuditFilters
 from petstore_server.telemetry.recent import INTERVALS, SAMPLE_SECONDS, Report
+from petstore_server.telemetry.refusals import REFUSED_STATUSES
 
 _TOP = 5
 _TOP_ADDRESSES = 20
 _RECENT = 12
 _OUTCOMES = (
     Series("Answered", "answered"),
-    Series("Refused (401, 403, 429)", "refused"),
+    Series(f"Refused ({', '.join(map(str, REFUSED_STATUSES))})", "refused"),
     Series("Other client errors", "wrong"),
     Series("Failed (5xx)", "failed"),
 )
