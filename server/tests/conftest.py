@@ -21,9 +21,12 @@ from support.subprocesses import PATIENCE
 
 _CLOSING_SECONDS = 10.0
 
-# A run in a shell's background begins with Ctrl-C ignored, and so would every command that a test starts.
+# A run in a shell's background begins with Ctrl-C ignored, one under nohup with SIGHUP; commands that tests start would
+# inherit that.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
+if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 
 def pytest_configure() -> None:

@@ -32,7 +32,7 @@ from support.process import (
     receive,
     serving,
 )
-from support.subprocesses import BUSY, PATIENCE, demo_output, free_port, within
+from support.subprocesses import BUSY, PATIENCE, demo_output, end, free_port, within
 
 ORDERS = "/v1/store/orders"
 
@@ -321,6 +321,38 @@ def test_ctrl_c_stops_it_and_a_demo_leaves_nothing_behind(tmp_path: Path) -> Non
     assert 0 == process.returncode, complaints
     assert "Traceback" not in complaints
     assert [] == list(tmp_path.iterdir())
+
+
+def test_closing_the_terminal_stops_a_demo_which_leaves_nothing_behind(tmp_path: Path) -> None:
+    process = subprocess.Popen(
+        [PETSTORE, "serve", "--demo", "--port", "0", "--admin-port", "0"],
+        env=environment(tmp_path / "unused.db", TMPDIR=str(tmp_path)),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    demo_output(process)
+    process.send_signal(signal.SIGHUP)
+    _, log = process.communicate(timeout=PATIENCE)
+    assert 0 == process.returncode, log
+    assert '"event":"stopped"' in log
+    assert [] == list(tmp_path.iterdir())
+
+
+def test_a_server_under_nohup_goes_on_when_its_terminal_is_closed(store: Path) -> None:
+    log = store.with_suffix(".log")
+    with log.open("w") as stderr:
+        process = subprocess.Popen(
+            ["nohup", PETSTORE, "serve", "--port", "0", "--admin-port", "0"],
+            env=environment(store),
+            stdout=subprocess.DEVNULL,
+            stderr=stderr,
+        )
+    within(10, lambda: '"event":"serving"' in log.read_text())
+    process.send_signal(signal.SIGHUP)
+    with pytest.raises(subprocess.TimeoutExpired):
+        process.wait(0.5)
+    assert 0 == end(process, signal.SIGTERM, log)
 
 
 def _paste(command: str) -> int:

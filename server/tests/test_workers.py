@@ -128,12 +128,13 @@ def test_a_worker_that_hangs_makes_the_service_unready(server: Server) -> None:
     within(10, lambda: (200, "ok") == readiness(server))
 
 
-def test_a_stop_drains_all_workers(store: Path, redis: str) -> None:
+@pytest.mark.parametrize("how", [signal.SIGTERM, signal.SIGHUP])
+def test_a_stop_drains_all_workers(store: Path, redis: str, how: signal.Signals) -> None:
     key, _ = new_key(store)
     options = {"PETSTORE_REDIS_URL": redis, "PETSTORE_DRAIN_DELAY_SECONDS": "4"}
     with serving(store, "--workers", "2", **options) as server:
         pids = workers(server)
-        server.process.send_signal(signal.SIGTERM)
+        server.process.send_signal(how)
         within(0, lambda: (503, "unavailable") == readiness(server))
         assert {"200": 10} == send(server, key, 10)  # it goes on accepting for the delay
         began = time.monotonic()

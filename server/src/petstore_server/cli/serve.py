@@ -1,4 +1,4 @@
-"""`petstore serve`: the service in the foreground, until SIGTERM or Ctrl-C."""
+"""`petstore serve`: the service in the foreground, until SIGTERM, SIGHUP or Ctrl-C."""
 
 import os
 
@@ -22,7 +22,7 @@ def serve(demo: bool, **options: str | None) -> None:
     """Serve the API and the admin port.
 
     A missing store is created, an older one migrated. Settings come from PETSTORE_* variables; the options override
-    them. SIGTERM or Ctrl-C drains: /readyz turns 503, requests in progress are finished, counts are saved.
+    them. SIGTERM, SIGHUP or Ctrl-C drains: /readyz turns 503, requests in progress are finished, counts are saved.
 
     \b
     Example: PETSTORE_DATABASE_URL=sqlite:////var/lib/petstore/orders.db petstore serve --port 8000

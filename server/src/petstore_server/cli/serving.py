@@ -34,7 +34,7 @@ _log = logging.getLogger(__name__)
 
 
 def serve_in_foreground(settings: Settings, given: dict[str, str], *, demo: bool) -> None:
-    """Serve until SIGTERM or SIGINT. `given` are the settings that differ from the environment, which workers need.
+    """Serve until a stop signal. `given` are the settings that differ from the environment, which workers need.
 
     Raises SettingsError, StoreUnusable, ServiceUnavailable; click.exceptions.Exit if a worker could not start.
     """

@@ -80,11 +80,12 @@ class AdminServer(uvicorn.Server):
 
 
 def stop_signals() -> asyncio.Event:
-    """An event that SIGTERM and SIGINT set."""
+    """An event that SIGTERM and SIGINT set, and SIGHUP unless it is ignored, as with nohup."""
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, stop.set)
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+        if number is not signal.SIGHUP or signal.getsignal(number) is not signal.SIG_IGN:
+            loop.add_signal_handler(number, stop.set)
     return stop
 
 
@@ -97,7 +98,7 @@ async def run(
     admin: socket.socket | None = None,
     companion: Callable[[], Awaitable[None]] | None = None,
 ) -> None:
-    """Serve until SIGTERM or SIGINT, then drain: /readyz turns 503, the delay passes, requests are finished.
+    """Serve until a stop signal, then drain: /readyz turns 503, the delay passes, requests are finished.
 
     `companion` runs from `on_ready` until the end; if it ends earlier, the server drains as well.
     """

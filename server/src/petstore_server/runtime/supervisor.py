@@ -138,7 +138,7 @@ class Workers:
 async def serve_with_workers(
     settings: Settings, given: dict[str, str], public: socket.socket, admin: socket.socket, on_ready: Callable[[], None]
 ) -> None:
-    """Serve until SIGTERM or SIGINT, then drain all workers. `given` are settings in addition to the environment's.
+    """Serve until a stop signal, then drain all workers. `given` are settings in addition to the environment's.
 
     Raises WorkerFailed if a worker cannot start.
     """
