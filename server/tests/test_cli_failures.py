@@ -161,13 +161,35 @@ def test_a_password_in_an_address_is_not_repeated(cli: CommandLine) -> None:
     assert "http://host/0" in done.err
 
 
-@pytest.mark.parametrize("command", [["orders", "import", "{file}"], ["pets", "import", "{file}"]])
-def test_a_file_that_cannot_be_read_is_one_line(cli: CommandLine, tmp_path: Path, command: list[str]) -> None:
+@pytest.mark.parametrize(
+    "command", [["orders", "import", "{file}"], ["pets", "import", "{file}"], ["db", "restore", "{file}"]]
+)
+def test_a_file_to_read_that_does_not_exist_is_wrong_usage(
+    cli: CommandLine, tmp_path: Path, command: list[str]
+) -> None:
     missing = str(tmp_path / "missing.csv")
     done = cli(*(part.format(file=missing) for part in command), "--json")
-    assert (1, "io_failure") == (done.code, done.error()["code"])
-    assert f"{missing}: No such file or directory." == done.error()["message"]
-    folder = cli(*(part.format(file=tmp_path) for part in command))
+    assert (2, "usage") == (done.code, done.error()["code"])
+    assert f"There is no file {missing}; check the name." in done.error()["message"]
+
+
+@pytest.mark.parametrize(
+    "command",
+    [["orders", "export", "{file}"], ["orders", "import", "-", "--rejects", "{file}"], ["db", "backup", "{file}"]],
+)
+def test_a_file_to_write_in_a_directory_that_does_not_exist_is_wrong_usage(
+    cli: CommandLine, tmp_path: Path, command: list[str]
+) -> None:
+    cli.must("db", "migrate")
+    done = cli(*(part.format(file=tmp_path / "missing" / "o.jsonl") for part in command), "--json")
+    assert (2, "usage") == (done.code, done.error()["code"])
+    advice = f"The directory {tmp_path / 'missing'} does not exist; create it or choose another name."
+    assert advice in done.error()["message"]
+
+
+@pytest.mark.parametrize("command", [["orders", "import"], ["pets", "import"]])
+def test_a_file_that_cannot_be_read_is_one_line(cli: CommandLine, tmp_path: Path, command: list[str]) -> None:
+    folder = cli(*command, str(tmp_path))
     assert (1, 1) == (folder.code, len(folder.err.splitlines()))
 
 
@@ -274,7 +296,7 @@ def test_a_file_name_that_is_not_utf_8_can_be_used(cli: CommandLine, tmp_path: P
     file.write_text('{"id":1}\n')
     cli.must("orders", "import", str(file))
     missing = cli("orders", "import", str(tmp_path / f"{NOT_UTF_8}.csv"))
-    assert (1, True) == (missing.code, "caf\\xe9.csv: No such file" in missing.err)
+    assert (2, True) == (missing.code, "caf\\xe9.csv; check the name." in missing.err)
 
 
 CONTROLS = set("\x1b\x07\x9b\r\u202e")

@@ -137,7 +137,15 @@ def test_an_export_that_fails_leaves_the_previous_file(cli: CommandLine, tmp_pat
     cli.store.rename(cli.store.with_suffix(".away"))
     assert 1 == cli("orders", "export", str(file), "--force").code
     assert ("previous", [file]) == (file.read_text(), list(folder.iterdir()))
-    assert 1 == cli("orders", "export", str(tmp_path / "missing" / "a.csv")).code
+    assert 2 == cli("orders", "export", str(tmp_path / "missing" / "a.csv")).code
+
+
+def test_an_export_that_cannot_be_written_names_its_file_and_not_a_temporary_one(
+    cli: CommandLine, tmp_path: Path
+) -> None:
+    file = tmp_path / ("a" * 250 + ".csv")  # shorter than the longest name, but not with a suffix
+    done = cli("orders", "export", str(file))
+    assert (1, f"petstore: {file}: File name too long.\n") == (done.code, done.err)
 
 
 def test_an_export_over_a_link_replaces_what_it_points_to(cli: CommandLine, tmp_path: Path) -> None:

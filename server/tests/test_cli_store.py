@@ -75,6 +75,15 @@ def test_a_backup_can_be_restored(cli: CommandLine, tmp_path: Path) -> None:
     assert 2 == cli("db", "restore", str(tmp_path / "missing.db"), "--yes").code
 
 
+@pytest.mark.parametrize("name", ["store.db", "link.db"])
+def test_the_store_itself_is_not_restored(cli: CommandLine, tmp_path: Path, name: str) -> None:
+    (tmp_path / "link.db").symlink_to(cli.store)
+    done = cli("db", "restore", str(tmp_path / name), "--yes")
+    assert 2 == done.code
+    assert f"{tmp_path / name} is the store itself; give the file of a backup." in done.err
+    assert [] == list(tmp_path.glob("*before-restore*"))
+
+
 def test_a_restore_needs_yes_if_it_cannot_ask(cli: CommandLine, tmp_path: Path) -> None:
     target = tmp_path / "backup.db"
     cli.must("db", "backup", str(target))

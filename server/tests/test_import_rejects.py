@@ -236,6 +236,7 @@ def test_the_rejects_file_may_not_be_the_file_that_is_imported(cli: CommandLine,
     file.write_text('{"id":1}\n')
     done = cli("orders", "import", str(file), "--rejects", str(file))
     assert 2 == done.code
+    assert done.err.endswith("\npetstore: --rejects names the file that is imported; choose another file.\n")
     assert '{"id":1}\n' == file.read_text()
 
 

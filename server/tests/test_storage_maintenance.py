@@ -9,7 +9,7 @@ from pathlib import Path
 import apsw
 import pytest
 
-from petstore_server.domain.errors import Conflict, OrderConflict, StoreUnusable
+from petstore_server.domain.errors import Conflict, InvalidInput, OrderConflict, StoreUnusable
 from petstore_server.domain.orders import CANCEL, Order, Status
 from petstore_server.http.list_cache import ListCache
 from petstore_server.storage.sqlite import LATEST_VERSION, backup, check, lock_for_serving, readable_by_others, restore
@@ -58,7 +58,7 @@ async def test_a_backup_overwrites_nothing(tmp_path: Path) -> None:
     with pytest.raises(Conflict, match="exists already"):
         backup(store, target, None)
     assert target.read_text() == "precious"
-    with pytest.raises(Conflict, match="does not exist"):
+    with pytest.raises(InvalidInput, match="does not exist"):
         backup(store, tmp_path / "missing" / "copy.db", None)
     with pytest.raises(StoreUnusable, match="no store at"):
         backup(tmp_path / "nothing.db", tmp_path / "copy2.db", None)

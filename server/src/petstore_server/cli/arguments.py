@@ -3,6 +3,7 @@
 import re
 from collections.abc import Awaitable, Callable, Iterable
 from datetime import datetime
+from pathlib import Path
 from typing import Any
 
 import click
@@ -43,6 +44,25 @@ class OrderId(click.ParamType[int]):
             if str(value).startswith("-"):
                 raise click.NoSuchOption(str(value), ctx=ctx) from None
             self.fail(f"'{value}': {error.message}", param, ctx)
+
+
+class FileToRead(click.Path):
+    """A file that exists, or `-` for stdin if `allow_dash`."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        if not (self.allow_dash and value == "-") and not Path(value).exists():
+            self.fail(f"There is no file {value}; check the name.", param, ctx)
+        return super().convert(value, param, ctx)
+
+
+class FileToWrite(click.Path):
+    """A file whose directory exists, or `-` for stdout if `allow_dash`."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        directory = Path(value).parent
+        if not (self.allow_dash and value == "-") and not directory.is_dir():
+            self.fail(f"The directory {directory} does not exist; create it or choose another name.", param, ctx)
+        return super().convert(value, param, ctx)
 
 
 class WholeNumber(click.IntRange):

@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from petstore_server.cli.arguments import WholeNumber
+from petstore_server.cli.arguments import FileToRead, FileToWrite, WholeNumber
 from petstore_server.cli.commands import Group, WritingCommand, confirm
 from petstore_server.cli.db_copy import copy
 from petstore_server.cli.failures import FAILURE, explain
@@ -65,7 +65,7 @@ def check() -> None:
 
 
 @db.command(cls=WritingCommand)
-@click.argument("file", type=click.Path(path_type=Path, dir_okay=False))
+@click.argument("file", type=FileToWrite(path_type=Path, dir_okay=False))
 @click.option(
     "--keep",
     type=WholeNumber(1, 10_000),
@@ -100,7 +100,7 @@ def backup(file: Path, keep: int | None) -> None:
 
 
 @db.command(cls=WritingCommand)
-@click.argument("file", type=click.Path(path_type=Path, exists=True, dir_okay=False))
+@click.argument("file", type=FileToRead(path_type=Path, exists=True, dir_okay=False))
 @click.option("--yes", is_flag=True, help="Do not ask; required if stdin is not a terminal.")
 def restore(file: Path, yes: bool) -> None:
     """Replace the content of the store by the backup FILE; running servers show it at once.
@@ -115,6 +115,8 @@ def restore(file: Path, yes: bool) -> None:
     """
     settings = settings_here()
     path = engines.sqlite_path(settings.database_url)
+    if path.exists() and path.samefile(file):
+        raise click.UsageError(f"{file} is the store itself; give the file of a backup.")
     if path.exists() and not yes:
         confirm(f"Replace the content of {path} by the backup {file}?", "Nothing was restored.")
     kept = engines.restore_store(settings.database_url, file, operator())

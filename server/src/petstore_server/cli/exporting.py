@@ -47,11 +47,20 @@ def _opened(target: str) -> Iterator[IO[bytes]]:
         return
     path = path.resolve()  # a link remains, and points to the new file
     partial = path.with_name(f".{path.name}.{secrets.token_hex(4)}.partial")
+    created = _created(partial, path)
     try:
-        with partial.open("xb") as file:
+        with created as file:
             yield file
             file.flush()
             os.fsync(file.fileno())
         partial.replace(path)
     finally:
         partial.unlink(missing_ok=True)
+
+
+def _created(partial: Path, path: Path) -> IO[bytes]:
+    """Create the partial file of `path`, which is the one that an OSError names."""
+    try:
+        return partial.open("xb")
+    except OSError as error:  # the name of the partial file says nothing to an operator
+        raise OSError(error.errno, error.strerror, str(path)) from None

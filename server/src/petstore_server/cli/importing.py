@@ -10,6 +10,7 @@ from typing import Any, TextIO, TypeVar
 
 import click
 
+from petstore_server.cli.arguments import FileToWrite
 from petstore_server.cli.failures import PARTLY_DONE
 from petstore_server.cli.output import log_to_stderr, plural, wants_json, write_json
 from petstore_server.cli.progress import progress
@@ -49,7 +50,12 @@ FORMAT = click.option(
 )
 _OPTIONS = (
     FORMAT,
-    click.option("--rejects", metavar="FILE", help="Write rejected rows here, as JSON Lines with the reason."),
+    click.option(
+        "--rejects",
+        type=FileToWrite(),
+        metavar="FILE",
+        help="Write rejected rows here, as JSON Lines with the reason.",
+    ),
     click.option("--dry-run", is_flag=True, help="Report what the import would do, and change nothing."),
     click.option(
         "--map",
@@ -178,7 +184,7 @@ def _created(name: str | None, source: str) -> Iterator[TextIO | None]:
         return
     path = Path(name)
     if source != STDIN and path.exists() and path.samefile(source):
-        raise click.BadParameter("is the file that is imported.", param_hint="--rejects")
+        raise click.UsageError("--rejects names the file that is imported; choose another file.")
     with path.open("w", encoding="utf-8", buffering=1, newline="\n") as file:
         yield file
 

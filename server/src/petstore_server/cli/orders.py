@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from petstore_server.cli.arguments import OrderId, When, WholeNumber
+from petstore_server.cli.arguments import FileToRead, FileToWrite, OrderId, When, WholeNumber
 from petstore_server.cli.commands import Group, WritingCommand
 from petstore_server.cli.exporting import export_to
 from petstore_server.cli.failures import explain, report
@@ -36,7 +36,7 @@ def orders() -> None:
 
 
 @orders.command("import", cls=WritingCommand)
-@click.argument("file")
+@click.argument("file", type=FileToRead(allow_dash=True))
 @import_options
 @date_options
 def import_orders(file: str, **options: Any) -> None:
@@ -76,7 +76,7 @@ def undo_orders(import_id: str, dry_run: bool, yes: bool) -> None:
 
 
 @orders.command()
-@click.argument("file")
+@click.argument("file", type=FileToWrite(allow_dash=True))
 @FORMAT
 @click.option("--force", is_flag=True, help="Replace FILE if it exists.")
 def export(file: str, file_format: str | None, force: bool) -> None:

@@ -4,6 +4,7 @@ from typing import Any
 
 import click
 
+from petstore_server.cli.arguments import FileToRead
 from petstore_server.cli.commands import Group, WritingCommand
 from petstore_server.cli.importing import import_file, import_options
 from petstore_server.operations.imports import PETS
@@ -20,7 +21,7 @@ def pets() -> None:
 
 
 @pets.command("import", cls=WritingCommand)
-@click.argument("file")
+@click.argument("file", type=FileToRead(allow_dash=True))
 @import_options
 def import_pets(file: str, **options: Any) -> None:
     """Import the pets in FILE (- for stdin): JSON Lines, a JSON array, or CSV, with the fields id, name and tag.

@@ -99,7 +99,7 @@ async def durability_settings(url: str) -> dict[str, str]:
 def backup_store(url: str, target: Path, progress: Callable[[int, int], None]) -> None:
     """Copy a SQLite store to a file while others use it; `progress` gets the pages copied and the total.
 
-    Raises StoreUnusable, Conflict, and SettingsError for PostgreSQL, which has its own tool.
+    Raises StoreUnusable, Conflict, InvalidInput, and SettingsError for PostgreSQL, which has its own tool.
     """
     sqlite.backup(sqlite_path(url), target, progress)
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import apsw
 
-from petstore_server.domain.errors import Conflict, StoreUnusable, advising
+from petstore_server.domain.errors import Conflict, InvalidInput, StoreUnusable, advising
 from petstore_server.domain.placement import largest_assigned
 from petstore_server.domain.timestamps import file_stamp
 from petstore_server.ports import Actor
@@ -48,15 +48,15 @@ _PAGES_A_STEP = 1000
 def backup(path: Path, target: Path, progress: Progress | None = None) -> None:
     """Copy the current state of the store while servers continue to work.
 
-    The copy is verified before it gets its name; it is one file, without a log next to it. Raises StoreUnusable, and
-    Conflict if the target exists already.
+    The copy is verified before it gets its name; it is one file, without a log next to it. Raises StoreUnusable,
+    Conflict if the target exists already, and InvalidInput if its directory does not.
     """
     path, target = path.resolve(), target.resolve()
     require_place(path, file_too=True)
     if target.exists():
         raise Conflict(f"{target} exists already; choose another name.")
     if not target.parent.is_dir():
-        raise Conflict(f"The directory {target.parent} does not exist; create it or choose another name.")
+        raise InvalidInput(f"The directory {target.parent} does not exist; create it or choose another name.")
     with _temporary_next_to(target) as copy:
         with unusable_on_error(path):
             _copy(path, copy, progress)
