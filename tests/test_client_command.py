@@ -62,6 +62,51 @@ def test_an_order_is_cancelled_once_and_then_a_conflict(environ: dict[str, str])
     assert 5 == run(environ, "orders", "cancel", "-5").returncode
 
 
+def redirected(environ: dict[str, str], redirections: str, *arguments: str) -> subprocess.CompletedProcess[str]:
+    """Run the command with redirections of a shell."""
+    script = f'exec "$0" "$@" {redirections}'
+    return subprocess.run(
+        ["sh", "-c", script, COMMAND, *arguments],
+        env=environ,
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE,
+        check=False,
+    )
+
+
+CLOSED = ["<&-", ">&-", "2>&-", "<&- >&- 2>&-"]
+
+
+@pytest.mark.parametrize("redirections", CLOSED)
+def test_every_order_is_cancelled_when_a_stream_is_closed(environ: dict[str, str], redirections: str) -> None:
+    first = 20 + 3 * CLOSED.index(redirections)
+    ids = [str(number) for number in range(first, first + 3)]
+    done = redirected(environ, redirections, "orders", "cancel", *ids)
+    assert (0, "") == (done.returncode, done.stderr)
+    assert [6, 6, 6] == [run(environ, "orders", "cancel", number).returncode for number in ids]
+
+
+@pytest.mark.parametrize("redirections", CLOSED[1:3])
+@pytest.mark.parametrize(
+    ("arguments", "code"),
+    [
+        (["orders", "list", "--limit", "2"], 0),
+        (["--verbose", "orders", "list", "--limit", "2", "--json"], 0),
+        (["orders", "cancel", "-"], 0),
+        (["orders", "cancel", "-5"], 5),
+        (["--help"], 0),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, list) else "",
+)
+def test_a_closed_stream_does_not_change_the_exit_code(
+    environ: dict[str, str], redirections: str, arguments: list[str], code: int
+) -> None:
+    done = redirected(environ, redirections, *arguments)
+    assert code == done.returncode
+    assert "internal error" not in done.stderr
+
+
 def test_a_wrong_key_fails_without_showing_it(environ: dict[str, str]) -> None:
     done = run({**environ, "PETSTORE_API_KEY": "pso_live_wrongwrongwrong"}, "--verbose", "orders", "list", "--json")
     assert (1, "") == (done.returncode, done.stdout)

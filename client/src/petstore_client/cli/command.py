@@ -136,8 +136,6 @@ def _cancel(
 
 def _read_ids() -> list[int]:
     """The identifiers on stdin, one per line; empty lines are skipped."""
-    if sys.stdin is None:  # closed
-        return []
     if sys.stdin.isatty():
         say("Enter one order identifier per line; end with Ctrl-D.")
     text = sys.stdin.buffer.read().decode("utf-8-sig", "backslashreplace")

@@ -35,6 +35,7 @@ class Root(click.Group):
 
     def main(self, args: Sequence[str] | None = None, *rest: Any, **extra: Any) -> Any:
         """Run and exit. The arguments are those of click, but every error becomes one line and an exit code."""
+        _open_closed_streams()
         arguments = list(sys.argv[1:] if args is None else args)
         extra.update(standalone_mode=False, prog_name="petstore-client")
         try:
@@ -118,6 +119,16 @@ def _explain_petstore_error(error: PetstoreError) -> tuple[str, str, int]:
 def _snake(name: str) -> str:
     words = "".join(f"_{letter.lower()}" if letter.isupper() else letter for letter in name)
     return words.lstrip("_").replace("a_p_i_", "api_")
+
+
+def _open_closed_streams() -> None:
+    """Open the null device for each standard stream that the caller closed, as `>&-` does.
+
+    Without this the stream is None, and a connection could get its descriptor.
+    """
+    for name, flags, mode in (("stdin", os.O_RDONLY, "r"), ("stdout", os.O_WRONLY, "w"), ("stderr", os.O_WRONLY, "w")):
+        if getattr(sys, name) is None:
+            setattr(sys, name, os.fdopen(os.open(os.devnull, flags), mode, encoding="utf-8"))
 
 
 def _abandon_stdout() -> None:
