@@ -14,7 +14,7 @@ import pytest
 
 from petstore_server.console import import_jobs, uploads
 from petstore_server.domain.orders import Order, Status
-from support.console import Browser, Console, running_console, text_of
+from support.console import Console, finished, running_console, text_of, upload
 from support.open_stores import BY, SqlitePlaces, Stores, log
 
 pytestmark = pytest.mark.anyio
@@ -35,26 +35,6 @@ def uploads_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def sqlite_stores(tmp_path: Path) -> Stores:
     """Where the engine does not matter: nothing is imported."""
     return Stores(SqlitePlaces(tmp_path))
-
-
-async def upload(browser: Browser, content: bytes, status: int = 303, name: str = "orders.jsonl", **fields: str) -> str:
-    """Upload a file; the path of its page, or the text of the page that says what is wrong."""
-    await browser.get("/imports/new")
-    data = {"form_token": browser.form_token, **fields}
-    response = await browser.http.post("/console/imports/new", data=data, files={"file": (name, content)})
-    assert status == response.status_code, response.text
-    browser.page = response.text
-    return response.headers.get("location", "").removeprefix("/console") or text_of(response)
-
-
-async def finished(browser: Browser, path: str) -> str:
-    """The text of an upload's page, once the work under way has ended."""
-    async with asyncio.timeout(60):
-        while True:
-            text = await browser.get(path)
-            if ">Stop<" not in browser.page:
-                return text
-            await asyncio.sleep(0.05)
 
 
 def files(folder: Path) -> list[Path]:
@@ -275,7 +255,7 @@ async def test_options_say_how_to_read_a_file(each_backend: Stores) -> None:
         ("columns", "Menge", "'Menge' is not of the form COLUMN=FIELD"),
         ("zone", "Europe/Atlantis", "is not a time zone"),
         ("date_format", "%H:%M", "does not name the year"),
-        ("encoding", "utf-99", "is not a text encoding"),
+        ("encoding", "utf-99", "is not an encoding of text files"),
     ],
 )
 async def test_wrong_options_are_explained_and_kept(

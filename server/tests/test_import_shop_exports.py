@@ -19,6 +19,7 @@ from support.import_files import import_text, read
 BERLIN = ZoneInfo("Europe/Berlin")
 HEADER = "Bestellnr;Größe;PetID;Quantity;Shipdate;Complete;Status;Kunde;Betrag\r\n"
 MAPPING = ["--map", "Bestellnr=id", "--ignore-column", "*", "--timezone", "Europe/Berlin"]
+ENCODINGS_NOT_OF_FILES = ["klingon", "rot13", "idna", "punycode", "undefined", "unicode_escape", "raw_unicode_escape"]
 
 
 @pytest.fixture
@@ -111,8 +112,7 @@ def test_a_dry_run_of_pets_compares_with_those_in_the_store(cli: CommandLine) ->
         (["--date-format", "%d.%m.%%Y"], "does not name the year"),
         (["--date-format", "%H:%M"], "does not name the year"),
         (["--date-format", "%Q"], "not a date format"),
-        (["--encoding", "klingon"], "not a text encoding"),
-        (["--encoding", "rot13"], "not a text encoding"),
+        *((["--encoding", name], "not an encoding of text files") for name in ENCODINGS_NOT_OF_FILES),
     ],
 )
 def test_an_option_that_makes_no_sense_is_wrong_usage(cli: CommandLine, options: list[str], problem: str) -> None:

@@ -1,5 +1,6 @@
 """The operator console over a store of its own, and a browser that follows its rules: cookies, forms, Host."""
 
+import asyncio
 import re
 import secrets
 from collections.abc import AsyncIterator, Mapping
@@ -133,3 +134,23 @@ async def running_console(stores: Stores, **environ: str) -> AsyncIterator[Conso
             yield Console(store, clock, application, browser, families, refused, console.services)
         finally:
             await console.close()
+
+
+async def upload(browser: Browser, content: bytes, status: int = 303, name: str = "orders.jsonl", **fields: str) -> str:
+    """Upload a file; the path of its page, or the text of the page that says what is wrong."""
+    await browser.get("/imports/new")
+    data = {"form_token": browser.form_token, **fields}
+    response = await browser.http.post("/console/imports/new", data=data, files={"file": (name, content)})
+    assert status == response.status_code, response.text
+    browser.page = response.text
+    return response.headers.get("location", "").removeprefix("/console") or text_of(response)
+
+
+async def finished(browser: Browser, path: str) -> str:
+    """The text of an upload's page, once the work under way has ended."""
+    async with asyncio.timeout(60):
+        while True:
+            text = await browser.get(path)
+            if ">Stop<" not in browser.page:
+                return text
+            await asyncio.sleep(0.05)

@@ -3,6 +3,7 @@
 Only what is unambiguous is converted. For the rest the operator gives options, and the reasons name them.
 """
 
+import codecs
 import re
 from collections.abc import Callable, Iterable
 from contextlib import suppress
@@ -41,6 +42,9 @@ _AMBIGUOUS = (
 _UNKNOWN = "is not an RFC 3339 date-time such as 2026-11-01T10:00:00Z; for another form give --date-format"
 _NO_DATE = "does not name the year, the month and the day; give one such as %d.%m.%Y %H:%M"
 _CLOCK_CHANGE = "does not name one time, because clocks change then in {}; write it with its UTC offset"
+
+_NOT_OF_FILES = ("idna", "punycode", "raw-unicode-escape", "undefined", "unicode-escape")
+"""Python's text encodings of domain names and of source code."""
 
 
 def integer_cell(text: str) -> int | str:
@@ -171,12 +175,15 @@ def check_date_format(text: str) -> str:
 
 
 def check_encoding(text: str) -> str:
-    """The name of a text encoding that Python knows. Raises ValueError for any other."""
+    """The name of an encoding of text files that Python knows. Raises ValueError for any other."""
     try:
         with suppress(UnicodeError):
             b"text".decode(text)  # raises LookupError for codecs that do not decode text, too
-    except LookupError:
-        raise ValueError("is not a text encoding; give one such as windows-1252, iso-8859-1 or utf-16") from None
+        name = codecs.lookup(text).name
+    except (LookupError, ValueError):  # ValueError: characters that no name has
+        name = None
+    if name is None or name.replace("_", "-") in _NOT_OF_FILES:
+        raise ValueError("is not an encoding of text files; give one such as windows-1252, iso-8859-1 or utf-16-le")
     return text
 
 

@@ -178,6 +178,10 @@ def _header_text(lines: LineReader) -> tuple[str, str | None]:
                 "The first line is not valid UTF-8. Save the file as CSV in UTF-8, or give --encoding; "
                 "programs on Windows often write windows-1252."
             ) from None
+        if "\0" in text:
+            raise UnreadableFile(
+                "The first line contains zero bytes, as text in UTF-16 does; give --encoding utf-16-le or utf-16-be."
+            )
         if text.lower().startswith("sep=") and len(text) == len("sep=;"):
             delimiter = text[-1]
         elif text.strip():

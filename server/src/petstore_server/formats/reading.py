@@ -16,9 +16,23 @@ STDIN = "-"
 _ENDINGS = {".jsonl": "jsonl", ".ndjson": "jsonl", ".json": "json", ".csv": "csv", ".tsv": "csv"}
 _BY_FIRST_CHARACTER = {b"{": "jsonl", b"[": "json"}
 _CHUNK_BYTES = 1 << 16
-_MARKS = {codecs.BOM_UTF8: None, codecs.BOM_UTF16_LE: "utf-16-le", codecs.BOM_UTF16_BE: "utf-16-be"}
+_MARKS = {
+    codecs.BOM_UTF8: None,
+    codecs.BOM_UTF32_LE: "utf-32-le",  # before the mark of UTF-16, which it begins with
+    codecs.BOM_UTF32_BE: "utf-32-be",
+    codecs.BOM_UTF16_LE: "utf-16-le",
+    codecs.BOM_UTF16_BE: "utf-16-be",
+}
 _LONGEST_MARK = 4
-_LENIENT = dict.fromkeys(("utf-16-le", "utf-16-be"), "surrogatepass")
+_BY_ZERO_BYTES: dict[tuple[bool, ...], str] = {
+    (True, False, True, False): "utf-16-le",
+    (False, True, False, True): "utf-16-be",
+    (True, False, False, False): "utf-32-le",
+    (False, False, False, True): "utf-32-be",
+}
+"""Which of the first four bytes differ from zero where the first characters are ASCII."""
+_NEED_MARK = {"utf-16": "utf-16-le or utf-16-be", "utf-32": "utf-32-le or utf-32-be"}
+_WIDE = ("utf-16", "utf-32")
 _OTHER_FILES = {
     b"PK\x03\x04": "an Excel workbook or a zip archive; save the sheet as CSV in UTF-8, or unpack the archive",
     b"\xd0\xcf\x11\xe0": "an Excel workbook; save the sheet as CSV in UTF-8",
@@ -89,17 +103,50 @@ def _as_utf8(chunks: Iterator[bytes], encoding: str | None) -> Iterator[bytes]:
             break
     if other := next((kind for mark, kind in _OTHER_FILES.items() if begin.startswith(mark)), None):
         raise UnreadableFile(f"The file is {other}.")
-    mark, marked = next(((mark, name) for mark, name in _MARKS.items() if begin.startswith(mark)), (b"", encoding))
-    chunks = itertools.chain([begin[len(mark) :]], chunks)
-    return chunks if marked is None else _decoded(chunks, codecs.lookup(marked).name)
+    mark = next((mark for mark in _MARKS if begin.startswith(mark)), None)
+    name = _MARKS[mark] if mark is not None else _unmarked(begin, encoding)
+    chunks = itertools.chain([begin[len(mark or b"") :]], chunks)
+    return chunks if name is None else _decoded(chunks, name)
+
+
+def _unmarked(begin: bytes, encoding: str | None) -> str | None:
+    """The encoding of a file without a byte order mark. Raises UnreadableFile where the given one cannot be right."""
+    name = None if encoding is None else codecs.lookup(encoding).name
+    likely = _BY_ZERO_BYTES.get(tuple(map(bool, begin[:_LONGEST_MARK])))
+    if likely and name not in _BY_ZERO_BYTES.values():
+        raise UnreadableFile(
+            f"The file looks like {likely[:-3].upper()} without a byte order mark; give --encoding {likely}."
+        )
+    if name in _NEED_MARK:
+        raise UnreadableFile(
+            f"The file has no byte order mark, so {name} does not say how to read it; if it is in that encoding, "
+            f"give --encoding {_NEED_MARK[name]}."
+        )
+    return name
 
 
 def _decoded(chunks: Iterator[bytes], encoding: str) -> Iterator[bytes]:
-    decoder = codecs.getincrementaldecoder(encoding)(_LENIENT.get(encoding, "surrogateescape"))
-    for chunk in chunks:
-        yield decoder.decode(chunk).encode("utf-8", "surrogatepass")
-    if decoder.getstate()[0]:
-        yield b"\xff"  # half a character at the end of the file
+    decoder = codecs.getincrementaldecoder(encoding)(_MARK_INVALID)
+    try:
+        for chunk in chunks:
+            yield decoder.decode(chunk).encode("utf-8", "surrogatepass")
+        yield decoder.decode(b"", final=True).encode("utf-8", "surrogatepass")
+    except UnicodeError as error:  # not for invalid bytes, but for a sequence that the decoder does not find the end of
+        raise UnreadableFile(f"The file cannot be decoded as {encoding} ({error}); check --encoding.") from error
+
+
+def _mark_invalid(error: UnicodeError) -> tuple[str, int]:
+    """A codec error handler: marks bytes that are not text by a lone surrogate, and keeps line ends among them."""
+    if not isinstance(error, UnicodeDecodeError):
+        raise error
+    if error.encoding.startswith(_WIDE):
+        return "\udcff", error.end
+    text = error.object[error.start : error.end].decode("ascii", "surrogateescape")
+    return ("\udcff" + text if text.isascii() else text), error.end
+
+
+_MARK_INVALID = "petstore.mark_invalid"
+codecs.register_error(_MARK_INVALID, _mark_invalid)
 
 
 class _Chunks(io.RawIOBase):

@@ -54,7 +54,7 @@ Piece = Bulk[T] | list[Row | Reject]
 
 
 class UnreadableFile(DomainError):
-    """The file as a whole cannot be imported; nothing of it was."""
+    """The file as a whole cannot be imported; nothing of it was, unless its decoder fails later in the file."""
 
     code = "unreadable_file"
 
@@ -75,8 +75,8 @@ def too_long(line: int, raw: bytes) -> Reject:
 
 
 def not_utf8(line: int, raw: bytes) -> Reject:
-    """Reject a row with bytes that are not UTF-8."""
-    problem = "The row is not valid UTF-8; if another program wrote the file, give --encoding, such as windows-1252."
+    """Reject a row with bytes that are not text in the file's encoding."""
+    problem = "The row is not valid UTF-8, or not in the encoding given; give --encoding, such as windows-1252."
     return reject(line, None, problem, raw)
 
 

@@ -102,7 +102,7 @@ class FileImport(Generic[T]):
         """Import every row. Where it raises, or is cancelled, the batches that were counted are in the store.
 
         Afterwards `history_changed` says whether the store had another history at the end than at the beginning.
-        Raises UnreadableFile before anything was imported, and what the store raises.
+        Raises UnreadableFile, nearly always before anything was imported, and what the store raises.
         """
         before = await store.access_version()
         await self._import(self._subject.records(store), actor)

@@ -1,0 +1,142 @@
+"""Encodings of import files: each that can be given is read, and what is not text in it is reported."""
+
+import encodings.aliases
+import json
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from petstore_server.formats.conversions import check_encoding
+from petstore_server.formats.kinds import ReadOptions
+from petstore_server.formats.rows import UnreadableFile
+from support.command_line import CommandLine
+from support.console import finished, running_console, upload
+from support.import_files import import_text, read
+from support.open_stores import SqlitePlaces, Stores
+
+ROWS = "id,petId\r\n1,2\r\n3,4\r\n"
+WIDE = ["utf-16-le", "utf-16-be", "utf-32-le", "utf-32-be"]
+
+
+def accepted(name: str) -> bool:
+    with suppress(ValueError):
+        return bool(check_encoding(name))
+    return False
+
+
+ENCODINGS = sorted(filter(accepted, {*encodings.aliases.aliases.values(), *WIDE}))
+
+
+@pytest.fixture
+def cli(tmp_path: Path) -> CommandLine:
+    return CommandLine(tmp_path / "store.db")
+
+
+@pytest.mark.parametrize("encoding", ENCODINGS)
+def test_every_encoding_that_can_be_given_is_read(encoding: str) -> None:
+    found = read(ROWS.encode(encoding), ReadOptions("csv", encoding))
+    assert ([1, 3], []) == ([order.id for order in found.orders], found.rejects)
+
+
+@given(
+    st.sampled_from(ENCODINGS),
+    st.lists(st.sampled_from([b"\n", b",", b"1", b"+AG", b"\x1b$B", b"~{", b"\x00"]) | st.binary(max_size=3)).map(
+        b"".join
+    ),
+)
+def test_no_bytes_break_the_reading_in_any_encoding(encoding: str, content: bytes) -> None:
+    with suppress(UnreadableFile):
+        read("id,petId\n".encode(encoding) + content, ReadOptions("csv", encoding))
+
+
+@pytest.mark.parametrize(
+    ("encoding", "row"),
+    [
+        ("utf-7", b"+AG,5"),
+        ("utf-7", b"2,+AG"),
+        ("shift_jis", b"2,\x81"),
+        ("iso2022_jp", b"2,\x1b$B\x7f\x7f\x1b(B"),
+        ("gb18030", b"2,\x81\x30"),
+        ("utf-8", b"2,\xff"),
+        ("windows-1252", b"2,\x81"),
+    ],
+)
+def test_bytes_that_are_not_text_cost_their_own_row_only(cli: CommandLine, encoding: str, row: bytes) -> None:
+    imported, rejects = import_text(cli, b"id,petId\n1,2\n" + row + b"\n3,4\n", "--encoding", encoding)
+    assert [1, 3] == imported
+    assert [3] == [each["line"] for each in rejects]
+
+
+def test_a_code_point_that_does_not_exist_costs_its_own_row_only(cli: CommandLine) -> None:
+    content = "id,petId\n1,2\n2,".encode("utf-32-le") + b"\x00\x00\x00\x7f" + "\n3,4\n".encode("utf-32-le")
+    imported, rejects = import_text(cli, content, "--encoding", "utf-32-le")
+    assert ([1, 3], [3]) == (imported, [each["line"] for each in rejects])
+
+
+@pytest.mark.parametrize("encoding", WIDE)
+@pytest.mark.parametrize("given_encoding", [None, "utf-8", "utf-16"])
+@pytest.mark.parametrize("content", [ROWS, json.dumps([{"id": 1}]), '{"id":1}\n'])
+def test_a_wide_encoding_without_a_byte_order_mark_is_named(
+    cli: CommandLine, encoding: str, given_encoding: str | None, content: str
+) -> None:
+    options = ["--encoding", given_encoding] if given_encoding else []
+    done = cli("orders", "import", "-", *options, stdin=content.encode(encoding))
+    assert 1 == done.code
+    assert f"give --encoding {encoding}." in " ".join(done.err.split())
+    assert ([1, 3] if content == ROWS else [1], []) == import_text(
+        cli, content.encode(encoding), "--encoding", encoding
+    )
+
+
+@pytest.mark.parametrize("encoding", WIDE)
+def test_a_byte_order_mark_names_the_encoding(cli: CommandLine, encoding: str) -> None:
+    assert ([1, 3], []) == import_text(cli, ("\ufeff" + ROWS).encode(encoding), "--format", "csv")
+
+
+@pytest.mark.parametrize("encoding", ["utf-16", "utf-32"])
+def test_text_without_a_byte_order_mark_needs_the_byte_order(cli: CommandLine, encoding: str) -> None:
+    done = cli("orders", "import", "-", "--dry-run", "--encoding", encoding, stdin=ROWS)
+    assert 1 == done.code
+    assert f"if it is in that encoding, give --encoding {encoding}-le or {encoding}-be" in " ".join(done.err.split())
+
+
+def test_utf_16_that_does_not_begin_with_ascii_is_recognized_in_a_header(cli: CommandLine) -> None:
+    done = cli("orders", "import", "-", stdin="Номер;id\r\n1;2\r\n".encode("utf-16-le"))
+    assert 1 == done.code
+    assert "give --encoding utf-16-le or utf-16-be" in " ".join(done.err.split())
+
+
+def test_a_sequence_that_the_decoder_cannot_end_is_reported(cli: CommandLine) -> None:
+    done = cli("orders", "import", "-", "--encoding", "iso2022_jp", stdin=b"id\n1\n\x1b$0123456789")
+    assert 1 == done.code
+    assert "cannot be decoded as iso2022_jp" in " ".join(done.err.split())
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize(
+    ("content", "encoding", "wrong"),
+    [
+        (ROWS.encode(), "idna", "not an encoding of text files"),
+        (ROWS.encode(), "a\0b", "not an encoding of text files"),
+        (ROWS.encode(), "utf-16", "give --encoding utf-16-le or utf-16-be"),
+        (ROWS.encode("utf-16-le"), "", "give --encoding utf-16-le"),
+        (b"id\n1\n\x1b$0123456789", "iso2022_jp", "cannot be decoded as iso2022_jp"),
+    ],
+)
+async def test_the_console_refuses_what_cannot_be_decoded(
+    tmp_path: Path, content: bytes, encoding: str, wrong: str
+) -> None:
+    async with running_console(Stores(SqlitePlaces(tmp_path))) as console:
+        browser = await console.browser.sign_in()
+        assert wrong in await upload(browser, content, 400, "orders.csv", encoding=encoding)
+
+
+@pytest.mark.anyio
+async def test_the_console_rejects_rows_that_are_not_text(tmp_path: Path) -> None:
+    async with running_console(Stores(SqlitePlaces(tmp_path))) as console:
+        browser = await console.browser.sign_in()
+        path = await upload(browser, b"id,petId\n1,2\n2,+AG\n", name="orders.csv", encoding="utf-7")
+        assert "Rejected 1" in await finished(browser, path)
