@@ -138,6 +138,15 @@ def test_an_iteration_continues_only_in_the_parent() -> None:
         assert [Order(id=2)] == list(iteration)
 
 
+def test_an_iteration_over_pages_continues_in_both_processes() -> None:
+    fake = FakePetstore(ORDERS[:5])
+    with fake.client() as petstore:
+        iteration = petstore.v2.iter_orders(limit=2)
+        assert 0 == next(iteration).id
+        assert "[1, 2, 3, 4]" == in_child(lambda: [order.id for order in iteration])
+        assert [1, 2, 3, 4] == [order.id for order in iteration]
+
+
 def test_a_response_to_another_request_is_not_accepted(connect: Connect) -> None:
     fake = FakePetstore([Order(id=1)])
     other = Answered(200, b'[{"id":99}]', {**JSON, "x-request-id": "of-another-request"})

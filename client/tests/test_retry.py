@@ -132,6 +132,33 @@ def test_every_retry_waits_for_its_backoff(connect: Connect) -> None:
     assert [0.0, 0.5, 1.5, 3.5, 7.5] == pytest.approx(times)
 
 
+class Unread(httpx2.SyncByteStream, httpx2.AsyncByteStream):
+    """A body that records when it is closed."""
+
+    def __init__(self, clock: Clock) -> None:
+        self.clock = clock
+        self.closed_at: list[float] = []
+
+    def close(self) -> None:
+        self.closed_at.append(self.clock.now())
+
+    async def aclose(self) -> None:
+        self.close()
+
+
+def test_the_response_of_a_failed_attempt_is_closed_before_the_wait(connect: Connect) -> None:
+    fake = FakePetstore(ORDERS)
+    body = Unread(fake.clock)
+    first = httpx2.Response(200, headers={"x-request-id": "of-another-request"}, stream=body)
+    responses = iter([lambda _: first, fake.handle_request])
+    began = fake.clock.now()
+    transport = httpx2.MockTransport(lambda request: next(responses)(request))
+    with connect(fake, transport=transport, jitter=lambda: 1.0) as petstore:
+        assert ORDERS == petstore.list_orders()
+    assert [began] == body.closed_at
+    assert [began + 0.5] == [request.at for request in fake.requests]
+
+
 def test_a_503_is_retried_no_sooner_than_its_retry_after(connect: Connect) -> None:
     fake = FakePetstore(ORDERS)
     fake.then(Failing(503, retry_after=7))

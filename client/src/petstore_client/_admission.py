@@ -41,6 +41,7 @@ class Session:
     gate: Gate
     budget: RetryBudget
     observed: Observed
+    check: Callable[[], None]  # raises PetstoreError if the client was closed, or the process forked, since the start
 
 
 class Admission:
@@ -79,8 +80,13 @@ class Admission:
             wait = ticket.until - now
             if wait >= _TICK:
                 self._accept(ticket, wait, now)
-            yield Sleep(max(0.0, wait))
+            yield from self.wait(Sleep(max(0.0, wait)))
             self._gate.enter_again(ticket, self._clock.monotonic())
+
+    def wait(self, effect: Sleep | Queue) -> Effects[None]:
+        """Wait. Raises PetstoreError if the call cannot continue after it."""
+        yield effect
+        self._session.check()
 
     def record_response(self, reply: Reply, limits: Limits, now: float) -> bool:
         """Inform the gate of a response, and return whether it describes the account's windows (D13, D14)."""
@@ -131,7 +137,7 @@ class Admission:
         """Wait for the requests in front, which end with their responses: this wait is not imposed by a limit."""
         patience = max(self._options.max_wait, 2 * (self._options.read_timeout or _PATIENCE))
         left = self.deadline - self._clock.monotonic()
-        yield Queue(ticket, max(0.0, min(patience, _LONGEST_PATIENCE, left)))
+        yield from self.wait(Queue(ticket, max(0.0, min(patience, _LONGEST_PATIENCE, left))))
         if self._gate.give_up(ticket):
             why = "The requests before this one got no response in time"
             raise self._held_back(why, 0.0, "deadline" if left <= patience else "max_wait")

@@ -2,18 +2,17 @@
 
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator
-from contextlib import suppress
+from contextlib import aclosing, suppress
 from types import TracebackType
-from typing import Generic, Self
+from typing import Any, Self
 
 import httpx2
 
 from petstore_client._admission import Session
-from petstore_client._base import BaseClient, Core, build_request, deprecated
+from petstore_client._base import BaseClient, BaseDriver, deprecated
 from petstore_client._client_v2 import AsyncV2
-from petstore_client._effects import Effects, Emit, Exchange, Queue, Read, Send, Sleep, T
-from petstore_client._gate import generation
-from petstore_client._http import Reply, reply_of
+from petstore_client._effects import Close, Effects, Queue, Read, Send, Sleep, T
+from petstore_client._http import Reply
 from petstore_client._operations import cancel_order, get_pet, iter_orders, list_orders
 from petstore_client._options import Options, takes
 from petstore_client._types import Order, Pet
@@ -41,20 +40,14 @@ class AsyncClient(BaseClient[httpx2.AsyncClient, httpx2.AsyncBaseTransport]):
         """
         return self._keep(await self._run(list_orders(self._session(), self._known_list())))
 
-    async def iter_orders(self) -> AsyncGenerator[Order, None]:
+    def iter_orders(self) -> AsyncGenerator[Order, None]:
         """All orders, one by one as they arrive, in memory that does not grow with the list.
 
         After the first order nothing is repeated: a list that ends early raises InvalidResponseError (`truncated`),
         one that stalls APITimeoutError. Other errors as for `list_orders`. The connection is in use until the
         iteration ends or is closed.
         """
-        driver = _Driver(iter_orders(self._session()), self._core, self._options)
-        try:
-            while (orders := await driver.run()) is not None:
-                for order in orders:
-                    yield order
-        finally:
-            await driver.close()
+        return self._iterate(iter_orders(self._session))
 
     async def cancel_order(self, order_id: int) -> None:
         """Cancel a pending order. When this returns, the cancellation is stored durably.
@@ -68,7 +61,7 @@ class AsyncClient(BaseClient[httpx2.AsyncClient, httpx2.AsyncBaseTransport]):
     @property
     def v2(self) -> AsyncV2:
         """Version 2 of the API (beta): filters, pages, single orders, placing orders, usage."""
-        return AsyncV2(self._session, self._run)
+        return AsyncV2(self._session, self._run, self._iterate)
 
     @deprecated("GET /pets/{petId} is deprecated and will be withdrawn.")
     async def get_pet(self, pet_id: int) -> Pet:
@@ -76,9 +69,7 @@ class AsyncClient(BaseClient[httpx2.AsyncClient, httpx2.AsyncBaseTransport]):
 
         Raises NotFoundError, and the errors of `list_orders`.
         """
-        pet, sunset = await self._run(get_pet(self._session(), pet_id))
-        self._warn_of_sunset(sunset)
-        return pet
+        return self._warn_of_sunset(await self._run(get_pet(self._session(), pet_id)))
 
     async def close(self) -> None:
         """Close all connections. Calls that are waiting, and later calls, raise PetstoreError."""
@@ -104,55 +95,56 @@ class AsyncClient(BaseClient[httpx2.AsyncClient, httpx2.AsyncBaseTransport]):
         return session
 
     async def _run(self, effects: Effects[T]) -> T:
-        driver = _Driver(effects, self._core, self._options)
-        try:
+        async with aclosing(_Driver(effects, self._core, self._options)) as driver:
             await driver.run()
-        finally:
-            await driver.close()
-        return driver.call.result
+            return driver.result
+
+    async def _iterate(self, effects: Effects[None]) -> AsyncGenerator[Any, None]:
+        async with aclosing(_Driver(effects, self._core, self._options)) as driver:
+            while (orders := await driver.run()) is not None:
+                for order in orders:
+                    yield order
 
 
-class _Driver(Generic[T]):
-    """Performs the effects of one call on an event loop."""
+class _Driver(BaseDriver[T, httpx2.AsyncClient]):
+    """Performs effects on an event loop."""
 
-    def __init__(self, effects: Effects[T], core: Core[httpx2.AsyncClient], options: AsyncClientOptions) -> None:
-        self.call = Exchange(effects)
-        self._core = core
-        self._clock = options.clock
-        self._generation = core.generation
-        self._response: httpx2.Response | None = None
-        self._pieces: AsyncIterator[bytes] = _complete(b"")
+    _pieces: AsyncIterator[bytes]
 
-    async def run(self) -> list[Order] | None:
-        """Continue until the call emits orders, and return them; None at its end. Raises PetstoreError."""
-        self._core.check(self._generation)
-        effect = self.call.resume()
-        while effect is not None and not isinstance(effect, Emit):
+    async def run(self) -> list[Any] | None:
+        """Continue until orders are emitted, and return them; None at the end. Raises PetstoreError."""
+        while (effect := self.resume()) is not None:
             try:
-                outcome = await self._perform(effect)
+                self.outcome = await self._perform(effect)
             except BaseException as error:  # noqa: BLE001 - the call raises it again unless it can handle it
-                effect = self.call.fail(self._core.explain(error))
-            else:
-                effect = self.call.resume(outcome)
-        return None if effect is None else effect.orders
+                self.fail(error)
+        return self.emitted
 
-    async def close(self) -> None:
+    async def aclose(self) -> None:
         """End the call in any state."""
         try:
-            self.call.end()
+            self._effects.close()
         finally:
             await self._close_response()
 
-    async def _perform(self, effect: Send | Read | Sleep | Queue) -> Reply | bytes | None:
+    async def _perform(self, effect: Sleep | Queue | Send | Read | Close) -> Any:
         if isinstance(effect, Read):
             return await anext(self._pieces, None)
-        await self._close_response()
         if isinstance(effect, Send):
-            self._core.check(self._generation)
             return await self._send(effect)
-        await self._wait(effect)
-        self._core.check(self._generation)
-        return None
+        if isinstance(effect, Close):
+            return await self._close_response()
+        return await self._wait(effect)
+
+    async def _send(self, effect: Send) -> Reply:
+        response = await self._core.http.send(self.request(effect), stream=True, auth=None, follow_redirects=False)
+        # A test transport may return a complete body, which httpx2 has already decoded.
+        self._pieces = response.aiter_bytes() if response.is_stream_consumed else response.aiter_raw()
+        return self.received(response)
+
+    async def _close_response(self) -> None:
+        if (response := self.to_close()) is not None:
+            await response.aclose()
 
     async def _wait(self, effect: Sleep | Queue) -> None:
         """Wait until the time is over, the ticket is decided, or the client is closed."""
@@ -174,24 +166,3 @@ class _Driver(Generic[T]):
                     else:
                         self._core.gate.when_decided(effect.ticket, wake)
                         await loop.create_future()
-
-    async def _send(self, effect: Send) -> Reply:
-        http = self._core.http
-        request = build_request(http, effect, self._core.target)
-        response = self._response = await http.send(request, stream=True, auth=None, follow_redirects=False)
-        # A test transport may return a complete body, which httpx2 has already decoded.
-        self._pieces = _complete(response.content) if response.is_stream_consumed else response.aiter_raw()
-        return reply_of(response)
-
-    async def _close_response(self) -> None:
-        response, self._response = self._response, None
-        if response is None:
-            return
-        if self._generation == generation():
-            await response.aclose()
-        else:
-            self._core.abandon(response)
-
-
-async def _complete(body: bytes) -> AsyncIterator[bytes]:
-    yield body

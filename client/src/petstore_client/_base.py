@@ -6,20 +6,21 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from datetime import datetime
+from functools import partial
 from http.cookiejar import CookieJar, DefaultCookiePolicy
 from typing import TYPE_CHECKING, Any, Generic, Self, Unpack
 
 import httpx2
 
 from petstore_client._admission import Observed, Session, log
-from petstore_client._effects import Send
+from petstore_client._effects import Close, Effects, Emit, Queue, Read, Send, Sleep, T
 from petstore_client._gate import gate_for, generation, process_lock
-from petstore_client._http import Target, read_target
+from petstore_client._http import Reply, Target, read_target, reply_of
 from petstore_client._limits import RateLimit
 from petstore_client._operations import Listed
 from petstore_client._options import CallOptions, HttpT, Options, TransportT, substitute_for
 from petstore_client._retry import RetryBudget
-from petstore_client._types import Order, ResponseEvent
+from petstore_client._types import Order, Pet, ResponseEvent
 from petstore_client.errors import ConfigurationError, PetstoreError
 
 if TYPE_CHECKING:
@@ -95,10 +96,6 @@ class Core(Generic[HttpT]):
             yield
         finally:
             self._wakers.discard(wake)
-
-    def abandon(self, response: object) -> None:
-        """Keep a response of the parent process from being closed in this one."""
-        _abandoned.append(response)
 
     def _start(self) -> None:
         self.generation = generation()
@@ -179,7 +176,8 @@ class BaseClient(Generic[HttpT, TransportT]):
         """What a call needs, in this process. Raises PetstoreError if the client cannot make one."""
         core = self._core
         core.enter()
-        return Session(core.target, self._options, core.gate, core.budget, self._observed)
+        check = partial(core.check, core.generation)
+        return Session(core.target, self._options, core.gate, core.budget, self._observed, check)
 
     def _known_list(self) -> Listed | None:
         """The last list, for a conditional request."""
@@ -191,23 +189,72 @@ class BaseClient(Generic[HttpT, TransportT]):
             self._core.listed = listed if listed.etag else None
         return list(listed.orders)
 
-    def _warn_of_sunset(self, sunset: datetime | None) -> None:
-        """Warn the caller of `get_pet`, and log it once, because programs rarely show DeprecationWarnings."""
+    def _warn_of_sunset(self, found: tuple[Pet, datetime | None]) -> Pet:
+        """Warn the caller of `get_pet`, and return the pet. Log it once: programs rarely show DeprecationWarnings."""
+        pet, sunset = found
         until = f"works until {sunset.date().isoformat()}" if sunset else "will end; the server did not say when"
         message = f"get_pet is deprecated: GET /pets/{{petId}} {until}."
         if not self._core.warned:
             self._core.warned = True
             log.warning(message)
         warnings.warn(message, DeprecationWarning, stacklevel=3)
+        return pet
 
 
-def build_request(http: httpx2.Client | httpx2.AsyncClient, effect: Send, target: Target) -> httpx2.Request:
-    """The request to send, with the key."""
-    request = http.build_request(
-        effect.method, effect.url, headers=effect.headers, timeout=effect.timeout, content=effect.content
-    )
-    target.authorize(request)
-    return request
+class BaseDriver(Generic[T, HttpT]):
+    """Runs a call or an iteration. Its subclasses, one for each client, perform single effects.
+
+    `outcome` is what the latest effect returned, `emitted` the orders to hand out, and `result` what the call returned.
+    """
+
+    result: T
+
+    def __init__(self, effects: Effects[T], core: Core[HttpT], options: Options[HttpT, Any]) -> None:
+        self.outcome: object = None
+        self.emitted: list[Any] | None = None
+        self._effects = effects
+        self._core = core
+        self._clock = options.clock
+        self._error: BaseException | None = None
+        self._response: httpx2.Response | None = None
+
+    def resume(self) -> Sleep | Queue | Send | Read | Close | None:
+        """The next effect to perform; None if the call has emitted orders or ended. Raises PetstoreError."""
+        error, self._error = self._error, None
+        try:
+            effect = self._effects.send(self.outcome) if error is None else self._effects.throw(error)
+        except StopIteration as end:
+            self.result, self.emitted = end.value, None
+            return None
+        if isinstance(effect, Emit):
+            self.emitted = effect.orders
+            return None
+        return effect
+
+    def fail(self, error: BaseException) -> None:
+        """Let the call handle what an effect raised."""
+        self._error = self._core.explain(error)
+
+    def request(self, effect: Send) -> httpx2.Request:
+        """The request to send, with the key."""
+        request = self._core.http.build_request(
+            effect.method, effect.url, headers=effect.headers, timeout=effect.timeout, content=effect.content
+        )
+        self._core.target.authorize(request)
+        return request
+
+    def received(self, response: httpx2.Response) -> Reply:
+        """Keep a response until it is closed, and return its head."""
+        self._response, self._generation = response, generation()
+        return reply_of(response)
+
+    def to_close(self) -> httpx2.Response | None:
+        """The response, if there is one to close. One of the parent process is kept open."""
+        response, self._response = self._response, None
+        if response is not None and self._generation != generation():
+            _abandoned.append(response)
+            return None
+        return response
 
 
 def _http_options(options: Options[Any, Any]) -> dict[str, Any]:

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from petstore_client._admission import Admission, Session, log, notify
-from petstore_client._effects import Effects, Read, Send, Sleep, T
+from petstore_client._effects import Close, Effects, Read, Send, Sleep, T
 from petstore_client._http import LONGEST_SMALL_BODY, TRANSPORT_ERRORS, Reply, check_request_id, connection_error
 from petstore_client._http import refusal as refusal_of
 from petstore_client._limits import read_limits
@@ -77,7 +77,8 @@ class Call:
                 else:
                     self._session.budget.succeeded()
                     return result
-                yield Sleep(self._wait)
+                yield Close()
+                yield from self._admission.wait(Sleep(self._wait))
         except GeneratorExit:
             raise
         except BaseException as error:

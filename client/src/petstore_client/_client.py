@@ -2,16 +2,16 @@
 
 import threading
 from collections.abc import Generator, Iterator
+from contextlib import closing
 from types import TracebackType
-from typing import Generic, Self
+from typing import Any, Self
 
 import httpx2
 
-from petstore_client._base import BaseClient, Core, build_request, deprecated
+from petstore_client._base import BaseClient, BaseDriver, deprecated
 from petstore_client._client_v2 import V2
-from petstore_client._effects import Effects, Emit, Exchange, Queue, Read, Send, Sleep, T
-from petstore_client._gate import generation
-from petstore_client._http import Reply, reply_of
+from petstore_client._effects import Close, Effects, Queue, Read, Send, Sleep, T
+from petstore_client._http import Reply
 from petstore_client._operations import cancel_order, get_pet, iter_orders, list_orders
 from petstore_client._options import Options, takes
 from petstore_client._types import Order, Pet, SystemClock
@@ -44,12 +44,7 @@ class Client(BaseClient[httpx2.Client, httpx2.BaseTransport]):
         one that stalls APITimeoutError. Other errors as for `list_orders`. The connection is in use until the
         iteration ends or is closed.
         """
-        driver = _Driver(iter_orders(self._session()), self._core, self._options)
-        try:
-            while (orders := driver.run()) is not None:
-                yield from orders
-        finally:
-            driver.close()
+        return self._iterate(iter_orders(self._session))
 
     def cancel_order(self, order_id: int) -> None:
         """Cancel a pending order. When this returns, the cancellation is stored durably.
@@ -63,7 +58,7 @@ class Client(BaseClient[httpx2.Client, httpx2.BaseTransport]):
     @property
     def v2(self) -> V2:
         """Version 2 of the API (beta): filters, pages, single orders, placing orders, usage."""
-        return V2(self._session, self._run)
+        return V2(self._session, self._run, self._iterate)
 
     @deprecated("GET /pets/{petId} is deprecated and will be withdrawn.")
     def get_pet(self, pet_id: int) -> Pet:
@@ -71,9 +66,7 @@ class Client(BaseClient[httpx2.Client, httpx2.BaseTransport]):
 
         Raises NotFoundError, and the errors of `list_orders`.
         """
-        pet, sunset = self._run(get_pet(self._session(), pet_id))
-        self._warn_of_sunset(sunset)
-        return pet
+        return self._warn_of_sunset(self._run(get_pet(self._session(), pet_id)))
 
     def close(self) -> None:
         """Close all connections. Calls that are waiting, and later calls, raise PetstoreError."""
@@ -92,80 +85,63 @@ class Client(BaseClient[httpx2.Client, httpx2.BaseTransport]):
         self.close()
 
     def _run(self, effects: Effects[T]) -> T:
-        driver = _Driver(effects, self._core, self._options)
-        try:
+        with closing(_Driver(effects, self._core, self._options)) as driver:
             driver.run()
-        finally:
-            driver.close()
-        return driver.call.result
+            return driver.result
+
+    def _iterate(self, effects: Effects[None]) -> Generator[Any, None, None]:
+        with closing(_Driver(effects, self._core, self._options)) as driver:
+            while (orders := driver.run()) is not None:
+                yield from orders
 
 
-class _Driver(Generic[T]):
-    """Performs the effects of one call, blocking."""
+class _Driver(BaseDriver[T, httpx2.Client]):
+    """Performs effects, blocking."""
 
-    def __init__(self, effects: Effects[T], core: Core[httpx2.Client], options: ClientOptions) -> None:
-        self.call = Exchange(effects)
-        self._core = core
-        self._clock = options.clock
-        self._generation = core.generation
-        self._response: httpx2.Response | None = None
-        self._pieces: Iterator[bytes] = iter(())
+    _pieces: Iterator[bytes]
 
-    def run(self) -> list[Order] | None:
-        """Continue until the call emits orders, and return them; None at its end. Raises PetstoreError."""
-        self._core.check(self._generation)
-        effect = self.call.resume()
-        while effect is not None and not isinstance(effect, Emit):
+    def run(self) -> list[Any] | None:
+        """Continue until orders are emitted, and return them; None at the end. Raises PetstoreError."""
+        while (effect := self.resume()) is not None:
             try:
-                outcome = self._perform(effect)
+                self.outcome = self._perform(effect)
             except BaseException as error:  # noqa: BLE001 - the call raises it again unless it can handle it
-                effect = self.call.fail(self._core.explain(error))
-            else:
-                effect = self.call.resume(outcome)
-        return None if effect is None else effect.orders
+                self.fail(error)
+        return self.emitted
 
     def close(self) -> None:
         """End the call in any state."""
         try:
-            self.call.end()
+            self._effects.close()
         finally:
             self._close_response()
 
-    def _perform(self, effect: Send | Read | Sleep | Queue) -> Reply | bytes | None:
+    def _perform(self, effect: Sleep | Queue | Send | Read | Close) -> Any:
         if isinstance(effect, Read):
             return next(self._pieces, None)
-        self._close_response()
         if isinstance(effect, Send):
-            self._core.check(self._generation)
             return self._send(effect)
-        if isinstance(effect, Sleep) and not isinstance(self._clock, SystemClock):
-            self._clock.sleep(effect.seconds)
-        else:
-            self._wait(effect)
-            self._core.check(self._generation)
-        return None
+        if isinstance(effect, Close):
+            return self._close_response()
+        return self._wait(effect)
+
+    def _send(self, effect: Send) -> Reply:
+        response = self._core.http.send(self.request(effect), stream=True, auth=None, follow_redirects=False)
+        # A test transport may return a complete body, which httpx2 has already decoded.
+        self._pieces = response.iter_bytes() if response.is_stream_consumed else response.iter_raw()
+        return self.received(response)
+
+    def _close_response(self) -> None:
+        if (response := self.to_close()) is not None:
+            response.close()
 
     def _wait(self, effect: Sleep | Queue) -> None:
         """Wait until the time is over, the ticket is decided, or the client is closed."""
+        if isinstance(effect, Sleep) and not isinstance(self._clock, SystemClock):
+            self._clock.sleep(effect.seconds)
+            return
         wake = threading.Event()
         with self._core.waking(wake.set):
             if isinstance(effect, Queue):
                 self._core.gate.when_decided(effect.ticket, wake.set)
             wake.wait(effect.seconds)
-
-    def _send(self, effect: Send) -> Reply:
-        http = self._core.http
-        request = build_request(http, effect, self._core.target)
-        response = self._response = http.send(request, stream=True, auth=None, follow_redirects=False)
-        # A test transport may return a complete body, which httpx2 has already decoded.
-        self._pieces = iter([response.content]) if response.is_stream_consumed else response.iter_raw()
-        return reply_of(response)
-
-    def _close_response(self) -> None:
-        response, self._response = self._response, None
-        if response is None:
-            return
-        if self._generation == generation():
-            response.close()
-        else:
-            self._core.abandon(response)

@@ -23,12 +23,17 @@ class AsyncRun(Protocol):
     def __call__(self, effects: Effects[T]) -> Coroutine[Any, Any, T]: ...
 
 
+Iterate = Callable[[Effects[None]], Generator[Any, None, None]]
+AsyncIterate = Callable[[Effects[None]], AsyncGenerator[Any, None]]
+
+
 class V2:
     """Version 2 of the API (beta), with the limits, the retries and the options of its client."""
 
-    def __init__(self, session: Callable[[], Session], run: Run) -> None:
+    def __init__(self, session: Callable[[], Session], run: Run, iterate: Iterate) -> None:
         self._session = session
         self._run = run
+        self._iterate = iterate
 
     @takes(PageQuery)
     def list_orders(self, query: PageQuery) -> Page:
@@ -44,14 +49,7 @@ class V2:
 
         Each page is a separate call: it is retried, and `deadline` applies to it. Raises the errors of `list_orders`.
         """
-        return self._iterate(pages)
-
-    def _iterate(self, pages: PagesQuery) -> Generator[Order, None, None]:
-        query: PageQuery | None = pages.page(None)
-        while query is not None:
-            page = self._run(operations.list_orders(self._session(), query))
-            yield from page.data
-            query = operations.next_query(pages, query, page)
+        return self._iterate(operations.iter_orders(self._session, pages))
 
     def get_order(self, order_id: int) -> Order:
         """One order. Raises NotFoundError, and the errors of `Client.list_orders`."""
@@ -86,9 +84,10 @@ class V2:
 class AsyncV2:
     """Version 2 of the API (beta) for asyncio, with the limits, the retries and the options of its client."""
 
-    def __init__(self, session: Callable[[], Session], run: AsyncRun) -> None:
+    def __init__(self, session: Callable[[], Session], run: AsyncRun, iterate: AsyncIterate) -> None:
         self._session = session
         self._run = run
+        self._iterate = iterate
 
     @takes(PageQuery)
     async def list_orders(self, query: PageQuery) -> Page:
@@ -104,15 +103,7 @@ class AsyncV2:
 
         Each page is a separate call: it is retried, and `deadline` applies to it. Raises the errors of `list_orders`.
         """
-        return self._iterate(pages)
-
-    async def _iterate(self, pages: PagesQuery) -> AsyncGenerator[Order, None]:
-        query: PageQuery | None = pages.page(None)
-        while query is not None:
-            page = await self._run(operations.list_orders(self._session(), query))
-            for order in page.data:
-                yield order
-            query = operations.next_query(pages, query, page)
+        return self._iterate(operations.iter_orders(self._session, pages))
 
     async def get_order(self, order_id: int) -> Order:
         """One order. Raises NotFoundError, and the errors of `AsyncClient.list_orders`."""

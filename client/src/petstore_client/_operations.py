@@ -59,19 +59,21 @@ def list_orders(session: Session, known: Listed | None) -> Effects[Listed]:
     return call.run(receive)
 
 
-def iter_orders(session: Session) -> Effects[None]:
+def iter_orders(enter: Callable[[], Session]) -> Effects[None]:
     """All orders, emitted as they arrive. After the first one has been emitted there is no further attempt."""
+    session = enter()
     call = Call(session, LIST_ORDERS)
 
     def emit(orders: list[Order]) -> Effects[None]:
         if orders:
             call.committed = True
             yield Emit(orders)
+            session.check()
 
     def receive(reply: Reply) -> Effects[None]:
         yield from _receive_orders(call, reply, emit)
 
-    return call.run(receive)
+    yield from call.run(receive)
 
 
 def cancel_order(session: Session, order_id: int, operation: Operation = CANCEL_ORDER) -> Effects[None]:

@@ -1,11 +1,12 @@
 """The operations of version 2 of the interface. No I/O."""
 
 import uuid
+from collections.abc import Callable
 
 from petstore_client._admission import Session
 from petstore_client._arguments import NewOrder, PageQuery, PagesQuery, UsageQuery, integer
 from petstore_client._call import Call, Operation
-from petstore_client._effects import Effects
+from petstore_client._effects import Effects, Emit
 from petstore_client._http import Reply
 from petstore_client._operations import CANCEL_ORDER as CANCEL_ORDER_V1
 from petstore_client._operations import RecordT, read_record
@@ -36,6 +37,15 @@ def list_orders(session: Session, query: PageQuery) -> Effects[Page]:
     return _get(Call(session, LIST_ORDERS, query=query.encode()), LIST_ORDERS, Page)
 
 
+def iter_orders(enter: Callable[[], Session], pages: PagesQuery) -> Effects[None]:
+    """The orders of all pages, emitted page by page. Each page is a separate call."""
+    query: PageQuery | None = pages.page(None)
+    while query is not None:
+        page = yield from list_orders(enter(), query)
+        yield Emit(page.data)
+        query = _next_query(pages, query, page)
+
+
 def get_order(session: Session, order_id: int) -> Effects[Order]:
     """One order."""
     return _get(Call(session, GET_ORDER, integer("An identifier", order_id)), GET_ORDER, Order)
@@ -64,7 +74,7 @@ def place_order(session: Session, order: NewOrder) -> Effects[Order]:
         raise
 
 
-def next_query(pages: PagesQuery, asked: PageQuery, page: Page) -> PageQuery | None:
+def _next_query(pages: PagesQuery, asked: PageQuery, page: Page) -> PageQuery | None:
     """The query of the page after this one; None at the end. Raises InvalidResponseError if it is the same again."""
     if page.next_cursor is None:
         return None
