@@ -138,6 +138,35 @@ def test_an_iteration_continues_only_in_the_parent() -> None:
         assert [Order(id=2)] == list(iteration)
 
 
+class Closable(httpx2.SyncByteStream):
+    """The beginning of a list, which records when it is closed."""
+
+    closed = False
+
+    def __iter__(self) -> Iterator[bytes]:
+        yield b'[{"id":1},{"id":2},'
+        yield b'{"id":3}]'
+
+    def close(self) -> None:
+        self.closed = True
+
+
+def test_a_child_that_ends_an_iteration_leaves_the_response_open() -> None:
+    body = Closable()
+    transport = httpx2.MockTransport(lambda _: httpx2.Response(200, headers=JSON, stream=body))
+    with FakePetstore().client(transport=transport) as petstore:
+        iteration = petstore.iter_orders()
+        next(iteration)
+
+        def end() -> bool:
+            iteration.close()
+            return body.closed
+
+        assert "False" == in_child(end)
+        iteration.close()
+        assert body.closed
+
+
 def test_an_iteration_over_pages_continues_in_both_processes() -> None:
     fake = FakePetstore(ORDERS[:5])
     with fake.client() as petstore:

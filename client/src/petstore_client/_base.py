@@ -252,7 +252,7 @@ class BaseDriver(Generic[T, HttpT]):
         """The response, if there is one to close. One of the parent process is kept open."""
         response, self._response = self._response, None
         if response is not None and self._generation != generation():
-            _abandoned.append(response)
+            _abandoned.append(self)  # with the iterator over the body, which closes the response when it is collected
             return None
         return response
 
