@@ -52,6 +52,33 @@ def test_another_address_can_be_given(petstore_command: CommandLine) -> None:
     assert out.startswith("https://ops.example.com/console/sign-in?token=")
 
 
+@pytest.mark.parametrize(
+    "url",
+    [
+        "ftp://x",
+        "ops.example.com",
+        "https://",
+        "https://me@ops",
+        "https://ops/console/",
+        "https://ops?a=1",
+        "http://[::1",
+    ],
+)
+def test_an_address_that_no_browser_can_use_is_refused(petstore_command: CommandLine, url: str) -> None:
+    done = petstore_command("console", "--url", url)
+    assert (2, "") == (done.code, done.out)
+    assert "'--url': must be an http:// or https:// address without a path" in done.err
+
+
+def test_an_address_that_the_server_will_refuse_gets_a_warning(petstore_command: CommandLine) -> None:
+    command = ["console", "--url", "https://ops.example.com:8443"]
+    warning = "ops.example.com is not in PETSTORE_CONSOLE_HOSTS, so the server will refuse the link with 421."
+    assert warning in petstore_command.must(*command).err
+    allowed = petstore_command.must(*command, PETSTORE_CONSOLE_HOSTS="ops.example.com")
+    assert "PETSTORE_CONSOLE_HOSTS" not in allowed.err
+    assert "PETSTORE_CONSOLE_HOSTS" not in petstore_command.must("console").err
+
+
 def test_an_unknown_port_and_a_removed_console_are_explained(petstore_command: CommandLine) -> None:
     unknown = petstore_command("console", PETSTORE_ADMIN_PORT="0")
     assert (2, "--url" in unknown.err) == (unknown.code, True)

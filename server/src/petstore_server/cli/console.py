@@ -1,12 +1,15 @@
 """`petstore console`: sign-in links of the operator console, and the end of its sessions."""
 
 import secrets
+from typing import Any
+from urllib.parse import urlsplit
 
 import click
 
 from petstore_server.cli.commands import WritingCommand, help_values
 from petstore_server.cli.output import log_to_stderr, plural, show, wants_json, write_secret
 from petstore_server.cli.stores import operator, settings_here, with_store
+from petstore_server.console.security import host_name, is_allowed_host
 from petstore_server.domain.sessions import LINK_LIFETIME, SESSION_LIFETIME, TOKEN_BYTES
 from petstore_server.domain.timestamps import HOUR, MINUTE, format_unix
 from petstore_server.operations.admin_port import admin_url
@@ -14,9 +17,22 @@ from petstore_server.operations.sessions import create_link, end_sessions, sign_
 from petstore_server.settings import Settings, SettingsError
 
 
+class _Address(click.ParamType[str]):
+    """The address of the admin port as a browser reaches it: a scheme, a host, and a port if it has one."""
+
+    name = "url"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        if not _is_address(str(value)):
+            example = "such as https://ops.example.com"
+            self.fail(f"must be an http:// or https:// address without a path, {example}.", param, ctx)
+        return str(value)
+
+
 @click.command(cls=WritingCommand)
 @click.option(
     "--url",
+    type=_Address(),
     metavar="URL",
     help="Where the admin port is reached, such as https://ops.example.com; default: http://ADMIN_HOST:ADMIN_PORT.",
 )
@@ -41,6 +57,12 @@ def console(url: str | None, end: bool) -> None:
     if not settings.console:
         raise SettingsError("PETSTORE_CONSOLE is off: the server has no console. Set it to on and restart the server.")
     address = url or _address(settings)
+    host = urlsplit(address).netloc
+    if not is_allowed_host(host, settings):
+        log_to_stderr(
+            f"{host_name(host)} is not in PETSTORE_CONSOLE_HOSTS, so the server will refuse the link with 421. "
+            "Add it, and restart the server."
+        )
     link = with_store(lambda store: create_link(store, secrets.token_urlsafe(TOKEN_BYTES), operator()))
     printed = sign_in_url(address, link.token)
     if wants_json():
@@ -54,3 +76,11 @@ def _address(settings: Settings) -> str:
     if settings.admin_port == 0:
         raise SettingsError("PETSTORE_ADMIN_PORT is 0, so the port is not known here; give the address with --url.")
     return admin_url(settings)
+
+
+def _is_address(url: str) -> bool:
+    try:
+        scheme, host, *more = urlsplit(url.rstrip("/"))
+    except ValueError:  # brackets that do not match
+        return False
+    return scheme in ("http", "https") and host_name(host) is not None and not any(more)

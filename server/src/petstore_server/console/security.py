@@ -6,10 +6,9 @@ submitted from elsewhere, and frames are refused here (decision record 0018).
 
 import hmac
 import ipaddress
+from collections.abc import Mapping
 from hashlib import sha256
 from urllib.parse import urlsplit
-
-from starlette.datastructures import Headers
 
 from petstore_server.settings import Settings
 
@@ -49,7 +48,7 @@ def is_allowed_host(host: str, settings: Settings) -> bool:
     )
 
 
-def is_same_origin(headers: Headers) -> bool:
+def is_same_origin(headers: Mapping[str, str]) -> bool:
     """Whether a form was submitted from a page of this console.
 
     Browsers send `Origin: null` with forms of a page that has `Referrer-Policy: no-referrer`. Then Sec-Fetch-Site says
