@@ -11,10 +11,11 @@ import sys
 import time
 from pathlib import Path
 
+import httpx2
 import pytest
 
 from support.command_line import CommandLine, Done
-from support.subprocesses import PATIENCE
+from support.subprocesses import PATIENCE, end, free_port, kill, within
 
 PETSTORE = str(Path(sys.executable).parent / "petstore")
 
@@ -91,14 +92,107 @@ def test_a_reader_that_closes_the_pipe_is_not_an_error(environment: dict[str, st
         assert 141 == process.wait(PATIENCE)
 
 
+def without(environment: dict[str, str], closed: str, *arguments: str) -> subprocess.CompletedProcess[str]:
+    """Run with streams closed, which a shell names, such as `>&-`."""
+    command = ["sh", "-c", f'exec "$0" "$@" {closed}', PETSTORE, *arguments]
+    return subprocess.run(
+        command,
+        env=environment,
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE,
+        check=False,
+    )
+
+
+NO_STREAM = "petstore: The command needs stdin or stdout, which is closed."
+
+
+@pytest.mark.parametrize("closed", [">&-", "<&- >&-"])
+def test_a_result_that_a_closed_stdout_cannot_take_is_a_failure_in_one_line(
+    environment: dict[str, str], closed: str
+) -> None:
+    prepare(environment, "orders", "import", "-", stdin=rows(3))
+    prepare(environment, "accounts", "create", "acme", "--plan", "free")
+    for command in (["accounts", "show", "acme"], ["orders", "list", "--json"], ["orders", "cancel", "1", "2"]):
+        done = without(environment, closed, *command)
+        assert (1, [NO_STREAM.removeprefix("petstore: ")]) == (done.returncode, [message(done.stderr)])
+    assert 2 == prepare(environment, "orders", "list", "--json").out.count("cancelled")
+
+
+def message(errors: str) -> str:
+    """The message of the one line of stderr, whether it is JSON or not."""
+    return str(json.loads(errors)["message"]) if errors.startswith("{") else errors.removeprefix("petstore: ").strip()
+
+
+def test_a_new_key_that_a_closed_stdout_cannot_take_is_to_be_revoked(environment: dict[str, str]) -> None:
+    prepare(environment, "accounts", "create", "acme", "--plan", "free")
+    done = without(environment, ">&-", "keys", "create", "acme")
+    key = prepare(environment, "keys", "list", "acme", "--json").json()[0]["id"]
+    warning = f"The new key could not be printed; revoke it: petstore keys revoke {key}"
+    assert (1, [warning, NO_STREAM]) == (done.returncode, done.stderr.splitlines())
+
+
+def test_what_writes_nothing_to_stdout_succeeds_without_it(environment: dict[str, str], tmp_path: Path) -> None:
+    prepare(environment, "orders", "import", "-", stdin=rows(3))
+    for closed in (">&-", "2>&-", "<&- >&- 2>&-"):
+        target = tmp_path / f"{len(closed)}.jsonl"
+        done = without(environment, closed, "orders", "export", str(target))
+        assert (0, "", 3) == (done.returncode, done.stdout, len(target.read_text().splitlines()))
+        assert ("2" in closed) == ("" == done.stderr)
+
+
+@pytest.mark.parametrize(
+    "command", [["orders", "import", "-"], ["orders", "import", "-", "--dry-run"], ["keys", "find"]]
+)
+def test_a_closed_stdin_is_a_failure_in_one_line(environment: dict[str, str], command: list[str]) -> None:
+    prepare(environment, "db", "migrate")
+    done = without(environment, "<&-", *command)
+    assert (1, NO_STREAM) == (done.returncode, done.stderr.strip())
+
+
+def test_a_question_without_stdin_is_refused(environment: dict[str, str], tmp_path: Path) -> None:
+    prepare(environment, "db", "migrate")
+    prepare(environment, "db", "backup", str(tmp_path / "backup.db"))
+    done = without(environment, "<&-", "db", "restore", str(tmp_path / "backup.db"))
+    assert 2 == done.returncode
+    assert "add --yes, because stdin is not a terminal" in done.stderr
+
+
+@pytest.mark.parametrize("closed", [">&-", "<&- >&- 2>&-"])
+@pytest.mark.parametrize("options", [[], ["--demo"]])
+def test_a_server_without_streams_ends_with_0(
+    environment: dict[str, str], tmp_path: Path, closed: str, options: list[str]
+) -> None:
+    port = free_port()
+    served = {**environment, "TMPDIR": str(tmp_path)}
+    command = [PETSTORE, "serve", "--port", "0", "--admin-port", str(port), *options]
+    process = subprocess.Popen(["sh", "-c", f'exec "$0" "$@" {closed}', *command], env=served)
+    try:
+        within(20, lambda: is_ready(port))
+        time.sleep(0.2)  # until a demo has tried to print its key
+        assert 0 == end(process, signal.SIGTERM)
+    finally:
+        kill(process)
+
+
+def is_ready(port: int) -> bool:
+    try:
+        return httpx2.get(f"http://127.0.0.1:{port}/readyz").status_code == 200
+    except httpx2.TransportError:
+        return False
+
+
 def test_a_full_disk_under_stdout_is_one_line(environment: dict[str, str]) -> None:
     prepare(environment, "orders", "import", "-", stdin=rows(10))
-    with Path("/dev/full").open("w") as full:
-        process = subprocess.run(
-            [PETSTORE, "orders", "list"], env=environment, stdout=full, stderr=subprocess.PIPE, text=True, check=False
-        )
-    assert 1 == process.returncode
-    assert "petstore: No space left on device (free some space and try again).\n" == process.stderr
+    for command in (["orders", "list"], ["orders", "cancel", "1"]):
+        with Path("/dev/full").open("w") as full:
+            process = subprocess.run(
+                [PETSTORE, *command], env=environment, stdout=full, stderr=subprocess.PIPE, text=True, check=False
+            )
+        assert 1 == process.returncode
+        assert "petstore: No space left on device (free some space and try again).\n" == process.stderr
 
 
 def test_a_full_disk_under_the_store_is_one_line_and_keeps_what_was_committed(environment: dict[str, str]) -> None:

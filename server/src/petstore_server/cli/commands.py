@@ -11,7 +11,7 @@ import click
 
 from petstore_server.cli.arguments import OPERATOR_NAME
 from petstore_server.cli.failures import PIPE_CLOSED, report_error
-from petstore_server.cli.output import JSON_KEY, prepare_streams
+from petstore_server.cli.output import JSON_KEY, abandon_stdout, prepare_streams
 from petstore_server.cli.stores import OPERATOR_KEY
 
 Function = TypeVar("Function", bound=Callable[..., None])
@@ -79,8 +79,9 @@ class Root(Group):
         prepare_streams()
         try:
             code = super().main(arguments, *rest, **extra)
-        except _PipeClosed:
-            _abandon_stdout()
+            sys.stdout.flush()  # here, where a failure is still reported
+        except (_PipeClosed, BrokenPipeError):
+            abandon_stdout()
             code = PIPE_CLOSED
         except Exception as error:  # noqa: BLE001 - no traceback may reach a user
             code = report_error(error, as_json="--json" in arguments)
@@ -88,13 +89,11 @@ class Root(Group):
         sys.exit(code if isinstance(code, int) else 0)
 
     def invoke(self, ctx: click.Context) -> Any:
-        """Run the command, and make sure that its output has been written."""
+        """Run the command."""
         try:
-            result = super().invoke(ctx)
-            sys.stdout.flush()
+            return super().invoke(ctx)
         except BrokenPipeError:
             raise _PipeClosed from None  # click would make it exit code 1
-        return result
 
 
 class ImportedCommands(UserDict[str, click.Command]):
@@ -155,9 +154,4 @@ def _flush_stdout() -> None:
     try:
         sys.stdout.flush()
     except OSError:
-        _abandon_stdout()
-
-
-def _abandon_stdout() -> None:
-    """Discard what is buffered for stdout, so that writing it does not fail at exit."""
-    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        abandon_stdout()

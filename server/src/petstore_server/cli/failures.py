@@ -107,6 +107,8 @@ def _describe_os_error(error: Any) -> str:
     reason = error.strerror or _one_line(error)
     if error.errno == errno.ENOSPC:
         reason += " (free some space and try again)"
+    if error.errno == errno.EBADF and not error.filename:  # see prepare_streams
+        reason = "The command needs stdin or stdout, which is closed"
     return f"{os.fsdecode(error.filename)}: {reason}." if error.filename else f"{reason}."
 
 

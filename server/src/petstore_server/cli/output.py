@@ -48,10 +48,24 @@ def wants_json() -> bool:
 
 
 def prepare_streams() -> None:
-    """Have stdout and stderr replace what their encoding lacks, instead of failing."""
+    """Open the streams with which this process did not start; have stdout and stderr replace what their encoding lacks.
+
+    To read a closed stdin, or to write to a closed stdout, then fails with EBADF. Writing to a closed stderr has no
+    effect.
+    """
+    for name, mode, access in (("stdin", "r", os.O_WRONLY), ("stdout", "w", os.O_RDONLY), ("stderr", "w", os.O_WRONLY)):
+        if getattr(sys, name) is None:
+            descriptor = os.open(os.devnull, access)
+            os.set_inheritable(descriptor, True)  # or the processes of workers would be without it
+            setattr(sys, name, open(descriptor, mode, closefd=False))  # noqa: SIM115 - for the whole process
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
+
+
+def abandon_stdout() -> None:
+    """Discard what is buffered for stdout, so that writing it does not fail at exit."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def write(text: str) -> None:

@@ -6,14 +6,14 @@ import secrets
 import socket
 import tempfile
 import time
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 
 import click
 
 from petstore_server.cli.failures import FAILURE
-from petstore_server.cli.output import log_to_stderr
+from petstore_server.cli.output import abandon_stdout, log_to_stderr
 from petstore_server.domain.accounts import PLAN_LIMITS, Plan
 from petstore_server.domain.keys import Environment
 from petstore_server.domain.sessions import LINK_LIFETIME, TOKEN_BYTES
@@ -70,8 +70,10 @@ async def _serve(settings: Settings, public: socket.socket, admin: socket.socket
         async def ready() -> None:
             _log_serving(settings, public, admin)
             if sample:
-                with suppress(OSError):  # the service goes on if nothing reads its stdout
+                try:
                     click.echo(_welcome(_address(public), _address(admin), sample, link))
+                except OSError:  # the service goes on if nothing reads its stdout
+                    abandon_stdout()
 
         await run(settings, application, public, ready, admin=admin)
     finally:
