@@ -14,6 +14,7 @@ import httpx2
 
 from petstore_client._admission import Observed, Session, log
 from petstore_client._effects import Close, Effects, Emit, Queue, Read, Send, Sleep, T
+from petstore_client._environment import checked_environment
 from petstore_client._gate import gate_for, generation, process_lock
 from petstore_client._http import Reply, Target, read_target, reply_of
 from petstore_client._limits import RateLimit
@@ -169,7 +170,7 @@ class BaseClient(Generic[HttpT, TransportT]):
         target = read_target(options.base_url, options.api_key, os.environ)
         self._options = replace(options, base_url=target.base_url, api_key=None)
         own = self._options
-        self._core = Core(target, own, lambda: own.http_client or http(**_http_options(own)))
+        self._core = Core(target, own, lambda: _connect(own, http))
         self._observed = Observed()
 
     def _session(self) -> Session:
@@ -257,6 +258,9 @@ class BaseDriver(Generic[T, HttpT]):
         return response
 
 
-def _http_options(options: Options[Any, Any]) -> dict[str, Any]:
-    """Arguments of the HTTP client: it keeps no cookies."""
-    return {"transport": options.transport, "cookies": CookieJar(DefaultCookiePolicy(allowed_domains=[]))}
+def _connect(options: Options[HttpT, Any], http: Callable[..., HttpT]) -> HttpT:
+    """The HTTP client: the given one, or a new one that keeps no cookies. Raises ConfigurationError."""
+    if options.http_client is not None:
+        return options.http_client
+    with checked_environment():
+        return http(transport=options.transport, cookies=CookieJar(DefaultCookiePolicy(allowed_domains=[])))

@@ -1,0 +1,56 @@
+"""Proxies and certificates that environment variables name."""
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+from petstore_client import AsyncClient, Client, ConfigurationError
+
+VARIABLES = ("http_proxy", "https_proxy", "all_proxy", "no_proxy", "ssl_cert_file", "ssl_cert_dir", "sslkeylogfile")
+
+
+@pytest.fixture(autouse=True)
+def _clean_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in os.environ:
+        if name.lower() in VARIABLES:
+            monkeypatch.delenv(name)
+    monkeypatch.setenv("SSL_CERT_DIR", "/")  # with certificates of its own, Python reads SSLKEYLOGFILE as well
+
+
+@pytest.mark.parametrize("kind", [Client, AsyncClient])
+@pytest.mark.parametrize(
+    ("name", "value", "says"),
+    [
+        ("ALL_PROXY", "socks5://user:secret@127.0.0.1:1", "socksio"),
+        ("ALL_PROXY", "foo://user:secret@127.0.0.1:1", "http://HOST:PORT"),
+        ("http_proxy", "http://user:secret@[::1", "http://HOST:PORT"),
+        ("https_proxy", "http://user:secret/1@127.0.0.1:1", "http://HOST:PORT"),
+        ("http_proxy", "http://user:secret\udcff@127.0.0.1:1", "http://HOST:PORT"),
+        ("SSL_CERT_FILE", "/nonexistent/ca.pem", "SSL_CERT_FILE=/nonexistent/ca.pem"),
+        ("SSL_CERT_FILE", __file__, "certificate"),
+        ("SSLKEYLOGFILE", "/nonexistent/keys", "SSLKEYLOGFILE=/nonexistent/keys"),
+    ],
+)
+def test_an_invalid_setting_of_the_environment_is_rejected_and_named(
+    monkeypatch: pytest.MonkeyPatch, kind: type[Client] | type[AsyncClient], name: str, value: str, says: str
+) -> None:
+    monkeypatch.setenv(name, value)
+    with pytest.raises(ConfigurationError, match=name) as caught:
+        kind("http://127.0.0.1:1/v1", api_key="key")
+    assert says in str(caught.value)
+    assert "secret" not in f"{caught.value} {caught.value.__cause__}"
+
+
+def test_the_command_names_the_invalid_setting_and_exits_with_2() -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "petstore_client", "--base-url", "http://127.0.0.1:1/v1", "orders", "list"],
+        env={**os.environ, "PETSTORE_API_KEY": "key", "SSL_CERT_FILE": "/nonexistent/ca.pem"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (2, "") == (done.returncode, done.stdout)
+    assert "SSL_CERT_FILE=/nonexistent/ca.pem" in done.stderr
+    assert 1 == len(done.stderr.splitlines())
