@@ -91,7 +91,7 @@ def test_an_interrupted_import_keeps_and_counts_what_it_has_committed(tmp_path: 
     stopped = re.search(r"Stopped after (\d+) orders", terminal.shown)
     assert stopped, terminal.shown
     assert orders_in(store) == int(stopped[1])
-    assert "line 2: id 'x' is not a whole number." in terminal.shown
+    assert "line 2: id 'x' is not a whole number in plain digits." in terminal.shown
 
 
 def test_an_import_shows_no_progress_in_a_pipe(tmp_path: Path) -> None:

@@ -120,6 +120,7 @@ STATUS: dict[type[DomainError], int] = {
     HeadersTooLarge: 431,
     InternalError: 500,
     domain.ServiceUnavailable: 503,
+    domain.Unreachable: 503,
 }
 """Every error that an API client can get. Any other exception is a defect and becomes InternalError."""
 
