@@ -178,5 +178,5 @@ def test_the_command_line_works_on_it(postgres_stores: Stores, tmp_path: Path) -
 
 def test_without_the_driver_the_line_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
-    with pytest.raises(SettingsError, match="requirements/scale-out.lock"):
+    with pytest.raises(SettingsError, match=r"requirements/scale-out\.lock"):
         engines.require_driver()
