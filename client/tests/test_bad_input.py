@@ -2,6 +2,7 @@
 
 import pickle
 import re
+from typing import Any
 
 import pytest
 
@@ -9,6 +10,7 @@ import petstore_client
 from petstore_client import (
     APIConnectionError,
     APIStatusError,
+    AsyncClient,
     AuthenticationError,
     Client,
     ConfigurationError,
@@ -102,6 +104,33 @@ def test_an_invalid_key_is_rejected_and_not_shown(key: str, says: str) -> None:
 def test_other_invalid_arguments_are_rejected(options: dict[str, object]) -> None:
     with pytest.raises(ConfigurationError, match=next(iter(options))):
         Client("http://x.test/v1", api_key="key", **options)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "options", "says"),
+    [
+        ((), {"pet_id": 1}, "place_order(): missing a required … 'quantity'. Its arguments are: *, pet_id, quantity, "),
+        ((), {"pet": 1}, "place_order(): missing a required … 'pet_id'."),
+        ((1, 2), {}, "place_order(): too many positional arguments. Its arguments are: *, pet_id, quantity, "),
+        ((), {"pet_id": 1, "quantity": 1, "note": ""}, "place_order(): got an unexpected keyword argument 'note'."),
+        ((), {"pet_id": "1", "quantity": 1}, "pet_id must be an int, not a str."),
+    ],
+)
+def test_wrong_arguments_of_a_call_are_type_errors_that_name_the_method(
+    connect: Connect, arguments: tuple[object, ...], options: dict[str, object], says: str
+) -> None:
+    fake = FakePetstore()
+    pattern = re.escape(says).replace("…", ".*argument:")  # its words depend on the version of Python
+    with connect(fake) as petstore, pytest.raises(TypeError, match=f"^{pattern}"):
+        petstore.v2.place_order(*arguments, **options)
+    assert [] == fake.requests
+
+
+@pytest.mark.parametrize("kind", [Client, AsyncClient])
+def test_an_unknown_option_is_a_type_error_that_names_the_client(kind: Any) -> None:
+    says = f"{kind.__name__}(): got an unexpected keyword argument 'retries'. Its arguments are: base_url, *, api_key, "
+    with pytest.raises(TypeError, match=f"^{re.escape(says)}.*max_retries"):
+        kind(retries=1)
 
 
 def test_base_url_and_key_come_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -157,12 +157,18 @@ def takes(
     """Give a method that takes an object of options the signature and the documentation of their class."""
 
     def decorate(method: Callable[[SelfT, OptionsT], ResultT]) -> Callable[Concatenate[SelfT, P], ResultT]:
-        @functools.wraps(method)
-        def taking(self: SelfT, /, *args: P.args, **kwargs: P.kwargs) -> ResultT:
-            return method(self, options(*args, **kwargs))
-
         kind: Any = get_origin(options) or options
         signature = inspect.signature(kind)
+
+        @functools.wraps(method)
+        def taking(self: SelfT, /, *args: P.args, **kwargs: P.kwargs) -> ResultT:
+            try:
+                given = options(*args, **kwargs)
+            except TypeError:
+                _check_call(method, signature, args, kwargs)
+                raise
+            return method(self, given)
+
         this = inspect.Parameter("self", inspect.Parameter.POSITIONAL_ONLY)
         described = [method, *(base for base in reversed(kind.__mro__) if "__dataclass_fields__" in vars(base))]
         taking.__doc__ = "\n\n".join(inspect.cleandoc(it.__doc__) for it in described if it.__doc__)
@@ -172,6 +178,20 @@ def takes(
         return taking
 
     return decorate
+
+
+def _check_call(
+    method: Callable[..., object], signature: inspect.Signature, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> None:
+    """Raise a TypeError that names the method if arguments are missing, unknown or too many."""
+    try:
+        signature.bind(*args, **kwargs)
+    except TypeError as error:
+        name = method.__qualname__.removesuffix(".__init__").rpartition(".")[2]
+        kinds = [parameter.kind for parameter in signature.parameters.values()]
+        names = list(signature.parameters)
+        names.insert(kinds.index(inspect.Parameter.KEYWORD_ONLY), "*")
+        raise TypeError(f"{name}(): {error}. Its arguments are: {', '.join(names)}.") from None
 
 
 def _least(timeout: float | None, seconds: float) -> float | None:

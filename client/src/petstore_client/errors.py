@@ -64,7 +64,7 @@ _NEVER = datetime.fromtimestamp(0, UTC)
 
 
 class PetstoreError(Exception):
-    """Base class of the exceptions that this client raises.
+    """Base class of the exceptions of this client: every failure of a call is one.
 
     `request_id` is the X-Request-Id under which the server logged the call, or None if nothing was sent.
     `may_have_been_applied` is True if a call failed after an attempt whose response was lost: the order may have been
