@@ -4,9 +4,10 @@ import os
 import subprocess
 import sys
 
+import httpx2
 import pytest
 
-from petstore_client import AsyncClient, Client, ConfigurationError
+from petstore_client import APIConnectionError, AsyncClient, Client, ConfigurationError
 
 VARIABLES = ("http_proxy", "https_proxy", "all_proxy", "no_proxy", "ssl_cert_file", "ssl_cert_dir", "sslkeylogfile")
 
@@ -41,6 +42,46 @@ def test_an_invalid_setting_of_the_environment_is_rejected_and_named(
         kind("http://127.0.0.1:1/v1", api_key="key")
     assert says in str(caught.value)
     assert "secret" not in f"{caught.value} {caught.value.__cause__}"
+
+
+@pytest.mark.parametrize(
+    ("variables", "proxy"),
+    [
+        ({"http_proxy": "http://user:secret@127.0.0.1:1"}, "http://127.0.0.1:1"),
+        ({"ALL_PROXY": "127.0.0.1:1"}, "http://127.0.0.1:1"),
+        ({"https_proxy": "http://127.0.0.1:1"}, None),
+        ({"http_proxy": "http://127.0.0.1:1", "no_proxy": "localhost,127.0.0.2"}, None),
+        ({"http_proxy": "http://127.0.0.1:1", "no_proxy": "*"}, None),
+        ({}, None),
+    ],
+    ids=repr,
+)
+def test_a_failed_connection_names_the_proxy_that_applies(
+    monkeypatch: pytest.MonkeyPatch, variables: dict[str, str], proxy: str | None
+) -> None:
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    with (
+        Client("http://127.0.0.2:1/v1", api_key="key", max_retries=0) as petstore,
+        pytest.raises(APIConnectionError, match="Connection refused") as caught,
+    ):
+        petstore.list_orders()
+    message = str(caught.value)
+    assert "secret" not in message
+    if proxy:
+        assert f"through the proxy {proxy} " in message
+    else:
+        assert "proxy" not in message
+
+
+def test_the_proxy_is_not_named_if_a_transport_bypasses_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("http_proxy", "http://127.0.0.1:1")
+    with (
+        Client("http://127.0.0.2:1/v1", api_key="key", max_retries=0, transport=httpx2.HTTPTransport()) as petstore,
+        pytest.raises(APIConnectionError) as caught,
+    ):
+        petstore.list_orders()
+    assert "proxy" not in str(caught.value)
 
 
 def test_the_command_names_the_invalid_setting_and_exits_with_2() -> None:

@@ -14,7 +14,7 @@ import httpx2
 
 from petstore_client._admission import Observed, Session, log
 from petstore_client._effects import Close, Effects, Emit, Queue, Read, Send, Sleep, T
-from petstore_client._environment import checked_environment
+from petstore_client._environment import checked_environment, proxy_for
 from petstore_client._gate import gate_for, generation, process_lock
 from petstore_client._http import Reply, Target, read_target, reply_of
 from petstore_client._limits import RateLimit
@@ -168,6 +168,8 @@ class BaseClient(Generic[HttpT, TransportT]):
             if given is not None and not isinstance(given, kind):
                 raise ConfigurationError(f"{name} of {type(self).__name__} must be an httpx2.{kind.__name__}.")
         target = read_target(options.base_url, options.api_key, os.environ)
+        if options.http_client is None and options.transport is None:
+            target = replace(target, proxy=proxy_for(target.base_url))
         self._options = replace(options, base_url=target.base_url, api_key=None)
         own = self._options
         self._core = Core(target, own, lambda: _connect(own, http))

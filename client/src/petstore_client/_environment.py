@@ -3,6 +3,8 @@
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
+from urllib.parse import urlsplit
+from urllib.request import getproxies, proxy_bypass
 
 import httpx2
 
@@ -31,6 +33,20 @@ def checked_environment() -> Iterator[None]:
         raise ConfigurationError(
             f"{_proxy_names()} does not name a valid proxy; it must look like http://HOST:PORT."
         ) from None
+
+
+def proxy_for(url: str) -> str:
+    """The proxy through which httpx2 sends to this URL, without its user and password; "" if there is none."""
+    parts = urlsplit(url)
+    proxies = getproxies()
+    proxy = proxies.get(parts.scheme) or proxies.get("all")
+    if not proxy or proxy_bypass(parts.hostname or ""):
+        return ""
+    try:
+        address = httpx2.URL(proxy if "://" in proxy else f"http://{proxy}")
+    except (ValueError, httpx2.InvalidURL):  # making the client reports this
+        return ""
+    return f"{address.scheme}://{address.netloc.decode('ascii')}"
 
 
 def _proxy_names() -> str:

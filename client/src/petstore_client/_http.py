@@ -72,14 +72,23 @@ class Secret:
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """Where requests go, and with which key. `base_url` ends with `/v1`, which names the service (DESIGN D1)."""
+    """Where requests go, and with which key. `base_url` ends with `/v1`, which names the service (DESIGN D1).
+
+    `proxy` is the proxy of the environment in between, or "".
+    """
 
     base_url: str
     key: Secret
+    proxy: str = ""
 
     def url(self, version: str, path: str) -> str:
         """The address of a path in a version of the API, such as "v1"."""
         return f"{self.base_url.removesuffix('v1')}{version}{path}"
+
+    @property
+    def route(self) -> str:
+        """The base URL with its proxy, for messages about connections."""
+        return f"{self.base_url} through the proxy {self.proxy}" if self.proxy else self.base_url
 
     def headers(self, request_id: str, app_name: str | None, more: Mapping[str, str] | None) -> dict[str, str]:
         """The headers of every request except the key, which `authorize` adds just before sending."""
@@ -175,21 +184,24 @@ def connection_error(error: Exception, target: Target) -> APIConnectionError:
     reason = target.key.redact(" ".join(str(error).split())) or type(error).__name__
     if _is_certificate_error(error):
         return APIConnectionError(
-            f"The certificate of {target.base_url} is not valid ({reason}); is the address right? For a certificate "
+            f"The certificate of {target.route} is not valid ({reason}); is the address right? For a certificate "
             "authority of your own pass transport=httpx2.HTTPTransport(verify=...).",
             False,
             False,
         )
     if isinstance(error, httpx2.TimeoutException | TimeoutError):
         if sent:
-            return APITimeoutError(f"{target.base_url} did not respond within the timeout ({reason}).", True)
-        return APITimeoutError(f"No connection to {target.base_url} within the timeout ({reason}).", False)
+            return APITimeoutError(f"{target.route} did not respond within the timeout ({reason}).", True)
+        return APITimeoutError(f"No connection to {target.route} within the timeout ({reason}).", False)
     if sent:
         return APIConnectionError(
-            f"The connection to {target.base_url} broke before the response was complete ({reason})."
+            f"The connection to {target.route} broke before the response was complete ({reason})."
         )
+    question = "are both addresses right, and do the proxy and the server run?"
+    if not target.proxy:
+        question = "is the address right, and is the server running?"
     return APIConnectionError(
-        f"No connection to {target.base_url} ({reason}); is the address right, and is the server running?",
+        f"No connection to {target.route} ({reason}); {question}",
         False,
         not isinstance(error, _PERMANENT),
     )
