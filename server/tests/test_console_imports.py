@@ -123,6 +123,8 @@ async def test_a_deleted_uploads_directory_is_replaced_and_closed(sqlite_stores:
         (b"\x1f\x8b\x08\x00 and more", "orders.csv.gz", "The file is compressed with gzip"),
         (b"%PDF-1.7 and more", "orders.csv", "The file is a PDF document"),
         (b"\x89PNG\r\n\x1a\n\x00\x00", "picture.png", "The file is a picture"),
+        (b"id,petId\rx\n1,2\n", "orders.csv", "The first line has a carriage return (CR) outside of quotes"),
+        (b"id,%s\n1,2\n" % (b"x" * 200_000), "orders.csv", f"it has '{'x' * 50}'. Give --ignore-column NAME"),
         (b"name,price\nBiscuit,3\n", "pets.csv", "it has 'name', 'price'"),
         (b"{}", "orders.json", "The file is not a JSON array"),
     ],

@@ -3,6 +3,7 @@
 import json
 import tracemalloc
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -17,7 +18,7 @@ from petstore_server.formats import csv_rows, json_rows
 from petstore_server.formats.kinds import ReadOptions
 from petstore_server.formats.rows import Reject, Row, UnreadableFile
 from support.command_line import CommandLine
-from support.import_files import Read, batches, generated, read
+from support.import_files import PiecewiseFile, Read, batches, generated, read
 
 RECORDS: list[dict[str, Any]] = [
     {"id": 1, "petId": 10, "quantity": 2, "shipDate": "2026-11-01T10:00:00Z", "complete": False, "status": "pending"},
@@ -71,6 +72,9 @@ FILES = {
     "unused columns at the end.csv": CSV.replace("\n", ",,\n"),
     "named delimiter.csv": "sep=;\r\n" + SHUFFLED.replace("\n", "\r\n"),
     "tabs.tsv": CSV.replace(",", "\t"),
+    "lines that end with CR.csv": CSV.replace("\n", "\r"),
+    "lines that end with CR.jsonl": "\r" + JSON_LINES.replace("\n", "\r"),
+    "header over several lines.csv": CSV.replace("petId", '"pet\r\nId"'),
 }
 
 
@@ -143,6 +147,13 @@ def test_pets_come_from_every_format(cli: CommandLine, tmp_path: Path) -> None:
         ("a.csv", "petId,status\n1,pending\n", "no column 'id'"),
         ("a.csv", "id,petId,ID\n1,2,3\n", "the field 'id' twice"),
         ("a.csv", b"id,\xff\n1,2\n", "--encoding"),
+        ("a.csv", "id,petId\rx\n1,2\n", "The first line has a carriage return (CR) outside of quotes"),
+        ("a.csv", 'id,"petId"\r1,2\n3,4\n', "The first line has a carriage return (CR) outside of quotes"),
+        ("a.csv", 'id,"petId"x\n1,2\n', "The first line has quotes that do not match up"),
+        ("a.csv", 'id,"petId\n1,2\n', "The first line has a quote that is not closed"),
+        ("a.csv", f"id,{'x' * 200_000}\n1,2\n", f"it has '{'x' * 50}'. Give --ignore-column NAME"),
+        ("a.csv", f"id,{'x' * 2_000_000}\n1,2\n", "The first line is longer than 1048576 bytes"),
+        ("a.csv", 'sep="\nid\n1\n', "must name the columns"),
         ("a.json", '{"id":1}\n', "not a JSON array"),
         ("a.json", "", "not a JSON array"),
         ("a.xlsx", b"PK\x03\x04rest", "an Excel workbook"),
@@ -159,6 +170,15 @@ def test_a_file_that_cannot_be_imported_is_refused_whole(
     assert (1, "") == (done.code, done.out)
     assert reason in done.err
     assert "" == cli.must("orders", "export", "-").out
+
+
+@given(st.integers(1, 40), st.sampled_from(["\n", "\r\n", "\r"]), st.sampled_from(["lines.jsonl", "plain.csv"]))
+def test_line_ends_are_recognized_however_the_file_is_cut(size: int, end: str, name: str) -> None:
+    content = FILES[name].replace("\n", end).encode()
+    pieces = [content[at : at + size] for at in range(0, len(content), size)]
+    stream = PiecewiseFile(pieces)
+    found = [order.id for batch in batches(stream, ReadOptions(name.rpartition(".")[2])) for order in batch.records]
+    assert [record["id"] for record in RECORDS] == found
 
 
 INT64 = st.integers(INT64_MIN, INT64_MAX)
@@ -193,10 +213,16 @@ def test_everything_in_an_array_is_a_row_or_a_reject(text: str, chunk: int) -> N
         assert text.count(character) == reported.count(character)
 
 
-@given(st.binary(max_size=80))
+@given(st.binary(max_size=80) | st.text(alphabet='1,\r\n"; x', max_size=30).map(str.encode))
 def test_no_bytes_in_a_csv_break_the_reading(content: bytes) -> None:
     found = read(b"id,petId\n" + content, "csv")
     assert min((each.line for each in chain[Row | Reject](found.rows, found.rejects)), default=2) >= 2
+
+
+@given(st.binary(max_size=80) | st.text(alphabet='id,\r\n"; =sep', max_size=30).map(str.encode))
+def test_no_bytes_in_a_csv_header_break_the_reading(content: bytes) -> None:
+    with suppress(UnreadableFile):
+        read(content, "csv")
 
 
 def row_by_row(content: bytes, file_format: str) -> Read:

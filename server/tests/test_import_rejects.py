@@ -165,6 +165,34 @@ def test_a_quote_that_is_never_closed_costs_its_own_row_only(cli: CommandLine) -
     assert '2,"pending' == rejects[0]["raw"]
 
 
+@pytest.mark.parametrize("row", ["2\r3,4", '2,"x"\r3,4', '"2"\r', "2,lost\r,"])
+def test_a_carriage_return_within_a_row_is_the_reason_for_its_reject(cli: CommandLine, row: str) -> None:
+    imported, rejects = import_text(cli, f"id,status\n1,\n{row}x\n5,\n", "--format", "csv")
+    assert [1, 5] == imported
+    assert [(3, f"{row}x")] == [(each["line"], each["raw"]) for each in rejects]
+    assert "carriage return (CR) outside of quotes" in rejects[0]["reason"]
+
+
+def test_a_long_cell_in_quotes_is_read(cli: CommandLine) -> None:
+    content = f'id,note\n1,"{"x" * 200_000}"\n2,"{"x" * 100_000}\n{"x" * 100_000}"\n'
+    assert ([1, 2], []) == import_text(cli, content, "--format", "csv", "--ignore-column", "note")
+
+
+def test_a_cell_over_too_many_lines_is_reported_as_that(cli: CommandLine) -> None:
+    content = 'id,note\n1,"' + "x\n" * 200 + '"\n2,y\n'
+    imported, rejects = import_text(cli, content, "--format", "csv", "--ignore-column", "note")
+    assert [2] == imported
+    assert "has a quote that is not closed within 100 lines" in rejects[0]["reason"]
+
+
+def test_a_row_over_several_lines_has_the_bound_of_a_row(cli: CommandLine) -> None:
+    line = "x" * (rows_module.MAX_ROW_BYTES // 2) + "\n"
+    content = f'id,note\n1,"{line}{line}"\n2,y\n'
+    imported, rejects = import_text(cli, content, "--format", "csv", "--ignore-column", "note")
+    assert [2] == imported
+    assert f"not closed within 100 lines and {rows_module.MAX_ROW_BYTES} bytes" in rejects[0]["reason"]
+
+
 def test_a_row_over_several_lines_counts_from_its_first(cli: CommandLine) -> None:
     _, rejects = import_text(cli, 'id,status\n1,"pen\nding"\n2,lost\n', "--format", "csv")
     assert [(2, '1,"pen\nding"'), (4, "2,lost")] == [(each["line"], each["raw"]) for each in rejects]

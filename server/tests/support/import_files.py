@@ -46,6 +46,17 @@ def import_text(cli: CommandLine, content: str | bytes, *options: str) -> tuple[
     return [json.loads(line)["id"] for line in cli.must("orders", "export", "-").out.splitlines()], rejected
 
 
+class PiecewiseFile(io.BytesIO):
+    """A file of which each read gives one piece, as a pipe may."""
+
+    def __init__(self, pieces: list[bytes]) -> None:
+        super().__init__()
+        self._pieces = iter(pieces)
+
+    def read(self, size: int | None = -1, /) -> bytes:
+        return next(self._pieces, b"")
+
+
 class GeneratedFile(io.RawIOBase):
     """A file that is generated while it is read, so that measured memory is only the reader's."""
 

@@ -31,6 +31,10 @@ BulkCells = Callable[[list[str | None], list[Sequence[str]]], list[T] | None]
 _DELIMITERS = ",;\t"
 _MAX_LINES = 100
 """Lines that one quoted cell may extend over; beyond that its quote counts as never closed."""
+_CARRIAGE_RETURN = "has a carriage return (CR) outside of quotes; end each line with LF or CRLF"
+_NOT_CLOSED = f"has a quote that is not closed within {_MAX_LINES} lines and {MAX_ROW_BYTES} bytes"
+
+csv.field_size_limit(MAX_ROW_BYTES)  # of this process; every row is shorter
 
 
 class Header(NamedTuple):
@@ -43,7 +47,7 @@ class Header(NamedTuple):
 def read_csv(stream: BinaryIO, schema: Schema[T], bulk: BulkCells[T] | None) -> Iterator[Piece[T]]:
     """The rows below the header. Empty cells are absent fields; blank rows are skipped.
 
-    Raises UnreadableFile where the first line does not name the columns.
+    Raises UnreadableFile where the first row does not name the columns.
     """
     lines = LineReader(stream)
     header = _read_header(lines, schema)
@@ -67,6 +71,8 @@ def _cells(data: bytes, delimiter: str, width: int) -> list[Sequence[str]] | Non
     try:
         text = data.decode().replace("\r\n", "\n")
     except UnicodeDecodeError:
+        return None
+    if "\r" in text:
         return None
     lines = [line for line in text.split("\n") if line]
     if '"' in text:
@@ -100,9 +106,9 @@ def _read_rows(lines: LineReader, end: int | None, columns: Columns, delimiter: 
         if len(line) > MAX_ROW_BYTES:
             yield too_long(number, line)
             continue
-        raw, texts = _split(number, line, lines, delimiter)
-        if isinstance(texts, Reject):
-            yield texts
+        raw, texts = _split(line, lines, delimiter)
+        if isinstance(texts, str):
+            yield reject(number, None, f"The row {texts}.", raw)
         elif any(map(str.strip, texts)):
             yield _row(number, raw, texts, columns)
 
@@ -127,24 +133,29 @@ def _row(number: int, raw: bytes, texts: list[str], columns: Columns) -> Row | R
     return Row(number, raw, fields)
 
 
-def _split(number: int, line: bytes, lines: LineReader, delimiter: str) -> tuple[bytes, list[str] | Reject]:
-    """The row that begins with `line`: its bytes and its cells. Bytes that are not UTF-8 become lone surrogates."""
+def _split(line: bytes, lines: LineReader, delimiter: str) -> tuple[bytes, list[str] | str]:
+    """The row that begins with `line`: its bytes, and its cells or what is wrong with it ("has ...").
+
+    Bytes that are not UTF-8 become lone surrogates.
+    """
     raw = line.rstrip(b"\r\n")
     text = raw.decode("utf-8", "surrogateescape")
-    if '"' not in text:
-        return raw, text.split(delimiter)
-    return _split_quoted(number, line, lines, delimiter)
+    if '"' in text:
+        return _split_quoted(line, lines, delimiter)
+    return raw, _CARRIAGE_RETURN if "\r" in text else text.split(delimiter)
 
 
-def _split_quoted(number: int, line: bytes, lines: LineReader, delimiter: str) -> tuple[bytes, list[str] | Reject]:
+def _split_quoted(line: bytes, lines: LineReader, delimiter: str) -> tuple[bytes, list[str] | str]:
     """A row with quotes may extend over several lines. If a quote is never closed, only its own line is rejected."""
     further: list[tuple[int, bytes]] = []
 
     def texts() -> Iterator[str]:
         yield line.decode("utf-8", "surrogateescape")
+        size = len(line)
         for more in lines_of(lines):
             further.append(more)
-            if len(further) > _MAX_LINES:
+            size += len(more[1])
+            if len(further) > _MAX_LINES or size > MAX_ROW_BYTES:
                 return
             yield more[1].decode("utf-8", "surrogateescape")
 
@@ -152,38 +163,54 @@ def _split_quoted(number: int, line: bytes, lines: LineReader, delimiter: str) -
         cells = next(csv.reader(texts(), delimiter=delimiter, strict=True))
     except csv.Error as error:
         lines.give_back(further)
-        raw = line.rstrip(b"\r\n")
-        return raw, reject(number, None, f"The quotes of the row do not match up ({error}).", raw)
+        return line.rstrip(b"\r\n"), _quoting_problem(error)
     return b"".join([line, *(more for _, more in further)]).rstrip(b"\r\n"), cells
 
 
+def _quoting_problem(error: csv.Error) -> str:
+    text = str(error)
+    if text.startswith("new-line character"):
+        return _CARRIAGE_RETURN
+    return _NOT_CLOSED if text.startswith("unexpected end") else f"has quotes that do not match up ({text})"
+
+
 def _read_header(lines: LineReader, schema: Schema[T]) -> Header:
-    text, delimiter = _header_text(lines)
+    line, delimiter = _header_line(lines)
     if delimiter is None:
-        delimiter = max(_DELIMITERS, key=text.count)
-    names = [name.strip() for name in next(csv.reader([text], delimiter=delimiter))]
+        delimiter = max(_DELIMITERS, key=line.decode("utf-8", "surrogateescape").count)
+    raw, texts = _split(line, lines, delimiter)
+    _check_text(raw)
+    if isinstance(texts, str):
+        raise UnreadableFile(f"The first line {texts}. It must name the columns.")
+    names = [name.strip() for name in texts]
     while len(names) > 1 and not names[-1]:  # spreadsheets write columns that were used once and emptied
         names.pop()
     return Header(schema.header(names), delimiter)
 
 
-def _header_text(lines: LineReader) -> tuple[str, str | None]:
+def _header_line(lines: LineReader) -> tuple[bytes, str | None]:
     """The first line that is not blank, and the delimiter where a line `sep=;` before it names one (Excel)."""
     delimiter = None
     for _, line in lines_of(lines):
-        try:
-            text = line[:MAX_ROW_BYTES].decode().strip("\r\n")
-        except UnicodeDecodeError:
-            raise UnreadableFile(
-                "The first line is not valid UTF-8. Save the file as CSV in UTF-8, or give --encoding; "
-                "programs on Windows often write windows-1252."
-            ) from None
-        if "\0" in text:
-            raise UnreadableFile(
-                "The first line contains zero bytes, as text in UTF-16 does; give --encoding utf-16-le or utf-16-be."
-            )
-        if text.lower().startswith("sep=") and len(text) == len("sep=;"):
+        if len(line) > MAX_ROW_BYTES:
+            raise UnreadableFile(f"The first line is longer than {MAX_ROW_BYTES} bytes; it must name the columns.")
+        text = line.decode("utf-8", "surrogateescape").strip("\r\n")
+        if text.lower().startswith("sep=") and len(text) == len("sep=;") and not text.endswith('"'):
             delimiter = text[-1]
         elif text.strip():
-            return text, delimiter
+            return line, delimiter
     raise UnreadableFile("The file is empty; its first line must name the columns.")
+
+
+def _check_text(header: bytes) -> None:
+    try:
+        text = header.decode()
+    except UnicodeDecodeError:
+        raise UnreadableFile(
+            "The first line is not valid UTF-8. Save the file as CSV in UTF-8, or give --encoding; "
+            "programs on Windows often write windows-1252."
+        ) from None
+    if "\0" in text:
+        raise UnreadableFile(
+            "The first line contains zero bytes, as text in UTF-16 does; give --encoding utf-16-le or utf-16-be."
+        )

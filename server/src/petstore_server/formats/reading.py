@@ -57,13 +57,17 @@ class Source:
         """The file's text as UTF-8 without a byte order mark. Raises UnreadableFile where it is not a text file.
 
         `encoding` is that of a file without a byte order mark. Bytes that are invalid in it become bytes that are
-        invalid in UTF-8, so that the row that contains them is rejected.
+        invalid in UTF-8, so that the row that contains them is rejected. Lines that end with CR, as older programs on
+        a Mac write them, end with LF here.
         """
         chunks = _as_utf8(self._chunks(), encoding)
         for chunk in chunks:
             self._begin += chunk
-            if self._begin.strip():
+            if self._begin.strip() and (_ends_line(self._begin) or len(self._begin) >= _CHUNK_BYTES):
                 break
+        if b"\n" not in self._begin and _ends_line(self._begin):
+            self._begin = self._begin.replace(b"\r", b"\n")
+            chunks = (chunk.replace(b"\r", b"\n") for chunk in chunks)
         return cast("BinaryIO", io.BufferedReader(_Chunks(self._begin, chunks), _CHUNK_BYTES))
 
     def format(self, given: str | None) -> str:
@@ -93,6 +97,11 @@ def unbuffered_stdin() -> BinaryIO:
     """Stdin without Python's buffer, whose lock a thread that waits for input would hold until the process exits."""
     stdin = sys.stdin.buffer
     return cast("BinaryIO", getattr(stdin, "raw", stdin))
+
+
+def _ends_line(text: bytes) -> bool:
+    """Whether a line ends in the text: at LF, or at CR, unless it is the last byte and LF may follow."""
+    return b"\n" in text or b"\r" in text[:-1]
 
 
 def _as_utf8(chunks: Iterator[bytes], encoding: str | None) -> Iterator[bytes]:
