@@ -77,6 +77,19 @@ def test_a_list_on_a_terminal_is_a_table_with_all_digits(run: Run, monkeypatch: 
     assert "…" not in narrow.out
 
 
+def test_a_ship_date_out_of_range_in_utc_is_shown_with_its_offset(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    dates = ["0001-01-01T00:00:00+23:59", "9999-12-31T23:59:59-23:59"]
+    body = json.dumps([{"id": number, "shipDate": date} for number, date in enumerate(dates)]).encode()
+    for terminal in (False, True):
+        monkeypatch.setattr(sys.stdout, "isatty", lambda terminal=terminal: terminal)
+        monkeypatch.setenv("COLUMNS", "200")
+        fake = FakePetstore()
+        fake.then(Answered(200, body, {"content-type": "application/json"}))
+        done = run(fake, "orders", "list")
+        assert 0 == done.code
+        assert all(date in done.out for date in dates)
+
+
 def test_json_is_one_array_and_jsonl_one_line_per_order(run: Run) -> None:
     fake = FakePetstore(ORDERS)
     assert RECORDS == json.loads(run(fake, "orders", "list", "--json").out)

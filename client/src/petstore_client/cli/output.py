@@ -3,6 +3,7 @@
 import itertools
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
 from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
@@ -39,7 +40,11 @@ def _number(name: str) -> Callable[[Any], str]:
 def _date(name: str) -> Callable[[Any], str]:
     def text(order: Any) -> str:
         date: datetime | None = getattr(order, name)
-        return "-" if date is None else date.astimezone(UTC).isoformat().replace("+00:00", "Z")
+        if date is None:
+            return "-"
+        with suppress(OverflowError):  # out of range in UTC, so it is shown with its offset
+            date = date.astimezone(UTC)
+        return date.isoformat().replace("+00:00", "Z")
 
     return text
 
