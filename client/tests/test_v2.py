@@ -195,7 +195,7 @@ def test_a_cursor_that_does_not_advance_ends_the_iteration_with_an_error(connect
 def test_a_response_that_is_not_a_page_is_rejected(connect: Connect, body: bytes) -> None:
     fake = FakePetstore()
     fake.then(Answered(200, body, JSON))
-    with connect(fake) as petstore, pytest.raises(InvalidResponseError, match="not a page"):
+    with connect(fake) as petstore, pytest.raises(InvalidResponseError, match="not a valid page"):
         petstore.v2.list_orders()
 
 

@@ -119,7 +119,7 @@ def read_record(
     try:
         return msgspec.json.decode(body, type=kind)
     except UNDECODABLE as error:
-        message = f"The response is not a {kind.__name__.lower()}: {error}."
+        message = f"The response is not a valid {kind.__name__.lower()}: {error}."
         raise InvalidResponseError(message, reply.status, is_truncation(error)) from None
 
 
