@@ -15,7 +15,7 @@ from petstore_server.cli.stores import operator, settings_here, with_store
 from petstore_server.domain.keys import DEFAULT_SCOPES, ApiKey, Environment, Scope
 from petstore_server.domain.timestamps import format_hour, format_unix
 from petstore_server.operations import keys as operations
-from petstore_server.operations.keys import IssuedKey, is_banned
+from petstore_server.operations.keys import IssuedKey
 
 _LONGEST_LINE = 1000  # characters of stdin that are read
 _DEFAULT_NAMES = ", ".join(scope for scope in Scope if scope in DEFAULT_SCOPES)
@@ -84,7 +84,7 @@ def list_keys(account: str | None, banned: bool) -> None:
     """
     now = time.time()
     found = with_store(lambda store: store.keys.list(account))
-    listed = [key for key in found if not banned or is_banned(key, now)]
+    listed = [key for key in found if not banned or key.is_banned(now)]
     columns = (
         "ID",
         "ACCOUNT",
@@ -205,7 +205,7 @@ def unban(key_id: str) -> None:
 
 def key_fields(key: ApiKey, now: float) -> dict[str, Any]:
     """What may be shown of a key at `now` (Unix seconds): everything but the digest."""
-    ban = key.ban if is_banned(key, now) else None
+    ban = key.ban if key.is_banned(now) else None
     return {
         "id": key.id,
         "account": key.account,

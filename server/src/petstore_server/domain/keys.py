@@ -101,6 +101,10 @@ class ApiKey:
         """The key's state at `now` (Unix seconds), apart from a ban."""
         return key_state(self.expires_at, self.revoked_at, self.account_suspended, now)
 
+    def is_banned(self, now: float) -> bool:
+        """Whether a ban of the key is in force at `now` (Unix seconds)."""
+        return self.ban is not None and self.ban.holds(now)
+
     def rotation_obstacle(self, now: float) -> str | None:
         """Why the key cannot be rotated at `now` (Unix seconds): it has ended, or has a successor. None if it can."""
         state = self.state(now)
@@ -143,7 +147,7 @@ def unban(at: float) -> Transition[ApiKey]:
     """Lift the ban that is in force at `at`, and forget it. Raises KeyNotBanned if there is none."""
 
     def apply(key: ApiKey) -> ApiKey:
-        if key.ban is None or not key.ban.holds(at):
+        if not key.is_banned(at):
             raise KeyNotBanned(key.id)
         return replace(key, ban=None)
 

@@ -1,4 +1,4 @@
-"""API keys: issue, rotate and revoke them, lift their bans, and report their states."""
+"""API keys: issue, rotate and revoke them, lift their bans, and find a key by its text."""
 
 from collections.abc import Callable
 from hmac import compare_digest
@@ -24,11 +24,6 @@ from petstore_server.ports import Actor, Store
 
 Randbelow = Callable[[int], int]
 """A source of uniform random integers below n, such as `secrets.randbelow`."""
-
-
-def is_banned(key: ApiKey, now: float) -> bool:
-    """Whether a ban of the key is in force at `now` (Unix seconds)."""
-    return key.ban is not None and key.ban.holds(now)
 
 
 class IssuedKey(NamedTuple):

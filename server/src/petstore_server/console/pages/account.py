@@ -16,7 +16,6 @@ from petstore_server.domain.keys import DEFAULT_SCOPES, ENDED, ApiKey, KeyState,
 from petstore_server.domain.transitions import version
 from petstore_server.domain.usage import Granularity, UsageRow
 from petstore_server.operations.accounts import report_windows
-from petstore_server.operations.keys import is_banned
 from petstore_server.ports import AuditFilters
 
 _HOURS, _DAYS = 48, 90
@@ -49,7 +48,7 @@ def key_rows(keys: Sequence[ApiKey], now: float) -> list[KeyRow]:
     for key in reversed(keys):
         state = key.state(now)
         rotatable = key.rotation_obstacle(now) is None
-        rows.append(KeyRow(key, state, is_banned(key, now), state not in ENDED, rotatable))
+        rows.append(KeyRow(key, state, key.is_banned(now), state not in ENDED, rotatable))
     return sorted(rows, key=lambda row: not row.usable)
 
 

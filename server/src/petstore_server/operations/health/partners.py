@@ -8,7 +8,6 @@ from petstore_server.domain.placement import SPARE_IDENTIFIERS
 from petstore_server.domain.search import Filters, Query, Sort
 from petstore_server.domain.timestamps import DAY, format_unix
 from petstore_server.operations.health.results import CheckResult
-from petstore_server.operations.keys import is_banned
 from petstore_server.ports import Store
 
 _SOON = 7 * DAY  # seconds
@@ -64,7 +63,7 @@ def _key(key: ApiKey, now: float) -> Iterator[CheckResult]:
     if key.expires_at is not None and key.expires_at < now + _SOON and key.rotated_to is None:
         message = f"Key {key.id} of {key.account} expires at {format_unix(key.expires_at)}."
         yield CheckResult("keys", "warn", message, f"petstore keys rotate {key.id} --expires 90d")
-    if key.ban is not None and is_banned(key, now):
+    if key.ban is not None and key.is_banned(now):
         message = f"Key {key.id} of {key.account} is banned until {format_unix(key.ban.until)}."
         remedy = f"Ask {key.account} to wait as Retry-After says; to lift the ban: petstore keys unban {key.id}"
         yield CheckResult("bans", "warn", message, remedy)
