@@ -13,7 +13,7 @@ import pytest
 
 from petstore_client import Order
 from petstore_client.cli import command
-from petstore_client.testing import Answered, Banned, CutOff, Dropped, Failing, FakePetstore, RateLimited
+from petstore_client.testing import Answered, Banned, CutOff, Dropped, Failing, FakePetstore, Fault, RateLimited
 
 ORDERS = [
     Order(id=-(2**63)),
@@ -45,6 +45,8 @@ def _run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) ->
             return fake.client(**{name: value for name, value in options.items() if value is not None})
 
         monkeypatch.setattr(command, "Client", client)
+        monkeypatch.setenv("PETSTORE_BASE_URL", "https://api.example.com/v1")
+        monkeypatch.setenv("PETSTORE_API_KEY", "key")
         with pytest.raises(SystemExit) as caught:
             command.petstore_client(list(arguments))
         return Done(int(caught.value.code or 0), *capsys.readouterr())
@@ -257,7 +259,30 @@ def test_a_cancel_that_may_have_been_applied_says_what_to_do(run: Run) -> None:
     fake.then(*[Dropped()] * 5)
     done = run(fake, "orders", "cancel", "1")
     assert 1 == done.code
-    assert "The order may have been cancelled: run the command again." in done.err
+    assert done.err.endswith(" Gave up after 5 attempts. The order may have been cancelled: run the command again.\n")
+
+
+@pytest.mark.parametrize(
+    ("options", "fault", "says"),
+    [
+        ([], [Failing(503)] * 5, "Gave up after 5 attempts."),
+        (["--max-wait", "1"], [RateLimited(5)], "The necessary wait is longer than --max-wait."),
+        (["--deadline", "2"], [Failing(503, retry_after=3)], "--deadline leaves no time for another attempt."),
+    ],
+)
+def test_a_failure_names_the_option_of_the_command_that_ended_it(
+    run: Run, options: list[str], fault: list[Fault], says: str
+) -> None:
+    fake = FakePetstore(ORDERS)
+    fake.then(*fault)
+    done = run(fake, *options, "orders", "list")
+    assert (1, True) == (done.code, done.err.endswith(f" {says}\n")), done.err
+
+
+def test_a_limit_that_is_used_up_names_the_option_to_raise(run: Run) -> None:
+    fake = FakePetstore(ORDERS, per_minute=1)
+    done = run(fake, "--max-wait", "1", "orders", "cancel", "1", "2")
+    assert "raise --max-wait" in done.err
 
 
 def test_waits_and_retries_are_reported_on_stderr(run: Run) -> None:
@@ -309,8 +334,25 @@ def test_wrong_usage_exits_with_2_and_sends_nothing(run: Run, arguments: list[st
     assert [] == fake.requests
 
 
-def test_without_settings_it_says_what_to_set() -> None:
-    environ = {name: value for name, value in os.environ.items() if not name.startswith("PETSTORE_")}
+def test_a_boolean_is_refused_with_the_values_of_the_help(run: Run) -> None:
+    done = run(FakePetstore(ORDERS), "orders", "list", "--complete", "maybe")
+    assert done.err.endswith("Invalid value for '--complete': 'maybe' is not true or false.\n")
+
+
+BASE_URL = {"PETSTORE_BASE_URL": "https://api.example.com/v1"}
+
+
+@pytest.mark.parametrize(
+    ("settings", "says"),
+    [
+        ({}, "There is no base URL: give --base-url, or set PETSTORE_BASE_URL."),
+        ({"PETSTORE_BASE_URL": ""}, "There is no base URL: give --base-url, or set PETSTORE_BASE_URL."),
+        (BASE_URL, "There is no API key: set PETSTORE_API_KEY."),
+        ({**BASE_URL, "PETSTORE_API_KEY": " key"}, "The API key has space or a line break around it; remove it."),
+    ],
+)
+def test_without_settings_it_says_what_to_set(settings: dict[str, str], says: str) -> None:
+    environ = {name: value for name, value in os.environ.items() if not name.startswith("PETSTORE_")} | settings
     done = subprocess.run(
         [sys.executable, "-m", "petstore_client", "orders", "list"],
         env=environ,
@@ -319,7 +361,7 @@ def test_without_settings_it_says_what_to_set() -> None:
         check=False,
     )
     assert 2 == done.returncode
-    assert "petstore-client: There is no base URL: pass base_url, or set PETSTORE_BASE_URL.\n" == done.stderr
+    assert f"petstore-client: {says}\n" == done.stderr
 
 
 def test_without_the_extra_it_says_what_to_install() -> None:

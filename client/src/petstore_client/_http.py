@@ -136,7 +136,7 @@ def read_target(base_url: str | None, api_key: str | None, environ: Mapping[str,
         raise ConfigurationError(_missing("API key", "api_key", api_key))
     if not _KEY.fullmatch(key):
         if _KEY.fullmatch(key.strip()):
-            raise ConfigurationError("The API key has space or a line break around it; pass api_key.strip().")
+            raise ConfigurationError("The API key has space or a line break around it; remove it.")
         raise ConfigurationError("The API key contains characters that keys do not have; copy it again.")
     return Target(_base_url(url), Secret(key))
 
@@ -169,7 +169,7 @@ def _base_url(url: str) -> str:
         raise ConfigurationError("The base URL is not a valid address; it must look like https://HOST/v1.")
     if parts.username is not None or parts.query or parts.fragment:
         raise ConfigurationError(
-            "The base URL must not contain a user, a query or a fragment; pass the key as api_key."
+            "The base URL must not contain a user, a query or a fragment; give the key separately."
         )
     base_url = str(httpx2.URL(url)).rstrip("/")  # one spelling of each address, so that it has one gate
     if not base_url.endswith("/v1"):

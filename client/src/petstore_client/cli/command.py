@@ -1,5 +1,6 @@
 """`petstore-client` and its commands."""
 
+import os
 import re
 import sys
 from collections.abc import Callable, Iterator
@@ -13,7 +14,7 @@ from petstore_client._version import __version__
 from petstore_client.cli.console import EXIT_CODES_HELP, Root, report, say, verbose_log
 from petstore_client.cli.filters import filter_options, filtered, given
 from petstore_client.cli.output import COLUMNS, COLUMNS_V2, with_progress, write_columns, write_json, write_table
-from petstore_client.errors import ConflictError, NotFoundError, PetstoreError
+from petstore_client.errors import ConfigurationError, ConflictError, NotFoundError, PetstoreError
 
 _ORDER_ID = re.compile(r"0|-?[1-9][0-9]{0,18}", re.ASCII)
 
@@ -64,9 +65,9 @@ def list_orders(options: dict[str, Any], /, as_json: bool, as_lines: bool, **fil
     """List orders, ascending by id: a table on a terminal, columns in a pipe. The list is printed
     while it arrives.
 
-    Without filters all orders are listed, by version 1 of the API. With one or more of --status to
-    --limit the list comes from version 2, and shows the status and the last change as well. WHEN
-    is an RFC 3339 date-time with an offset, such as 2026-11-01T10:00:00Z.
+    Without filters all orders are listed, by version 1 of the API. With a filter, --sort or
+    --limit, the list comes from version 2, and shows the status and the last change as well. WHEN is
+    an RFC 3339 date-time with an offset, such as 2026-11-01T10:00:00Z.
 
     \b
     Examples:
@@ -77,7 +78,7 @@ def list_orders(options: dict[str, Any], /, as_json: bool, as_lines: bool, **fil
     _not_both(as_json, as_lines)
     filters = given(filters)
     columns = COLUMNS_V2 if filters else COLUMNS
-    with Client(**options) as client:
+    with _connect(options) as client:
         found: Iterator[Order] = with_progress(filtered(client, filters) if filters else client.iter_orders())
         if as_json or as_lines:
             write_json(found, as_lines)
@@ -117,11 +118,21 @@ def cancel_orders(ctx: click.Context, order_ids: tuple[str, ...], as_json: bool,
     ctx.exit(codes[0] if codes else 0)
 
 
+def _connect(options: dict[str, Any]) -> Client:
+    """A client. Raises ConfigurationError, which names the options of this command."""
+    base_url: str | None = options["base_url"]
+    if not (os.environ.get("PETSTORE_BASE_URL") if base_url is None else base_url):
+        raise ConfigurationError("There is no base URL: give --base-url, or set PETSTORE_BASE_URL.")
+    if not os.environ.get("PETSTORE_API_KEY"):
+        raise ConfigurationError("There is no API key: set PETSTORE_API_KEY.")
+    return Client(**options)
+
+
 def _cancel(
     options: dict[str, Any], numbers: list[int], failed: Callable[[PetstoreError, int], None]
 ) -> Iterator[dict[str, object]]:
     """Cancel orders, and yield a record for each cancelled one."""
-    with Client(**options) as client:
+    with _connect(options) as client:
         for number in numbers:
             try:
                 client.cancel_order(number)

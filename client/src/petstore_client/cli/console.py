@@ -11,12 +11,15 @@ from typing import Any
 
 import click
 
+from petstore_client._options import Options
 from petstore_client.errors import (
     APIStatusError,
     ConfigurationError,
     ConflictError,
+    EndedBy,
     NotFoundError,
     PetstoreError,
+    RateLimitError,
     printable,
 )
 
@@ -109,11 +112,31 @@ def explain(error: Exception) -> tuple[str, str, int]:
 
 def _explain_petstore_error(error: PetstoreError) -> tuple[str, str, int]:
     code = (error.code if isinstance(error, APIStatusError) else "") or _snake(type(error).__name__)
-    message = error.message if isinstance(error, APIStatusError) else str(error)
+    message = _in_terms_of_the_command(error)
     if error.may_have_been_applied:
         message += " The order may have been cancelled: run the command again."
     kinds = ((ConfigurationError, USAGE), (NotFoundError, NOT_FOUND), (ConflictError, CONFLICT))
     return code, message, next((exit_code for kind, exit_code in kinds if isinstance(error, kind)), FAILURE)
+
+
+_ENDINGS: dict[EndedBy, str] = {
+    "max_wait": "The necessary wait is longer than --max-wait.",
+    "deadline": "--deadline leaves no time for another attempt.",
+    "max_retries": f"Gave up after {Options.max_retries + 1} attempts.",
+    "retry_timeout": f"Gave up: attempts may take {Options.retry_timeout:.0f} seconds in all.",
+    "retry_budget": "Gave up: too many attempts have failed.",
+}
+"""Why there was no further attempt. The last three are options of the client that the command does not have."""
+
+
+def _in_terms_of_the_command(error: PetstoreError) -> str:
+    """The message of an error, with the options of this command in place of the client's."""
+    message: str = getattr(error, "message", None) or str(error)
+    if error.ended_by is None:
+        return message
+    if isinstance(error, RateLimitError) and not error.sent:  # its message ends with the option to raise
+        return message.replace(f"raise {error.ended_by}.", f"raise --{error.ended_by.replace('_', '-')}.")
+    return f"{message} {_ENDINGS[error.ended_by]}"
 
 
 def _snake(name: str) -> str:

@@ -26,6 +26,16 @@ def _timestamp(ctx: click.Context, param: click.Parameter, value: str | None) ->
         raise click.BadParameter(f"'{value}' is not {wanted}.", ctx, param) from None
 
 
+class _TrueOrFalse(click.types.BoolParamType):
+    """A boolean. Its error lists the values that the help shows, and not all that click recognises."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        try:
+            return super().convert(value, param, ctx)
+        except click.BadParameter:
+            self.fail(f"'{value}' is not true or false.", param, ctx)
+
+
 _OPTIONS = (
     click.option(
         "--status", type=click.Choice(get_args(Status)), multiple=True, help="Only orders in this state; repeatable."
@@ -33,15 +43,21 @@ _OPTIONS = (
     click.option("--pet-id", type=click.IntRange(-(2**63), 2**63 - 1), metavar="ID", help="Only orders of this pet."),
     click.option(
         "--complete",
-        type=click.BOOL,
+        type=_TrueOrFalse(),
         is_flag=False,
         flag_value="true",
         metavar="[true|false]",
         help="Only orders that are complete, or with false only those that are not.",
     ),
-    click.option("--ship-date-from", callback=_timestamp, metavar="WHEN", help="Only orders shipped from WHEN on."),
-    click.option("--ship-date-to", callback=_timestamp, metavar="WHEN", help="Only orders shipped before WHEN."),
-    click.option("--updated-from", callback=_timestamp, metavar="WHEN", help="Only orders changed from WHEN on."),
+    click.option(
+        "--ship-date-from", callback=_timestamp, metavar="WHEN", help="Only orders whose ship date is WHEN or later."
+    ),
+    click.option(
+        "--ship-date-to", callback=_timestamp, metavar="WHEN", help="Only orders whose ship date is before WHEN."
+    ),
+    click.option(
+        "--updated-from", callback=_timestamp, metavar="WHEN", help="Only orders that changed at WHEN or later."
+    ),
     click.option("--sort", type=click.Choice(get_args(Sort)), help="The order of the list; - for descending."),
     click.option("--limit", type=click.IntRange(1), metavar="N", help="The first N orders at most."),
 )
