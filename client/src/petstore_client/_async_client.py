@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator
-from contextlib import aclosing, suppress
+from contextlib import suppress
 from types import TracebackType
 from typing import Any, Self
 
@@ -95,15 +95,21 @@ class AsyncClient(BaseClient[httpx2.AsyncClient, httpx2.AsyncBaseTransport]):
         return session
 
     async def _run(self, effects: Effects[T]) -> T:
-        async with aclosing(_Driver(effects, self._core, self._options)) as driver:
+        driver = _Driver(effects, self._core, self._options)
+        try:
             await driver.run()
-            return driver.result
+        finally:
+            await driver.close()
+        return driver.result
 
     async def _iterate(self, effects: Effects[None]) -> AsyncGenerator[Any, None]:
-        async with aclosing(_Driver(effects, self._core, self._options)) as driver:
+        driver = _Driver(effects, self._core, self._options)
+        try:
             while (orders := await driver.run()) is not None:
                 for order in orders:
                     yield order
+        finally:
+            await driver.close()
 
 
 class _Driver(BaseDriver[T, httpx2.AsyncClient]):
@@ -117,10 +123,10 @@ class _Driver(BaseDriver[T, httpx2.AsyncClient]):
             try:
                 self.outcome = await self._perform(effect)
             except BaseException as error:  # noqa: BLE001 - the call raises it again unless it can handle it
-                self.fail(error)
+                self.error = error
         return self.emitted
 
-    async def aclose(self) -> None:
+    async def close(self) -> None:
         """End the call in any state."""
         try:
             self._effects.close()

@@ -207,25 +207,29 @@ class BaseClient(Generic[HttpT, TransportT]):
 class BaseDriver(Generic[T, HttpT]):
     """Runs a call or an iteration. Its subclasses, one for each client, perform single effects.
 
-    `outcome` is what the latest effect returned, `emitted` the orders to hand out, and `result` what the call returned.
+    `outcome` is what the latest effect returned and `error` what it raised; `emitted` are the orders to hand out, and
+    `result` is what the call returned.
     """
 
     result: T
 
     def __init__(self, effects: Effects[T], core: Core[HttpT], options: Options[HttpT, Any]) -> None:
         self.outcome: object = None
+        self.error: BaseException | None = None
         self.emitted: list[Any] | None = None
         self._effects = effects
         self._core = core
         self._clock = options.clock
-        self._error: BaseException | None = None
         self._response: httpx2.Response | None = None
 
     def resume(self) -> Sleep | Queue | Send | Read | Close | None:
         """The next effect to perform; None if the call has emitted orders or ended. Raises PetstoreError."""
-        error, self._error = self._error, None
+        error, self.error = self.error, None
         try:
-            effect = self._effects.send(self.outcome) if error is None else self._effects.throw(error)
+            if error is None:
+                effect = self._effects.send(self.outcome)
+            else:
+                effect = self._effects.throw(self._core.explain(error))
         except StopIteration as end:
             self.result, self.emitted = end.value, None
             return None
@@ -233,10 +237,6 @@ class BaseDriver(Generic[T, HttpT]):
             self.emitted = effect.orders
             return None
         return effect
-
-    def fail(self, error: BaseException) -> None:
-        """Let the call handle what an effect raised."""
-        self._error = self._core.explain(error)
 
     def request(self, effect: Send) -> httpx2.Request:
         """The request to send, with the key."""

@@ -2,7 +2,6 @@
 
 import threading
 from collections.abc import Generator, Iterator
-from contextlib import closing
 from types import TracebackType
 from typing import Any, Self
 
@@ -85,14 +84,20 @@ class Client(BaseClient[httpx2.Client, httpx2.BaseTransport]):
         self.close()
 
     def _run(self, effects: Effects[T]) -> T:
-        with closing(_Driver(effects, self._core, self._options)) as driver:
+        driver = _Driver(effects, self._core, self._options)
+        try:
             driver.run()
-            return driver.result
+        finally:
+            driver.close()
+        return driver.result
 
     def _iterate(self, effects: Effects[None]) -> Generator[Any, None, None]:
-        with closing(_Driver(effects, self._core, self._options)) as driver:
+        driver = _Driver(effects, self._core, self._options)
+        try:
             while (orders := driver.run()) is not None:
                 yield from orders
+        finally:
+            driver.close()
 
 
 class _Driver(BaseDriver[T, httpx2.Client]):
@@ -106,7 +111,7 @@ class _Driver(BaseDriver[T, httpx2.Client]):
             try:
                 self.outcome = self._perform(effect)
             except BaseException as error:  # noqa: BLE001 - the call raises it again unless it can handle it
-                self.fail(error)
+                self.error = error
         return self.emitted
 
     def close(self) -> None:
