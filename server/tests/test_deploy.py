@@ -146,7 +146,7 @@ def test_the_unit_uses_its_state_directory_and_waits_for_the_drain() -> None:
     assert DEFAULTS.drain_delay_seconds + DRAIN_SECONDS + 4 < int(service["TimeoutStopSec"])
 
 
-def test_the_backup_unit_runs_a_command_and_the_timer_starts_it() -> None:
+def test_the_backup_unit_runs_a_command_and_the_timer_starts_it(tmp_path: Path) -> None:
     unit = RawConfigParser(strict=False)
     unit.optionxform = str  # type: ignore[assignment,method-assign]
     unit.read(DEPLOY / "systemd/petstore-backup.service")
@@ -154,8 +154,9 @@ def test_the_backup_unit_runs_a_command_and_the_timer_starts_it() -> None:
     assert "/opt/petstore/bin/petstore" == program
     group = command_line.commands[arguments[0]]
     assert isinstance(group, Group)
-    file, *_ = arguments[2:]
-    group.commands[arguments[1]].make_context("backup", arguments[2:])  # raises if the arguments are wrong
+    file, *options = arguments[2:]
+    here = str(tmp_path / Path(file).name)  # the unit's directory is made by systemd
+    group.commands[arguments[1]].make_context("backup", [here, *options])  # raises if the arguments are wrong
     assert Path(file).parent.relative_to("/var/lib") == Path(unit["Service"]["StateDirectory"].split()[-1])
     assert "[Timer]\nOnCalendar=" in (DEPLOY / "systemd/petstore-backup.timer").read_text()
 
