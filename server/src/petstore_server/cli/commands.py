@@ -33,6 +33,13 @@ class Command(click.Command):
             )
         )
 
+    def invoke(self, ctx: click.Context) -> Any:
+        """Run the command, which cleans up and reports if a signal ends it."""
+        from petstore_server.cli.interruption import interruptible  # `--help` and `--version` do not need it
+
+        with interruptible():
+            return super().invoke(ctx)
+
 
 class WritingCommand(Command):
     """A command that changes the store: it takes `--as` too."""

@@ -25,11 +25,11 @@ from petstore_server.domain.errors import (
 from petstore_server.settings import SettingsError
 
 FAILURE, USAGE, PARTLY_DONE, NOT_FOUND, CONFLICT = 1, 2, 3, 5, 6
-INTERRUPTED, PIPE_CLOSED = 130, 141  # 128 + the signal, as shells count
+INTERRUPTED, PIPE_CLOSED = 130, 141  # 128 + the signal, as shells count; see also Interrupted
 
 EXIT_CODES_HELP = (
     "Exit codes: 0 success, 1 failure, 2 wrong usage or a bad setting, 3 partly done (an import with rejects), "
-    "5 not found, 6 conflict, 130 interrupted."
+    "5 not found, 6 conflict, 130 interrupted (143 by SIGTERM, 129 by SIGHUP)."
 )
 
 _EXIT_CODES: tuple[tuple[type[DomainError], int], ...] = (
@@ -41,6 +41,14 @@ _EXIT_CODES: tuple[tuple[type[DomainError], int], ...] = (
     (Conflict, CONFLICT),
     (OrderConflict, CONFLICT),
 )
+
+
+class Interrupted(Exception):
+    """A signal other than that of Ctrl-C ended the command."""
+
+    def __init__(self, number: int, name: str) -> None:
+        super().__init__(f"Interrupted by {name}.")
+        self.exit_code = 128 + number
 
 
 class Failure(NamedTuple):
@@ -60,8 +68,8 @@ def explain(error: BaseException) -> Failure:
     if isinstance(error, DomainError):
         exit_code = next((code for kind, code in _EXIT_CODES if isinstance(error, kind)), FAILURE)
         return Failure(error.code, error.message, exit_code)
-    if isinstance(error, click.Abort):
-        return _explain_abort(error)
+    if isinstance(error, click.Abort | Interrupted):
+        return _explain_interruption(error)
     if isinstance(error, UnicodeEncodeError):
         text = repr(error.object[error.start : error.end])
         return Failure("invalid_input", f"The text {text} is not UTF-8; correct the argument or setting.", USAGE)
@@ -93,7 +101,9 @@ def report_error(error: Exception, as_json: bool) -> int:
     return failure.exit_code
 
 
-def _explain_abort(error: click.Abort) -> Failure:
+def _explain_interruption(error: click.Abort | Interrupted) -> Failure:
+    if isinstance(error, Interrupted):
+        return Failure("interrupted", str(error), error.exit_code)
     if isinstance(error.__cause__ or error.__context__, EOFError):
         return Failure("aborted", "No answer was given; nothing was changed.", FAILURE)
     return Failure("interrupted", "Interrupted.", INTERRUPTED)

@@ -1,0 +1,61 @@
+"""SIGTERM and SIGHUP end a command as Ctrl-C does: it cleans up, and reports what it did."""
+
+import signal
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import FrameType
+
+import click
+
+from petstore_server.cli.failures import Interrupted
+
+_PATIENCE = 5  # seconds after a signal before what waits, such as a write to a pipe that is not read, is cut off
+
+
+@contextmanager
+def interruptible() -> Iterator[None]:
+    """Within this, SIGTERM and SIGHUP have the effect of Ctrl-C, and then raise Interrupted.
+
+    A signal that is ignored, such as SIGHUP under nohup, remains so. On another thread than the main one, which Python
+    does not interrupt, this has no effect.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    handler = _Handler()
+    handled = [each for each in (signal.SIGTERM, signal.SIGHUP) if signal.getsignal(each) is signal.SIG_DFL]
+    for each in handled:
+        signal.signal(each, handler)
+    try:
+        yield
+    except (KeyboardInterrupt, click.Abort):
+        if handler.received is None:
+            raise
+        raise Interrupted(handler.received, signal.Signals(handler.received).name) from None
+    finally:
+        signal.alarm(0)
+        for each in handled:
+            signal.signal(each, signal.SIG_DFL)
+
+
+class _Handler:
+    """Does with the first signal what Ctrl-C would do, and ignores others: a terminal may send SIGHUP twice."""
+
+    def __init__(self) -> None:
+        self.received: int | None = None
+
+    def __call__(self, number: int, frame: FrameType | None) -> None:
+        if self.received is not None:
+            return
+        self.received = number
+        signal.signal(signal.SIGALRM, _cut_off)
+        signal.alarm(_PATIENCE)
+        ctrl_c = signal.getsignal(signal.SIGINT)  # that of asyncio, while it runs: it cancels the task
+        if not callable(ctrl_c):  # Ctrl-C is ignored, as in the background of a script
+            raise KeyboardInterrupt
+        ctrl_c(signal.SIGINT, frame)
+
+
+def _cut_off(_: int, __: FrameType | None) -> None:
+    raise KeyboardInterrupt

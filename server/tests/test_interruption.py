@@ -1,0 +1,126 @@
+"""SIGTERM and SIGHUP end a command as Ctrl-C does: it cleans up, reports, and exits with 128 + the signal."""
+
+import json
+import re
+import signal
+import subprocess
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from support.process import PETSTORE, environment, petstore
+from support.subprocesses import PATIENCE, within
+
+ENDINGS = [(signal.SIGTERM, "Interrupted by SIGTERM."), (signal.SIGHUP, "Interrupted by SIGHUP.")]
+ORDERS = 100_000
+
+
+@pytest.fixture(scope="module")
+def filled(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A store that takes some time to copy, and a backup of it."""
+    store = tmp_path_factory.mktemp("filled") / "store.db"
+    rows = "".join(f'{{"id":{number},"petId":1,"quantity":2}}\n' for number in range(ORDERS))
+    assert 0 == petstore(store, "orders", "import", "-", text=rows).returncode
+    assert 0 == petstore(store, "db", "backup", str(store.with_name("backup.db"))).returncode
+    return store
+
+
+def ignore_ctrl_c() -> None:
+    """As a shell does for what a script starts in the background."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+
+
+def begin(
+    store: Path, *arguments: str, prepare: Callable[[], None] | None = None, **more: str
+) -> "subprocess.Popen[str]":
+    return subprocess.Popen(
+        [PETSTORE, *arguments],
+        env=environment(store, **more),
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        preexec_fn=prepare,
+    )
+
+
+def hidden(directory: Path) -> list[Path]:
+    return list(directory.glob(".*"))
+
+
+@pytest.mark.parametrize("prepare", [None, ignore_ctrl_c])
+@pytest.mark.parametrize(("how", "message"), ENDINGS)
+def test_a_signal_ends_an_import_which_reports_what_it_imported(
+    tmp_path: Path, how: signal.Signals, message: str, prepare: Callable[[], None] | None
+) -> None:
+    store, rejects = tmp_path / "store.db", tmp_path / "rejects.jsonl"
+    process = begin(store, "orders", "import", "-", "--rejects", str(rejects), prepare=prepare)
+    assert process.stdin is not None
+    rows = [f'{{"id":{number}}}\n' for number in range(100_000)]
+    process.stdin.write("".join([*rows[:30_000], "bad\n", *rows[30_000:]]))
+    process.stdin.flush()  # and not closed: the import waits for more
+    within(20, lambda: rejects.exists() and bool(rejects.read_text()))
+    process.send_signal(how)
+    _, errors = process.communicate(timeout=PATIENCE)
+    assert 128 + how == process.returncode, errors
+    assert f"petstore: {message}" == errors.splitlines()[-1]
+    stopped = re.search(r"Stopped after (\d+) orders, which are in the store \(import-\w+\)", errors)
+    assert stopped, errors
+    assert petstore(store, "orders", "export", "-").stdout.count("\n") == int(stopped[1])
+
+
+@pytest.mark.parametrize("prepare", [None, ignore_ctrl_c])
+@pytest.mark.parametrize(("how", "message"), ENDINGS)
+@pytest.mark.parametrize(
+    "command",
+    [["db", "backup", "n.db", "--keep", "2"], ["db", "restore", "backup.db", "--yes"], ["orders", "export", "o.csv"]],
+)
+def test_a_signal_ends_what_writes_a_file_which_is_removed(
+    filled: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    command: list[str],
+    how: signal.Signals,
+    message: str,
+    prepare: Callable[[], None] | None,
+) -> None:
+    monkeypatch.chdir(filled.parent)
+    before = sorted(each.name for each in filled.parent.iterdir())
+    process = begin(filled, *command, "--json", prepare=prepare)
+    within(20, lambda: bool(hidden(filled.parent)))
+    process.send_signal(how)
+    _, errors = process.communicate(timeout=PATIENCE)
+    assert (128 + how, message) == (process.returncode, json.loads(errors)["message"])
+    assert before == sorted(each.name for each in filled.parent.iterdir() if not each.name.startswith("store.db-"))
+
+
+def test_a_signal_ends_a_command_whose_output_nothing_reads(filled: Path) -> None:
+    process = begin(filled, "orders", "export", "-")
+    assert process.stdout is not None
+    process.stdout.read(1)
+    time.sleep(0.5)  # until the pipe is full
+    process.send_signal(signal.SIGTERM)
+    assert 143 == process.wait(20)
+    process.communicate()
+
+
+def test_a_signal_before_a_demo_serves_leaves_nothing_behind(tmp_path: Path) -> None:
+    process = begin(tmp_path / "unused.db", "serve", "--demo", "--port", "0", "--admin-port", "0", TMPDIR=str(tmp_path))
+    within(20, lambda: bool(list(tmp_path.iterdir())))
+    process.send_signal(signal.SIGHUP)
+    process.communicate(timeout=PATIENCE)
+    assert process.returncode in (0, 129)  # 0 if it serves already
+    assert [] == list(tmp_path.iterdir())
+
+
+def test_a_command_under_nohup_is_not_ended_by_sighup(filled: Path) -> None:
+    process = begin(filled, "orders", "import", "-", "--dry-run", prepare=ignore_hangup)
+    time.sleep(1)  # until it reads
+    process.send_signal(signal.SIGHUP)
+    _, errors = process.communicate('{"id":1}\n', timeout=PATIENCE)
+    assert (0, True) == (process.returncode, "1 replaced" in errors), errors
+
+
+def ignore_hangup() -> None:
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)
