@@ -1,6 +1,7 @@
 """SIGTERM and SIGHUP end a command as Ctrl-C does: it cleans up, reports, and exits with 128 + the signal."""
 
 import json
+import os
 import re
 import signal
 import subprocess
@@ -14,6 +15,11 @@ from support.process import PETSTORE, environment, petstore
 from support.subprocesses import PATIENCE, within
 
 ENDINGS = [(signal.SIGTERM, "Interrupted by SIGTERM."), (signal.SIGHUP, "Interrupted by SIGHUP.")]
+WRITERS = [
+    ["db", "backup", "n.db", "--keep", "2"],
+    ["db", "restore", "backup.db", "--yes"],
+    ["orders", "export", "o.csv"],
+]
 ORDERS = 100_000
 
 
@@ -73,10 +79,7 @@ def test_a_signal_ends_an_import_which_reports_what_it_imported(
 
 @pytest.mark.parametrize("prepare", [None, ignore_ctrl_c])
 @pytest.mark.parametrize(("how", "message"), ENDINGS)
-@pytest.mark.parametrize(
-    "command",
-    [["db", "backup", "n.db", "--keep", "2"], ["db", "restore", "backup.db", "--yes"], ["orders", "export", "o.csv"]],
-)
+@pytest.mark.parametrize("command", WRITERS)
 def test_a_signal_ends_what_writes_a_file_which_is_removed(
     filled: Path,
     monkeypatch: pytest.MonkeyPatch,
@@ -93,6 +96,35 @@ def test_a_signal_ends_what_writes_a_file_which_is_removed(
     _, errors = process.communicate(timeout=PATIENCE)
     assert (128 + how, message) == (process.returncode, json.loads(errors)["message"])
     assert before == sorted(each.name for each in filled.parent.iterdir() if not each.name.startswith("store.db-"))
+
+
+@pytest.mark.parametrize("command", WRITERS)
+def test_what_a_killed_process_left_is_removed_by_the_next_one_after_six_hours(
+    filled: Path, monkeypatch: pytest.MonkeyPatch, command: list[str]
+) -> None:
+    monkeypatch.chdir(filled.parent)
+    process = begin(filled, *command)
+    within(20, lambda: bool(hidden(filled.parent)))
+    process.kill()
+    process.communicate(timeout=PATIENCE)
+    (left,) = [file for file in hidden(filled.parent) if file.suffix == ".partial"]
+    others = [left.with_name(name) for name in (f".x{left.name}", left.name.replace(".partial", ".other"))]
+    log = left.with_name(f"{left.name}-journal")
+    try:
+        for file in (*others, log):
+            file.touch()
+            os.utime(file, (0, 0))
+        repeat = [*command, "--force"] if "export" in command else command
+        assert 0 == petstore(filled, *repeat).returncode
+        assert (True, False) == (left.exists(), log.exists())  # its process may still be at work
+        six_hours_ago = time.time() - 6 * 3600 - 1
+        os.utime(left, (six_hours_ago, six_hours_ago))
+        time.sleep(1)  # for another name in the series
+        assert 0 == petstore(filled, *repeat).returncode
+        assert sorted(others) == sorted(hidden(filled.parent))
+    finally:
+        for file in (left, *others):
+            file.unlink(missing_ok=True)
 
 
 def test_a_signal_ends_a_command_whose_output_nothing_reads(filled: Path) -> None:

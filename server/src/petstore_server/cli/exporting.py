@@ -1,7 +1,6 @@
 """`petstore orders export`: the file, which appears only when it is complete."""
 
 import os
-import secrets
 from collections.abc import Iterator
 from contextlib import aclosing, contextmanager
 from pathlib import Path
@@ -15,6 +14,7 @@ from petstore_server.domain.errors import Conflict
 from petstore_server.formats.reading import STDIN
 from petstore_server.formats.writing import export_format
 from petstore_server.operations.exports import export_orders
+from petstore_server.partial_files import partial_file
 from petstore_server.ports import Store
 
 
@@ -46,16 +46,12 @@ def _opened(target: str) -> Iterator[IO[bytes]]:
             stream.flush()
         return
     path = path.resolve()  # a link remains, and points to the new file
-    partial = path.with_name(f".{path.name}.{secrets.token_hex(4)}.partial")
-    created = _created(partial, path)
-    try:
-        with created as file:
+    with partial_file(path) as partial:
+        with _created(partial, path) as file:
             yield file
             file.flush()
             os.fsync(file.fileno())
         partial.replace(path)
-    finally:
-        partial.unlink(missing_ok=True)
 
 
 def _created(partial: Path, path: Path) -> IO[bytes]:

@@ -14,6 +14,9 @@ MINUTE, HOUR, DAY = 60, 3_600, 86_400
 LONGEST_DURATION = 36_525 * DAY
 """The longest duration that is accepted, in seconds: 100 years. A longer one is a typing error."""
 
+FILE_STAMP = r"\d{8}T\d{6}Z"
+"""The pattern of what `file_stamp` returns."""
+
 _CANONICAL = re.compile(r"(\d{4}-\d{2}-\d{2})T(?:[01]\d|2[0-3]):[0-5]\d:[0-5]\dZ", re.ASCII)
 _RFC3339 = re.compile(
     r"(\d{4}-\d{2}-\d{2})[Tt](\d{2}:\d{2}:\d{2})(\.\d+)?([Zz]|[+-](?:[01]\d|2[0-3]):[0-5]\d)", re.ASCII

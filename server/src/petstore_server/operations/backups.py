@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from petstore_server.domain.errors import DomainError
-from petstore_server.domain.timestamps import file_stamp
+from petstore_server.domain.timestamps import FILE_STAMP, file_stamp
 
 
 class Backup(NamedTuple):
@@ -54,7 +54,7 @@ def _remove_oldest(file: Path, keep: int) -> list[Path]:
 
     Other files, also those with similar names, are not touched. Raises OSError.
     """
-    name = re.compile(rf"{re.escape(file.stem)}-\d{{8}}T\d{{6}}Z{re.escape(file.suffix)}", re.ASCII)
+    name = re.compile(rf"{re.escape(file.stem)}-{FILE_STAMP}{re.escape(file.suffix)}", re.ASCII)
     series = sorted(
         (each for each in file.parent.iterdir() if name.fullmatch(each.name) and each.is_file()),
         key=lambda each: each.name,

@@ -3,7 +3,6 @@
 import os
 import secrets
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -13,6 +12,7 @@ import apsw
 from petstore_server.domain.errors import Conflict, InvalidInput, StoreUnusable, advising
 from petstore_server.domain.placement import largest_assigned
 from petstore_server.domain.timestamps import file_stamp
+from petstore_server.partial_files import partial_file
 from petstore_server.ports import Actor
 from petstore_server.storage.audit import Change, record
 from petstore_server.storage.orders import MOST_PROBLEMS, order_problem
@@ -57,7 +57,7 @@ def backup(path: Path, target: Path, progress: Progress | None = None) -> None:
         raise Conflict(f"{target} exists already; choose another name.")
     if not target.parent.is_dir():
         raise InvalidInput(f"The directory {target.parent} does not exist; create it or choose another name.")
-    with _temporary_next_to(target) as copy:
+    with partial_file(target) as copy:
         with unusable_on_error(path):
             _copy(path, copy, progress)
         _require_sound(copy, f"The store at {path} is damaged, so no backup was made")
@@ -81,7 +81,7 @@ def restore(path: Path, source: Path, actor: Actor) -> Path | None:
     kept = _unused_name(path, actor.at) if path.exists() else None
     identity = _of_store(path, "identity") or secrets.token_hex(8)
     backed_up_at = _of_store(path, "backed_up_at") or 0.0
-    with _temporary_next_to(path) as copy:
+    with partial_file(path) as copy:
         with advising("Nothing was restored; choose another backup."), unusable_on_error(source):
             _copy(source, copy, None)
             _begin_epoch(copy, source, kept, identity, backed_up_at, actor)
@@ -253,17 +253,6 @@ def _require_sound(copy: Path, otherwise: str) -> None:
     problems = check(copy)
     if problems:
         raise StoreUnusable(f"{otherwise}: {problems[0]}")
-
-
-@contextmanager
-def _temporary_next_to(path: Path) -> Iterator[Path]:
-    """A name in the same directory for a file that is not complete yet; whatever has it in the end is removed."""
-    copy = path.with_name(f".{path.name}.{secrets.token_hex(4)}.partial")
-    try:
-        yield copy
-    finally:
-        for suffix in ("", "-journal", "-wal", "-shm"):
-            copy.with_name(copy.name + suffix).unlink(missing_ok=True)
 
 
 def _flush(path: Path) -> None:
