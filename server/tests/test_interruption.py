@@ -127,6 +127,14 @@ def test_what_a_killed_process_left_is_removed_by_the_next_one_after_six_hours(
             file.unlink(missing_ok=True)
 
 
+def test_a_command_for_which_ctrl_c_is_ignored_goes_on_after_it(filled: Path) -> None:
+    process = begin(filled, "orders", "import", "-", "--dry-run", prepare=ignore_ctrl_c)
+    time.sleep(1)  # until it reads
+    process.send_signal(signal.SIGINT)
+    _, errors = process.communicate('{"id":1}\n', timeout=PATIENCE)
+    assert (0, True) == (process.returncode, "1 replaced" in errors), errors
+
+
 def test_a_signal_ends_a_command_whose_output_nothing_reads(filled: Path) -> None:
     process = begin(filled, "orders", "export", "-")
     assert process.stdout is not None

@@ -22,7 +22,14 @@ def interruptible() -> Iterator[None]:
     """
     if threading.current_thread() is not threading.main_thread():
         yield
-        return
+    else:
+        with _blocked_if_ignored(signal.SIGINT), interrupted():
+            yield
+
+
+@contextmanager
+def interrupted() -> Iterator[None]:
+    """The same on the main thread, for what handles Ctrl-C even where that is ignored."""
     handler = _Handler()
     handled = [each for each in (signal.SIGTERM, signal.SIGHUP) if signal.getsignal(each) is signal.SIG_DFL]
     for each in handled:
@@ -39,6 +46,25 @@ def interruptible() -> Iterator[None]:
             signal.signal(each, signal.SIG_DFL)
 
 
+@contextmanager
+def _blocked_if_ignored(number: signal.Signals) -> Iterator[None]:
+    """Block a signal that is ignored, so that it still has no effect: asyncio replaces only Python's own handler.
+
+    Without the handler of asyncio, a signal cannot cancel its task. A shell has what a script starts in the background
+    ignore SIGINT.
+    """
+    if signal.getsignal(number) is not signal.SIG_IGN:
+        yield
+        return
+    signal.pthread_sigmask(signal.SIG_BLOCK, [number])
+    signal.signal(number, signal.default_int_handler)
+    try:
+        yield
+    finally:
+        signal.signal(number, signal.SIG_IGN)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, [number])
+
+
 class _Handler:
     """Does with the first signal what Ctrl-C would do, and ignores others: a terminal may send SIGHUP twice."""
 
@@ -52,7 +78,7 @@ class _Handler:
         signal.signal(signal.SIGALRM, _cut_off)
         signal.alarm(_PATIENCE)
         ctrl_c = signal.getsignal(signal.SIGINT)  # that of asyncio, while it runs: it cancels the task
-        if not callable(ctrl_c):  # Ctrl-C is ignored, as in the background of a script
+        if not callable(ctrl_c):  # it is ignored
             raise KeyboardInterrupt
         ctrl_c(signal.SIGINT, frame)
 

@@ -13,7 +13,7 @@ from pathlib import Path
 import click
 
 from petstore_server.cli.failures import FAILURE
-from petstore_server.cli.interruption import interruptible
+from petstore_server.cli.interruption import interrupted
 from petstore_server.cli.output import abandon_stdout, log_to_stderr
 from petstore_server.domain.accounts import PLAN_LIMITS, Plan
 from petstore_server.domain.keys import Environment
@@ -42,7 +42,7 @@ def serve_in_foreground(settings: Settings, given: dict[str, str], *, demo: bool
     with ExitStack() as stack:
         stack.enter_context(logging_to_stderr(settings.log_level))
         if demo:  # its accounts are not those that a Redis may count for
-            stack.enter_context(interruptible())  # until it serves: its files are removed whenever it ends
+            stack.enter_context(interrupted())  # until it serves: its files are removed whenever it ends
             folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="petstore-demo-"))
             url = f"sqlite:///{Path(folder) / 'demo.db'}"
             settings = replace(settings, database_url=url, redis_url=None, workers=1)
