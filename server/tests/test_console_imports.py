@@ -90,6 +90,15 @@ async def test_rejected_rows_are_downloaded_with_reasons(each_backend: Stores) -
         assert all(row["reason"] in text for row in rows)
 
 
+async def test_an_array_within_an_array_costs_no_other_element(sqlite_stores: Stores) -> None:
+    async with running_console(sqlite_stores) as console:
+        browser = await console.browser.sign_in()
+        path = await upload(browser, b'[{"id":9000001},[2],{"id":9000003}]', name="nest.json")
+        text = await finished(browser, path)
+        assert "Created 2 Changed 0 Unchanged 0 Rejected 1" in text
+        assert "an object in braces was expected" in text
+
+
 async def test_a_field_name_as_long_as_a_row_is_shortened_in_the_reason(each_backend: Stores) -> None:
     async with running_console(each_backend) as console:
         browser = await console.browser.sign_in()

@@ -213,6 +213,69 @@ def test_everything_in_an_array_is_a_row_or_a_reject(text: str, chunk: int) -> N
         assert text.count(character) == reported.count(character)
 
 
+NOT_A_RECORD = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.text(alphabet='{}[]",:\\ \nid1', max_size=8),
+    lambda values: st.lists(values, max_size=3) | st.lists(st.dictionaries(st.sampled_from(["id", "]"]), values)),
+    max_leaves=6,
+).map(json.dumps)
+MALFORMED = st.sampled_from(
+    [
+        *[
+            '{"id":7,,}',
+            '{"id":7',
+            '{"status":"pend}',
+            '{"status":"a\\"}',
+            '{"x":[',
+            '{"x":["]',
+            '{"x":{"y":}',
+            "{",
+            "}",
+        ],
+        *[
+            "[",
+            "[[",
+            "[7",
+            '["',
+            '["x"',
+            '["]',
+            "]",
+            "]]",
+            "7]",
+            "[}",
+            "{]",
+            '"',
+            '"{',
+            '"[',
+            '\\"]',
+            "x",
+            "[7]x",
+            "NaN",
+        ],
+    ]
+)
+
+
+def elements_around(others: st.SearchStrategy[list[str]]) -> st.SearchStrategy[list[str]]:
+    """The elements of an array: some that are not records, in any places among orders."""
+    orders = st.lists(ANY_ORDER.map(lambda order: json.dumps(order.fields())), max_size=5)
+    return st.tuples(orders, others).flatmap(lambda lists: st.permutations([*lists[0], *lists[1]]))
+
+
+@given(
+    elements_around(st.lists(NOT_A_RECORD, max_size=3)) | elements_around(MALFORMED.map(lambda text: [text])),
+    st.sampled_from([",", ", ", ",\n"]),
+    st.integers(1, 40),
+)
+def test_elements_that_are_not_records_cost_no_other_element(elements: list[str], comma: str, chunk: int) -> None:
+    expected = [json.loads(text)["id"] for text in elements if '"status": ' in text]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(json_rows, "_CHUNK_BYTES", chunk)
+        found = read(f"[{comma.join(elements)}]".encode(), "json")
+    assert expected == [order.id for order in found.orders]
+    assert all("comma" not in each.reason and "follows" not in each.reason for each in found.rejects)
+    assert bool(found.rejects) == (len(expected) < len(elements))
+
+
 @given(st.binary(max_size=80) | st.text(alphabet='1,\r\n"; x', max_size=30).map(str.encode))
 def test_no_bytes_in_a_csv_break_the_reading(content: bytes) -> None:
     found = read(b"id,petId\n" + content, "csv")
@@ -313,7 +376,7 @@ def many(file_format: str, count: int) -> Iterator[bytes]:
     yield b"]"
 
 
-@pytest.mark.parametrize("bad", [b"", b"bad"])
+@pytest.mark.parametrize("bad", [b"", b"bad", b'[[7],"]"],'])
 @pytest.mark.parametrize("file_format", ["json", "csv"])
 def test_memory_does_not_grow_with_the_file(file_format: str, bad: bytes) -> None:
     stream = generated(piece + (bad if number % 3 else b"") for number, piece in enumerate(many(file_format, 25_000)))

@@ -1,12 +1,13 @@
 """Import files with bad rows: each is reported with line, column and reason, and the others are imported (D7)."""
 
 from pathlib import Path
+from time import process_time
 
 import pytest
 
 from petstore_server.formats import rows as rows_module
 from support.command_line import CommandLine
-from support.import_files import import_text
+from support.import_files import import_text, read
 
 DIRTY = (
     b"\xef\xbb\xbf"
@@ -122,6 +123,14 @@ def test_an_escaped_quote_is_not_a_repeated_name(cli: CommandLine) -> None:
         ('[{"id":1},\n{"id":2}', [1, 2], [(2, "may have been cut off", "")]),
         ('[{"id":1},\n{"id":2', [1], [(2, "not closed", '{"id":2'), (2, "may have been cut off", "")]),
         ('[{"id":1}]\n[{"id":2}]', [1], [(2, "was not read", '[{"id":2}]')]),
+        ('[{"id":1},\n[2],\n{"id":3}]', [1, 3], [(2, "object in braces", "[2],")]),
+        ('[{"id":1},[{"id":2},[["]"]]],{"id":3}]', [1, 3], [(1, "object in braces", '[{"id":2},[["]"]]],')]),
+        ('[{"id":1},\n"]{[",\n{"id":3}]', [1, 3], [(2, "object in braces", '"]{[",')]),
+        ('[{"id":1},\n[2,\n{"id":3}]', [1, 3], [(2, "object in braces", "[2,")]),
+        ('[{"id":1},\n2],\n{"id":3}]', [1, 3], [(2, "object in braces", "2],")]),
+        ('[{"id":1},\n"[{,\n{"id":3}]', [1, 3], [(2, "object in braces", '"['), (2, "not closed", "{,")]),
+        ('[{"id":1},\n{"id":2\n{"id":3}]', [1, 3], [(2, "not closed", '{"id":2')]),
+        ('[{"id":1}],[{"id":2}]', [1, 2], [(1, "object in braces", "],[")]),
         ('[{"id":1},]', [1], []),
         ("[]", [], []),
     ],
@@ -210,6 +219,29 @@ def test_a_row_beyond_the_bound_is_rejected_with_its_beginning(
     assert [1, 2] == imported
     assert [3 if file_format == "csv" else 2] == [each["line"] for each in rejects]
     assert len(rejects[0]["raw"]) == rows_module.SHOWN_BYTES
+
+
+@pytest.mark.parametrize(
+    "long", ['{"x":"' + "x" * 70_000 + ",", "[" + "2," * 600_000 + "2],", '["' + "x" * 1_100_000 + '"],']
+)
+def test_the_record_after_a_long_element_of_an_array_is_imported(cli: CommandLine, long: str) -> None:
+    imported, rejects = import_text(cli, f'[{{"id":1}},\n{long}\n{{"id":3}}]', "--format", "json")
+    assert [1, 3] == imported
+    assert [(2, long[: rows_module.SHOWN_BYTES])] == [(each["line"], each["raw"]) for each in rejects]
+
+
+@pytest.mark.parametrize("piece", ['{"\\"', '{\\"', '["\\"', '"\\"{', "[", "{", '"x"', "]"])
+def test_the_time_for_malformed_text_in_an_array_is_linear(piece: str) -> None:
+    content = f'[{{"id":1}},{piece * (60_000 // len(piece))},\n{{"id":3}}]'.encode()
+    before = process_time()
+    found = read(content, "json")
+    assert [1, 3] == [order.id for order in found.orders]
+    assert process_time() - before < 10, "minutes if each piece were searched to the end of the file"
+
+
+def test_an_element_that_is_nested_deeply_is_rejected_whole(cli: CommandLine) -> None:
+    imported, rejects = import_text(cli, f'[{{"id":1}},{"[" * 30}2{"]" * 30},{{"id":3}}]', "--format", "json")
+    assert ([1, 3], 1) == (imported, len(rejects))
 
 
 def test_an_order_that_is_no_longer_pending_is_rejected_with_its_line(cli: CommandLine) -> None:

@@ -35,10 +35,18 @@ BulkRecords = Callable[[bytes], list[T] | None]
 _CHUNK_BYTES = 1 << 18
 _MAX_WINDOW_BYTES = 3 << 18
 _MAX_DEPTH = 8
+_MAX_CREDIT = _MAX_DEPTH * MAX_ROW_BYTES
 _decode = msgspec.json.Decoder(dict[str, Any]).decode
 _BLANKS = re.compile(rb"[ \t\r\n]*")
 _TOKENS = re.compile(rb'"(?:[^"\\\x00-\x1f]|\\.)*"|["{}\[\]]')
-_NEXT_PLACE = re.compile(rb"[{\]]")
+_NEXT_PLACE = re.compile(rb'(?<!\\)"|[{\[\]]')
+_AFTER = {b'"': re.compile(rb"[ \t\r\n]*[,\]]"), b"[": re.compile(rb"[ \t\r\n]*[^ \t\r\n]")}
+"""What follows a text or an array that is an element: a comma or bracket; anything. A stray quote may pair with the
+next text's, a stray bracket with the last one of the file."""
+_NOT_CLOSED = (
+    "The record is not valid JSON: a quote, brace or bracket is not closed "
+    f"within {MAX_ROW_BYTES} bytes and {_MAX_DEPTH} levels of nesting."
+)
 _CLOSING = {b"{": b"}", b"[": b"]"}
 
 
@@ -104,7 +112,8 @@ def read_json_array(stream: BinaryIO, schema: Schema[T], bulk: BulkRecords[T] | 
     """The elements of one JSON array. `bulk` takes elements with the commas between them.
 
     Text that is not JSON is rejected up to the next opening brace, and reading goes on there: records are flat, so
-    that is where the next one begins. Raises UnreadableFile where the file is not an array.
+    that is where the next one begins. Braces and brackets in arrays and texts between records do not count. Raises
+    UnreadableFile where the file is not an array.
     """
     return _Array(stream, schema).pieces(bulk)
 
@@ -122,13 +131,14 @@ class _Array(Generic[T]):
         self._ended = False
         self._separated = True  # whether a record may begin here: after the bracket or a comma
         self._size = _CHUNK_BYTES // 2
+        self._credit = _MAX_CREDIT  # bytes that may be searched in vain, so that the time is linear in the file
 
     def pieces(self, bulk: BulkRecords[T] | None) -> Iterator[Piece[T]]:
         """The elements, in bulk where possible."""
         if self._next() != b"[":
             raise UnreadableFile("The file is not a JSON array: it does not begin with '['; give --format.")
         self._skip(1)
-        while (found := self._next()) not in (b"]", b""):
+        while not self._ends(found := self._next()):
             if self._skip_comma(found):
                 continue
             window, line = self._window(), self._line
@@ -144,19 +154,28 @@ class _Array(Generic[T]):
 
     def _rows(self, end: int) -> Iterator[Row | Reject]:
         """The elements that begin before the offset `end`, one by one."""
-        while (found := self._next()) not in (b"]", b"") and self._offset < end:
+        while not self._ends(found := self._next()) and self._offset < end:
             if self._skip_comma(found):
                 continue
             if found == b"{":
+                separated, self._separated = self._separated, False
                 row = self._element()
-                if self._separated or isinstance(row, Reject):
+                if separated or isinstance(row, Reject):
                     yield row
                 else:
                     yield reject(row.line, None, "A comma is missing before this record.", row.raw)
-                self._separated = isinstance(row, Reject) and row.raw.rstrip().endswith(",")
             else:
-                yield self._reject_up_to_next(self._at, "This is not a record; an object in braces was expected.")
-                self._separated = True
+                yield self._reject_text(self._other(), "This is not a record; an object in braces was expected.")
+
+    def _ends(self, found: bytes) -> bool:
+        """Whether the array, or the file, ends here: a bracket before a comma or another bracket is not the array's."""
+        while found == b"]" and self._has_room():
+            match = _BLANKS.match(self._buffer, self._at + 1)
+            if match and match.end() < len(self._buffer):
+                return self._buffer[match.end()] not in b",]"
+            if not self._read_on():
+                break
+        return found in (b"]", b"")
 
     def _skip_comma(self, found: bytes) -> bool:
         if found != b"," or self._separated:
@@ -206,30 +225,45 @@ class _Array(Generic[T]):
             if isinstance(row, Row) or row.column is not None:  # valid JSON
                 self._skip(end + 1 - self._at)
                 return row
-        while self._has_room() and self._read_on():
-            pass
-        matching = _matching_brace(self._buffer, self._at)
-        if matching is None:
-            return self._reject_up_to_next(
-                self._at + 1, "The record is not valid JSON: a quote, brace or bracket is not closed."
-            )
-        row = _parse(self._line, self._buffer[self._at : matching], self._schema)
-        self._skip(matching - self._at)
+        if not (length := self._length()):
+            return self._reject_text(1, _NOT_CLOSED)
+        row = _parse(self._line, self._buffer[self._at : self._at + length], self._schema)
+        self._skip(length)
         return row
 
-    def _reject_up_to_next(self, start: int, reason: str) -> Reject:
-        """Reject the text from here to the next opening brace, or closing bracket, at or after `start`."""
-        line, begin = self._line, self._at
-        shown = b""
-        offset = start - begin
-        while True:
-            match = _NEXT_PLACE.search(self._buffer, self._at + offset)
-            end = match.start() if match else len(self._buffer)
-            shown += self._buffer[self._at : end][: SHOWN_BYTES - len(shown)]
-            self._skip(end - self._at)
-            offset = 0
-            if match or not self._read_on():
-                return reject(line, None, reason, shown.rstrip())
+    def _reject_text(self, count: int, reason: str) -> Reject:
+        """Reject `count` bytes, and what follows them up to the next record or the end of the array."""
+        line, shown = self._line, bytearray()
+        while count:
+            shown += self._buffer[self._at : self._at + min(count, SHOWN_BYTES - len(shown))]
+            self._skip(count)
+            count = self._other()
+        self._separated = True
+        return reject(line, None, reason, bytes(shown).rstrip())
+
+    def _other(self) -> int:
+        """How many bytes from here are in no record; 0 where a record begins, and at the end of the array."""
+        if self._at == len(self._buffer) and not self._read_on():
+            return 0
+        match = _NEXT_PLACE.search(self._buffer, self._at)
+        if match is None or match.start() > self._at:
+            return (match.start() if match else len(self._buffer)) - self._at
+        if match[0] == b"]":
+            return not self._ends(match[0])
+        if match[0] == b"{":
+            return 0
+        length = self._length()
+        return length if length and _AFTER[match[0]].match(self._buffer, self._at + length) else 1
+
+    def _length(self) -> int:
+        """The bytes of the object, array or text that begins here; 0 if it does not end."""
+        while self._has_room() and self._read_on():
+            pass
+        end, is_closed = _matching_end(self._buffer, self._at, self._at + min(self._credit, MAX_ROW_BYTES))
+        if is_closed:
+            return end - self._at
+        self._credit -= end - self._at
+        return 0
 
     def _has_room(self) -> bool:
         return len(self._buffer) - self._at <= MAX_ROW_BYTES
@@ -246,24 +280,29 @@ class _Array(Generic[T]):
     def _skip(self, count: int) -> None:
         end = self._at + count
         self._offset += count
+        self._credit = min(self._credit + _MAX_DEPTH * count, _MAX_CREDIT)
         self._line += self._buffer.count(b"\n", self._at, end)
         self._at = end
 
 
-def _matching_brace(buffer: bytes, start: int) -> int | None:
-    """Where the object that begins at `start` ends, found only by quotes, braces and brackets; None if it does not."""
+def _matching_end(buffer: bytes, start: int, limit: int) -> tuple[int, bool]:
+    """Where the object, array or text at `start` ends, by quotes, braces and brackets only, and True.
+
+    Where it does not end before `limit`: how far it was searched, and False.
+    """
     awaited: list[bytes] = []
-    for match in _TOKENS.finditer(buffer, start, start + MAX_ROW_BYTES):
+    for match in _TOKENS.finditer(buffer, start, limit):
         token = match[0]
         if token in _CLOSING:
             awaited.append(_CLOSING[token])
         elif token in (b"}", b"]"):
             if token != awaited.pop():
-                return None
+                return match.end(), False
         elif token == b'"':  # a text that is not closed on its line
-            return None
+            line_end = buffer.find(b"\n", match.end(), limit)
+            return line_end if line_end >= 0 else min(limit, len(buffer)), False
         if not awaited:
-            return match.end()
+            return match.end(), True
         if len(awaited) > _MAX_DEPTH:
-            return None
-    return None
+            return match.end(), False
+    return min(limit, len(buffer)), False
