@@ -140,6 +140,14 @@ def test_an_export_that_fails_leaves_the_previous_file(cli: CommandLine, tmp_pat
     assert 2 == cli("orders", "export", str(tmp_path / "missing" / "a.csv")).code
 
 
+def test_an_export_that_replaces_a_private_file_keeps_it_private(cli: CommandLine, tmp_path: Path) -> None:
+    target = tmp_path / "orders.jsonl"
+    target.touch(0o600)
+    cli.must("orders", "export", str(target), "--force")
+    assert target.read_text()
+    assert 0o600 == target.stat().st_mode & 0o777
+
+
 def test_an_export_that_cannot_be_written_names_its_file_and_not_a_temporary_one(
     cli: CommandLine, tmp_path: Path
 ) -> None:

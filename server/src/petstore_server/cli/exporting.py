@@ -1,6 +1,7 @@
 """`petstore orders export`: the file, which appears only when it is complete."""
 
 import os
+import stat
 from collections.abc import Iterator
 from contextlib import aclosing, contextmanager
 from pathlib import Path
@@ -55,8 +56,11 @@ def _opened(target: str) -> Iterator[IO[bytes]]:
 
 
 def _created(partial: Path, path: Path) -> IO[bytes]:
-    """Create the partial file of `path`, which is the one that an OSError names."""
+    """Create the partial file of `path`, with the mode of a file that it replaces; an OSError names `path`."""
     try:
-        return partial.open("xb")
+        file = partial.open("xb")
     except OSError as error:  # the name of the partial file says nothing to an operator
         raise OSError(error.errno, error.strerror, str(path)) from None
+    if path.exists():
+        os.fchmod(file.fileno(), stat.S_IMODE(path.stat().st_mode))
+    return file
