@@ -104,6 +104,20 @@ def test_a_repeated_name_is_found_among_very_many(cli: CommandLine) -> None:
     assert ["last"] == [each["column"] for each in rejects]
 
 
+@pytest.mark.parametrize("file_format", ["jsonl", "json"])
+def test_a_record_of_any_depth_is_rejected(file_format: str) -> None:
+    rows = [f'{{"id":1,"x":{"[" * depth}{"]" * depth}}}' for depth in (*range(800, 1100), 100_000)]
+    for row in rows:  # some can be decoded, but not be examined for repeated names
+        content = row if file_format == "jsonl" else f"[{row}]"
+        assert [] == read(content.encode(), file_format).orders
+    assert "nested too deeply" in read(rows[-1].encode(), "jsonl").rejects[0].reason
+
+
+def test_a_number_of_very_many_digits_is_not_a_whole_number_in_plain_digits() -> None:
+    found = read(b'id;petId\n1;"1' + b",111" * 2000 + b'"\n2;1' + b" 111" * 2000, "csv")
+    assert [("petId", True)] * 2 == [(each.column, "plain digits" in each.reason) for each in found.rejects]
+
+
 def test_an_escaped_quote_is_not_a_repeated_name(cli: CommandLine) -> None:
     done = cli.must("pets", "import", "-", stdin='{"id":1,"name":"\\"Rex\\""}')
     assert "1 created" in done.err

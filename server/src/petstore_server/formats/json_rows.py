@@ -77,17 +77,20 @@ def _read_lines(lines: LineReader, schema: Schema[Any]) -> Iterator[Row | Reject
 def _parse(line: int, raw: bytes, schema: Schema[Any]) -> Row | Reject:
     try:
         fields = _decode(raw)
+        # The decoder keeps the last of two fields with the same name. Each name and each text is enclosed in two
+        # quotes, so a record with more quotes than its fields explain is examined again.
+        texts = list(map(type, fields.values())).count(str)
+        repeated = _repeated_name(raw) if raw.count(b'"') != 2 * (len(fields) + texts) else None
     except UnicodeDecodeError:
         return not_utf8(line, raw)
     except msgspec.ValidationError as error:
         return reject(line, None, f"The row is not a record: {error}.", raw)
-    except (msgspec.DecodeError, RecursionError) as error:
+    except msgspec.DecodeError as error:
         return reject(line, None, f"The row is not valid JSON: {error}.", raw, "The row is not valid JSON.")
-    # The decoder keeps the last of two fields with the same name. Each name and each text is enclosed in two quotes,
-    # so a record with more quotes than its fields explain is examined again.
-    texts = list(map(type, fields.values())).count(str)
-    if raw.count(b'"') != 2 * (len(fields) + texts) and (name := _repeated_name(raw)) is not None:
-        return invalid(line, InvalidField(name, "occurs more than once in the record"), raw)
+    except RecursionError:
+        return reject(line, None, "The row is nested too deeply.", raw)
+    if repeated is not None:
+        return invalid(line, InvalidField(repeated, "occurs more than once in the record"), raw)
     try:
         return Row(line, raw, schema.adapt(fields))
     except InvalidField as error:
