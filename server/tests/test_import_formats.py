@@ -390,6 +390,20 @@ def test_memory_does_not_grow_with_the_file(file_format: str, bad: bytes) -> Non
     assert peak < 8_000_000, "25,000 rows are 12 MB and more as records"
 
 
+@pytest.mark.parametrize("file_format", ["jsonl", "json", "csv"])
+def test_blank_lines_before_the_rows_take_no_memory(file_format: str) -> None:
+    first = {"jsonl": b'{"id":1}', "json": b'[{"id":1}]', "csv": b"id\n1"}[file_format]
+    stream = generated(chain(((b" " * 999 + b"\n") * 100 for _ in range(200)), [first]))
+    tracemalloc.start()
+    try:
+        count = sum(len(batch.records) for batch in batches(stream, ReadOptions(file_format)))
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert 1 == count
+    assert peak < 8_000_000, "the blank lines are 20 MB"
+
+
 def test_a_file_that_is_not_an_array_says_what_to_do() -> None:
     with pytest.raises(UnreadableFile, match="--format"):
         read(b'{"id":1}', "json")

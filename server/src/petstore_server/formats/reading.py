@@ -63,7 +63,7 @@ class Source:
         chunks = _as_utf8(self._chunks(), encoding)
         for chunk in chunks:
             self._begin += chunk
-            if self._begin.strip() and (_ends_line(self._begin) or len(self._begin) >= _CHUNK_BYTES):
+            if len(self._begin) >= _CHUNK_BYTES or (self._begin.strip() and _ends_line(self._begin)):
                 break
         if b"\n" not in self._begin and _ends_line(self._begin):
             self._begin = self._begin.replace(b"\r", b"\n")
@@ -71,7 +71,10 @@ class Source:
         return cast("BinaryIO", io.BufferedReader(_Chunks(self._begin, chunks), _CHUNK_BYTES))
 
     def format(self, given: str | None) -> str:
-        """The file's format: the given one, else by the ending of its name, else by its first character."""
+        """The file's format: the given one, else by the ending of its name, else by its first character.
+
+        The first character is looked for in the first 64 KiB.
+        """
         first = self._begin.lstrip()[:1]
         by_content = _BY_FIRST_CHARACTER.get(first, "csv" if first else "jsonl")
         return given or _ENDINGS.get(Path(self._name).suffix.lower()) or by_content
