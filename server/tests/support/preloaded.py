@@ -19,6 +19,7 @@ _LOADED = [
     "petstore_server.console.application",
     "petstore_server.ratelimit.redis",
     "petstore_server.storage.postgres",
+    "support.compiled_templates",
 ]
 _context = multiprocessing.get_context("forkserver")
 _context.set_forkserver_preload(_LOADED)

@@ -171,11 +171,11 @@ class _Array(Generic[T]):
                 yield self._reject_text(self._other(), "This is not a record; an object in braces was expected.")
 
     def _ends(self, found: bytes) -> bool:
-        """Whether the array, or the file, ends here: a bracket before a comma or another bracket is not the array's."""
+        """Whether the array, or the file, ends here: a bracket before a comma, bracket or brace is not the array's."""
         while found == b"]" and self._has_room():
             match = _BLANKS.match(self._buffer, self._at + 1)
             if match and match.end() < len(self._buffer):
-                return self._buffer[match.end()] not in b",]"
+                return self._buffer[match.end()] not in b",]}"
             if not self._read_on():
                 break
         return found in (b"]", b"")
