@@ -67,7 +67,7 @@ def _measure(names: list[str], options: argparse.Namespace, file: Path) -> list[
     need(*{program for name in names for program in GROUPS[name].programs})
     machine = describe()
     if machine.load_average > BUSY and not options.quick:
-        progress(f"warning: the load average is {machine.load_average}; figures from a busy machine are not reliable")
+        progress(f"warning: the load average is {machine.load_average}; results from a busy machine are not reliable")
     failed = []
     with tempfile.TemporaryDirectory(prefix="petstore-bench-") as name:
         folder = Path(name)

@@ -105,7 +105,7 @@ def program(name: str) -> str | None:
 
 
 def describe() -> Machine:
-    """Describe the machine and the programs that the figures depend on."""
+    """Describe the machine and the programs that the measurements depend on."""
     model = re.search(r"model name\s*:\s*(.+)", Path("/proc/cpuinfo").read_text())
     pages = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     versions = {

@@ -151,7 +151,7 @@ def _against_others(rows: Sequence[Row]) -> str:
             ratios = row.ratios(name)
             value = _value(_median(row.samples[name]), row.unit)
             lines.append((row.title, name, value, f"ratio {_number(_median(ratios))}{_range(ratios)}"))
-    return _table(("", "other", "its figure", PRODUCT), lines)
+    return _table(("", "other", "its result", PRODUCT), lines)
 
 
 def _costs(rows: Sequence[Row]) -> str:

@@ -250,7 +250,7 @@ def first_to_saturate(out: float, host: float, body: float, postgres: float, red
         "Redis": redis,
     }
     name = max(use, key=lambda part: use[part])
-    return f"{name}, {_figure(use[name] / USED)} times" if use[name] > USED else "nothing"
+    return f"{name}, {_number(use[name] / USED)} times" if use[name] > USED else "nothing"
 
 
 def _bytes(number: float) -> str:
@@ -264,7 +264,7 @@ def table(scales: Sequence[int], orders: int | None, with_etags: bool) -> str:
     costs = measured_costs()
     columns = [rows(play(scale, orders or scale * ORDERS_EACH, with_etags), costs) for scale in scales]
     lines = [["accounts", *[f"{scale:,}" for scale in scales]]]
-    lines += [[same[0].name, *[row.text or _figure(row.parts) for row in same]] for same in zip(*columns, strict=True)]
+    lines += [[same[0].name, *[row.text or _number(row.parts) for row in same]] for same in zip(*columns, strict=True)]
     widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
     return "\n".join(
         "  ".join(cell.rjust(width) if place else cell.ljust(width) for place, (cell, width) in enumerate(pairs))
@@ -272,7 +272,7 @@ def table(scales: Sequence[int], orders: int | None, with_etags: bool) -> str:
     )
 
 
-def _figure(number: float) -> str:
+def _number(number: float) -> str:
     return f"{number:,.0f}" if number >= 100 else f"{number:,.2g}" if number >= 0.01 else "< 0.01"
 
 

@@ -57,7 +57,7 @@ def test_a_row_is_shown_with_its_reference_ratio_goal_rivals_and_costs() -> None
         "| List of 10 orders | 55,000 lists/s (50,000–60,000) | nginx: 100,000 lists/s"
         " | 0.55 (0.5–0.6) | ≥ 0.45, aim 0.6 |\n"
         "\n"
-        "|  | other | its figure | petstore |\n"
+        "|  | other | its result | petstore |\n"
         "| --- | --: | --: | --: |\n"
         "| List of 10 orders | FastAPI | 500 lists/s | 110 (100–120) times as fast |\n"
         "| List of 10 orders | baseline | 27,500 lists/s | ratio 2 (2–2) |\n"

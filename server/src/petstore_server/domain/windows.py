@@ -126,7 +126,7 @@ class AddressDecision:
 
 
 Decision = AccountDecision | AddressDecision
-"""What was decided on one request, with every figure that the headers need."""
+"""What was decided on one request, with every number that the headers need."""
 
 
 def roll_window(count: Counter, seconds: int, now: float) -> Counter:

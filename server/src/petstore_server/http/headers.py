@@ -40,7 +40,7 @@ def _for_address(decision: AddressDecision) -> bytes:
 
 
 def _template(*windows: tuple[str, int, int]) -> bytes:
-    """The header lines of these windows (name, limit, length in seconds), with a %d for each figure that changes."""
+    """The header lines of these windows (name, limit, length in seconds), with a %d for each number that changes."""
     policy = ", ".join(f'"{name}";q={limit};w={seconds}' for name, limit, seconds in windows)
     state = ", ".join(f'"{name}";r=%d;t=%d' for name, _, _ in windows)
     return (
