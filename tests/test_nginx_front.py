@@ -78,7 +78,7 @@ def test_a_list_is_answered_304_and_in_gzip_under_the_services_own_etags(site: S
     assert (304, zipped.headers["etag"]) == (unchanged.status_code, unchanged.headers["etag"])
 
 
-def test_head_tells_of_the_body_and_sends_none(site: Site) -> None:
+def test_head_has_the_headers_of_the_body_and_sends_none(site: Site) -> None:
     with site.front.client(site.key) as client:
         length = len(client.get(TARGET, headers=PLAIN).content)
         head = client.head(TARGET, headers=PLAIN)
@@ -126,7 +126,7 @@ def test_a_used_up_limit_is_429_with_the_services_retry_after(site: Site) -> Non
     ],
     ids=["X-Forwarded-For", "Forwarded", "not trusted"],
 )
-def test_clients_are_told_apart_where_the_front_is_trusted(
+def test_clients_are_distinguished_if_the_proxy_is_trusted(
     tmp_path: Path, settings: dict[str, str], trusted: bool
 ) -> None:
     def remaining(before: Front, address: str, **headers: str) -> int:

@@ -55,7 +55,7 @@ def request(key: str, method: str = "GET", target: str = TARGET, *lines: str, ve
     return "\r\n".join([*head, "", ""])
 
 
-def test_a_websocket_handshake_gets_the_same_answer_as_any_request(served: tuple[Server, str]) -> None:
+def test_a_websocket_handshake_gets_the_same_response_as_any_request(served: tuple[Server, str]) -> None:
     server, key = served
     upgrade = "Upgrade: websocket\r\nConnection: Upgrade\r\nSec-WebSocket-Version: 13\r\nSec-WebSocket-Key: eA=="
     with_key = f"GET {TARGET} HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {key}\r\n{upgrade}\r\n\r\n"
@@ -85,7 +85,7 @@ def test_every_form_of_a_target_finds_its_path(served: tuple[Server, str], targe
 
 
 @pytest.mark.parametrize("target", ["/v1/%FF%FE", "/v1/%zz", "/v1/store/orders%00", "/v1/."])
-def test_a_path_that_is_no_text_is_404_with_limits(served: tuple[Server, str], target: str) -> None:
+def test_a_path_that_is_not_text_is_404_with_limits(served: tuple[Server, str], target: str) -> None:
     server, key = served
     status, headers = ask(server, request(key, "GET", target), target="/v1/x")
     assert status in (404, 405)
@@ -183,7 +183,7 @@ def test_a_chunked_body_is_bounded_as_well_and_the_connection_goes_on(served: tu
     assert [b"404", b"413", b"200"] == re.findall(rb"HTTP/1\.1 (\d+) ", received)
 
 
-def test_expect_100_continue_is_told_to_go_on_or_refused_at_once(served: tuple[Server, str]) -> None:
+def test_expect_100_continue_gets_100_or_is_refused_at_once(served: tuple[Server, str]) -> None:
     server, key = served
     small = request(key, "DELETE", f"{TARGET}/1", "Expect: 100-continue", "Content-Length: 5")
     with server.connect() as connection:
@@ -195,7 +195,7 @@ def test_expect_100_continue_is_told_to_go_on_or_refused_at_once(served: tuple[S
     assert (413, "close") == (status, headers["connection"])
 
 
-def test_a_client_that_closes_its_half_still_gets_its_answers(served: tuple[Server, str]) -> None:
+def test_a_client_that_closes_its_half_still_gets_its_responses(served: tuple[Server, str]) -> None:
     server, key = served
     keep = f"Host: x\r\nAuthorization: Bearer {key}\r\n\r\n"
     for _ in range(50):

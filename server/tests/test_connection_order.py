@@ -195,7 +195,7 @@ def test_a_content_length_beyond_any_number_is_refused(served: tuple[Server, str
         assert [400] == statuses(exchange(connection, head(key, "GET", "/", f"Content-Length: {'9' * 5000}")))
 
 
-def test_http_1_0_is_never_told_to_continue(served: tuple[Server, str]) -> None:
+def test_http_1_0_never_gets_100_continue(served: tuple[Server, str]) -> None:
     server, key = served
     lines = ("Expect: 100-continue", "Content-Length: 5")
     with server.connect() as connection:

@@ -234,7 +234,7 @@ def test_the_documented_simulation_matches_its_output(mark: str, orders: int | N
     assert [line[:3] for line in documented] == [re.split(r"  +", line) for line in printed]
 
 
-def test_nginx_sends_no_cancellation_twice_and_leaves_the_request_id_alone() -> None:
+def test_nginx_sends_no_cancellation_twice_and_keeps_the_request_id() -> None:
     text = (DEPLOY / "nginx/petstore.conf").read_text()
     (once,) = re.findall(r"location ~ (\S+) {\n\s+proxy_next_upstream off;", text)
     for version in CONTRACTS:

@@ -241,7 +241,7 @@ async def test_the_root_points_to_the_documentation(tmp_path: Path) -> None:
     assert 'href="docs"' in response.text
 
 
-async def test_a_bearer_key_is_told_from_a_missing_and_from_an_invalid_one(tmp_path: Path) -> None:
+async def test_valid_missing_and_invalid_bearer_keys_are_distinguished(tmp_path: Path) -> None:
     async def story(service: Service) -> None:
         key = await service.key()
         for value in (f"bearer {key}", f"BEARER   {key}"):
@@ -260,7 +260,7 @@ async def test_a_bearer_key_is_told_from_a_missing_and_from_an_invalid_one(tmp_p
     await in_service(tmp_path, story)
 
 
-async def test_unknown_expired_revoked_suspended_and_foreign_keys_get_the_same_answer(tmp_path: Path) -> None:
+async def test_unknown_expired_revoked_suspended_and_foreign_keys_get_the_same_response(tmp_path: Path) -> None:
     async def story(service: Service) -> set[tuple[Any, ...]]:
         store = service.backend.store
         revoked, revoked_id = await service.key_and_id()
@@ -282,7 +282,7 @@ async def test_unknown_expired_revoked_suspended_and_foreign_keys_get_the_same_a
     assert 1 == len(await in_service(tmp_path, story))
 
 
-async def test_a_change_of_access_holds_after_one_round_of_upkeep(tmp_path: Path) -> None:
+async def test_a_change_of_access_takes_effect_after_one_background_round(tmp_path: Path) -> None:
     async def story(service: Service) -> list[int]:
         account = await service.account()
         key, key_id = await service.key_and_id(account)
@@ -362,7 +362,7 @@ async def test_every_admitted_request_is_charged_and_a_refused_one_is_not(tmp_pa
     ] == await in_service(tmp_path, story)
 
 
-async def test_a_429_names_the_moment_from_which_the_next_request_is_admitted(tmp_path: Path) -> None:
+async def test_a_429_names_the_time_from_which_the_next_request_is_admitted(tmp_path: Path) -> None:
     async def story(service: Service) -> None:
         headers = bearer(await service.key())
         for _ in range(60):
@@ -439,7 +439,7 @@ async def test_callers_without_a_valid_key_are_counted_by_address_and_never_touc
     await in_service(tmp_path, story)
 
 
-async def test_the_client_address_is_the_last_that_is_no_trusted_proxy(tmp_path: Path) -> None:
+async def test_the_client_address_is_the_last_that_is_not_a_trusted_proxy(tmp_path: Path) -> None:
     async def story(service: Service) -> list[int]:
         remaining = []
         for value in ("192.0.2.1", "6.6.6.6, 192.0.2.1", "192.0.2.1, 127.0.0.7", "192.0.2.2", "192.0.2.1:4711"):

@@ -168,7 +168,7 @@ def test_a_syntax_error_in_an_array_is_reported_and_reading_goes_on_after_it(
         ("csv", "\ufeffid,status\n1,\n2,".encode("utf-16-le") + b"\x00\xd8" + "\n3,".encode("utf-16-le")),
     ],
 )
-def test_bytes_that_are_no_text_cost_their_own_row_only(cli: CommandLine, file_format: str, content: bytes) -> None:
+def test_bytes_that_are_not_utf_8_cost_their_own_row_only(cli: CommandLine, file_format: str, content: bytes) -> None:
     imported, rejects = import_text(cli, content, "--format", file_format)
     assert [1, 3] == imported
     assert [3 if file_format == "csv" else 2] == [each["line"] for each in rejects]

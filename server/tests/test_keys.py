@@ -46,7 +46,7 @@ def test_no_other_text_passes_for_a_key(text: str) -> None:
     assert not is_well_formed(text)
 
 
-def test_a_live_keys_random_part_is_no_test_key() -> None:
+def test_a_live_keys_random_part_is_not_a_test_key() -> None:
     assert not is_well_formed(KEY.replace("live", "test"))
 
 

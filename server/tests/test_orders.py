@@ -72,7 +72,7 @@ def test_every_int64_in_plain_digits_is_an_identifier(number: int) -> None:
         "9" * 5000,
     ],
 )
-def test_any_other_form_is_no_identifier(text: str) -> None:
+def test_any_other_form_is_not_an_identifier(text: str) -> None:
     with pytest.raises(errors.InvalidOrderId):
         parse_order_id(text)
 
@@ -127,7 +127,7 @@ def test_only_a_shipped_order_can_be_completed_and_only_once() -> None:
     assert "order_already_complete" == outcome(complete, COMPLETE.apply)
 
 
-def test_an_import_leaves_alone_replaces_or_rejects() -> None:
+def test_an_import_creates_keeps_replaces_or_rejects_an_order() -> None:
     pending, changed = Order(1, quantity=1), Order(1, quantity=2)
     shipped = Order(1, quantity=1, status=Status.SHIPPED)
     assert [Import.CREATED, Import.UNCHANGED, Import.REPLACED, Import.UNCHANGED, Import.REJECTED] == [

@@ -166,7 +166,7 @@ def test_a_source_that_changed_since_an_interruption_is_copied_from_the_beginnin
     asyncio.run(run())
 
 
-def test_a_target_with_other_data_is_refused_and_left_alone(source: Path, postgres_stores: Stores) -> None:
+def test_a_target_with_other_data_is_refused_and_left_unchanged(source: Path, postgres_stores: Stores) -> None:
     async def use() -> list[Any]:
         async with postgres_stores.opened() as store:
             if not await store.accounts.list():
@@ -181,7 +181,7 @@ def test_a_target_with_other_data_is_refused_and_left_alone(source: Path, postgr
     assert before == asyncio.run(use())
 
 
-def test_a_copy_that_differs_is_told(source: Path, postgres_stores: Stores, postgres: PostgresEngine) -> None:
+def test_a_copy_that_differs_is_reported(source: Path, postgres_stores: Stores, postgres: PostgresEngine) -> None:
     petstore = CommandLine(source)
     petstore.must("db", "copy", "--to", postgres_stores.url)
     with postgres.admin(postgres_stores.url.rpartition("/")[2]) as admin:

@@ -106,7 +106,7 @@ def test_whatever_is_visible_is_shown_however_transactions_overlap(
             other.rollback()
 
 
-async def test_a_transaction_that_lasts_long_makes_nobody_read_again(
+async def test_a_long_transaction_causes_no_further_reading_of_the_list(
     postgres_stores: Stores, others: list[psycopg.Connection]
 ) -> None:
     async with postgres_stores.opened() as store:

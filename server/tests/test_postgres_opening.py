@@ -89,7 +89,7 @@ def test_what_cannot_be_reached_is_named_without_the_password(postgres: Postgres
     assert 'database "nowhere" does not exist' in message
 
 
-def test_a_user_without_rights_is_told_so(postgres_stores: Stores, postgres: PostgresEngine) -> None:
+def test_a_user_without_rights_is_refused_with_the_reason(postgres_stores: Stores, postgres: PostgresEngine) -> None:
     with postgres.admin() as admin:
         admin.execute("CREATE ROLE clerk LOGIN")
     try:

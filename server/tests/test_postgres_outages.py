@@ -93,7 +93,7 @@ async def time_to_refusal(call: Callable[[], Awaitable[object]]) -> float:
 
 
 @pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGQUIT])
-async def test_a_stopped_server_is_told_soon_and_its_return_is_found(
+async def test_a_stopped_server_is_reported_soon_and_used_again_when_it_returns(
     own_stores: Stores, own_engine: PostgresEngine, how: signal.Signals
 ) -> None:
     async with filled(own_stores) as store:
@@ -109,7 +109,7 @@ async def test_a_stopped_server_is_told_soon_and_its_return_is_found(
         assert (await store.orders.change(1, CANCEL, BY)).status is Status.CANCELLED
 
 
-async def test_a_server_that_does_not_answer_is_told_soon_and_its_return_is_found(
+async def test_a_server_that_does_not_respond_is_reported_soon_and_used_again(
     own_stores: Stores, own_engine: PostgresEngine
 ) -> None:
     async with filled(own_stores) as store:
@@ -121,7 +121,7 @@ async def test_a_server_that_does_not_answer_is_told_soon_and_its_return_is_foun
         assert await seconds_to_recovery(store) < 5 + BUSY
 
 
-async def test_who_queues_while_the_server_is_found_gone_is_told_with_the_others(
+async def test_calls_that_wait_while_the_server_is_found_gone_fail_with_the_others(
     own_stores: Stores, own_engine: PostgresEngine
 ) -> None:
     async with filled(own_stores) as store:
@@ -407,7 +407,7 @@ async def test_an_order_that_is_free_again_in_time_is_changed(
         assert [Order, Order, OrderAlreadyCancelled] == [type(response) for response in responses]
 
 
-async def test_readers_that_keep_all_connections_are_told_of(postgres_stores: Stores) -> None:
+async def test_readers_that_keep_all_connections_are_the_reported_reason(postgres_stores: Stores) -> None:
     async with filled(postgres_stores) as store:
         scans = [store.orders.scan(2) for _ in range(CONNECTIONS)]
         for scan in scans:
@@ -440,7 +440,9 @@ async def test_a_request_that_is_cancelled_as_it_gets_a_connection_leaves_it_to_
     await pool.close()
 
 
-async def test_a_database_that_takes_no_changes_is_told(postgres_stores: Stores, postgres: PostgresEngine) -> None:
+async def test_a_database_that_accepts_no_changes_is_reported(
+    postgres_stores: Stores, postgres: PostgresEngine
+) -> None:
     async with filled(postgres_stores) as store:
         with postgres.admin() as admin:
             name = postgres_stores.url.rpartition("/")[2]
@@ -461,7 +463,7 @@ async def test_a_pet_import_over_a_dead_connection_is_done_once(
         assert 2 == [entry.action for entry in await log(store)].count("pets.import")
 
 
-async def test_of_several_hosts_one_that_does_not_answer_is_passed_by(
+async def test_of_several_hosts_one_that_does_not_respond_is_skipped(
     postgres_stores: Stores, postgres: PostgresEngine
 ) -> None:
     with socket.create_server(("127.0.0.1", 0)) as dark:  # takes connections and never says a word

@@ -44,7 +44,7 @@ async def test_a_grant_holds_all_that_a_request_needs(each_backend: Stores) -> N
         )
 
 
-async def test_a_key_is_valid_until_it_expires_and_in_its_environment_alone(each_backend: Stores) -> None:
+async def test_a_key_is_valid_until_it_expires_and_only_in_its_environment(each_backend: Stores) -> None:
     async with each_backend.opened() as store:
         await store.accounts.create("zoo", Plan.FREE, PLAN_LIMITS[Plan.FREE], BY)
         await store.keys.create(replace(api_key("one"), expires_at=NOW), BY)
@@ -345,7 +345,7 @@ async def test_operators_actions_are_in_the_audit_log_without_a_key(each_backend
         assert {Actor(entry.actor, entry.at) for entry in entries if entry.action != "key.ban"} == {BY}
 
 
-async def test_the_audit_log_is_read_from_a_moment_on_oldest_first(each_backend: Stores) -> None:
+async def test_the_audit_log_is_read_from_a_given_time_oldest_first(each_backend: Stores) -> None:
     async with each_backend.opened() as store:
         times = [float(number % 7) for number in range(700)]  # more than a page
         for number, at in enumerate(times):

@@ -64,7 +64,7 @@ async def test_a_backup_overwrites_nothing(tmp_path: Path) -> None:
         backup(tmp_path / "nothing.db", tmp_path / "copy2.db", None)
 
 
-async def test_a_backup_under_load_is_of_one_moment(tmp_path: Path) -> None:
+async def test_a_backup_under_load_is_one_consistent_snapshot(tmp_path: Path) -> None:
     path = await filled(tmp_path / "store.db", 30_000)
 
     async def run() -> None:
@@ -299,7 +299,7 @@ async def test_a_check_says_what_is_wrong(tmp_path: Path, statement: str, proble
     assert problem in " ".join(check(path))
 
 
-async def test_a_check_finds_damaged_pages_and_files_that_are_no_stores(tmp_path: Path) -> None:
+async def test_a_check_finds_damaged_pages_and_files_that_are_not_stores(tmp_path: Path) -> None:
     path = await filled(tmp_path / "store.db", 5_000)
     content = bytearray(path.read_bytes())
     content[-40_000:-20_000] = b"\x5a" * 20_000

@@ -61,7 +61,7 @@ def test_a_missing_store_is_not_made_by_those_who_only_read(tmp_path: Path) -> N
     assert not path.exists()
 
 
-def test_a_relative_path_is_told_as_an_absolute_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_relative_path_is_reported_as_an_absolute_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     assert opening(Path("store.db"), create=True) == [f"Created a new store at {tmp_path / 'store.db'}."]
 
@@ -98,7 +98,7 @@ def test_a_store_of_a_newer_program_is_refused(tmp_path: Path) -> None:
     assert check(path) == [message]
 
 
-def test_a_database_of_another_program_is_left_alone(tmp_path: Path) -> None:
+def test_a_database_of_another_program_is_left_unchanged(tmp_path: Path) -> None:
     path = tmp_path / "other.db"
     with sqlite3.connect(path) as connection:
         connection.execute("CREATE TABLE theirs (id INTEGER)")
@@ -108,7 +108,7 @@ def test_a_database_of_another_program_is_left_alone(tmp_path: Path) -> None:
     assert path.read_bytes() == before
 
 
-def test_a_file_that_is_no_database_is_left_alone(tmp_path: Path) -> None:
+def test_a_file_that_is_not_a_database_is_left_unchanged(tmp_path: Path) -> None:
     path = tmp_path / "notes.txt"
     path.write_text("These are my notes. " * 500)
     assert "not a SQLite database" in refusal(path, create=True, upgrade=True)

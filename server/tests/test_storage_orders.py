@@ -155,7 +155,7 @@ async def test_a_defect_in_one_change_is_reported_and_others_still_work(each_bac
         assert (await store.orders.change(1, CANCEL, BY)).status is Status.CANCELLED
 
 
-async def test_an_import_judges_each_order(each_backend: Stores) -> None:
+async def test_an_import_has_an_outcome_for_each_order(each_backend: Stores) -> None:
     async with each_backend.opened() as store:
         before = [Order(1, 1), Order(2, 2), Order(3, 3), Order(4, 4, status=Status.SHIPPED)]
         await store.orders.import_batch(before, "import:1", BY)
@@ -279,7 +279,7 @@ async def test_a_scan_is_one_snapshot_and_its_memory_is_bounded(each_backend: St
         assert peak < 1_000_000, "30,000 orders take several megabytes"
 
 
-async def test_a_scan_that_is_left_early_lets_go_of_the_store(each_backend: Stores) -> None:
+async def test_a_scan_that_is_left_early_leaves_no_connection_open(each_backend: Stores) -> None:
     async with each_backend.opened() as store:
         await store.orders.import_batch([Order(number) for number in range(10)], "import:1", BY)
         scan = store.orders.scan(3)

@@ -75,7 +75,7 @@ def set_pragma(connections_made: list[apsw.Connection], name: str, value: int) -
             connection.pragma(name, value)
 
 
-async def test_a_full_store_is_told_as_a_full_disk_and_recovers(
+async def test_a_full_store_is_reported_as_a_full_disk_and_recovers(
     tmp_path: Path, connections_made: list[apsw.Connection]
 ) -> None:
     path = tmp_path / "store.db"
@@ -90,7 +90,7 @@ async def test_a_full_store_is_told_as_a_full_disk_and_recovers(
         assert await body(store) == b'[{"id":1}]'
 
 
-async def test_a_store_kept_locked_too_long_is_told_and_recovers(
+async def test_a_store_kept_locked_too_long_is_reported_and_recovers(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(connections, "BUSY_SECONDS", 0.05)
@@ -124,7 +124,7 @@ async def test_a_moved_store_takes_no_changes_until_it_is_back(tmp_path: Path) -
         assert (await store.orders.change(1, CANCEL, BY)).status is Status.CANCELLED
 
 
-async def test_a_read_only_store_is_told(tmp_path: Path, connections_made: list[apsw.Connection]) -> None:
+async def test_a_read_only_store_is_reported(tmp_path: Path, connections_made: list[apsw.Connection]) -> None:
     async with opened(tmp_path / "store.db") as store:
         set_pragma(connections_made, "query_only", 1)
         with pytest.raises(ServiceUnavailable, match="cannot answer") as caught:

@@ -10,7 +10,7 @@ from support.open_stores import BY, Stores, log
 pytestmark = pytest.mark.anyio
 
 
-async def test_pets_are_created_left_alone_or_replaced(each_backend: Stores) -> None:
+async def test_pets_are_created_left_unchanged_or_replaced(each_backend: Stores) -> None:
     async with each_backend.opened() as store:
         assert await store.pets.import_batch([], "import:0", BY) == []
         first = [Pet(INT64_MIN, "Ada", "cat"), Pet(2), Pet(INT64_MAX, "Bo")]
