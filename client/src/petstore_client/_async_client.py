@@ -54,7 +54,7 @@ class AsyncClient(BaseClient[httpx2.AsyncClient, httpx2.AsyncBaseTransport]):
 
         The request is repeated if its response was lost; a repetition that finds the order cancelled is a success.
         Raises NotFoundError, ConflictError (`code` is `order_already_shipped` or `order_already_cancelled`), and the
-        errors of `list_orders`; their `may_have_been_applied` says whether the order may be cancelled nevertheless.
+        errors of `list_orders`; their `may_have_been_applied` says whether the order may have been cancelled.
         """
         await self._run(cancel_order(self._session(), order_id))
 

@@ -50,7 +50,7 @@ class Client(BaseClient[httpx2.Client, httpx2.BaseTransport]):
 
         The request is repeated if its response was lost; a repetition that finds the order cancelled is a success.
         Raises NotFoundError, ConflictError (`code` is `order_already_shipped` or `order_already_cancelled`), and the
-        errors of `list_orders`; their `may_have_been_applied` says whether the order may be cancelled nevertheless.
+        errors of `list_orders`; their `may_have_been_applied` says whether the order may have been cancelled.
         """
         self._run(cancel_order(self._session(), order_id))
 

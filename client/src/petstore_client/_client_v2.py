@@ -67,8 +67,7 @@ class V2:
 
         Raises PermissionDeniedError, APIStatusError 400 `invalid_body` or 422 `idempotency_key_reused`, ConflictError
         `idempotency_key_in_use`, and the errors of `Client.list_orders`. `may_have_been_applied` says whether the order
-        may have been placed nevertheless; another call with the `idempotency_key` of the error does not place a second
-        one.
+        may have been placed; another call with the `idempotency_key` of the error does not place a second one.
         """
         return self._run(operations.place_order(self._session(), order))
 
@@ -121,8 +120,7 @@ class AsyncV2:
 
         Raises PermissionDeniedError, APIStatusError 400 `invalid_body` or 422 `idempotency_key_reused`, ConflictError
         `idempotency_key_in_use`, and the errors of `AsyncClient.list_orders`. `may_have_been_applied` says whether the
-        order may have been placed nevertheless; another call with the `idempotency_key` of the error does not place a
-        second one.
+        order may have been placed; another call with the `idempotency_key` of the error does not place a second one.
         """
         return await self._run(operations.place_order(self._session(), order))
 

@@ -301,7 +301,7 @@ def _drop_idle() -> None:
 
 
 def _forget() -> None:
-    """Start anew in a forked child: another thread of the parent may have held any lock, and changed any gate."""
+    """Replace locks and gates in a forked child: another thread of the parent may have held any of them."""
     global _lock, _in_use, _kept, _generation
     _lock, _in_use, _kept, _generation = threading.RLock(), WeakValueDictionary(), {}, _generation + 1
 

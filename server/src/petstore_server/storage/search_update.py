@@ -1,7 +1,7 @@
 """Bringing the search index up to date with the change log, in transactions that do not delay a cancel for long.
 
 Usually each transaction applies the changes of some orders to `order_index`, whose indexes follow. After a large import
-into a small store that would cost several times as much as to build the indexes anew, so the index is rebuilt:
+into a small store that would cost several times as much as to build the indexes again, so the index is rebuilt:
 
     drop the indexes → copy the orders, in batches → create the indexes, one by one → record the last change
 

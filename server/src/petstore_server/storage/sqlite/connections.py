@@ -31,7 +31,7 @@ def connect(path: Path, flags: int = apsw.SQLITE_OPEN_READWRITE) -> apsw.Connect
     connection.set_busy_handler(patience(BUSY_SECONDS))
     # Off by default in SQLite: without it a reference to a missing account or key would be kept.
     connection.execute("PRAGMA foreign_keys = ON")
-    # Otherwise SQLite plans a join anew for every value that is bound, which triples the cost of looking up a key.
+    # Otherwise SQLite plans a join again for every value that is bound, which triples the cost of looking up a key.
     connection.config(apsw.SQLITE_DBCONFIG_ENABLE_QPSG, 1)
     return connection
 

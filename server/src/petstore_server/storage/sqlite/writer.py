@@ -74,7 +74,7 @@ class Writer:
     def _commit(self, jobs: Sequence[_Job]) -> list[Any]:
         """Run the jobs in one transaction, on the writer's thread. Raises ServiceUnavailable, and then keeps nothing.
 
-        The next batch starts afresh, so the service recovers when the cause is gone.
+        The next batch is a new transaction, so the service recovers when the cause is gone.
         """
         outcomes: list[Any] = []
         try:
