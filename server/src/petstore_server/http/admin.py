@@ -1,4 +1,4 @@
-"""The admin port: liveness, readiness and metrics. These require no key, so it belongs on a private address (D1)."""
+"""The admin port: liveness, readiness, metrics and refused addresses, without a key; keep it private (D1)."""
 
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, NamedTuple
