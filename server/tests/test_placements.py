@@ -143,6 +143,9 @@ async def test_no_new_order_gets_an_identifier_that_a_restore_took_back(tmp_path
         engines.restore_store(stores.url, tmp_path / "backup", BY)
         again = await store.placements.place(placement(account_id, "one"), BY)
         assert (1, 41, False) == (placed.order_id, again.order_id, again.replayed)
+        await store.orders.import_batch([Order(60), Order(INT64_MAX)], "import-2", BY)
+        engines.restore_store(stores.url, tmp_path / "backup", BY)
+        assert 61 == (await store.placements.place(placement(account_id, "two"), BY)).order_id
 
 
 async def test_a_store_without_a_free_identifier_says_so_and_keeps_the_key_free(each_backend: Stores) -> None:

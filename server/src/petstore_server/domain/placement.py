@@ -18,14 +18,18 @@ NO_IDENTIFIER_LEFT = "no identifier is left for a new order: order 9223372036854
 
 SPARE_IDENTIFIERS = 1 << 32
 
+LARGEST_REMEMBERED = INT64_MAX - SPARE_IDENTIFIERS
+"""The largest identifier that is remembered when its order is gone. Larger ones can be assigned again: otherwise an
+import of one of them, even if it was undone, would leave too few for new orders."""
+
 
 def largest_assigned(ids: Iterable[int]) -> int:
     """The largest of these identifiers of orders that no longer exist, for no new order to get it again; at least 0.
 
-    Clients may still know such an order: they would cancel another one. Identifiers above which fewer than
-    SPARE_IDENTIFIERS are left do not count: once the import of one has been undone, orders can be placed again.
+    Clients may still know such an order: they would cancel another one. Identifiers above LARGEST_REMEMBERED are left
+    out.
     """
-    return max((each for each in ids if 0 < each <= INT64_MAX - SPARE_IDENTIFIERS), default=0)
+    return max((each for each in ids if 0 < each <= LARGEST_REMEMBERED), default=0)
 
 
 class Placement(NamedTuple):

@@ -10,7 +10,7 @@ from typing import Any
 import apsw
 
 from petstore_server.domain.errors import Conflict, InvalidInput, StoreUnusable, advising
-from petstore_server.domain.placement import largest_assigned
+from petstore_server.domain.placement import LARGEST_REMEMBERED, largest_assigned
 from petstore_server.domain.timestamps import file_stamp
 from petstore_server.partial_files import partial_file
 from petstore_server.ports import Actor
@@ -168,8 +168,11 @@ def _begin_epoch(copy: Path, source: Path, kept: Path | None, identity: str, bac
 
 def _largest_assigned(path: Path) -> int:
     """The largest identifier that the store has assigned to an order, for no new order to get it again."""
-    ids = _value_in(path, "SELECT last_order_id FROM order_index_state"), _value_in(path, "SELECT max(id) FROM orders")
-    return largest_assigned(each for each in ids if each is not None)
+    queries = (
+        "SELECT last_order_id FROM order_index_state",
+        f"SELECT max(id) FROM orders WHERE id <= {LARGEST_REMEMBERED}",  # noqa: S608 - a constant
+    )
+    return largest_assigned(found for query in queries if (found := _value_in(path, query)) is not None)
 
 
 def _of_store(path: Path, column: str) -> Any:
