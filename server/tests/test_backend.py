@@ -41,6 +41,17 @@ async def ban(service: Service) -> tuple[str, str]:
     return key, key_id
 
 
+async def save_cancelled(service: Service) -> None:
+    """Save what was counted, and cancel that while it is on its way to the store."""
+    saving = asyncio.create_task(service.backend.save())
+    for _ in range(3):
+        await asyncio.sleep(0)
+    assert [] == service.backend.activity.pending(1)
+    saving.cancel()
+    with suppress(asyncio.CancelledError):
+        await saving
+
+
 async def test_a_ban_is_logged_with_the_names_that_commands_show(tmp_path: Path, log: io.StringIO) -> None:
     async with running(tmp_path, environ=STRICT) as service:
         configure_logging("info", log)
@@ -50,6 +61,17 @@ async def test_a_ban_is_logged_with_the_names_that_commands_show(tmp_path: Path,
     assert ("warning", 1) == (entry["level"], entry["ban_level"])
     assert (key_id, "account 1", 120) == (entry["key"], entry["account"], entry["seconds"])
     assert 1 == entry["strikes"]
+
+
+async def test_a_ban_is_logged_once_when_its_save_is_cancelled(
+    tmp_path: Path, log: io.StringIO, each_engine: None
+) -> None:
+    async with running(tmp_path, environ=STRICT) as service:
+        configure_logging("info", log)
+        await ban(service)
+        await save_cancelled(service)
+        await service.backend.save()
+    assert 1 == len(entries(log, "key banned"))
 
 
 async def test_a_request_is_logged_with_its_accounts_name(tmp_path: Path, log: io.StringIO) -> None:
@@ -80,13 +102,7 @@ async def test_counts_are_saved_once_when_a_save_is_cancelled(tmp_path: Path, ea
         key = await service.key()
         for _ in range(5):
             await service.client.get(ORDERS, headers=bearer(key))
-        saving = asyncio.create_task(service.backend.save())
-        for _ in range(3):
-            await asyncio.sleep(0)  # they are on their way to the store
-        assert [] == service.backend.activity.pending(1)
-        saving.cancel()
-        with suppress(asyncio.CancelledError):
-            await saving
+        await save_cancelled(service)
         await service.backend.save()
         end = int(service.clock.now) + 1
         [row] = await service.backend.history(1, 0, end, Granularity.HOUR)

@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import suppress
 
 from petstore_server.domain.bans import Ban
@@ -58,19 +58,17 @@ class Backend:
         async with self._saving:
             saving = asyncio.ensure_future(self._save())
             try:
-                bans = await asyncio.shield(saving)
+                await asyncio.shield(saving)
             except asyncio.CancelledError:  # the store may save it all the same, so its outcome is needed
                 with suppress(ServiceUnavailable):
                     await saving
                 raise
-        for ban in bans:
-            await self._log_ban(ban)
 
-    async def _save(self) -> Sequence[Ban]:
-        """Save what was counted since the last call, or keep it; return the bans among it."""
+    async def _save(self) -> None:
+        """Save what was counted since the last call, and log the bans among it; or keep it."""
         unsaved, activity = self.limiter.take_unsaved(), self.activity.take()
         if not (unsaved.usage or unsaved.bans or activity):
-            return ()
+            return
         try:
             await self.store.usage.save(*unsaved, activity)
         except BaseException:
@@ -79,7 +77,8 @@ class Backend:
             raise
         self.limiter.saved(unsaved)
         self._saves += 1
-        return unsaved.bans
+        for ban in unsaved.bans:
+            await self._log_ban(ban)
 
     async def history(self, account_id: int, start: int, end: int, by: Granularity) -> list[UsageRow]:
         """The usage history of an account, with what this process has not saved yet: `ports.UsageStore.history`.
