@@ -265,6 +265,17 @@ def test_after_a_clock_was_set_back_no_account_waits_longer_than_the_response_sa
     assert Outcome.ADMITTED is each_backend.run(limiter.admit(principal())).outcome
 
 
+def test_windows_that_were_moved_because_the_clock_was_set_back_are_saved() -> None:
+    clock = Clock()
+    limiter = MemoryLimiter(POLICY, clock)
+    assert 3 == admitted([now(limiter.admit(principal())) for _ in range(4)])
+    limiter.take_unsaved()
+    clock.now -= 100
+    assert Outcome.LIMITED is now(limiter.admit(principal())).outcome
+    [usage] = limiter.take_unsaved().usage.values()
+    assert (int(clock.now), 3) == usage.minute
+
+
 def test_a_clock_that_is_set_back_gives_no_address_a_new_window(each_backend: Limiters) -> None:
     clock = Clock()
     limiter = each_backend.make(POLICY, clock)

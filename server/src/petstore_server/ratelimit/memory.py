@@ -105,6 +105,7 @@ class MemoryLimiter:
             minute, day = roll_window(minute, MINUTE, now), roll_window(day, DAY, now)
             if now < account.since:  # the clock was set back: the windows stay where they were moved to
                 account.open(minute, day)
+                self._note_unsaved(principal.account_id, account)
         record = self._abuse.get(principal.key_id)
         if record is not None and record.ban is not None and record.ban.holds(now):
             return evaluate_ban(record.ban, minute, day, principal.limits, now)
@@ -115,8 +116,7 @@ class MemoryLimiter:
         account.minute.used += 1
         account.day.used += 1
         if account.saved:
-            account.saved = False
-            self._unsaved_accounts.append(principal.account_id)
+            self._note_unsaved(principal.account_id, account)
         return evaluate_account(True, account.minute, account.day, principal.limits, now)
 
     async def admit_address(self, address: str) -> Decision:
@@ -185,9 +185,7 @@ class MemoryLimiter:
     def put_back(self, unsaved: Unsaved) -> None:
         """Note that this was not saved, and is to be taken again. Its bans were never removed."""
         for account_id in unsaved.usage:
-            if self._accounts[account_id].saved:
-                self._accounts[account_id].saved = False
-                self._unsaved_accounts.append(account_id)
+            self._note_unsaved(account_id, self._accounts[account_id])
 
     def forget(self) -> None:
         """Drop the abuse records of keys that have behaved well for long enough, so that the table stays small."""
@@ -202,6 +200,12 @@ class MemoryLimiter:
     def _new_account(self, account_id: int) -> _Account:
         account = self._accounts[account_id] = _Account()
         return account
+
+    def _note_unsaved(self, account_id: int, account: _Account) -> None:
+        """Note that the account's windows have changed since they were last taken to be saved."""
+        if account.saved:
+            account.saved = False
+            self._unsaved_accounts.append(account_id)
 
     def _refuse(self, principal: Principal, minute: Counter, day: Counter, now: float) -> Decision:
         decision = evaluate_account(False, minute, day, principal.limits, now)
