@@ -87,6 +87,7 @@ def test_what_cannot_be_reached_is_named_without_the_password(postgres: Postgres
     assert "secret" not in message
     message = refusal(postgres.url("nowhere"), create=True)
     assert 'database "nowhere" does not exist' in message
+    assert "malformed host name" in refusal("postgresql://postgres:secret@host..example/store", create=True)
 
 
 def test_a_user_without_rights_is_refused_with_the_reason(postgres_stores: Stores, postgres: PostgresEngine) -> None:

@@ -47,6 +47,8 @@ def test_a_port_that_kubernetes_injected_is_rejected_with_its_cause() -> None:
         ("PETSTORE_DATABASE_URL", "mysql://x"),
         ("PETSTORE_REDIS_URL", "localhost:6379"),
         ("PETSTORE_HOST", ""),
+        ("PETSTORE_HOST", "host..example"),
+        ("PETSTORE_ADMIN_HOST", "x" * 64),
         ("PETSTORE_PORT", "65536"),
         ("PETSTORE_PORT", "8080 "),
         ("PETSTORE_ADMIN_PORT", "-1"),

@@ -118,10 +118,10 @@ SETTINGS = (
         values.redis_url,
         values.show_url,
     ),
-    Setting("PETSTORE_HOST", "127.0.0.1", "Address on which the API listens.", values.text),
+    Setting("PETSTORE_HOST", "127.0.0.1", "Address on which the API listens.", values.host),
     Setting("PETSTORE_PORT", "8080", "Port of the API; 0 takes a free one.", values.port),
     Setting(
-        "PETSTORE_ADMIN_HOST", "127.0.0.1", "Address on which the admin port listens; keep it private.", values.text
+        "PETSTORE_ADMIN_HOST", "127.0.0.1", "Address on which the admin port listens; keep it private.", values.host
     ),
     Setting(
         "PETSTORE_ADMIN_PORT",

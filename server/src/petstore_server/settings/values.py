@@ -15,6 +15,14 @@ def text(value: str) -> str:
     return value
 
 
+def host(value: str) -> str:
+    try:
+        value.encode("idna")  # as Python does before it looks up a name
+    except UnicodeError:
+        raise ValueError("must be an address or a host name") from None
+    return text(value)
+
+
 def one_of(*choices: str) -> Callable[[str], str]:
     def read(value: str) -> str:
         if value.lower() not in choices:

@@ -32,9 +32,12 @@ logging.getLogger("psycopg").propagate = False
 
 async def connect(url: str, seconds: float) -> Driver:
     """Open a connection. Raises psycopg.Error, TimeoutError."""
-    async with asyncio.timeout(seconds):
-        # A pooler gives the next transaction another connection, without the statements prepared on this one.
-        return await psycopg.AsyncConnection.connect(_complete(url), autocommit=True, prepare_threshold=None)
+    try:
+        async with asyncio.timeout(seconds):
+            # A pooler gives the next transaction another connection, without the statements prepared on this one.
+            return await psycopg.AsyncConnection.connect(_complete(url), autocommit=True, prepare_threshold=None)
+    except UnicodeError:
+        raise psycopg.OperationalError("the URL has a malformed host name") from None
 
 
 @lru_cache(maxsize=8)
