@@ -70,7 +70,7 @@ class Postgres:
 
 @contextmanager
 def postgres(plan: Plan, core: int) -> Iterator[Postgres]:
-    """PostgreSQL on one core, in a directory of its own, deleted at the end."""
+    """PostgreSQL on one core, in a separate directory, deleted at the end."""
     with plan.scratch() as folder:
         programs, data = _programs(folder), folder / "data"
         data.mkdir(mode=0o700)

@@ -1,4 +1,4 @@
-"""One reading of the whole list, in a process of its own so that its memory is its own.
+"""One reading of the whole list, in a separate process, so that its memory can be measured.
 
     python -m bench.reading WAY URL BODY_FILE
 

@@ -93,7 +93,7 @@ def _filled(
 
 @contextmanager
 def sqlite_store(plan: Plan, orders: int, *, command: Path = PETSTORE, varied: bool = False) -> Iterator[Store]:
-    """A SQLite store in a directory of its own, deleted at the end."""
+    """A SQLite store in a separate directory, deleted at the end."""
     with plan.scratch() as folder:
         yield make_store(plan, folder, orders, command=command, varied=varied)
 

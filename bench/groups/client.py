@@ -64,7 +64,7 @@ def _row(way: str, orders: int, found: list[Read], reference: list[float]) -> Ro
 
 
 def _package(plan: Plan) -> Row:
-    """Processor time of importing the client, in interpreters of their own."""
+    """Processor time of importing the client, in separate interpreters."""
     names = {PRODUCT: "import petstore_client", f"`{LIBRARIES}`": LIBRARIES}
     found = interleaved(plan.size(10, 2), {name: partial(_import_seconds, plan, text) for name, text in names.items()})
     return Row("client-import", "`import petstore_client`, processor time", "s", found, f"`{LIBRARIES}`")

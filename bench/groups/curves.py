@@ -96,7 +96,7 @@ def _connections(plan: Plan) -> list[Curve]:
 
 
 def _keys(plan: Plan) -> Curve:
-    """Processor time of a list of 10 orders when requests use 1 to 100,000 keys in turn, each of its own account."""
+    """Processor time of a list of 10 orders when requests use 1 to 100,000 keys in turn, each of another account."""
     costs: Series = {}
     for number in plan.pick((1, 10, 100, 1_000, 10_000, 100_000), (1, 100)):
         progress(f"{number:,} API keys")

@@ -1,4 +1,4 @@
-"""From starting the command to the first answer that says ready."""
+"""Time from starting the command to the first response that says ready."""
 
 from collections.abc import Callable
 

@@ -1,4 +1,4 @@
-"""What people would pick instead, started for the same work: FastAPI and its usual companions, json-server, Prism."""
+"""Alternatives to the service, started for the same work: FastAPI and its usual companions, json-server, Prism."""
 
 import json
 import os

@@ -76,5 +76,5 @@ async def test_a_failover_under_load_loses_no_acknowledged_change(pair: tuple[Po
         assert len(cancelled) == [entry.action for entry in await log(store)].count("order.cancel")
         rebuilds = store.stats.rebuilds
         assert shown == await served(cache)
-        assert rebuilds < store.stats.rebuilds  # another history: read anew
+        assert rebuilds < store.stats.rebuilds  # another history: read again
         assert access != await store.access_version()

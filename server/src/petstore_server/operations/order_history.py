@@ -12,7 +12,7 @@ _LATER = 1.0  # seconds by which an entry may be younger than the change, as two
 
 
 async def order_history(store: Store, order_id: int, order: TrackedOrder, limit: int) -> list[AuditEntry]:
-    """The order's entries, newest first, at most `limit` of its own.
+    """Return the order's entries, newest first: at most `limit`, and those of imports.
 
     Of the imports, the last ten batches before the order's last change are examined. Their entries are reduced to the
     order: both states if it was changed, and neither if it was created.

@@ -51,7 +51,7 @@ function forThePage(contract) {
 
 // A key is a secret: its field hides what is typed, like any password field.
 function hiddenKey() {
-  let Input; // one component, or the field would be made anew, and lose its focus, with each letter
+  let Input; // one component, or the field would be made again, and lose its focus, with each letter
   return {
     wrapComponents: {
       HttpAuth: (Original, { React }) => (props) => {
@@ -79,7 +79,7 @@ function joinHeaders(response) {
   return response;
 }
 
-// Swagger UI would read a JSON body and write it anew, and round identifiers beyond 2^53 on the way. Given as text, the
+// Swagger UI would read a JSON body and write it again, and round identifiers beyond 2^53 on the way. Given as text, the
 // body is shown with every digit.
 function exactBodies() {
   return {

@@ -128,7 +128,7 @@ class Session:
         await self.execute("; ".join(self._options.begin))
 
     async def transaction(self, work: Callable[["Session"], Awaitable[Result]]) -> Result:
-        """Do the work in one transaction, whose begin and end need no round trips of their own.
+        """Do the work in one transaction, whose begin and end need no separate round trips.
 
         Raises what the work raises, after a rollback.
         """
