@@ -46,6 +46,8 @@ def test_a_port_that_kubernetes_injected_is_rejected_with_its_cause() -> None:
         ("PETSTORE_DATABASE_URL", "petstore.db"),
         ("PETSTORE_DATABASE_URL", "mysql://x"),
         ("PETSTORE_REDIS_URL", "localhost:6379"),
+        ("PETSTORE_DATABASE_URL", "postgresql://petstore@db1.example,db2..example:5432/petstore"),
+        ("PETSTORE_REDIS_URL", "redis://redis..example:6379/0"),
         ("PETSTORE_HOST", ""),
         ("PETSTORE_HOST", "host..example"),
         ("PETSTORE_ADMIN_HOST", "x" * 64),

@@ -16,11 +16,18 @@ def text(value: str) -> str:
 
 
 def host(value: str) -> str:
-    try:
-        value.encode("idna")  # as Python does before it looks up a name
-    except UnicodeError:
-        raise ValueError("must be an address or a host name") from None
+    if not _is_host(value):
+        raise ValueError("must be an address or a host name")
     return text(value)
+
+
+def _is_host(name: str) -> bool:
+    """Whether a name can be looked up: Python encodes it first."""
+    try:
+        name.encode("idna")
+    except UnicodeError:
+        return False
+    return True
 
 
 def one_of(*choices: str) -> Callable[[str], str]:
@@ -80,8 +87,12 @@ def redis_url(value: str) -> str | None:
 
 
 def _parsed_url(value: str) -> str:
-    if describe_url(value) == UNPARSABLE_URL:
+    parts = _URL.fullmatch(value)
+    if parts is None:
         raise ValueError(_NOT_PARSED)
+    hosts = [host.split(":")[0] for host in parts["host"].split(",")]
+    if not all("%" in host or _is_host(host) for host in hosts):  # a % is in the directory of a socket
+        raise ValueError("must have a valid host name")
     return value
 
 
