@@ -51,6 +51,14 @@ def test_an_invalid_setting_of_the_environment_is_rejected_and_named(
         ({"ALL_PROXY": "127.0.0.1:1"}, "http://127.0.0.1:1"),
         ({"https_proxy": "http://127.0.0.1:1"}, None),
         ({"http_proxy": "http://127.0.0.1:1", "no_proxy": "localhost,127.0.0.2"}, None),
+        (
+            {"http_proxy": "http://127.0.0.1:1", "no_proxy": "localhost"},
+            "http://127.0.0.1:1, unless NO_PROXY excludes it,",
+        ),
+        (
+            {"http_proxy": "http://127.0.0.3:1", "no_proxy": "127.0.0.0/8"},
+            "http://127.0.0.3:1, unless NO_PROXY excludes it,",
+        ),
         ({"http_proxy": "http://127.0.0.1:1", "no_proxy": "*"}, None),
         ({}, None),
     ],

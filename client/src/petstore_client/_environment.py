@@ -35,18 +35,20 @@ def checked_environment() -> Iterator[None]:
         ) from None
 
 
+@checked_environment()
 def proxy_for(url: str) -> str:
-    """The proxy through which httpx2 sends to this URL, without its user and password; "" if there is none."""
+    """The proxy through which httpx2 sends to this URL, without its user and password, for messages; "" if none.
+
+    NO_PROXY can have networks, ports and patterns, which only httpx2 interprets. Raises ConfigurationError.
+    """
     parts = urlsplit(url)
     proxies = getproxies()
     proxy = proxies.get(parts.scheme) or proxies.get("all")
     if not proxy or proxy_bypass(parts.hostname or ""):
         return ""
-    try:
-        address = httpx2.URL(proxy if "://" in proxy else f"http://{proxy}")
-    except (ValueError, httpx2.InvalidURL):  # making the client reports this
-        return ""
-    return f"{address.scheme}://{address.netloc.decode('ascii')}"
+    address = httpx2.URL(proxy if "://" in proxy else f"http://{proxy}")
+    exception = ", unless NO_PROXY excludes it," if proxies.get("no") else ""
+    return f"{address.scheme}://{address.netloc.decode('ascii')}{exception}"
 
 
 def _proxy_names() -> str:
