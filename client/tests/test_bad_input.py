@@ -43,6 +43,8 @@ HTML = Answered(200, b"<html><body>Log in</body></html>", {"content-type": "text
         ("https://api.example.com:0x1/v1", "must look like"),
         ("https://api.example.com:99999/v1", "must look like"),
         ("https://exa mple.com/v1", "must look like"),
+        ("https://api..example.com/v1", "must look like"),
+        (f"https://{'a' * 64}.example.com/v1", "must look like"),
         ("https://api.example.com\n/v1", "must look like"),
         ("https://user:secret@api.example.com/v1", "must not contain a user"),
         ("https://api.example.com/v1?key=secret", "must not contain"),

@@ -27,6 +27,7 @@ def _clean_environment(monkeypatch: pytest.MonkeyPatch) -> None:
         ("ALL_PROXY", "socks5://user:secret@127.0.0.1:1", "socksio"),
         ("ALL_PROXY", "foo://user:secret@127.0.0.1:1", "http://HOST:PORT"),
         ("http_proxy", "http://user:secret@[::1", "http://HOST:PORT"),
+        ("http_proxy", "http://user:secret@proxy..test:1", "http://HOST:PORT"),
         ("https_proxy", "http://user:secret/1@127.0.0.1:1", "http://HOST:PORT"),
         ("http_proxy", "http://user:secret\udcff@127.0.0.1:1", "http://HOST:PORT"),
         ("SSL_CERT_FILE", "/nonexistent/ca.pem", "SSL_CERT_FILE=/nonexistent/ca.pem"),

@@ -47,6 +47,7 @@ def proxy_for(url: str) -> str:
     if not proxy or proxy_bypass(parts.hostname or ""):
         return ""
     address = httpx2.URL(proxy if "://" in proxy else f"http://{proxy}")
+    address.raw_host.decode("ascii").encode("idna")  # as a socket does: no label is empty or too long
     exception = ", unless NO_PROXY excludes it," if proxies.get("no") else ""
     return f"{address.scheme}://{address.netloc.decode('ascii')}{exception}"
 

@@ -156,7 +156,7 @@ def _check_text(name: str, value: object) -> None:
 def _base_url(url: str) -> str:
     try:
         parts = urlsplit(url)
-        httpx2.URL(url)
+        httpx2.URL(url).raw_host.decode("ascii").encode("idna")  # as a socket does: no label is empty or too long
         valid = (
             not _SPACE.search(url)
             and parts.scheme in ("http", "https")
