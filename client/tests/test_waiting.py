@@ -19,6 +19,7 @@ from petstore_client import (
     RateLimitError,
     ServerError,
 )
+from petstore_client._options import Options
 from petstore_client._types import SYSTEM_CLOCK
 from petstore_client.testing import Dropped, Failing, FakeClock, FakePetstore, Fault, RateLimited, Slow, TimedOut
 from support.variants import Connect
@@ -186,6 +187,12 @@ def test_a_deadline_bounds_a_slow_body(connect: Connect) -> None:
         petstore.list_orders()
     assert "deadline" == caught.value.ended_by
     assert 10 <= fake.clock.monotonic() <= 12
+
+
+@pytest.mark.parametrize("seconds", [0.0, -1e-6])
+def test_a_deadline_that_ends_just_before_a_request_is_sent_leaves_a_valid_timeout(seconds: float) -> None:
+    timeout = Options[Any, Any](deadline=1).timeout_within(seconds)
+    assert all(left and left > 0 for left in timeout.as_dict().values())  # a socket raises ValueError for less
 
 
 def test_a_deadline_of_an_iteration_ends_with_its_first_order(connect: Connect) -> None:

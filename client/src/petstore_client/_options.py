@@ -28,6 +28,9 @@ Timeout = float | httpx2.Timeout | None
 LONGEST_TIMEOUT = 86_400.0
 """Seconds. Operating systems reject much longer timeouts."""
 
+SHORTEST_TIMEOUT = 0.001
+"""Seconds. Sockets reject a timeout below 0, and 0 does not wait at all."""
+
 _OWN_HEADERS = re.compile(
     "accept|accept-encoding|authorization|connection|content-length|content-type|host|idempotency-key|if-none-match|te|"
     "transfer-encoding|upgrade|user-agent|x-request-id",
@@ -111,8 +114,9 @@ class Options(Generic[HttpT, TransportT]):
 
     def timeout_within(self, seconds: float) -> httpx2.Timeout:
         """The timeouts of a request that has this many seconds left."""
+        left = max(seconds, SHORTEST_TIMEOUT)
         timeouts = httpx2.Timeout(self.timeout).as_dict()
-        return httpx2.Timeout(**{name: _least(value, seconds) for name, value in timeouts.items()})
+        return httpx2.Timeout(**{name: _least(value, left) for name, value in timeouts.items()})
 
 
 class CallOptions(TypedDict, total=False):
