@@ -9,11 +9,13 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
+import httpx2
 import pytest
 
-from petstore_client import Order
+from petstore_client import Clock, Order
 from petstore_client.cli import command
 from petstore_client.testing import Answered, Banned, CutOff, Dropped, Failing, FakePetstore, Fault, RateLimited
+from petstore_client.testing.faults import Raw, Serve
 
 ORDERS = [
     Order(id=-(2**63)),
@@ -283,6 +285,30 @@ def test_a_limit_that_is_used_up_names_the_option_to_raise(run: Run) -> None:
     fake = FakePetstore(ORDERS, per_minute=1)
     done = run(fake, "--max-wait", "1", "orders", "cancel", "1", "2")
     assert "raise --max-wait" in done.err
+
+
+class Interrupted:
+    """The request arrives, and Ctrl-C is pressed before the response does."""
+
+    def apply(self, request: httpx2.Request, clock: Clock, serve: Serve) -> Raw:
+        serve()
+        raise KeyboardInterrupt
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (("list",), "Interrupted."),
+        (("cancel", "1"), "Interrupted. The order may have been cancelled: run the command again."),
+    ],
+)
+def test_an_interrupted_cancel_says_that_the_order_may_have_been_cancelled(
+    run: Run, arguments: tuple[str, ...], says: str
+) -> None:
+    fake = FakePetstore(ORDERS)
+    fake.then(Interrupted())
+    done = run(fake, "orders", *arguments)
+    assert (130, f"petstore-client: {says}") == (done.code, done.err.strip())
 
 
 def test_waits_and_retries_are_reported_on_stderr(run: Run) -> None:

@@ -26,6 +26,8 @@ from petstore_client.errors import (
 FAILURE, USAGE, NOT_FOUND, CONFLICT = 1, 2, 5, 6
 INTERRUPTED, PIPE_CLOSED = 128 + signal.SIGINT, 128 + signal.SIGPIPE
 
+_IN_DOUBT = " The order may have been cancelled: run the command again."
+
 EXIT_CODES_HELP = "Exit codes: 0 success, 1 failure, 2 usage, 5 not found, 6 conflict, 130 interrupted."
 
 
@@ -100,7 +102,8 @@ def report(error: Exception, as_json: bool, order_id: int | None = None) -> int:
 def explain(error: Exception) -> tuple[str, str, int]:
     """The code, the message and the exit code of an error."""
     if isinstance(error, click.Abort):
-        return "interrupted", "Interrupted.", INTERRUPTED
+        in_doubt = hasattr(error.__cause__, "__notes__")  # the client adds a note to an interrupted cancel
+        return "interrupted", "Interrupted." + _IN_DOUBT * in_doubt, INTERRUPTED
     if isinstance(error, click.ClickException):
         return "usage", error.format_message(), USAGE
     if isinstance(error, PetstoreError):
@@ -114,7 +117,7 @@ def _explain_petstore_error(error: PetstoreError) -> tuple[str, str, int]:
     code = (error.code if isinstance(error, APIStatusError) else "") or _snake(type(error).__name__)
     message = _in_terms_of_the_command(error)
     if error.may_have_been_applied:
-        message += " The order may have been cancelled: run the command again."
+        message += _IN_DOUBT
     kinds = ((ConfigurationError, USAGE), (NotFoundError, NOT_FOUND), (ConflictError, CONFLICT))
     return code, message, next((exit_code for kind, exit_code in kinds if isinstance(error, kind)), FAILURE)
 
