@@ -82,7 +82,7 @@ def redis_url(value: str) -> str | None:
     if not value:
         return None
     if not value.startswith(("redis://", "rediss://", "unix://")):
-        raise ValueError("must be redis://HOST:PORT/0, rediss:// for TLS, or empty")
+        raise ValueError("must be redis://HOST:PORT/0, rediss:// for TLS, unix:// for a socket, or empty")
     return _parsed_url(value)
 
 
