@@ -10,10 +10,10 @@ from pathlib import Path
 import apsw
 import pytest
 
-from petstore_server.domain.errors import ServiceUnavailable
+from petstore_server.domain.errors import ServiceUnavailable, StoreUnusable
 from petstore_server.domain.keys import Environment
 from petstore_server.domain.orders import CANCEL, Order, Status
-from petstore_server.storage.sqlite import SqliteStore, check, connections
+from petstore_server.storage.sqlite import SqliteStore, backup, check, connections, restore
 from support.open_stores import BY, Stores, body, log, opened
 
 pytestmark = pytest.mark.anyio
@@ -31,6 +31,10 @@ def full_disk(path: Path) -> Iterator[None]:
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, before)
         signal.signal(signal.SIGXFSZ, handler)
+
+
+def names(directory: Path) -> set[str]:
+    return {file.name for file in directory.iterdir()}
 
 
 async def refused(store: SqliteStore, order_ids: range) -> list[ServiceUnavailable]:
@@ -73,6 +77,20 @@ def set_pragma(connections_made: list[apsw.Connection], name: str, value: int) -
     for connection in connections_made:
         with suppress(apsw.ConnectionClosedError):
             connection.pragma(name, value)
+
+
+async def test_a_restore_on_a_full_disk_leaves_no_incomplete_copy_of_the_store(tmp_path: Path) -> None:
+    path, backups = tmp_path / "store.db", tmp_path / "backups"
+    backups.mkdir()
+    async with opened(path) as store:
+        backup(path, backups / "copy.db", None)
+        (backups / "other").write_bytes(bytes(1_000_000))
+        await store.orders.import_batch([Order(number, number) for number in range(20_000)], "import:1", BY)
+    assert path.stat().st_size > 1_000_000
+    with full_disk(backups / "copy.db"), pytest.raises(StoreUnusable):
+        restore(path, backups / "copy.db", BY)
+    assert {"store.db", "backups"} == names(tmp_path)
+    assert [] == check(path)
 
 
 async def test_a_full_store_is_reported_as_a_full_disk_and_recovers(

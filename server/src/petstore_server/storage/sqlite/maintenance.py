@@ -62,9 +62,7 @@ def backup(path: Path, target: Path, progress: Progress | None = None) -> None:
             _copy(path, copy, progress)
         _require_sound(copy, f"The store at {path} is damaged, so no backup was made")
         with unusable_on_error(target):
-            copy.rename(target)
-            _flush(target)
-            _flush(target.parent)
+            _put_in_place(copy, target)
 
 
 def restore(path: Path, source: Path, actor: Actor) -> Path | None:
@@ -207,15 +205,13 @@ def _replace_content(copy: Path, path: Path, kept: Path | None) -> None:
             lock = lock_for_serving(path, shared=False)
         with lock:
             if kept is not None:
-                kept.unlink(missing_ok=True)  # what could be copied before the damage was found
+                kept.unlink(missing_ok=True)  # a copy that was complete before the damage was found
                 path.rename(kept)
             for log in ("-wal", "-shm"):
                 file = path.with_name(path.name + log)
                 if file.exists():
                     file.rename(path.with_name(f"{kept.name if kept else path.name}{log}"))
-            copy.replace(path)
-            _flush(path)
-            _flush(path.parent)
+            _put_in_place(copy, path)
 
 
 def _write_over(copy: Path, path: Path, kept: Path | None) -> None:
@@ -239,23 +235,30 @@ def _write_over(copy: Path, path: Path, kept: Path | None) -> None:
 
 def _keep(path: Path, kept: Path) -> None:
     """Copy the store's present content, damaged or not, to a separate file, and flush it to the disk."""
-    original, duplicate = connect_reader(path), connect(kept, CREATE)
-    try:
-        with duplicate.backup("main", original, "main") as steps:
-            while not steps.done:
-                steps.step(-1)
-        duplicate.pragma("journal_mode", "delete")
-    finally:
-        duplicate.close()
-        original.close()
-    _flush(kept)
-    _flush(kept.parent)
+    with partial_file(kept) as copy:
+        original, duplicate = connect_reader(path), connect(copy, CREATE)
+        try:
+            with duplicate.backup("main", original, "main") as steps:
+                while not steps.done:
+                    steps.step(-1)
+            duplicate.pragma("journal_mode", "delete")
+        finally:
+            duplicate.close()
+            original.close()
+        _put_in_place(copy, kept)
 
 
 def _require_sound(copy: Path, otherwise: str) -> None:
     problems = check(copy)
     if problems:
         raise StoreUnusable(f"{otherwise}: {problems[0]}")
+
+
+def _put_in_place(copy: Path, target: Path) -> None:
+    """Give a complete file its name, and flush both to the disk."""
+    copy.rename(target)
+    _flush(target)
+    _flush(target.parent)
 
 
 def _flush(path: Path) -> None:
