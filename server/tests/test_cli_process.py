@@ -195,6 +195,15 @@ def test_a_full_disk_under_stdout_is_one_line(environment: dict[str, str]) -> No
         assert "petstore: No space left on device (free some space and try again).\n" == process.stderr
 
 
+def test_the_limit_on_open_files_is_not_blamed_on_the_store(environment: dict[str, str]) -> None:
+    subprocess.run([PETSTORE, "db", "migrate"], env=environment, check=True)
+    limited = ["sh", "-c", f"ulimit -n 8; exec {PETSTORE} accounts list"]
+    done = subprocess.run(limited, env=environment, capture_output=True, text=True, check=False)
+    assert 1 == done.returncode
+    assert "the limit on open files is reached (ulimit -n). Raise that limit.\n" in done.stderr
+    assert "permissions" not in done.stderr
+
+
 def test_a_full_disk_under_the_store_is_one_line_and_keeps_what_was_committed(environment: dict[str, str]) -> None:
     prepare(environment, "db", "migrate")
 

@@ -18,6 +18,7 @@ from petstore_server.operations.backups import back_up
 from petstore_server.operations.health.engines import check_postgres
 from petstore_server.operations.health.files import LARGE_LOG, check_clock, check_disk
 from petstore_server.storage import sqlite
+from petstore_server.storage.sqlite import connections, maintenance
 from support.command_line import CommandLine
 from support.engines import PostgresEngine
 
@@ -334,6 +335,14 @@ def test_completion_is_a_script_for_the_shell(cli: CommandLine, shell: str) -> N
     assert 2 == cli("completion", "tcsh").code
 
 
+def test_doctor_says_once_that_the_store_cannot_be_used(cli: CommandLine) -> None:
+    connection = apsw.Connection(str(cli.store))
+    connection.execute("BEGIN IMMEDIATE")
+    level, message = results(cli)["store"]
+    connection.close()
+    assert ("fail", "The store cannot be used: another program keeps it locked.") == (level, message)
+
+
 @pytest.mark.parametrize(
     ("content", "problem"),
     [
@@ -426,6 +435,25 @@ def test_a_backup_that_could_not_be_recorded_is_good_and_older_ones_are_removed(
     assert "The backup is good but was not recorded in the store: " in done.err
     assert ([str(old)], True) == (done.json()["removed"], Path(done.json()["backup"]).exists())
     assert not old.exists()
+
+
+@pytest.mark.parametrize("command", [["backup", "{copies}/backup.db"], ["restore", "{store}", "--yes"]])
+def test_a_full_disk_under_a_copy_is_not_blamed_on_its_source(
+    cli: CommandLine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: list[str]
+) -> None:
+    def connect_to_full_disk(path: Path, flags: int) -> apsw.Connection:
+        connection = connections.connect(path, flags)
+        connection.pragma("max_page_count", 1)
+        return connection
+
+    monkeypatch.setattr(maintenance, "connect", connect_to_full_disk)
+    copies = tmp_path / "copies"
+    copies.mkdir()
+    words = [part.format(copies=copies, store=cli.store) for part in command]
+    done = CommandLine(copies / "store.db" if "restore" in command else cli.store)("db", *words)
+    expected = f"the disk of {copies} is full; free some space and try again"
+    assert (1, True, False) == (done.code, expected in done.err, str(cli.store) in done.err)
+    assert [] == list(copies.iterdir())
 
 
 def test_doctor_reports_when_the_last_good_backup_was_made(cli: CommandLine, tmp_path: Path) -> None:

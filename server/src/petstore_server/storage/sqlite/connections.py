@@ -1,5 +1,6 @@
 """Connections to the store's file, and the meaning of SQLite's errors."""
 
+import errno
 import os
 import time
 from collections.abc import Callable, Iterator
@@ -105,10 +106,23 @@ def unavailable(error: apsw.Error) -> ServiceUnavailable:
 
 def plain_words(error: apsw.Error) -> str:
     """What an error of SQLite means, without SQL."""
+    if is_limit_of_files(error):
+        return "the limit on open files is reached (ulimit -n)"
     for kind, words in _PLAIN_WORDS.items():
         if isinstance(error, kind):
             return words
     return f"SQLite reports {error}"
+
+
+def is_limit_of_files(error: apsw.Error) -> bool:
+    """Whether a file could not be opened because this process, or the system, may not open more files."""
+    if not isinstance(error, apsw.CantOpenError):
+        return False
+    try:
+        os.close(os.open(os.devnull, os.O_RDONLY))
+    except OSError as failure:
+        return failure.errno in (errno.EMFILE, errno.ENFILE)
+    return False
 
 
 _PLAIN_WORDS: dict[type[apsw.Error], str] = {

@@ -3,13 +3,14 @@
 import os
 import secrets
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from itertools import islice
 from pathlib import Path
 from typing import Any
 
 import apsw
 
-from petstore_server.domain.errors import Conflict, InvalidInput, StoreUnusable, advising
+from petstore_server.domain.errors import Conflict, InvalidInput, ServiceUnavailable, StoreUnusable, advising
 from petstore_server.domain.placement import LARGEST_REMEMBERED, largest_assigned
 from petstore_server.domain.timestamps import file_stamp
 from petstore_server.partial_files import partial_file
@@ -49,7 +50,8 @@ def backup(path: Path, target: Path, progress: Progress | None = None) -> None:
     """Copy the current state of the store while servers continue to work.
 
     The copy is verified before it gets its name; it is one file, without a log next to it. Raises StoreUnusable,
-    Conflict if the target exists already, and InvalidInput if its directory does not.
+    Conflict if the target exists already, InvalidInput if its directory does not, and ServiceUnavailable if the disk
+    of the target is full.
     """
     path, target = path.resolve(), target.resolve()
     require_place(path, file_too=True)
@@ -70,7 +72,8 @@ def restore(path: Path, source: Path, actor: Actor) -> Path | None:
 
     Return the file that keeps the previous content, next to the store; None if there was no store. The backup is
     verified and migrated in a copy, which gets a new epoch, the store's identity and an audit entry, before the store
-    changes. A store too damaged to be opened is replaced as a file, for which no server may run. Raises StoreUnusable.
+    changes. A store too damaged to be opened is replaced as a file, for which no server may run. Raises StoreUnusable,
+    and ServiceUnavailable if the disk is full.
     """
     path, source = path.resolve(), source.resolve()
     require_place(path, file_too=False)
@@ -82,7 +85,8 @@ def restore(path: Path, source: Path, actor: Actor) -> Path | None:
     with partial_file(path) as copy:
         with advising("Nothing was restored; choose another backup."), unusable_on_error(source):
             _copy(source, copy, None)
-            _begin_epoch(copy, source, kept, identity, backed_up_at, actor)
+            with _naming_full_disk(copy):
+                _begin_epoch(copy, source, kept, identity, backed_up_at, actor)
         _require_sound(copy, f"The backup at {source} is damaged, so nothing was restored")
         with unusable_on_error(path):
             _replace_content(copy, path, kept)
@@ -136,7 +140,7 @@ def _copy(source: Path, copy: Path, progress: Progress | None) -> None:
         if schema_version(original, source) == 0:
             raise StoreUnusable(f"There is no store in {source}.")
         # One read transaction for all steps: otherwise the copy would begin again after every change.
-        with snapshot(original), duplicate.backup("main", original, "main") as steps:
+        with _naming_full_disk(copy), snapshot(original), duplicate.backup("main", original, "main") as steps:
             original.execute("SELECT epoch FROM store").fetchall()
             while not steps.done:
                 steps.step(_PAGES_A_STEP)
@@ -146,6 +150,15 @@ def _copy(source: Path, copy: Path, progress: Progress | None) -> None:
     finally:
         duplicate.close()
         original.close()
+
+
+@contextmanager
+def _naming_full_disk(copy: Path) -> Iterator[None]:
+    """Say that the disk of a copy is full, instead of that its source cannot be used. Raises ServiceUnavailable."""
+    try:
+        yield
+    except apsw.FullError as error:
+        raise ServiceUnavailable(f"the disk of {copy.parent} is full; free some space and try again") from error
 
 
 def _begin_epoch(copy: Path, source: Path, kept: Path | None, identity: str, backed_up_at: float, actor: Actor) -> None:

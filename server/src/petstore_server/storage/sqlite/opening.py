@@ -15,6 +15,7 @@ from petstore_server.storage.sqlite.connections import (
     CREATE,
     connect_writer,
     create_private,
+    is_limit_of_files,
     patience,
     plain_words,
 )
@@ -143,6 +144,10 @@ def _advice(error: apsw.Error) -> str:
         return "Check PETSTORE_DATABASE_URL, or bring a backup back with `petstore db restore`."
     if isinstance(error, apsw.BusyError):
         return "Try again when it has finished."
+    if isinstance(error, apsw.FullError):
+        return "Free some space and try again."
+    if is_limit_of_files(error):
+        return "Raise that limit."
     return _PERMISSIONS
 
 
