@@ -187,10 +187,27 @@ def test_a_file_to_write_in_a_directory_that_does_not_exist_is_wrong_usage(
     assert advice in done.error()["message"]
 
 
-@pytest.mark.parametrize("command", [["orders", "import"], ["pets", "import"]])
-def test_a_file_that_cannot_be_read_is_one_line(cli: CommandLine, tmp_path: Path, command: list[str]) -> None:
-    folder = cli(*command, str(tmp_path))
-    assert (1, 1) == (folder.code, len(folder.err.splitlines()))
+@pytest.mark.parametrize(
+    "command",
+    [
+        ["orders", "import", "{file}"],
+        ["pets", "import", "{file}"],
+        ["orders", "import", "-", "--rejects", "{file}"],
+        ["orders", "export", "{file}"],
+        ["db", "backup", "{file}"],
+        ["db", "restore", "{file}"],
+    ],
+)
+def test_a_directory_or_an_empty_name_instead_of_a_file_is_wrong_usage(
+    cli: CommandLine, tmp_path: Path, command: list[str]
+) -> None:
+    cli.must("db", "migrate")
+    folder = cli(*(part.format(file=tmp_path) for part in command), "--json")
+    assert (2, "usage") == (folder.code, folder.error()["code"])
+    assert f"{tmp_path} is a directory; give the name of a file." in folder.error()["message"]
+    unnamed = cli(*(part.format(file="") for part in command), "--json")
+    assert (2, "usage") == (unnamed.code, unnamed.error()["code"])
+    assert "The name of the file is empty." in unnamed.error()["message"]
 
 
 @pytest.mark.parametrize(

@@ -50,8 +50,10 @@ class FileToRead(click.Path):
     """A file that exists, or `-` for stdin if `allow_dash`."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        if not (self.allow_dash and value == "-") and not Path(value).exists():
-            self.fail(f"There is no file {value}; check the name.", param, ctx)
+        if not (self.allow_dash and value == "-"):
+            if value and not Path(value).exists():
+                self.fail(f"There is no file {value}; check the name.", param, ctx)
+            _require_file_name(self, value, param, ctx)
         return super().convert(value, param, ctx)
 
 
@@ -59,10 +61,19 @@ class FileToWrite(click.Path):
     """A file whose directory exists, or `-` for stdout if `allow_dash`."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        directory = Path(value).parent
-        if not (self.allow_dash and value == "-") and not directory.is_dir():
-            self.fail(f"The directory {directory} does not exist; create it or choose another name.", param, ctx)
+        if not (self.allow_dash and value == "-"):
+            directory = Path(value).parent
+            if not directory.is_dir():
+                self.fail(f"The directory {directory} does not exist; create it or choose another name.", param, ctx)
+            _require_file_name(self, value, param, ctx)
         return super().convert(value, param, ctx)
+
+
+def _require_file_name(kind: click.Path, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> None:
+    if not value:
+        kind.fail("The name of the file is empty.", param, ctx)
+    if Path(value).is_dir():
+        kind.fail(f"{value} is a directory; give the name of a file.", param, ctx)
 
 
 class WholeNumber(click.IntRange):
