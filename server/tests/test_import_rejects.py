@@ -305,6 +305,21 @@ def test_the_summary_is_one_object_with_json(cli: CommandLine) -> None:
     assert {done.json()["import"]} == subjects
 
 
+@pytest.mark.parametrize("row", ["", "x", '{"id":1}'])
+def test_an_import_that_changed_nothing_has_no_id(cli: CommandLine, row: str) -> None:
+    cli.must("orders", "import", "-", stdin='{"id":1}')
+    assert "import" not in cli("orders", "import", "-", "--format", "jsonl", "--json", stdin=row).json()
+    assert (
+        "\nNothing was changed: 0 created," in "\n" + cli("orders", "import", "-", "--format", "jsonl", stdin=row).err
+    )
+
+
+def test_rows_that_were_imported_are_reported_if_the_rejects_cannot_be_written(cli: CommandLine) -> None:
+    done = cli("orders", "import", "-", "--rejects", "/dev/full", stdin='{"id":1}\nx\n')
+    assert 1 == done.code
+    assert "Stopped after 1 orders, which are in the store (import-" in done.err
+
+
 def test_the_rejects_file_may_not_be_the_file_that_is_imported(cli: CommandLine, tmp_path: Path) -> None:
     file = tmp_path / "orders.jsonl"
     file.write_text('{"id":1}\n')

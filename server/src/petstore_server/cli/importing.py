@@ -145,9 +145,11 @@ def import_file(
         try:
             _run(run, dry_run)
         except BaseException:
-            stack.close()
-            if not wants_json():
-                _report_stop(run, subject.kind.plural, dry_run)
+            try:
+                stack.close()
+            finally:  # closing a file on a full disk fails again
+                if not wants_json():
+                    _report_stop(run, subject.kind.plural, dry_run)
             raise
     _report(run, rejects, dry_run)
     if rejected.count or run.history_changed:
@@ -192,8 +194,9 @@ def _created(name: str | None, source: str) -> Iterator[TextIO | None]:
 def _report_stop(run: FileImport[Any], plural_noun: str, dry_run: bool) -> None:
     _report_reasons(run)
     if run.imported and not dry_run:
+        name = f" ({run.import_id})" if run.has_changes else ""
         log_to_stderr(
-            f"Stopped after {run.imported} {plural_noun}, which are in the store ({run.import_id}). "
+            f"Stopped after {run.imported} {plural_noun}, which are in the store{name}. "
             "Import the file again to add the rest."
         )
 
@@ -207,11 +210,13 @@ def _report(run: FileImport[Any], rejects_file: str | None, dry_run: bool) -> No
     counts = {str(outcome): count for outcome, count in run.counts.items()}
     if wants_json():
         changed = {"historyChanged": True} if run.history_changed else {}
-        write_json({"dryRun": True, **counts} if dry_run else {"import": run.import_id, **counts, **changed})
+        named = {"import": run.import_id} if run.has_changes else {}
+        write_json({"dryRun": True, **counts} if dry_run else {**named, **counts, **changed})
         return
     _report_reasons(run)
     listed = ", ".join(f"{count} {name}" for name, count in counts.items())
-    log_to_stderr(f"Dry run, nothing was changed: {listed}." if dry_run else f"{run.import_id}: {listed}.")
+    name = run.import_id if run.has_changes else "Nothing was changed"
+    log_to_stderr(f"Dry run, nothing was changed: {listed}." if dry_run else f"{name}: {listed}.")
     if run.history_changed:
         log_to_stderr(HISTORY_CHANGED)
     if not run.rejects.count:

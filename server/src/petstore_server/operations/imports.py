@@ -94,6 +94,11 @@ class FileImport(Generic[T]):
         return {**self._counts, Import.REJECTED: self.rejects.count}
 
     @property
+    def has_changes(self) -> bool:
+        """Whether the store was changed, so that the audit log has the import."""
+        return bool(self._counts[Import.CREATED] or self._counts[Import.REPLACED])
+
+    @property
     def imported(self) -> int:
         """Rows that are in the store as the file has them."""
         return sum(count for outcome, count in self._counts.items() if outcome is not Import.REJECTED)
@@ -133,10 +138,10 @@ class FileImport(Generic[T]):
         if Import.REJECTED in outcomes:
             refused = [row for row, outcome in zip(batch.rows(), outcomes, strict=True) if outcome is Import.REJECTED]
             rejects = rejects + [reject(row.line, None, self._subject.refusal, row.raw) for row in refused]
+        for outcome in Import:  # before the rejects, whose file may be on a full disk
+            self._counts[outcome] += outcomes.count(outcome)
         for rejected in sorted(rejects, key=lambda rejected: rejected.line):
             self.rejects.add(rejected)
-        for outcome in Import:
-            self._counts[outcome] += outcomes.count(outcome)
         self.position = batch.position
         self._on_batch()
 
