@@ -445,7 +445,7 @@ def test_the_audit_log_can_be_filtered(acme: CommandLine) -> None:
 
     assert ["account.create", "key.create"] == actions("--account", "acme")
     assert ["key.create"] == actions("--key", key["id"])
-    assert ["order.cancel"] == actions("--order", "2")
+    assert ["orders.import", "order.cancel"] == actions("--order", "2")
     assert ["account.create", "order.cancel", "order.cancel"] == actions("--actor", "ann")
     assert ["order.cancel"] == actions("--actor", "operator:ann", "--order", "1")
     assert [] == actions("--account", "globex", "--order", "1")

@@ -23,7 +23,9 @@ _SHOWN = 200  # characters of a change on one line
 @click.option("--until", type=When(past=True), metavar="WHEN", help="Only changes before then.")
 @click.option("--account", type=AccountName(), metavar="NAME", help="Only the account, its keys, and what they did.")
 @click.option("--key", type=KeyId(), metavar="ID", help="Only the key, and what it did.")
-@click.option("--order", type=OrderId(), metavar="ID", help="Only the order.")
+@click.option(
+    "--order", type=OrderId(), metavar="ID", help="Only the order, and the imports that created or changed it."
+)
 @click.option("--actor", type=Text(), metavar="NAME", help="Only changes by this operator, key:ID, or service.")
 def audit(
     since: datetime | None,

@@ -5,8 +5,10 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 from petstore_server.domain.errors import InvalidInput
+from petstore_server.domain.imports import IMPORT_ACTION
 from petstore_server.domain.timestamps import format_unix
-from petstore_server.ports import SERVICE, AuditEntry, AuditFilters, Store
+from petstore_server.operations.order_history import part_of_import
+from petstore_server.ports import SERVICE, AuditEntry, AuditFilters, AuditPosition, Store
 
 _LONGEST_NAME = 100
 _TIMES = {"began", "until"}  # besides names that end in _at
@@ -32,8 +34,8 @@ async def read_audit(
     """Yield the entries that satisfy every condition given, oldest first. Times are Unix seconds.
 
     `actor` is `key:<id>`, `service`, or an operator's name. An account's entries are those about itself and about its
-    keys, and what its keys did; a key's entries are those about it, and what it did. Raises AccountNotFound,
-    KeyNotFound, InvalidInput.
+    keys, and what its keys did; a key's entries are those about it, and what it did. An order's entries include the
+    imports that created or changed it, reduced to the order. Raises AccountNotFound, KeyNotFound, InvalidInput.
     """
     name = None if actor is None else actor_name(check_operator_name(actor))
     about: list[tuple[str, ...]] = []
@@ -45,7 +47,15 @@ async def read_audit(
         about.append((f"key:{(await store.keys.find(key)).id}",))
     if order is not None:
         about.append((f"order:{order}",))
-    async for entry in store.audit.entries(AuditFilters(name, since=since, until=until, about=tuple(about))):
+    filters = AuditFilters(name, since=since, until=until, about=tuple(about))
+    if order is None or len(about) > 1:  # no account and no key imports orders
+        async for entry in store.audit.entries(filters):
+            yield entry
+        return
+    imports = filters._replace(action=IMPORT_ACTION, about=())
+    entries = [entry async for entry in store.audit.entries(filters)]
+    entries += [part async for entry in store.audit.entries(imports) if (part := part_of_import(entry, order))]
+    for entry in sorted(entries, key=lambda entry: AuditPosition(entry.at, entry.id)):
         yield entry
 
 

@@ -22,11 +22,11 @@ async def order_history(store: Store, order_id: int, order: TrackedOrder, limit:
         store.audit.page(AuditFilters(subjects=(f"order:{order_id}",)), limit),
         store.audit.page(AuditFilters(action=IMPORT_ACTION, until=until), _MOST_BATCHES),
     )
-    found = [*own.entries, *(reduced for entry in imports.entries if (reduced := _of_order(entry, order_id)))]
+    found = [*own.entries, *(reduced for entry in imports.entries if (reduced := part_of_import(entry, order_id)))]
     return sorted(found, key=lambda entry: AuditPosition(entry.at, entry.id), reverse=True)
 
 
-def _of_order(entry: AuditEntry, order_id: int) -> AuditEntry | None:
+def part_of_import(entry: AuditEntry, order_id: int) -> AuditEntry | None:
     """The entry of an imported batch, reduced to one order; None if the batch left the order as it was."""
     before, after = _fields(entry.before, order_id), _fields(entry.after, order_id)
     if after is not None:
