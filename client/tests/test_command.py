@@ -345,6 +345,7 @@ def test_a_truncated_list_fails_with_one_line(run: Run) -> None:
         ["orders", "list", "--complete", "maybe"],
         ["orders", "list", "--updated-from", "2026-11-20T12:00:00"],
         ["orders", "list", "--updated-from", "2026-13-20T12:00:00Z"],
+        ["orders", "list", "--updated-from", "2026-11-20T12:00:00+00:60"],
         ["orders", "list", "--sort", "quantity"],
         ["orders", "list", "--limit", "0"],
         ["--max-wait", "-1", "orders", "list"],

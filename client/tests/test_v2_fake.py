@@ -125,6 +125,7 @@ def raw(fake: FakePetstore, method: str, path: str, **options: Any) -> httpx2.Re
         ("updatedFrom=2026-11-20", "'updatedFrom' must be an RFC 3339"),
         ("updatedFrom=2026-11-20T12:00:00", "offset"),
         ("updatedFrom=2026-11-20T24:00:00Z", "'updatedFrom' must be an RFC 3339"),
+        ("updatedFrom=2026-11-20T12:00:00%2B00:60", "'updatedFrom' must be an RFC 3339"),
         ("cursor=", "'cursor' must be"),
     ],
 )
@@ -132,6 +133,11 @@ def test_a_malformed_query_is_refused_as_by_the_real_service(query: str, message
     response = raw(FakePetstore(), "GET", f"/store/orders?{query}")
     assert (400, "invalid_parameter") == (response.status_code, response.json()["code"])
     assert message in response.json()["message"]
+
+
+def test_zeros_after_six_decimals_are_accepted_as_by_the_real_service() -> None:
+    query = "updatedFrom=2026-11-20T12:00:00.1234560000Z"
+    assert 200 == raw(FakePetstore(), "GET", f"/store/orders?{query}").status_code
 
 
 @pytest.mark.parametrize(

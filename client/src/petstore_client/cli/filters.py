@@ -12,7 +12,9 @@ from petstore_client._client import Client
 from petstore_client.v2 import Order, Sort, Status
 
 LARGEST_PAGE = 1000
-_RFC_3339 = re.compile(r"\d{4}-\d\d-\d\d[Tt](?:[01]\d|2[0-3]):\d\d:\d\d(\.\d{1,6})?([Zz]|[+-]\d\d:\d\d)", re.ASCII)
+_RFC_3339 = re.compile(
+    r"\d{4}-\d\d-\d\d[Tt](?:[01]\d|2[0-3]):\d\d:\d\d(\.\d{1,6}0*)?([Zz]|[+-](?:[01]\d|2[0-3]):[0-5]\d)", re.ASCII
+)
 
 
 def _timestamp(ctx: click.Context, param: click.Parameter, value: str | None) -> datetime | None:

@@ -10,7 +10,9 @@ from urllib.parse import parse_qsl
 from petstore_client.v2 import Granularity, Sort, Status
 
 _INTEGER = re.compile(r"0|-?[1-9][0-9]*", re.ASCII)
-_RFC_3339 = re.compile(r"\d{4}-\d\d-\d\d[Tt](?:[01]\d|2[0-3]):\d\d:\d\d(\.\d{1,6})?([Zz]|[+-]\d\d:\d\d)", re.ASCII)
+_RFC_3339 = re.compile(
+    r"\d{4}-\d\d-\d\d[Tt](?:[01]\d|2[0-3]):\d\d:\d\d(\.\d{1,6}0*)?([Zz]|[+-](?:[01]\d|2[0-3]):[0-5]\d)", re.ASCII
+)
 
 
 class Refused(Exception):
