@@ -398,6 +398,28 @@ def test_without_the_extra_it_says_what_to_install() -> None:
     assert "petstore-client: the command needs click and rich: pip install 'petstore-client[cli]'\n" == done.stderr
 
 
+def test_ctrl_c_shows_no_traceback_wherever_it_arrives() -> None:
+    code = """
+import weakref
+from petstore_client.cli import command, main
+
+class Object: pass
+
+def ctrl_c(_=None): raise KeyboardInterrupt
+
+def run():
+    held = Object()
+    reference = weakref.ref(held, ctrl_c)
+    del held  # in the callback, and then where nothing handles it
+    ctrl_c()
+
+command.petstore_client = run
+main()
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert (130, "") == (done.returncode, done.stderr)
+
+
 def test_verbose_does_not_change_the_result(run: Run) -> None:
     fake = FakePetstore(ORDERS)
     run(fake, "--verbose", "orders", "cancel", "1")

@@ -318,7 +318,7 @@ def closed_while_in_flight(fake: FakePetstore) -> Future[None]:
     return call
 
 
-def test_a_request_that_is_in_flight_when_the_client_is_closed_gets_its_response() -> None:
+def test_a_request_in_flight_when_the_client_is_closed_gets_the_response_that_its_transport_receives() -> None:
     fake = FakePetstore(ORDERS)
     closed_while_in_flight(fake).result()
     assert {1} == fake.cancelled

@@ -246,7 +246,7 @@ def test_an_import_that_stops_says_what_is_kept(cli: CommandLine, monkeypatch: p
     assert 1 == done.code
     kept = len(cli.must("orders", "export", "-").out.splitlines())
     assert 0 < kept < 14_000
-    assert f"Stopped after {kept} orders, which are in the store" in done.err
+    assert f"Stopped after {kept} orders; what was imported is in the store" in done.err
     assert "the disk is full" in done.err
 
 

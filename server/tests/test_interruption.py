@@ -5,6 +5,7 @@ import os
 import re
 import signal
 import subprocess
+import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -72,7 +73,7 @@ def test_a_signal_ends_an_import_which_reports_what_it_imported(
     _, errors = process.communicate(timeout=PATIENCE)
     assert 128 + how == process.returncode, errors
     assert f"petstore: {message}" == errors.splitlines()[-1]
-    stopped = re.search(r"Stopped after (\d+) orders, which are in the store \(import-\w+\)", errors)
+    stopped = re.search(r"Stopped after (\d+) orders; what was imported is in the store \(import-\w+\)", errors)
     assert stopped, errors
     assert petstore(store, "orders", "export", "-").stdout.count("\n") == int(stopped[1])
 
@@ -164,3 +165,26 @@ def test_a_command_under_nohup_is_not_ended_by_sighup(filled: Path) -> None:
 
 def ignore_hangup() -> None:
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
+
+
+def test_ctrl_c_shows_no_traceback_wherever_it_arrives() -> None:
+    code = """
+import logging, weakref
+from petstore_server.cli import main
+
+class Object: pass
+
+def ctrl_c(_=None): raise KeyboardInterrupt
+
+def command():
+    held = Object()
+    reference = weakref.ref(held, ctrl_c)
+    logging.getLogger("asyncio").error("Task exception was never retrieved", exc_info=KeyboardInterrupt())
+    del held  # in the callback, and then where nothing handles it
+    ctrl_c()
+
+main.petstore = command
+main.main()
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert (130, "") == (done.returncode, done.stderr)

@@ -130,12 +130,12 @@ def import_file(
             raise click.BadParameter(f"'{field}' is not a field; the fields are {known}.", param_hint="--map")
     options = ReadOptions(file_format, encoding, zone, date_format, dict(columns), frozenset(ignored))
     if file == STDIN and sys.stdin.isatty():
-        log_to_stderr(f"Reading {subject.kind.plural} from the terminal; end with Ctrl-D, stop with Ctrl-C.")
+        log_to_stderr(f"Reading {subject.kind.noun}s from the terminal; end with Ctrl-D, stop with Ctrl-C.")
     with ExitStack() as stack:
         source = stack.enter_context(open_source(file))
         rejected = Rejects(stack.enter_context(_created(rejects, file)))
         verb = "Checking" if dry_run else "Importing"
-        advance = stack.enter_context(progress(f"{verb} {subject.kind.plural}", source.size))
+        advance = stack.enter_context(progress(f"{verb} {subject.kind.noun}s", source.size))
 
         def on_batch() -> None:
             rows = sum(run.counts.values())
@@ -149,7 +149,7 @@ def import_file(
                 stack.close()
             finally:  # closing a file on a full disk fails again
                 if not wants_json():
-                    _report_stop(run, subject.kind.plural, dry_run)
+                    _report_stop(run, subject.kind.noun, dry_run)
             raise
     _report(run, rejects, dry_run)
     if rejected.count or run.history_changed:
@@ -191,12 +191,12 @@ def _created(name: str | None, source: str) -> Iterator[TextIO | None]:
         yield file
 
 
-def _report_stop(run: FileImport[Any], plural_noun: str, dry_run: bool) -> None:
+def _report_stop(run: FileImport[Any], noun: str, dry_run: bool) -> None:
     _report_reasons(run)
     if run.imported and not dry_run:
         name = f" ({run.import_id})" if run.has_changes else ""
         log_to_stderr(
-            f"Stopped after {run.imported} {plural_noun}, which are in the store{name}. "
+            f"Stopped after {plural(run.imported, noun)}; what was imported is in the store{name}. "
             "Import the file again to add the rest."
         )
 

@@ -1,10 +1,17 @@
 """`petstore`: the operator's command line."""
 
+import logging
+import sys
+from typing import TYPE_CHECKING
+
 import click
 
 from petstore_server import __version__
 from petstore_server.cli.commands import ImportedCommands, Root
-from petstore_server.cli.failures import EXIT_CODES_HELP
+from petstore_server.cli.failures import EXIT_CODES_HELP, INTERRUPTED
+
+if TYPE_CHECKING:
+    from sys import UnraisableHookArgs
 
 _COMMANDS = "serve accounts keys usage orders pets audit openapi doctor db console completion"
 
@@ -33,5 +40,17 @@ def petstore() -> None:
 
 
 def main() -> None:
-    """The entry point; exits."""
-    petstore()
+    """The entry point; exits. Ctrl-C never shows a traceback, also not while the effect of another is reported."""
+    sys.unraisablehook = _report_unraisable
+    # Otherwise Python writes the messages of libraries to stderr, such as asyncio's about a task that Ctrl-C ended.
+    logging.getLogger().addHandler(logging.NullHandler())
+    try:
+        petstore()
+    except KeyboardInterrupt:
+        sys.exit(INTERRUPTED)
+
+
+def _report_unraisable(unraisable: "UnraisableHookArgs") -> None:
+    """Report an exception that nothing can catch, such as one in a finalizer, unless it is a Ctrl-C."""
+    if not isinstance(unraisable.exc_value, KeyboardInterrupt):
+        sys.__unraisablehook__(unraisable)

@@ -43,9 +43,9 @@ class ReadOptions:
 
 @dataclass(frozen=True)
 class RecordKind(Generic[T]):
-    """One kind of record: its name in messages, its fields and how a record is built of them."""
+    """One kind of record: its noun in messages, its fields and how a record is built of them."""
 
-    plural: str
+    noun: str
     fields: tuple[str, ...]
     cells: Callable[[Timestamps], tuple[Cell, ...]]
     build: Callable[[dict[str, Any]], T]
@@ -55,8 +55,8 @@ def _order_cells(timestamps: Timestamps) -> tuple[Cell, ...]:
     return integer_cell, integer_cell, integer_cell, timestamps, boolean_cell, choice_cell(map(str, Status))
 
 
-ORDERS: RecordKind[Order] = RecordKind("orders", ORDER_FIELDS, _order_cells, order_from_fields)
-PETS: RecordKind[Pet] = RecordKind("pets", PET_FIELDS, lambda _: (integer_cell, text_cell, text_cell), pet_from_fields)
+ORDERS: RecordKind[Order] = RecordKind("order", ORDER_FIELDS, _order_cells, order_from_fields)
+PETS: RecordKind[Pet] = RecordKind("pet", PET_FIELDS, lambda _: (integer_cell, text_cell, text_cell), pet_from_fields)
 
 
 class Schema(Generic[T]):

@@ -120,7 +120,7 @@ def _integrity(installation: Installation) -> CheckResult:
     problems = installation.store_problems()
     if not problems:
         return CheckResult("integrity", "ok", "The store was read in full and is sound.")
-    message = f"Reading the store in full found {len(problems)} problems; the first is: {problems[0]}"
+    message = f"The store was read in full and is not sound: {problems[0]}"
     return CheckResult("integrity", "fail", message, "petstore db restore FILE, with the latest sound backup.")
 
 
