@@ -7,7 +7,6 @@ from typing import Any
 from petstore_server.domain.errors import InvalidInput
 from petstore_server.domain.imports import IMPORT_ACTION
 from petstore_server.domain.timestamps import format_unix
-from petstore_server.operations.order_history import part_of_import
 from petstore_server.ports import SERVICE, AuditEntry, AuditFilters, AuditPosition, Store
 
 _LONGEST_NAME = 100
@@ -59,6 +58,16 @@ async def read_audit(
         yield entry
 
 
+def part_of_import(entry: AuditEntry, order_id: int) -> AuditEntry | None:
+    """The entry of an imported batch, reduced to one order; None if the batch left the order as it was."""
+    before, after = _fields(entry.before, order_id), _fields(entry.after, order_id)
+    if after is not None:
+        changed = {name for name in {**(before or {}), **after} if (before or {}).get(name) != after.get(name)}
+        return entry._replace(before=_only(before, changed), after=_only(after, changed))
+    ranges = (entry.after or {}).get("createdIds", ())
+    return entry._replace(after={}) if any(first <= order_id <= last for first, last in ranges) else None
+
+
 def actor_name(text: str) -> str:
     """The actor that an operator means: `ada` is operator:ada; `service` and names such as key:key_… stay."""
     return text if text == SERVICE or ":" in text else f"operator:{text}"
@@ -94,3 +103,12 @@ def _shown_field(name: str, value: Any) -> Any:
 
 def _camel_case(name: str) -> str:
     return re.sub(r"_([a-z])", lambda match: match[1].upper(), name)
+
+
+def _fields(values: dict[str, Any] | None, order_id: int) -> dict[str, Any] | None:
+    orders = (values or {}).get("orders", ())
+    return next((fields for fields in orders if fields["id"] == order_id), None)
+
+
+def _only(fields: dict[str, Any] | None, names: set[str]) -> dict[str, Any] | None:
+    return fields and {name: value for name, value in fields.items() if name in names}
