@@ -17,7 +17,7 @@ from petstore_server.ports import Store
 from petstore_server.storage import search, search_sql, search_update
 from petstore_server.storage.sqlite import opening
 from petstore_server.storage.sqlite.engine import translated
-from petstore_server.storage.sqlite.search import SEARCH
+from petstore_server.storage.sqlite.search import SEARCH, UPDATE
 from support.open_stores import BY, SqlitePlaces, Stores
 
 pytestmark = pytest.mark.anyio
@@ -196,6 +196,21 @@ async def test_sqlite_reads_nothing_of_an_index_that_is_behind(tmp_path: Path) -
                 assert connection.execute(translated(statement.sql), tuple(statement.parameters)).fetchall() == []
                 assert next(hundreds) - before < 10  # the index has 20,000 rows
         connection.close()
+
+
+async def test_a_cancel_rewrites_only_the_sqlite_indexes_of_the_status_and_of_the_time(tmp_path: Path) -> None:
+    stores = Stores(SqlitePlaces(tmp_path))
+    async with stores.opened() as store:
+        await import_orders(store, 0, 10)
+    connection = apsw.Connection(stores.url.removeprefix("sqlite:///"))
+    program = connection.execute(f"EXPLAIN {UPDATE.write_entries[0]}", (0, 1)).fetchall()
+    written = [root for _, operation, _, root, *_ in program if operation == "OpenWrite"]
+    roots = connection.execute("SELECT name, rootpage FROM sqlite_schema WHERE tbl_name = 'order_index'").fetchall()
+    connection.close()
+    changed = {
+        name for name, columns in search_update.INDEXES.items() if {"status", "updated_at"} & set(columns.split(", "))
+    }
+    assert {"order_index", *changed} == {name for name, root in roots if root in written}
 
 
 def test_a_rebuild_creates_the_indexes_of_the_migrations() -> None:

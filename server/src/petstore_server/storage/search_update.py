@@ -9,12 +9,12 @@ Until the end, no change is removed from the log, so reads wait for the index, o
 rebuild has come is in the store: any process can go on with it, and it survives a crash.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
 from petstore_server.storage.statements import Command, Query, Row, Work
 
-BATCH = 1000
+BATCH = 2000
 """Orders that one transaction brings into the index, while reads do not wait for it."""
 
 LARGE_BATCH = 5000
@@ -59,8 +59,11 @@ class UpdateStatements(NamedTuple):
     """The changes after one (first parameter), at most so many (second): (number, number of orders), ascending.
     The number of orders of a large change may be an estimate."""
 
-    write_entries: str
-    """Write the orders of the changes from one to another (the parameters) into the index."""
+    write_entries: Sequence[str]
+    """Statements that write the orders of the changes from one to another (the parameters of each) into the index."""
+
+    copy_entries: str
+    """The same in one statement, for a table that has no indexes."""
 
     remove_deleted: str
     """Remove from the index the orders of these changes that no longer exist."""
@@ -97,7 +100,7 @@ def update_index(sql: UpdateStatements, *, may_create: bool = True) -> Work[bool
         yield Command(_SET_COPIED, (change,))
         return True
     taken = _first_changes(waiting, LARGE_BATCH if orders > LARGE_BATCH else BATCH)
-    yield from _write(sql, taken)
+    yield from _write(sql, sql.write_entries, taken)
     yield from _record(sql, taken[-1][0])
     return len(taken) < len(waiting) or len(waiting) == _WAITING_ROWS
 
@@ -106,7 +109,7 @@ def _rebuild(sql: UpdateStatements, copied: int, may_create: bool) -> Work[bool]
     waiting = yield Query(sql.waiting, (copied, _WAITING_ROWS))
     if waiting:
         taken = _first_changes(waiting, COPY_BATCH)
-        yield from _write(sql, taken)
+        yield from _write(sql, (sql.copy_entries,), taken)
         yield Command(_SET_COPIED, (taken[-1][0],))
         return True
     existing = {name for (name,) in (yield Query(sql.index_names))}
@@ -127,9 +130,10 @@ def _is_small(orders: int) -> Work[bool]:
     return bool(size <= orders and size + orders <= REBUILD_MOST)
 
 
-def _write(sql: UpdateStatements, changes: Sequence[Row]) -> Work[None]:
+def _write(sql: UpdateStatements, entries: Iterable[str], changes: Sequence[Row]) -> Work[None]:
     bounds = changes[0][0], changes[-1][0]
-    yield Command(sql.write_entries, bounds)
+    for statement in entries:
+        yield Command(statement, bounds)
     yield Command(sql.remove_deleted, bounds)
 
 

@@ -55,7 +55,8 @@ def _drop_indexes() -> Work[bool]:
 
 UPDATE = UpdateStatements(
     waiting=_WAITING,
-    write_entries=_WRITE_ENTRIES,
+    write_entries=(_WRITE_ENTRIES,),
+    copy_entries=_WRITE_ENTRIES,
     remove_deleted=_REMOVE_DELETED,
     advance="UPDATE petstore.order_index_state SET change = %s",
     drop_indexes=_drop_indexes,

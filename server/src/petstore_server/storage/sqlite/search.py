@@ -45,16 +45,28 @@ _WAITING = """
     SELECT change, iif(octet_length(ids) > 16000, octet_length(ids) / 7, json_array_length(ids))
     FROM order_changes WHERE change > ? ORDER BY change LIMIT ?
 """
+_CHANGED_ORDERS = """
+    order_changes AS log CROSS JOIN json_each(log.ids) AS changed CROSS JOIN orders ON orders.id = changed.value
+    WHERE log.change BETWEEN ? AND ?
+"""
+# SQLite rewrites every index of the columns that an UPDATE names, changed or not. Most changes are of the status.
+_UPDATE_STATUSES = f"""
+    UPDATE order_index SET status = new.status, updated_at = new.at
+    FROM (SELECT {_COLUMNS}, max(log.at) AS at FROM {_CHANGED_ORDERS} GROUP BY orders.id) AS new
+    WHERE order_index.id = new.id AND order_index.complete = new.complete
+        AND order_index.pet_id IS new.pet_id AND order_index.ship_date IS new.ship_date
+"""  # noqa: S608 - constants
 # Change by change: the first one of an order inserts it, and any other one updates it.
 _WRITE_ENTRIES = f"""
     INSERT INTO order_index ({ENTRY_COLUMNS})
-    SELECT {_COLUMNS}, log.at, log.at
-    FROM order_changes AS log CROSS JOIN json_each(log.ids) AS changed CROSS JOIN orders ON orders.id = changed.value
-    WHERE log.change BETWEEN ? AND ? ORDER BY log.change
+    SELECT {_COLUMNS}, log.at, log.at FROM {_CHANGED_ORDERS} {{condition}} ORDER BY log.change
     ON CONFLICT (id) DO UPDATE SET
         status = excluded.status, pet_id = excluded.pet_id, complete = excluded.complete,
         ship_date = excluded.ship_date, updated_at = excluded.updated_at
 """  # noqa: S608 - constants
+_NOT_UPDATED = """
+    AND NOT EXISTS (SELECT 1 FROM order_index AS entry WHERE entry.id = orders.id AND entry.updated_at >= log.at)
+"""
 _REMOVE_DELETED = """
     DELETE FROM order_index WHERE id IN (
         SELECT id.value FROM order_changes AS log, json_each(log.ids) AS id
@@ -79,7 +91,8 @@ def _drop_indexes() -> Work[bool]:
 
 UPDATE = UpdateStatements(
     waiting=_WAITING,
-    write_entries=_WRITE_ENTRIES,
+    write_entries=(_UPDATE_STATUSES, _WRITE_ENTRIES.format(condition=_NOT_UPDATED)),
+    copy_entries=_WRITE_ENTRIES.format(condition=""),
     remove_deleted=_REMOVE_DELETED,
     advance=_ADVANCE,
     drop_indexes=_drop_indexes,
