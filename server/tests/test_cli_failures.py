@@ -11,9 +11,12 @@ import click
 import pytest
 
 from petstore_server.cli import stores
+from petstore_server.cli.failures import explain
 from petstore_server.cli.main import petstore
 from petstore_server.domain import errors
+from petstore_server.domain.errors import StoreUnusable
 from petstore_server.settings import SettingsError
+from petstore_server.storage.sqlite.opening import unusable_on_error
 from support.command_line import CommandLine
 from support.process import petstore_bytes
 
@@ -397,3 +400,13 @@ def test_the_operator_has_a_name_even_if_the_user_id_has_none(monkeypatch: pytes
     monkeypatch.delenv("SUDO_USER", raising=False)
     monkeypatch.setattr("getpass.getuser", unknown)
     assert f"operator:{os.getuid()}" == stores.operator().name
+
+
+@pytest.mark.parametrize("number", [errno.EMFILE, errno.ENFILE])
+def test_a_limit_on_open_files_is_named_and_not_the_permissions_of_the_store(tmp_path: Path, number: int) -> None:
+    error = OSError(number, os.strerror(number))
+    with pytest.raises(StoreUnusable) as raised, unusable_on_error(tmp_path):
+        raise error
+    for message in (explain(error).message, explain(raised.value).message):
+        assert "limit on open files" in message
+        assert "permissions" not in message

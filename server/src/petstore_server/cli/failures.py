@@ -113,10 +113,17 @@ def _describe_click(error: Any) -> str:
     return " ".join(error.format_message().split())  # click lists choices on a line each
 
 
+_OS_ADVICE = {
+    errno.ENOSPC: "free some space and try again",
+    errno.EMFILE: "raise the limit on open files, ulimit -n",
+    errno.ENFILE: "raise the system's limit on open files",
+}
+
+
 def _describe_os_error(error: Any) -> str:
     reason = error.strerror or _one_line(error)
-    if error.errno == errno.ENOSPC:
-        reason += " (free some space and try again)"
+    if error.errno in _OS_ADVICE:
+        reason += f" ({_OS_ADVICE[error.errno]})"
     if error.errno == errno.EBADF and not error.filename:  # see prepare_streams
         reason = "The command needs stdin or stdout, which is closed"
     return f"{os.fsdecode(error.filename)}: {reason}." if error.filename else f"{reason}."

@@ -104,27 +104,32 @@ def unavailable(error: apsw.Error) -> ServiceUnavailable:
     return ServiceUnavailable(f"the store cannot be used: {plain_words(error)}")
 
 
-def plain_words(error: apsw.Error) -> str:
-    """What an error of SQLite means, without SQL."""
+def plain_words(error: apsw.Error | OSError) -> str:
+    """What an error of SQLite or of the system means, without SQL."""
     if is_limit_of_files(error):
         return "the limit on open files is reached (ulimit -n)"
+    if isinstance(error, OSError):
+        return error.strerror or str(error)
     for kind, words in _PLAIN_WORDS.items():
         if isinstance(error, kind):
             return words
     return f"SQLite reports {error}"
 
 
-def is_limit_of_files(error: apsw.Error) -> bool:
+def is_limit_of_files(error: apsw.Error | OSError) -> bool:
     """Whether a file could not be opened because this process, or the system, may not open more files."""
+    if isinstance(error, OSError):
+        return error.errno in _LIMITS
     if not isinstance(error, apsw.CantOpenError):
         return False
     try:
         os.close(os.open(os.devnull, os.O_RDONLY))
     except OSError as failure:
-        return failure.errno in (errno.EMFILE, errno.ENFILE)
+        return failure.errno in _LIMITS
     return False
 
 
+_LIMITS = errno.EMFILE, errno.ENFILE  # of the process, of the system
 _PLAIN_WORDS: dict[type[apsw.Error], str] = {
     apsw.FullError: "the disk is full",
     apsw.BusyError: "another program keeps it locked",

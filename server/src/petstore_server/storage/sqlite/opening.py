@@ -133,13 +133,11 @@ def unusable_on_error(path: Path) -> Iterator[None]:
     """Turn errors of SQLite and of the system into StoreUnusable, naming the store."""
     try:
         yield
-    except apsw.Error as error:
+    except (apsw.Error, OSError) as error:
         raise StoreUnusable(f"{path} cannot be used as a store: {plain_words(error)}.", _advice(error)) from error
-    except OSError as error:
-        raise StoreUnusable(f"{path} cannot be used as a store: {error.strerror}.", _PERMISSIONS) from error
 
 
-def _advice(error: apsw.Error) -> str:
+def _advice(error: apsw.Error | OSError) -> str:
     if isinstance(error, apsw.NotADBError | apsw.CorruptError):
         return "Check PETSTORE_DATABASE_URL, or bring a backup back with `petstore db restore`."
     if isinstance(error, apsw.BusyError):
@@ -148,10 +146,7 @@ def _advice(error: apsw.Error) -> str:
         return "Free some space and try again."
     if is_limit_of_files(error):
         return "Raise that limit."
-    return _PERMISSIONS
-
-
-_PERMISSIONS = "Check the disk and the permissions of the file and its directory."
+    return "Check the disk and the permissions of the file and its directory."
 
 
 _LOCK_PAUSE = 0.02  # seconds between attempts
