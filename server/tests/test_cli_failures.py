@@ -402,11 +402,16 @@ def test_the_operator_has_a_name_even_if_the_user_id_has_none(monkeypatch: pytes
     assert f"operator:{os.getuid()}" == stores.operator().name
 
 
-@pytest.mark.parametrize("number", [errno.EMFILE, errno.ENFILE])
-def test_a_limit_on_open_files_is_named_and_not_the_permissions_of_the_store(tmp_path: Path, number: int) -> None:
+@pytest.mark.parametrize(
+    ("number", "named"),
+    [(errno.EMFILE, "limit on open files"), (errno.ENFILE, "limit on open files"), (errno.ENOSPC, "ree some space")],
+)
+def test_a_system_that_refuses_a_file_is_not_blamed_on_the_permissions_of_the_store(
+    tmp_path: Path, number: int, named: str
+) -> None:
     error = OSError(number, os.strerror(number))
     with pytest.raises(StoreUnusable) as raised, unusable_on_error(tmp_path):
         raise error
     for message in (explain(error).message, explain(raised.value).message):
-        assert "limit on open files" in message
+        assert named in message
         assert "permissions" not in message

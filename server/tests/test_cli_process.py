@@ -200,7 +200,7 @@ def test_the_limit_on_open_files_is_not_blamed_on_the_store(environment: dict[st
     limited = ["sh", "-c", f"ulimit -n 8; exec {PETSTORE} accounts list"]
     done = subprocess.run(limited, env=environment, capture_output=True, text=True, check=False)
     assert 1 == done.returncode
-    assert "the limit on open files is reached (ulimit -n). Raise that limit.\n" in done.stderr
+    assert "the limit on open files is reached. Raise that limit (ulimit -n, or the system's).\n" in done.stderr
     assert "permissions" not in done.stderr
 
 

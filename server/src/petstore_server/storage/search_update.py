@@ -18,7 +18,7 @@ BATCH = 2000
 """Orders that one transaction brings into the index, while reads do not wait for it."""
 
 LARGE_BATCH = 5000
-"""The same while so many changes are waiting that reads wait."""
+"""The same while more orders than these are waiting, so that reads wait."""
 
 COPY_BATCH = 10_000
 """Orders that one transaction copies in a rebuild: they have no indexes to be written."""

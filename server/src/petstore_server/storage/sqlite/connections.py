@@ -107,7 +107,7 @@ def unavailable(error: apsw.Error) -> ServiceUnavailable:
 def plain_words(error: apsw.Error | OSError) -> str:
     """What an error of SQLite or of the system means, without SQL."""
     if is_limit_of_files(error):
-        return "the limit on open files is reached (ulimit -n)"
+        return "the limit on open files is reached"
     if isinstance(error, OSError):
         return error.strerror or str(error)
     for kind, words in _PLAIN_WORDS.items():

@@ -1,5 +1,6 @@
 """Finding, creating and migrating the store's file; every way in which that fails is one sentence."""
 
+import errno
 import fcntl
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -142,10 +143,10 @@ def _advice(error: apsw.Error | OSError) -> str:
         return "Check PETSTORE_DATABASE_URL, or bring a backup back with `petstore db restore`."
     if isinstance(error, apsw.BusyError):
         return "Try again when it has finished."
-    if isinstance(error, apsw.FullError):
+    if isinstance(error, apsw.FullError) or (isinstance(error, OSError) and error.errno == errno.ENOSPC):
         return "Free some space and try again."
     if is_limit_of_files(error):
-        return "Raise that limit."
+        return "Raise that limit (ulimit -n, or the system's)."
     return "Check the disk and the permissions of the file and its directory."
 
 

@@ -64,6 +64,7 @@ _WRITE_ENTRIES = f"""
         status = excluded.status, pet_id = excluded.pet_id, complete = excluded.complete,
         ship_date = excluded.ship_date, updated_at = excluded.updated_at
 """  # noqa: S608 - constants
+# An entry that _UPDATE_STATUSES updated has the time of the order's last change.
 _NOT_UPDATED = """
     AND NOT EXISTS (SELECT 1 FROM order_index AS entry WHERE entry.id = orders.id AND entry.updated_at >= log.at)
 """
