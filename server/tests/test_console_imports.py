@@ -10,10 +10,13 @@ import sys
 import tempfile
 from pathlib import Path
 
+import apsw
 import pytest
 
 from petstore_server.console import import_jobs, uploads
 from petstore_server.domain.orders import Order, Status
+from petstore_server.operations.import_tasks import ImportReport, ImportTask, TaskOptions, run_task
+from petstore_server.storage.sqlite import connections
 from support.console import Console, finished, running_console, text_of, upload
 from support.open_stores import BY, SqlitePlaces, Stores, log
 
@@ -346,3 +349,19 @@ async def test_what_a_stopped_server_left_is_deleted_by_the_next(sqlite_stores: 
             await finished(other, await upload(other, GOOD))
             await browser.get(path)  # in use, so it is still there
     assert [] == files(uploads_folder)
+
+
+async def test_an_import_says_once_that_the_store_cannot_be_used(
+    tmp_path: Path, sqlite_stores: Stores, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(connections, "BUSY_SECONDS", 0.05)
+    file, rejects = tmp_path / "orders.jsonl", tmp_path / "rejects.jsonl"
+    file.write_bytes(GOOD)
+    task = ImportTask(sqlite_stores.url, str(file), file.name, str(rejects), TaskOptions(), BY.name, BY.at, False)
+    async with sqlite_stores.opened():
+        other = apsw.Connection(sqlite_stores.url.removeprefix("sqlite:///"))
+        other.execute("BEGIN IMMEDIATE")
+        reports: list[ImportReport] = []
+        await run_task(task, sqlite_stores.opened, sqlite_stores.opened, reports.append)
+        other.close()
+    assert "The store cannot be used: another program keeps it locked." == reports[-1].error

@@ -148,7 +148,7 @@ def _error_page(visit: Visit, error: RefusedRequest | DomainError) -> Response:
     if isinstance(error, Unreachable):
         return visit.page("error.html", 503, title="This cannot be shown now", text=error.explanation)
     if isinstance(error, ServiceUnavailable):
-        text = f"{error.reason[:1].upper()}{error.reason[1:]}. Try again shortly."
+        text = f"{error.explanation} Try again shortly."
         return visit.page("error.html", 503, title="The store cannot be used now", text=text)
     found = next(((status, title) for kind, status, title in _STATUSES if isinstance(error, kind)), None)
     if found is None:

@@ -137,13 +137,17 @@ class OrderAlreadyComplete(OrderConflict):
 
 
 class ServiceUnavailable(DomainError):
-    """The store cannot be used now. `reason` is for operators only: logs and `/readyz`, never a response."""
+    """The store cannot be used now. `reason` is for operators only: logs and `/readyz`, never a response.
+
+    `explanation` is the same in sentences.
+    """
 
     code = "service_unavailable"
 
     def __init__(self, reason: str, retry_after: int = 1) -> None:
         super().__init__("The service cannot answer just now; retry after the seconds in Retry-After.")
         self.reason = reason
+        self.explanation = f"{reason[:1].upper()}{reason[1:]}."
         self.retry_after = retry_after  # seconds, at least 1
 
 

@@ -89,7 +89,7 @@ async def run_task(
             await _run(run, task, open_store, open_scratch)
             final.error = HISTORY_CHANGED if run.history_changed else None
         except ServiceUnavailable as error:
-            final.error = f"The store cannot be used: {error.reason}."
+            final.error = error.explanation
         except DomainError as error:
             final.error = error.message
         except OSError as error:

@@ -109,7 +109,7 @@ async def _store(installation: Installation, now: float) -> AsyncIterator[CheckR
 
 def _reason(error: Exception) -> str:
     if isinstance(error, ServiceUnavailable):
-        return f"{error.reason[:1].upper()}{error.reason[1:]}."
+        return error.explanation
     return str(error)
 
 
