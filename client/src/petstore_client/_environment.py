@@ -8,6 +8,7 @@ from urllib.request import getproxies, proxy_bypass
 
 import httpx2
 
+from petstore_client._parsing import read_url
 from petstore_client.errors import ConfigurationError
 
 _PROXIES = ("http_proxy", "https_proxy", "all_proxy")
@@ -46,8 +47,7 @@ def proxy_for(url: str) -> str:
     proxy = proxies.get(parts.scheme) or proxies.get("all")
     if not proxy or proxy_bypass(parts.hostname or ""):
         return ""
-    address = httpx2.URL(proxy if "://" in proxy else f"http://{proxy}")
-    address.raw_host.decode("ascii").encode("idna")  # as a socket does: no label is empty or too long
+    address = read_url(proxy if "://" in proxy else f"http://{proxy}")
     exception = ", unless NO_PROXY excludes it," if proxies.get("no") else ""
     return f"{address.scheme}://{address.netloc.decode('ascii')}{exception}"
 

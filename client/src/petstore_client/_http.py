@@ -11,6 +11,7 @@ from urllib.parse import urlsplit
 import httpx2
 import msgspec
 
+from petstore_client._parsing import read_url
 from petstore_client._types import UNDECODABLE
 from petstore_client._version import __version__
 from petstore_client.errors import (
@@ -156,7 +157,7 @@ def _check_text(name: str, value: object) -> None:
 def _base_url(url: str) -> str:
     try:
         parts = urlsplit(url)
-        httpx2.URL(url).raw_host.decode("ascii").encode("idna")  # as a socket does: no label is empty or too long
+        address = read_url(url)
         valid = (
             not _SPACE.search(url)
             and parts.scheme in ("http", "https")
@@ -171,7 +172,7 @@ def _base_url(url: str) -> str:
         raise ConfigurationError(
             "The base URL must not contain a user, a query or a fragment; give the key separately."
         )
-    base_url = str(httpx2.URL(url)).rstrip("/")  # one spelling of each address, so that it has one gate
+    base_url = str(address).rstrip("/")  # one spelling of each address, so that it has one gate
     if not base_url.endswith("/v1"):
         service = base_url.removesuffix("/v2")  # client.v2 finds version 2 next to version 1
         raise ConfigurationError(f"The base URL must end with the version, /v1; did you mean {service}/v1?")

@@ -1,7 +1,6 @@
 """The filters of `orders list`, which use version 2 of the API."""
 
 import itertools
-import re
 from collections.abc import Callable, Iterator
 from datetime import datetime
 from typing import Any, get_args
@@ -9,12 +8,10 @@ from typing import Any, get_args
 import click
 
 from petstore_client._client import Client
+from petstore_client._parsing import read_timestamp
 from petstore_client.v2 import Order, Sort, Status
 
 LARGEST_PAGE = 1000
-_RFC_3339 = re.compile(
-    r"\d{4}-\d\d-\d\d[Tt](?:[01]\d|2[0-3]):\d\d:\d\d(\.\d{1,6}0*)?([Zz]|[+-](?:[01]\d|2[0-3]):[0-5]\d)", re.ASCII
-)
 
 
 def _timestamp(ctx: click.Context, param: click.Parameter, value: str | None) -> datetime | None:
@@ -22,7 +19,7 @@ def _timestamp(ctx: click.Context, param: click.Parameter, value: str | None) ->
     if value is None:
         return None
     try:
-        return datetime.fromisoformat(value.upper() if _RFC_3339.fullmatch(value) else "")
+        return read_timestamp(value)
     except ValueError:
         wanted = "an RFC 3339 date-time with an offset, such as 2026-11-01T10:00:00Z"
         raise click.BadParameter(f"'{value}' is not {wanted}.", ctx, param) from None

@@ -7,12 +7,10 @@ from datetime import UTC, datetime
 from typing import Any, NamedTuple, get_args
 from urllib.parse import parse_qsl
 
+from petstore_client._parsing import read_timestamp
 from petstore_client.v2 import Granularity, Sort, Status
 
 _INTEGER = re.compile(r"0|-?[1-9][0-9]*", re.ASCII)
-_RFC_3339 = re.compile(
-    r"\d{4}-\d\d-\d\d[Tt](?:[01]\d|2[0-3]):\d\d:\d\d(\.\d{1,6}0*)?([Zz]|[+-](?:[01]\d|2[0-3]):[0-5]\d)", re.ASCII
-)
 
 
 class Refused(Exception):
@@ -48,9 +46,7 @@ def _digits(least: int, most: int = 2**63 - 1) -> Callable[[str], int]:
 
 
 def _timestamp(text: object) -> datetime:
-    if not isinstance(text, str) or not _RFC_3339.fullmatch(text):
-        raise ValueError
-    return datetime.fromisoformat(text.upper()).astimezone(UTC)
+    return read_timestamp(text if isinstance(text, str) else "").astimezone(UTC)
 
 
 def _choice(kind: Any, default: str | None = None, repeatable: bool = False) -> Parameter:

@@ -51,9 +51,9 @@ class FileToRead(click.Path):
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         if not (self.allow_dash and value == "-"):
-            if value and not Path(value).exists():
-                self.fail(f"There is no file {value}; check the name.", param, ctx)
             _require_file_name(self, value, param, ctx)
+            if not Path(value).exists():
+                self.fail(f"There is no file {value}; check the name.", param, ctx)
         return super().convert(value, param, ctx)
 
 
@@ -62,10 +62,10 @@ class FileToWrite(click.Path):
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         if not (self.allow_dash and value == "-"):
+            _require_file_name(self, value, param, ctx)
             directory = Path(value).parent
             if not directory.is_dir():
                 self.fail(f"The directory {directory} does not exist; create it or choose another name.", param, ctx)
-            _require_file_name(self, value, param, ctx)
         return super().convert(value, param, ctx)
 
 

@@ -2,12 +2,13 @@
 
 import re
 from collections.abc import AsyncIterator
+from operator import attrgetter
 from typing import Any
 
 from petstore_server.domain.errors import InvalidInput
 from petstore_server.domain.imports import IMPORT_ACTION
 from petstore_server.domain.timestamps import format_unix
-from petstore_server.ports import SERVICE, AuditEntry, AuditFilters, AuditPosition, Store
+from petstore_server.ports import SERVICE, AuditEntry, AuditFilters, Store
 
 _LONGEST_NAME = 100
 _TIMES = {"began", "until"}  # besides names that end in _at
@@ -54,7 +55,7 @@ async def read_audit(
     imports = filters._replace(action=IMPORT_ACTION, about=())
     entries = [entry async for entry in store.audit.entries(filters)]
     entries += [part async for entry in store.audit.entries(imports) if (part := part_of_import(entry, order))]
-    for entry in sorted(entries, key=lambda entry: AuditPosition(entry.at, entry.id)):
+    for entry in sorted(entries, key=attrgetter("position")):
         yield entry
 
 

@@ -1,11 +1,12 @@
 """What happened to one order: its own entries of the audit log, and the imports that created or changed it."""
 
 import asyncio
+from operator import attrgetter
 
 from petstore_server.domain.imports import IMPORT_ACTION
 from petstore_server.domain.search import TrackedOrder, from_microseconds
 from petstore_server.operations.audit import part_of_import
-from petstore_server.ports import AuditEntry, AuditFilters, AuditPosition, Store
+from petstore_server.ports import AuditEntry, AuditFilters, Store
 
 _MOST_BATCHES = 10  # entries of imports are large: one has thousands of orders
 _LATER = 1.0  # seconds by which an entry may be younger than the change, as two clocks took their times
@@ -23,4 +24,4 @@ async def order_history(store: Store, order_id: int, order: TrackedOrder, limit:
         store.audit.page(AuditFilters(action=IMPORT_ACTION, until=until), _MOST_BATCHES),
     )
     found = [*own.entries, *(reduced for entry in imports.entries if (reduced := part_of_import(entry, order_id)))]
-    return sorted(found, key=lambda entry: AuditPosition(entry.at, entry.id), reverse=True)
+    return sorted(found, key=attrgetter("position"), reverse=True)

@@ -18,6 +18,13 @@ class Actor(NamedTuple):
     request_id: str | None = None
 
 
+class AuditPosition(NamedTuple):
+    """The place of an entry in the audit log, which is sorted by time and id."""
+
+    at: float
+    id: int
+
+
 class AuditEntry(NamedTuple):
     """One entry of the audit log. `before` and `after` hold what changed: {field: value}, or None.
 
@@ -33,12 +40,10 @@ class AuditEntry(NamedTuple):
     after: Any
     request_id: str | None = None
 
-
-class AuditPosition(NamedTuple):
-    """The place of an entry in the audit log, which is sorted by time and id."""
-
-    at: float
-    id: int
+    @property
+    def position(self) -> AuditPosition:
+        """Its place in the audit log."""
+        return AuditPosition(self.at, self.id)
 
 
 class AuditFilters(NamedTuple):

@@ -115,7 +115,7 @@ class MemoryLimiter:
             account.open(minute, day)
         account.minute.used += 1
         account.day.used += 1
-        if account.saved:
+        if account.saved:  # spares most requests the call
             self._note_unsaved(principal.account_id, account)
         return evaluate_account(True, account.minute, account.day, principal.limits, now)
 

@@ -90,8 +90,8 @@ def _parsed_url(value: str) -> str:
     parts = _URL.fullmatch(value)
     if parts is None:
         raise ValueError(_NOT_PARSED)
-    hosts = [host.split(":")[0] for host in parts["host"].split(",")]
-    if not all("%" in host or _is_host(host) for host in hosts):  # a % is in the directory of a socket
+    names = [each.split(":")[0] for each in parts["host"].split(",")]
+    if not all("%" in name or _is_host(name) for name in names):  # a % is in the directory of a socket
         raise ValueError("must have a valid host name")
     return value
 

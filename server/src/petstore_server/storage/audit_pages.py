@@ -39,8 +39,7 @@ def end_statement(filters: AuditFilters, before: AuditPosition | None) -> Query 
 def page_of(entries: list[AuditEntry], limit: int, end: AuditPosition | None) -> AuditPage:
     """The page made of the entries found, where a scan that did not find enough ended at `end`."""
     if len(entries) > limit:
-        last = entries[limit - 1]
-        return AuditPage(entries[:limit], AuditPosition(last.at, last.id))
+        return AuditPage(entries[:limit], entries[limit - 1].position)
     return AuditPage(entries, end)
 
 
