@@ -14,9 +14,11 @@ import pytest
 
 from petstore_server.domain.errors import OrderAlreadyCancelled, StoreUnusable
 from petstore_server.domain.keys import Environment
-from petstore_server.domain.orders import CANCEL, Order
+from petstore_server.domain.orders import CANCEL, Order, Status
 from petstore_server.domain.pets import Pet
-from petstore_server.storage.postgres import check
+from petstore_server.domain.placement import Placement
+from petstore_server.domain.search import Filters, Query, Sort, SortField
+from petstore_server.engines.postgres import check
 from support.engines import SERVER_USER, PostgresEngine
 from support.open_stores import BY, PostgresPlaces, add_key, body, log, opened_at
 from support.subprocesses import PATIENCE, free_port
@@ -37,6 +39,12 @@ pool_mode = transaction
 default_pool_size = 4
 server_reset_query =
 """
+
+_QUERIES = [
+    Query(Filters(), Sort()),
+    Query(Filters(complete=False), Sort(SortField.UPDATED_AT, descending=True)),
+    Query(Filters(frozenset({Status.CANCELLED}), pet_id=1), Sort(SortField.SHIP_DATE)),
+]
 
 
 @pytest.fixture(name="certificate", scope="module")
@@ -107,7 +115,10 @@ async def _work_through(url: str) -> None:
         await other.pets.import_batch([Pet(1, "Ada")], "import:2", BY)
         responses = await asyncio.gather(
             *(store.orders.change(number, CANCEL, BY) for number in range(200) for store in (one, other)),
-            *(store.orders.snapshot() for store in (one, other) for _ in range(20)),
+            *(store.listing.current() for store in (one, other) for _ in range(20)),
+            *(store.search.page(query) for store in (one, other) for query in _QUERIES),
+            *(one.placements.place(Placement(1, f"one-{number}", 1, 1, None), BY) for number in range(10)),
+            *(other.placements.place(Placement(1, f"other-{number}", 1, 1, None), BY) for number in range(10)),
             *(store.orders.find(number) for store in (one, other) for number in range(20)),
             return_exceptions=True,
         )
@@ -115,10 +126,10 @@ async def _work_through(url: str) -> None:
         assert 200 == sum(isinstance(response, Order) for response in cancels)
         assert 200 == sum(isinstance(response, OrderAlreadyCancelled) for response in cancels)
         assert not any(isinstance(response, Exception) for response in responses[400:])
-        for number in range(4_000, 4_050):
+        for number in range(5_000, 5_050):
             await one.orders.import_batch([Order(number)], "import:3", BY)
             assert f'{{"id":{number}}}'.encode() in await body(other)
-        assert 4_050 == sum([len(batch) async for batch in other.orders.scan(500)])
+        assert 4_070 == sum([len(batch) async for batch in other.orders.scan(500)])
         assert 200 == [entry.action for entry in await log(one)].count("order.cancel")
         await asyncio.gather(one.check(), other.check(), one.access_version(), other.access_version())
     assert [] == await check(url)

@@ -17,12 +17,12 @@ from bench.servers import petstore
 from bench.stores import Store, make_store, shared
 from petstore_server.domain.accounts import PLAN_LIMITS
 from petstore_server.domain.accounts import Plan as AccountPlan
+from petstore_server.domain.audit import Actor
 from petstore_server.domain.keys import DEFAULT_SCOPES, Environment
-from petstore_server.domain.usage import Activity, UsageCounts
+from petstore_server.domain.usage import Activity, Usage, UsageCounts
 from petstore_server.domain.windows import Count
 from petstore_server.operations.accounts import create_account
 from petstore_server.operations.keys import issue_key
-from petstore_server.ports import Actor, Usage
 from petstore_server.runtime.engines import open_store
 
 PAGES = (

@@ -6,7 +6,7 @@ from pathlib import Path
 import httpx2
 import pytest
 
-from petstore_server.ports import Actor
+from petstore_server.domain.audit import Actor
 from petstore_server.runtime.background import STALLED_SECONDS, BackgroundTask, BackgroundTasks
 from petstore_server.telemetry.aggregation import aggregate, single
 from support.engines import PostgresEngine

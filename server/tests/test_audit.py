@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
+from petstore_server.domain.audit import Actor
 from petstore_server.domain.bans import Ban
 from petstore_server.domain.orders import CANCEL, Order
 from petstore_server.operations.audit import entry_fields
-from petstore_server.ports import Actor
 from support.command_line import CommandLine
 from support.open_stores import opened
 from support.service import START, Service, bearer, in_service

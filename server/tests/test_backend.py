@@ -11,8 +11,7 @@ import pytest
 
 from petstore_server.domain.bans import Ban
 from petstore_server.domain.errors import ServiceUnavailable
-from petstore_server.domain.usage import Activity, Granularity
-from petstore_server.ports import Usage
+from petstore_server.domain.usage import Activity, Granularity, Usage
 from petstore_server.telemetry.logs import configure_logging
 from support.command_line import CommandLine
 from support.service import Service, bearer, running
@@ -122,7 +121,7 @@ async def test_the_history_is_complete_while_counts_are_saved(tmp_path: Path, ea
 async def test_what_could_not_be_saved_is_saved_later(tmp_path: Path) -> None:
     async with running(tmp_path, environ=STRICT) as service:
         _, key_id = await ban(service)
-        usage = service.backend.store.usage = Failing()  # type: ignore[misc, assignment]
+        usage = service.backend.store.usage = Failing()  # type: ignore[assignment]
         with pytest.raises(ServiceUnavailable):
             await service.backend.save()
         await service.backend.save()

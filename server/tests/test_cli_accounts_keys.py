@@ -11,14 +11,14 @@ from typing import Any
 import apsw
 import pytest
 
+from petstore_server.domain.audit import Actor
 from petstore_server.domain.bans import Ban
 from petstore_server.domain.keys import Environment, digest, is_well_formed, new_key
 from petstore_server.domain.orders import CANCEL
 from petstore_server.domain.timestamps import canonical_timestamp
-from petstore_server.domain.usage import NO_ACTIVITY, Activity
+from petstore_server.domain.usage import NO_ACTIVITY, Activity, Usage
 from petstore_server.domain.windows import Count
-from petstore_server.ports import Actor, Usage
-from petstore_server.storage.sqlite import lock_for_serving
+from petstore_server.engines.sqlite import lock_for_serving
 from support.command_line import CommandLine
 from support.engines import PostgresEngine
 from support.open_stores import opened

@@ -5,6 +5,7 @@ import json
 import os
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import apsw
 import click
@@ -15,8 +16,8 @@ from petstore_server.cli.failures import explain
 from petstore_server.cli.main import petstore
 from petstore_server.domain import errors
 from petstore_server.domain.errors import StoreUnusable
+from petstore_server.engines.sqlite.opening import unusable_on_error
 from petstore_server.settings import SettingsError
-from petstore_server.storage.sqlite.opening import unusable_on_error
 from support.command_line import CommandLine
 from support.process import petstore_bytes
 
@@ -43,7 +44,7 @@ def test_the_commands_are_those_of_the_interface() -> None:
     expected = (
         "serve, accounts create, accounts list, accounts show, accounts set-plan, accounts suspend, accounts resume, "
         "accounts edit, accounts close, keys create, keys list, keys show, keys find, keys rotate, keys revoke, "
-        "keys unban, usage show, usage addresses, usage top, orders import, orders import-undo, orders export, "
+        "keys unban, usage show, usage addresses, usage top, orders import, orders export, "
         "orders list, orders show, orders ship, orders complete, orders cancel, pets import, audit, openapi, doctor, "
         "db migrate, db check, db backup, db restore, db copy, console, completion"
     )
@@ -234,17 +235,17 @@ def test_a_postgresql_that_does_not_answer_is_one_line_without_its_password(cli:
 
 
 def test_an_import_that_stops_says_what_is_kept(cli: CommandLine, monkeypatch: pytest.MonkeyPatch) -> None:
-    from petstore_server.storage.sqlite.orders import SqliteOrders
+    from petstore_server.store.orders import Orders
 
-    take, calls = SqliteOrders.import_batch, []
+    take, calls = Orders.import_batch, []
 
-    async def fail_at_the_third(self: SqliteOrders, *args: object) -> object:
+    async def fail_at_the_third(self: Orders, *args: Any) -> object:
         calls.append(args)
         if len(calls) == 3:
             raise errors.ServiceUnavailable("the disk is full")
-        return await take(self, *args)  # type: ignore[arg-type]
+        return await take(self, *args)
 
-    monkeypatch.setattr(SqliteOrders, "import_batch", fail_at_the_third)
+    monkeypatch.setattr(Orders, "import_batch", fail_at_the_third)
     done = cli("orders", "import", "-", stdin="".join(f'{{"id":{number}}}\n' for number in range(14_000)))
     assert 1 == done.code
     kept = len(cli.must("orders", "export", "-").out.splitlines())

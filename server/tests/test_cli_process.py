@@ -209,7 +209,7 @@ def test_a_full_disk_under_the_store_is_one_line_and_keeps_what_was_committed(en
 
     def limit() -> None:
         signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
-        resource.setrlimit(resource.RLIMIT_FSIZE, (600_000, 600_000))
+        resource.setrlimit(resource.RLIMIT_FSIZE, (3_000_000, 3_000_000))
 
     process = subprocess.run(
         [PETSTORE, "orders", "import", "-"],

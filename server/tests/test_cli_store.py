@@ -14,11 +14,11 @@ import apsw
 import pytest
 import yaml
 
+from petstore_server.engines import sqlite
+from petstore_server.engines.sqlite import connections, maintenance
 from petstore_server.operations.backups import back_up
 from petstore_server.operations.health.engines import check_postgres
 from petstore_server.operations.health.files import LARGE_LOG, check_clock, check_disk
-from petstore_server.storage import sqlite
-from petstore_server.storage.sqlite import connections, maintenance
 from support.command_line import CommandLine
 from support.engines import PostgresEngine
 

@@ -8,9 +8,8 @@ from pathlib import Path
 import pytest
 
 from petstore_server.domain.timestamps import format_unix
-from petstore_server.domain.usage import Activity, Granularity, KeylessCounts, UsageCounts
+from petstore_server.domain.usage import Activity, Granularity, KeylessCounts, Usage, UsageCounts
 from petstore_server.domain.windows import Count
-from petstore_server.ports import Usage
 from support.command_line import CommandLine
 from support.open_stores import opened
 from support.process import UNLIMITED, new_key, petstore_json, serving

@@ -6,10 +6,10 @@ from pathlib import Path
 import httpx2
 import pytest
 
+from petstore_server.domain.audit import Actor
 from petstore_server.domain.sessions import LINK_LIFETIME, SESSION_LIFETIME
+from petstore_server.engines.sqlite import backup, restore
 from petstore_server.operations.sessions import end_sessions
-from petstore_server.ports import Actor
-from petstore_server.storage.sqlite import backup, restore
 from support.console import Browser, running_console, text_of
 from support.open_stores import BY, SqlitePlaces, Stores, log
 

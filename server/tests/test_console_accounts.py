@@ -7,13 +7,13 @@ from html import escape
 import pytest
 
 from petstore_server.domain.accounts import PLAN_LIMITS, Limits, Plan
+from petstore_server.domain.audit import Actor
 from petstore_server.domain.bans import Ban
 from petstore_server.domain.errors import KeyNotUsable
 from petstore_server.domain.keys import digest, is_well_formed, revoke
 from petstore_server.domain.timestamps import format_unix
-from petstore_server.domain.usage import Activity, UsageCounts
+from petstore_server.domain.usage import Activity, Usage, UsageCounts
 from petstore_server.domain.windows import Count
-from petstore_server.ports import Actor, Usage
 from support.console import START, Console, running_console
 from support.open_stores import BY, Stores, add_key, api_key, log, successor
 

@@ -176,7 +176,7 @@ def test_a_server_imports_an_uploaded_file(tmp_path: Path, with_workers: dict[st
         address = uploaded(browser, server, '{"id": 1}\n{"id": 2}\n')
         token = form_token(browser.get(address).text)
         browser.post(f"{address}/import", data={"form_token": token})
-        eventually_says(browser, address, "petstore orders import-undo")
+        eventually_says(browser, address, "The audit log has it as")
         key, _ = new_key(store, plan=UNLIMITED)
         with server.client(key) as client:
             assert [1, 2] == [order["id"] for order in client.get("/v1/store/orders").json()]

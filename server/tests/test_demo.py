@@ -4,10 +4,10 @@ import re
 
 import pytest
 
+from petstore_server.domain.audit import Actor
 from petstore_server.domain.keys import Environment
 from petstore_server.domain.orders import CANCEL, Status
 from petstore_server.operations.account_lists import current_bans
-from petstore_server.ports import Actor
 from petstore_server.runtime.demo import fill
 from petstore_server.runtime.demo_usage import recent_requests
 from petstore_server.telemetry.aggregation import Families

@@ -521,20 +521,15 @@ async def test_a_request_id_is_kept_if_it_is_plain_and_made_otherwise(tmp_path: 
 def broken_orders(service: Service, error: Exception) -> Iterator[None]:
     """The store's orders fail."""
 
-    def fail_at_once(*args: object) -> None:
-        raise error
-
     async def fail(*args: object) -> None:
         raise error
 
-    orders = vars(service.backend.store.orders)
-    broken = {"is_current": fail_at_once, "snapshot": fail, "change": fail, "find": fail}
-    orders.update(broken)
-    try:
+    store = service.backend.store
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(store.listing, "current", fail)
+        patch.setattr(store.orders, "change", fail)
+        patch.setattr(store.orders, "find", fail)
         yield
-    finally:
-        for name in broken:
-            del orders[name]
 
 
 async def test_a_fault_of_ours_is_500_with_limits_and_tells_nothing(

@@ -14,10 +14,11 @@ from hypothesis import strategies as st
 from petstore_server.domain.accounts import Limits, Plan
 from petstore_server.domain.bans import Ban, BanPolicy
 from petstore_server.domain.keys import DEFAULT_SCOPES, Principal
+from petstore_server.domain.usage import Usage
 from petstore_server.domain.windows import ADDRESS_LIMIT, Count, Decision, Outcome
-from petstore_server.ports import Limiter, Usage
 from petstore_server.ratelimit import redis as redis_counters
 from petstore_server.ratelimit.fallback import FallbackLimiter
+from petstore_server.ratelimit.limiter import Limiter
 from petstore_server.ratelimit.memory import MemoryLimiter
 from petstore_server.ratelimit.redis import RedisCounters
 from petstore_server.settings import SETTINGS

@@ -3,21 +3,31 @@
 import asyncio
 import gzip
 import zlib
-from collections.abc import Sequence
-from typing import Any, cast
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import cast
 
 import pytest
 
+from petstore_server.domain.errors import ServiceUnavailable
+from petstore_server.domain.orders import CANCEL, Order
 from petstore_server.http.list_cache import JOINED_BYTES, EncodedList, ListCache, deflate
-from petstore_server.ports import OrderList, Orders, Piece
+from petstore_server.store import Store
+from petstore_server.store.engine import Engine
+from petstore_server.store.listing import Listing, Mark, OrderList, Piece
+from support.open_stores import BY, SqlitePlaces, Stores, WatchedEngine, watched_listing
+from support.subprocesses import PATIENCE
 
 pytestmark = pytest.mark.anyio
 
 
-def source(*pieces: str, mark: Any = 1) -> OrderList:
+def source(*pieces: str, revision: int = 1) -> OrderList:
     """A list of pieces; each text is what follows a comma."""
     return OrderList(
-        mark, tuple(range(len(pieces))), tuple(Piece(f",{text}".encode() if text else b"") for text in pieces)
+        Mark("one", revision),
+        tuple(range(len(pieces))),
+        tuple(Piece(f",{text}".encode() if text else b"") for text in pieces),
     )
 
 
@@ -25,37 +35,23 @@ def text(encoded: EncodedList) -> bytes:
     return b"".join(encoded.plain.chunks)
 
 
-class Source:
-    """A store's list. Each reading takes the texts at its start, and ends when it is let."""
-
-    def __init__(self, *pieces: str) -> None:
-        self.pieces: Sequence[str] = pieces
-        self.version = 1
-        self.readings = 0
-        self.looks = 0
-        self.faults: list[Exception] = []
-        self.gate = asyncio.Event()
-        self.gate.set()
-
-    def put(self, *pieces: str) -> None:
-        self.pieces = pieces
-        self.version += 1
-
-    def is_current(self, held: OrderList) -> bool:
-        self.looks += 1
-        return bool(held.mark == self.version)
-
-    async def snapshot(self, held: OrderList | None = None) -> OrderList:
-        self.readings += 1
-        read = source(*self.pieces, mark=self.version)
-        await self.gate.wait()
-        if self.faults:
-            raise self.faults.pop()
-        return read
+@asynccontextmanager
+async def cached(stores: Stores) -> AsyncIterator[tuple[Store, ListCache, WatchedEngine]]:
+    """A store, and the cache of a process that reads its list."""
+    async with stores.opened() as store, watched_listing(stores.url) as (listing, engine):
+        yield store, ListCache(listing), engine
 
 
-def cache_of(orders: Source) -> ListCache:
-    return ListCache(cast(Orders, orders))
+async def until(condition: Callable[[], bool]) -> None:
+    """Wait for a condition."""
+    async with asyncio.timeout(PATIENCE):
+        while not condition():  # noqa: ASYNC110 - what makes it true has no event
+            await asyncio.sleep(0.001)
+
+
+async def put(store: Store, *ids: int) -> None:
+    """Add orders."""
+    await store.orders.import_batch([Order(order_id) for order_id in ids], "import:1", BY)
 
 
 def test_no_orders_are_an_empty_array() -> None:
@@ -70,8 +66,9 @@ def test_the_first_piece_that_has_orders_opens_the_array() -> None:
 async def test_only_the_first_piece_and_those_that_changed_are_compressed_again(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    before = source("1", "2", "3")
-    await EncodedList(before).gzip()
+    before = EncodedList(source("1", "2", "3"))
+    await before.gzip()
+    starts, pieces = before.source.starts, before.source.pieces
     compressed: list[bytes] = []
 
     def recorded(data: bytes) -> tuple[bytes, int]:
@@ -79,21 +76,23 @@ async def test_only_the_first_piece_and_those_that_changed_are_compressed_again(
         return deflate(data)
 
     monkeypatch.setattr("petstore_server.http.list_cache.deflate", recorded)
-    after = EncodedList(OrderList(2, before.starts, (*before.pieces[:2], Piece(b",9"))))
+    unused = EncodedList(OrderList(Mark("one", 2), starts, (*pieces[:2], Piece(b",8"))), before)
+    after = EncodedList(OrderList(Mark("one", 3), starts, (*pieces[:2], Piece(b",9"))), unused)
     assert b"[1,2,9]" == gzip.decompress(b"".join((await after.gzip()).chunks))
     assert [b"[1", b",9"] == compressed
 
 
 async def test_a_piece_that_is_no_longer_the_first_follows_a_comma() -> None:
-    before = source("", "2")
-    assert b"[2]" == gzip.decompress(b"".join((await EncodedList(before).gzip()).chunks))
-    after = EncodedList(OrderList(2, before.starts, (Piece(b",1"), before.pieces[1])))
+    before = EncodedList(source("", "2"))
+    assert b"[2]" == gzip.decompress(b"".join((await before.gzip()).chunks))
+    later = OrderList(Mark("one", 2), before.source.starts, (Piece(b",1"), before.source.pieces[1]))
+    after = EncodedList(later, before)
     assert b"[1,2]" == text(after) == gzip.decompress(b"".join((await after.gzip()).chunks))
     assert after.plain.etag == EncodedList(source("1", "2")).plain.etag
 
 
 def test_the_etag_names_the_bytes_and_not_the_history() -> None:
-    etags = [EncodedList(one).plain.etag for one in (source("1", mark=1), source("1", mark=2), source("2"), source(""))]
+    etags = [EncodedList(one).plain.etag for one in (source("1"), source("1", revision=2), source("2"), source(""))]
     assert etags[0] == etags[1]
     assert len(set(etags)) == 3
     assert all(etag.startswith(b'"') and etag.endswith(b'"') and len(etag) == 34 for etag in etags)
@@ -124,107 +123,132 @@ async def test_gzip_is_made_once_for_concurrent_callers() -> None:
     assert all(one is bodies[0] for one in bodies)
 
 
-async def test_a_current_list_is_returned_without_waiting() -> None:
-    orders = Source("1")
-    cache = cache_of(orders)
-    assert cache.current_now() is None
-    held = await cache.current()
-    assert cache.current_now() is held
-    call = cache.current()
-    with pytest.raises(StopIteration) as returned:
-        call.send(None)
-    assert returned.value.value is held
-    orders.put("2")
-    assert cache.current_now() is None
-    assert text(await cache.current()) == b"[2]"
+async def test_on_sqlite_a_current_list_is_returned_without_waiting(tmp_path: Path) -> None:
+    async with cached(Stores(SqlitePlaces(tmp_path))) as (store, cache, _):
+        await put(store, 1)
+        held = await cache.current()
+        call = cache.current()
+        with pytest.raises(StopIteration) as returned:
+            call.send(None)
+        assert returned.value.value is held
+        await put(store, 2)
+        assert b'[{"id":1},{"id":2}]' == text(await cache.current())
 
 
-async def test_callers_of_one_turn_share_one_look_at_the_version() -> None:
-    orders = Source("1")
-    cache = cache_of(orders)
-    await cache.current()
-    turn = object()
-    before = orders.looks
-    assert {cache.current_now(turn) for _ in range(10)} == {cache.current_now(turn)}
-    assert orders.looks == before + 1
-    cache.current_now(object())
-    cache.current_now()
-    cache.current_now()
-    assert orders.looks == before + 4
+async def test_callers_of_one_turn_share_one_look_at_the_store(each_backend: Stores) -> None:
+    async with cached(each_backend) as (_, cache, engine):
+        await cache.current()
+        turn = object()
+        before = engine.peeks
+        held = await cache.current(turn)
+        assert {held} == {await cache.current(turn) for _ in range(10)}
+        assert before + 1 == engine.peeks
+        await cache.current(object())
+        await cache.current()
+        await cache.current()
+        assert before + 4 == engine.peeks
 
 
-async def test_the_next_turn_and_callers_without_a_turn_see_a_change() -> None:
-    orders = Source("1")
-    cache = cache_of(orders)
-    await cache.current()
-    turn = object()
-    assert cache.current_now(turn) is not None
-    orders.put("2")
-    assert cache.current_now() is None
-    assert cache.current_now(object()) is None
-    assert text(await cache.current(object())) == b"[2]"
+async def test_the_next_turn_and_callers_without_a_turn_see_a_change(each_backend: Stores) -> None:
+    async with cached(each_backend) as (store, cache, _):
+        first, second = object(), object()
+        assert b"[]" == text(await cache.current(first))
+        await put(store, 1)
+        assert b"[]" == text(await cache.current(first))
+        assert b'[{"id":1}]' == text(await cache.current())
+        await put(store, 2)
+        assert b'[{"id":1},{"id":2}]' == text(await cache.current(second))
 
 
-async def test_concurrent_callers_share_one_reading() -> None:
-    orders = Source("1")
-    orders.gate.clear()
-    cache = cache_of(orders)
-    waiting = [asyncio.create_task(cache.current()) for _ in range(50)]
-    await asyncio.sleep(0.01)
-    orders.gate.set()
-    assert len({id(one) for one in await asyncio.gather(*waiting)}) == 1
-    assert orders.readings == 1
+async def test_concurrent_callers_share_one_reading_and_one_encoding(each_backend: Stores) -> None:
+    async with cached(each_backend) as (store, cache, engine):
+        await put(store, 1)
+        engine.gate.clear()
+        waiting = [asyncio.create_task(cache.current()) for _ in range(50)]
+        await until(lambda: engine.readings == 1)
+        engine.gate.set()
+        assert 1 == len({id(one) for one in await asyncio.gather(*waiting)})
+        assert 1 == engine.readings
 
 
-async def test_a_reading_that_began_before_a_change_does_not_serve_callers_after_it() -> None:
-    orders = Source("1")
-    orders.gate.clear()
-    cache = cache_of(orders)
-    early = asyncio.create_task(cache.current())
-    await asyncio.sleep(0.01)
-    orders.put("2")
-    late = [asyncio.create_task(cache.current()) for _ in range(20)]
-    await asyncio.sleep(0.01)
-    orders.gate.set()
-    assert text(await early) == b"[1]"
-    assert {text(await one) for one in late} == {b"[2]"}
-    assert orders.readings == 2
+async def test_concurrent_callers_share_one_query_for_changes(each_backend: Stores) -> None:
+    async with cached(each_backend) as (store, cache, engine):
+        await put(store, 1)
+        held = await cache.current()
+        before = len(engine.statements)
+        assert {held} == set(await asyncio.gather(*(cache.current() for _ in range(50))))
+        assert before + (0 if each_backend.is_sqlite else 1) == len(engine.statements)
 
 
-async def test_a_reading_that_finds_nothing_new_keeps_the_encoded_list() -> None:
-    class Unsure(Source):
-        """A store that knows only after a query."""
-
-        def is_current(self, held: OrderList) -> bool:
-            return False
-
-        async def snapshot(self, held: OrderList | None = None) -> OrderList:
-            self.readings += 1
-            return source("1") if held is None else OrderList(held.mark + 1, held.starts, held.pieces)
-
-    orders = Unsure()
-    cache = cache_of(orders)
-    first = await cache.current()
-    assert await cache.current() is first
-    assert first.source.mark == 2
-    assert orders.readings == 2
+async def test_a_reading_that_began_before_a_change_does_not_serve_callers_after_it(each_backend: Stores) -> None:
+    async with cached(each_backend) as (store, cache, engine):
+        await put(store, 1)
+        engine.gate.clear()
+        early = asyncio.create_task(cache.current())
+        await until(lambda: engine.readings == 1)
+        await put(store, 2)
+        late = [asyncio.create_task(cache.current()) for _ in range(20)]
+        await asyncio.sleep(0.01)
+        engine.gate.set()
+        assert b'[{"id":1}]' == text(await early)
+        assert {b'[{"id":1},{"id":2}]'} == {text(await one) for one in late}
+        assert 2 == engine.readings
 
 
-async def test_a_failed_reading_fails_its_callers_and_the_next_tries_again() -> None:
-    orders = Source("1")
-    orders.faults.append(OSError("gone"))
-    cache = cache_of(orders)
-    both = await asyncio.gather(cache.current(), cache.current(), return_exceptions=True)
-    assert [type(one) for one in both] == [OSError, OSError]
-    assert text(await cache.current()) == b"[1]"
+async def test_a_list_in_which_nothing_changed_is_not_encoded_again(each_backend: Stores) -> None:
+    async with cached(each_backend) as (store, cache, engine):
+        await put(store, 1)
+        held = await cache.current()
+        await store.orders.change(1, CANCEL, BY)
+        assert held is await cache.current()
+        assert 1 == engine.readings
 
 
-async def test_a_caller_that_is_cancelled_does_not_end_the_reading() -> None:
-    orders = Source("1")
-    orders.gate.clear()
-    cache = cache_of(orders)
-    leaves, stays = asyncio.create_task(cache.current()), asyncio.create_task(cache.current())
-    await asyncio.sleep(0.01)
-    leaves.cancel()
-    orders.gate.set()
-    assert text(await stays) == b"[1]"
+async def test_a_failed_reading_fails_its_callers_and_the_next_tries_again(each_backend: Stores) -> None:
+    async with cached(each_backend) as (store, cache, engine):
+        await put(store, 1)
+        engine.faults.append(ServiceUnavailable("gone"))
+        both = await asyncio.gather(cache.current(), cache.current(), return_exceptions=True)
+        assert [ServiceUnavailable, ServiceUnavailable] == [type(one) for one in both]
+        assert b'[{"id":1}]' == text(await cache.current())
+
+
+async def test_a_caller_that_is_cancelled_does_not_end_the_reading(each_backend: Stores) -> None:
+    async with cached(each_backend) as (store, cache, engine):
+        await put(store, 1)
+        engine.gate.clear()
+        leaves, stays = asyncio.create_task(cache.current()), asyncio.create_task(cache.current())
+        await until(lambda: engine.readings == 1)
+        leaves.cancel()
+        engine.gate.set()
+        assert b'[{"id":1}]' == text(await stays)
+        assert leaves.cancelled()
+
+
+async def test_a_call_that_was_overtaken_does_not_serve_its_turn(each_backend: Stores) -> None:
+    class Slow(Listing):
+        """Returns a list late."""
+
+        gate = asyncio.Event()
+
+        async def current(self) -> OrderList:
+            found = await super().current()
+            await self.gate.wait()
+            return found
+
+    async with each_backend.opened() as store, watched_listing(each_backend.url) as (_, engine):
+        listing = Slow(cast(Engine, engine))
+        cache, turn = ListCache(listing), object()
+        listing.gate.set()
+        assert b"[]" == text(await cache.current())
+        await put(store, 1)
+        listing.gate.clear()
+        slow = asyncio.create_task(cache.current(turn))
+        await until(lambda: engine.readings == 2)
+        await put(store, 2)
+        newest = asyncio.create_task(listing.current())
+        await until(lambda: engine.readings == 3)
+        listing.gate.set()
+        await newest
+        assert b'[{"id":1}]' == text(await slow)
+        assert b'[{"id":1},{"id":2}]' == text(await cache.current(turn))

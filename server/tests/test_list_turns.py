@@ -11,9 +11,8 @@ import pytest
 from petstore_server.domain.accounts import Limits, Plan
 from petstore_server.domain.keys import DEFAULT_SCOPES, Scope
 from petstore_server.domain.orders import Order
-from petstore_server.ports import OrderList
 from petstore_server.runtime.engines import open_store
-from petstore_server.storage.sqlite.orders import SqliteOrders
+from petstore_server.store.listing import Listing, OrderList
 from support.process import exchange
 from support.service import Service, in_service
 
@@ -96,18 +95,16 @@ async def test_a_change_by_another_program_shows_in_every_list_of_a_later_turn(t
     await in_service(tmp_path, story)
 
 
-async def test_lists_of_one_turn_read_the_version_of_a_file_once(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_lists_of_one_turn_look_at_a_file_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     looks = 0
-    is_current = SqliteOrders.is_current
+    current = Listing.current
 
-    def counted(self: SqliteOrders, held: OrderList) -> bool:
+    async def counted(self: Listing) -> OrderList:
         nonlocal looks
         looks += 1
-        return is_current(self, held)
+        return await current(self)
 
-    monkeypatch.setattr(SqliteOrders, "is_current", counted)
+    monkeypatch.setattr(Listing, "current", counted)
 
     async def story(service: Service) -> None:
         nonlocal looks

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from petstore_server.domain.accounts import PLAN_LIMITS, Plan
+from petstore_server.domain.audit import Actor, AuditFilters
 from petstore_server.domain.errors import (
     AccountClosed,
     AccountNotFound,
@@ -18,11 +19,12 @@ from petstore_server.domain.errors import (
 )
 from petstore_server.domain.keys import DEFAULT_SCOPES, VALID, Environment, digest, is_well_formed
 from petstore_server.domain.orders import CANCEL, COMPLETE, Order, Status, ship
+from petstore_server.domain.usage import Usage
 from petstore_server.domain.windows import Count
 from petstore_server.operations import accounts, keys, orders
 from petstore_server.operations.audit import read_audit
 from petstore_server.operations.keys import IssuedKey, Randbelow
-from petstore_server.ports import Actor, AuditFilters, Store, Usage
+from petstore_server.store import Store
 from support.open_stores import Stores
 
 NOW = 1_795_000_000.0

@@ -24,7 +24,8 @@ from petstore_server.domain.orders import (
     ship,
 )
 from petstore_server.domain.timestamps import canonical_timestamp
-from petstore_server.storage.orders import encode_records, read_order
+from petstore_server.store.records import order_problem, order_row, read_order
+from support.search_model import instant
 
 INT64 = st.integers(INT64_MIN, INT64_MAX)
 TIMESTAMPS = st.datetimes(min_value=datetime(1, 1, 2), max_value=datetime(9999, 12, 30)).map(  # noqa: DTZ001 - naive on purpose
@@ -91,9 +92,42 @@ def test_a_record_holds_the_specs_fields_without_nulls_and_can_be_read_back(orde
     record = json.loads(order.record())
     assert record.keys() <= {"id", "petId", "quantity", "shipDate", "complete"}
     assert None not in record.values()
-    assert order == read_order((order.id, order.record(), order.status))
-    assert [order.record()] * 2 == encode_records([order, order])
+    assert order == read_order(order.record(), order.status, order.id)
     assert order == order_from_fields(order.fields())
+
+
+@given(ORDERS)
+def test_a_row_has_what_pages_filter_and_sort_by_and_the_record(order: Order) -> None:
+    row = order_row(order)
+    assert (order.id, order.status, order.pet_id, int(order.complete is True)) == row[:4]
+    assert (instant(order.ship_date), order.record()) == row[4:]
+    assert order_problem(row) is None
+
+
+def test_a_row_that_the_service_would_not_write_is_a_problem() -> None:
+    order = Order(1, 2, 3, "2026-11-01T10:00:00Z", True)
+    order_id, status, pet_id, complete, ship_date, record = order_row(order)
+    rows = [
+        (2, status, pet_id, complete, ship_date, record),
+        (order_id, "lost", pet_id, complete, ship_date, record),
+        (order_id, status, 3, complete, ship_date, record),
+        (order_id, status, pet_id, 0, ship_date, record),
+        (order_id, status, pet_id, complete, None, record),
+        (order_id, status, pet_id, complete, ship_date, record.replace(":", ": ")),
+        (order_id, status, pet_id, complete, ship_date, record.replace("T", "t")),
+        (order_id, status, pet_id, complete, ship_date, "{"),
+        (order_id, status, pet_id, complete, ship_date, "[]"),
+    ]
+    for row in rows:
+        problem = order_problem(row)
+        assert problem is not None
+        assert f"Order {row[0]} " in problem
+
+
+@pytest.mark.parametrize("record", ["", "{", "null", "[]", '{"petId":1}', '{"id":3}', '{"id":1,"status":"pending"}'])
+def test_a_damaged_record_is_named_with_its_order(record: str) -> None:
+    with pytest.raises(errors.DamagedRecord, match="order 1 "):
+        read_order(record, "pending", 1)
 
 
 def outcome(order: Order, apply: Callable[[Order], Order]) -> Order | str:

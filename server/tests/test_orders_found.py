@@ -1,4 +1,4 @@
-"""Listing orders by status and pet: through the search index, and without it where that cannot answer."""
+"""Listing orders by status and pet, page by page, and all orders on one snapshot."""
 
 import sys
 from collections.abc import AsyncGenerator, Iterator
@@ -6,11 +6,12 @@ from contextlib import aclosing, contextmanager
 
 import pytest
 
-from petstore_server.domain.errors import DamagedRecord, ServiceUnavailable
+from petstore_server.domain.audit import Actor
+from petstore_server.domain.errors import DamagedRecord
 from petstore_server.domain.orders import CANCEL, Order, Status
-from petstore_server.domain.search import Page, Query
 from petstore_server.operations.orders import list_orders
-from petstore_server.ports import Actor, Store
+from petstore_server.store import Store
+from support.damage import set_record
 from support.open_stores import Stores
 
 pytestmark = pytest.mark.anyio
@@ -88,41 +89,11 @@ async def test_a_condition_does_not_read_all_orders(each_backend: Stores, monkey
             await found(store)
 
 
-@pytest.mark.parametrize("pages", [0, 1])
-async def test_an_index_that_cannot_answer_is_replaced_by_reading_all_orders(
-    each_backend: Stores, monkeypatch: pytest.MonkeyPatch, pages: int
-) -> None:
-    async with each_backend.opened() as store:
-        orders = await fill(store)
-        search = store.search.page
-        left = [pages]
-
-        async def page(query: Query) -> Page:
-            if left[0] == 0:
-                raise ServiceUnavailable("the search index is being updated after a large change")
-            left[0] -= 1
-            return await search(query)
-
-        monkeypatch.setattr(store.search, "page", page)
-        pending = [each for each in orders if each.status is Status.PENDING]
-        assert pending == await found(store, Status.PENDING)
-        left[0] = pages
-        assert pending[:1200] == await found(store, Status.PENDING, limit=1200)
-
-
-async def test_a_damaged_record_is_named(each_backend: Stores, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_damaged_record_fails_the_list_that_shows_it(each_backend: Stores) -> None:
     async with each_backend.opened() as store:
         await fill(store)
-        search = store.search.page
-
-        async def page(query: Query) -> Page:
-            [(_, *fields), *rest], following = await search(query)
-            return Page([("{", *fields), *rest], following)
-
-        def scan(batch_size: int = 1000) -> None:
-            raise DamagedRecord(7)
-
-        monkeypatch.setattr(store.search, "page", page)
-        monkeypatch.setattr(store.orders, "scan", scan)
-        with pytest.raises(DamagedRecord, match="7"):
-            await found(store, Status.PENDING)
+        set_record(each_backend, 7, "{")
+        for statuses in ((), (Status.PENDING,)):
+            with pytest.raises(DamagedRecord):
+                await found(store, *statuses)
+        assert [order(2)] == await found(store, Status.CANCELLED, limit=1, pet_id=2)

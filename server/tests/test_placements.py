@@ -6,12 +6,12 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from petstore_server.domain.audit import Actor
 from petstore_server.domain.errors import IdempotencyKeyReused, ServiceUnavailable
 from petstore_server.domain.orders import CANCEL, INT64_MAX, Order, Status
 from petstore_server.domain.placement import KEY_LIFETIME, NO_IDENTIFIER_LEFT, Placed, Placement
-from petstore_server.operations.undo import undo_import
-from petstore_server.ports import Actor, Store
 from petstore_server.runtime import engines
+from petstore_server.store import Store
 from support.open_stores import BY, SqlitePlaces, Stores, add_key, log
 
 pytestmark = pytest.mark.anyio
@@ -96,18 +96,33 @@ async def test_requests_that_share_a_commit_each_get_their_own_outcome(each_back
         assert ["order:1", "order:2", "order:3"] == placements
 
 
-async def test_the_last_free_identifier_is_given_to_one_of_several_requests(each_backend: Stores) -> None:
+async def test_the_last_free_identifier_is_given_to_one_request(each_backend: Stores) -> None:
     async with each_backend.opened() as store:
         account_id = await account(store)
         await store.orders.import_batch([Order(INT64_MAX - 1)], "import:1", BY)
+        assert INT64_MAX == (await store.placements.place(placement(account_id, "one"), BY)).order_id
+        for key in ("two", "three"):
+            with pytest.raises(ServiceUnavailable) as caught:
+                await store.placements.place(placement(account_id, key), BY)
+            assert NO_IDENTIFIER_LEFT == caught.value.reason
+        assert (await store.placements.place(placement(account_id, "one"), BY)).replayed
+
+
+async def test_requests_that_share_a_commit_are_refused_together_where_identifiers_do_not_suffice(
+    each_backend: Stores,
+) -> None:
+    async with each_backend.opened() as store:
+        account_id = await account(store)
+        await store.orders.import_batch([Order(INT64_MAX - 2)], "import:1", BY)
         outcomes = await asyncio.gather(
-            *(store.placements.place(placement(account_id, key), BY) for key in ("one", "two", "three")),
-            return_exceptions=True,
+            *(store.placements.place(placement(account_id, str(key)), BY) for key in range(20)), return_exceptions=True
         )
         placed = [outcome.order_id for outcome in outcomes if isinstance(outcome, Placed)]
-        refused = [outcome for outcome in outcomes if isinstance(outcome, ServiceUnavailable)]
-        assert [INT64_MAX] == placed
-        assert [NO_IDENTIFIER_LEFT] * 2 == [outcome.reason for outcome in refused]
+        refused = [outcome.reason for outcome in outcomes if isinstance(outcome, ServiceUnavailable)]
+        assert set(placed) <= {INT64_MAX - 1, INT64_MAX}
+        assert [NO_IDENTIFIER_LEFT] * (20 - len(set(placed))) == refused
+        stored = [order.id async for batch in store.orders.scan() for order in batch]
+        assert [INT64_MAX - 2, *sorted(placed)] == stored
 
 
 async def test_identifiers_are_unique_and_larger_than_all_in_use(each_backend: Stores) -> None:
@@ -119,17 +134,6 @@ async def test_identifiers_are_unique_and_larger_than_all_in_use(each_backend: S
             *(two.placements.place(placement(account_id, f"two {number}"), BY) for number in range(30)),
         )
         assert list(range(41, 101)) == sorted(outcome.order_id for outcome in placed)
-
-
-async def test_no_new_order_gets_the_identifier_of_one_that_was_undone(each_backend: Stores) -> None:
-    async with each_backend.opened() as store:
-        account_id = await account(store)
-        await store.orders.import_batch([Order(7), Order(8)], "import-1", BY)
-        await undo_import(store, "import-1", BY)
-        assert 9 == (await store.placements.place(placement(account_id, "one"), BY)).order_id
-        await store.orders.import_batch([Order(INT64_MAX)], "import-2", BY)
-        await undo_import(store, "import-2", BY)
-        assert 10 == (await store.placements.place(placement(account_id, "two"), BY)).order_id
 
 
 async def test_no_new_order_gets_an_identifier_that_a_restore_took_back(tmp_path: Path) -> None:

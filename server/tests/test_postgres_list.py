@@ -1,44 +1,51 @@
-"""The list on many hosts: never stale, whatever the order of commits, and renewed only where it changed (D8)."""
+"""The list on many hosts: never stale, however transactions overlap, and read again in another history (D8)."""
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from datetime import UTC, datetime
+from itertools import count, islice, pairwise
 from pathlib import Path
+from typing import NamedTuple
 
 import psycopg
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from petstore_server.domain.orders import INT64_MAX, INT64_MIN, Order, ship
+from petstore_server.domain.orders import CANCEL, INT64_MAX, INT64_MIN, Order, ship
+from petstore_server.domain.placement import Placement
+from petstore_server.engines.postgres.dialect import PostgresDialect
 from petstore_server.http.list_cache import ListCache
-from petstore_server.storage.listing import starts_piece
-from petstore_server.storage.postgres.listing import ANY_CHANGED, CHANGED, STARTS, ListReader, Mark
-from petstore_server.storage.statements import Work
+from petstore_server.store import Store
+from petstore_server.store.engine import Command, Work
+from petstore_server.store.listing import starts_piece
+from petstore_server.store.records import order_row
 from support.engines import PostgresEngine
-from support.open_stores import BY, SqlitePlaces, Stores, pieces_of, served
+from support.open_stores import (
+    BY,
+    PostgresPlaces,
+    SqlitePlaces,
+    Stores,
+    body,
+    opened_at,
+    pieces_of,
+    served,
+    watched_listing,
+)
+from support.subprocesses import PATIENCE
 
 pytestmark = pytest.mark.anyio
 
 SHIP = ship(datetime(2026, 11, 1, tzinfo=UTC))
-_INSERT = """
-    INSERT INTO petstore.orders (id, status, record) VALUES (%(id)s, 'pending', %(record)s)
-    ON CONFLICT (id) DO UPDATE SET record = excluded.record, revision = excluded.revision
-"""
 _VISIBLE = "SELECT '[' || coalesce(string_agg(record, ',' ORDER BY id), '') || ']' FROM petstore.orders"
+_WAITING = "SELECT count(*) FROM pg_locks WHERE NOT granted"
 
 
 @pytest.fixture(name="others")
 def _others(postgres_stores: Stores) -> Iterator[list[psycopg.Connection]]:
-    """Connections of other hosts; each statement is in a transaction until `commit`.
-
-    The triggers of the change log, which make such transactions wait for each other, are off: the list does not rely
-    on them.
-    """
+    """Connections of other hosts; each statement is in a transaction until `commit`."""
     asyncio.run(_made(postgres_stores))
-    with psycopg.connect(postgres_stores.url) as connection:
-        connection.execute("ALTER TABLE petstore.orders DISABLE TRIGGER USER")
     with ExitStack() as stack:
         yield [stack.enter_context(psycopg.connect(postgres_stores.url)) for _ in range(3)]
 
@@ -48,55 +55,114 @@ async def _made(stores: Stores) -> None:
         pass
 
 
-def put(connection: psycopg.Connection, order: Order) -> None:
-    """Change the list, in a transaction that goes on."""
-    connection.execute(_INSERT, {"id": order.id, "record": order.record()})
+def perform(connection: psycopg.Connection, work: Work[None]) -> None:
+    """Run statements without rows in the connection's transaction, which goes on."""
+    for statement in work:
+        assert isinstance(statement, Command)
+        connection.execute(statement.sql.encode(), statement.parameters)
 
 
-async def test_transactions_that_commit_in_the_other_order_than_they_were_numbered_are_both_seen(
+def insert(connection: psycopg.Connection, *orders: Order) -> None:
+    """Insert orders as the service does, in a transaction that goes on."""
+    perform(connection, PostgresDialect().insert_orders([order_row(order) for order in orders], 0.0))
+
+
+def replace(connection: psycopg.Connection, order: Order) -> None:
+    """Replace an order as the service does, in a transaction that goes on."""
+    perform(connection, PostgresDialect().update_orders([order_row(order)], (), 0.0))
+
+
+async def until_waiting(connection: psycopg.Connection, number: int = 1) -> None:
+    """Wait until so many transactions wait for a lock."""
+    async with asyncio.timeout(PATIENCE):
+        while connection.execute(_WAITING).fetchone() != (number,):  # noqa: ASYNC110 - PostgreSQL reports no event
+            await asyncio.sleep(0.01)
+
+
+async def test_a_transaction_that_began_before_another_and_commits_after_it_is_seen(
+    postgres_stores: Stores, others: list[psycopg.Connection]
+) -> None:
+    async with postgres_stores.opened() as one, postgres_stores.opened() as other:
+        await one.orders.import_batch([Order(1), Order(2)], "import:1", BY)
+        cache = ListCache(other.listing)
+        assert b'[{"id":1},{"id":2}]' == await served(cache)
+        others[0].execute("SELECT FROM petstore.orders WHERE id = 1 FOR UPDATE")
+        slow = asyncio.create_task(one.orders.import_batch([Order(1, 7), Order(3)], "import:2", BY))
+        await until_waiting(others[0])
+        await other.orders.import_batch([Order(2, 5)], "import:3", BY)
+        assert b'[{"id":1},{"id":2,"petId":5}]' == await served(cache)
+        others[0].rollback()
+        await slow
+        assert b'[{"id":1,"petId":7},{"id":2,"petId":5},{"id":3}]' == await served(cache)
+
+
+async def test_a_change_that_waits_for_another_transaction_gets_a_later_number(
     postgres_stores: Stores, others: list[psycopg.Connection]
 ) -> None:
     async with postgres_stores.opened() as store:
-        cache = ListCache(store.orders)
-        assert b"[]" == await served(cache)
-        first, second, _ = others
-        put(first, Order(1))
-        put(second, Order(2))
-        numbers = [other.execute("SELECT pg_current_xact_id()::text::bigint").fetchall() for other in others[:2]]
-        assert numbers[0] < numbers[1]
-        second.commit()
-        assert b'[{"id":2}]' == await served(cache)
-        first.commit()
-        assert b'[{"id":1},{"id":2}]' == await served(cache)
-        rebuilds = store.stats.rebuilds
-        assert b'[{"id":1},{"id":2}]' == await served(cache)
-        assert rebuilds == store.stats.rebuilds
+        await store.orders.import_batch([Order(1)], "import:1", BY)
+        cache = ListCache(store.listing)
+        insert(others[0], Order(2))
+        waiting = asyncio.create_task(store.orders.change(1, SHIP, BY))
+        await until_waiting(others[0])
+        assert b'[{"id":1}]' == await served(cache)
+        others[0].commit()
+        await waiting
+        assert b'[{"id":1,"shipDate":"2026-11-01T00:00:00Z"},{"id":2}]' == await served(cache)
+        numbers = "SELECT id FROM petstore.orders ORDER BY {}"
+        for column in ("revision", "updated_at"):
+            assert [(2,), (1,)] == others[0].execute(numbers.format(column).encode()).fetchall()
+
+
+async def test_a_number_that_was_given_back_by_a_rollback_hides_no_change(
+    postgres_stores: Stores, others: list[psycopg.Connection]
+) -> None:
+    async with postgres_stores.opened() as store:
+        cache = ListCache(store.listing)
+        await store.orders.import_batch([Order(1)], "import:1", BY)
+        before = await store.listing.current()
+        insert(others[0], Order(2))
+        assert b'[{"id":1}]' == await served(cache)
+        others[0].rollback()
+        assert b'[{"id":1}]' == await served(cache)
+        await store.orders.import_batch([Order(3)], "import:2", BY)
+        assert b'[{"id":1},{"id":3}]' == await served(cache)
+        assert before.mark.revision + 1 == (await store.listing.current()).mark.revision
 
 
 STEPS = st.lists(
-    st.tuples(st.integers(0, 2), st.one_of(st.just("commit"), st.just("rollback"), st.integers(0, 2))),
-    max_size=14,
+    st.tuples(st.integers(0, 2), st.sampled_from(["begin", "insert", "replace", "commit", "rollback"])), max_size=20
 )
 
 
 @settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(STEPS)
 def test_whatever_is_visible_is_shown_however_transactions_overlap(
-    postgres_stores: Stores, others: list[psycopg.Connection], steps: list[tuple[int, str | int]]
+    postgres_stores: Stores, others: list[psycopg.Connection], steps: list[tuple[int, str]]
 ) -> None:
-    """Each of three connections changes orders of its own, so that none waits for another."""
+    """Each connection changes an order of its own; one that would have to wait for another's commit does nothing."""
 
     async def run() -> None:
         async with postgres_stores.opened() as store:
-            cache = ListCache(store.orders)
+            cache = ListCache(store.listing)
+            largest = await store.placements.last_identifier()
+            ids = [largest + 1, largest + 2, largest + 3]
+            await store.orders.import_batch([Order(order_id) for order_id in ids], "import:1", BY)
+            numbers = iter(range(largest + 4, largest + 100))
+            writing: set[int] = set()
             with psycopg.connect(postgres_stores.url, autocommit=True) as looker:
-                for number, (which, step) in enumerate(steps):
-                    if step == "commit":
-                        others[which].commit()
-                    elif step == "rollback":
-                        others[which].rollback()
-                    else:
-                        put(others[which], Order(which * 3 + int(step), number))
+                for which, step in steps:
+                    if step in ("commit", "rollback"):
+                        others[which].commit() if step == "commit" else others[which].rollback()
+                        writing.discard(which)
+                    elif step == "begin":
+                        others[which].execute("SELECT pg_current_xact_id()")
+                    elif writing <= {which}:
+                        writing.add(which)
+                        number = next(numbers)
+                        insert(others[which], Order(number)) if step == "insert" else replace(
+                            others[which], Order(ids[which], number)
+                        )
                     assert looker.execute(_VISIBLE).fetchall()[0][0].encode() == await served(cache)
 
     try:
@@ -106,12 +172,119 @@ def test_whatever_is_visible_is_shown_however_transactions_overlap(
             other.rollback()
 
 
+# Deferred to the commit, when the changes have their numbers.
+_SLOW_COMMITS = """
+    CREATE FUNCTION slow() RETURNS trigger LANGUAGE plpgsql AS
+        $$ BEGIN PERFORM pg_sleep(random() * 0.005); RETURN NULL; END $$;
+    CREATE CONSTRAINT TRIGGER slow AFTER INSERT ON petstore.audit DEFERRABLE INITIALLY DEFERRED
+        FOR EACH ROW EXECUTE FUNCTION slow()
+"""
+
+
+class Version(NamedTuple):
+    """What one snapshot shows of an order: the two numbers of its last change, and what they are the numbers of."""
+
+    revision: int
+    record: str
+    updated_at: int
+    status: str
+
+
+Seen = dict[int, Version]
+"""A snapshot of all orders, by identifier."""
+
+
+async def look(url: str, done: Callable[[], bool]) -> list[Seen]:
+    """Look at the orders again and again."""
+    seen = []
+    async with await psycopg.AsyncConnection.connect(url, autocommit=True) as connection:
+        while not done():
+            rows = await connection.execute("SELECT id, revision, record, updated_at, status FROM petstore.orders")
+            seen.append({row[0]: Version(*row[1:]) for row in await rows.fetchall()})
+    return seen
+
+
+def hidden(before: Seen, after: Seen) -> list[int]:
+    """The orders with a change that only the later snapshot shows, though the earlier one shows a change after it."""
+    revision = max(version.revision for version in before.values())
+    at = max(version.updated_at for version in before.values())
+    return [
+        order_id
+        for order_id, version in after.items()
+        if version != before.get(order_id)
+        and (version.updated_at <= at or (version.revision <= revision and version.record != _record(before, order_id)))
+    ]
+
+
+def _record(seen: Seen, order_id: int) -> str | None:
+    return seen[order_id].record if order_id in seen else None
+
+
+class Writer:
+    """A host that changes orders and looks for each acknowledged change in the list of another one."""
+
+    def __init__(self, store: Store, cache: ListCache) -> None:
+        self._store = store
+        self._cache = cache
+
+    async def ship(self, order_ids: Sequence[int]) -> None:
+        for order_id in order_ids:
+            await self._store.orders.change(order_id, SHIP, BY)
+            assert f'{{"id":{order_id},"shipDate"'.encode() in await served(self._cache)
+
+    async def cancel(self, order_ids: Sequence[int]) -> None:
+        for order_id in order_ids:
+            await self._store.orders.change(order_id, CANCEL, BY)
+
+    async def add(self, order_ids: Sequence[int], replaced: Sequence[int]) -> None:
+        for start, known in zip(range(0, len(order_ids), 10), replaced, strict=True):
+            batch = [Order(order_id, 1) for order_id in (known, *order_ids[start : start + 10])]
+            await self._store.orders.import_batch(batch, "import:2", BY)
+            shown = await served(self._cache)
+            assert all(order.record().encode() in shown for order in batch)
+
+    async def place(self, name: str) -> None:
+        for number in range(60):
+            placed = await self._store.placements.place(Placement(1, f"{name}-{number}", 1, 1, None), BY)
+            assert f'{{"id":{placed.order_id},'.encode() in await served(self._cache)
+
+
+async def test_a_snapshot_that_shows_one_change_shows_all_before_it(postgres_stores: Stores) -> None:
+    """Each order has a piece of its own and changes in the list once: a change that was missed stays missing.
+
+    Each commit takes a random time after its changes were numbered.
+    """
+    ids = list(islice(filter(starts_piece, count(1)), 900))
+    known, new = ids[:300], ids[300:]
+    async with (
+        postgres_stores.opened() as one,
+        postgres_stores.opened() as two,
+        postgres_stores.opened() as three,
+        watched_listing(postgres_stores.url) as (listing, _),
+    ):
+        await one.orders.import_batch([Order(order_id) for order_id in known], "import:1", BY)
+        with psycopg.connect(postgres_stores.url) as other:
+            other.execute(_SLOW_COMMITS)
+        cache = ListCache(listing)
+        writers = [Writer(store, cache) for store in (one, two, three)]
+        jobs = [writers[number % 3].ship(known[100 + number : 200 : 6]) for number in range(6)]
+        jobs += [writers[number % 3].cancel(known[200 + number :: 6]) for number in range(6)]
+        jobs += [writers[number].add(new[number::3], known[number:60:3]) for number in range(3)]
+        jobs += [writers[number].place(str(number)) for number in range(3)]
+        working = asyncio.gather(*jobs)
+        seen = await look(postgres_stores.url, working.done)
+        await working
+        assert len(seen) > 5
+        assert [] == [orders for before, after in pairwise(seen) if (orders := hidden(before, after))]
+        assert await body(one) == await served(cache)
+
+
 async def test_a_long_transaction_causes_no_further_reading_of_the_list(
     postgres_stores: Stores, others: list[psycopg.Connection]
 ) -> None:
     async with postgres_stores.opened() as store:
-        cache = ListCache(store.orders)
-        put(others[0], Order(-1))
+        cache = ListCache(store.listing)
+        others[0].execute("UPDATE petstore.store SET heartbeat = heartbeat + 1")
         for number in range(5):
             await store.orders.import_batch([Order(number)], "import:1", BY)
             await cache.current()
@@ -119,42 +292,72 @@ async def test_a_long_transaction_causes_no_further_reading_of_the_list(
         for _ in range(5):
             await cache.current()
         assert rebuilds == store.stats.rebuilds
+        insert(others[0], Order(7))
         others[0].commit()
-        assert (await served(cache)).startswith(b'[{"id":-1},')
+        assert (await served(cache)).endswith(b',{"id":7}]')
 
 
-async def test_rows_of_another_cluster_with_numbers_still_to_come_are_not_read_again_and_again(
-    postgres_stores: Stores, others: list[psycopg.Connection]
-) -> None:
-    async with postgres_stores.opened() as store:
-        cache = ListCache(store.orders)
-        await store.orders.import_batch([Order(number) for number in range(10)], "import:1", BY)
-        others[0].execute("UPDATE petstore.orders SET revision = 1000000000000")
-        others[0].commit()
-        await served(cache)
-        rebuilds = store.stats.rebuilds
-        await cache.current()
-        assert rebuilds == store.stats.rebuilds
-        await store.orders.change(3, SHIP, BY)
-        assert b'{"id":3,"shipDate":"2026-11-01T00:00:00Z"}' in await served(cache)
-
-
-async def test_a_restore_is_noticed_and_the_list_read_anew(
+async def test_after_a_restore_the_list_is_read_again_though_revisions_are_given_again(
     postgres_stores: Stores, postgres: PostgresEngine, tmp_path: Path
 ) -> None:
     dump = tmp_path / "store.dump"
     async with postgres_stores.opened() as store:
-        cache = ListCache(store.orders)
+        cache = ListCache(store.listing)
         await store.orders.import_batch([Order(1)], "import:1", BY)
         access = await store.access_version()
         postgres.tool("pg_dump", "--format=custom", "--schema=petstore", f"--file={dump}", postgres_stores.url)
         await store.orders.import_batch([Order(2)], "import:2", BY)
         assert b'[{"id":1},{"id":2}]' == await served(cache)
+        lost = await store.listing.current()
         postgres.tool("pg_restore", "--clean", "--if-exists", f"--dbname={postgres_stores.url}", str(dump))
-        assert b'[{"id":1}]' == await served(cache)
-        assert access != await store.access_version()
-        await store.orders.import_batch([Order(3)], "import:3", BY)
+        async with postgres_stores.opened() as other:
+            await other.orders.import_batch([Order(3)], "import:3", BY)
         assert b'[{"id":1},{"id":3}]' == await served(cache)
+        assert lost.mark.revision == (await store.listing.current()).mark.revision
+        assert access != await store.access_version()
+
+
+def as_dump(postgres: PostgresEngine, name: str) -> str:
+    """Copy a database as a dump that is loaded into another one."""
+    copy, dump = postgres.new_database(), postgres.data / f"{name}.dump"
+    postgres.tool("pg_dump", "--format=custom", "--schema=petstore", f"--file={dump}", postgres.url(name))
+    postgres.tool("pg_restore", f"--dbname={postgres.url(copy)}", str(dump))
+    return copy
+
+
+def as_template(postgres: PostgresEngine, name: str) -> str:
+    """Copy a database with the identifiers of all its tables."""
+    return postgres.new_database(name)
+
+
+@pytest.mark.parametrize("copy", [as_dump, as_template])
+async def test_a_copy_of_a_database_that_takes_its_place_is_another_history(
+    postgres: PostgresEngine, copy: Callable[[PostgresEngine, str], str]
+) -> None:
+    places = PostgresPlaces(postgres)
+    url = places.new_store()
+    name = url.rpartition("/")[2]
+    async with opened_at(url) as store:
+        await store.orders.import_batch([Order(1)], "import:1", BY)
+    assert [] == postgres.connections(name)
+    saved = copy(postgres, name)
+    async with opened_at(url) as store:
+        await store.orders.import_batch([Order(2)], "import:2", BY)
+        cache = ListCache(store.listing)
+        assert b'[{"id":1},{"id":2}]' == await served(cache)
+        lost, access = await store.listing.current(), await store.access_version()
+        postgres.drop_database(name)
+        with postgres.admin() as admin:
+            admin.execute(f'ALTER DATABASE "{saved}" RENAME TO "{name}"'.encode())
+        async with opened_at(url) as other:
+            await other.orders.import_batch([Order(3)], "import:3", BY)
+        assert b'[{"id":1},{"id":3}]' == await served(cache)
+        found = await store.listing.current()
+        assert lost.mark.revision == found.mark.revision
+        assert lost.mark.history != found.mark.history
+        assert access != await store.access_version()
+    assert [] == places.connections()
+    places.remove()
 
 
 async def test_both_engines_give_the_same_pieces_to_the_same_orders(postgres_stores: Stores, tmp_path: Path) -> None:
@@ -162,51 +365,11 @@ async def test_both_engines_give_the_same_pieces_to_the_same_orders(postgres_sto
     ids = [INT64_MIN, *starts, *(number for start in starts for number in (start - 1, start + 7)), INT64_MAX]
     orders = [Order(number, number, 1, "2026-11-01T00:00:00Z", number % 2 == 0) for number in sorted(set(ids))]
     async with Stores(SqlitePlaces(tmp_path)).opened() as one, postgres_stores.opened() as other:
-        assert pieces_of(await one.orders.snapshot()) == pieces_of(await other.orders.snapshot()) == [b""]
+        assert pieces_of(await one.listing.current()) == pieces_of(await other.listing.current()) == [b""]
         for store in (one, other):
             for start in range(0, len(orders), 50):
                 await store.orders.import_batch(orders[start : start + 50], "import:1", BY)
-        lists = await one.orders.snapshot(), await other.orders.snapshot()
+        lists = await one.listing.current(), await other.listing.current()
         assert len(starts) < len(lists[0].pieces)
         assert (lists[0].starts, pieces_of(lists[0])) == (lists[1].starts, pieces_of(lists[1]))
-
-
-@pytest.mark.parametrize("analyzed", [False, True])
-def test_what_a_request_asks_is_answered_by_indexes_whatever_is_known_of_the_table(
-    postgres_stores: Stores, postgres: PostgresEngine, analyzed: bool
-) -> None:
-    async def fill() -> None:
-        async with postgres_stores.opened() as store:
-            await store.orders.import_batch([Order(number) for number in range(20_000)], "import:1", BY)
-
-    asyncio.run(fill())
-    with postgres.admin(postgres_stores.url.rpartition("/")[2]) as admin:
-        if analyzed:
-            admin.execute("ANALYZE petstore.orders")
-        mark = Mark("", 10_000_000, (5, 6)).changed_since(1)
-        plans = []
-        for query, parameters in ((ANY_CHANGED, mark), (CHANGED, mark), (STARTS, None)):
-            plans.append(str(admin.execute(f"EXPLAIN {query}", parameters).fetchall()))
-        assert ["orders_by_revision" in plan for plan in plans] == [True, True, False]
-        assert "orders_starting_pieces" in plans[2]
-        assert not any("Seq Scan on orders" in plan for plan in plans)
-
-
-async def test_the_list_is_read_in_one_snapshot(
-    postgres_stores: Stores, others: list[psycopg.Connection], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """What commits while the pieces are read is not in the list, and the list does not claim to show it."""
-    read_starts = ListReader.piece_starts
-
-    def meanwhile(reader: ListReader) -> Work[list[int]]:
-        put(others[0], Order(10_000))
-        others[0].commit()
-        return (yield from read_starts(reader))
-
-    async with postgres_stores.opened() as store:
-        cache = ListCache(store.orders)
-        await store.orders.import_batch([Order(number) for number in range(5_000)], "import:1", BY)
-        monkeypatch.setattr(ListReader, "piece_starts", meanwhile)
-        assert b"10000" not in await served(cache)
-        monkeypatch.undo()
-        assert b"10000" in await served(cache)
+        assert lists[0].digest == lists[1].digest

@@ -10,9 +10,9 @@ import pytest
 
 from petstore_server.domain.errors import StoreUnusable
 from petstore_server.domain.orders import Order
+from petstore_server.engines.postgres import LATEST_VERSION, check, migrate, open_store
 from petstore_server.runtime import engines
 from petstore_server.settings import SettingsError
-from petstore_server.storage.postgres import LATEST_VERSION, check, migrate, open_store
 from support.command_line import CommandLine
 from support.engines import PostgresEngine
 from support.open_stores import BY, Stores
@@ -63,13 +63,26 @@ def test_a_missing_store_is_not_made_by_those_who_only_read(postgres_stores: Sto
         assert [(None,)] == admin.execute("SELECT to_regnamespace('petstore')").fetchall()
 
 
-def test_an_older_store_is_for_serve_and_db_migrate(postgres_stores: Stores, postgres: PostgresEngine) -> None:
+def test_migrating_again_changes_nothing(postgres_stores: Stores) -> None:
     assert asyncio.run(migrate(postgres_stores.url, silent)) == (0, LATEST_VERSION)
     assert asyncio.run(migrate(postgres_stores.url, silent)) == (LATEST_VERSION, LATEST_VERSION)
+
+
+def test_a_store_of_an_earlier_build_is_refused_and_not_touched(
+    postgres_stores: Stores, postgres: PostgresEngine
+) -> None:
     with postgres.admin(name_of(postgres_stores)) as admin:
-        admin.execute("UPDATE petstore.store SET schema_version = %s", (LATEST_VERSION - 1,))
-    if LATEST_VERSION > 1:
-        assert "petstore db migrate" in refusal(postgres_stores.url, create=True)
+        admin.execute("CREATE SCHEMA petstore")
+        admin.execute("CREATE TABLE petstore.store (one integer, schema_version integer)")
+        admin.execute("INSERT INTO petstore.store VALUES (1, 9)")
+        for message in (
+            refusal(postgres_stores.url, create=True, upgrade=True),
+            refusal(postgres_stores.url),
+        ):
+            assert "before 1.0.0" in message
+            assert "petstore orders export" in message
+        assert [(1, 9)] == admin.execute("SELECT * FROM petstore.store").fetchall()
+        assert [("store",)] == admin.execute("SELECT tablename FROM pg_tables WHERE schemaname = 'petstore'").fetchall()
 
 
 def test_a_store_of_a_newer_program_is_refused(postgres_stores: Stores, postgres: PostgresEngine) -> None:
@@ -126,13 +139,17 @@ def test_hosts_that_start_together_migrate_once(postgres_stores: Stores) -> None
     assert [(LATEST_VERSION, None)] * 4 == [(versions[1], error) for versions, error in results]
 
 
+_RECORD = '{"id":1,"petId":9223372036854775807,"quantity":3,"shipDate":"2026-11-01T00:00:00Z","complete":true}'
+
+
 async def test_orders_can_be_looked_at_with_an_sql_shell(postgres_stores: Stores, postgres: PostgresEngine) -> None:
     async with postgres_stores.opened() as store:
         await store.orders.import_batch([Order(1, 2**63 - 1, 3, "2026-11-01T00:00:00Z", True), Order(2)], "i", BY)
     with postgres.admin(name_of(postgres_stores)) as admin:
-        assert admin.execute("SELECT * FROM petstore.order_fields ORDER BY id").fetchall() == [
-            (1, 2**63 - 1, 3, "2026-11-01T00:00:00Z", True, "pending"),
-            (2, None, None, None, None, "pending"),
+        columns = "id, status, pet_id, complete, ship_date, placed, record"
+        assert admin.execute(f"SELECT {columns} FROM petstore.orders ORDER BY id").fetchall() == [
+            (1, "pending", 2**63 - 1, 1, 1793491200000000, 0, _RECORD),
+            (2, "pending", None, 0, None, 0, '{"id":2}'),
         ]
 
 

@@ -14,8 +14,8 @@ from redis import Redis
 from petstore_server.domain.accounts import Limits, Plan
 from petstore_server.domain.bans import Ban, BanPolicy
 from petstore_server.domain.keys import DEFAULT_SCOPES, Principal
+from petstore_server.domain.usage import Usage
 from petstore_server.domain.windows import ADDRESS_LIMIT, Count, Decision, Outcome
-from petstore_server.ports import Usage
 from petstore_server.ratelimit import redis as redis_counters
 from petstore_server.ratelimit.fallback import BAN_BRIDGE_SECONDS, CountersUnavailable, FallbackLimiter
 from petstore_server.ratelimit.memory import MemoryLimiter

@@ -1,129 +1,124 @@
-"""Searching orders: pages found through the index and recent changes, compared to a brute-force model."""
+"""Pages of orders: a walk finds every match once, also where pages end short because the work for a page is bounded."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Sequence
 
-import apsw
 import pytest
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
 
-from petstore_server.domain.orders import Status
-from petstore_server.domain.search import (
-    Filters,
-    IndexEntry,
-    Page,
-    Position,
-    Query,
-    Sort,
-    SortField,
-    sort_key,
-)
-from petstore_server.storage import search_sql, statements
-from petstore_server.storage.search_plan import WORK_LIMIT, other_ranges
-from petstore_server.storage.search_sql import Changed, narrow_range, page_of, page_statement, wide_ranges
-from petstore_server.storage.sqlite.engine import translated
-from petstore_server.storage.sqlite.search import SEARCH
-from petstore_server.storage.statements import Row
-from support.search_model import position_of
+from petstore_server.domain.orders import CANCEL, Order, Status
+from petstore_server.domain.search import Filters, Query, Sort, SortField
+from petstore_server.store import Store, pages
+from support import search_model
+from support.open_stores import BY, Stores
+from support.search_model import SORTS, in_order, instant, matches, model_of, position_of, walk
 
-Recent = Mapping[int, IndexEntry | None]
-"""The orders that changed since the index was updated, by id; None for a deleted one."""
+pytestmark = pytest.mark.anyio
 
-SMALL = st.integers(0, 6)
-MAYBE = st.none() | SMALL
-ENTRIES = st.builds(
-    IndexEntry, st.integers(-40, 40), st.sampled_from(Status), MAYBE, st.booleans(), MAYBE, SMALL, MAYBE
-)
-FILTERS = st.builds(
-    Filters, st.frozensets(st.sampled_from(Status)), MAYBE, st.none() | st.booleans(), MAYBE, MAYBE, MAYBE
-)
-SORTS = st.builds(Sort, st.sampled_from(SortField), st.booleans())
+DAY = "2026-11-{:02}T00:00:00Z"
 
 
-def index_of(entries: list[IndexEntry]) -> apsw.Connection:
-    connection = apsw.Connection(":memory:")
-    connection.execute(
-        "CREATE TABLE order_index (id INTEGER PRIMARY KEY, status TEXT, pet_id INTEGER, complete INTEGER, "
-        "ship_date INTEGER, updated_at INTEGER, created_at INTEGER);"
-        "CREATE TABLE orders (id INTEGER PRIMARY KEY, record TEXT);"
-        "CREATE TABLE order_changes (change INTEGER PRIMARY KEY);"
-        "CREATE TABLE order_index_state (change INTEGER); INSERT INTO order_index_state VALUES (0)"
-    )
-    rows = [(entry[0], str(entry[1]), *entry[2:]) for entry in entries]
-    connection.executemany("INSERT INTO order_index VALUES (?, ?, ?, ?, ?, ?, ?)", rows)
-    connection.executemany("INSERT INTO orders VALUES (?, ?)", [(entry.id, str(entry.id)) for entry in entries])
-    return connection
+@pytest.fixture(name="small_bounds")
+def _small_bounds(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A page walks 10 orders, and sorts 3, at most."""
+    monkeypatch.setattr(pages, "WORK_LIMIT", 10)
+    monkeypatch.setattr(pages, "NARROW", 3)
 
 
-def read(connection: apsw.Connection, statement: statements.Query) -> list[Row]:
-    return connection.execute(translated(statement.sql), tuple(statement.parameters)).fetchall()
+async def import_orders(store: Store, orders: Sequence[Order], size: int = 5_000) -> None:
+    """Import the orders in batches: the orders of a batch have one time."""
+    for start in range(0, len(orders), size):
+        await store.orders.import_batch(orders[start : start + size], "import:1", BY)
 
 
-def page(connection: apsw.Connection, query: Query, recent: Recent) -> Page:
-    """A page, in which the record of an order is its id."""
-    wide = read(connection, wide_ranges(query, unless_behind=not recent)) if other_ranges(query) else []
-    narrow = narrow_range(query, wide)
-    excluded = ("order_index.id NOT IN (SELECT value FROM json_each(%s))", (json.dumps(list(recent)),))
-    rows = read(connection, page_statement(query, narrow, SEARCH.with_records, excluded if recent else None))
-    changed = [Changed(entry, str(entry.id)) for entry in recent.values() if entry is not None]
-    return page_of(rows, query, changed)
+async def ids(store: Store, filters: Filters, sort: Sort, limit: int = 7) -> list[int]:
+    return [json.loads(order.record)["id"] for order in await walk(store, filters, sort, limit)]
 
 
-def walk(connection: apsw.Connection, query: Query, recent: Recent) -> list[int]:
-    found: list[int] = []
-    for _ in range(1000):
-        following = page(connection, query, recent)
-        assert len(following.orders) <= query.limit
-        found += [int(order.record) for order in following.orders]
-        if following.next is None:
-            return found
-        query = query._replace(after=following.next)
-    raise AssertionError("the walk does not end")
-
-
-@pytest.fixture(params=[(3000, 1500), (4, 2), (5, -1)], ids=str)
-def bounds(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The entries examined for a page, and the orders in a range that is sorted, at most."""
-    work, narrow = request.param
-    monkeypatch.setattr(search_sql, "WORK_LIMIT", work)
-    monkeypatch.setattr(search_sql, "NARROW_RANGE", narrow)
-
-
-@pytest.mark.usefixtures("bounds")
-@settings(max_examples=200, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(
-    st.lists(ENTRIES, unique_by=lambda entry: entry.id, max_size=40),
-    st.lists(ENTRIES, unique_by=lambda entry: entry.id, max_size=6),
-    st.frozensets(st.integers(-40, 40), max_size=3),
-    FILTERS,
-    SORTS,
-    st.integers(1, 7),
-)
-def test_a_walk_returns_what_a_brute_force_search_returns(
-    indexed: list[IndexEntry],
-    changed: list[IndexEntry],
-    deleted: frozenset[int],
-    filters: Filters,
-    sort: Sort,
-    limit: int,
-) -> None:
-    recent: dict[int, IndexEntry | None] = {entry.id: entry for entry in changed} | dict.fromkeys(deleted)
-    current = {entry.id: entry for entry in indexed} | recent
-    expected = sorted(
-        (entry for entry in current.values() if entry is not None and filters.matches(entry)),
-        key=lambda entry: sort_key(position_of(entry, sort), sort),
-    )
-    assert [entry.id for entry in expected] == walk(index_of(indexed), Query(filters, sort, limit), recent)
-
-
-def test_the_work_for_one_page_is_bounded_and_a_walk_still_finds_every_match() -> None:
-    rare = 5 * WORK_LIMIT - 1
-    entries = [
-        IndexEntry(number, Status.PENDING, 1, number == rare, None, number, None) for number in range(5 * WORK_LIMIT)
+async def test_filters_that_match_nothing_one_or_all_of_many_orders(each_backend: Stores) -> None:
+    numbers = range(2 * pages.WORK_LIMIT + 100)
+    middle = len(numbers) // 2
+    nothing = [
+        Filters(pet_id=2),
+        Filters(frozenset({Status.SHIPPED})),
+        Filters(frozenset({Status.SHIPPED, Status.CANCELLED})),
+        Filters(pet_id=2, complete=False),
+        Filters(frozenset({Status.PENDING}), 1, complete=True, ship_date_from=instant(DAY.format(2))),
     ]
-    connection = index_of(entries)
-    query = Query(Filters(pet_id=1, complete=True), Sort())
-    last = WORK_LIMIT - 1
-    assert Page([], Position(last, last)) == page(connection, query, {})
-    assert [rare] == walk(connection, query, {})
+    everything = [Filters(), Filters(frozenset({Status.PENDING}), 1), Filters(ship_date_from=0, updated_from=0)]
+    async with each_backend.opened() as store:
+        await import_orders(store, [Order(number, 1, 1, DAY.format(1), number == middle) for number in numbers])
+        for sort in SORTS:
+            for filters in nothing:
+                assert [] == await walk(store, filters, sort)
+            found = [page async for page in search_model.pages(store, Query(Filters(complete=True), sort))]
+            assert [0, 1, 0] == [len(page.rows) for page in found]
+            assert [middle] == await ids(store, Filters(pet_id=1, complete=True), sort)
+            for filters in everything:
+                assert sorted(numbers, reverse=sort.descending) == await ids(store, filters, sort, 1000)
+
+
+@pytest.mark.usefixtures("small_bounds")
+@pytest.mark.parametrize("sort", SORTS)
+async def test_a_page_ends_short_where_the_work_for_it_ends_and_the_walk_goes_on(
+    each_backend: Stores, sort: Sort
+) -> None:
+    dates = (None, DAY.format(1), DAY.format(2), DAY.format(3))
+    orders = [Order(number, 1, 1, dates[number % 4], number % 9 == 0) for number in range(45)]
+    filters = Filters(complete=True, pet_id=1)
+    async with each_backend.opened() as store:
+        await import_orders(store, orders, 4)
+        every = in_order((await model_of(store)).values(), sort)
+        matching = [entry.tracked for entry in every if matches(entry, filters)]
+        page = await store.search.page(Query(filters, sort, 5))
+        assert [entry.tracked for entry in every[:10] if matches(entry, filters)] == page.orders
+        assert position_of(every[9], sort) == page.next
+        for limit in (1, 2, 5, 1000):
+            assert matching == await walk(store, filters, sort, limit)
+
+
+@pytest.mark.usefixtures("small_bounds")
+@pytest.mark.parametrize("sort", SORTS)
+async def test_few_orders_are_found_by_their_filter_and_sorted(each_backend: Stores, sort: Sort) -> None:
+    def pet(number: int) -> int | None:
+        return {35: 3, 36: 3, 37: 3, 31: 4, 32: 4, 33: 4, 34: 4}.get(number)
+
+    def date(number: int) -> str | None:
+        return DAY.format(number % 30 + 1) if number % 4 else None
+
+    async with each_backend.opened() as store:
+        orders = [Order(number, pet(number), 1, date(number), True) for number in range(60)]
+        await import_orders(store, orders, 7)
+        for number in (3, 33):
+            await store.orders.change(number, CANCEL, BY)
+        model = await model_of(store)
+        cancelled = Filters(frozenset({Status.CANCELLED}))
+        for few in (Filters(pet_id=3), Filters(pet_id=3, complete=True), cancelled, Filters(pet_id=4, complete=None)):
+            page = await store.search.page(Query(few, sort, 5))
+            if few.pet_id != 4 or sort.field is SortField.ID:
+                assert search_model.expected(model, few, sort) == page.orders
+                assert page.next is None
+            else:  # one more than is sorted: the page walks
+                assert page.next is not None
+            for limit in (1, 2, 1000):
+                assert search_model.expected(model, few, sort) == await walk(store, few, sort, limit)
+
+
+@pytest.mark.usefixtures("small_bounds")
+@pytest.mark.parametrize("first", ["wide", "narrow"])
+async def test_a_walk_finds_each_match_once_where_a_filter_becomes_narrow_or_wide(
+    each_backend: Stores, first: str
+) -> None:
+    dated = Filters(ship_date_from=instant(DAY.format(1)))
+    late = [Order(number, ship_date=DAY.format(number % 28 + 1)) for number in range(30)]
+    early = [order._replace(ship_date="2026-10-01T00:00:00Z") for order in late]
+    async with each_backend.opened() as store:
+        before = late if first == "wide" else [*early[:27], *late[27:]]
+        await import_orders(store, before)
+        query = Query(dated, Sort(), 2)
+        page = await store.search.page(query)
+        assert [0, 1] if first == "wide" else [27, 28] == [row[4] for row in page.rows]
+        assert page.next is not None
+        await import_orders(store, early[2:27] if first == "wide" else [*late[:27], Order(30, ship_date=DAY.format(5))])
+        rest = search_model.pages(store, query._replace(after=page.next))
+        left = [27, 28, 29] if first == "wide" else [29, 30]
+        assert left == [row[4] async for page in rest for row in page.rows]

@@ -6,6 +6,7 @@ from itertools import product
 import pytest
 
 from petstore_server.domain.accounts import PLAN_LIMITS, RESUME, Account, Limits, Plan, close, set_plan, suspend
+from petstore_server.domain.audit import Actor
 from petstore_server.domain.bans import Ban
 from petstore_server.domain.errors import AccountExists, AccountNotFound, KeyNotBanned, KeyNotFound, KeyNotUsable
 from petstore_server.domain.keys import (
@@ -19,8 +20,9 @@ from petstore_server.domain.keys import (
     revoke,
     unban,
 )
+from petstore_server.domain.usage import Usage
 from petstore_server.domain.windows import Count
-from petstore_server.ports import Actor, Store, Usage
+from petstore_server.store import Store
 from support.open_stores import BY, Stores, add_key, api_key, log, successor
 
 pytestmark = pytest.mark.anyio

@@ -1,24 +1,37 @@
-"""The list read from the store: current in every process, renewed by pieces, equal to one read again."""
+"""The list read from the store: current in every process, renewed by pieces, equal to one read again (D8)."""
 
 import asyncio
+from collections.abc import Awaitable, Callable
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from datetime import UTC, datetime
 from itertools import pairwise
 from pathlib import Path
 
 import apsw
+import psycopg
 import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from petstore_server.domain.errors import OrderConflict, OrderNotFound
+from petstore_server.domain.errors import OrderConflict, OrderNotFound, ServiceUnavailable
 from petstore_server.domain.orders import CANCEL, INT64_MAX, INT64_MIN, Order, Status, ship
-from petstore_server.http.list_cache import ListCache
-from petstore_server.ports import Store
-from petstore_server.storage.listing import STARTS_PIECE, Range, all_starts, range_of, starts_after, starts_piece
-from petstore_server.storage.sqlite import migrate
-from petstore_server.storage.sqlite.orders import CHANGED, MARK, STARTS
-from support.open_stores import BY, Stores, body, opened, pieces_of, records_of
+from petstore_server.domain.placement import Placement
+from petstore_server.engines.sqlite import backup, restore
+from petstore_server.http.list_cache import EncodedList, ListCache
+from petstore_server.store import Store
+from petstore_server.store.listing import STARTS_PIECE, Range, all_starts, range_of, starts_after, starts_piece
+from support.open_stores import (
+    BY,
+    Stores,
+    body,
+    opened,
+    opened_at,
+    pieces_of,
+    records_of,
+    served,
+    watched_listing,
+)
 
 pytestmark = pytest.mark.anyio
 
@@ -33,6 +46,7 @@ IDS = st.one_of(
 STEPS = st.lists(
     st.one_of(
         st.tuples(st.just("import"), st.lists(IDS, min_size=1, max_size=30)),
+        st.tuples(st.just("place"), st.just([0])),
         st.tuples(st.just("ship"), IDS.map(lambda order_id: [order_id])),
         st.tuples(st.just("cancel"), IDS.map(lambda order_id: [order_id])),
     ),
@@ -43,9 +57,23 @@ STEPS = st.lists(
 async def take(store: Store, step: str, ids: list[int], number: int) -> None:
     if step == "import":
         await store.orders.import_batch([Order(order_id, number) for order_id in ids], "import:1", BY)
-        return
-    with suppress(OrderConflict, OrderNotFound):
-        await store.orders.change(ids[0], SHIP if step == "ship" else CANCEL, BY)
+    elif step == "place":
+        with suppress(ServiceUnavailable):  # no identifier is left
+            await store.placements.place(Placement(1, str(number), 1, 1, None), BY)
+    else:
+        with suppress(OrderConflict, OrderNotFound):
+            await store.orders.change(ids[0], SHIP if step == "ship" else CANCEL, BY)
+
+
+def elsewhere(url: str, work: Callable[[Store], Awaitable[object]]) -> None:
+    """Work on the store as another process does, and return when it is done."""
+
+    async def run() -> None:
+        async with opened_at(url) as store:
+            await work(store)
+
+    with ThreadPoolExecutor(1) as thread:
+        thread.submit(asyncio.run, run()).result()
 
 
 @given(INT64)
@@ -94,26 +122,40 @@ def test_the_lowest_identifier_adds_no_piece() -> None:
 @settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(STEPS)
 async def test_a_renewed_list_equals_one_read_again(each_backend: Stores, steps: list[tuple[str, list[int]]]) -> None:
-    async with each_backend.another().opened() as store:
-        held = None
+    stores = each_backend.another()
+    async with stores.opened() as store:
+        held = await store.listing.current()
         for number, (step, ids) in enumerate(steps):
             await take(store, step, ids, number)
-            held = await store.orders.snapshot(held)
+            before, held = held, await store.listing.current()
             records = [order.record() async for batch in store.orders.scan() for order in batch]
             assert records_of(held) == "".join(f",{record}" for record in records).encode()
-        held = await store.orders.snapshot(held)
-        again = await store.orders.snapshot()
-        assert (again.starts, pieces_of(again)) == (held.starts, pieces_of(held))
+            assert (before is held) == (records_of(before) == records_of(held))
+        async with watched_listing(stores.url) as (listing, _):
+            again = await listing.current()
+        assert (again.mark, again.starts, pieces_of(again)) == (held.mark, held.starts, pieces_of(held))
+        assert again.digest == held.digest
 
 
 async def test_a_change_renews_only_its_own_piece(each_backend: Stores) -> None:
     async with each_backend.opened() as store:
         await store.orders.import_batch([Order(number) for number in range(20_000)], "import:1", BY)
-        before = await store.orders.snapshot()
+        before = await store.listing.current()
         await store.orders.change(10_000, SHIP, BY)
-        after = await store.orders.snapshot(before)
+        after = await store.listing.current()
         assert len(after.pieces) > 10
         assert sum(new is not old for new, old in zip(after.pieces, before.pieces, strict=True)) == 1
+
+
+async def test_an_order_that_starts_a_piece_renews_no_other_than_the_two_halves(each_backend: Stores) -> None:
+    async with each_backend.opened() as store:
+        new = BEGINNINGS[len(BEGINNINGS) // 2]
+        await store.orders.import_batch([Order(number) for number in range(-20_000, 20_000) if number != new], "1", BY)
+        before = await store.listing.current()
+        await store.orders.import_batch([Order(new)], "import:2", BY)
+        after = await store.listing.current()
+        assert len(after.pieces) == len(before.pieces) + 1
+        assert len({*after.pieces} - {*before.pieces}) == 2
 
 
 async def test_the_list_is_ascending_whatever_the_order_of_import(each_backend: Stores) -> None:
@@ -123,33 +165,37 @@ async def test_the_list_is_ascending_whatever_the_order_of_import(each_backend: 
         assert await body(store) == (b'[{"id":-9223372036854775808},{"id":-3},{"id":5},{"id":9223372036854775807}]')
 
 
-async def test_a_cancel_changes_no_piece_and_reads_nothing(each_backend: Stores) -> None:
-    async with each_backend.opened() as store:
+async def test_a_change_of_the_status_only_is_the_same_list_in_every_process(each_backend: Stores) -> None:
+    async with each_backend.opened() as store, watched_listing(each_backend.url) as (listing, engine):
         await store.orders.import_batch([Order(1, 2), Order(2)], "import:1", BY)
-        before = await store.orders.snapshot()
+        before, shown = await listing.current(), EncodedList(await listing.current())
         await store.orders.change(1, CANCEL, BY)
-        after = await store.orders.snapshot(before)
-        assert after.pieces is before.pieces
-        await store.orders.import_batch([Order(2, status=Status.SHIPPED)], "import:2", BY)  # only the status differs
-        assert (await store.orders.snapshot(after)).pieces is before.pieces
-        assert store.stats.rebuilds == 1
+        assert before is await listing.current()
+        await store.orders.import_batch([Order(2, status=Status.SHIPPED)], "import:2", BY)
+        assert before is await listing.current()
+        assert 1 == engine.readings
+        async with each_backend.opened() as other:
+            again = EncodedList(await other.listing.current())
+        assert (shown.plain.chunks, shown.plain.etag) == (again.plain.chunks, again.plain.etag)
 
 
 async def test_the_next_list_shows_a_change_made_through_another_store(each_backend: Stores) -> None:
     async with each_backend.opened() as one, each_backend.opened() as other:
-        caches = ListCache(one.orders), ListCache(other.orders)
-        for number in range(100):
+        caches = ListCache(one.listing), ListCache(other.listing)
+        for number in range(1, 101):
             await one.orders.import_batch([Order(number)], "import:1", BY)
-            assert f'{{"id":{number}}}'.encode() in (await caches[1].current()).plain.chunks[0]
+            assert f'{{"id":{number}}}'.encode() in await served(caches[1])
             await other.orders.change(number, SHIP, BY)
             shipped = f'{{"id":{number},"shipDate":"2026-11-01T00:00:00Z"}}'
-            assert shipped.encode() in (await caches[0].current()).plain.chunks[0]
+            assert shipped.encode() in await served(caches[0])
+        placed = await one.placements.place(Placement(1, "key", 1, 7, None), BY)
+        assert f'{{"id":{placed.order_id},"petId":1,"quantity":7}}'.encode() in await served(caches[1])
 
 
 async def test_every_list_under_load_shows_what_was_acknowledged_before_it(each_backend: Stores) -> None:
     async with each_backend.opened() as store, each_backend.opened() as reader:
         await store.orders.import_batch([Order(number) for number in range(400)], "import:1", BY)
-        cache = ListCache(reader.orders)
+        cache = ListCache(reader.listing)
         acknowledged = 0
 
         async def change() -> None:
@@ -172,40 +218,84 @@ async def test_every_list_under_load_shows_what_was_acknowledged_before_it(each_
 async def test_too_many_changes_to_follow_are_read_with_the_whole_list(each_backend: Stores) -> None:
     async with each_backend.opened() as store, each_backend.opened() as reader:
         await store.orders.import_batch([Order(-1)], "import:1", BY)
-        held = await reader.orders.snapshot()
-        assert records_of(held) == b',{"id":-1}'
+        assert records_of(await reader.listing.current()) == b',{"id":-1}'
         for start in range(0, 60_000, 6_000):
             await store.orders.import_batch([Order(start + number) for number in range(6_000)], "import:2", BY)
-        assert pieces_of(await reader.orders.snapshot(held)) == pieces_of(await store.orders.snapshot())
+        assert pieces_of(await reader.listing.current()) == pieces_of(await store.listing.current())
         assert (await body(reader)).count(b"id") == 60_001
 
 
-@pytest.mark.parametrize(
-    ("query", "index"),
-    [(STARTS, "orders_starting_pieces"), (CHANGED, "orders_by_revision"), (MARK, "orders_by_revision")],
-)
-def test_what_a_renewal_reads_is_found_by_an_index(tmp_path: Path, query: str, index: str) -> None:
-    migrate(tmp_path / "store.db", lambda line: None)
-    connection = apsw.Connection(str(tmp_path / "store.db"))
-    plan = connection.execute(f"EXPLAIN QUERY PLAN {query}", (1,) * query.count("?")).fetchall()
-    assert index in str(plan)
-    connection.close()
+async def test_a_list_is_read_in_one_snapshot(each_backend: Stores) -> None:
+    """What is committed while the pieces are read is not in the list, and the list does not claim to show it."""
+    async with each_backend.opened() as store, watched_listing(each_backend.url) as (listing, engine):
+        await store.orders.import_batch([Order(number) for number in range(0, 10_000, 2)], "import:1", BY)
+        numbers = iter(range(1, 10_000, 2))
+
+        async def change(other: Store) -> None:
+            await other.orders.import_batch([Order(next(numbers)), Order(9_000, 7)], "import:2", BY)
+
+        engine.meanwhile = lambda: elsewhere(each_backend.url, change)
+        first = await listing.current()
+        assert next(numbers) > 5  # changes were made after each statement
+        engine.meanwhile = lambda: None
+        assert records_of(first) == b"".join(b',{"id":%d}' % number for number in range(0, 10_000, 2))
+        assert pieces_of(await listing.current()) == pieces_of(await store.listing.current())
+        assert b',{"id":9000,"petId":7}' in records_of(await listing.current())
+
+
+def analyze(stores: Stores) -> None:
+    """Have the engine collect statistics of all tables, as an operator may."""
+    if stores.is_sqlite:
+        connection = apsw.Connection(stores.url.removeprefix("sqlite:///"))
+        connection.execute("ANALYZE")
+        connection.close()
+        return
+    with psycopg.connect(stores.url, autocommit=True) as other:
+        other.execute("ANALYZE")
+
+
+@pytest.mark.parametrize("analyzed", [False, True])
+async def test_what_a_renewal_reads_is_found_by_an_index(each_backend: Stores, analyzed: bool) -> None:
+    async with each_backend.opened() as store, watched_listing(each_backend.url) as (listing, engine):
+        await store.orders.import_batch([Order(number) for number in range(20_000)], "import:1", BY)
+        if analyzed:
+            analyze(each_backend)
+        await listing.current()
+        await store.orders.change(7, SHIP, BY)
+        await store.orders.import_batch([Order(-7)], "import:2", BY)
+        await listing.current()
+        explain = "EXPLAIN QUERY PLAN " if each_backend.is_sqlite else "EXPLAIN "
+        plans = [str(await engine.query(explain + query.sql, query.parameters)) for query in list(engine.statements)]
+        assert len(plans) > 20
+        assert not [plan for plan in plans if "Seq Scan on orders" in plan or "SCAN orders'" in plan]
+        assert [plan for plan in plans if "orders_starting_pieces" in plan]
+        assert [plan for plan in plans if "orders_by_revision" in plan]
 
 
 async def test_the_time_of_each_reading_is_reported(each_backend: Stores) -> None:
     async with each_backend.opened() as store:
         seconds: list[float] = []
         store.stats.on_rebuild = seconds.append
-        held = await store.orders.snapshot()
-        await store.orders.snapshot(held)
+        await store.listing.current()
+        await store.listing.current()
         assert len(seconds) == 1
         assert 0 < seconds[0] < 5
 
 
-async def test_sqlite_knows_without_waiting_whether_a_list_is_current(tmp_path: Path) -> None:
-    async with opened(tmp_path / "store.db") as one, opened(tmp_path / "store.db") as other:
-        held = await one.orders.snapshot()
-        assert one.orders.is_current(held)
-        await other.orders.import_batch([Order(1)], "import:1", BY)
-        assert not one.orders.is_current(held)
-        assert one.orders.is_current(await one.orders.snapshot(held))
+async def test_after_a_restore_the_list_is_read_again_though_revisions_are_given_again(tmp_path: Path) -> None:
+    path = tmp_path / "store.db"
+    async with opened(path) as store:
+        cache = ListCache(store.listing)
+        await store.orders.import_batch([Order(1)], "import:1", BY)
+        backup(path, tmp_path / "backup.db")
+        await store.orders.import_batch([Order(2)], "import:2", BY)
+        lost = await store.listing.current()
+        assert b'[{"id":1},{"id":2}]' == await served(cache)
+        access = await store.access_version()
+        restore(path, tmp_path / "backup.db", BY)
+        await store.orders.import_batch([Order(3)], "import:3", BY)
+        found = await store.listing.current()
+        assert lost.mark.revision == found.mark.revision
+        assert lost.mark.history != found.mark.history
+        assert b'[{"id":1},{"id":3}]' == await served(cache)
+        assert access != await store.access_version()

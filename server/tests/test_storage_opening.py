@@ -16,8 +16,8 @@ import pytest
 
 from petstore_server.domain.errors import StoreUnusable
 from petstore_server.domain.orders import Order
-from petstore_server.storage.sqlite import LATEST_VERSION, check, connections, lock_for_serving, migrate, open_store
-from petstore_server.storage.sqlite.connections import connect_writer
+from petstore_server.engines.sqlite import LATEST_VERSION, check, connections, lock_for_serving, migrate, open_store
+from petstore_server.engines.sqlite.connections import connect_writer
 from support.open_stores import BY, body, opened
 from support.subprocesses import PATIENCE
 
@@ -64,12 +64,7 @@ def test_a_missing_store_is_not_made_by_those_who_only_read(tmp_path: Path) -> N
 def test_a_relative_path_is_reported_as_an_absolute_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     assert opening(Path("store.db"), create=True) == [f"Created a new store at {tmp_path / 'store.db'}."]
-
-    async def run() -> Path:
-        async with opened(Path("store.db")) as store:
-            return store.path
-
-    assert asyncio.run(run()) == tmp_path / "store.db"
+    assert (tmp_path / "store.db").is_file()
 
 
 def test_a_store_that_was_not_migrated_is_for_serve_and_db_migrate(tmp_path: Path) -> None:
@@ -187,6 +182,28 @@ def _migrate_at_once(path: Path, begin: Any, reports: Any) -> None:
         reports.put((None, error.message))
 
 
+def test_a_store_of_an_earlier_build_is_refused_and_not_touched(tmp_path: Path) -> None:
+    path = tmp_path / "store.db"
+    earlier = apsw.Connection(str(path))
+    earlier.pragma("journal_mode", "wal")
+    earlier.execute("PRAGMA application_id = 0x50455453; PRAGMA user_version = 1")
+    earlier.execute("CREATE TABLE store (one INTEGER); CREATE TABLE orders (id INTEGER PRIMARY KEY, record TEXT)")
+    files = {file.name: file.read_bytes() for file in tmp_path.iterdir() if not file.name.endswith("-shm")}
+    for attempt in (
+        lambda: opening(path, create=True, upgrade=True),
+        lambda: opening(path),
+        lambda: migrate(path, silent),
+    ):
+        with pytest.raises(StoreUnusable) as caught:
+            attempt()
+        assert "before 1.0.0" in caught.value.message
+        assert "petstore orders export" in caught.value.message
+        assert "\n" not in caught.value.message
+    assert "before 1.0.0" in check(path)[0]
+    assert files == {file.name: file.read_bytes() for file in tmp_path.iterdir() if not file.name.endswith("-shm")}
+    earlier.close()
+
+
 def test_processes_that_start_together_migrate_once(tmp_path: Path) -> None:
     spawn = multiprocessing.get_context("spawn")
     begin, reports = spawn.Barrier(4), spawn.Queue()
@@ -238,9 +255,10 @@ async def test_orders_can_be_looked_at_with_an_sql_shell(tmp_path: Path) -> None
         await store.orders.import_batch([Order(1, 2**63 - 1, 3, "2026-11-01T00:00:00Z", True), Order(2)], "i", BY)
         assert await body(store)
     connection = sqlite3.connect(tmp_path / "store.db")
-    assert connection.execute("SELECT * FROM order_fields ORDER BY id").fetchall() == [
-        (1, 2**63 - 1, 3, "2026-11-01T00:00:00Z", 1, "pending"),
-        (2, None, None, None, None, "pending"),
+    columns = "id, status, pet_id, complete, ship_date, placed"
+    assert connection.execute(f"SELECT {columns} FROM orders ORDER BY id").fetchall() == [
+        (1, "pending", 2**63 - 1, 1, 1793491200000000, 0),
+        (2, "pending", None, 0, None, 0),
     ]
     connection.close()
 

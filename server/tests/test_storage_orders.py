@@ -3,7 +3,6 @@
 import asyncio
 import multiprocessing
 import tracemalloc
-from contextlib import closing
 from datetime import UTC, datetime
 from itertools import pairwise
 
@@ -12,8 +11,8 @@ import psycopg
 import pytest
 
 from petstore_server.domain.accounts import Account
+from petstore_server.domain.audit import Actor
 from petstore_server.domain.errors import DamagedRecord, OrderAlreadyCancelled, OrderAlreadyShipped, OrderNotFound
-from petstore_server.domain.imports import checksum
 from petstore_server.domain.keys import ApiKey
 from petstore_server.domain.orders import (
     CANCEL,
@@ -26,7 +25,7 @@ from petstore_server.domain.orders import (
     ship,
 )
 from petstore_server.domain.transitions import Transition
-from petstore_server.ports import Actor
+from support.damage import execute, set_record
 from support.open_stores import BY, Stores, add_key, api_key, log, opened_at
 
 pytestmark = pytest.mark.anyio
@@ -98,22 +97,11 @@ async def test_a_refused_change_leaves_no_trace(each_backend: Stores) -> None:
         assert [entry.action for entry in await log(store)] == ["orders.import"]
 
 
-def damage(stores: Stores, order_id: int, record: str) -> None:
-    """Put a record into the store that the service would not write."""
-    sql = "UPDATE petstore.orders SET record = %s WHERE id = %s"
-    if stores.is_sqlite:
-        with closing(apsw.Connection(stores.url.removeprefix("sqlite:///"))) as file:
-            file.execute(sql.replace("petstore.", "").replace("%s", "?"), (record, order_id))
-    else:
-        with psycopg.connect(stores.url) as database:
-            database.execute(sql, (record, order_id))
-
-
 @pytest.mark.parametrize("record", ["", "{", "null", "[]", '{"petId":1}', '{"id":3}'])
 async def test_a_damaged_record_fails_only_its_own_change(each_backend: Stores, record: str) -> None:
     async with each_backend.opened() as store:
         await store.orders.import_batch([Order(number) for number in range(10)], "import:1", BY)
-        damage(each_backend, 5, record)
+        set_record(each_backend, 5, record)
         commits = store.stats.commits
         changes = (store.orders.change(number, CANCEL, BY) for number in range(10))
         outcomes = await asyncio.gather(*changes, return_exceptions=True)
@@ -124,6 +112,17 @@ async def test_a_damaged_record_fails_only_its_own_change(each_backend: Stores, 
             with pytest.raises(DamagedRecord):
                 await asked
         assert (await store.orders.import_batch([Order(11)], "import:2", BY)) == [Import.CREATED]
+
+
+async def test_a_store_refuses_an_unknown_status(each_backend: Stores) -> None:
+    async with each_backend.opened() as store:
+        await store.orders.import_batch([Order(1)], "import:1", BY)
+        for status in (*map(str, Status), "pending"):
+            execute(each_backend, "UPDATE petstore.orders SET status = %s", status)
+        for unknown in ("lost", "", None):
+            with pytest.raises((apsw.ConstraintError, psycopg.IntegrityError)):
+                execute(each_backend, "UPDATE petstore.orders SET status = %s", unknown)
+        assert await store.orders.find(1) == Order(1)
 
 
 async def test_a_transaction_that_fails_midway_keeps_nothing_and_does_not_affect_others(each_backend: Stores) -> None:
@@ -187,7 +186,6 @@ async def test_an_import_has_an_outcome_for_each_order(each_backend: Stores) -> 
             "rejected": 1,
             "orders": [{"id": 2, "petId": 20, "status": "pending"}],
             "createdIds": [[5, 5]],
-            "createdChecksums": f"{checksum(Order(5).record(), Status.PENDING):08x}",
         }
 
 

@@ -13,8 +13,11 @@ import pytest
 from petstore_server.domain.errors import ServiceUnavailable, StoreUnusable
 from petstore_server.domain.keys import Environment
 from petstore_server.domain.orders import CANCEL, Order, Status
-from petstore_server.storage.sqlite import SqliteStore, backup, check, connections, restore
-from support.open_stores import BY, Stores, body, log, opened
+from petstore_server.domain.placement import Placement
+from petstore_server.domain.search import Filters, Query, Sort
+from petstore_server.engines.sqlite import backup, check, connections, restore
+from petstore_server.store import Store
+from support.open_stores import BY, Stores, body, log, opened, records_of
 
 pytestmark = pytest.mark.anyio
 
@@ -37,7 +40,7 @@ def names(directory: Path) -> set[str]:
     return {file.name for file in directory.iterdir()}
 
 
-async def refused(store: SqliteStore, order_ids: range) -> list[ServiceUnavailable]:
+async def refused(store: Store, order_ids: range) -> list[ServiceUnavailable]:
     """Cancel orders all at once; every one must be refused."""
     responses = await asyncio.gather(
         *(store.orders.change(order_id, CANCEL, BY) for order_id in order_ids), return_exceptions=True
@@ -54,10 +57,13 @@ async def test_on_a_full_disk_nothing_is_acknowledged_and_nothing_lost(tmp_path:
         with full_disk(path):
             await refused(store, range(1_000))
             with pytest.raises(ServiceUnavailable):
+                await store.placements.place(Placement(1, "key", 1, 1, None), BY)
+            with pytest.raises(ServiceUnavailable):
                 await store.check()
             assert (await body(store)).count(b"petId") == 3_000
         await store.check()
         assert (await store.orders.find(1)).status is Status.PENDING
+        assert await store.placements.last_identifier() == 2_999
         assert await log(store) == entries
         await store.orders.change(1, CANCEL, BY)
         assert len(await log(store)) == len(entries) + 1
@@ -83,7 +89,7 @@ async def test_a_restore_on_a_full_disk_leaves_no_incomplete_copy_of_the_store(t
     path, backups = tmp_path / "store.db", tmp_path / "backups"
     backups.mkdir()
     async with opened(path) as store:
-        backup(path, backups / "copy.db", None)
+        backup(path, backups / "copy.db")
         (backups / "other").write_bytes(bytes(1_000_000))
         await store.orders.import_batch([Order(number, number) for number in range(20_000)], "import:1", BY)
     assert path.stat().st_size > 1_000_000
@@ -165,19 +171,26 @@ def test_a_damaged_page_fails_the_reads_that_meet_it(tmp_path: Path) -> None:
     async def run() -> None:
         async with opened(path) as store:
             with pytest.raises(ServiceUnavailable) as caught:
-                await store.orders.snapshot()
+                await store.listing.current()
             assert "damaged" in caught.value.reason
 
     asyncio.run(run())
     assert check(path) != []
 
 
-async def test_a_closed_store_is_unavailable(each_backend: Stores) -> None:
+@pytest.mark.parametrize("listed", [False, True])
+async def test_a_closed_store_is_unavailable(each_backend: Stores, listed: bool) -> None:
     async with each_backend.opened() as store:
+        if listed:
+            await store.listing.current()
         await store.close()
         for asked in (
-            store.orders.snapshot(),
+            store.listing.current(),
             store.orders.change(1, CANCEL, BY),
+            store.orders.find(1),
+            store.search.page(Query(Filters(), Sort())),
+            store.search.page(Query(Filters(complete=True), Sort())),
+            store.placements.place(Placement(1, "key", 1, 1, None), BY),
             store.keys.principal(b"", Environment.PRODUCTION, 1.0),
             store.keys.list(),
             store.access_version(),
@@ -195,6 +208,15 @@ async def test_closing_finishes_what_is_queued(each_backend: Stores) -> None:
         await asyncio.sleep(0)
         await store.close()
         assert {(await change).status for change in changes} == {Status.CANCELLED}
+
+
+async def test_closing_waits_for_the_list_that_is_being_read(each_backend: Stores) -> None:
+    async with each_backend.opened() as store:
+        await store.orders.import_batch([Order(number) for number in range(5_000)], "import:1", BY)
+        reading = asyncio.create_task(store.listing.current())
+        await asyncio.sleep(0)
+        await store.close()
+        assert 5_000 == records_of(await reading).count(b"id")
 
 
 async def test_a_caller_who_goes_away_does_not_disturb_the_others(each_backend: Stores) -> None:

@@ -1,125 +1,45 @@
-"""Searching orders in the store: pages follow every change at once, whatever the index contains already."""
+"""Searching orders in the store: single orders, readers that follow the changes, and the work for a page."""
 
 import asyncio
 import json
 import random
-from dataclasses import replace
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from datetime import UTC, datetime
-from typing import Any
+from pathlib import Path
+from typing import Any, NamedTuple
 
+import apsw
 import psycopg
 import pytest
 
-from petstore_server.domain.errors import OrderNotFound, ServiceUnavailable
+from petstore_server.domain.audit import Actor
+from petstore_server.domain.errors import OrderConflict, OrderNotFound
 from petstore_server.domain.orders import CANCEL, Order, Status, order_from_fields, ship
-from petstore_server.domain.search import (
-    Filters,
-    IndexEntry,
-    Position,
-    Query,
-    Sort,
-    SortField,
-    TrackedOrder,
-    microseconds,
-    sort_key,
-)
-from petstore_server.ports import Actor, Store
-from petstore_server.storage import search, search_sql, statements
-from petstore_server.storage.postgres.engine import PostgresEngine
-from petstore_server.storage.postgres.pool import Pool
-from petstore_server.storage.postgres.search import SEARCH
-from support.open_stores import BY, Stores
-from support.search_model import position_of
+from petstore_server.domain.placement import Placement
+from petstore_server.domain.search import Filters, Position, Query, Sort, SortField, TrackedOrder
+from petstore_server.engines.postgres.engine import PostgresEngine
+from petstore_server.engines.sqlite.dialect import SqliteDialect
+from petstore_server.engines.sqlite.statements import run
+from petstore_server.store import Store, engine, pages
+from support.open_stores import BY, SqlitePlaces, Stores, add_key
+from support.search_model import SORTS, Model, all_filters, in_order, instant, model_of, position_of, walk
 
 pytestmark = pytest.mark.anyio
 
-SHIP_DATES = (
-    None,
-    "2026-11-01T10:00:00Z",
-    "2026-11-01T10:00:00.000001Z",
-    "1969-12-31T23:59:59.250000Z",
-    "0001-01-01T00:00:00Z",
-    "9999-12-31T23:59:59Z",
-)
-SORTS = [Sort(field, descending) for field in SortField for descending in (False, True)]
+DAY = "2026-11-{:02}T00:00:00Z"
+SHIP = ship(datetime(2026, 11, 1, tzinfo=UTC))
 UPDATED = Sort(SortField.UPDATED_AT)
-
-
-def some_order(number: int, chance: random.Random) -> Order:
-    return Order(
-        number,
-        chance.choice((None, 0, 1, -(2**63), 2**63 - 1)),
-        1,
-        chance.choice(SHIP_DATES),
-        chance.choice((None, True, False)),
-        chance.choice(tuple(Status)),
-    )
-
-
-def some_filters(chance: random.Random) -> Filters:
-    def maybe(*values: int) -> int | None:
-        return chance.choice((None, None, *values))
-
-    day = microseconds(datetime(2026, 11, 1, 10, tzinfo=UTC))
-    return Filters(
-        frozenset(chance.sample(tuple(Status), chance.randrange(4))),
-        maybe(0, 1, 2**63 - 1),
-        chance.choice((None, True, False)),
-        maybe(day, day + 1),
-        maybe(day + 1, day + 2),
-    )
-
-
-async def walk(store: Store, filters: Filters, sort: Sort, limit: int = 7) -> list[TrackedOrder]:
-    found: list[TrackedOrder] = []
-    query = Query(filters, sort, limit)
-    for _ in range(1000):
-        page = await store.search.page(query)
-        found += page.orders
-        if page.next is None:
-            return found
-        query = query._replace(after=page.next)
-    raise AssertionError("the walk does not end")
 
 
 def order_of(tracked: TrackedOrder) -> Order:
     return order_from_fields({**json.loads(tracked.record), "status": str(tracked.status)})
 
 
-def entry_of(tracked: TrackedOrder) -> IndexEntry:
-    order = order_of(tracked)
-    ship_date = None if order.ship_date is None else microseconds(datetime.fromisoformat(order.ship_date))
-    complete = bool(order.complete)
-    return IndexEntry(order.id, order.status, order.pet_id, complete, ship_date, tracked.updated_at, tracked.created_at)
-
-
-async def everything(store: Store) -> list[TrackedOrder]:
-    """All orders, each read for itself."""
-    return [await store.search.find(order.id) async for batch in store.orders.scan() for order in batch]
-
-
-async def test_pages_equal_a_brute_force_search_at_every_state_of_the_index(each_backend: Stores) -> None:
-    chance = random.Random(7)
-    async with each_backend.opened() as store:
-        for round_number in range(6):
-            ids = chance.sample(range(-30, 60), 12)
-            await store.orders.import_batch([some_order(number, chance) for number in ids], "import:1", BY)
-            for number in chance.sample(range(-30, 60), 10):
-                transition = chance.choice((CANCEL, ship(datetime(2026, 11, 1, 10, tzinfo=UTC))))
-                await asyncio.gather(store.orders.change(number, transition, BY), return_exceptions=True)
-            orders = await everything(store)
-            if round_number % 2:
-                while await store.search.update_index():
-                    pass
-                assert orders == await everything(store)
-            for sort in SORTS:
-                since = chance.choice((None, None, chance.choice(orders).updated_at))
-                filters = replace(some_filters(chance), updated_from=since)
-                expected = sorted(
-                    (order for order in orders if filters.matches(entry_of(order))),
-                    key=lambda order: sort_key(position_of(entry_of(order), sort), sort),
-                )
-                assert expected == await walk(store, filters, sort)
+async def import_orders(store: Store, orders: Sequence[Order], size: int = 5_000) -> None:
+    """Import the orders in batches: those of a batch have one time."""
+    for start in range(0, len(orders), size):
+        await store.orders.import_batch(orders[start : start + size], "import:1", BY)
 
 
 async def test_an_order_has_its_creation_and_last_change(each_backend: Stores) -> None:
@@ -128,219 +48,292 @@ async def test_an_order_has_its_creation_and_last_change(each_backend: Stores) -
         one = await store.search.find(1)
         assert order_of(one) == Order(1)
         assert one.created_at == one.updated_at == (await store.search.find(2)).updated_at
-        for _ in range(2):  # the second time from the index
-            while await store.search.update_index():
-                pass
-            assert one == await store.search.find(1)
         await store.orders.change(1, CANCEL, BY)
         cancelled = await store.search.find(1)
         assert order_of(cancelled) == Order(1, status=Status.CANCELLED)
         assert cancelled.created_at == one.created_at
         assert cancelled.updated_at > one.updated_at
+        await store.orders.import_batch([Order(1, status=Status.CANCELLED), Order(2, 5)], "import:2", BY)
+        assert cancelled == await store.search.find(1)  # an import that changes nothing
+        two = await store.search.find(2)
+        assert order_of(two) == Order(2, 5)
+        assert (two.created_at, two.updated_at > cancelled.updated_at) == (one.created_at, True)
         with pytest.raises(OrderNotFound):
             await store.search.find(3)
-
-
-async def follow(store: Store, done: asyncio.Event) -> dict[int, Status]:
-    """The last status seen of each order by a reader that follows the changes until `done`, and then to the end."""
-    seen: dict[int, Status] = {}
-    query = Query(Filters(), UPDATED, 20)
-    while True:
-        last = done.is_set()
-        page = await store.search.page(query)
-        for tracked in page.orders:
-            seen[entry_of(tracked).id] = tracked.status
-            query = query._replace(after=position_of(entry_of(tracked), UPDATED))
-        if last and page.next is None:
-            return seen
-        await asyncio.sleep(0)  # a short page is read without waiting
-
-
-async def update_index_until(store: Store, done: asyncio.Event) -> None:
-    while not done.is_set():
-        await store.search.update_index()
-        await asyncio.sleep(0.005)
-
-
-async def cancel_in_chunks(store: Store, numbers: range) -> None:
-    for start in range(0, len(numbers), 5):
-        await asyncio.gather(*(store.orders.change(number, CANCEL, BY) for number in numbers[start : start + 5]))
-
-
-async def test_a_reader_that_follows_the_last_changes_misses_none(each_backend: Stores) -> None:
-    """Two processes change orders at the same time, one of them updates the index, and a third follows the pages."""
-    async with each_backend.opened() as one, each_backend.opened() as two, each_backend.opened() as reader:
-        await one.orders.import_batch([Order(number) for number in range(200)], "import:1", BY)
-        done = asyncio.Event()
-        background = asyncio.gather(follow(reader, done), update_index_until(one, done))
-        await asyncio.gather(cancel_in_chunks(one, range(0, 200, 2)), cancel_in_chunks(two, range(1, 200, 2)))
-        done.set()
-        seen, _ = await background
-        assert dict.fromkeys(range(200), Status.CANCELLED) == seen
 
 
 async def test_a_change_is_later_than_all_before_it_even_after_the_clock_was_set_back(each_backend: Stores) -> None:
     async with each_backend.opened() as store:
         await store.orders.import_batch([Order(1), Order(2)], "import:1", Actor("operator:test", 2_000_000_000.0))
         await store.orders.change(2, CANCEL, Actor("operator:test", 1_000.0))
-        assert [1, 2] == [entry_of(tracked).id for tracked in await walk(store, Filters(), UPDATED)]
+        assert [1, 2] == [order_of(tracked).id for tracked in await walk(store, Filters(), UPDATED)]
+        assert (await store.search.find(1)).updated_at < (await store.search.find(2)).updated_at
 
 
-async def test_a_read_waits_for_an_index_that_is_far_behind(each_backend: Stores) -> None:
-    count = search.RECENT_LIMIT + 1
-    async with each_backend.opened() as store:
-        await store.orders.import_batch([Order(number, pet_id=number % 3) for number in range(count)], "import:1", BY)
-        page = await store.search.page(Query(Filters(pet_id=2), Sort(), 2))
-        assert [2, 5] == [entry_of(tracked).id for tracked in page.orders]
+class Follower:
+    """A reader that follows the changes, page by page, and keeps the last state seen of each order."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._query = Query(Filters(), UPDATED, 20)
+        self.seen: dict[int, TrackedOrder] = {}
+
+    async def follow(self, done: asyncio.Event) -> None:
+        """Follow until `done`, and then to the end."""
+        last_place = (0, 0)
+        while True:
+            last = done.is_set()
+            page = await self._store.search.page(self._query)
+            for row, tracked in zip(page.rows, page.orders, strict=True):
+                place = row[2], row[4]
+                assert last_place < place
+                self.seen[row[4]] = tracked
+                last_place = place
+                self._query = self._query._replace(after=Position(*place))
+            if last and page.next is None:
+                return
+            await asyncio.sleep(0)  # a short page is read without waiting
 
 
-async def test_every_match_is_found_after_a_range_was_wide_and_became_narrow(
-    each_backend: Stores, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(search_sql, "NARROW_RANGE", 5)
-    probes: list[Query] = []
-
-    def probe(query: Query, *, unless_behind: bool) -> statements.Query:
-        probes.append(query)
-        return search_sql.wide_ranges(query, unless_behind=unless_behind)
-
-    monkeypatch.setattr(search, "wide_ranges", probe)
-    day, days = datetime(2026, 11, 1, tzinfo=UTC), [f"2026-11-{number:02}T00:00:00Z" for number in range(1, 31)]
-    dated = Filters(ship_date_from=microseconds(day))
-    async with each_backend.opened() as store:
-        orders = [Order(number, ship_date=date) for number, date in enumerate(days)]
-        await store.orders.import_batch(orders, "import:1", BY)
-        while await store.search.update_index():
-            pass
-        assert list(range(30)) == [entry_of(order).id for order in await walk(store, dated, Sort())]
-        moved = [Order(number, ship_date="2026-10-01T00:00:00Z") for number in range(27)]
-        await store.orders.import_batch(moved, "import:2", BY)
-        while await store.search.update_index():
-            pass
-        assert [27, 28, 29] == [entry_of(order).id for order in await walk(store, dated, Sort())]
-        assert len(probes) == 1
+async def write_many(store: Store, name: str, numbers: range, account_id: int) -> None:
+    """Import, cancel, ship and place orders, several at once."""
+    chance = random.Random(name)
+    for start in range(0, len(numbers), 5):
+        await store.orders.import_batch([Order(chance.choice(numbers), start) for _ in range(3)], "import:1", BY)
+        placements = [Placement(account_id, f"{name}-{start}-{number}", 1, 1, None) for number in range(2)]
+        changes = [
+            *(store.orders.change(number, CANCEL, BY) for number in numbers[start : start + 3]),
+            *(store.orders.change(number, SHIP, BY) for number in numbers[start + 3 : start + 5]),
+        ]
+        placing = asyncio.gather(*(store.placements.place(placement, BY) for placement in placements))
+        for outcome in await asyncio.gather(*changes, return_exceptions=True):
+            assert isinstance(outcome, Order | OrderConflict)
+        await placing
 
 
-async def test_a_read_is_refused_in_time_while_an_update_of_the_index_takes_long(
-    each_backend: Stores, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(search, "WAIT_SECONDS", 0.05)
-    never = asyncio.Event()
-    async with each_backend.opened() as store:
-        monkeypatch.setattr(store.search, "update_index", never.wait)
-        await store.orders.import_batch([Order(number) for number in range(search.RECENT_LIMIT + 1)], "import:1", BY)
-        with pytest.raises(ServiceUnavailable):
-            await store.search.page(Query(Filters(), Sort()))
+async def test_a_reader_that_follows_the_changes_misses_none_of_several_writers(each_backend: Stores) -> None:
+    """Two processes import, cancel, ship and place orders at the same time, and a third follows the pages."""
+    async with each_backend.opened() as one, each_backend.opened() as two, each_backend.opened() as reader:
+        await add_key(one)
+        account_id = (await one.accounts.find("zoo")).id
+        await one.orders.import_batch([Order(number) for number in range(200)], "import:1", BY)
+        done, follower = asyncio.Event(), Follower(reader)
+        following = asyncio.create_task(follower.follow(done))
+        writers = [("one", one, range(0, 200, 2)), ("two", two, range(1, 200, 2))]
+        await asyncio.gather(*(write_many(store, name, numbers, account_id) for name, store, numbers in writers))
+        done.set()
+        await following
+        model = await model_of(one)
+        assert {order_id: entry.tracked for order_id, entry in model.items()} == follower.seen
+        assert len(model) == 280
 
 
-async def test_an_order_is_exact_however_far_behind_the_index_is(
-    each_backend: Stores, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    async with each_backend.opened() as store:
-        await store.orders.import_batch([Order(7), Order(-77)], "import:1", BY)
-        while await store.search.update_index():
-            pass
-        monkeypatch.setattr(search, "RECENT_LIMIT", 0)
-        monkeypatch.setattr(search, "WAIT_SECONDS", -1.0)
-        await store.orders.import_batch([Order(number) for number in range(-80, 80)], "import:1", BY)
-        await store.orders.change(7, CANCEL, BY)
-        await store.orders.change(8, CANCEL, BY)
-        before = [await store.search.find(number) for number in (7, -7, -77, 77, 8)]
-        seven, minus_seven, same, other, eight = before
-        with pytest.raises(OrderNotFound):
-            await store.search.find(800)
-        assert (seven.status, eight.status, other.status) == (Status.CANCELLED, Status.CANCELLED, Status.PENDING)
-        assert same.updated_at == same.created_at == seven.created_at  # the import left it as it was
-        assert minus_seven == other._replace(record=minus_seven.record)
-        assert minus_seven.created_at == minus_seven.updated_at == eight.created_at
-        assert eight.updated_at > seven.updated_at > minus_seven.updated_at > same.updated_at
-        while await store.search.update_index():
-            pass
-        assert before == [await store.search.find(number) for number in (7, -7, -77, 77, 8)]
+# The work for a page
 
 
-async def test_closing_the_store_finishes_an_update_of_the_index(each_backend: Stores) -> None:
-    async with each_backend.opened() as store:
-        await store.orders.import_batch([Order(1)], "import:1", BY)
-        others = asyncio.all_tasks()
-        update = asyncio.create_task(store.search.update_index())
-        await asyncio.sleep(0)
-        update.cancel()
-    assert asyncio.all_tasks() <= others
-    async with each_backend.opened() as store:
-        assert not await store.search.update_index()
-        assert (await store.search.count_by_status())[Status.PENDING] == 1
+MANY = 6_000
 
 
-def entries_read(node: dict[str, Any]) -> float:
-    """The rows that the nodes of a plan of PostgreSQL have read, each loop counted."""
-    own: float = node["Actual Rows"] * node["Actual Loops"]
-    return own + sum(entries_read(part) for part in node.get("Plans", ()))
+@pytest.fixture(name="bounded")
+def _bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A page walks 200 orders, and sorts 100, at most."""
+    monkeypatch.setattr(pages, "WORK_LIMIT", 200)
+    monkeypatch.setattr(pages, "NARROW", 100)
 
 
-async def entries_read_for(url: str, query: Query) -> float:
-    """The rows that PostgreSQL reads for a page."""
-    pool = Pool(url)
+async def change_many(store: Store) -> Model:
+    """Have few and many orders of each status, of few times."""
+    orders = sorted([order async for batch in store.orders.scan() for order in batch])
+    await import_orders(store, [order._replace(status=Status.CANCELLED) for order in orders[1_000:4_000]])
+    await import_orders(store, [order._replace(complete=True) for order in orders[4_200:4_220]])
+    return await model_of(store)
+
+
+def orders_of_one_day() -> list[Order]:
+    """Many orders of two pets, most of them with the same ship date."""
+    return [Order(number, number % 2, 1, DAY.format(1) if number < 5_000 else None) for number in range(MANY)]
+
+
+def hostile_queries(model: Model) -> list[Query]:
+    """Every combination of filters in every sort, from the start and from the middle."""
+    day, since = instant(DAY.format(1)), min(entry.updated_at for entry in model.values())
+    assert day is not None
+    queries = []
+    for sort in SORTS:
+        middle = position_of(in_order(model.values(), sort)[MANY // 2], sort)
+        for filters in all_filters(1, (day, day + 1), since, (Status.CANCELLED, Status.SHIPPED)):
+            queries += [Query(filters, sort), Query(filters, sort, after=middle)]
+    return queries
+
+
+def deep_queries(model: Model) -> list[Query]:
+    """Pages of one index late in a list: nearly all orders are before them, most with the same value."""
+    return [
+        Query(Filters(), sort, after=position_of(in_order(model.values(), sort)[place], sort))
+        for sort in SORTS
+        for place in (1, MANY // 2, 4_900, MANY - 200)
+    ]
+
+
+def instructions(url: str, queries: Sequence[Query]) -> list[int]:
+    """The instructions that SQLite executes for each page."""
+    counts: list[int] = []
+
+    def count(event: dict[str, Any]) -> None:
+        counts[-1] += event["stmt_status"]["SQLITE_STMTSTATUS_VM_STEP"]
+
+    connection = apsw.Connection(url.removeprefix("sqlite:///"))
     try:
-        sql, parameters, in_order = search_sql.page_statement(query, None, SEARCH.with_records)
-        [(plans,)] = await PostgresEngine(pool).query(f"EXPLAIN (ANALYZE, FORMAT JSON) {sql}", parameters, in_order)
-        return entries_read(plans[0]["Plan"])
+        connection.trace_v2(apsw.SQLITE_TRACE_PROFILE, count)
+        for query in queries:
+            counts.append(0)
+            run(connection, pages.read_page(query))
     finally:
-        await pool.close()
+        connection.close()
+    return counts
 
 
-async def import_orders(store: Store, orders: list[Order]) -> None:
-    for start in range(0, len(orders), 5_000):
-        await store.orders.import_batch(orders[start : start + 5_000], "i", BY)
-    while await store.search.update_index():
-        pass
+@pytest.mark.usefixtures("bounded")
+async def test_sqlite_executes_a_bounded_number_of_instructions_for_any_page(tmp_path: Path) -> None:
+    stores = Stores(SqlitePlaces(tmp_path))
+    async with stores.opened() as store:
+        await import_orders(store, orders_of_one_day())
+        queries = hostile_queries(await change_many(store))
+    assert max(instructions(stores.url, queries)) < 25_000  # to examine every order would take twice as many
+
+
+async def test_sqlite_reads_a_page_among_orders_of_one_time_without_those_before_it(tmp_path: Path) -> None:
+    stores = Stores(SqlitePlaces(tmp_path))
+    async with stores.opened() as store:
+        await import_orders(store, orders_of_one_day(), MANY)
+        queries = deep_queries(await model_of(store))
+    assert max(instructions(stores.url, queries)) < 3_000  # 30 for each order of the page
+
+
+async def test_a_cancel_rewrites_only_the_sqlite_indexes_of_the_status_and_of_the_time(tmp_path: Path) -> None:
+    work = SqliteDialect().update_orders([(1, "cancelled", None, None, None, None)], [], 0.0)
+    next(work)
+    statement = work.send([(1, 1)])
+    assert isinstance(statement, engine.Commands)
+    stores = Stores(SqlitePlaces(tmp_path))
+    async with stores.opened():
+        connection = apsw.Connection(stores.url.removeprefix("sqlite:///"))
+        program = connection.execute(f"EXPLAIN {statement.sql}", statement.parameters[0]).fetchall()
+        roots = connection.execute("SELECT rootpage, name FROM sqlite_schema WHERE tbl_name = 'orders'").fetchall()
+        connection.close()
+    written = {root for _, operation, _, root, *_ in program if operation == "OpenWrite"}
+    assert {"orders", "orders_by_status", "orders_by_updated_at"} == {name for root, name in roots if root in written}
+
+
+class Plan(NamedTuple):
+    """What PostgreSQL did for a page: the rows that it read, those that filters removed included, and how."""
+
+    rows: float
+    methods: set[str]
+
+
+def nodes(node: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    yield node
+    for part in node.get("Plans", ()):
+        yield from nodes(part)
+
+
+async def explained(url: str, query: Query) -> Plan:
+    """Read a page as the store does, and explain each of its statements."""
+    read, methods, work = 0.0, set[str](), pages.read_page(query)
+    database = PostgresEngine(url)
+    try:
+        with suppress(StopIteration):
+            statement = next(work)
+            while True:
+                assert isinstance(statement, engine.Query)
+                sql, parameters, in_order = statement
+                [(plans,)] = await database.query(f"EXPLAIN (ANALYZE, FORMAT JSON) {sql}", parameters, in_order)
+                for node in nodes(plans[0]["Plan"]):
+                    methods.add(node["Node Type"])
+                    if "Plans" not in node:
+                        read += (node["Actual Rows"] + node.get("Rows Removed by Filter", 0)) * node["Actual Loops"]
+                statement = work.send(await database.query(*statement))
+    finally:
+        await database.close()
+    return Plan(read, methods)
 
 
 def analyze(url: str) -> None:
+    """Have PostgreSQL take its statistics now, and not again."""
     with psycopg.connect(url, autocommit=True) as other:
+        other.execute("ALTER TABLE petstore.orders SET (autovacuum_enabled = off)")
         other.execute("ANALYZE")
 
 
-async def test_postgresql_reads_a_deep_page_without_the_orders_before_it(postgres_stores: Stores) -> None:
+@pytest.mark.usefixtures("bounded")
+async def test_postgresql_reads_few_rows_for_any_page_whatever_its_statistics_say(postgres_stores: Stores) -> None:
+    """By its statistics, all orders are pending and incomplete, and have one time."""
     async with postgres_stores.opened() as store:
-        await import_orders(store, [Order(number, 1, 1) for number in range(20_000)])
-    analyze(postgres_stores.url)
-    for descending in (False, True):
-        query = Query(Filters(), Sort(SortField.ID, descending), 10, Position(10_000, 10_000))
-        assert await entries_read_for(postgres_stores.url, query) < 150
+        await import_orders(store, orders_of_one_day(), MANY)
+        analyze(postgres_stores.url)
+        queries = hostile_queries(await change_many(store))
+    for query in random.Random(7).sample(queries, 60):
+        plan = await explained(postgres_stores.url, query)
+        assert plan.rows < 1_300, query
+        assert not plan.methods & {"Seq Scan", "Bitmap Heap Scan"}
 
 
-async def test_postgresql_reads_a_common_status_without_the_orders_of_another_before_it(
+async def test_postgresql_reads_a_page_among_orders_of_one_time_without_those_before_it(
     postgres_stores: Stores,
 ) -> None:
-    """Statistics do not show that no old order is pending any more."""
-    old, new = (Status.SHIPPED, Status.CANCELLED), (Status.PENDING, Status.CANCELLED)
     async with postgres_stores.opened() as store:
-        orders = [Order(number, status=(old if number < 10_000 else new)[number % 2]) for number in range(20_000)]
-        await import_orders(store, orders)
-    analyze(postgres_stores.url)
-    for field in SortField:
-        query = Query(Filters(frozenset({Status.PENDING})), Sort(field), 100)
-        assert await entries_read_for(postgres_stores.url, query) < 1500
-
-
-@pytest.mark.parametrize("sort", SORTS)
-async def test_postgresql_reads_no_more_than_a_page_of_orders_that_are_newer_than_its_statistics(
-    postgres_stores: Stores, sort: Sort
-) -> None:
-    """By its statistics, a few orders remain after the position, which could as well be read at once and sorted."""
-    day = "2026-11-{:02}T00:00:00Z"
-    async with postgres_stores.opened() as store:
-        with psycopg.connect(postgres_stores.url, autocommit=True) as other:
-            other.execute("ALTER TABLE petstore.order_index SET (autovacuum_enabled = off)")
-        await import_orders(store, [Order(number, number % 20, 1, day.format(10)) for number in range(2_000)])
-        last = (await store.search.page(Query(Filters(pet_id=7), sort, 95))).next
+        await import_orders(store, orders_of_one_day(), MANY)
         analyze(postgres_stores.url)
-        dates = (day.format(20), day.format(1))
-        newer = [Order(number, 7, 1, dates[sort.descending]) for number in range(2_000, 20_000)]
-        if sort.descending:
-            newer = [Order(-order.id, 7, 1, order.ship_date) for order in newer]
-        await import_orders(store, newer)
-        assert last is not None
+        queries = deep_queries(await model_of(store))
+    for query in queries:
+        plan = await explained(postgres_stores.url, query)
+        assert plan.rows < 110, query
+
+
+@pytest.mark.usefixtures("bounded")
+async def test_postgresql_walks_a_status_and_a_pet_that_all_orders_have_left_since_its_statistics(
+    postgres_stores: Stores,
+) -> None:
+    async with postgres_stores.opened() as store:
+        orders = [Order(number, 1, 1) for number in range(MANY)]
+        await import_orders(store, orders)
+        analyze(postgres_stores.url)
+        await import_orders(store, [order._replace(pet_id=2, status=Status.CANCELLED) for order in orders])
+    for filters in (
+        Filters(frozenset({Status.PENDING})),
+        Filters(frozenset({Status.CANCELLED})),
+        Filters(frozenset({Status.PENDING}), complete=False),
+        Filters(pet_id=1),
+        Filters(pet_id=2),
+        Filters(frozenset({Status.CANCELLED}), 1),
+    ):
+        for after in (None, Position(10, 10)):
+            plan = await explained(postgres_stores.url, Query(filters, Sort(), 100, after))
+            assert plan.rows < 110
+            assert {"Index Scan", "Limit"} <= plan.methods
+            assert not plan.methods & {"Sort", "Seq Scan", "Bitmap Heap Scan"}
+
+
+@pytest.mark.usefixtures("bounded")
+@pytest.mark.parametrize("descending", [False, True])
+async def test_postgresql_reads_no_more_than_a_page_of_orders_that_are_newer_than_its_statistics(
+    postgres_stores: Stores, descending: bool
+) -> None:
+    """By its statistics, a few orders remain after the position, which could as well be read at once and sorted.
+
+    This is why the store turns sorting and bitmaps off for a page.
+    """
+    sorts = [Sort(field, descending) for field in SortField]
+    sign, date = (-1, DAY.format(1)) if descending else (1, DAY.format(20))
+    async with postgres_stores.opened() as store:
+        await import_orders(store, [Order(sign * number, number % 20, 1, DAY.format(10)) for number in range(2_000)])
+        model = await model_of(store)
+        analyze(postgres_stores.url)
+        await import_orders(store, [Order(sign * number, 7, 1, date) for number in range(2_000, 8_000)])
+    for sort in sorts:
+        of_pet = [entry for entry in in_order(model.values(), sort) if entry.order.pet_id == 7]
         for filters in (Filters(pet_id=7), Filters()):
-            assert await entries_read_for(postgres_stores.url, Query(filters, sort, 100, last)) < 1500
+            query = Query(filters, sort, 100, position_of(of_pet[94], sort))
+            plan = await explained(postgres_stores.url, query)
+            assert plan.rows < 1_000

@@ -1,4 +1,4 @@
-"""The identity of a store, which separates its counters in a shared Redis from those of other each_backend (D12)."""
+"""The identity of a store, which separates its counters in a shared Redis from those of other stores (D12)."""
 
 import asyncio
 import shutil
@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from petstore_server.ports import Actor
-from petstore_server.storage.sqlite import backup, restore
+from petstore_server.domain.audit import Actor
+from petstore_server.engines.sqlite import backup, restore
 from support.engines import PostgresEngine
 from support.load import send_all
 from support.open_stores import Stores, opened, opened_at
@@ -18,8 +18,8 @@ from support.redis_engine import shared_redis
 pytestmark = pytest.mark.anyio
 
 
-async def identity(each_backend: Stores) -> str:
-    async with each_backend.opened() as store:
+async def identity(stores: Stores) -> str:
+    async with stores.opened() as store:
         return await store.identity()
 
 
@@ -67,12 +67,12 @@ async def identity_of(url: str) -> str:
 def test_two_servers_with_a_store_each_and_one_redis_count_separately(tmp_path: Path) -> None:
     # However slowly the machine sends the requests, none is a strike.
     redis = {"PETSTORE_REDIS_URL": shared_redis().empty(), "PETSTORE_BAN_GRACE_SECONDS": "600"}
-    each_backend = tmp_path / "production.db", tmp_path / "staging.db"
-    keys = [new_key(store)[0] for store in each_backend]  # each is of account 1
-    with serving(each_backend[0], **redis) as one, serving(each_backend[1], **redis) as other:
+    stores = tmp_path / "production.db", tmp_path / "staging.db"
+    keys = [new_key(store)[0] for store in stores]  # each is of account 1
+    with serving(stores[0], **redis) as one, serving(stores[1], **redis) as other:
         for server, key in zip((one, other), keys, strict=True):
             replies = asyncio.run(send_all(server.port, key, [("GET", "/v1/store/orders")] * 100))
             assert {"200": 60, "rate_limit_exceeded": 40} == Counter(reply.code for reply in replies)
-        for store in each_backend:
+        for store in stores:
             shown = petstore_json(store, "accounts", "show", "acme", **redis)
             assert [60, 60] == [window["used"] for window in shown["windows"]]

@@ -17,12 +17,12 @@ from petstore_server.domain.usage import (
     Granularity,
     KeylessCounts,
     KeylessRow,
+    Usage,
     UsageCounts,
     UsageRow,
 )
 from petstore_server.domain.windows import Count, evaluate_account, evaluate_address, evaluate_ban
 from petstore_server.operations.usage import TopOrder, report_usage, top_accounts
-from petstore_server.ports import Usage
 from petstore_server.runtime.background import compact_history
 from petstore_server.settings import read_settings
 from petstore_server.telemetry.usage import UsageRecorder

@@ -1,5 +1,6 @@
 """Files that get their name when they are complete; until then they have a hidden name in the same directory."""
 
+import os
 import re
 import secrets
 import time
@@ -28,6 +29,17 @@ def partial_file(target: Path) -> Iterator[Path]:
         for suffix in ("", *_SQLITE_LOGS):
             with suppress(OSError):  # it would hide the error for which the file is incomplete
                 partial.with_name(partial.name + suffix).unlink()
+
+
+def put_in_place(file: Path, target: Path) -> None:
+    """Give a complete file its name, replacing what has it, and flush both to the disk."""
+    file.rename(target)
+    for path in (target, target.parent):
+        descriptor = os.open(path, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
 
 
 def _remove_abandoned(target: Path) -> None:

@@ -13,11 +13,12 @@ import httpx2
 from starlette.applications import Starlette
 
 from petstore_server.console.services import Services
+from petstore_server.domain.audit import Actor
 from petstore_server.operations.sessions import create_link
-from petstore_server.ports import Actor, Store
 from petstore_server.runtime.console import make_console
 from petstore_server.runtime.deferred_console import Reports
 from petstore_server.settings import read_settings
+from petstore_server.store import Store
 from petstore_server.telemetry.aggregation import Families
 from petstore_server.telemetry.recent import RecentRequests
 from petstore_server.telemetry.refusals import RefusedAddress

@@ -4,23 +4,31 @@ import asyncio
 import gc
 import itertools
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
-from functools import cache
+from functools import cache, partial
 from hashlib import sha256
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Protocol
+from typing import Any, Protocol, TypeVar, cast
 
 from petstore_server.domain.accounts import PLAN_LIMITS, Plan
+from petstore_server.domain.audit import Actor, AuditEntry, AuditFilters
 from petstore_server.domain.errors import ServiceUnavailable
 from petstore_server.domain.keys import DEFAULT_SCOPES, ApiKey, Environment, Successor
+from petstore_server.engines.postgres.engine import PostgresEngine as PostgresStoreEngine
+from petstore_server.engines.sqlite import migrate, open_store
+from petstore_server.engines.sqlite.engine import SqliteEngine
 from petstore_server.http.list_cache import ListCache
-from petstore_server.ports import Actor, AuditEntry, AuditFilters, OrderList, Store
+from petstore_server.runtime.engines import is_sqlite, sqlite_path
 from petstore_server.runtime.engines import open_store as open_any
-from petstore_server.storage.sqlite import SqliteStore, migrate, open_store
+from petstore_server.store import Store
+from petstore_server.store.engine import Engine, Queries, Query, Row, Statement, Work
+from petstore_server.store.listing import Listing, OrderList
 from support.engines import PostgresEngine
+
+Result = TypeVar("Result")
 
 BY = Actor("operator:test", 1_000.0)
 
@@ -147,7 +155,6 @@ def _template(engine: PostgresEngine) -> str:
 async def opened_at(url: str) -> AsyncIterator[Store]:
     """The store of this URL, of whichever engine, made where it is missing, and closed at the end."""
     store = await open_any(url, create=True, migrate=True, announce=lambda line: None)
-    _fulfils_the_port(store)
     try:
         yield store
     finally:
@@ -155,18 +162,13 @@ async def opened_at(url: str) -> AsyncIterator[Store]:
 
 
 @asynccontextmanager
-async def opened(path: Path) -> AsyncIterator[SqliteStore]:
+async def opened(path: Path) -> AsyncIterator[Store]:
     """A store of the SQLite engine, made where it is missing, and closed at the end."""
     store = await open_store(path, create=True, migrate=True, announce=lambda line: None)
     try:
         yield store
     finally:
         await store.close()
-
-
-def _fulfils_the_port(store: Store) -> Store:
-    """The type checker holds the adapters to the port here."""
-    return store
 
 
 def api_key(name: str, account: str = "zoo") -> ApiKey:
@@ -198,8 +200,8 @@ def records_of(orders: OrderList) -> bytes:
 
 
 async def body(store: Store) -> bytes:
-    """The list, read as by a new process."""
-    return b"[" + records_of(await store.orders.snapshot())[1:] + b"]"
+    """The list as the store has it now."""
+    return b"[" + records_of(await store.listing.current())[1:] + b"]"
 
 
 async def served(cache: ListCache) -> bytes:
@@ -218,8 +220,70 @@ async def seconds_to_recovery(store: Store) -> float:
     while True:
         try:
             await store.check()
-            await store.orders.snapshot()
+            await store.listing.current()
         except ServiceUnavailable:
             await asyncio.sleep(0.02)
         else:
             return time.perf_counter() - began
+
+
+class WatchedEngine:
+    """An engine as far as a Listing uses it. A test sees what it is asked, and says when its reads end."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+        self.dialect, self.stats = engine.dialect, engine.stats
+        self.peeks = 0
+        self.readings = 0
+        self.statements: list[Query] = []
+        """The statements of all reads."""
+        self.meanwhile: Callable[[], None] = lambda: None
+        """Called after each statement of a read, within its snapshot."""
+        self.faults: list[Exception] = []
+        """Raised by the reads to come, instead of what they found."""
+        self.gate = asyncio.Event()
+        """No read ends before this is set."""
+        self.gate.set()
+
+    def peek(self, sql: str, parameters: Sequence[Any] = ()) -> list[Row] | None:
+        self.peeks += 1
+        return self._engine.peek(sql, parameters)
+
+    async def query(self, sql: str, parameters: Sequence[Any] = ()) -> list[Row]:
+        self.statements.append(Query(sql, parameters))
+        return await self._engine.query(sql, parameters)
+
+    async def read(self, work: Callable[[], Work[Result]]) -> Result:
+        found = await self._engine.read(lambda: self._watched(work()))
+        self.readings += 1
+        await self.gate.wait()
+        if self.faults:
+            raise self.faults.pop()
+        return found
+
+    def _watched(self, work: Work[Result]) -> Work[Result]:
+        send: Callable[[], Statement] = partial(next, work)
+        try:
+            while True:
+                statement = send()
+                found = yield statement
+                self.statements += statement.queries if isinstance(statement, Queries) else [cast(Query, statement)]
+                self.meanwhile()
+                send = partial(work.send, found)
+        except StopIteration as stop:
+            result: Result = stop.value
+            return result
+
+
+@asynccontextmanager
+async def watched_listing(url: str) -> AsyncIterator[tuple[Listing, WatchedEngine]]:
+    """The list of an existing store as another process has it, and the engine that it uses."""
+    engine: Engine = SqliteEngine(sqlite_path(url)) if is_sqlite(url) else PostgresStoreEngine(url)
+    watched = WatchedEngine(engine)
+    listing = Listing(cast(Engine, watched))
+    try:
+        yield listing, watched
+    finally:
+        watched.gate.set()
+        await listing.close()
+        await engine.close()

@@ -18,7 +18,7 @@ _LOADED = [
     "petstore_server.cli.serving",
     "petstore_server.console.application",
     "petstore_server.ratelimit.redis",
-    "petstore_server.storage.postgres",
+    "petstore_server.engines.postgres",
     "support.compiled_templates",
 ]
 _context = multiprocessing.get_context("forkserver")

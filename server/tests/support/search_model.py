@@ -1,12 +1,118 @@
-"""Where an order stands in a list: the model that pages are compared to."""
+"""What searches must return: a model of the store that is a dictionary, and its filters and sorts in plain Python."""
 
-from petstore_server.domain.search import IndexEntry, Position, Sort, SortField
+from collections.abc import AsyncIterator, Iterable
+from datetime import UTC, datetime, timedelta
+from itertools import product
+from typing import NamedTuple
+
+from petstore_server.domain.orders import Order, Status
+from petstore_server.domain.search import Filters, Page, Position, Query, Sort, SortField, TrackedOrder
+from petstore_server.store import Store
+
+SORTS = [Sort(field, descending) for field in SortField for descending in (False, True)]
 
 
-def position_of(entry: IndexEntry, sort: Sort) -> Position:
+class Entry(NamedTuple):
+    """An order with the timestamps that the store gave it, in Unix microseconds."""
+
+    order: Order
+    updated_at: int
+    created_at: int
+
+    @property
+    def tracked(self) -> TrackedOrder:
+        """The order as a page has it."""
+        return TrackedOrder(self.order.record(), self.order.status, self.updated_at, self.created_at)
+
+
+Model = dict[int, Entry]
+"""All orders by id."""
+
+
+def instant(ship_date: str | None) -> int | None:
+    """A ship date in Unix microseconds."""
+    if ship_date is None:
+        return None
+    return (datetime.fromisoformat(ship_date) - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(microseconds=1)
+
+
+def matches(entry: Entry, filters: Filters) -> bool:
+    """Whether the order belongs to the list."""
+    order, ship_date = entry.order, instant(entry.order.ship_date)
+    dated = filters.ship_date_from is not None or filters.ship_date_to is not None
+    return (
+        (not filters.statuses or order.status in filters.statuses)
+        and filters.pet_id in (None, order.pet_id)
+        and filters.complete in (None, order.complete is True)
+        and not (dated and ship_date is None)
+        and (filters.ship_date_from is None or ship_date is None or ship_date >= filters.ship_date_from)
+        and (filters.ship_date_to is None or ship_date is None or ship_date < filters.ship_date_to)
+        and (filters.updated_from is None or entry.updated_at >= filters.updated_from)
+    )
+
+
+def position_of(entry: Entry, sort: Sort) -> Position:
     """Where the order stands in the list."""
-    if sort.field is SortField.SHIP_DATE:
-        return Position(entry.ship_date, entry.id)
-    if sort.field is SortField.UPDATED_AT:
-        return Position(entry.updated_at, entry.id)
-    return Position(entry.id, entry.id)
+    values = {SortField.SHIP_DATE: instant(entry.order.ship_date), SortField.UPDATED_AT: entry.updated_at}
+    return Position(values.get(sort.field, entry.order.id), entry.order.id)
+
+
+def in_order(entries: Iterable[Entry], sort: Sort) -> list[Entry]:
+    """The orders sorted; those without a value come last in both directions."""
+
+    def key(entry: Entry) -> tuple[bool, int, int]:
+        value, order_id = position_of(entry, sort)
+        sign = -1 if sort.descending else 1
+        return value is None, sign * (value or 0), sign * order_id
+
+    return sorted(entries, key=key)
+
+
+def expected(model: Model, filters: Filters, sort: Sort) -> list[TrackedOrder]:
+    """The orders of all pages."""
+    return [entry.tracked for entry in in_order(model.values(), sort) if matches(entry, filters)]
+
+
+def all_filters(
+    pet_id: int, ship_dates: tuple[int, int], updated_from: int, statuses: tuple[Status, Status]
+) -> list[Filters]:
+    """Every combination of filters, with these values."""
+    first, last = ship_dates
+    return [
+        Filters(*values)
+        for values in product(
+            (frozenset[Status](), frozenset(statuses[:1]), frozenset(statuses)),
+            (None, pet_id),
+            (None, True, False),
+            (None, first),
+            (None, last),
+            (None, updated_from),
+        )
+    ]
+
+
+async def pages(store: Store, query: Query) -> AsyncIterator[Page]:
+    """The page of the query and all after it."""
+    for _ in range(10_000):
+        page = await store.search.page(query)
+        assert len(page.rows) <= query.limit
+        yield page
+        if page.next is None:
+            return
+        query = query._replace(after=page.next)
+    raise AssertionError("the walk does not end")
+
+
+async def walk(store: Store, filters: Filters, sort: Sort, limit: int = 7) -> list[TrackedOrder]:
+    """The orders of all pages."""
+    return [order async for page in pages(store, Query(filters, sort, limit)) for order in page.orders]
+
+
+async def model_of(store: Store) -> Model:
+    """All orders of the store, each read for itself."""
+    model: Model = {}
+    async for batch in store.orders.scan():
+        for order in batch:
+            found = await store.search.find(order.id)
+            model[order.id] = Entry(order, found.updated_at, found.created_at)
+    return model

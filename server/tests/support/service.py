@@ -12,9 +12,9 @@ from typing import Any, TypeVar
 import httpx2
 
 from petstore_server.domain.accounts import Limits, Plan, plan_limits
+from petstore_server.domain.audit import Actor
 from petstore_server.domain.keys import DEFAULT_SCOPES, ApiKey, Environment, Scope, digest, new_key, new_key_id
 from petstore_server.domain.orders import Order
-from petstore_server.ports import Actor
 from petstore_server.runtime.application import Application
 from petstore_server.runtime.backend import Backend
 from petstore_server.runtime.composition import open_backend

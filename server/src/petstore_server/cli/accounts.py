@@ -14,7 +14,7 @@ from petstore_server.domain.accounts import PLAN_LIMITS, Account, Plan
 from petstore_server.domain.timestamps import format_unix
 from petstore_server.operations import accounts as operations
 from petstore_server.operations.accounts import AccountReport
-from petstore_server.ports import Store
+from petstore_server.store import Store
 
 
 @click.group(cls=Group)

@@ -16,7 +16,7 @@ from petstore_server.domain.leaked_keys import looks_like_key
 from petstore_server.domain.orders import parse_order_id
 from petstore_server.domain.timestamps import parse_duration, parse_when
 from petstore_server.operations.audit import check_operator_name
-from petstore_server.ports import Store
+from petstore_server.store import Store
 
 _SURROGATE = re.compile("[\ud800-\udfff]")
 

@@ -11,7 +11,7 @@ from petstore_server.cli.commands import Command
 from petstore_server.cli.output import printable, wants_json, wrapped, write, write_json
 from petstore_server.cli.stores import with_store
 from petstore_server.operations.audit import entry_fields, read_audit
-from petstore_server.ports import Store
+from petstore_server.store import Store
 
 _SHOWN = 200  # characters of a change on one line
 

@@ -19,9 +19,9 @@ from petstore_server.settings import Settings, SettingsError, read_settings
 def copy(target: str) -> None:
     """Copy the whole SQLite store to an empty PostgreSQL database, and verify every row.
 
-    No server may run on the store meanwhile, and commands that would change it fail. After an interruption, run it
-    again: it continues where it stopped. The store itself is not changed. Afterwards set PETSTORE_DATABASE_URL to the
-    URL, and PETSTORE_REDIS_URL.
+    No server may run on the store meanwhile, and commands that would change it fail. An interrupted
+    copy leaves nothing behind: run it again. The store itself is not changed. Afterwards set PETSTORE_DATABASE_URL to
+    the URL, and PETSTORE_REDIS_URL.
 
     \b
     Example:
@@ -40,10 +40,7 @@ def copy(target: str) -> None:
 async def _copy(settings: Settings, target: str) -> None:
     async with installation.copying(settings, target, log_to_stderr, operator()) as work:
         total = sum(work.rows.values())
-        with progress("Copying (rows)", total) as advance:
-            await work.take(advance)
-        with progress("Verifying (rows)", total) as advance:
-            copied = await work.verify(advance)
-    counts = ", ".join(f"{count} {name}" for name, count in copied.rows.items())
-    message = f"Copied and verified {plural(total, 'row')} ({counts}). Both lists have the ETag {copied.etag}."
-    show_done({"rows": copied.rows, "etag": copied.etag}, message)
+        with progress("Copying and verifying (rows)", 2 * total) as advance:
+            await work.run(advance)
+    counts = ", ".join(f"{count} {name}" for name, count in work.rows.items())
+    show_done({"rows": work.rows}, f"Copied and verified {plural(total, 'row')} ({counts}).")

@@ -15,8 +15,8 @@ from petstore_server.domain.errors import Conflict
 from petstore_server.formats.reading import STDIN
 from petstore_server.formats.writing import export_format
 from petstore_server.operations.exports import export_orders
-from petstore_server.partial_files import partial_file
-from petstore_server.ports import Store
+from petstore_server.partial_files import partial_file, put_in_place
+from petstore_server.store import Store
 
 
 def export_to(target: str, file_format: str | None, force: bool) -> int:
@@ -51,8 +51,7 @@ def _opened(target: str) -> Iterator[IO[bytes]]:
         with _created(partial, path) as file:
             yield file
             file.flush()
-            os.fsync(file.fileno())
-        partial.replace(path)
+        put_in_place(partial, path)
 
 
 def _created(partial: Path, path: Path) -> IO[bytes]:

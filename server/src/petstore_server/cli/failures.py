@@ -28,8 +28,8 @@ FAILURE, USAGE, PARTLY_DONE, NOT_FOUND, CONFLICT = 1, 2, 3, 5, 6
 INTERRUPTED, PIPE_CLOSED = 130, 141  # 128 + the signal, as shells count; see also Interrupted
 
 EXIT_CODES_HELP = (
-    "Exit codes: 0 success, 1 failure, 2 wrong usage or a bad setting, 3 partly done (an import with rejects, "
-    "an undo that kept orders), 5 not found, 6 conflict, 130 interrupted (143 by SIGTERM, 129 by SIGHUP)."
+    "Exit codes: 0 success, 1 failure, 2 wrong usage or a bad setting, 3 partly done (an import with rejects), "
+    "5 not found, 6 conflict, 130 interrupted (143 by SIGTERM, 129 by SIGHUP)."
 )
 
 _EXIT_CODES: tuple[tuple[type[DomainError], int], ...] = (

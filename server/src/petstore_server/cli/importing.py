@@ -20,10 +20,10 @@ from petstore_server.formats.kinds import EVERY_COLUMN, ReadOptions
 from petstore_server.formats.reading import FORMATS, STDIN, open_source
 from petstore_server.formats.rejects import Rejects
 from petstore_server.operations.imports import HISTORY_CHANGED, FileImport, Subject, T
-from petstore_server.ports import Store
 from petstore_server.runtime import engines
 from petstore_server.runtime.scratch import scratch_store
 from petstore_server.settings import SettingsError
+from petstore_server.store import Store
 
 _SHOWN_REASONS = 20
 Command = TypeVar("Command", bound=Callable[..., Any])

@@ -11,7 +11,6 @@ from petstore_server.cli.arguments import FileToRead, FileToWrite, OrderId, When
 from petstore_server.cli.commands import Group, WritingCommand
 from petstore_server.cli.exporting import export_to
 from petstore_server.cli.failures import explain, report
-from petstore_server.cli.import_undo import undo
 from petstore_server.cli.importing import FORMAT, date_options, import_file, import_options
 from petstore_server.cli.output import details, plural, show, show_done, wants_json, write, write_json
 from petstore_server.cli.stores import now, operator, with_store
@@ -20,7 +19,7 @@ from petstore_server.domain.transitions import Transition
 from petstore_server.formats.reading import STDIN
 from petstore_server.operations import orders as operations
 from petstore_server.operations.imports import ORDERS
-from petstore_server.ports import Store
+from petstore_server.store import Store
 
 _NEGATIVE_IDS = {"ignore_unknown_options": True}  # so that -5 is an identifier; `OrderId` rejects other options
 
@@ -55,24 +54,6 @@ def import_orders(file: str, **options: Any) -> None:
       zcat orders.csv.gz | petstore orders import - --format csv
     """
     import_file(ORDERS, file, **options)
-
-
-@orders.command("import-undo", cls=WritingCommand)
-@click.argument("import_id", metavar="IMPORT")
-@click.option("--dry-run", is_flag=True, help="Report what would be undone, and change nothing.")
-@click.option("--yes", is_flag=True, help="Do not ask; required if stdin is not a terminal.")
-def undo_orders(import_id: str, dry_run: bool, yes: bool) -> None:
-    """Undo the import IMPORT: remove the orders that it created, and restore those that it replaced.
-
-    Only orders that are still as the import left them, and pending, are undone. The others are listed with the reason,
-    and the exit code is 3. The id of an import is printed at its end, and is in the audit log.
-
-    \b
-    Examples:
-      petstore orders import-undo import-67e71a8facc5 --dry-run
-      petstore orders import-undo import-67e71a8facc5
-    """
-    undo(import_id, dry_run, yes)
 
 
 @orders.command()

@@ -16,11 +16,11 @@ from petstore_server.cli.failures import FAILURE
 from petstore_server.cli.interruption import interrupted
 from petstore_server.cli.output import abandon_stdout, log_to_stderr
 from petstore_server.domain.accounts import PLAN_LIMITS, Plan
+from petstore_server.domain.audit import Actor
 from petstore_server.domain.keys import Environment
 from petstore_server.domain.sessions import LINK_LIFETIME, TOKEN_BYTES
 from petstore_server.domain.timestamps import MINUTE
 from petstore_server.operations.sessions import create_link, sign_in_url
-from petstore_server.ports import Actor, Store
 from petstore_server.runtime.application import Application
 from petstore_server.runtime.composition import lock_for_serving, open_backend, require_servable
 from petstore_server.runtime.demo import Demo, fill, show_sample
@@ -29,6 +29,7 @@ from petstore_server.runtime.servers import listening, run
 from petstore_server.runtime.supervisor import serve_with_workers
 from petstore_server.runtime.worker_process import WorkerFailed
 from petstore_server.settings import Settings
+from petstore_server.store import Store
 from petstore_server.telemetry.logs import logging_to_stderr
 
 _log = logging.getLogger(__name__)

@@ -14,8 +14,9 @@ from typing import TYPE_CHECKING, TypeVar
 import click
 
 from petstore_server.cli.output import log_to_stderr, printable
-from petstore_server.ports import Actor, Store
+from petstore_server.domain.audit import Actor
 from petstore_server.settings import Settings, read_settings
+from petstore_server.store import Store
 
 if TYPE_CHECKING:
     from petstore_server.runtime.installation import LocalInstallation

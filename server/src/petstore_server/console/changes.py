@@ -6,8 +6,8 @@ from urllib.parse import quote
 
 from petstore_server.console.entry import account_path
 from petstore_server.console.rendering import plain
+from petstore_server.domain.audit import AuditEntry
 from petstore_server.operations.audit import entry_fields
-from petstore_server.ports import AuditEntry
 
 _ACTIONS = {
     "account.close": "Closed the account",
@@ -29,7 +29,6 @@ _ACTIONS = {
     "order.place": "Placed the order",
     "order.ship": "Shipped the order",
     "orders.import": "Imported orders",
-    "orders.import-undo": "Undid an import",
     "pets.import": "Imported pets",
     "store.backup": "Backed up the store",
     "store.copy": "Copied the store",

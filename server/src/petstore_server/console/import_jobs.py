@@ -19,9 +19,9 @@ from itertools import islice
 from pathlib import Path
 from typing import NamedTuple
 
+from petstore_server.domain.audit import Actor
 from petstore_server.domain.errors import Conflict, NotFound
 from petstore_server.operations.import_tasks import ImportReport, ImportTask, TaskOptions
-from petstore_server.ports import Actor
 
 KEPT_SECONDS = 3600.0
 """How long an upload that no operator works with is kept."""

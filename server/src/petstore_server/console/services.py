@@ -7,10 +7,11 @@ from typing import Any
 from petstore_server.console.cache import Cached
 from petstore_server.console.import_jobs import ImportJobs, RunImport
 from petstore_server.console.statistics import Statistics
+from petstore_server.domain.usage import Usage
 from petstore_server.operations.health.examine import Installation, examine
 from petstore_server.operations.health.results import CheckResult
-from petstore_server.ports import Store, Usage
 from petstore_server.settings import Settings
+from petstore_server.store import Store
 from petstore_server.telemetry.recent import RecentRequests
 from petstore_server.telemetry.refusals import RefusedAddress
 

@@ -8,9 +8,9 @@ from petstore_server.console.cache import Cached
 from petstore_server.domain.accounts import Account
 from petstore_server.domain.orders import Status
 from petstore_server.domain.timestamps import DAY
-from petstore_server.domain.usage import Granularity, UsageCounts
+from petstore_server.domain.usage import Granularity, Usage, UsageCounts
 from petstore_server.operations.account_lists import AccountUsage, with_usage
-from petstore_server.ports import AccessVersion, Store, Usage
+from petstore_server.store import AccessVersion, Store
 
 T = TypeVar("T")
 

@@ -12,8 +12,8 @@ from starlette.responses import HTMLResponse, RedirectResponse, Response
 
 from petstore_server.console.security import NOTICE_COOKIE, PATH, form_token, is_form_token, signature
 from petstore_server.console.services import Services
+from petstore_server.domain.audit import Actor
 from petstore_server.domain.sessions import Session
-from petstore_server.ports import Actor
 
 _LARGEST_FORM = 256 * 1024
 _MOST_FIELDS = 2000

@@ -11,7 +11,7 @@ DomainError
 │   └── ServiceUnavailable
 └── for operators (mapped to exit codes by `cli.failures`)
     ├── InvalidInput  (InvalidField)
-    ├── NotFound      (AccountNotFound, ImportNotFound, KeyNotFound)
+    ├── NotFound      (AccountNotFound, KeyNotFound)
     ├── Conflict      (AccountExists, AccountClosed, ChangedMeanwhile, KeyNotUsable, KeyNotBanned)
     ├── Unreachable   (a ServiceUnavailable)
     ├── DamagedRecord (to an API client it is an internal error)
@@ -195,13 +195,6 @@ class AccountNotFound(NotFound):
         super().__init__(f"There is no account '{name}'; `petstore accounts list` lists all accounts.")
 
 
-class ImportNotFound(NotFound):
-    code = "import_not_found"
-
-    def __init__(self, import_id: str) -> None:
-        super().__init__(f"The audit log has no import of orders with the id '{import_id}'.")
-
-
 class KeyNotFound(NotFound):
     code = "key_not_found"
 
@@ -251,8 +244,9 @@ class DamagedRecord(DomainError):
 
     code = "damaged_record"
 
-    def __init__(self, order_id: int) -> None:
-        super().__init__(f"The stored record of order {order_id} is damaged; `petstore db check` says how.")
+    def __init__(self, order_id: int | None) -> None:
+        order = "an order" if order_id is None else f"order {order_id}"
+        super().__init__(f"The stored record of {order} is damaged; `petstore db check` says how.")
 
 
 class StoreUnusable(DomainError):

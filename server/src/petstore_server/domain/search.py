@@ -1,10 +1,8 @@
 """Filtering, sorting and paging of orders, as rules on values (version 2 of the interface, D20).
 
-A storage engine finds candidates through its indexes; whether an order matches, and where it stands in the sort order,
-is decided here for every engine. Timestamps are Unix microseconds.
+`store.pages` turns a query into statements. Timestamps are Unix microseconds.
 """
 
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -13,7 +11,7 @@ from functools import lru_cache
 from hashlib import sha256
 from typing import Any, NamedTuple
 
-from petstore_server.domain.orders import Order, Status
+from petstore_server.domain.orders import Status
 from petstore_server.domain.timestamps import format_timestamp
 
 DEFAULT_LIMIT = 100
@@ -36,36 +34,16 @@ class Sort(NamedTuple):
     descending: bool = False
 
 
-class IndexEntry(NamedTuple):
-    """What filters and sorts look at: one order, without its record."""
-
-    id: int
-    status: Status
-    pet_id: int | None
-    complete: bool
-    ship_date: int | None
-    updated_at: int
-    created_at: int | None
-
-
 class TrackedOrder(NamedTuple):
     """An order of version 2: its record and status, with the timestamps of its last change and of its creation.
 
-    `record` is the JSON text that `Order.record` writes. `created_at` is None for orders older than the search index.
+    `record` is the JSON text that `Order.record` writes.
     """
 
     record: str
     status: Status
     updated_at: int
-    created_at: int | None
-
-    def order(self) -> Order:
-        """The order without its timestamps. Raises ValueError for a damaged record."""
-        fields = json.loads(self.record)
-        if not isinstance(fields, dict) or "id" not in fields:
-            raise ValueError(self.record)
-        pet_id, quantity, ship_date, complete = map(fields.get, ("petId", "quantity", "shipDate", "complete"))
-        return Order(fields["id"], pet_id, quantity, ship_date, complete, self.status)
+    created_at: int
 
     def text(self) -> str:
         """The Order of version 2 as JSON text: the fields of version 1, `status`, `createdAt` and `updatedAt`."""
@@ -89,31 +67,6 @@ class Filters:
     ship_date_from: int | None = None
     ship_date_to: int | None = None
     updated_from: int | None = None
-
-    def matches(self, entry: IndexEntry) -> bool:
-        """Whether the order belongs to the list."""
-        if not self.matches_status_and_pet(entry):
-            return False
-        if self.complete is not None and entry.complete is not self.complete:
-            return False
-        if self.updated_from is not None and entry.updated_at < self.updated_from:
-            return False
-        return self._in_ship_range(entry.ship_date)
-
-    def matches_status_and_pet(self, order: IndexEntry | Order) -> bool:
-        """Whether the order has one of the statuses, and the pet."""
-        if self.statuses and order.status not in self.statuses:
-            return False
-        return self.pet_id is None or order.pet_id == self.pet_id
-
-    def _in_ship_range(self, ship_date: int | None) -> bool:
-        if self.ship_date_from is None and self.ship_date_to is None:
-            return True
-        if ship_date is None:
-            return False
-        if self.ship_date_from is not None and ship_date < self.ship_date_from:
-            return False
-        return self.ship_date_to is None or ship_date < self.ship_date_to
 
 
 class Query(NamedTuple):
@@ -143,15 +96,6 @@ class Page(NamedTuple):
     def text(self) -> str:
         """The orders as JSON texts, separated by commas."""
         return ",".join([row[0][:-1] + _text_end(row[1], row[2], row[3]) for row in self.rows])
-
-
-SortKey = tuple[bool, int, int]
-
-
-def sort_key(position: Position, sort: Sort) -> SortKey:
-    """A key by which Python sorts positions ascending; orders without a value come last in both directions."""
-    sign = -1 if sort.descending else 1
-    return position.value is None, sign * (position.value or 0), sign * position.id
 
 
 def query_digest(filters: Filters, sort: Sort) -> bytes:
@@ -188,7 +132,7 @@ def timestamp_text(value: int) -> str:
 
 
 @lru_cache(maxsize=4096)
-def _text_end(status: str, updated_at: int, created_at: int | None) -> str:
+def _text_end(status: str, updated_at: int, created_at: int) -> str:
     """What the text of an order adds to its record; orders of one import share it."""
-    created = "" if created_at is None else f'"createdAt":"{timestamp_text(created_at)}",'
-    return f',"status":"{status}",{created}"updatedAt":"{timestamp_text(updated_at)}"}}'
+    created, updated = timestamp_text(created_at), timestamp_text(updated_at)
+    return f',"status":"{status}","createdAt":"{created}","updatedAt":"{updated}"}}'

@@ -1,10 +1,18 @@
-"""The usage history: what each account did in each hour, or day, in UTC."""
+"""Usage: what an account has used of its windows, and what each account did in each hour or day (UTC)."""
 
 from collections.abc import Iterable, Mapping
 from enum import StrEnum
 from typing import NamedTuple, TypeVar
 
 from petstore_server.domain.timestamps import DAY, HOUR
+from petstore_server.domain.windows import Count
+
+
+class Usage(NamedTuple):
+    """What an account has used of its windows."""
+
+    minute: Count = Count()
+    day: Count = Count()
 
 
 class Granularity(StrEnum):

@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 from petstore_server.domain.errors import InvalidApiKey, MissingApiKey
 from petstore_server.domain.keys import Environment, Principal, digest, is_well_formed
-from petstore_server.ports import Keys
+from petstore_server.store.keys import Keys
 
 MAX_KNOWN = 65_536
 """Principals kept in memory."""

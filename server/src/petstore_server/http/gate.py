@@ -30,7 +30,7 @@ from petstore_server.http.page_limit import PageLimit
 from petstore_server.http.request import Disconnected, Request
 from petstore_server.http.responses import Answer, Response
 from petstore_server.http.routes import Match, Routes
-from petstore_server.ports import Limiter
+from petstore_server.ratelimit.limiter import Limiter
 
 _REQUEST_ID = re.compile(rb"[!-~]{1,128}")
 _KEY_PREFIX = b"pso_"

@@ -9,14 +9,13 @@ bytes have the same ETag on every host.
 
 import asyncio
 from collections.abc import Sequence
-from hashlib import sha256
 from typing import NamedTuple
 
 from isal import isal_zlib
 
 from petstore_server.batching import SharedCall
 from petstore_server.http.responses import Response, lines
-from petstore_server.ports import OrderList, Orders
+from petstore_server.store.listing import Listing, OrderList, Piece
 
 JOINED_BYTES = 1 << 20
 """Bodies up to this size are joined into one chunk: one write is faster than many."""
@@ -46,14 +45,18 @@ class Body(NamedTuple):
 class EncodedList:
     """One snapshot of the list as responses. `plain` is the JSON array."""
 
-    def __init__(self, source: OrderList) -> None:
-        """Takes less than half a millisecond for a million orders, so it needs no thread."""
+    def __init__(self, source: OrderList, before: "EncodedList | None" = None) -> None:
+        """Takes less than half a millisecond for a million orders, so it needs no thread.
+
+        Pieces that were compressed for the list `before` are taken from there.
+        """
         self.source = source
         self._pieces = [piece for piece in source.pieces if piece.data]
         self._chunks = [piece.data for piece in self._pieces]
         self._chunks[:1] = [b"[" + data[1:] for data in self._chunks[:1]]
         self._ending = b"]" if self._pieces else b"[]"
-        self.plain = self._plain()
+        self._deflated: dict[Piece, tuple[bytes, int]] = {} if before is None else before._deflated
+        self.plain = _body(f'"{source.digest}"', [*self._chunks, self._ending])
         self._gzip: Body | None = None
         self._compressed = SharedCall(lambda: asyncio.to_thread(self._compress))
 
@@ -63,23 +66,19 @@ class EncodedList:
             self._gzip = await self._compressed()
         return self._gzip
 
-    def _plain(self) -> Body:
-        digests = b"".join([piece.digest for piece in self._pieces])
-        etag = sha256(digests + sha256(self._ending).digest()).hexdigest()[:32]
-        return _body(f'"{etag}"', [*self._chunks, self._ending])
-
     def _compress(self) -> Body:
         if self._gzip is not None:  # callers that came while it was made
             return self._gzip
         chunks, crc = [_GZIP_HEAD], 0
+        deflated: dict[Piece, tuple[bytes, int]] = {}
         for data, piece in zip(self._chunks, self._pieces, strict=True):
             if data is not piece.data:  # the first, which opens the array
                 blocks, piece_crc = deflate(data)
             else:
-                piece.deflated = piece.deflated or deflate(data)
-                blocks, piece_crc = piece.deflated
+                blocks, piece_crc = deflated[piece] = self._deflated.get(piece) or deflate(data)
             chunks.append(blocks)
             crc = isal_zlib.crc32_combine(crc, piece_crc, len(data))
+        self._deflated = deflated
         compressor = isal_zlib.compressobj(_GZIP_LEVEL, isal_zlib.DEFLATED, -15)
         chunks.append(compressor.compress(self._ending) + compressor.flush())
         crc = isal_zlib.crc32(self._ending, crc)
@@ -103,41 +102,36 @@ def _body(etag: str, chunks: Sequence[bytes], coding: bytes = b"") -> Body:
 
 
 class ListCache:
-    """Holds the newest list, encoded. Concurrent requests share one look at the store and one encoding."""
+    """Holds the newest list, encoded."""
 
-    def __init__(self, orders: Orders) -> None:
-        self._orders = orders
+    def __init__(self, listing: Listing) -> None:
+        self._listing = listing
         self._held: EncodedList | None = None
         self._turn: object = None  # in which the list was last found to be current
-        self._refreshed = SharedCall(self._refresh)
-
-    def current_now(self, turn: object | None = None) -> EncodedList | None:
-        """Return the list if it is known, without waiting, to show every acknowledged change; else None.
-
-        Takes microseconds. Requests with the same `turn` (`Request.turn`) share one look at the store: all of them had
-        been read when the turn began, so the look is later than any change acknowledged before one of them was sent.
-        Without a turn, the store is always looked at. Raises ServiceUnavailable.
-        """
-        held = self._held
-        if held is None or (turn is not None and turn is self._turn):
-            return held
-        if not self._orders.is_current(held.source):
-            return None
-        self._turn = turn
-        return held
 
     async def current(self, turn: object | None = None) -> EncodedList:
         """Return the list, never older than any change acknowledged before the turn or, without one, before this call.
 
-        It does not suspend the caller if `current_now` has a result. Raises ServiceUnavailable.
+        Requests with the same `turn` (`Request.turn`) share one look at the store: all of them had been read when the
+        turn began, so the look is later than any change acknowledged before one of them was sent. Raises
+        ServiceUnavailable.
         """
-        return self.current_now(turn) or await self._refreshed()
-
-    async def _refresh(self) -> EncodedList:
         held = self._held
-        latest = await self._orders.snapshot(None if held is None else held.source)
-        if held is not None and latest.pieces is held.source.pieces:
-            held.source = latest
+        if held is not None and turn is not None and turn is self._turn:
             return held
-        self._held = EncodedList(latest)
-        return self._held
+        latest = await self._listing.current()
+        if held is None or latest is not held.source:
+            held = self._encoded(latest)
+        if held is self._held:
+            self._turn = turn
+        return held
+
+    def _encoded(self, latest: OrderList) -> EncodedList:
+        """Encode the list once for all callers that got it; an older one, of a call that was overtaken, is not kept."""
+        held = self._held
+        if held is not None and held.source is latest:
+            return held
+        encoded = EncodedList(latest, held)
+        if self._listing.is_newest(latest):
+            self._held = encoded
+        return encoded

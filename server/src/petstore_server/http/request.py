@@ -5,6 +5,7 @@ from collections.abc import Callable, Mapping
 from typing import NamedTuple
 from urllib.parse import unquote
 
+from petstore_server.domain.audit import Actor
 from petstore_server.domain.errors import MissingApiKey
 from petstore_server.domain.keys import Principal
 from petstore_server.domain.windows import Decision
@@ -17,7 +18,6 @@ from petstore_server.http.errors import (
     PayloadTooLarge,
     UriTooLong,
 )
-from petstore_server.ports import Actor
 
 
 class Disconnected(Exception):

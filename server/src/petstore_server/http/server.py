@@ -139,7 +139,7 @@ class PublicServer:
         """Have the connection advance once all that is readable now has been read.
 
         All requests of a turn have thus been read when the turn begins, so they may share one look at the version of
-        the list (`ListCache.current_now`).
+        the list (`ListCache.current`).
         """
         if not connection.scheduled:
             connection.scheduled = True

@@ -9,9 +9,9 @@ from petstore_server.domain.accounts import Account
 from petstore_server.domain.bans import Ban
 from petstore_server.domain.errors import KeyNotFound
 from petstore_server.domain.timestamps import DAY, MINUTE
-from petstore_server.domain.usage import UsageCounts
+from petstore_server.domain.usage import Usage, UsageCounts
 from petstore_server.domain.windows import roll_window
-from petstore_server.ports import Store, Usage
+from petstore_server.store import Store
 
 _MOST_BANS = 20
 PAGE_SIZE = 50

@@ -5,12 +5,14 @@ from typing import NamedTuple
 
 from petstore_server.domain import accounts
 from petstore_server.domain.accounts import Account, Limits, Plan
+from petstore_server.domain.audit import Actor
 from petstore_server.domain.keys import ApiKey, revoke
 from petstore_server.domain.notes import check_note
 from petstore_server.domain.timestamps import DAY, MINUTE
 from petstore_server.domain.transitions import unless_changed
+from petstore_server.domain.usage import Usage
 from petstore_server.domain.windows import evaluate_account, roll_window
-from petstore_server.ports import Actor, Store, Usage
+from petstore_server.store import Store
 
 UsageSource = Callable[[int], Awaitable[Usage | None]]
 """Finds the usage of an account by its id; None if it is counted where it cannot be read from here."""

@@ -5,10 +5,11 @@ from collections.abc import AsyncIterator
 from operator import attrgetter
 from typing import Any
 
+from petstore_server.domain.audit import SERVICE, AuditEntry, AuditFilters
 from petstore_server.domain.errors import InvalidInput
 from petstore_server.domain.imports import IMPORT_ACTION
 from petstore_server.domain.timestamps import format_unix
-from petstore_server.ports import SERVICE, AuditEntry, AuditFilters, Store
+from petstore_server.store import Store
 
 _LONGEST_NAME = 100
 _TIMES = {"began", "until"}  # besides names that end in _at

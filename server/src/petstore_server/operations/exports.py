@@ -4,7 +4,7 @@ from collections.abc import AsyncGenerator
 from contextlib import aclosing
 
 from petstore_server.formats.writing import OrderWriter
-from petstore_server.ports import Store
+from petstore_server.store import Store
 
 
 async def export_orders(store: Store, file_format: str) -> AsyncGenerator[tuple[bytes, int]]:

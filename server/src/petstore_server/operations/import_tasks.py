@@ -7,6 +7,7 @@ from time import monotonic
 
 import msgspec
 
+from petstore_server.domain.audit import Actor
 from petstore_server.domain.errors import DomainError, ServiceUnavailable
 from petstore_server.domain.orders import Order
 from petstore_server.formats.batches import read_batches
@@ -15,7 +16,7 @@ from petstore_server.formats.kinds import ReadOptions
 from petstore_server.formats.reading import Source
 from petstore_server.formats.rejects import Rejects
 from petstore_server.operations.imports import HISTORY_CHANGED, ORDERS, FileImport
-from petstore_server.ports import Actor, Store
+from petstore_server.store import Store
 
 _REPORT_SECONDS = 0.2
 _MOST_REASONS = 20

@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import aclosing, asynccontextmanager
 from typing import Generic, NamedTuple, Protocol, TypeVar
 
+from petstore_server.domain.audit import Actor
 from petstore_server.domain.orders import Import, Order
 from petstore_server.domain.pets import Pet
 from petstore_server.formats import kinds
@@ -16,7 +17,7 @@ from petstore_server.formats.reading import Source
 from petstore_server.formats.rejects import Rejects
 from petstore_server.formats.rows import reject
 from petstore_server.operations.read_ahead import read_ahead
-from petstore_server.ports import Actor, Store
+from petstore_server.store import Store
 
 _OBJECTS_PER_COLLECTION = 100_000
 
@@ -59,8 +60,8 @@ PETS = Subject[Pet](kinds.PETS, lambda store: store.pets, "The pet was refused b
 
 
 HISTORY_CHANGED = (
-    "While the import ran, the store was restored, an import was undone, or the database restarted. Import the file "
-    "again: that adds what is missing."
+    "While the import ran, the store was restored, or the database restarted. Import the file again: that adds what "
+    "is missing."
 )
 
 

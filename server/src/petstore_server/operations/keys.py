@@ -4,6 +4,7 @@ from collections.abc import Callable
 from hmac import compare_digest
 from typing import NamedTuple
 
+from petstore_server.domain.audit import Actor
 from petstore_server.domain.errors import InvalidInput, NotFound
 from petstore_server.domain.keys import (
     ApiKey,
@@ -20,7 +21,7 @@ from petstore_server.domain.keys import (
 from petstore_server.domain.notes import check_note
 from petstore_server.domain.timestamps import format_unix
 from petstore_server.domain.transitions import unless_changed
-from petstore_server.ports import Actor, Store
+from petstore_server.store import Store
 
 Randbelow = Callable[[int], int]
 """A source of uniform random integers below n, such as `secrets.randbelow`."""

@@ -3,10 +3,11 @@
 import asyncio
 from operator import attrgetter
 
+from petstore_server.domain.audit import AuditEntry, AuditFilters
 from petstore_server.domain.imports import IMPORT_ACTION
 from petstore_server.domain.search import TrackedOrder, from_microseconds
 from petstore_server.operations.audit import part_of_import
-from petstore_server.ports import AuditEntry, AuditFilters, Store
+from petstore_server.store import Store
 
 _MOST_BATCHES = 10  # entries of imports are large: one has thousands of orders
 _LATER = 1.0  # seconds by which an entry may be younger than the change, as two clocks took their times

@@ -6,11 +6,12 @@ from contextlib import aclosing
 from itertools import islice
 from typing import NamedTuple
 
+from petstore_server.domain.audit import Actor
 from petstore_server.domain.errors import DomainError, OrderConflict, OrderNotFound, ServiceUnavailable
 from petstore_server.domain.orders import Order, Status
-from petstore_server.domain.search import MAX_LIMIT, Filters, Query, Sort
+from petstore_server.domain.search import MAX_LIMIT, Filters
 from petstore_server.domain.transitions import Transition
-from petstore_server.ports import Actor, Store
+from petstore_server.store import Store
 
 _AT_ONCE = 100  # changes that share commits
 
@@ -28,10 +29,11 @@ async def list_orders(
 ) -> AsyncGenerator[list[Order]]:
     """The orders with one of these statuses (none: any) and this pet, ascending by id, in batches, `limit` in all.
 
-    With a condition, the search index finds them, page by page; otherwise they are one consistent snapshot.
+    With a condition, indexes find them, page by page; otherwise they are one consistent snapshot.
     """
     filters = Filters(frozenset(statuses), pet_id)
-    found = store.orders.scan() if filters == Filters() else _matching(store, filters, limit)
+    page_size = min(limit or MAX_LIMIT, MAX_LIMIT)
+    found = store.orders.scan() if filters == Filters() else store.search.walk(filters, page_size)
     async with aclosing(found):
         async for batch in found:
             if batch[:limit]:
@@ -40,31 +42,6 @@ async def list_orders(
                 limit -= len(batch[:limit])
                 if limit == 0:
                     return
-
-
-async def _matching(store: Store, filters: Filters, limit: int | None) -> AsyncGenerator[list[Order]]:
-    """The orders that match, found through the search index; what the index cannot find, by reading all orders."""
-    last: int | None = None
-    try:
-        async for batch in _search(store, filters, min(limit or MAX_LIMIT, MAX_LIMIT)):
-            yield batch
-            last = batch[-1].id if batch else last
-    except (ServiceUnavailable, ValueError):  # the index is far behind a large import, or a record is damaged
-        async with aclosing(store.orders.scan()) as batches:
-            async for batch in batches:
-                rest = batch if last is None else [order for order in batch if order.id > last]
-                yield [order for order in rest if filters.matches_status_and_pet(order)]
-
-
-async def _search(store: Store, filters: Filters, page_size: int) -> AsyncIterator[list[Order]]:
-    """Raises ServiceUnavailable, and ValueError for a damaged record."""
-    query = Query(filters, Sort(), page_size)
-    while True:
-        page = await store.search.page(query)
-        yield [order.order() for order in page.orders]
-        if page.next is None:
-            return
-        query = query._replace(after=page.next)
 
 
 async def change_orders(

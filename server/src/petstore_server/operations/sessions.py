@@ -2,8 +2,9 @@
 
 from typing import NamedTuple
 
+from petstore_server.domain.audit import Actor
 from petstore_server.domain.sessions import LINK_LIFETIME, SESSION_LIFETIME, Session, token_digest
-from petstore_server.ports import Actor, Store
+from petstore_server.store import Store
 
 
 class SignInLink(NamedTuple):

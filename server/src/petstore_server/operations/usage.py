@@ -5,9 +5,9 @@ from enum import StrEnum
 from typing import NamedTuple
 
 from petstore_server.domain.accounts import Account
-from petstore_server.domain.usage import Granularity, KeylessRow, UsageCounts, UsageRow
+from petstore_server.domain.usage import Granularity, KeylessRow, Usage, UsageCounts, UsageRow
 from petstore_server.operations.accounts import report_windows
-from petstore_server.ports import Store, Usage
+from petstore_server.store import Store
 
 AllUsage = Callable[[], Awaitable[Mapping[int, Usage] | None]]
 """Finds the usage of all accounts by their ids; None if it is counted where it cannot be read from here."""

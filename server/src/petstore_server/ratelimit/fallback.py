@@ -9,8 +9,9 @@ import msgspec
 
 from petstore_server.domain.bans import CLOCK_TOLERANCE, Ban
 from petstore_server.domain.keys import Principal
+from petstore_server.domain.usage import Usage
 from petstore_server.domain.windows import Decision, evaluate_account, evaluate_address, evaluate_ban
-from petstore_server.ports import Unsaved, Usage
+from petstore_server.ratelimit.limiter import Unsaved
 from petstore_server.ratelimit.memory import MemoryLimiter
 
 BAN_BRIDGE_SECONDS = 10

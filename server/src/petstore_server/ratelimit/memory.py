@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Mapping
 from petstore_server.domain.bans import BAN_MEMORY, STRIKE_WINDOW, AbuseRecord, Ban, BanPolicy, refuse
 from petstore_server.domain.keys import Principal
 from petstore_server.domain.timestamps import DAY, MINUTE
+from petstore_server.domain.usage import Usage
 from petstore_server.domain.windows import (
     ADDRESS_LIMIT,
     Count,
@@ -19,7 +20,7 @@ from petstore_server.domain.windows import (
     fits,
     roll_window,
 )
-from petstore_server.ports import Unsaved, Usage
+from petstore_server.ratelimit.limiter import Unsaved
 
 MAX_ADDRESSES = 100_000
 _OVERFLOW = ""  # not the text of any address

@@ -22,8 +22,8 @@ from petstore_server.domain.accounts import Limits, Plan
 from petstore_server.domain.bans import BAN_MEMORY, CLOCK_TOLERANCE, STRIKE_WINDOW, Ban, BanPolicy
 from petstore_server.domain.keys import Principal
 from petstore_server.domain.timestamps import DAY, MINUTE
+from petstore_server.domain.usage import Usage
 from petstore_server.domain.windows import ADDRESS_LIMIT, Count
-from petstore_server.ports import Usage
 from petstore_server.ratelimit.fallback import (
     BAN_BRIDGE_SECONDS,
     AccountCount,

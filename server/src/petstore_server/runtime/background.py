@@ -9,9 +9,9 @@ from petstore_server.domain.errors import ServiceUnavailable
 from petstore_server.domain.placement import KEY_LIFETIME
 from petstore_server.domain.timestamps import DAY
 from petstore_server.domain.usage import Granularity
-from petstore_server.ports import OrderSearch, UsageStore
 from petstore_server.runtime.backend import Backend
 from petstore_server.settings import Settings
+from petstore_server.store.usage import UsageStore
 
 ROUND_SECONDS = 0.25
 """Pause between rounds: saved counts and noticed changes are both promised to be less than a second old (D9, D12)."""
@@ -23,7 +23,6 @@ _FORGET_SECONDS = 60.0
 _COMPACT_SECONDS = 600.0
 _COMPACT_GAP_SECONDS = 0.1
 _FORGET_KEYS = 10_000
-_INDEX_SECONDS = 5.0
 _LONGEST_BACK_OFF = 5.0
 
 _log = logging.getLogger(__name__)
@@ -108,13 +107,6 @@ class BackgroundTasks:
         return next((reason for task in self._tasks if (reason := task.stalled())), None)
 
 
-async def update_search_index(search: OrderSearch) -> None:
-    """Bring the search index up to date, for at most some seconds: the rest is for the next round."""
-    ends = monotonic() + _INDEX_SECONDS
-    while await search.update_index() and monotonic() < ends:
-        pass
-
-
 async def compact_history(usage: UsageStore, settings: Settings, now: float) -> None:
     """Sum the hours that are old enough into days, and delete the days that are too old; `now` in Unix seconds."""
     today = Granularity.DAY.start(now)
@@ -140,7 +132,6 @@ def background_tasks(
         BackgroundTask("check limits", backend.limiter.check),
         BackgroundTask("watch access", lambda: backend.watch_access(confirm)),
         BackgroundTask("save usage", backend.save),
-        BackgroundTask("update search index", lambda: update_search_index(backend.store.search)),
         BackgroundTask("forget", forget, _FORGET_SECONDS),
         BackgroundTask(
             "compact usage history", lambda: compact_history(backend.store.usage, settings, clock()), _COMPACT_SECONDS

@@ -5,12 +5,13 @@ from collections.abc import Callable, Mapping
 
 from petstore_server.console.application import Console
 from petstore_server.console.services import Services
-from petstore_server.ports import Store, Usage
+from petstore_server.domain.usage import Usage
 from petstore_server.runtime import composition
 from petstore_server.runtime.deferred_console import Reports
 from petstore_server.runtime.import_process import run_import
 from petstore_server.runtime.installation import LocalInstallation
 from petstore_server.settings import Settings
+from petstore_server.store import Store
 from petstore_server.telemetry.recent import RecentRequests
 
 

@@ -16,11 +16,11 @@ from starlette.types import Receive, Scope, Send
 
 from petstore_server.console.cache import Cached
 from petstore_server.console.security import PATH
-from petstore_server.ports import Store
 from petstore_server.runtime import engines
 from petstore_server.runtime.background import BackgroundTask
 from petstore_server.runtime.loading import loading
 from petstore_server.settings import Settings
+from petstore_server.store import Store
 from petstore_server.telemetry.aggregation import Families
 from petstore_server.telemetry.recent import SAMPLE_SECONDS, RecentRequests
 from petstore_server.telemetry.refusals import RefusedAddress

@@ -11,6 +11,7 @@ from datetime import UTC, datetime, timedelta
 from typing import NamedTuple
 
 from petstore_server.domain.accounts import PLAN_LIMITS, Account, Plan
+from petstore_server.domain.audit import Actor
 from petstore_server.domain.keys import DEFAULT_SCOPES, Environment
 from petstore_server.domain.orders import CANCEL, Order, Status, ship
 from petstore_server.domain.pets import Pet
@@ -18,9 +19,9 @@ from petstore_server.domain.timestamps import DAY, HOUR, format_timestamp
 from petstore_server.operations.accounts import create_account, suspend_account
 from petstore_server.operations.keys import IssuedKey, Randbelow, issue_key
 from petstore_server.operations.orders import change_orders
-from petstore_server.ports import Actor, Store
 from petstore_server.runtime.deferred_console import DeferredConsole
 from petstore_server.runtime.demo_usage import DAYS, PROFILES, fill_usage, recent_requests
+from petstore_server.store import Store
 
 _PETS = (
     ("Biscuit", "dog"),

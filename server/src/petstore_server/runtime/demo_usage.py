@@ -9,9 +9,9 @@ from typing import NamedTuple
 from petstore_server.domain.accounts import Account, Plan
 from petstore_server.domain.bans import Ban, BanPolicy, ban_seconds
 from petstore_server.domain.timestamps import DAY, HOUR
-from petstore_server.domain.usage import Activity, Granularity, KeylessCounts, UsageCounts
+from petstore_server.domain.usage import Activity, Granularity, KeylessCounts, Usage, UsageCounts
 from petstore_server.domain.windows import Count
-from petstore_server.ports import Store, Usage
+from petstore_server.store import Store
 from petstore_server.telemetry.recent import INTERVALS, SAMPLE_SECONDS, Totals
 
 DAYS = 90

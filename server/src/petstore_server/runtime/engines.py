@@ -6,9 +6,10 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 
-from petstore_server.ports import Actor, Store
+from petstore_server.domain.audit import Actor
+from petstore_server.engines import sqlite
 from petstore_server.settings import SettingsError
-from petstore_server.storage import sqlite
+from petstore_server.store import Store
 
 Announce = Callable[[str], None]
 
@@ -42,7 +43,7 @@ async def open_store(url: str, *, create: bool = False, migrate: bool = False, a
     if is_sqlite(url):
         return await sqlite.open_store(sqlite_path(url), create=create, migrate=migrate, announce=announce)
     require_driver()
-    from petstore_server.storage import postgres  # an extra, installed where it is needed
+    from petstore_server.engines import postgres  # an extra, installed where it is needed
 
     return await postgres.open_store(url, create=create, migrate=migrate, announce=announce)
 
@@ -67,7 +68,7 @@ def migrate_store(url: str, announce: Announce) -> tuple[int, int]:
     if is_sqlite(url):
         return sqlite.migrate(sqlite_path(url), announce)
     require_driver()
-    from petstore_server.storage import postgres
+    from petstore_server.engines import postgres
 
     return asyncio.run(postgres.migrate(url, announce))
 
@@ -80,7 +81,7 @@ def check_store(url: str) -> list[str]:
     if is_sqlite(url):
         return sqlite.check(sqlite_path(url))
     require_driver()
-    from petstore_server.storage import postgres
+    from petstore_server.engines import postgres
 
     return asyncio.run(postgres.check(url))
 
@@ -91,7 +92,7 @@ async def durability_settings(url: str) -> dict[str, str]:
     Raises SettingsError, StoreUnusable.
     """
     require_driver()
-    from petstore_server.storage import postgres
+    from petstore_server.engines import postgres
 
     return await postgres.durability_settings(url)
 

@@ -5,14 +5,16 @@ from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from petstore_server.domain.audit import Actor
 from petstore_server.domain.errors import StoreUnusable
-from petstore_server.ports import Actor, Store, Usage
+from petstore_server.domain.usage import Usage
+from petstore_server.engines import sqlite
 from petstore_server.runtime import composition, engines
 from petstore_server.settings import Settings
-from petstore_server.storage import sqlite
+from petstore_server.store import Store
 
 if TYPE_CHECKING:
-    from petstore_server.storage.copying import Copy
+    from petstore_server.engines.copy import Copy
 
 
 class LocalInstallation:
@@ -89,12 +91,6 @@ def copying(
     Raises SettingsError if the driver is missing or the settings name no SQLite store, StoreUnusable, Conflict.
     """
     engines.require_driver()
-    from petstore_server.storage.copying import copying  # needs the driver, which is an extra
+    from petstore_server.engines.copy import copying  # needs the driver, which is an extra
 
-    return copying(engines.sqlite_path(settings.database_url), target, announce, _list_etag, actor)
-
-
-async def _list_etag(store: Store) -> str:
-    from petstore_server.http.list_cache import ListCache  # only a copy of the store needs it
-
-    return (await ListCache(store.orders).current()).plain.etag.decode()
+    return copying(engines.sqlite_path(settings.database_url), target, announce, actor)

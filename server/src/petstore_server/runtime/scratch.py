@@ -5,8 +5,8 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from petstore_server.ports import Store
 from petstore_server.runtime import engines
+from petstore_server.store import Store
 
 
 @asynccontextmanager

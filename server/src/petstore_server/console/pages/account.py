@@ -12,11 +12,11 @@ from petstore_server.console.charts import Bar, Chart, Series, chart
 from petstore_server.console.forms import FormState
 from petstore_server.console.visit import Visit
 from petstore_server.domain.accounts import PLAN_LIMITS, Account, Plan
+from petstore_server.domain.audit import AuditFilters
 from petstore_server.domain.keys import DEFAULT_SCOPES, ENDED, ApiKey, KeyState, Scope
 from petstore_server.domain.transitions import version
 from petstore_server.domain.usage import Granularity, UsageRow
 from petstore_server.operations.accounts import report_windows
-from petstore_server.ports import AuditFilters
 
 _HOURS, _DAYS = 48, 90
 _CHANGES = 20

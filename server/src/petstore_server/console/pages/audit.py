@@ -10,10 +10,10 @@ from petstore_server.console.changes import ACTIONS, change_of
 from petstore_server.console.entry import Entry
 from petstore_server.console.forms import FormState
 from petstore_server.console.visit import Visit
+from petstore_server.domain.audit import AuditFilters, AuditPage, AuditPosition
 from petstore_server.domain.orders import is_int64
 from petstore_server.domain.timestamps import parse_when
 from petstore_server.operations.audit import actor_name
-from petstore_server.ports import AuditFilters, AuditPage, AuditPosition
 
 PAGE_SIZE = 50
 _FILTERS = ("actor", "action", "subject", "since", "until")

@@ -1,10 +1,9 @@
 """Orders: the list with its filters, one order, and what can be done with one or several."""
 
-import json
 from collections.abc import AsyncIterator
 from contextlib import aclosing
 from datetime import UTC, datetime
-from typing import Any, NamedTuple
+from typing import NamedTuple
 from urllib.parse import urlencode
 
 from starlette.responses import RedirectResponse, Response, StreamingResponse
@@ -31,6 +30,7 @@ from petstore_server.domain.transitions import Transition
 from petstore_server.operations import orders as operations
 from petstore_server.operations.exports import export_orders
 from petstore_server.operations.order_history import order_history
+from petstore_server.store.records import read_order
 
 PAGE_SIZE = 50
 _MOST_SELECTED = 1000
@@ -60,7 +60,7 @@ class OrderRow(NamedTuple):
     ship_date: float | None
     status: str
     updated_at: float
-    created_at: float | None
+    created_at: float
 
 
 async def list_orders(visit: Visit) -> Response:
@@ -105,7 +105,11 @@ async def show(visit: Visit) -> Response:
     return visit.page(
         "order.html",
         order=_row(order),
-        allowed=[name for name, transition in transitions.items() if transition.is_allowed(order.order())],
+        allowed=[
+            name
+            for name, transition in transitions.items()
+            if transition.is_allowed(read_order(order.record, order.status))
+        ],
         changes=[change_of(entry) for entry in history],
     )
 
@@ -241,18 +245,17 @@ def _position(text: str) -> Position | None:
     return Position(int(value) if value else None, int(order_id))
 
 
-def _row(order: TrackedOrder) -> OrderRow:
-    fields: dict[str, Any] = json.loads(order.record)
-    ship_date = fields.get("shipDate")
+def _row(found: TrackedOrder) -> OrderRow:
+    order = read_order(found.record, found.status)
     return OrderRow(
-        fields["id"],
-        fields.get("petId"),
-        fields.get("quantity"),
-        fields.get("complete"),
-        None if ship_date is None else datetime.fromisoformat(ship_date).timestamp(),
+        order.id,
+        order.pet_id,
+        order.quantity,
+        order.complete,
+        None if order.ship_date is None else datetime.fromisoformat(order.ship_date).timestamp(),
         str(order.status),
-        from_microseconds(order.updated_at).timestamp(),
-        None if order.created_at is None else from_microseconds(order.created_at).timestamp(),
+        from_microseconds(found.updated_at).timestamp(),
+        from_microseconds(found.created_at).timestamp(),
     )
 
 

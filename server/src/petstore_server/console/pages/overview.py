@@ -10,13 +10,13 @@ from petstore_server.console.changes import change_of
 from petstore_server.console.charts import Bar, Chart, Series, chart
 from petstore_server.console.entry import Entry
 from petstore_server.console.visit import Visit
+from petstore_server.domain.audit import AuditFilters
 from petstore_server.operations.account_lists import (
     AccountUsage,
     busiest_accounts,
     current_bans,
     most_refused_accounts,
 )
-from petstore_server.ports import AuditFilters
 from petstore_server.telemetry.recent import INTERVALS, SAMPLE_SECONDS, Report
 from petstore_server.telemetry.refusals import REFUSED_STATUSES
 

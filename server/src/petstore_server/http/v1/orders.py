@@ -7,7 +7,7 @@ from petstore_server.http.errors import PreconditionFailed
 from petstore_server.http.list_cache import ListCache
 from petstore_server.http.request import Request
 from petstore_server.http.responses import Response, accepts_gzip, matches
-from petstore_server.ports import Store
+from petstore_server.store import Store
 
 
 class OrderOperations:
@@ -15,12 +15,12 @@ class OrderOperations:
 
     def __init__(self, store: Store, clock: Callable[[], float]) -> None:
         self._store = store
-        self._list = ListCache(store.orders)
+        self._list = ListCache(store.listing)
         self._clock = clock
 
     async def list_orders(self, request: Request) -> Response:
         """Every order, from memory; 304 if the client has the same bytes already (D8)."""
-        snapshot = self._list.current_now(request.turn) or await self._list.current(request.turn)
+        snapshot = await self._list.current(request.turn)
         accept_encoding = request.headers.get(b"accept-encoding")
         body = await snapshot.gzip() if accept_encoding and accepts_gzip(accept_encoding) else snapshot.plain
         if_none_match = request.headers.get(b"if-none-match")

@@ -11,7 +11,7 @@ from petstore_server.domain.orders import is_int64
 from petstore_server.http.errors import Gone
 from petstore_server.http.request import Request
 from petstore_server.http.responses import Response, content, lines
-from petstore_server.ports import Store
+from petstore_server.store import Store
 
 _CACHING = lines(("cache-control", "private, no-cache"), ("vary", "Authorization"))
 

@@ -6,8 +6,8 @@ from petstore_server.domain.keys import Scope
 from petstore_server.http.routes import Operation, Route
 from petstore_server.http.v1.orders import OrderOperations
 from petstore_server.http.v1.pets import PetOperations, deprecation_notices
-from petstore_server.ports import Store
 from petstore_server.settings import Settings
+from petstore_server.store import Store
 
 
 def routes(store: Store, clock: Callable[[], float], settings: Settings) -> list[Route]:

@@ -14,7 +14,7 @@ from petstore_server.http.v2.errors import IdempotencyKeyMissing, InvalidParamet
 from petstore_server.http.v2.listings import PATH, read_listing
 from petstore_server.http.v2.parameters import IDEMPOTENCY_KEY, NO_PARAMETERS
 from petstore_server.http.v2.representations import etag_of, representation
-from petstore_server.ports import Store
+from petstore_server.store import Store
 
 
 class OrderOperations:

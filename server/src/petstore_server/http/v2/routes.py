@@ -7,7 +7,7 @@ from petstore_server.http.routes import Operation, Route
 from petstore_server.http.v2.listings import PATH
 from petstore_server.http.v2.orders import OrderOperations
 from petstore_server.http.v2.usage import History, UsageOperations
-from petstore_server.ports import Store
+from petstore_server.store import Store
 
 
 def routes(store: Store, history: History, clock: Callable[[], float]) -> list[Route]:

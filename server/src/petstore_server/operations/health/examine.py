@@ -12,8 +12,8 @@ from petstore_server.operations.health.engines import check_postgres, check_redi
 from petstore_server.operations.health.files import check_clock, check_disk, check_files, is_quick_to_read
 from petstore_server.operations.health.partners import check_backups, check_identifiers, check_partners
 from petstore_server.operations.health.results import CheckResult
-from petstore_server.ports import Store
 from petstore_server.settings import Settings, SettingsError, describe_url
+from petstore_server.store import Store
 
 
 class Installation(Protocol):

@@ -4,13 +4,12 @@ from collections.abc import AsyncIterator, Iterator
 
 from petstore_server.domain.keys import VALID, ApiKey
 from petstore_server.domain.orders import INT64_MAX
-from petstore_server.domain.placement import SPARE_IDENTIFIERS
-from petstore_server.domain.search import Filters, Query, Sort
 from petstore_server.domain.timestamps import DAY, format_unix
 from petstore_server.operations.health.results import CheckResult
-from petstore_server.ports import Store
+from petstore_server.store import Store
 
 _SOON = 7 * DAY  # seconds
+_FEW_IDENTIFIERS = 1 << 32
 _BACKUP_AGE = 2 * DAY  # seconds
 
 
@@ -49,14 +48,12 @@ async def check_backups(store: Store, now: float) -> CheckResult:
 
 async def check_identifiers(store: Store) -> AsyncIterator[CheckResult]:
     """Whether many identifiers are left for new orders, which get larger ones than all orders have."""
-    page = await store.search.page(Query(Filters(), Sort(descending=True), 1))
-    for order in page.orders:
-        order_id = order.order().id
-        left = INT64_MAX - order_id
-        if left < SPARE_IDENTIFIERS:
-            message = f"Order {order_id} leaves {left:,} identifiers for orders that are placed."
-            remedy = "If it was imported by mistake: petstore orders import-undo IMPORT"
-            yield CheckResult("identifiers", "warn" if left else "fail", message, remedy)
+    last = await store.placements.last_identifier()
+    left = INT64_MAX - last
+    if left < _FEW_IDENTIFIERS:
+        message = f"Order {last} leaves {left:,} identifiers for orders that are placed."
+        remedy = "If it was imported by mistake, restore the backup from before the import."
+        yield CheckResult("identifiers", "warn" if left else "fail", message, remedy)
 
 
 def _key(key: ApiKey, now: float) -> Iterator[CheckResult]:

@@ -1,0 +1,71 @@
+"""Who makes a change, and the audit log, which records it."""
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+SERVICE = "service"
+"""The actor of changes that the service makes by itself, such as a ban."""
+
+
+class Actor(NamedTuple):
+    """Who makes a change and when (Unix seconds), for the audit log.
+
+    `name` is `key:<id>`, `operator:<user>`, or SERVICE. `request_id` is that of the request which made the change.
+    """
+
+    name: str
+    at: float
+    request_id: str | None = None
+
+
+class AuditPosition(NamedTuple):
+    """The place of an entry in the audit log, which is sorted by time and id."""
+
+    at: float
+    id: int
+
+
+class AuditEntry(NamedTuple):
+    """One entry of the audit log. `before` and `after` hold what changed: {field: value}, or None.
+
+    `request_id` is that of the request that made the change, None for changes by other means.
+    """
+
+    id: int
+    at: float
+    actor: str
+    action: str
+    subject: str
+    before: Any
+    after: Any
+    request_id: str | None = None
+
+    @property
+    def position(self) -> AuditPosition:
+        """Its place in the audit log."""
+        return AuditPosition(self.at, self.id)
+
+
+class AuditFilters(NamedTuple):
+    """Which entries of the audit log to read: those that satisfy every filter. None, and nothing, mean all.
+
+    `since` is included, `until` is not; both are Unix seconds. For each group of names in `about`, such as `order:7` or
+    `key:<id>`, the subject or the actor of an entry must be one of them.
+    """
+
+    actor: str | None = None
+    action: str | None = None
+    subjects: tuple[str, ...] = ()
+    since: float | None = None
+    until: float | None = None
+    about: tuple[tuple[str, ...], ...] = ()
+
+
+class AuditPage(NamedTuple):
+    """Entries, newest first. `next` is the position before which the log goes on, None at its end.
+
+    A page may be shorter than its limit, even empty, and still have a `next`: the work for one page is bounded.
+    """
+
+    entries: Sequence[AuditEntry]
+    next: AuditPosition | None

@@ -1,0 +1,1 @@
+"""The engines of the store: SQLite and PostgreSQL. Each implements `store.engine.Engine`."""

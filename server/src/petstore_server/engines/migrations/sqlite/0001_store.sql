@@ -1,0 +1,207 @@
+-- Version 1: everything the service keeps.
+--
+-- A migration is applied once, in one transaction, and leaves the program of the version before it working: it adds,
+-- it does not rename or remove. The number in the file's name becomes PRAGMA user_version.
+--
+-- STRICT: a value of the wrong type is refused instead of kept as it came.
+
+-- "PETS": tells a store from any other program's SQLite file, which must never be migrated.
+PRAGMA application_id = 0x50455453;
+
+-- One row. `epoch` names this history of the store: a restore gives a new one, so that no reader takes the list or the
+-- keys of before for those of after. `access_version` counts changes to accounts, keys and bans. `heartbeat` exists to
+-- be written: a readiness check proves with it that the store can be. `backed_up_at` is when the last good backup was
+-- made. `identity` names the
+-- store, to tell its counters in Redis from another store's: a restore keeps that of the store that it replaces.
+CREATE TABLE store (
+    one INTEGER PRIMARY KEY CHECK (one = 1),
+    identity TEXT NOT NULL,
+    epoch TEXT NOT NULL,
+    access_version INTEGER NOT NULL DEFAULT 0,
+    heartbeat INTEGER NOT NULL DEFAULT 0,
+    backed_up_at REAL
+) STRICT;
+
+INSERT INTO store (one, identity, epoch) VALUES (1, lower(hex(randomblob(8))), lower(hex(randomblob(16))));
+
+-- The one clock of changes, one row: the number and the time (Unix microseconds) of the last transaction that changed
+-- orders, and the largest identifier ever assigned to an order. Each such transaction advances it.
+CREATE TABLE clock (
+    one INTEGER PRIMARY KEY CHECK (one = 1),
+    change INTEGER NOT NULL,
+    at INTEGER NOT NULL,
+    last_order_id INTEGER NOT NULL
+) STRICT;
+
+INSERT INTO clock (one, change, at, last_order_id) VALUES (1, 0, 0, 0);
+
+-- `record` is the order as version 1 lists it, encoded once when it is written; the columns before it are what lists of
+-- version 2 filter and sort by. `complete` is 0 where the order has no such field. Timestamps are Unix microseconds.
+-- `updated_at` is the clock's time of the last change. `revision` is the clock's number of the last change that the
+-- list of version 1 shows: a cancel changes only the status, which that list does not show, and leaves it. `placed` is 1
+-- for an order that was placed over the API.
+CREATE TABLE orders (
+    id INTEGER PRIMARY KEY,
+    status TEXT NOT NULL CHECK (status = 'pending' OR status = 'shipped' OR status = 'cancelled'),
+    pet_id INTEGER,
+    complete INTEGER NOT NULL,
+    ship_date INTEGER,
+    created_at INTEGER NOT NULL,
+    updated_at INTEGER NOT NULL,
+    revision INTEGER NOT NULL,
+    placed INTEGER NOT NULL,
+    record TEXT NOT NULL
+) STRICT;
+
+-- Lists of version 2: `store.pages` says how they are used. Each ends with the id, which SQLite appends by itself.
+CREATE INDEX orders_by_status ON orders (status);
+CREATE INDEX orders_by_pet ON orders (pet_id);
+CREATE INDEX orders_by_updated_at ON orders (updated_at);
+CREATE INDEX orders_by_ship_date ON orders (ship_date);
+
+-- Finds what has changed in the list of version 1 since a revision, without a scan.
+CREATE INDEX orders_by_revision ON orders (revision);
+
+-- Finds where the list's pieces begin without a scan. The expression is `listing.STARTS_PIECE`, word for word.
+CREATE INDEX orders_starting_pieces ON orders (id)
+WHERE ((((((((id & 4294967295) * 668265263) + (((id >> 32) & 4294967295) * 374761393)) % 2147483629) * ((((id & 4294967295) * 668265263) + (((id >> 32) & 4294967295) * 374761393)) % 2147483629)) % 2147483587) & 1023) = 0);
+
+-- `record` is the pet as JSON, which can hold every text that a file can.
+CREATE TABLE pets (
+    id INTEGER PRIMARY KEY,
+    record TEXT NOT NULL
+) STRICT;
+
+-- Times are Unix seconds from here on. `contact` and `note` are text for operators.
+CREATE TABLE accounts (
+    id INTEGER PRIMARY KEY,
+    name TEXT NOT NULL UNIQUE,
+    plan TEXT NOT NULL,
+    per_minute INTEGER NOT NULL,
+    per_day INTEGER NOT NULL,
+    created_at REAL NOT NULL,
+    suspended_at REAL,
+    contact TEXT NOT NULL DEFAULT '',
+    note TEXT NOT NULL DEFAULT '',
+    closed_at REAL
+) STRICT;
+
+-- `digest` is the SHA-256 of the key, which itself is stored nowhere. `scopes` are separated by spaces.
+CREATE TABLE keys (
+    id TEXT PRIMARY KEY,
+    account_id INTEGER NOT NULL REFERENCES accounts,
+    digest BLOB NOT NULL UNIQUE CHECK (length(digest) = 32),
+    environment TEXT NOT NULL,
+    scopes TEXT NOT NULL,
+    note TEXT NOT NULL,
+    created_at REAL NOT NULL,
+    expires_at REAL,
+    revoked_at REAL,
+    rotated_from TEXT REFERENCES keys
+) STRICT;
+
+CREATE INDEX keys_by_account ON keys (account_id);
+
+-- At most one successor for each key: to rotate a key again, rotate its successor.
+CREATE UNIQUE INDEX keys_by_predecessor ON keys (rotated_from) WHERE rotated_from IS NOT NULL;
+
+-- The latest ban of each key, ended ones included: they lengthen the next.
+CREATE TABLE bans (
+    key_id TEXT PRIMARY KEY REFERENCES keys,
+    began INTEGER NOT NULL,
+    until INTEGER NOT NULL,
+    level INTEGER NOT NULL
+) STRICT;
+
+-- The orders placed with each idempotency key, for 24 hours. `digest` is the SHA-256 of the request's content.
+CREATE TABLE idempotency_keys (
+    account_id INTEGER NOT NULL,
+    key TEXT NOT NULL,
+    digest BLOB NOT NULL,
+    order_id INTEGER NOT NULL,
+    at REAL NOT NULL,
+    PRIMARY KEY (account_id, key)
+) STRICT, WITHOUT ROWID;
+
+CREATE INDEX idempotency_keys_by_time ON idempotency_keys (at);
+
+-- What each account's windows were charged with, as last saved.
+CREATE TABLE usage (
+    account_id INTEGER PRIMARY KEY REFERENCES accounts,
+    minute_start INTEGER NOT NULL,
+    minute_used INTEGER NOT NULL,
+    day_start INTEGER NOT NULL,
+    day_used INTEGER NOT NULL
+) STRICT;
+
+-- What each account did in each hour, and after some months in each day: both begin at whole Unix seconds in UTC. A row
+-- is written for an active account only. Every process adds what it counted since it last saved.
+CREATE TABLE usage_hours (
+    account_id INTEGER NOT NULL REFERENCES accounts,
+    start INTEGER NOT NULL,
+    admitted INTEGER NOT NULL,
+    refused_minute INTEGER NOT NULL,
+    refused_day INTEGER NOT NULL,
+    refused_banned INTEGER NOT NULL,
+    cancelled INTEGER NOT NULL,
+    PRIMARY KEY (account_id, start)
+) STRICT, WITHOUT ROWID;
+
+-- Finds the most active accounts of a period, and the hours that are old enough to be summed into days.
+CREATE INDEX usage_hours_by_start ON usage_hours (start);
+
+CREATE TABLE usage_days (
+    account_id INTEGER NOT NULL REFERENCES accounts,
+    start INTEGER NOT NULL,
+    admitted INTEGER NOT NULL,
+    refused_minute INTEGER NOT NULL,
+    refused_day INTEGER NOT NULL,
+    refused_banned INTEGER NOT NULL,
+    cancelled INTEGER NOT NULL,
+    PRIMARY KEY (account_id, start)
+) STRICT, WITHOUT ROWID;
+
+CREATE INDEX usage_days_by_start ON usage_days (start);
+
+-- Requests without a valid key, for the service as a whole: refused for the key, and by the limit of an address.
+CREATE TABLE keyless_hours (
+    start INTEGER PRIMARY KEY,
+    refused_key INTEGER NOT NULL,
+    refused_address INTEGER NOT NULL
+) STRICT;
+
+CREATE TABLE keyless_days (
+    start INTEGER PRIMARY KEY,
+    refused_key INTEGER NOT NULL,
+    refused_address INTEGER NOT NULL
+) STRICT;
+
+-- The hour in which each key was last used.
+CREATE TABLE key_use (
+    key_id TEXT PRIMARY KEY REFERENCES keys,
+    last_hour INTEGER NOT NULL
+) STRICT, WITHOUT ROWID;
+
+-- Who changed what and when; `before` and `after` are JSON of what changed.
+CREATE TABLE audit (
+    id INTEGER PRIMARY KEY,
+    at REAL NOT NULL,
+    actor TEXT NOT NULL,
+    action TEXT NOT NULL,
+    subject TEXT NOT NULL,
+    "before" TEXT,
+    "after" TEXT
+) STRICT;
+
+-- The log is read from a time on, or for one order, account or key.
+CREATE INDEX audit_by_time ON audit (at);
+CREATE INDEX audit_by_subject ON audit (subject, at);
+
+-- Sign-in links and sessions of the console. `digest` is the SHA-256 of the token, which itself is stored nowhere;
+-- `actor` is the name under which changes are audited.
+CREATE TABLE console_sessions (
+    digest BLOB PRIMARY KEY CHECK (length(digest) = 32),
+    kind TEXT NOT NULL CHECK (kind IN ('link', 'session')),
+    actor TEXT NOT NULL,
+    expires_at REAL NOT NULL
+) STRICT, WITHOUT ROWID;

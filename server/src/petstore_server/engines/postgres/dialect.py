@@ -1,0 +1,119 @@
+"""The statements in which PostgreSQL differs: one for each batch of changes. Implements `store.engine.Dialect`.
+
+A statement that writes orders advances the clock itself, and the commit follows in the same message: the clock's row is
+locked while the server writes and commits, not while it waits for this process.
+"""
+
+from collections.abc import Sequence
+
+from petstore_server.domain.orders import INT64_MAX
+from petstore_server.store.engine import Command, Queries, Query, Row, Work
+
+# Identifies one history of one store. A restart, a failover (the timeline changes), a restore and another database in
+# the place of this one (the table has another file) each begin another one: changes seen before may be gone, and their
+# numbers may be given again.
+_HISTORY = """
+    concat_ws('/', epoch, pg_postmaster_start_time(), left(pg_walfile_name(pg_current_wal_insert_lsn()), 8),
+        pg_relation_filepath('petstore.orders'))
+"""
+_LATER = "greatest(at + 1, (extract(epoch FROM clock_timestamp()) * 1000000)::bigint)"
+_NEW = """
+    unnest(%s::bigint[], %s::text[], %s::bigint[], %s::smallint[], %s::bigint[], %s::text[])
+    AS new (id, status, pet_id, complete, ship_date, record)
+"""
+# A row without a record changes the status only.
+_UPDATE = f"""
+    WITH tick AS (
+        UPDATE petstore.clock SET change = change + 1, at = {_LATER} RETURNING change, at
+    ), changed AS (
+        UPDATE petstore.orders SET
+            status = new.status,
+            pet_id = CASE WHEN new.record IS NULL THEN orders.pet_id ELSE new.pet_id END,
+            complete = CASE WHEN new.record IS NULL THEN orders.complete ELSE new.complete END,
+            ship_date = CASE WHEN new.record IS NULL THEN orders.ship_date ELSE new.ship_date END,
+            record = coalesce(new.record, orders.record),
+            updated_at = tick.at,
+            revision = CASE WHEN new.record IS NULL THEN orders.revision ELSE tick.change END
+        FROM tick, {_NEW}
+        WHERE orders.id = new.id
+    )
+    INSERT INTO petstore.audit (at, actor, action, subject, before, after)
+    SELECT * FROM unnest(%s::double precision[], %s::text[], %s::text[], %s::text[], %s::text[], %s::text[])
+"""  # noqa: S608 - constants
+_INSERT = f"""
+    WITH tick AS (
+        UPDATE petstore.clock SET change = change + 1, at = {_LATER}, last_order_id = greatest(last_order_id, %s)
+        RETURNING change, at
+    )
+    INSERT INTO petstore.orders
+        (id, status, pet_id, complete, ship_date, record, created_at, updated_at, revision, placed)
+    SELECT id, status, pet_id, complete, ship_date, record, tick.at, tick.at, tick.change, 0 FROM tick, {_NEW}
+    ORDER BY id
+"""  # noqa: S608 - constants
+# One lock for each account and key: the first request holds it until its commit, on whichever host it is.
+_LOCK_KEYS = """
+    SELECT pg_try_advisory_xact_lock(hashtextextended(account_id || ' ' || key, 4801))
+    FROM unnest(%s::bigint[], %s::text[]) WITH ORDINALITY AS wanted (account_id, key, place)
+    ORDER BY place
+"""
+# A separate statement, so that it sees what was committed before the locks were taken.
+_KNOWN_KEYS = """
+    SELECT known.account_id, known.key, digest, order_id, created_at
+    FROM unnest(%s::bigint[], %s::text[]) AS wanted (account_id, key)
+    JOIN petstore.idempotency_keys AS known ON known.account_id = wanted.account_id AND known.key = wanted.key
+    JOIN petstore.orders ON orders.id = order_id
+    WHERE at > %s
+"""
+_PLACE = f"""
+    WITH tick AS (
+        UPDATE petstore.clock SET change = change + 1, at = {_LATER}, last_order_id = last_order_id + %s
+        WHERE last_order_id <= {INT64_MAX} - %s RETURNING change, at, last_order_id - %s AS last_id
+    ), placed AS (
+        SELECT last_id + place AS id, tick.change, tick.at AS placed_at, new.*
+        FROM tick, unnest(
+            %s::bigint[], %s::bigint[], %s::text[], %s::bigint[], %s::text[], %s::bytea[], %s::double precision[],
+            %s::text[], %s::text[]
+        ) WITH ORDINALITY AS new (pet_id, ship_date, record, account_id, key, digest, at, actor, entry, place)
+    ), inserted AS (
+        INSERT INTO petstore.orders
+            (id, status, pet_id, complete, ship_date, record, created_at, updated_at, revision, placed)
+        SELECT id, 'pending', pet_id, 0, ship_date, '{{"id":' || id || record, placed_at, placed_at, change, 1
+        FROM placed
+    ), remembered AS (
+        INSERT INTO petstore.idempotency_keys (account_id, key, digest, order_id, at)
+        SELECT account_id, key, digest, id, at FROM placed
+        ON CONFLICT (account_id, key) DO UPDATE SET
+            digest = excluded.digest, order_id = excluded.order_id, at = excluded.at
+    ), recorded AS (
+        INSERT INTO petstore.audit (at, actor, action, subject, after)
+        SELECT at, actor, 'order.place', 'order:' || id, '{{"id":' || id || entry FROM placed
+    )
+    SELECT id, placed_at FROM placed ORDER BY place
+"""  # noqa: S608 - constants
+
+
+class PostgresDialect:
+    """PostgreSQL's statements. Times come from the clock of its server, which all hosts share."""
+
+    history = _HISTORY
+
+    def update_orders(self, rows: Sequence[Row], audit: Sequence[Row], now: float) -> Work[None]:
+        yield Command(_UPDATE, [*_columns(rows, 6), *_columns(audit, 6)])
+
+    def insert_orders(self, rows: Sequence[Row], now: float) -> Work[None]:
+        yield Command(_INSERT, [max(rows[-1][0], 0), *_columns(rows, 6)])
+
+    def find_keys(self, keys: Sequence[tuple[int, str]], since: float) -> Work[tuple[list[bool], list[Row]]]:
+        wanted = _columns(keys, 2)
+        locks, known = yield Queries((Query(_LOCK_KEYS, wanted), Query(_KNOWN_KEYS, (*wanted, since))))
+        return [free for (free,) in locks], known
+
+    def place_orders(self, rows: Sequence[Row], now: float) -> Work[list[tuple[int, int]]]:
+        count = len(rows)
+        placed: list[tuple[int, int]] = yield Query(_PLACE, [count, count, count, *_columns(rows, 9)])
+        return placed
+
+
+def _columns(rows: Sequence[Row], count: int) -> list[list[object]]:
+    """The columns of the rows, `count` of them also without rows."""
+    return [list(column) for column in zip(*rows, strict=True)] or [[] for _ in range(count)]

@@ -1,0 +1,112 @@
+"""One store in one database: each transaction takes a connection of the pool."""
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import asynccontextmanager
+from math import inf
+from typing import Any, TypeVar
+
+from petstore_server.batching import Batcher
+from petstore_server.domain.errors import ServiceUnavailable
+from petstore_server.engines.postgres.dialect import PostgresDialect
+from petstore_server.engines.postgres.failures import NO_RESPONSE
+from petstore_server.engines.postgres.pool import Pool
+from petstore_server.engines.postgres.session import BULK, SCAN, SNAPSHOT, WRITE
+from petstore_server.store.engine import Command, Query, Row, Stats, TryAgain, Work
+
+Item = TypeVar("Item")
+Result = TypeVar("Result")
+Perform = Callable[[Sequence[Item]], Work[Sequence[Result | Exception]]]
+
+CONCURRENCY = 2
+"""Transactions of one kind of change at the same time: while one waits for the disk, the next is filled."""
+
+# How long an item waits before it is submitted again: 1.5 s in all. The pauses grow, so that many waiting items leave
+# the processor to the one that they wait for.
+_RETRY_SECONDS = (0.01, 0.02, 0.04, 0.08, *[0.15] * 9, inf)
+
+_IDENTITY = """
+    SELECT system_identifier, (SELECT oid FROM pg_database WHERE datname = current_database())
+    FROM pg_control_system()
+"""
+
+
+class PostgresEngine:
+    """Implements `store.engine.Engine`."""
+
+    def __init__(self, url: str) -> None:
+        """`url` names a database with the latest schema; nothing is connected before it is needed."""
+        self.dialect = PostgresDialect()
+        self.stats = Stats()
+        self._pool = Pool(url)
+        self._batchers: dict[Perform[Any, Any], Batcher[Any, Any]] = {}
+        self._closed = False
+
+    def peek(self, sql: str, parameters: Sequence[Any] = ()) -> None:
+        """Always None: it would take a query."""
+
+    async def query(
+        self, sql: str, parameters: Sequence[Any] = (), in_order: bool = False, *, short: bool = True
+    ) -> list[Row]:
+        return await self._pool.rows(Query(sql, parameters, in_order))
+
+    async def read(self, work: Callable[[], Work[Result]]) -> Result:
+        return await self._pool.transaction(work, SNAPSHOT)
+
+    @asynccontextmanager
+    async def snapshot(self) -> AsyncIterator[Callable[[Query], Awaitable[list[Row]]]]:
+        async with self._pool.long_read(SCAN) as session:
+            yield session.rows
+
+    async def transaction(self, work: Callable[[], Work[Result]], *, bulk: bool = False) -> Result:
+        return await self._pool.transaction(work, BULK if bulk else WRITE)
+
+    async def submit(self, perform: Perform[Item, Result], item: Item) -> Result:
+        """All attempts share the time limit of the call. It does not bound their transactions, which others share."""
+        if self._closed:
+            raise ServiceUnavailable("the store is closed")
+        batcher = self._batchers.get(perform)
+        if batcher is None:
+            batcher = self._batchers[perform] = Batcher(
+                lambda items: self._perform(perform, items), concurrency=CONCURRENCY
+            )
+        clock = asyncio.get_running_loop().time
+        ends = clock() + WRITE.total
+        reason = NO_RESPONSE
+        for pause in _RETRY_SECONDS:
+            try:
+                result: Result = await batcher.submit(item, ends)
+            except TimeoutError:
+                break
+            except TryAgain as error:
+                reason = str(error)
+            else:
+                return result
+            if clock() + pause >= ends:
+                break
+            await asyncio.sleep(pause)
+        raise ServiceUnavailable(reason)
+
+    async def identity(self) -> str:
+        """The identifiers of the cluster and of the database: rows would not do, for a dump copies them."""
+        [(cluster, database)] = await self._pool.rows(Query(_IDENTITY))
+        return f"{cluster}-{database}"
+
+    async def check(self) -> None:
+        """Prove with a small write that the store can be used."""
+        await self._pool.transaction(_beat)
+
+    async def close(self) -> None:
+        self._closed = True
+        for batcher in self._batchers.values():
+            await batcher.close()
+        await self._pool.close()
+
+    async def _perform(self, perform: Perform[Any, Any], items: Sequence[Any]) -> Sequence[Any]:
+        outcomes = await self._pool.transaction(lambda: perform(items))
+        self.stats.committed(len(items))
+        return outcomes
+
+
+def _beat() -> Work[None]:
+    yield Command("UPDATE petstore.store SET heartbeat = heartbeat + 1")

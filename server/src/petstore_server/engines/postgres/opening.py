@@ -1,0 +1,118 @@
+"""Finding, creating and migrating the store in its database; every way in which that fails is one sentence."""
+
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+
+import psycopg
+from psycopg.conninfo import conninfo_to_dict
+
+from petstore_server.domain.errors import StoreUnusable
+from petstore_server.engines.postgres.engine import PostgresEngine
+from petstore_server.engines.postgres.failures import plain_words
+from petstore_server.engines.postgres.pool import connect
+from petstore_server.engines.postgres.session import Driver
+from petstore_server.engines.schema import Schema, earlier_build
+from petstore_server.store import Store
+
+SCHEMA = Schema("postgres")
+LATEST_VERSION = SCHEMA.latest
+"""The schema that this program knows."""
+
+OLDEST_SERVER = 15
+"""The oldest major version of PostgreSQL that is supported."""
+
+_OPENING_SECONDS = 5.0
+_LOCK = "SELECT pg_advisory_xact_lock(7306938521)"  # any number that all hosts agree on; ends with the transaction
+_VERSION = "SELECT schema_version FROM petstore.store"
+# Asked of the catalogue's tables: to_regclass may still remember, from before the lock, that there was no store.
+_TABLES = """
+    SELECT relname FROM pg_class JOIN pg_namespace ON pg_namespace.oid = relnamespace
+    WHERE nspname = 'petstore' AND relname IN ('store', 'clock')
+"""
+
+
+async def open_store(url: str, *, create: bool, migrate: bool, announce: Callable[[str], None]) -> Store:
+    """Open the store, after making a missing one where `create`, and bringing an older one up to date where `migrate`.
+
+    `announce` gets one line if it is created. Raises StoreUnusable.
+    """
+    await _prepare(url, create=create, upgrade=migrate, announce=announce)
+    return Store(PostgresEngine(url))
+
+
+async def migrate(url: str, announce: Callable[[str], None]) -> tuple[int, int]:
+    """Bring the store up to date, creating a missing one; return its schema version before and after.
+
+    Raises StoreUnusable.
+    """
+    return await _prepare(url, create=True, upgrade=True, announce=announce)
+
+
+async def _prepare(url: str, *, create: bool, upgrade: bool, announce: Callable[[str], None]) -> tuple[int, int]:
+    where = f"in {place(url)}"
+    async with connected(url) as driver:
+        version = await schema_version(driver, url)
+        if SCHEMA.must_migrate(version, where, create=create, upgrade=upgrade):
+            version = await _apply_migrations(driver, url)
+            if version == 0:
+                announce(f"Created a new store {where}.")
+        return version, LATEST_VERSION
+
+
+@asynccontextmanager
+async def connected(url: str) -> AsyncIterator[Driver]:
+    """A connection for opening and maintenance. Raises StoreUnusable, in one sentence, for any error of PostgreSQL."""
+    try:
+        driver = await connect(url, _OPENING_SECONDS)
+    except psycopg.Error as error:
+        problem = f"The store in {place(url)} cannot be used: {plain_words(error)}."
+        raise StoreUnusable(problem, "Check PETSTORE_DATABASE_URL, and that PostgreSQL runs.") from error
+    except TimeoutError:
+        raise StoreUnusable(f"PostgreSQL does not answer at {place(url)}.", "Check PETSTORE_DATABASE_URL.") from None
+    try:
+        if driver.info.server_version < OLDEST_SERVER * 10_000:
+            raise StoreUnusable(f"{place(url)} is served by a PostgreSQL older than {OLDEST_SERVER}; update it.")
+        yield driver
+    except psycopg.Error as error:
+        raise StoreUnusable(f"The store in {place(url)} cannot be used: {plain_words(error)}.") from error
+    finally:
+        await driver.close()
+
+
+def place(url: str) -> str:
+    """Where the store is, in words without a password."""
+    said = conninfo_to_dict(url)
+    name = said.get("dbname") or said.get("user") or "of the user's name"
+    return f"the database {name} on {said.get('host') or 'this machine'}"
+
+
+async def schema_version(driver: Driver, url: str) -> int:
+    """The store's schema version, 0 where there is none. Raises StoreUnusable if it is too new, or too old."""
+    tables = await (await driver.execute(_TABLES)).fetchall()
+    if not tables:
+        return 0
+    if ("clock",) not in tables:
+        raise earlier_build(f"in {place(url)}")
+    [(version,)] = await (await driver.execute(_VERSION)).fetchall()
+    SCHEMA.require_known(version, f"in {place(url)}")
+    return int(version)
+
+
+async def _apply_migrations(driver: Driver, url: str) -> int:
+    """Apply what is missing, each migration in a separate transaction; return the version before.
+
+    A second process, on any host, waits for the first one's transaction and then finds nothing to do.
+    """
+    before, *_ = [await _apply(driver, url, number) for number in SCHEMA.numbers]
+    return before
+
+
+async def _apply(driver: Driver, url: str, number: int) -> int:
+    """Apply a migration if it is missing; return the version before."""
+    async with driver.transaction():
+        await driver.execute(_LOCK)
+        version = await schema_version(driver, url)
+        if version < number:
+            await driver.execute(SCHEMA.migration(number).encode())
+            await driver.execute("UPDATE petstore.store SET schema_version = %s", (number,))
+        return version

@@ -1,0 +1,207 @@
+"""The connections of one process: few, kept open, taken without asking the server first."""
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from functools import lru_cache
+from typing import TypeVar
+
+import psycopg
+from psycopg.conninfo import conninfo_to_dict, make_conninfo
+
+from petstore_server.domain.errors import ServiceUnavailable
+from petstore_server.engines.postgres.failures import NO_RESPONSE, unavailable
+from petstore_server.engines.postgres.session import READ, WRITE, Driver, Session, TransactionOptions
+from petstore_server.store.engine import Query, Row, Work
+
+Result = TypeVar("Result")
+
+CONNECTIONS = 8
+"""Connections of one process at most; concurrent changes, and concurrent lists, share one."""
+
+_CONNECT_SECONDS = 1.0  # for which a request waits
+_ALL_HOSTS_SECONDS = 6.0  # for which connecting goes on: of several hosts, the first may not respond
+_ATTEMPTS = 8  # for a transaction that meets others, or connections that are dead
+
+# psycopg also logs failures that it raises.
+logging.getLogger("psycopg").addHandler(logging.NullHandler())
+logging.getLogger("psycopg").propagate = False
+
+
+async def connect(url: str, seconds: float) -> Driver:
+    """Open a connection. Raises psycopg.Error, TimeoutError."""
+    try:
+        async with asyncio.timeout(seconds):
+            # A pooler gives the next transaction another connection, without the statements prepared on this one.
+            return await psycopg.AsyncConnection.connect(_complete(url), autocommit=True, prepare_threshold=None)
+    except UnicodeError:
+        raise psycopg.OperationalError("the URL has a malformed host name") from None
+
+
+@lru_cache(maxsize=8)
+def _complete(url: str) -> str:
+    """Return the URL with defaults for what it leaves out; of several hosts, the one that accepts changes is used."""
+    defaults = {"application_name": "petstore", "target_session_attrs": "read-write", "connect_timeout": "2"}
+    given = conninfo_to_dict(url)
+    missing = {name: text for name, text in defaults.items() if name not in given}
+    return make_conninfo(url, client_encoding="UTF8", **missing)
+
+
+class Pool:
+    """Connections that are not in use, and a bound on those that are."""
+
+    def __init__(self, url: str) -> None:
+        self._url = url
+        self._idle: list[Driver] = []
+        self._places = asyncio.Semaphore(CONNECTIONS)
+        self._loop = asyncio.get_running_loop()
+        self._closed = False
+        self._connecting: set[asyncio.Task[Driver]] = set()
+
+    async def rows(self, query: Query) -> list[Row]:
+        """Return the rows of one statement that an index answers. Raises ServiceUnavailable."""
+        return await self._attempt(lambda session: session.rows(query), READ)
+
+    async def transaction(self, work: Callable[[], Work[Result]], options: TransactionOptions = WRITE) -> Result:
+        """Do the work in one transaction; repeat it after a conflict with another one.
+
+        Raises what the work raises, psycopg.IntegrityError, and ServiceUnavailable. If the connection failed during
+        the commit, the changes may have been made nevertheless (D19).
+        """
+        return await self._attempt(lambda session: session.transaction(work()), options)
+
+    @asynccontextmanager
+    async def long_read(self, options: TransactionOptions) -> AsyncIterator[Session]:
+        """A read-only transaction that the caller ends. Raises ServiceUnavailable."""
+        ends = self._loop.time() + options.total
+        for left in reversed(range(_ATTEMPTS)):
+            begun = False
+            async with self._session(options, ends) as session:
+                try:
+                    await session.begin()
+                    begun = True
+                    yield session
+                except psycopg.Error as error:
+                    if begun or not left or not session.can_be_repeated(error):
+                        raise session.explain(error) from error
+                finally:
+                    await session.roll_back()
+            if begun:
+                return
+            await self._close_idle()
+
+    async def _attempt(self, use: Callable[[Session], Awaitable[Result]], options: TransactionOptions) -> Result:
+        """Use a connection. All attempts share the time limit of the call.
+
+        If a connection turns out to be dead, as all may be after a restart, the next one is used.
+        """
+        ends = self._loop.time() + options.total
+        for left in reversed(range(_ATTEMPTS)):
+            async with self._session(options, ends) as session:
+                try:
+                    return await use(session)
+                except psycopg.Error as error:
+                    conflict = isinstance(error, options.conflicts)
+                    if isinstance(error, psycopg.IntegrityError) and not conflict:
+                        raise
+                    again = left and self._loop.time() < ends
+                    if not again or not (conflict or session.can_be_repeated(error)):
+                        raise session.explain(error) from error
+            if not conflict:
+                await self._close_idle()
+        raise AssertionError  # the last attempt returns or raises
+
+    @asynccontextmanager
+    async def _session(self, options: TransactionOptions, ends: float) -> AsyncIterator[Session]:
+        """A connection for one user. Raises ServiceUnavailable if none is available in time."""
+        ready = min(ends, self._loop.time() + READ.total)
+        await self._take_place(ready)
+        try:
+            driver = self._idle.pop() if self._idle else await self._connect(ready)
+            session = Session(driver, options, ends)
+            try:
+                yield session
+            finally:
+                if session.reusable and not self._closed:
+                    self._idle.append(driver)
+                else:
+                    await driver.close()
+        finally:
+            self._places.release()
+
+    async def _take_place(self, ends: float) -> None:
+        if self._closed:
+            raise ServiceUnavailable("the store is closed")
+        if not self._places.locked():
+            await self._places.acquire()
+            return
+        # In a separate task, which a timeout requires: a request may have been started without one.
+        acquiring = asyncio.create_task(self._acquire_place(ends))
+        try:
+            acquired = await acquiring
+        except asyncio.CancelledError:
+            acquiring.add_done_callback(self._return_place)
+            raise
+        if not acquired:
+            raise ServiceUnavailable(f"all {CONNECTIONS} connections to PostgreSQL are busy")
+
+    async def _acquire_place(self, ends: float) -> bool:
+        """Wait for a place until `ends`; return whether there was one."""
+        try:
+            async with asyncio.timeout_at(ends):
+                await self._places.acquire()
+        except TimeoutError:
+            return False
+        return True
+
+    def _return_place(self, acquiring: asyncio.Task[bool]) -> None:
+        """Release the place that was acquired for a caller just before the caller was cancelled."""
+        if not acquiring.cancelled() and acquiring.result():
+            self._places.release()
+
+    async def _connect(self, ready: float) -> Driver:
+        """Return a new connection; one that is ready too late for its user is kept for the next."""
+        ends = min(self._loop.time() + _CONNECT_SECONDS, ready)
+        own: asyncio.Task[Driver] | None = None
+        while not self._idle:
+            if (own is None or own.done()) and len(self._connecting) < CONNECTIONS:
+                own = asyncio.create_task(connect(self._url, _ALL_HOSTS_SECONDS))
+                self._connecting.add(own)
+                own.add_done_callback(self._keep)
+            left = ends - self._loop.time()
+            done, _ = await asyncio.wait(self._connecting, timeout=left, return_when=asyncio.FIRST_COMPLETED)
+            faults = [fault for task in done if (fault := _fault(task)) is not None]
+            if faults or not done:
+                raise ServiceUnavailable(faults[0] if faults else NO_RESPONSE)
+        return self._idle.pop()
+
+    def _keep(self, connecting: asyncio.Task[Driver]) -> None:
+        self._connecting.discard(connecting)
+        if _fault(connecting) is not None:
+            return
+        if len(self._idle) < CONNECTIONS:
+            self._idle.append(connecting.result())
+        else:
+            connecting.result().pgconn.finish()
+
+    async def close(self) -> None:
+        """Close idle connections; one in use is closed after its use."""
+        self._closed = True
+        for connecting in self._connecting:
+            connecting.cancel()
+        await asyncio.gather(*self._connecting, return_exceptions=True)
+        await self._close_idle()
+
+    async def _close_idle(self) -> None:
+        """After one connection was found dead, the others may be dead too."""
+        while self._idle:
+            await self._idle.pop().close()
+
+
+def _fault(connecting: asyncio.Task[Driver]) -> str | None:
+    """Return why an attempt to connect failed, or None."""
+    error = asyncio.CancelledError() if connecting.cancelled() else connecting.exception()
+    if error is None:
+        return None
+    return unavailable(error).reason if isinstance(error, psycopg.Error) else NO_RESPONSE

@@ -1,0 +1,224 @@
+"""One connection to PostgreSQL in use: every statement is bounded in time, nothing depends on session state.
+
+So it works behind a pooler that gives each transaction another connection (pgbouncer with pool_mode = transaction).
+"""
+
+import asyncio
+import os
+import socket
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from functools import partial
+from typing import Any, NamedTuple, TypeVar
+
+import psycopg
+from psycopg.errors import UniqueViolation
+from psycopg.pq import TransactionStatus
+
+from petstore_server.domain.errors import ServiceUnavailable
+from petstore_server.engines.postgres.failures import CONFLICT, CONNECTION_ENDED, NO_RESPONSE, unavailable
+from petstore_server.store.engine import Commands, Queries, Query, Row, Work
+
+Result = TypeVar("Result")
+Driver = psycopg.AsyncConnection[Row]
+Errors = tuple[type[psycopg.Error], ...]
+
+
+class TransactionOptions(NamedTuple):
+    """How a transaction begins, and the time limits of each message and of the whole call, in seconds.
+
+    A transaction that raises one of `conflicts` met another one, and is repeated.
+    """
+
+    begin: str
+    statement: float
+    total: float
+    conflicts: Errors = CONFLICT
+
+
+def _assignment(settings: Mapping[str, str]) -> str:
+    """The statement that sets these for a transaction. Each SET LOCAL would add a tenth of a millisecond to it."""
+    assigned = ", ".join(f"set_config('{name}', '{value}', true)" for name, value in settings.items())
+    return f"SELECT {assigned}"
+
+
+def _begin(begin: str, statement: float, **settings: str) -> str:
+    """`jit`: compiling takes a tenth of a second, and no statement of ours gains as much."""
+    limits = {"statement_timeout": f"{int(statement * 1000)}", "jit": "off", **settings}
+    return f"{begin}; {_assignment(limits)}"
+
+
+# A process that is stopped in the middle of a transaction must not keep rows locked.
+_RELEASE = {"idle_in_transaction_session_timeout": "5000"}
+_SNAPSHOT = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"
+
+WRITE = TransactionOptions(_begin("BEGIN", 1.2, **_RELEASE), 1.2, 1.8)
+"""A change that a request waits for. After two seconds at the latest the request learns that the store is unusable."""
+
+BULK = TransactionOptions(_begin("BEGIN", 30.0, **_RELEASE), 30.0, 30.0, (*CONFLICT, UniqueViolation))
+"""Many changes at once, for which no request waits. Another transaction may insert some of its orders meanwhile."""
+
+READ = TransactionOptions("", 1.2, 1.8)
+"""One statement that an index answers, in a separate transaction without settings."""
+
+SNAPSHOT = TransactionOptions(_begin(_SNAPSHOT, 1.2), 1.2, 60.0)
+"""Reads of one snapshot. Each is quick, and there may be many."""
+
+SCAN = TransactionOptions(_begin(_SNAPSHOT, 10.0), 10.0, float("inf"))
+"""The same, for as long as the consumer takes."""
+
+
+# PostgreSQL plans by statistics that may be many changes old. For a page, an index in order is never a bad plan. What
+# is turned off seems to cost so much, where it is needed all the same, that PostgreSQL would compile the statement.
+_IN_ORDER = _assignment(
+    {f"enable_{method}": "off" for method in ("sort", "incremental_sort", "bitmapscan", "seqscan")} | {"jit": "off"}
+)
+
+
+class Session:
+    """A connection while one task uses it, until `ends` (of the event loop's clock)."""
+
+    def __init__(self, driver: Driver, options: TransactionOptions, ends: float) -> None:
+        self._driver = driver
+        self._binder = psycopg.AsyncClientCursor(driver)
+        self._loop = asyncio.get_running_loop()
+        self._options = options
+        self._ends = ends
+        self._unsent: list[str] = []
+        self._answered = False
+        self._committing = False
+        self._timed_out = False
+
+    async def rows(self, query: Query) -> list[Row]:
+        """Return the rows of a query. Raises psycopg.Error."""
+        return (await self._rows_of_each([query]))[0]
+
+    async def begin(self) -> None:
+        """Begin a transaction, which `roll_back` ends. Raises psycopg.Error."""
+        self._unsent.append(self._options.begin)
+        await self._send()
+
+    async def transaction(self, work: Work[Result]) -> Result:
+        """Do the work in one transaction: statements without rows wait for the next one that has rows, or the commit.
+
+        Raises what the work raises, after a rollback.
+        """
+        try:
+            self._unsent.append(self._options.begin)
+            result = await self._run(work)
+            if not self._answered:  # a connection that was dead from the start must not look as if it died later
+                await self._send()
+            self._committing = True
+            self._unsent.append("COMMIT")
+            await self._send()
+        except BaseException:
+            await self.roll_back()
+            raise
+        self._committing = False
+        return result
+
+    async def _run(self, work: Work[Result]) -> Result:
+        send: Callable[[], Any] = partial(next, work)
+        try:
+            while True:
+                statement = send()
+                rows: list[Any] = []
+                if isinstance(statement, Query):
+                    rows = await self.rows(statement)
+                elif isinstance(statement, Queries):
+                    rows = await self._rows_of_each(statement.queries)
+                else:
+                    sets = statement.parameters if isinstance(statement, Commands) else [statement.parameters]
+                    self._unsent += [self._bound(statement.sql, parameters) for parameters in sets]
+                send = partial(work.send, rows)
+        except StopIteration as stop:
+            result: Result = stop.value
+            return result
+
+    async def _rows_of_each(self, queries: Sequence[Query]) -> list[list[Row]]:
+        if any(query.in_order for query in queries):
+            self._unsent.append(_IN_ORDER)
+        self._unsent += [self._bound(query.sql, query.parameters) for query in queries]
+        return (await self._send())[-len(queries) :]
+
+    def _bound(self, sql: str, parameters: Sequence[Any]) -> str:
+        """The statement with its parameters in it: several statements in one message take no others."""
+        if not parameters:
+            return sql
+        values = [array(value) if isinstance(value, list) else value for value in parameters]
+        return self._binder.mogrify(sql, values)
+
+    async def _send(self) -> list[list[Row]]:
+        """Send what was not sent yet as one message; return the rows of each statement that has rows."""
+        message = ";".join(self._unsent).encode()
+        self._unsent.clear()
+        found: list[list[Row]] = []
+        with self._bounded():
+            cursor = await self._driver.execute(message)
+            more: bool | None = True
+            while more:
+                if cursor.description is not None:
+                    found.append(await cursor.fetchall())
+                more = cursor.nextset()
+        self._answered = True
+        return found
+
+    def can_be_repeated(self, error: psycopg.Error) -> bool:
+        """Whether only the connection failed, before anything was to be committed."""
+        if self._committing or self._timed_out:
+            return False
+        return self._driver.closed or isinstance(error, CONNECTION_ENDED)
+
+    def explain(self, error: psycopg.Error) -> ServiceUnavailable:
+        """Return what an error over this connection becomes."""
+        return ServiceUnavailable(NO_RESPONSE) if self._timed_out else unavailable(error)
+
+    @property
+    def reusable(self) -> bool:
+        """Whether the connection can be used again."""
+        return not self._driver.closed and self._driver.info.transaction_status is TransactionStatus.IDLE
+
+    async def roll_back(self) -> None:
+        """End the transaction; if that fails, close the connection, which ends it too."""
+        self._unsent.clear()
+        try:
+            if not self._driver.closed and self._driver.info.transaction_status is not TransactionStatus.IDLE:
+                with self._bounded():
+                    await self._driver.execute("ROLLBACK")
+        except psycopg.Error:
+            await self._driver.close()
+
+    @contextmanager
+    def _bounded(self) -> Iterator[None]:
+        timer = self._loop.call_at(self._limit(), self._abort)
+        try:
+            yield
+        finally:
+            timer.cancel()
+
+    def _limit(self) -> float:
+        return min(self._loop.time() + self._options.statement, self._ends)
+
+    def _abort(self) -> None:
+        """Break the connection, so that the task that waits for the server's response gets an error instead.
+
+        Asking a server that does not respond to cancel the statement would wait for it as well.
+        """
+        self._timed_out = True
+        with suppress(OSError, psycopg.Error), socket.socket(fileno=os.dup(self._driver.fileno())) as connection:
+            connection.shutdown(socket.SHUT_RDWR)
+
+
+def array(values: Iterable[Any]) -> str:
+    """A literal of an array: several times as fast as to convert each element."""
+    return f"{{{','.join(map(_element, values))}}}"
+
+
+def _element(value: Any) -> str:
+    if value is None:
+        return "NULL"
+    if isinstance(value, bytes):
+        return f'"\\\\x{value.hex()}"'
+    if isinstance(value, str):
+        return '"' + value.replace("\\", "\\\\").replace('"', '\\"') + '"'
+    return str(value)

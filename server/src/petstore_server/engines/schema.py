@@ -1,0 +1,63 @@
+"""Schema versions: the migrations of an engine, and what to do about a store that does not have the latest version."""
+
+from pathlib import Path
+
+from petstore_server.domain.errors import StoreUnusable
+
+
+class Schema:
+    """The schema of one engine. In its methods `where` says where the store is, such as "at /srv/store.db"."""
+
+    def __init__(self, engine: str) -> None:
+        """`engine` names the directory of the migrations."""
+        files = (Path(__file__).parent / "migrations" / engine).glob("[0-9][0-9][0-9][0-9]_*.sql")
+        self._files = {int(file.name[:4]): file for file in files}
+        self.numbers = sorted(self._files)
+        self.latest = self.numbers[-1]
+
+    def migration(self, number: int) -> str:
+        """The statements of a migration."""
+        return self._files[number].read_text("utf-8")
+
+    def require_known(self, version: int, where: str) -> None:
+        """Raise StoreUnusable if only a newer program knows this version."""
+        if version > self.latest:
+            raise StoreUnusable(
+                f"The store {where} has schema version {version}, newer than the {self.latest} that this program "
+                "knows; update petstore-server."
+            )
+
+    def outdated(self, version: int, where: str) -> str | None:
+        """Return what to do about a store that was not migrated yet; None if it was."""
+        if version >= self.latest:
+            return None
+        return (
+            f"The store {where} has schema version {version}, this program needs {self.latest}; "
+            "run `petstore db migrate`."
+        )
+
+    def must_migrate(self, version: int, where: str, *, create: bool, upgrade: bool) -> bool:
+        """Whether the caller has to apply migrations: to a missing store (version 0) or to an older one.
+
+        Raises StoreUnusable if it is not allowed to.
+        """
+        problem = self.outdated(version, where)
+        if problem is None:
+            return False
+        if upgrade or (create and version == 0):
+            return True
+        raise no_store(where) if version == 0 else StoreUnusable(problem)
+
+
+def no_store(where: str) -> StoreUnusable:
+    """The error for a store that does not exist."""
+    advice = "Create one with `petstore db migrate`, or correct PETSTORE_DATABASE_URL."
+    return StoreUnusable(f"There is no store {where}.", advice)
+
+
+def earlier_build(where: str) -> StoreUnusable:
+    """The error for a store that was written before the first release."""
+    return StoreUnusable(
+        f"The store {where} was written by a build from before 1.0.0, which this program does not read.",
+        "Write its orders to a file with `petstore orders export` of that build, and import them into a new store.",
+    )

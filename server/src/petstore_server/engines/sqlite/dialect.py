@@ -1,0 +1,85 @@
+"""The statements in which SQLite differs. Implements `store.engine.Dialect`.
+
+A transaction has the whole store locked.
+"""
+
+import json
+from collections.abc import Sequence
+
+from petstore_server.domain.orders import INT64_MAX
+from petstore_server.store.audit import INSERT_ENTRY
+from petstore_server.store.engine import Commands, Query, Row, Work
+
+_ADVANCE = """
+    UPDATE clock SET change = change + 1, at = max(at + 1, ?), last_order_id = max(last_order_id, ?)
+    RETURNING change, at
+"""
+_ASSIGN = """
+    UPDATE clock SET change = change + 1, at = max(at + 1, ?1), last_order_id = last_order_id + ?2
+    WHERE last_order_id <= ?3 - ?2 RETURNING change, at, last_order_id - ?2
+"""
+# SQLite rewrites each index of the columns that an UPDATE names, changed or not. Most changes are of the status.
+_SET_STATUS = "UPDATE orders SET status = ?, updated_at = ? WHERE id = ?"
+_SET_ALL = """
+    UPDATE orders
+    SET status = ?2, pet_id = ?3, complete = ?4, ship_date = ?5, record = ?6, updated_at = ?7, revision = ?8
+    WHERE id = ?1
+"""
+_INSERT = """
+    INSERT INTO orders (id, status, pet_id, complete, ship_date, record, created_at, updated_at, revision, placed)
+    VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?7, ?8, ?9)
+"""
+_KNOWN_KEYS = """
+    SELECT known.account_id, known.key, digest, order_id, created_at
+    FROM json_each(?) AS wanted
+    CROSS JOIN idempotency_keys AS known ON known.account_id = wanted.value ->> 0 AND known.key = wanted.value ->> 1
+    CROSS JOIN orders ON orders.id = order_id
+    WHERE at > ?
+"""
+_REMEMBER = "INSERT OR REPLACE INTO idempotency_keys (account_id, key, digest, order_id, at) VALUES (?, ?, ?, ?, ?)"
+
+
+class SqliteDialect:
+    """SQLite's statements."""
+
+    history = "epoch"
+
+    def update_orders(self, rows: Sequence[Row], audit: Sequence[Row], now: float) -> Work[None]:
+        [(change, at)] = yield Query(_ADVANCE, (_microseconds(now), 0))
+        statuses = [(row[1], at, row[0]) for row in rows if row[-1] is None]
+        others = [(*row, at, change) for row in rows if row[-1] is not None]
+        if statuses:
+            yield Commands(_SET_STATUS, statuses)
+        if others:
+            yield Commands(_SET_ALL, others)
+        if audit:
+            yield Commands(INSERT_ENTRY, audit)
+
+    def insert_orders(self, rows: Sequence[Row], now: float) -> Work[None]:
+        [(change, at)] = yield Query(_ADVANCE, (_microseconds(now), rows[-1][0]))
+        yield Commands(_INSERT, [(*row, at, change, 0) for row in rows])
+
+    def find_keys(self, keys: Sequence[tuple[int, str]], since: float) -> Work[tuple[list[bool], list[Row]]]:
+        known = yield Query(_KNOWN_KEYS, (json.dumps(keys), since))
+        return [True] * len(keys), known
+
+    def place_orders(self, rows: Sequence[Row], now: float) -> Work[list[tuple[int, int]]]:
+        assigned = yield Query(_ASSIGN, (_microseconds(now), len(rows), INT64_MAX))
+        if not assigned:
+            return []
+        [(change, at, last_id)] = assigned
+        orders, keys, audit = [], [], []
+        for order_id, row in enumerate(rows, last_id + 1):
+            pet_id, ship_date, record, account_id, key, digest, placed_at, actor, entry = row
+            orders.append((order_id, "pending", pet_id, 0, ship_date, f'{{"id":{order_id}{record}', at, change, 1))
+            keys.append((account_id, key, digest, order_id, placed_at))
+            after = f'{{"id":{order_id}{entry}'
+            audit.append((placed_at, actor, "order.place", f"order:{order_id}", None, after))
+        yield Commands(_INSERT, orders)
+        yield Commands(_REMEMBER, keys)
+        yield Commands(INSERT_ENTRY, audit)
+        return [(order[0], at) for order in orders]
+
+
+def _microseconds(seconds: float) -> int:
+    return int(seconds * 1_000_000)

@@ -1,0 +1,230 @@
+"""Backup, restore and check of the store's file."""
+
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
+from itertools import islice
+from pathlib import Path
+
+import apsw
+
+from petstore_server.domain.audit import Actor
+from petstore_server.domain.errors import Conflict, InvalidInput, ServiceUnavailable, StoreUnusable, advising
+from petstore_server.domain.orders import INT64_MAX
+from petstore_server.domain.timestamps import file_stamp
+from petstore_server.engines.sqlite.connections import (
+    CREATE,
+    connect,
+    connect_reader,
+    connect_writer,
+    plain_words,
+    snapshot,
+)
+from petstore_server.engines.sqlite.opening import (
+    SCHEMA,
+    apply_migrations,
+    lock_for_serving,
+    require_place,
+    schema_version,
+    unusable_on_error,
+    use_log,
+)
+from petstore_server.engines.sqlite.statements import translated
+from petstore_server.partial_files import partial_file, put_in_place
+from petstore_server.store.audit import INSERT_ENTRY, Change, audit_row
+from petstore_server.store.records import CHECKED, MOST_PROBLEMS, order_problem
+
+Progress = Callable[[int, int], None]
+"""Is called with the number of pages that are done, and of all."""
+
+_PREVIOUS = """
+    SELECT identity, coalesce(backed_up_at, 0), max(
+        iif(last_order_id <= ?1, last_order_id, 0), coalesce((SELECT max(id) FROM orders WHERE id <= ?1), 0)
+    ) FROM store, clock
+"""
+# A backup contains no record of itself, because that is made when it is complete.
+_CARRY_OVER = "UPDATE store SET identity = ?, backed_up_at = nullif(max(coalesce(backed_up_at, 0), ?), 0)"
+_NEW_HISTORY = "UPDATE store SET epoch = lower(hex(randomblob(16))), identity = lower(hex(randomblob(8)))"
+_NOT_AGAIN = "UPDATE clock SET last_order_id = max(last_order_id, ?)"
+_SPARE_IDENTIFIERS = 1 << 32
+_PAGES_A_STEP = 1000
+
+
+def backup(path: Path, target: Path, progress: Progress = lambda done, total: None) -> None:
+    """Copy the current state of the store while servers continue to work.
+
+    The copy is verified before it gets its name; it is one file, without a log next to it. Raises StoreUnusable,
+    Conflict if the target exists already, InvalidInput if its directory does not, and ServiceUnavailable if the disk
+    of the target is full.
+    """
+    path, target = path.resolve(), target.resolve()
+    require_place(path, file_too=True)
+    if target.exists():
+        raise Conflict(f"{target} exists already; choose another name.")
+    if not target.parent.is_dir():
+        raise InvalidInput(f"The directory {target.parent} does not exist; create it or choose another name.")
+    with partial_file(target) as copy:
+        with unusable_on_error(path):
+            _copy(path, copy, progress)
+        _require_sound(copy, f"The store at {path} is damaged, so no backup was made")
+        with unusable_on_error(target):
+            put_in_place(copy, target)
+
+
+def restore(path: Path, source: Path, actor: Actor) -> Path | None:
+    """Replace the store's content by a backup; running servers see it with their next read.
+
+    Return the file that keeps the previous content, next to the store; None if there was no store. The backup is
+    verified and migrated in a copy, which gets a new epoch, the store's identity and an audit entry, before the store
+    changes. A store too damaged to be opened is replaced as a file, for which no server may run. Raises StoreUnusable,
+    and ServiceUnavailable if the disk is full.
+    """
+    path, source = path.resolve(), source.resolve()
+    require_place(path, file_too=False)
+    if not source.is_file():
+        raise StoreUnusable(f"There is no backup at {source}.")
+    kept = _unused_name(path, actor.at) if path.exists() else None
+    with partial_file(path) as copy:
+        with advising("Nothing was restored; choose another backup."), unusable_on_error(source):
+            _copy(source, copy)
+            with _naming_full_disk(copy):
+                _begin_epoch(copy, source, kept, actor)
+        _require_sound(copy, f"The backup at {source} is damaged, so nothing was restored")
+        with unusable_on_error(path):
+            try:
+                _write_over(copy, path, kept)
+            except (apsw.NotADBError, apsw.CorruptError):
+                with advising("Stop it, and restore again."):
+                    lock = lock_for_serving(path, shared=False)
+                with lock:
+                    _replace_file(copy, path, kept)
+    return kept
+
+
+def check(path: Path) -> list[str]:
+    """What is wrong with the store, in plain words; empty if it is sound. Raises StoreUnusable if there is none."""
+    path = path.resolve()
+    require_place(path, file_too=True)
+    try:
+        with closing(connect_reader(path)) as connection, snapshot(connection):
+            return list(islice(_problems(connection, path), MOST_PROBLEMS))
+    except apsw.Error as error:
+        return [f"The store at {path} cannot be read: {plain_words(error)}."]
+    except StoreUnusable as error:
+        return [error.message]
+
+
+def _problems(connection: apsw.Connection, path: Path) -> Iterator[str]:
+    version = schema_version(connection, path)
+    if outdated := SCHEMA.outdated(version, f"at {path}"):
+        yield outdated
+        return
+    for (result,) in connection.execute(f"PRAGMA integrity_check({MOST_PROBLEMS})"):
+        if result != "ok":
+            yield f"The file is damaged: {result}."
+    for table, _, parent, _ in connection.execute("PRAGMA foreign_key_check"):
+        yield f"A row of {table} refers to a row of {parent} that is not there."
+    for order in connection.execute(f"{translated(CHECKED)} ORDER BY id"):
+        problem = order_problem(order)
+        if problem:
+            yield problem
+
+
+def _copy(source: Path, copy: Path, progress: Progress = lambda done, total: None) -> None:
+    """Copy the current state of a store into a new file, without a log next to it."""
+    with closing(connect_reader(source)) as original, closing(connect(copy, CREATE)) as duplicate:
+        if schema_version(original, source) == 0:
+            raise StoreUnusable(f"There is no store in {source}.")
+        # One read transaction for all steps: otherwise the copy would begin again after every change.
+        with _naming_full_disk(copy), snapshot(original), duplicate.backup("main", original, "main") as steps:
+            original.execute("SELECT epoch FROM store").fetchall()
+            while not steps.done:
+                steps.step(_PAGES_A_STEP)
+                progress(steps.page_count - steps.remaining, steps.page_count)
+        duplicate.pragma("journal_mode", "delete")
+
+
+@contextmanager
+def _naming_full_disk(copy: Path) -> Iterator[None]:
+    """Say that the disk of a copy is full, instead of that its source cannot be used. Raises ServiceUnavailable."""
+    try:
+        yield
+    except apsw.FullError as error:
+        raise ServiceUnavailable(f"the disk of {copy.parent} is full; free some space and try again") from error
+
+
+def _begin_epoch(copy: Path, source: Path, kept: Path | None, actor: Actor) -> None:
+    """Migrate the copy, record the restore, and mark the copy as another history, so that no cache is used for it."""
+    with closing(connect_writer(copy)) as connection:
+        apply_migrations(connection, source)
+        with connection:
+            connection.execute(_NEW_HISTORY)
+            connection.execute("DELETE FROM console_sessions")  # those ended since the backup must not come back
+            before = None if kept is None else {"kept": kept.name}
+            entry = audit_row(actor, "store.restore", "store", Change(before, {"backup": source.name}))
+            connection.execute(translated(INSERT_ENTRY), entry)
+        connection.pragma("journal_mode", "delete")
+
+
+def _unused_name(path: Path, at: float) -> Path:
+    """Return a name next to the store for its previous content, made of the time (Unix seconds)."""
+    name = f"{path.name}.before-restore-{file_stamp(at)}"
+    names = (path.with_name(name + suffix) for suffix in ("", *(f"-{number}" for number in range(2, 1000))))
+    return next(kept for kept in names if not kept.exists())
+
+
+def _write_over(copy: Path, path: Path, kept: Path | None) -> None:
+    """Replace the content in one transaction: readers see the store before or after it, and nothing in between."""
+    with closing(connect_writer(copy)) as source, closing(connect_writer(path, CREATE)) as destination:
+        schema_version(destination, path)  # what is not a store is not replaced
+        use_log(destination, path)  # so that the present content can be read while the transaction is open
+        with destination.backup("main", source, "main") as steps:
+            # This begins the transaction: nothing can change between the copy that is kept and the new content.
+            steps.step(0)
+            if kept is not None:
+                _keep(path, kept)
+                _carry_over(source, kept)
+            while not steps.done:
+                steps.step(-1)
+        use_log(destination, path)
+
+
+def _keep(path: Path, kept: Path) -> None:
+    """Copy the store's present content, damaged or not, to a separate file, and flush it to the disk."""
+    with partial_file(kept) as copy:
+        with closing(connect_reader(path)) as original, closing(connect(copy, CREATE)) as duplicate:
+            with duplicate.backup("main", original, "main") as steps:
+                steps.step(-1)
+            duplicate.pragma("journal_mode", "delete")
+        put_in_place(copy, kept)
+
+
+def _carry_over(copy: apsw.Connection, kept: Path) -> None:
+    """Take over what a restore does not take back: the identity, the last backup, and identifiers that were assigned.
+
+    Clients may still know an order that the backup lacks: a new one with its identifier would be taken for it. Of the
+    largest identifiers few are left for new orders, so a restore gives these back.
+    """
+    with closing(connect_reader(kept)) as previous:
+        found = previous.execute(_PREVIOUS, (INT64_MAX - _SPARE_IDENTIFIERS,)).get
+    if found is not None:
+        identity, backed_up_at, last_order_id = found
+        copy.execute(_CARRY_OVER, (identity, backed_up_at))
+        copy.execute(_NOT_AGAIN, (last_order_id,))
+
+
+def _replace_file(copy: Path, path: Path, kept: Path | None) -> None:
+    """Replace a file that cannot be opened; at every instant there is one under its name."""
+    if kept is not None:
+        kept.unlink(missing_ok=True)  # a copy that was complete before the damage was found
+        kept.hardlink_to(path)
+    for log in ("-wal", "-shm"):
+        file = path.with_name(path.name + log)
+        if file.exists():
+            file.rename(path.with_name(f"{kept.name if kept else path.name}{log}"))
+    put_in_place(copy, path)
+
+
+def _require_sound(copy: Path, otherwise: str) -> None:
+    problems = check(copy)
+    if problems:
+        raise StoreUnusable(f"{otherwise}: {problems[0]}")

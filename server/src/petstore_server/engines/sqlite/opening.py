@@ -1,0 +1,189 @@
+"""Finding, creating and migrating the store's file; every way in which that fails is one sentence."""
+
+import errno
+import fcntl
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from time import monotonic, sleep
+from typing import BinaryIO
+
+import apsw
+
+from petstore_server.domain.errors import StoreUnusable
+from petstore_server.engines.schema import Schema, earlier_build, no_store
+from petstore_server.engines.sqlite.connections import (
+    CREATE,
+    connect_writer,
+    create_private,
+    is_limit_of_files,
+    patience,
+    plain_words,
+)
+from petstore_server.engines.sqlite.engine import SqliteEngine
+from petstore_server.store import Store
+
+APPLICATION_ID = 0x50455453
+"""Written into every store's header by the first migration."""
+
+SCHEMA = Schema("sqlite")
+LATEST_VERSION = SCHEMA.latest
+"""The schema that this program knows."""
+
+MIGRATION_SECONDS = 120.0
+"""How long a program waits for another one that migrates the store: with a million orders that takes many seconds."""
+
+
+async def open_store(path: Path, *, create: bool, migrate: bool, announce: Callable[[str], None]) -> Store:
+    """Open the store, after making a missing one where `create`, and bringing an older one up to date where `migrate`.
+
+    `announce` gets one line if it is created. Raises StoreUnusable.
+    """
+    path = path.resolve()  # noqa: ASYNC240 - a start has nothing else to do meanwhile
+    with unusable_on_error(path):
+        prepare(path, create=create, upgrade=migrate, announce=announce)
+        return Store(SqliteEngine(path))
+
+
+def migrate(path: Path, announce: Callable[[str], None]) -> tuple[int, int]:
+    """Bring the store up to date, creating a missing one; return its schema version before and after.
+
+    Raises StoreUnusable.
+    """
+    path = path.resolve()
+    with unusable_on_error(path):
+        return prepare(path, create=True, upgrade=True, announce=announce)
+
+
+def prepare(path: Path, *, create: bool, upgrade: bool, announce: Callable[[str], None]) -> tuple[int, int]:
+    """Bring the file to the latest schema where allowed; return the version before and after. Raises apsw.Error too."""
+    require_place(path, file_too=not create)
+    connection = connect_writer(path, CREATE if create else apsw.SQLITE_OPEN_READWRITE)
+    try:
+        before = schema_version(connection, path)
+        if connection.readonly("main"):
+            raise StoreUnusable(f"The store at {path} is not writable; check its permissions and the file system's.")
+        # A file without a schema may be one that another process is creating now.
+        if SCHEMA.must_migrate(before, f"at {path}", create=create, upgrade=upgrade):
+            before = apply_migrations(connection, path)
+            if before == 0:
+                announce(f"Created a new store at {path}.")
+        use_log(connection, path)
+        return before, LATEST_VERSION
+    finally:
+        connection.close()
+
+
+def require_place(path: Path, *, file_too: bool) -> None:
+    """Raise StoreUnusable unless the directory is there (and the file, where asked for)."""
+    if not path.parent.is_dir():
+        raise StoreUnusable(
+            f"The directory {path.parent} does not exist.", "Create it, or correct PETSTORE_DATABASE_URL."
+        )
+    if file_too and not path.exists():
+        raise no_store(f"at {path}")
+    if path.exists() and not path.is_file():
+        raise StoreUnusable(f"{path} is not a file.", "Correct PETSTORE_DATABASE_URL.")
+
+
+def schema_version(connection: apsw.Connection, path: Path) -> int:
+    """The store's schema version, 0 for an empty file. Raises StoreUnusable if it is not ours, too new or too old."""
+    version = int(connection.pragma("user_version"))
+    if connection.pragma("application_id") != APPLICATION_ID and (version or connection.pragma("schema_version")):
+        raise StoreUnusable(f"{path} is a database of another program.", "Correct PETSTORE_DATABASE_URL.")
+    if version and not connection.execute("SELECT 1 FROM sqlite_schema WHERE name = 'clock'").fetchall():
+        connection.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)  # so that the file is not touched
+        raise earlier_build(f"at {path}")
+    SCHEMA.require_known(version, f"at {path}")
+    return version
+
+
+def apply_migrations(connection: apsw.Connection, path: Path) -> int:
+    """Apply what is missing, each migration in a separate transaction; return the version before.
+
+    A second process waits for the first one's transaction and then finds nothing to do.
+    """
+    connection.set_busy_handler(patience(MIGRATION_SECONDS))
+    use_log(connection, path)
+    before, *_ = [_apply(connection, path, number) for number in SCHEMA.numbers]
+    return before
+
+
+def _apply(connection: apsw.Connection, path: Path, number: int) -> int:
+    """Apply a migration if it is missing; return the version before."""
+    connection.execute("BEGIN IMMEDIATE")
+    try:
+        version = schema_version(connection, path)
+        if version < number:
+            connection.execute(SCHEMA.migration(number))
+            connection.pragma("user_version", number)
+        connection.execute("COMMIT")
+    finally:
+        if connection.in_transaction:
+            connection.execute("ROLLBACK")
+    return version
+
+
+def use_log(connection: apsw.Connection, path: Path) -> None:
+    """Write changes to a log next to the file first (WAL). The file keeps this mode, but a backup does not have it.
+
+    Readers then never wait for a writer, nor a writer for readers, and a commit is one flush. Raises StoreUnusable.
+    """
+    if connection.pragma("journal_mode", "wal") != "wal":
+        raise StoreUnusable(f"The file system of {path} shares no memory between programs; use a local disk.")
+
+
+@contextmanager
+def unusable_on_error(path: Path) -> Iterator[None]:
+    """Turn errors of SQLite and of the system into StoreUnusable, naming the store."""
+    try:
+        yield
+    except (apsw.Error, OSError) as error:
+        raise StoreUnusable(f"{path} cannot be used as a store: {plain_words(error)}.", _advice(error)) from error
+
+
+def _advice(error: apsw.Error | OSError) -> str:
+    if isinstance(error, apsw.NotADBError | apsw.CorruptError):
+        return "Check PETSTORE_DATABASE_URL, or bring a backup back with `petstore db restore`."
+    if isinstance(error, apsw.BusyError):
+        return "Try again when it has finished."
+    if isinstance(error, apsw.FullError) or (isinstance(error, OSError) and error.errno == errno.ENOSPC):
+        return "Free some space and try again."
+    if is_limit_of_files(error):
+        return "Raise that limit (ulimit -n, or the system's)."
+    return "Check the disk and the permissions of the file and its directory."
+
+
+_LOCK_PAUSE = 0.02  # seconds between attempts
+_TAKEN = "Another `petstore serve` already uses the store at {path}."
+_SEVERAL_SERVERS = "Stop it, or set PETSTORE_REDIS_URL for both, so that they count limits together."
+
+
+def lock_for_serving(path: Path, *, shared: bool, wait_seconds: float = 0) -> BinaryIO:
+    """Lock `<store>.lock` for a server: exclusive without Redis, `shared` with it (D12).
+
+    Closing the file that is returned releases the lock; the system does so after a crash. Raises StoreUnusable if
+    another server holds it, in a way that excludes this one, for longer than `wait_seconds`.
+    """
+    path = path.resolve()
+    require_place(path, file_too=False)
+    with unusable_on_error(path):
+        # Never removed: another process may hold the lock of a file that has lost its name.
+        lock = path.with_name(path.name + ".lock")
+        create_private(lock)
+        file = lock.open("ab")
+        deadline = monotonic() + wait_seconds
+        while not _acquired(file, shared):
+            if monotonic() >= deadline:
+                file.close()
+                raise StoreUnusable(_TAKEN.format(path=path), _SEVERAL_SERVERS)
+            sleep(_LOCK_PAUSE)
+    return file
+
+
+def _acquired(file: BinaryIO, shared: bool) -> bool:
+    try:
+        fcntl.flock(file, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True

@@ -1,1 +1,0 @@
-"""Durable state: the adapters that implement `ports.Store`."""

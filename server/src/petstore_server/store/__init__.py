@@ -1,0 +1,79 @@
+"""The store: everything durable. Each part is a class with its SQL; an engine carries the statements out."""
+
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from petstore_server.store.engine import Engine, Stats
+
+
+class AccessVersion(NamedTuple):
+    """A version of accounts, keys and bans: the number of changes in one history of the store.
+
+    A restore begins another history. In PostgreSQL so do a restart and a failover.
+    """
+
+    history: str
+    changes: int
+
+
+class Store:
+    """An open store. Belongs to the event loop that runs when it is made.
+
+    Every method of its parts raises ServiceUnavailable if the store cannot be used, and then has changed nothing (or,
+    if a connection failed during a commit, may have changed something: D19). Times are Unix seconds.
+    """
+
+    def __init__(self, engine: "Engine") -> None:
+        """Take over an engine, which `close` closes."""
+        # Imported here: a command that opens no store starts without them.
+        from petstore_server.store.accounts import Accounts
+        from petstore_server.store.audit import AuditLog
+        from petstore_server.store.backups import Backups
+        from petstore_server.store.keys import Keys
+        from petstore_server.store.listing import Listing
+        from petstore_server.store.orders import Orders
+        from petstore_server.store.pets import Pets
+        from petstore_server.store.placement import Placements
+        from petstore_server.store.search import Search
+        from petstore_server.store.sessions import Sessions
+        from petstore_server.store.usage import UsageStore
+
+        self._engine = engine
+        self.accounts = Accounts(engine)
+        self.audit = AuditLog(engine)
+        self.backups = Backups(engine)
+        self.keys = Keys(engine)
+        self.listing = Listing(engine)
+        self.orders = Orders(engine)
+        self.pets = Pets(engine)
+        self.placements = Placements(engine)
+        self.search = Search(engine)
+        self.sessions = Sessions(engine)
+        self.usage = UsageStore(engine)
+
+    @property
+    def stats(self) -> "Stats":
+        """What the store reports for metrics."""
+        return self._engine.stats
+
+    async def identity(self) -> str:
+        """Return a text that no other store has, copies of this one included, for the names of its counters in Redis.
+
+        Stays the same across restarts, restores in place and failovers.
+        """
+        return await self._engine.identity()
+
+    async def access_version(self) -> AccessVersion:
+        """Return a version that differs after any change to accounts, keys or bans, by any process. Cheap."""
+        sql = f"SELECT {self._engine.dialect.history}, access_version FROM petstore.store"  # noqa: S608 - constants
+        [row] = await self._engine.query(sql)
+        return AccessVersion(*row)
+
+    async def check(self) -> None:
+        """Prove that the store can be read and written. Raises ServiceUnavailable with the reason."""
+        await self._engine.check()
+
+    async def close(self) -> None:
+        """Finish what is queued, and close the store."""
+        await self.listing.close()
+        await self._engine.close()

@@ -1,0 +1,93 @@
+"""The audit log: who changed what and when."""
+
+import json
+from collections.abc import AsyncIterator, Mapping
+from typing import Any, NamedTuple
+
+import msgspec
+
+from petstore_server.domain.audit import Actor, AuditEntry, AuditFilters, AuditPage, AuditPosition
+from petstore_server.store.audit_pages import end_statement, oldest_statement, page_of, page_statement
+from petstore_server.store.engine import Command, Part, Row, Work, snapshot
+
+REQUEST_ID = "request_id"
+"""Where an entry keeps the request that made the change, among the values after it."""
+
+_PAGE = 500
+INSERT_ENTRY = """
+    INSERT INTO petstore.audit (at, actor, action, subject, "before", "after") VALUES (%s, %s, %s, %s, %s, %s)
+"""
+
+
+class Change(NamedTuple):
+    """What the audit log records: the fields that changed, before and after, as {name: value} or None."""
+
+    before: Mapping[str, Any] | None
+    after: Mapping[str, Any] | None
+
+
+def difference(before: Mapping[str, Any], after: Mapping[str, Any]) -> Change:
+    """The fields that differ; a field that one side lacks is left out there."""
+    names = [name for name in {**before, **after} if before.get(name) != after.get(name)]
+    return Change(
+        {name: before[name] for name in names if name in before},
+        {name: after[name] for name in names if name in after},
+    )
+
+
+def record(actor: Actor, action: str, subject: str, change: Change) -> Command:
+    """Return the command that adds an entry, for the transaction of the change itself."""
+    return Command(INSERT_ENTRY, audit_row(actor, action, subject, change))
+
+
+def audit_row(actor: Actor, action: str, subject: str, change: Change) -> Row:
+    """Return the parameters of INSERT_ENTRY."""
+    after = change.after
+    if actor.request_id is not None:
+        after = {**(after or {}), REQUEST_ID: actor.request_id}
+    return actor.at, actor.name, action, subject, as_json(change.before), as_json(after)
+
+
+class AuditLog(Part):
+    """The audit log of one store."""
+
+    async def entries(
+        self,
+        filters: AuditFilters = AuditFilters(),  # noqa: B008 - immutable
+    ) -> AsyncIterator[AuditEntry]:
+        """Yield the entries that match, oldest first, in bounded memory: no transaction stays open."""
+        last: AuditPosition | None = None
+        while page := await self._engine.query(*oldest_statement(filters, _PAGE, last), short=False):
+            for row in page:
+                yield _entry(row)
+            last = AuditPosition(page[-1][1], page[-1][0])
+
+    @snapshot
+    def page(self, filters: AuditFilters, limit: int, before: AuditPosition | None = None) -> Work[AuditPage]:
+        """At most `limit` entries that match, newest first, from before a position or from the newest."""
+        entries = [_entry(row) for row in (yield page_statement(filters, limit, before))]
+        end = end_statement(filters, before) if len(entries) <= limit else None
+        ended = (yield end) if end is not None else []
+        return page_of(entries, limit, AuditPosition(*ended[0]) if ended else None)
+
+
+def _entry(row: Row) -> AuditEntry:
+    entry_id, at, actor, action, subject, before, after = row
+    changed = _value(after)
+    request_id = changed.pop(REQUEST_ID, None) if isinstance(changed, dict) else None
+    return AuditEntry(entry_id, at, actor, action, subject, _value(before), changed, request_id)
+
+
+def as_json(value: Any) -> str | None:
+    """Encode a value of the log as JSON in ASCII, which every engine can hold; None stays None."""
+    if value is None:
+        return None
+    try:
+        text = msgspec.json.encode(value)
+    except UnicodeEncodeError:  # half of a surrogate pair
+        return json.dumps(value)
+    return text.decode() if text.isascii() else json.dumps(value)
+
+
+def _value(text: str | None) -> Any:
+    return None if text is None else json.loads(text)

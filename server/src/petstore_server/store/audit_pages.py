@@ -1,0 +1,80 @@
+"""Statements that read the audit log, written for PostgreSQL; the same for every engine."""
+
+from petstore_server.domain.audit import AuditEntry, AuditFilters, AuditPage, AuditPosition
+from petstore_server.store.engine import Query
+
+SCAN_LIMIT = 20_000
+"""Entries examined for one page at most, where no index finds those that match."""
+
+ENTRY_COLUMNS = 'id, at, actor, action, subject, "before", "after"'
+_NEWEST_FIRST = "ORDER BY at DESC, id DESC"
+
+
+def oldest_statement(filters: AuditFilters, limit: int, after: AuditPosition | None) -> Query:
+    """Select at most `limit` entries, oldest first, after a position or from the oldest."""
+    where = _and(_ranges(filters, ">", after), _matching(filters))
+    sql = f"SELECT {ENTRY_COLUMNS} FROM petstore.audit{where.sql} ORDER BY at, id LIMIT {limit}"  # noqa: S608
+    return Query(sql, where.parameters)
+
+
+def page_statement(filters: AuditFilters, limit: int, before: AuditPosition | None) -> Query:
+    """Select one more entry than `limit`, so that its presence shows that the log goes on."""
+    ranges, matching = _ranges(filters, "<", before), _matching(filters)
+    if filters.subjects or not matching.parameters:
+        return _select("petstore.audit", _and(ranges, matching), limit + 1)
+    scanned = _select("petstore.audit", ranges, SCAN_LIMIT)
+    found = _select(f"({scanned.sql}) AS scanned", matching, limit + 1, "*")
+    return Query(found.sql, (*scanned.parameters, *found.parameters))
+
+
+def end_statement(filters: AuditFilters, before: AuditPosition | None) -> Query | None:
+    """Select the position at which the scan of `page_statement` ended; None if it had no bound."""
+    if filters.subjects or not _matching(filters).parameters:
+        return None
+    ranges = _ranges(filters, "<", before)
+    sql = f"SELECT at, id FROM petstore.audit{ranges.sql} {_NEWEST_FIRST} LIMIT 1 OFFSET {SCAN_LIMIT - 1}"  # noqa: S608
+    return Query(sql, ranges.parameters)
+
+
+def page_of(entries: list[AuditEntry], limit: int, end: AuditPosition | None) -> AuditPage:
+    """The page made of the entries found, where a scan that did not find enough ended at `end`."""
+    if len(entries) > limit:
+        return AuditPage(entries[:limit], entries[limit - 1].position)
+    return AuditPage(entries, end)
+
+
+def _ranges(filters: AuditFilters, direction: str, position: AuditPosition | None) -> Query:
+    """The conditions that indexes answer, from the position on in this direction (< or >)."""
+    return _where(
+        ("at >= %s", filters.since),
+        ("at < %s", filters.until),
+        (f"(at, id) {direction} (%s, %s)", position),
+        (f"subject IN {_list(filters.subjects)}", filters.subjects or None),
+    )
+
+
+def _matching(filters: AuditFilters) -> Query:
+    """The conditions that no index answers."""
+    about = [(f"(subject IN {_list(names)} OR actor IN {_list(names)})", (*names, *names)) for names in filters.about]
+    return _where(("actor = %s", filters.actor), ("action = %s", filters.action), *about)
+
+
+def _list(names: tuple[str, ...]) -> str:
+    return f"({', '.join(['%s'] * len(names))})"
+
+
+def _select(table: str, where: Query, limit: int, columns: str = ENTRY_COLUMNS) -> Query:
+    sql = f"SELECT {columns} FROM {table}{where.sql} {_NEWEST_FIRST} LIMIT {limit}"  # noqa: S608 - constants
+    return Query(sql, where.parameters)
+
+
+def _where(*conditions: tuple[str, object]) -> Query:
+    given = [(text, value) for text, value in conditions if value is not None]
+    texts = [text for text, _ in given]
+    parameters = [each for _, value in given for each in (value if isinstance(value, tuple) else (value,))]
+    return Query(f" WHERE {' AND '.join(texts)}" if texts else "", tuple(parameters))
+
+
+def _and(one: Query, other: Query) -> Query:
+    sql = one.sql + (other.sql.replace(" WHERE ", " AND ", 1) if one.sql else other.sql)
+    return Query(sql, (*one.parameters, *other.parameters))

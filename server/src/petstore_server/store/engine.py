@@ -1,0 +1,220 @@
+"""The seam between the rules of storage and the engines that carry them out.
+
+A transaction is a generator: it yields statements, is sent the rows of each, and does no I/O itself, so its logic is
+written once for every engine. Its SQL is PostgreSQL's; SQLite's engine translates the few differences. The classes of
+this package offer such generators as methods, which a decorator runs on the engine:
+
+    class Accounts(Part):
+        @transaction
+        def rename(self, old: str, new: str) -> Work[int]:
+            [(account_id,)] = yield Query("SELECT id FROM petstore.accounts WHERE name = %s", (old,))
+            yield Command("UPDATE petstore.accounts SET name = %s WHERE id = %s", (new, account_id))
+            return account_id
+
+    await accounts.rename("zoo", "park")
+
+A parameter that is a list is an array: `= ANY(%s::bigint[])`.
+"""
+
+from collections.abc import Awaitable, Callable, Coroutine, Generator, Sequence
+from contextlib import AbstractAsyncContextManager
+from functools import wraps
+from typing import Any, Concatenate, NamedTuple, ParamSpec, Protocol, TypeVar
+
+Row = tuple[Any, ...]
+Item = TypeVar("Item")
+Result = TypeVar("Result")
+P = ParamSpec("P")
+
+
+class Query(NamedTuple):
+    """A statement whose rows are sent back.
+
+    `in_order`: indexes have the rows in order, and are to be read in it. PostgreSQL might otherwise read and sort all
+    rows of a range, of which its statistics know few.
+    """
+
+    sql: str
+    parameters: Sequence[Any] = ()
+    in_order: bool = False
+
+
+class Queries(NamedTuple):
+    """Queries that are sent together. The rows of each are sent back as one list."""
+
+    queries: Sequence[Query]
+
+
+class Command(NamedTuple):
+    """A statement without rows."""
+
+    sql: str
+    parameters: Sequence[Any] = ()
+
+
+class Commands(NamedTuple):
+    """One command for each set of parameters."""
+
+    sql: str
+    parameters: Sequence[Sequence[Any]]
+
+
+Statement = Query | Queries | Command | Commands
+Work = Generator[Statement, list[Any], Result]
+
+
+class TryAgain(Exception):
+    """The outcome of an item that another transaction has locked: the engine submits it again. `args[0]`: why."""
+
+
+class Stats:
+    """What a store reports for metrics, on the event loop. It also counts commits, and how often it read the list."""
+
+    def __init__(self) -> None:
+        self.commits = 0
+        self.rebuilds = 0
+        self.on_commit: Callable[[int], None] | None = None
+        """Called with the number of changes that a commit made durable."""
+        self.on_rebuild: Callable[[float], None] | None = None
+        """Called with the seconds that reading the list took."""
+
+    def committed(self, changes: int) -> None:
+        self.commits += 1
+        if self.on_commit is not None:
+            self.on_commit(changes)
+
+    def rebuilt(self, seconds: float) -> None:
+        self.rebuilds += 1
+        if self.on_rebuild is not None:
+            self.on_rebuild(seconds)
+
+
+class Dialect(Protocol):
+    """The statements in which the engines differ.
+
+    Each that writes orders advances the clock first, in the transaction: the clock's row holds the number and the time
+    (Unix microseconds) of the last change, and the largest identifier ever assigned. In PostgreSQL its row is locked
+    from there to the commit, so numbers and times ascend in the order of commits, on any number of hosts.
+    """
+
+    history: str
+    """An SQL expression that identifies the store's history: changes seen in another one may be gone."""
+
+    def update_orders(self, rows: Sequence[Row], audit: Sequence[Row], now: float) -> Work[None]:
+        """Write changed orders (`records.order_row`) and entries of the audit log (`audit.audit_row`).
+
+        A row without a record changes only the order's status. `now` is in Unix seconds.
+        """
+
+    def insert_orders(self, rows: Sequence[Row], now: float) -> Work[None]:
+        """Insert new orders (`records.order_row`), ascending by id. `now` is in Unix seconds."""
+
+    def find_keys(self, keys: Sequence[tuple[int, str]], since: float) -> Work[tuple[list[bool], list[Row]]]:
+        """Lock idempotency keys, (account, key); find those used after `since` (Unix seconds).
+
+        Return for each key whether it is free, which it is not while another transaction uses it; and for each that
+        was used (account, key, digest, order, Unix microseconds of its placement).
+        """
+
+    def place_orders(self, rows: Sequence[Row], now: float) -> Work[list[tuple[int, int]]]:
+        """Store new orders under the next identifiers, with their idempotency keys and their audit entries.
+
+        A row is (pet, ship date, end of the record, account, key, digest, Unix seconds, actor, end of the audit entry),
+        where an end is JSON text that follows the identifier. Return (identifier, Unix microseconds) of each order;
+        nothing if there are not enough identifiers left.
+        """
+
+
+class Engine(Protocol):
+    """Runs statements on one store. Every method raises ServiceUnavailable if the store cannot be used."""
+
+    @property
+    def dialect(self) -> Dialect:
+        """The statements of the engine."""
+
+    @property
+    def stats(self) -> Stats:
+        """What the store reports for metrics."""
+
+    def peek(self, sql: str, parameters: Sequence[Any] = ()) -> list[Row] | None:
+        """Return the rows of a short statement if that takes no waiting; None otherwise."""
+
+    async def query(
+        self, sql: str, parameters: Sequence[Any] = (), in_order: bool = False, *, short: bool = True
+    ) -> list[Row]:
+        """Return the rows of one statement. A short one reads few rows, which an index finds: SQLite does not wait."""
+
+    async def read(self, work: Callable[[], Work[Result]]) -> Result:
+        """Run the queries of `work` on one snapshot."""
+
+    def snapshot(self) -> AbstractAsyncContextManager[Callable[[Query], Awaitable[list[Row]]]]:
+        """One snapshot for as long as the caller takes, as a function that runs a query on it."""
+
+    async def transaction(self, work: Callable[[], Work[Result]], *, bulk: bool = False) -> Result:
+        """Run `work` in one transaction; return once it is durable. Raises what `work` raises, after a rollback.
+
+        A transaction may be started again from the beginning. `bulk`: many changes, for which no request waits.
+        """
+
+    async def submit(
+        self, perform: Callable[[Sequence[Item]], Work[Sequence[Result | Exception]]], item: Item
+    ) -> Result:
+        """Perform the item together with others in one transaction; return its result once that is durable.
+
+        `perform` returns the outcome of each item, and writes nothing for one whose outcome is an exception, which its
+        caller gets. An item whose outcome is TryAgain is submitted again for as long as a request waits.
+        """
+
+    async def identity(self) -> str:
+        """Return a text that no other store has, copies of this one included.
+
+        Stays the same across restarts, restores in place and failovers.
+        """
+
+    async def check(self) -> None:
+        """Prove with a small write that the store can be used. Raises ServiceUnavailable with the reason."""
+
+    async def close(self) -> None:
+        """Finish what is queued, and close the store."""
+
+
+class Part:
+    """A part of the store: a class whose methods are transactions."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+
+
+S = TypeVar("S", bound=Part)
+_Method = Callable[Concatenate[S, P], Work[Result]]
+_Runs = Callable[Concatenate[S, P], Coroutine[Any, Any, Result]]
+
+
+def transaction(method: _Method[S, P, Result]) -> _Runs[S, P, Result]:
+    """Make the method run its statements in one transaction, durable when it returns."""
+
+    @wraps(method)
+    async def run(self: S, /, *args: P.args, **kwargs: P.kwargs) -> Result:
+        return await self._engine.transaction(lambda: method(self, *args, **kwargs))
+
+    return run
+
+
+def bulk_transaction(method: _Method[S, P, Result]) -> _Runs[S, P, Result]:
+    """The same for many changes, for which no request waits."""
+
+    @wraps(method)
+    async def run(self: S, /, *args: P.args, **kwargs: P.kwargs) -> Result:
+        return await self._engine.transaction(lambda: method(self, *args, **kwargs), bulk=True)
+
+    return run
+
+
+def snapshot(method: _Method[S, P, Result]) -> _Runs[S, P, Result]:
+    """Make the method run its queries on one snapshot."""
+
+    @wraps(method)
+    async def run(self: S, /, *args: P.args, **kwargs: P.kwargs) -> Result:
+        return await self._engine.read(lambda: method(self, *args, **kwargs))
+
+    return run

@@ -1,0 +1,161 @@
+"""API keys, and which of them are valid."""
+
+from petstore_server.domain.accounts import Limits, Plan, require_open
+from petstore_server.domain.audit import Actor
+from petstore_server.domain.bans import Ban
+from petstore_server.domain.errors import KeyNotFound
+from petstore_server.domain.keys import (
+    VALID,
+    ApiKey,
+    Environment,
+    Principal,
+    Rotated,
+    Successor,
+    key_state,
+    parse_scopes,
+    rotate,
+)
+from petstore_server.domain.transitions import Transition
+from petstore_server.store.accounts import ACCESS_CHANGED, find_account
+from petstore_server.store.audit import Change, difference, record
+from petstore_server.store.engine import Command, Part, Query, Row, Work, snapshot, transaction
+
+# Unknown, expired, revoked and other-environment keys all take this one look-up (D9).
+_PRINCIPAL = """
+    SELECT revoked_at, suspended_at, keys.id, accounts.id, accounts.name, plan, per_minute, per_day, scopes, expires_at
+    FROM petstore.keys JOIN petstore.accounts ON accounts.id = account_id
+    WHERE digest = %s AND environment = %s
+"""
+_SELECT = """
+    SELECT keys.id, accounts.name, digest, environment, scopes, keys.note, keys.created_at, expires_at, revoked_at,
+        rotated_from, suspended_at, (SELECT successor.id FROM petstore.keys AS successor WHERE rotated_from = keys.id),
+        (SELECT last_hour FROM petstore.key_use WHERE key_id = keys.id), began, until, level
+    FROM petstore.keys JOIN petstore.accounts ON accounts.id = account_id LEFT JOIN petstore.bans ON key_id = keys.id
+"""
+_FIND = f"{_SELECT} WHERE keys.id = %s"
+_ORDER = "ORDER BY keys.created_at, keys.number"
+_LOCK = "SELECT 1 FROM petstore.keys WHERE id = %s FOR UPDATE"
+_INSERT = """
+    INSERT INTO petstore.keys (id, account_id, digest, environment, scopes, note, created_at, expires_at, rotated_from)
+    VALUES (%s, %s, %s, %s, %s, %s, %s, %s, %s)
+"""
+_UPDATE = "UPDATE petstore.keys SET expires_at = %s, revoked_at = %s WHERE id = %s"
+_INSERT_BAN = "INSERT INTO petstore.bans (key_id, began, until, level) VALUES (%s, %s, %s, %s)"
+_DELETE_BAN = "DELETE FROM petstore.bans WHERE key_id = %s"
+
+
+class Keys(Part):
+    """The keys of one store."""
+
+    async def principal(self, digest: bytes, environment: Environment, now: float) -> Principal | None:
+        """Return what the key with this SHA-256 allows at `now`; None unless it is valid in this environment."""
+        rows = await self._engine.query(_PRINCIPAL, (digest, str(environment)))
+        if not rows:
+            return None
+        revoked_at, suspended_at, key_id, account_id, account, plan, per_minute, per_day, scopes, expires_at = rows[0]
+        if key_state(expires_at, revoked_at, suspended_at is not None, now) not in VALID:
+            return None
+        limits = Limits(per_minute, per_day)
+        return Principal(key_id, account_id, account, Plan(plan), limits, parse_scopes(scopes), expires_at)
+
+    @transaction
+    def create(self, key: ApiKey, actor: Actor) -> Work[ApiKey]:
+        """Store a key of the account `key.account`. Raises AccountNotFound, AccountClosed."""
+        account = require_open((yield from find_account(key.account)))
+        yield _insert(key, account.id)
+        created = {
+            "account": key.account,
+            "environment": str(key.environment),
+            "scopes": sorted(key.scopes),
+            "note": key.note,
+            "expires_at": key.expires_at,
+        }
+        yield record(actor, "key.create", f"key:{key.id}", Change(None, created))
+        yield ACCESS_CHANGED
+        return key
+
+    async def find(self, key_id: str) -> ApiKey:
+        """Raises KeyNotFound."""
+        return _one(await self._engine.query(_FIND, (key_id,)), key_id)
+
+    @snapshot
+    def list(self, account: str | None = None) -> Work[list[ApiKey]]:
+        """Return the keys of one account or of all, oldest first. Raises AccountNotFound."""
+        if account is None:
+            rows = yield Query(f"{_SELECT} {_ORDER}")
+        else:
+            account_id = (yield from find_account(account)).id
+            rows = yield Query(f"{_SELECT} WHERE account_id = %s {_ORDER}", (account_id,))
+        return [_key(row) for row in rows]
+
+    @transaction
+    def change(self, key_id: str, transition: Transition[ApiKey], actor: Actor) -> Work[ApiKey]:
+        """Apply the transition (`revoke`, `unban`) and return the key after it, once it is durable.
+
+        What changes nothing leaves no trace. Raises KeyNotFound, KeyNotBanned.
+        """
+        before = yield from _locked(key_id)
+        after = transition.apply(before)
+        if after != before:
+            yield from _update(transition.action, before, after, actor)
+        return after
+
+    @transaction
+    def rotate(self, key_id: str, successor: Successor, grace_ends: float, actor: Actor) -> Work[Rotated]:
+        """Replace the key by a successor, as `domain.keys.rotate` says. Raises KeyNotFound, KeyNotUsable."""
+        before = yield from _locked(key_id)
+        rotated = rotate(before, successor, grace_ends, actor.at)
+        new = rotated.new
+        yield _insert(new, (yield from find_account(new.account)).id)
+        if new.ban is not None:
+            yield Command(_INSERT_BAN, (new.id, new.ban.began, new.ban.until, new.ban.level))
+        yield from _update("key.rotate", before, rotated.old, actor)
+        return rotated
+
+
+def _locked(key_id: str) -> Work[ApiKey]:
+    """Return the key, which no other transaction can change from here on. Raises KeyNotFound."""
+    yield Query(_LOCK, (key_id,))
+    return _one((yield Query(_FIND, (key_id,))), key_id)
+
+
+def _update(action: str, before: ApiKey, after: ApiKey, actor: Actor) -> Work[None]:
+    """Store what changed, and record it."""
+    yield Command(_UPDATE, (after.expires_at, after.revoked_at, after.id))
+    if before.ban is not None and after.ban is None:
+        yield Command(_DELETE_BAN, (after.id,))
+    yield record(actor, action, f"key:{after.id}", difference(before.fields(), after.fields()))
+    yield ACCESS_CHANGED
+
+
+def _insert(key: ApiKey, account_id: int) -> Command:
+    scopes = " ".join(sorted(key.scopes))
+    identity = (key.id, account_id, key.digest, str(key.environment), scopes)
+    return Command(_INSERT, (*identity, key.note, key.created_at, key.expires_at, key.rotated_from))
+
+
+def _one(rows: list[Row], key_id: str) -> ApiKey:
+    if not rows:
+        raise KeyNotFound(key_id)
+    return _key(rows[0])
+
+
+def _key(row: Row) -> ApiKey:
+    key_id, account, digest, environment, scopes, note, created, expires, revoked, rotated_from, *rest = row
+    suspended_at, rotated_to, last_used, *ban = rest
+    return ApiKey(
+        key_id,
+        account,
+        digest,
+        Environment(environment),
+        parse_scopes(scopes),
+        note,
+        created,
+        expires,
+        revoked,
+        rotated_from,
+        None if ban[0] is None else Ban(key_id, *ban),
+        suspended_at is not None,
+        rotated_to,
+        last_used,
+    )

@@ -1,0 +1,182 @@
+"""Reading the list of all orders in pieces, of which a change renews only its own (D8). The same for every engine.
+
+Where a piece begins depends on the identifiers only, not on history: hosts with the same orders have the same pieces,
+and so the same ETag for the same bytes. A piece holds about 1,024 orders.
+"""
+
+import time
+from bisect import bisect_right
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from hashlib import sha256
+from typing import NamedTuple
+
+from petstore_server.batching import SharedCall
+from petstore_server.domain.orders import INT64_MAX, INT64_MIN
+from petstore_server.store.engine import Engine, Part, Queries, Query, Work, snapshot
+
+_FOLDED = "((((id & 4294967295) * 668265263) + (((id >> 32) & 4294967295) * 374761393)) % 2147483629)"
+STARTS_PIECE = f"((({_FOLDED} * {_FOLDED}) % 2147483587) & 1023) = 0"
+"""SQL for `starts_piece`. Every product is below 2^63, so no engine overflows."""
+
+CHANGED_LIMIT = 50_000
+"""Changed orders beyond which reading the whole list again is as fast."""
+
+# The clock numbers changes in the order of their commits: a snapshot that shows one change shows all before it.
+_MARK = "SELECT {history}, coalesce((SELECT max(revision) FROM petstore.orders), 0) FROM petstore.store"
+# Sorted, so that the index is used whatever the statistics of the table.
+_CHANGED = "SELECT id FROM petstore.orders WHERE revision > %s ORDER BY revision LIMIT %s"
+_STARTS = f"SELECT id FROM petstore.orders WHERE {STARTS_PIECE} ORDER BY id"  # noqa: S608 - a constant
+_RECORDS = """
+    SELECT coalesce(',' || string_agg(record, ','), '')
+    FROM (SELECT record FROM petstore.orders WHERE id BETWEEN %s AND %s ORDER BY id) AS piece
+"""
+_PIECES_AT_ONCE = 16  # about 1.5 MB: read in milliseconds, so the time limit of a statement holds
+
+
+class Range(NamedTuple):
+    """Identifiers from `first` to `last`, both included."""
+
+    first: int
+    last: int
+
+
+class Mark(NamedTuple):
+    """Identifies a list: the store's history, and the number of the last change that the list shows."""
+
+    history: str
+    revision: int
+
+
+class Piece:
+    """Records of adjacent orders as JSON, each after a comma, with their SHA-256; both empty without orders."""
+
+    __slots__ = ("data", "digest")
+
+    def __init__(self, data: bytes) -> None:
+        self.data = data
+        self.digest = sha256(data).digest() if data else b""
+
+
+_NO_PIECE = Piece(b"")
+
+
+@dataclass(frozen=True, slots=True)
+class OrderList:
+    """One snapshot of the list of all orders (D8), in pieces.
+
+    `pieces` are the records of all orders, ascending by id. The piece at an index holds the orders from `starts` at
+    that index up to the next. A change renews only its own piece: all others are the same objects in the next snapshot.
+    """
+
+    mark: Mark
+    starts: tuple[int, ...]
+    pieces: tuple[Piece, ...]
+
+    @property
+    def digest(self) -> str:
+        """Identifies the list's bytes, 32 hexadecimal digits."""
+        ending = b"]" if any(piece.data for piece in self.pieces) else b"[]"
+        digests = b"".join([piece.digest for piece in self.pieces])
+        return sha256(digests + sha256(ending).digest()).hexdigest()[:32]
+
+
+class Listing(Part):
+    """The list of all orders of one store, of which it keeps the newest copy."""
+
+    def __init__(self, engine: Engine) -> None:
+        super().__init__(engine)
+        self._held: OrderList | None = None
+        self._mark = _MARK.format(history=engine.dialect.history)
+        self._newest = SharedCall(self._read_newest)
+
+    async def current(self) -> OrderList:
+        """Return the list, never older than any change acknowledged before this call, by any process.
+
+        Unless something has changed, it is the same object as before; on SQLite that takes microseconds, and does not
+        suspend the caller. Concurrent calls share one look at the store. Raises ServiceUnavailable.
+        """
+        held = self._held
+        if held is not None:
+            found = self._engine.peek(self._mark)
+            if found is not None and found[0] == held.mark:
+                return held
+        return await self._newest()
+
+    def is_newest(self, found: OrderList) -> bool:
+        """Whether this is the newest copy of the list."""
+        return found is self._held
+
+    async def close(self) -> None:
+        """Wait for the look at the store that is under way."""
+        await self._newest.close()
+
+    async def _read_newest(self) -> OrderList:
+        held = self._held
+        if held is not None and (await self._engine.query(self._mark))[0] == held.mark:
+            return held
+        began = time.perf_counter()
+        self._held = latest = await self._read(held)
+        self._engine.stats.rebuilt(time.perf_counter() - began)
+        return latest
+
+    @snapshot
+    def _read(self, held: OrderList | None) -> Work[OrderList]:
+        """Read the list as it is now; pieces that did not change since `held` are taken from there."""
+        [row] = yield Query(self._mark)
+        mark = Mark(*row)
+        changed: list[int] | None = None
+        if held is not None and held.mark.history == mark.history and held.mark.revision <= mark.revision:
+            changed = [row[0] for row in (yield Query(_CHANGED, (held.mark.revision, CHANGED_LIMIT + 1)))]
+        if held is None or changed is None or len(changed) > CHANGED_LIMIT:
+            starts = all_starts([row[0] for row in (yield Query(_STARTS))])
+            pieces: list[Piece] = [_NO_PIECE] * len(starts)
+            stale = list(range(len(starts)))
+        else:
+            starts, stale = starts_after(held.starts, changed)
+            pieces = _pieces_of(held, starts)
+        for begin in range(0, len(stale), _PIECES_AT_ONCE):
+            group = stale[begin : begin + _PIECES_AT_ONCE]
+            found = yield Queries([Query(_RECORDS, range_of(starts, index)) for index in group])
+            for index, [(records,)] in zip(group, found, strict=True):
+                pieces[index] = Piece(records.encode())
+        return OrderList(mark, starts, tuple(pieces))
+
+
+def starts_piece(order_id: int) -> bool:
+    """Whether a piece starts with this order: one of 1,024 does, however the identifiers are distributed."""
+    low, high = order_id & 0xFFFFFFFF, (order_id >> 32) & 0xFFFFFFFF
+    folded = (low * 668265263 + high * 374761393) % 2147483629
+    return folded * folded % 2147483587 & 1023 == 0  # squared, so that evenly spaced identifiers are spread as well
+
+
+def all_starts(found: Iterable[int]) -> tuple[int, ...]:
+    """The starts of all pieces, given the orders with which one starts; the first piece starts at the lowest int64."""
+    return (INT64_MIN, *(start for start in found if start != INT64_MIN))
+
+
+def range_of(starts: Sequence[int], index: int) -> Range:
+    """The range of the piece at an index; all together cover all of int64."""
+    return Range(starts[index], starts[index + 1] - 1 if index + 1 < len(starts) else INT64_MAX)
+
+
+def starts_after(starts: tuple[int, ...], changed: Sequence[int]) -> tuple[tuple[int, ...], list[int]]:
+    """Return the starts of all pieces after orders changed or came, and the indices of those to read again.
+
+    If no piece has come, the starts are the same object.
+    """
+    new = {order_id for order_id in changed if starts_piece(order_id)}
+    if new:
+        new.difference_update(starts)
+    after = tuple(sorted({*starts, *new})) if new else starts
+    # An order that starts a piece splits the piece before it.
+    touched = {*changed, *(start - 1 for start in new)}
+    return after, sorted({bisect_right(after, order_id) - 1 for order_id in touched})
+
+
+def _pieces_of(held: OrderList, starts: tuple[int, ...]) -> list[Piece]:
+    """The pieces of a list for these starts, which contain its own."""
+    if starts is held.starts:  # nearly always: with a million orders, the search below takes longer than the rest
+        return list(held.pieces)
+    known = dict(zip(held.starts, held.pieces, strict=True))
+    return [known.get(start, _NO_PIECE) for start in starts]

@@ -1,0 +1,250 @@
+"""From a query to a page of orders, by statements whose work is bounded whatever the store holds (D20).
+
+Each index of orders ends with the id. A page walks the index that has its sort order, or an equality's if it is sorted
+by id. Filters that the index does not answer are applied to what is walked, to WORK_LIMIT orders at most: the page then
+ends short, with a position at which the list goes on. Where such a filter has at most NARROW orders by an index, these
+are read and sorted instead.
+"""
+
+from typing import NamedTuple
+
+from petstore_server.domain.orders import Status
+from petstore_server.domain.search import Page, Position, Query, SortField
+from petstore_server.store import engine
+from petstore_server.store.engine import Row, Work
+
+WORK_LIMIT = 3000
+"""Orders walked for one page at most."""
+
+NARROW = 1500
+"""Orders that are read and sorted instead of walking at most."""
+
+_COLUMN = {SortField.ID: "id", SortField.SHIP_DATE: "ship_date", SortField.UPDATED_AT: "updated_at"}
+_PAGE = "record, status, updated_at, created_at, id, ship_date"
+"""The columns of a page's row: those of a TrackedOrder, and then those of its position."""
+_FILTERED = f"{_PAGE}, pet_id, complete"
+
+Condition = tuple[str, tuple[int | str, ...]]
+"""A condition with its parameters."""
+
+
+class Walk(NamedTuple):
+    """Orders in the order of the index on `column` and id, after a position.
+
+    They have the value `equal`, or lie in a range: `low` is included, `high` is not. `missing` selects the orders
+    without a value instead.
+    """
+
+    column: str
+    equal: int | str | None = None
+    low: int | None = None
+    high: int | None = None
+    missing: bool = False
+    descending: bool = False
+    after: Position | None = None
+
+    @property
+    def is_sorted_by_id(self) -> bool:
+        """Whether all orders of the walk have the same value."""
+        return self.column == "id" or self.equal is not None or self.missing
+
+
+def single_statement(query: Query) -> engine.Query | None:
+    """The statement of a page that one index answers: its rows are those of the page."""
+    walks = _walks(query)
+    return None if len(walks) > 1 or _rest(walks[0], query) else _walked(walks[0], query, query.limit + 1)
+
+
+def page_of(rows: list[Row], query: Query) -> Page:
+    """The page from the rows of all walks: one more than the limit shows that the list goes on."""
+    if len(rows) <= query.limit:
+        return Page(rows, None)
+    return Page(rows[: query.limit], _position(rows[query.limit - 1], query.sort.field))
+
+
+def read_page(query: Query) -> Work[Page]:
+    """Read a page on one snapshot."""
+    narrow = yield from _narrow(query)
+    if narrow is not None:
+        return page_of((yield _sorted(narrow, query)), query)
+    rows: list[Row] = []
+    for walk in _walks(query):
+        rows += yield _walked(walk, query, query.limit + 1 - len(rows))
+        if rows and rows[-1][1] is None:  # the end of a walk that examined WORK_LIMIT orders
+            return Page(rows[:-1], _position(rows[-1], query.sort.field))
+        if len(rows) > query.limit:
+            break
+    return page_of(rows, query)
+
+
+def _position(row: Row, field: SortField) -> Position:
+    _, _, updated_at, _, order_id, ship_date = row
+    return Position({SortField.SHIP_DATE: ship_date, SortField.UPDATED_AT: updated_at}.get(field, order_id), order_id)
+
+
+def _walks(query: Query) -> list[Walk]:
+    """The walks that have the list in its order, one after the other."""
+    filters, (field, descending), after = query.filters, query.sort, query.after
+    if field is SortField.ID:
+        equal = next(iter(_equalities(query)), Walk("id"))
+        return [equal._replace(descending=descending, after=after)]
+    if field is SortField.UPDATED_AT:
+        return [Walk("updated_at", low=filters.updated_from, descending=descending, after=after)]
+    dated = Walk("ship_date", None, filters.ship_date_from, filters.ship_date_to, False, descending, after)
+    if dated.low is not None or dated.high is not None:
+        return [dated]
+    undated = Walk("ship_date", missing=True, descending=descending)  # last in both directions
+    return [undated._replace(after=after)] if after is not None and after.value is None else [dated, undated]
+
+
+def _equalities(query: Query) -> list[Walk]:
+    """The walks of the filters that select one value of an indexed column."""
+    found = []
+    if query.filters.pet_id is not None:
+        found.append(Walk("pet_id", equal=query.filters.pet_id))
+    if len(query.filters.statuses) == 1:
+        found.append(Walk("status", equal=str(*query.filters.statuses)))
+    return found
+
+
+def _ranges(query: Query) -> list[Walk]:
+    """The walks of the filters that select a range of an indexed column."""
+    filters, found = query.filters, []
+    if filters.updated_from is not None:
+        found.append(Walk("updated_at", low=filters.updated_from))
+    if filters.ship_date_from is not None or filters.ship_date_to is not None:
+        found.append(Walk("ship_date", low=filters.ship_date_from, high=filters.ship_date_to))
+    return found
+
+
+def _narrow(query: Query) -> Work[Walk | None]:
+    """Find a filter with few orders among those that the walk of the list does not answer."""
+    walked = _walks(query)[0]
+    others = [walk for walk in (*_equalities(query), *_ranges(query)) if walk.column != walked.column]
+    if not others:
+        return None
+    probes = [_select(walk, "1", 1, offset=NARROW) for walk in others]
+    columns = ", ".join(f"EXISTS ({probe.sql})" for probe in probes)
+    parameters = [value for probe in probes for value in probe.parameters]
+    [wide] = yield engine.Query(f"SELECT {columns}", parameters, in_order=True)
+    return next((walk for walk, is_wide in zip(others, wide, strict=True) if not is_wide), None)
+
+
+def _walked(walk: Walk, query: Query, limit: int) -> engine.Query:
+    """The statement of the first orders of a walk that match; after fewer, where it ends if at WORK_LIMIT."""
+    rest = _rest(walk, query)
+    if not rest:
+        return _select(walk, _PAGE, limit)
+    where, values = _all(rest)
+    entries = _select(walk, _FILTERED, WORK_LIMIT)
+    value = "id" if walk.is_sorted_by_id else walk.column
+    names = f"{value} AS updated_at, {value} AS created_at, id, {value} AS ship_date"
+    if walk.missing:
+        names = "id AS updated_at, id AS created_at, id, ship_date"
+    last = _select(walk, f"NULL AS record, NULL AS status, {names}", 1, offset=WORK_LIMIT - 1)
+    sql = f"""
+        SELECT * FROM (SELECT {_PAGE} FROM ({entries.sql}) AS walked WHERE {where} LIMIT %s) AS found
+        UNION ALL SELECT * FROM ({last.sql}) AS ending LIMIT %s
+    """  # noqa: S608 - constants
+    return engine.Query(sql, [*entries.parameters, *values, limit, *last.parameters, limit], in_order=True)
+
+
+def _sorted(narrow: Walk, query: Query) -> engine.Query:
+    """The statement of the first orders of a narrow walk that match, sorted."""
+    conditions = _rest(narrow, query) + _after(query)
+    where, values = _all(conditions)
+    entries = _select(narrow, _FILTERED, NARROW)
+    column, direction = _COLUMN[query.sort.field], " DESC" if query.sort.descending else ""
+    order = f"{column} IS NULL, {column}{direction}, id{direction}"
+    sql = f"SELECT {_PAGE} FROM ({entries.sql}) AS narrow WHERE {where} ORDER BY {order} LIMIT %s"  # noqa: S608
+    return engine.Query(sql, [*entries.parameters, *values, query.limit + 1], in_order=True)
+
+
+def _rest(walk: Walk, query: Query) -> list[Condition]:
+    """The filters that the walk does not answer."""
+    filters = query.filters
+    conditions: list[Condition] = []
+    if walk.column != "status" and 0 < len(filters.statuses) < len(Status):
+        marks = ", ".join(["%s"] * len(filters.statuses))
+        conditions.append((f"status IN ({marks})", tuple(sorted(map(str, filters.statuses)))))
+    if walk.column != "pet_id" and filters.pet_id is not None:
+        conditions.append(("pet_id = %s", (filters.pet_id,)))
+    if filters.complete is not None:
+        conditions.append(("complete = %s", (int(filters.complete),)))
+    if walk.column != "ship_date":
+        conditions += _bounds("ship_date", filters.ship_date_from, filters.ship_date_to)
+    if walk.column != "updated_at":
+        conditions += _bounds("updated_at", filters.updated_from, None)
+    return conditions
+
+
+def _after(query: Query) -> list[Condition]:
+    """The condition that an order comes after the start of the page."""
+    if query.after is None:
+        return []
+    value, order_id = query.after
+    column, sign = _COLUMN[query.sort.field], "<" if query.sort.descending else ">"
+    if query.sort.field is SortField.ID:
+        return [(f"id {sign} %s", (order_id,))]
+    if value is None:
+        return [(f"{column} IS NULL AND id {sign} %s", (order_id,))]
+    return [(f"(({column}, id) {sign} (%s, %s) OR {column} IS NULL)", (value, order_id))]
+
+
+def _select(walk: Walk, columns: str, limit: int, offset: int = 0) -> engine.Query:
+    """The statement of orders of a walk, from an offset on."""
+    direction = " DESC" if walk.descending else ""
+    # With the table's name: otherwise a name in `columns` would be meant, and another index would have that order.
+    order = ", ".join([f"orders.{column}{direction}" for column in dict.fromkeys((walk.column, "id"))])
+    parts: list[engine.Query] = []
+    for conditions in _conditions(walk):
+        where, values = _all(conditions)
+        parts.append(
+            engine.Query(f"SELECT {columns} FROM petstore.orders WHERE {where} ORDER BY {order} LIMIT %s", values)  # noqa: S608
+        )
+    if len(parts) == 1:
+        [part] = parts
+        return engine.Query(f"{part.sql} OFFSET %s", [*part.parameters, limit, offset], in_order=True)
+    # Both engines read the parts of UNION ALL in turn.
+    sql = " UNION ALL ".join([f"SELECT * FROM ({part.sql}) AS part" for part in parts])  # noqa: S608 - constants
+    each = [value for part in parts for value in (*part.parameters, limit + offset)]
+    return engine.Query(f"{sql} LIMIT %s OFFSET %s", [*each, limit, offset], in_order=True)
+
+
+def _conditions(walk: Walk) -> list[list[Condition]]:
+    """The conditions of each part of a walk, which the index bounds.
+
+    After a position come the other orders with its value, and then those with later values. As one condition, SQLite
+    would read all orders with its value again.
+    """
+    sign, column, after = "<" if walk.descending else ">", walk.column, walk.after
+    if walk.is_sorted_by_id:
+        base: list[Condition] = [] if column == "id" else [_same(walk)]
+        return [base + ([] if after is None else [(f"id {sign} %s", (after.id,))])]
+    if after is None or after.value is None:
+        return [[(f"{column} IS NOT NULL", ()), *_bounds(column, walk.low, walk.high)]]
+    tied = [_same(walk._replace(equal=after.value)), (f"id {sign} %s", (after.id,))]
+    rest = _bounds(column, walk.low, None) if walk.descending else _bounds(column, None, walk.high)
+    return [tied, [(f"{column} {sign} %s", (after.value,)), *rest]]
+
+
+def _same(walk: Walk) -> Condition:
+    """Equality with the first column of an index.
+
+    Not `=`: PostgreSQL would leave a constant column out of the order, and might read an index that does not begin with
+    it, which has the orders of all other values too.
+    """
+    if walk.missing or walk.equal is None:
+        return f"{walk.column} IS NULL", ()
+    return f"{walk.column} = ANY(ARRAY[%s])", (walk.equal,)
+
+
+def _bounds(column: str, low: int | None, high: int | None) -> list[Condition]:
+    bounds = ((">=", low), ("<", high))
+    return [(f"{column} {sign} %s", (value,)) for sign, value in bounds if value is not None]
+
+
+def _all(conditions: list[Condition]) -> Condition:
+    """One condition, of these."""
+    texts = [text for text, _ in conditions] or ["id IS NOT NULL"]
+    return " AND ".join(texts), tuple([value for _, values in conditions for value in values])

@@ -1,0 +1,57 @@
+"""Pets, which the deprecated operation returns."""
+
+import json
+from collections.abc import Sequence
+
+from petstore_server.domain.audit import Actor
+from petstore_server.domain.errors import PetNotFound
+from petstore_server.domain.orders import Import
+from petstore_server.domain.pets import Pet, evaluate_pet_import
+from petstore_server.store.audit import record
+from petstore_server.store.engine import Commands, Part, Query, Row, Work, bulk_transaction
+from petstore_server.store.imports import audit_change, evaluate
+
+# JSON can hold every text that a file can: a column of text in PostgreSQL cannot hold U+0000.
+_WRITE = (
+    "INSERT INTO petstore.pets (id, record) VALUES (%s, %s) ON CONFLICT (id) DO UPDATE SET record = excluded.record"
+)
+_LOCK = "SELECT one FROM petstore.store FOR UPDATE"
+_FIND = "SELECT record FROM petstore.pets WHERE id = ANY(%s::bigint[])"
+
+
+class Pets(Part):
+    """The pets of one store."""
+
+    async def find(self, pet_id: int) -> Pet:
+        """Return the pet. Raises PetNotFound."""
+        rows = await self._engine.query(_FIND, ([pet_id],))
+        if not rows:
+            raise PetNotFound
+        return _pet(rows[0])
+
+    async def find_many(self, ids: Sequence[int]) -> list[Pet]:
+        """The pets that exist among these identifiers, in any order."""
+        return [_pet(row) for row in await self._engine.query(_FIND, (list(ids),), short=False)]
+
+    @bulk_transaction
+    def import_batch(self, pets: Sequence[Pet], import_id: str, actor: Actor) -> Work[list[Import]]:
+        """Import the pets, replacing those of the same id (never REJECTED), in one transaction."""
+        if not pets:
+            return []
+        # Imports wait for one another: another one may bring pets that this one would take for missing.
+        yield Query(_LOCK)
+        existing = {pet.id: pet for pet in map(_pet, (yield Query(_FIND, ([pet.id for pet in pets],))))}
+        outcomes, changed = evaluate(pets, existing, evaluate_pet_import)
+        if changed:
+            yield Commands(_WRITE, [(pet.id, _record(pet)) for pet in changed.values()])
+        yield record(actor, "pets.import", import_id, audit_change("pets", existing, changed, outcomes))
+        return outcomes
+
+
+def _pet(row: Row) -> Pet:
+    return Pet(**json.loads(row[0]))
+
+
+def _record(pet: Pet) -> str:
+    """The pet as it is stored: JSON in ASCII."""
+    return json.dumps(pet.fields(), separators=(",", ":"))

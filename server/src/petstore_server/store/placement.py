@@ -1,0 +1,115 @@
+"""Placed orders: those that come together share a commit, and an idempotency key gets one order (D20)."""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from petstore_server.domain.audit import Actor
+from petstore_server.domain.errors import IdempotencyKeyInUse, IdempotencyKeyReused, ServiceUnavailable
+from petstore_server.domain.placement import KEY_LIFETIME, NO_IDENTIFIER_LEFT, Placed, Placement
+from petstore_server.store.audit import Change, audit_row
+from petstore_server.store.engine import Command, Part, Row, Work, transaction
+from petstore_server.store.records import order_row
+
+_FORGET = """
+    DELETE FROM petstore.idempotency_keys WHERE (account_id, key) IN (
+        SELECT account_id, key FROM petstore.idempotency_keys WHERE at <= %s LIMIT %s
+    )
+"""
+_LAST = "SELECT last_order_id FROM petstore.clock"
+_NO_IDENTIFIER = '{"id":0'
+"""How the JSON of an order begins that has no identifier yet."""
+
+KeyName = tuple[int, str]
+"""The account of an idempotency key, and the key."""
+
+
+class PlacementRequest(NamedTuple):
+    """One caller's order."""
+
+    placement: Placement
+    actor: Actor
+
+    @property
+    def key(self) -> KeyName:
+        return self.placement.account_id, self.placement.key
+
+
+class _Remembered(NamedTuple):
+    """What an idempotency key was used for: the digest of the body, the order, and when it was placed (Unix µs)."""
+
+    digest: bytes
+    order_id: int
+    placed_at: int
+
+
+class Placements(Part):
+    """Placed orders of one store, and their idempotency keys."""
+
+    async def place(self, placement: Placement, actor: Actor) -> Placed:
+        """Store a new order under an identifier larger than all used before; return once it is durable (D20).
+
+        The idempotency key is kept for KEY_LIFETIME in the same transaction; a repeated request gets the same
+        response. Nothing is kept of a request that fails. Raises IdempotencyKeyReused, IdempotencyKeyInUse.
+        """
+        return await self._engine.submit(self._place_all, PlacementRequest(placement, actor))
+
+    @transaction
+    def forget(self, before: float, limit: int) -> Work[None]:
+        """Delete at most `limit` idempotency keys that were used before `before` (Unix seconds)."""
+        yield Command(_FORGET, (before, limit))
+
+    async def last_identifier(self) -> int:
+        """Return the largest identifier ever assigned to an order; 0 before the first."""
+        last: int = (await self._engine.query(_LAST))[0][0]
+        return last
+
+    def _place_all(self, requests: Sequence[PlacementRequest]) -> Work[list[Placed | Exception]]:
+        """Place an order for each new key; return what was placed under each request's key, or the caller's error."""
+        keys = [request.key for request in requests]
+        now = max(request.actor.at for request in requests)
+        free, known = yield from self._engine.dialect.find_keys(keys, now - KEY_LIFETIME)
+        stored = {(row[0], row[1]): _Remembered(*row[2:]) for row in known}
+        first: dict[KeyName, PlacementRequest] = {}
+        for request, key, is_free in zip(requests, keys, free, strict=True):
+            if is_free and key not in stored:
+                first.setdefault(key, request)
+        if first:
+            rows = [_row(request) for request in first.values()]
+            placed = yield from self._engine.dialect.place_orders(rows, now)
+            for request, (order_id, placed_at) in zip(first.values(), placed, strict=False):
+                stored[request.key] = _Remembered(request.placement.digest, order_id, placed_at)
+
+        return [
+            _outcome(request, stored.get(request.key), is_free=is_free, is_first=first.get(request.key) is request)
+            for request, is_free in zip(requests, free, strict=True)
+        ]
+
+
+def _outcome(
+    request: PlacementRequest, found: _Remembered | None, *, is_free: bool, is_first: bool
+) -> Placed | Exception:
+    if not is_free:
+        return IdempotencyKeyInUse()
+    if found is None:
+        return ServiceUnavailable(NO_IDENTIFIER_LEFT)
+    if found.digest != request.placement.digest:
+        return IdempotencyKeyReused()
+    return request.placement.placed(found.order_id, found.placed_at, replayed=not is_first)
+
+
+def _row(request: PlacementRequest) -> Row:
+    """The row for `Dialect.place_orders`."""
+    placement, actor = request
+    order = placement.order(0)
+    _, _, pet_id, _, ship_date, text = order_row(order)
+    after = str(audit_row(actor, "order.place", "", Change(None, order.fields()))[-1])
+    return (
+        pet_id,
+        ship_date,
+        text.removeprefix(_NO_IDENTIFIER),
+        *request.key,
+        placement.digest,
+        actor.at,
+        actor.name,
+        after.removeprefix(_NO_IDENTIFIER),
+    )

@@ -1,0 +1,64 @@
+"""An order's row: the one reader and the one writer of what the store keeps of an order."""
+
+import json
+from datetime import datetime
+
+import msgspec
+
+from petstore_server.domain.errors import DamagedRecord, InvalidField
+from petstore_server.domain.orders import Order, Status, order_from_fields
+from petstore_server.domain.search import microseconds
+from petstore_server.store.engine import Row
+
+MOST_PROBLEMS = 100
+"""Problems that a check of a store reports at most."""
+
+CHECKED = "SELECT id, status, pet_id, complete, ship_date, record FROM petstore.orders"
+"""Selects what `order_problem` examines."""
+
+
+class _Record(msgspec.Struct, rename="camel", forbid_unknown_fields=True, gc=False):
+    """The JSON that `Order.record` writes."""
+
+    id: int
+    pet_id: int | None = None
+    quantity: int | None = None
+    ship_date: str | None = None
+    complete: bool | None = None
+
+
+_decode = msgspec.json.Decoder(_Record).decode
+_STATUS = {str(status): status for status in Status}
+
+
+def order_row(order: Order) -> Row:
+    """The columns of an order: id, status, pet_id, complete (0 or 1), ship_date (Unix microseconds), record."""
+    order_id, pet_id, _, ship_date, complete, status = order
+    instant = None if ship_date is None else microseconds(datetime.fromisoformat(ship_date))
+    return order_id, str(status), pet_id, int(bool(complete)), instant, order.record()
+
+
+def read_order(record: str, status: str, order_id: int | None = None) -> Order:
+    """Return the order of a row. Raises DamagedRecord, also if it is not that with this identifier."""
+    try:
+        fields = _decode(record)
+        order = Order(fields.id, fields.pet_id, fields.quantity, fields.ship_date, fields.complete, _STATUS[status])
+    except (msgspec.MsgspecError, KeyError):
+        raise DamagedRecord(order_id) from None
+    if order_id is not None and order.id != order_id:
+        raise DamagedRecord(order_id)
+    return order
+
+
+def order_problem(row: Row) -> str | None:
+    """Return what is wrong with a row of CHECKED, in plain words; it must be what the service would write."""
+    order_id, status, *_, record = row
+    try:
+        order = order_from_fields({**json.loads(record), "status": status})
+    except (ValueError, TypeError, InvalidField) as error:
+        return f"Order {order_id} has a record that cannot be read ({error})."
+    if order.id != order_id:
+        return f"Order {order_id} has a record that names order {order.id}."
+    if order.record() != record:
+        return f"Order {order_id} has a record in another form than the service writes."
+    return None if order_row(order) == tuple(row) else f"Order {order_id} has columns that differ from its record."

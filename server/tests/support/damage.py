@@ -1,0 +1,23 @@
+"""Damage to a store that the service would not do itself."""
+
+from contextlib import closing
+
+import apsw
+import psycopg
+
+from support.open_stores import Stores
+
+
+def set_record(stores: Stores, order_id: int, record: str) -> None:
+    """Put this record into an order."""
+    execute(stores, "UPDATE petstore.orders SET record = %s WHERE id = %s", record, order_id)
+
+
+def execute(stores: Stores, sql: str, *parameters: str | int | None) -> None:
+    """Execute a statement, written for PostgreSQL, on the store."""
+    if stores.is_sqlite:
+        with closing(apsw.Connection(stores.url.removeprefix("sqlite:///"))) as file:
+            file.execute(sql.replace("petstore.", "").replace("%s", "?"), parameters)
+    else:
+        with psycopg.connect(stores.url) as database:
+            database.execute(sql.encode(), parameters)

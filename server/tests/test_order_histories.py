@@ -1,0 +1,321 @@
+"""Random histories of orders: on both engines the store agrees with a model that is a dictionary."""
+
+import asyncio
+import random
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from datetime import UTC, datetime
+from itertools import count, cycle
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from petstore_server.domain.errors import OrderConflict, OrderNotFound
+from petstore_server.domain.orders import CANCEL, COMPLETE, INT64_MAX, INT64_MIN, Import, Order, Status, ship
+from petstore_server.domain.placement import Placement
+from petstore_server.domain.search import Filters, Position, Query, Sort, SortField, TrackedOrder
+from petstore_server.store import Store, pages
+from support import search_model
+from support.open_stores import BY, SqlitePlaces, Stores, add_key, body
+from support.search_model import SORTS, Entry, Model, all_filters, expected, in_order, instant, model_of, walk
+
+pytestmark = pytest.mark.anyio
+
+SHIPPED_AT = datetime(2026, 11, 1, 10, tzinfo=UTC)
+SHIP_DATES = (
+    "0001-01-01T00:00:00Z",
+    "1969-12-31T23:59:59.250000Z",
+    "2026-11-01T10:00:00Z",
+    "2026-11-01T10:00:00.000001Z",
+    "9999-12-31T23:59:59Z",
+)
+PET_IDS = (0, INT64_MIN, INT64_MAX)
+TRANSITIONS = {"cancel": CANCEL, "ship": ship(SHIPPED_AT), "complete": COMPLETE}
+UPDATED = Sort(SortField.UPDATED_AT)
+
+
+class Place(NamedTuple):
+    """Place orders for these pets, all at once."""
+
+    pet_ids: tuple[int, ...]
+    ship_date: str | None
+
+
+class Change(NamedTuple):
+    """Change one order."""
+
+    action: str
+    order_id: int
+
+
+class ImportOrders(NamedTuple):
+    """Import a batch."""
+
+    orders: tuple[Order, ...]
+
+
+Step = Place | Change | ImportOrders
+
+IDS = st.integers(-4, 16) | st.sampled_from((INT64_MIN, 1_000))
+ORDERS = st.builds(
+    Order,
+    IDS,
+    st.none() | st.sampled_from(PET_IDS),
+    st.none() | st.just(1),
+    st.none() | st.sampled_from(SHIP_DATES),
+    st.none() | st.booleans(),
+    st.sampled_from(Status),
+)
+STEPS = st.one_of(
+    st.builds(ImportOrders, st.lists(ORDERS, min_size=1, max_size=12).map(tuple)),
+    st.builds(Change, st.sampled_from(sorted(TRANSITIONS)), IDS),
+    st.builds(Change, st.just("cancel"), IDS),
+    st.builds(
+        Place,
+        st.lists(st.sampled_from(PET_IDS), min_size=1, max_size=3).map(tuple),
+        st.none() | st.sampled_from(SHIP_DATES),
+    ),
+)
+BOUNDS = st.sampled_from(((3000, 1500), (4, 2), (5, 0), (3, 6)))
+"""The orders walked for a page, and the orders that are sorted instead, at most."""
+
+
+class Asked(NamedTuple):
+    """Filters, of which `since` selects the time of a change of the history, by its place."""
+
+    filters: Filters
+    since: int | None
+
+    def of(self, model: Model) -> Filters:
+        times = sorted({entry.updated_at for entry in model.values()})
+        if self.since is None or not times:
+            return self.filters
+        return replace(self.filters, updated_from=times[self.since % len(times)])
+
+
+INSTANTS = [found + later for date in SHIP_DATES if (found := instant(date)) is not None for later in (0, 1)]
+FILTERS = st.builds(
+    Filters,
+    st.frozensets(st.sampled_from(Status)),
+    st.none() | st.sampled_from(PET_IDS),
+    st.none() | st.booleans(),
+    st.none() | st.sampled_from(INSTANTS),
+    st.none() | st.sampled_from(INSTANTS),
+)
+ASKED = st.builds(Asked, FILTERS, st.none() | st.integers(0, 20))
+
+
+class Follower:
+    """A client that follows `sort=updatedAt`, and checks that it sees each change in order."""
+
+    def __init__(self, store: Store, limit: int) -> None:
+        self._store = store
+        self._query = Query(Filters(), UPDATED, limit)
+        self._latest = (0, INT64_MIN)
+
+    async def catch_up(self) -> list[TrackedOrder]:
+        """The orders that have changed since, in the order of their changes."""
+        found: list[TrackedOrder] = []
+        async for page in search_model.pages(self._store, self._query):
+            found += page.orders
+            for row in page.rows:
+                assert self._latest < (row[2], row[4])
+                self._latest = row[2], row[4]
+        if self._latest[0]:
+            self._query = self._query._replace(after=Position(*self._latest))
+        return found
+
+
+class History:
+    """A history on a store: `writer` changes it, `reader` is open in another process, as it were."""
+
+    def __init__(self, writer: Store, reader: Store, account_id: int) -> None:
+        self._writer = writer
+        self._reader = reader
+        self._account_id = account_id
+        self._keys = count()
+        self._latest = 0
+        self._largest_id = 0
+        self.model: Model = {}
+
+    async def take(self, step: Step) -> set[int]:
+        """Take a step on the store and in the model; return the orders that have changed."""
+        if isinstance(step, Place):
+            changed = await self._place(step)
+        elif isinstance(step, Change):
+            changed = await self._change(step)
+        else:
+            changed = await self._import(step)
+        for order_id in changed:
+            self._largest_id = max(self._largest_id, order_id)
+        await self._read_times(changed)
+        return set(changed)
+
+    async def _place(self, step: Place) -> dict[int, Order]:
+        requests = [
+            Placement(self._account_id, str(next(self._keys)), pet_id, 1, step.ship_date) for pet_id in step.pet_ids
+        ]
+        placed = await asyncio.gather(*(self._writer.placements.place(request, BY) for request in requests))
+        assert min(result.order_id for result in placed) > self._largest_id
+        changed = {
+            result.order_id: Order(result.order_id, request.pet_id, 1, step.ship_date)
+            for request, result in zip(requests, placed, strict=True)
+        }
+        assert len(placed) == len(changed)
+        for result in placed:
+            assert result.body.decode() == (await self._reader.search.find(result.order_id)).text()
+        return changed
+
+    async def _change(self, step: Change) -> dict[int, Order]:
+        before = self.model.get(step.order_id)
+        after = None if before is None else changed_order(before.order, step.action)
+        if after is not None:
+            assert after == await self._writer.orders.change(step.order_id, TRANSITIONS[step.action], BY)
+            return {step.order_id: after}
+        with pytest.raises(OrderNotFound if before is None else OrderConflict):
+            await self._writer.orders.change(step.order_id, TRANSITIONS[step.action], BY)
+        return {}
+
+    async def _import(self, step: ImportOrders) -> dict[int, Order]:
+        current = {order_id: entry.order for order_id, entry in self.model.items()}
+        outcomes, changed = [], {}
+        for order in step.orders:
+            outcomes.append(imported(current.get(order.id), order))
+            if outcomes[-1] in (Import.CREATED, Import.REPLACED):
+                current[order.id] = changed[order.id] = order
+        assert outcomes == await self._writer.orders.import_batch(step.orders, "import:1", BY)
+        return changed
+
+    async def _read_times(self, changed: dict[int, Order]) -> None:
+        """Put the changed orders into the model: each is later than all changes before, and created only once."""
+        before = self._latest
+        for order_id, order in changed.items():
+            found = await self._reader.search.find(order_id)
+            assert found.updated_at > before
+            known = self.model.get(order_id)
+            self.model[order_id] = Entry(order, found.updated_at, known.created_at if known else found.updated_at)
+            assert self.model[order_id].tracked == found
+            self._latest = max(self._latest, found.updated_at)
+
+
+def changed_order(order: Order, action: str) -> Order | None:
+    """The order after a change; None if its status does not allow it."""
+    if action == "cancel":
+        return order._replace(status=Status.CANCELLED) if order.status is Status.PENDING else None
+    if action == "ship":
+        shipped = order._replace(status=Status.SHIPPED, ship_date="2026-11-01T10:00:00Z")
+        return shipped if order.status is Status.PENDING else None
+    completed = order._replace(complete=True)
+    return completed if order.status is Status.SHIPPED and not order.complete else None
+
+
+def imported(existing: Order | None, order: Order) -> Import:
+    """The outcome of importing one order."""
+    if existing is None:
+        return Import.CREATED
+    if existing == order:
+        return Import.UNCHANGED
+    return Import.REPLACED if existing.status is Status.PENDING else Import.REJECTED
+
+
+def list_of(model: Model) -> bytes:
+    """The list of version 1."""
+    return f"[{','.join(model[order_id].order.record() for order_id in sorted(model))}]".encode()
+
+
+@contextmanager
+def bounds(work: int, narrow: int) -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(pages, "WORK_LIMIT", work)
+        patch.setattr(pages, "NARROW", narrow)
+        yield
+
+
+async def assert_pages_agree(reader: Store, model: Model, asked: list[Asked]) -> None:
+    """Compare the pages of every sort, and the counts, with the model."""
+    for filters in [each.of(model) for each in asked]:
+        for sort, limit in zip(SORTS, cycle((1, 3, 7, 1000))):
+            assert expected(model, filters, sort) == await walk(reader, filters, sort, limit)
+    counts = Counter(entry.order.status for entry in model.values())
+    assert {status: counts[status] for status in Status} == await reader.search.count_by_status()
+
+
+async def assert_agrees(
+    stores: Stores, steps: list[Step], asked: list[Asked], every: int, limit: int, most: tuple[int, int]
+) -> None:
+    """Take the steps, and compare the store with the model. The follower looks after `every` steps."""
+    async with stores.opened() as writer, stores.opened() as reader:
+        await add_key(writer)
+        history = History(writer, reader, (await writer.accounts.find("zoo")).id)
+        follower, unseen = Follower(reader, limit), set[int]()
+        for number, step in enumerate(steps, 1):
+            unseen |= await history.take(step)
+            assert list_of(history.model) == await body(reader)
+            if number % every == 0 or number == len(steps):
+                changed = in_order([history.model[order_id] for order_id in unseen], UPDATED)
+                assert [entry.tracked for entry in changed] == await follower.catch_up()
+                unseen.clear()
+        with bounds(*most):
+            await assert_pages_agree(reader, history.model, asked)
+        async with stores.opened() as new:
+            assert (await new.listing.current()).digest == (await reader.listing.current()).digest
+
+
+HISTORY = given(
+    st.lists(STEPS, min_size=1, max_size=20),
+    st.lists(ASKED, min_size=2, max_size=4),
+    st.integers(1, 4),
+    st.integers(1, 9),
+    BOUNDS,
+)
+
+
+@pytest.fixture(name="sqlite_stores")
+def _sqlite_stores(tmp_path: Path) -> Stores:
+    return Stores(SqlitePlaces(tmp_path))
+
+
+@settings(max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@HISTORY
+async def test_a_history_on_sqlite_agrees_with_a_dictionary(
+    sqlite_stores: Stores, steps: list[Step], asked: list[Asked], every: int, limit: int, most: tuple[int, int]
+) -> None:
+    await assert_agrees(sqlite_stores.another(), steps, asked, every, limit, most)
+
+
+@settings(max_examples=5, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@HISTORY
+async def test_a_history_on_postgresql_agrees_with_a_dictionary(
+    postgres_stores: Stores, steps: list[Step], asked: list[Asked], every: int, limit: int, most: tuple[int, int]
+) -> None:
+    await assert_agrees(postgres_stores.another(), steps, asked, every, limit, most)
+
+
+async def test_every_combination_of_filters_agrees_in_every_sort(each_backend: Stores) -> None:
+    chance = random.Random(7)
+    async with each_backend.opened() as store:
+        for first in range(0, 40, 8):  # the orders of a batch have one time
+            orders = [
+                Order(number, chance.choice((0, 1)), 1, chance.choice((None, *SHIP_DATES)), chance.choice((None, True)))
+                for number in range(first, first + 8)
+            ]
+            await store.orders.import_batch(orders, "import:1", BY)
+        for number in chance.sample(range(40), 20):
+            await store.orders.change(number, TRANSITIONS[chance.choice(("cancel", "ship"))], BY)
+        model = await model_of(store)
+        since = sorted(entry.updated_at for entry in model.values())[10]
+        combinations = all_filters(1, (INSTANTS[4], INSTANTS[-1]), since, (Status.PENDING, Status.CANCELLED))
+        if not each_backend.is_sqlite:  # where a page takes ten times as long
+            combinations = chance.sample(combinations, 20)
+        found = 0
+        with bounds(12, 15):  # some filters are narrow, others wide
+            for filters, limit in zip(combinations, cycle((3, 8, 100, 1000))):
+                for sort in SORTS:
+                    assert expected(model, filters, sort) == await walk(store, filters, sort, limit)
+                found += bool(expected(model, filters, UPDATED))
+        assert found > len(combinations) / 2
