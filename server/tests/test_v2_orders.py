@@ -190,26 +190,6 @@ async def test_cancelling_has_the_responses_of_version_1(tmp_path: Path) -> None
     await in_service(tmp_path, story)
 
 
-async def test_if_match_cancels_only_the_order_that_the_client_has_seen(tmp_path: Path) -> None:
-    async def story(service: Service) -> None:
-        await service.orders(Order(1, 5), Order(2))
-        client = await partner(service)
-        seen = (await client.get(f"{ORDERS}/1")).headers["etag"]
-        await service.orders(Order(1, 6))
-        changed = await client.send("DELETE", f"{ORDERS}/1", **{"If-Match": seen})
-        assert (412, "bad_request") == code(changed)
-        assert "pending" == (await client.get(f"{ORDERS}/1")).json()["status"]
-        assert (404, "order_not_found") == code(await client.send("DELETE", f"{ORDERS}/9", **{"If-Match": seen}))
-        current = (await client.get(f"{ORDERS}/1")).headers["etag"]
-        assert 204 == (await client.send("DELETE", f"{ORDERS}/1", **{"If-Match": f'"x", {current}'})).status_code
-        assert (409, "order_already_cancelled") == code(
-            await client.send("DELETE", f"{ORDERS}/1", **{"If-Match": seen})
-        )
-        assert 204 == (await client.send("DELETE", f"{ORDERS}/2", **{"If-Match": "*"})).status_code
-
-    await in_service(tmp_path, story)
-
-
 @pytest.mark.parametrize(
     ("target", "named"),
     [

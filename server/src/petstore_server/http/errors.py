@@ -23,16 +23,6 @@ class BadRequest(DomainError):
     message = "Send exactly one Host header with each request."
 
 
-class PreconditionFailed(DomainError):
-    """If-Match cannot match: orders have no ETag in v1 (RFC 9110 section 13.1.1).
-
-    The set of codes in v1 is closed, so this condition shares the code of other requests that must be changed.
-    """
-
-    code = "bad_request"
-    message = "Orders have no ETag in this version, so If-Match cannot match; send the request without it."
-
-
 class UriTooLong(DomainError):
     code = "uri_too_long"
     message = f"The request target exceeds {MAX_TARGET // 1024} KiB; shorten it."
@@ -109,8 +99,6 @@ STATUS: dict[type[DomainError], int] = {
     domain.OrderAlreadyCancelled: 409,
     domain.IdempotencyKeyInUse: 409,
     Gone: 410,
-    PreconditionFailed: 412,
-    v2.OrderChanged: 412,
     PayloadTooLarge: 413,
     UriTooLong: 414,
     v2.UnsupportedMediaType: 415,

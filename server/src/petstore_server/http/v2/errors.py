@@ -33,10 +33,3 @@ class IdempotencyKeyMissing(DomainError):
 class UnsupportedMediaType(DomainError):
     code = "unsupported_media_type"
     message = "Send the body as JSON in UTF-8, uncompressed, with 'Content-Type: application/json'."
-
-
-class OrderChanged(DomainError):
-    """If-Match does not contain the order's ETag (RFC 9110 section 13.1.1). The status says more than the code."""
-
-    code = "bad_request"
-    message = "The order is no longer the one that If-Match names; get it again before you cancel it."

@@ -1,19 +1,18 @@
-"""The order operations of version 2: listOrders, getOrder, cancelOrder, placeOrder (D20)."""
+"""The order operations of version 2: listOrders, getOrder, placeOrder (D20)."""
 
 from collections.abc import Callable
 
-from petstore_server.domain.orders import CANCEL, Order, parse_order_id
+from petstore_server.domain.orders import parse_order_id
 from petstore_server.domain.placement import Placement
 from petstore_server.domain.search import Query
-from petstore_server.domain.transitions import Transition
 from petstore_server.http.request import Request
 from petstore_server.http.responses import Response, content, lines
 from petstore_server.http.v2.bodies import check_media_type, read_new_order
 from petstore_server.http.v2.cursors import Cursors
-from petstore_server.http.v2.errors import IdempotencyKeyMissing, InvalidParameter, OrderChanged
+from petstore_server.http.v2.errors import IdempotencyKeyMissing, InvalidParameter
 from petstore_server.http.v2.listings import PATH, read_listing
 from petstore_server.http.v2.parameters import IDEMPOTENCY_KEY, NO_PARAMETERS
-from petstore_server.http.v2.representations import etag_of, representation
+from petstore_server.http.v2.representations import representation
 from petstore_server.store import Store
 
 
@@ -45,19 +44,6 @@ class OrderOperations:
         order = await self._store.search.find(order_id)
         return representation(request, order.text().encode())
 
-    async def cancel_order(self, request: Request) -> Response:
-        """Cancel the order that the path names; the response is sent once that is durable (D5).
-
-        Raises InvalidOrderId, InvalidParameter, OrderNotFound, OrderAlreadyShipped, OrderAlreadyCancelled and
-        OrderChanged.
-        """
-        order_id = parse_order_id(request.segments[-1])
-        NO_PARAMETERS.read(request.query)
-        if_match = request.headers.get(b"if-match", b"*")
-        transition = CANCEL if if_match == b"*" else await self._cancel_if(order_id, if_match)
-        await self._store.orders.change(order_id, transition, request.actor(self._clock()))
-        return Response(204)
-
     async def place_order(self, request: Request) -> Response:
         """Store a new order; the response is sent once it is durable, and again when the key is used again.
 
@@ -78,20 +64,6 @@ class OrderOperations:
     async def _read_cursors(self) -> Cursors:
         self._cursors = Cursors(await self._store.identity())
         return self._cursors
-
-    async def _cancel_if(self, order_id: int, if_match: bytes) -> Transition[Order]:
-        """A cancellation of the order in the state that has one of these ETags (RFC 9110 section 13.1.1)."""
-        seen = await self._store.search.find(order_id)
-        etag = etag_of(seen.text().encode())
-        matched = any(tag.strip() in (etag, b"*") for tag in if_match.split(b","))
-
-        def apply(order: Order) -> Order:
-            cancelled = CANCEL.apply(order)  # any other error comes first (RFC 9110 section 13.2.1)
-            if not matched or (order.record(), order.status) != (seen.record, seen.status):
-                raise OrderChanged
-            return cancelled
-
-        return Transition(CANCEL.action, apply)
 
 
 def _idempotency_key(request: Request) -> str:

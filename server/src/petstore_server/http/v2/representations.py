@@ -15,17 +15,13 @@ _WORTH_COMPRESSING = 1024
 """Bytes; a shorter body fits one packet anyway."""
 
 
-def etag_of(body: bytes) -> bytes:
-    """The ETag of a body, uncompressed: equal bytes have the same one on every host."""
-    return b'"%s"' % sha256(body).hexdigest()[:32].encode()
-
-
 def representation(request: Request, body: bytes, headers: bytes = b"") -> Response:
-    """200 with the body, or 304 if the client has the same bytes. `headers` are more header lines."""
+    """200 with the body, or 304 if the client has the same bytes. `headers` are more header lines.
+
+    Equal bytes have the same ETag on every host.
+    """
     zipped = len(body) >= _WORTH_COMPRESSING and accepts_gzip(request.headers.get(b"accept-encoding"))
-    etag = etag_of(body)
-    if zipped:
-        etag = etag[:-1] + b'-gzip"'
+    etag = b'"%s%s"' % (sha256(body).hexdigest()[:32].encode(), b"-gzip" if zipped else b"")
     described = b"etag: %s\r\n%s%s" % (etag, _CACHING, headers)
     if matches(request.headers.get(b"if-none-match"), etag):
         return Response(304, described)

@@ -3,9 +3,11 @@
 from collections.abc import Callable
 
 from petstore_server.domain.keys import Scope
+from petstore_server.http.cancellation import cancel_order
 from petstore_server.http.routes import Operation, Route
 from petstore_server.http.v2.listings import PATH
 from petstore_server.http.v2.orders import OrderOperations
+from petstore_server.http.v2.parameters import NO_PARAMETERS
 from petstore_server.http.v2.usage import History, UsageOperations
 from petstore_server.store import Store
 
@@ -17,10 +19,10 @@ def routes(store: Store, history: History, clock: Callable[[], float]) -> list[R
     list_orders = Operation("v2.listOrders", Scope.ORDERS_READ, orders.list_orders)
     place_order = Operation("v2.placeOrder", Scope.ORDERS_WRITE, orders.place_order)
     get_order = Operation("v2.getOrder", Scope.ORDERS_READ, orders.get_order)
-    cancel_order = Operation("v2.cancelOrder", Scope.ORDERS_CANCEL, orders.cancel_order)
+    cancel = Operation("v2.cancelOrder", Scope.ORDERS_CANCEL, cancel_order(store, clock, NO_PARAMETERS.read))
     get_usage = Operation("v2.getUsage", None, usage.get_usage)
     return [
         Route(PATH, {"GET": list_orders, "HEAD": list_orders, "POST": place_order}),
-        Route(f"{PATH}/{{orderId}}", {"GET": get_order, "HEAD": get_order, "DELETE": cancel_order}),
+        Route(f"{PATH}/{{orderId}}", {"GET": get_order, "HEAD": get_order, "DELETE": cancel}),
         Route("/v2/usage", {"GET": get_usage, "HEAD": get_usage}),
     ]
