@@ -245,6 +245,59 @@ def test_requests_behind_one_with_upgrade_are_answered(served: tuple[Server, str
     assert [204, 409, 200] == statuses(received)
 
 
+@pytest.mark.parametrize("coding", ["Content-Length: {size}", "Transfer-Encoding: chunked"])
+@pytest.mark.parametrize("cut", [0, 1, 60, -1])
+def test_a_body_behind_an_upgrade_is_not_taken_for_a_request(
+    served: tuple[Server, str], order: int, coding: str, cut: int
+) -> None:
+    server, key = served
+    body = head(key, "DELETE", f"{TARGET}/{order}")
+    lines = ("Connection: Upgrade, HTTP2-Settings", "Upgrade: h2c", "HTTP2-Settings: AAMAAABk")
+    upgrade = head(key, "POST", "/nope", coding.format(size=len(body)), *lines)
+    if "chunked" in coding:
+        body = b"%x\r\n%s\r\n0\r\n\r\n" % (len(body), body)
+    with server.connect() as connection:
+        connection.sendall(upgrade + body[:cut])
+        time.sleep(0.05)
+        received = exchange(connection, body[cut:] + head(key, "GET", "/", "Connection: close"))
+    assert [404, 200] == statuses(received)
+    with server.connect() as connection:
+        assert [204] == statuses(exchange(connection, head(key, "DELETE", f"{TARGET}/{order}", "Connection: close")))
+
+
+@pytest.mark.parametrize("body", [b"", b"hello"])
+def test_what_follows_a_connect_is_not_taken_for_a_request(served: tuple[Server, str], order: int, body: bytes) -> None:
+    server, key = served
+    lines = (f"Content-Length: {len(body)}",) if body else ()
+    with server.connect() as connection:
+        received = exchange(
+            connection, head(key, "CONNECT", "x:443", *lines) + body + head(key, "DELETE", f"{TARGET}/{order}")
+        )
+        assert connection.recv(1) == b""
+    assert [404] == statuses(received)
+    with server.connect() as connection:
+        assert [204] == statuses(exchange(connection, head(key, "DELETE", f"{TARGET}/{order}", "Connection: close")))
+
+
+@pytest.mark.parametrize(
+    ("status", "coding", "version"),
+    [(501, "gzip, chunked", "1.1"), (400, "gzip", "1.1"), (400, "chunked", "1.0"), (400, "gzip, chunked", "1.0")],
+)
+def test_a_transfer_coding_that_is_not_supported_ends_the_connection(
+    served: tuple[Server, str], order: int, status: int, coding: str, version: str
+) -> None:
+    server, key = served
+    lines = (f"Transfer-Encoding: {coding}", "Connection: keep-alive")
+    refused = head(key, "DELETE", f"{TARGET}/{order}", *lines, version=version) + b"5\r\nhello\r\n0\r\n\r\n"
+    with server.connect() as connection:
+        received = exchange(connection, refused + head(key, "DELETE", f"{TARGET}/{order}"))
+        assert connection.recv(1) == b""
+    assert [status] == statuses(received)
+    assert received.endswith(b'","status":%d}' % status)
+    with server.connect() as connection:
+        assert [204] == statuses(exchange(connection, head(key, "DELETE", f"{TARGET}/{order}", "Connection: close")))
+
+
 def test_data_of_another_protocol_behind_an_upgrade_does_not_cost_the_cancel_its_response(
     served: tuple[Server, str], order: int
 ) -> None:

@@ -8,9 +8,10 @@ from pathlib import Path
 from typing import Any
 
 import httpx2
+import pytest
 
 from support import process
-from support.process import UNLIMITED, Server, petstore_json, serving
+from support.process import UNLIMITED, Server, exchange, petstore_json, serving
 
 ORDERS = "/v2/store/orders"
 THREADS = 8
@@ -70,6 +71,27 @@ def test_an_order_is_placed_once_however_often_the_server_is_killed(each_deploym
         orders = all_orders(client)
     assert Counter(range(PLACED)) == Counter(order["petId"] for order in orders)
     assert PLACED == len({order["id"] for order in orders})
+
+
+@pytest.mark.parametrize("coding", ["Content-Length: 24", "Transfer-Encoding: chunked"])
+def test_a_client_that_offers_http_2_places_an_order(tmp_path: Path, coding: str) -> None:
+    key = writer_key(tmp_path / "store.db")
+    body = '{"petId":3,"quantity":1}'
+    lines = [
+        f"POST {ORDERS} HTTP/1.1",
+        "Connection: Upgrade, HTTP2-Settings",
+        coding,
+        "Host: x",
+        "HTTP2-Settings: AAEAAEAAAAIAAAABAAMAAABkAAQBAAAAAAUAAEAA",
+        "Upgrade: h2c",
+        f"Authorization: Bearer {key}",
+        "Content-Type: application/json",
+        "Idempotency-Key: order",
+    ]
+    request = "\r\n".join([*lines, "", f"18\r\n{body}\r\n0\r\n\r\n" if "chunked" in coding else body])
+    with serving(tmp_path / "store.db") as server, server.connect() as connection, server.client(key) as client:
+        assert exchange(connection, request.encode()).startswith(b"HTTP/1.1 201 ")
+        assert [3] == [order["petId"] for order in all_orders(client)]
 
 
 def test_two_servers_place_one_order_for_one_key(tmp_path: Path, scaled_out: dict[str, str]) -> None:

@@ -6,7 +6,7 @@ import socket
 import ssl
 import subprocess
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -86,27 +86,6 @@ def nginx_command() -> str:
     return found
 
 
-@contextmanager
-def front(folder: Path, service_port: int) -> Iterator[Front]:
-    """The shipped front on a free port, before the service on that port; stopped at the end."""
-    command = nginx_command()
-    (folder / "temp").mkdir(parents=True)
-    _make_certificate(folder)
-    port = free_port()
-    (folder / "petstore.conf").write_text(rendered(folder, port, service_port))
-    user = "user root;" if os.geteuid() == 0 else ""
-    (folder / "nginx.conf").write_text(_SURROUNDINGS.format(folder=folder, user=user))
-    arguments = [command, "-p", str(folder), "-c", str(folder / "nginx.conf"), "-e", str(folder / "error.log")]
-    checked = subprocess.run([*arguments, "-t"], capture_output=True, text=True, check=False)
-    assert 0 == checked.returncode, checked.stderr
-    with subprocess.Popen(arguments, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
-        try:
-            _wait_until_open(port, process, folder)
-            yield Front(port, folder, process)
-        finally:
-            process.terminate()
-
-
 def rendered(folder: Path, port: int, service_port: int) -> str:
     """The shipped file with ports, certificate and log put where a test can have them. Each must be found in it."""
     text = SHIPPED.read_text()
@@ -121,6 +100,31 @@ def rendered(folder: Path, port: int, service_port: int) -> str:
         assert 1 == text.count(shipped), shipped
         text = text.replace(shipped, here)
     return text
+
+
+Configuration = Callable[[Path, int, int], str]
+"""Makes the text of a front, from its folder, its port and the port of the service."""
+
+
+@contextmanager
+def front(folder: Path, service_port: int, configuration: Configuration = rendered) -> Iterator[Front]:
+    """The shipped front, or another, on a free port, before the service on that port; stopped at the end."""
+    command = nginx_command()
+    (folder / "temp").mkdir(parents=True)
+    _make_certificate(folder)
+    port = free_port()
+    (folder / "petstore.conf").write_text(configuration(folder, port, service_port))
+    user = "user root;" if os.geteuid() == 0 else ""
+    (folder / "nginx.conf").write_text(_SURROUNDINGS.format(folder=folder, user=user))
+    arguments = [command, "-p", str(folder), "-c", str(folder / "nginx.conf"), "-e", str(folder / "error.log")]
+    checked = subprocess.run([*arguments, "-t"], capture_output=True, text=True, check=False)
+    assert 0 == checked.returncode, checked.stderr
+    with subprocess.Popen(arguments, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
+        try:
+            _wait_until_open(port, process, folder)
+            yield Front(port, folder, process)
+        finally:
+            process.terminate()
 
 
 def _make_certificate(folder: Path) -> None:

@@ -23,6 +23,16 @@ class BadRequest(DomainError):
     message = "Send exactly one Host header with each request."
 
 
+class UnsupportedTransferCoding(DomainError):
+    """The body has a transfer coding besides chunked (RFC 9112 section 6.1).
+
+    The set of codes in v1 is closed, so this condition shares the code of other requests that must be changed.
+    """
+
+    code = "bad_request"
+    message = "Transfer-Encoding must be 'chunked', without other codings; or send Content-Length instead."
+
+
 class UriTooLong(DomainError):
     code = "uri_too_long"
     message = f"The request target exceeds {MAX_TARGET // 1024} KiB; shorten it."
@@ -107,6 +117,7 @@ STATUS: dict[type[DomainError], int] = {
     ApiKeyBanned: 429,
     HeadersTooLarge: 431,
     InternalError: 500,
+    UnsupportedTransferCoding: 501,
     domain.ServiceUnavailable: 503,
     domain.Unreachable: 503,
 }

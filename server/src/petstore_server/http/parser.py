@@ -5,7 +5,14 @@ from collections.abc import Callable
 
 import httptools
 
-from petstore_server.http.errors import MAX_HEADERS, BadRequest, HeadersTooLarge, error
+from petstore_server.domain.errors import DomainError
+from petstore_server.http.errors import (
+    MAX_HEADERS,
+    BadRequest,
+    HeadersTooLarge,
+    UnsupportedTransferCoding,
+    error_response,
+)
 from petstore_server.http.request import Head, Request
 
 MAX_HEAD = 128 * 1024
@@ -17,13 +24,15 @@ MAX_REMEMBERED = 2048
 
 _REMEMBERED_BYTES = 512  # of a request at most
 
+_FRAMING = (b"content-length", b"transfer-encoding")
+
 
 class Malformed(Exception):
     """The bytes are not a request that the gate can answer; `response` says why. It does not carry limit headers."""
 
-    def __init__(self, status: int, code: str, message: str) -> None:
-        super().__init__(message)
-        self.response = error(status, code, message)
+    def __init__(self, failure: DomainError) -> None:
+        super().__init__(failure.message)
+        self.response = error_response(failure)
 
 
 class RememberedRequests:
@@ -110,16 +119,25 @@ class RequestParser:
         while data and self._llhttp is not None:
             try:
                 self._llhttp.feed_data(data)
-            except httptools.HttpParserUpgrade as upgrade:  # Upgrade is ignored (D2): more HTTP/1.1 follows
-                data = data[upgrade.args[0] :]
+                break
+            except httptools.HttpParserUpgrade as upgrade:
+                data = memoryview(self._begin_again() + bytes(data[upgrade.args[0] :]))
             except httptools.HttpParserError as failure:
                 if isinstance(failure.__context__, Malformed):  # raised by a callback
                     raise failure.__context__ from None
-                raise _bad_request("Malformed HTTP/1.1 request.") from None
-            else:
-                break
+                raise Malformed(BadRequest("Malformed HTTP/1.1 request.")) from None
         if self._unaccounted > MAX_HEAD:
-            raise Malformed(431, HeadersTooLarge.code, HeadersTooLarge.message)
+            raise Malformed(HeadersTooLarge())
+
+    def _begin_again(self) -> bytes:
+        """Take a new llhttp, and return a head with which it will read the rest of the incoming request.
+
+        httptools has llhttp skip the body of a request with CONNECT or Upgrade, and would take it for the next request.
+        The new head has the same framing without either. While it is parsed, the request is still `incoming`.
+        """
+        self._llhttp = httptools.HttpRequestParser(self)
+        framing = [b"%s: %s" % (name, self._headers[name]) for name in _FRAMING if name in self._headers]
+        return b"\r\n".join([b"POST / HTTP/1.1", *framing, b"", b""])
 
     def close(self) -> None:
         """Forget everything. The parser and this object refer to each other, so that is not left to the collector."""
@@ -131,6 +149,8 @@ class RequestParser:
     # Called by llhttp.
 
     def on_message_begin(self) -> None:
+        if self.incoming is not None:
+            return
         self.begun += 1
         self._at_start = False
         self._in_head = True
@@ -156,19 +176,22 @@ class RequestParser:
 
     def on_headers_complete(self) -> None:
         llhttp = self._llhttp
-        if llhttp is None:
+        if llhttp is None or self.incoming is not None:
             return
         version = llhttp.get_http_version()
         if version not in ("1.1", "1.0"):
-            raise _bad_request("Unsupported HTTP version: use HTTP/1.1 or HTTP/1.0.")
+            raise Malformed(BadRequest("Unsupported HTTP version: use HTTP/1.1 or HTTP/1.0."))
+        if b"transfer-encoding" in self._headers:
+            _check_coding(version, self._headers[b"transfer-encoding"].lower())
         self._in_head = False
         self._unaccounted = 0
         target = self._target
         if not target.startswith(b"/") or b"#" in target:
             target = origin_form(target)
         path, _, query = target.partition(b"?")
+        method = llhttp.get_method().decode()
         head = Head(
-            llhttp.get_method().decode(),
+            method,
             path,
             query,
             len(target),
@@ -176,7 +199,8 @@ class RequestParser:
             self._header_bytes,
             self._two_hosts,
             version == "1.0",
-            llhttp.should_keep_alive(),
+            # What follows a CONNECT may be meant for the other end of a tunnel.
+            llhttp.should_keep_alive() and method != "CONNECT",
             # A server must not send 100 to a client of HTTP/1.0 (RFC 9110 section 10.1.1).
             version != "1.0" and self._headers.get(b"expect", b"").lower() == b"100-continue",
         )
@@ -189,14 +213,19 @@ class RequestParser:
             self.incoming.add_body(data)
 
     def on_message_complete(self) -> None:
-        if self.incoming is not None:
+        if self.incoming is not None and self._llhttp is not None and not self._llhttp.should_upgrade():
             self._at_start = self.incoming.keep_alive
             self.incoming.finish()
             self.incoming = None
 
 
-def _bad_request(message: str) -> Malformed:
-    return Malformed(400, BadRequest.code, message)
+def _check_coding(version: str, coding: bytes) -> None:
+    """Refuse a body whose end others may see elsewhere, or whose content is encoded. Raises Malformed."""
+    if version == "1.0":  # its framing is faulty (RFC 9112 section 6.1)
+        raise Malformed(BadRequest("HTTP/1.0 has no Transfer-Encoding: send Content-Length, or use HTTP/1.1."))
+    if coding != b"chunked":
+        end_is_known = coding.rpartition(b",")[2].strip() == b"chunked"
+        raise Malformed(UnsupportedTransferCoding() if end_is_known else BadRequest(UnsupportedTransferCoding.message))
 
 
 def origin_form(target: bytes) -> bytes:
