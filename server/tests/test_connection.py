@@ -98,13 +98,42 @@ def test_a_target_that_names_no_path_is_answered_outside_v1(served: tuple[Server
     assert 404 == ask(server, request(key, "CONNECT", "x:443"), "CONNECT", "/x:443")[0]
 
 
-def test_no_host_and_two_hosts_are_400_with_limits(served: tuple[Server, str]) -> None:
+@pytest.mark.parametrize(
+    "lines",
+    [
+        "",
+        "Host: a\r\nHost: b\r\n",
+        "Host: a\r\nHost: a\r\n",
+        "Host: a\r\nHost:\r\n",
+        "Host:\r\n",
+        "Host: a b\r\n",
+        "Host: a/b\r\n",
+        "Host: u@a\r\n",
+        "Host: a:b\r\n",
+        "Host: a:1:2\r\n",
+        "Host: http://a\r\n",
+        "Host: [::1\r\n",
+        "Host: [a]x\r\n",
+        "Host: ::1\r\n",
+        "Host: a\xe9\r\n",
+        "Host: <a>\r\n",
+    ],
+)
+def test_no_host_and_what_is_not_one_are_400_with_limits(served: tuple[Server, str], lines: str) -> None:
     server, key = served
     authorised = f"Authorization: Bearer {key}\r\nConnection: close\r\n\r\n"
-    for head in ("", "Host: a\r\nHost: b\r\n"):
-        status, headers = ask(server, f"GET {TARGET} HTTP/1.1\r\n{head}{authorised}")
-        assert (400, True) == (status, "x-ratelimit-limit" in headers)
-    assert 200 == ask(server, f"GET {TARGET} HTTP/1.0\r\n{authorised}")[0]
+    status, headers = ask(server, f"GET {TARGET} HTTP/1.1\r\n{lines}{authorised}")
+    assert (400, "1000000") == (status, headers["x-ratelimit-limit"])
+    assert (400 if lines else 200) == ask(server, f"GET {TARGET} HTTP/1.0\r\n{lines}{authorised}")[0]
+
+
+@pytest.mark.parametrize(
+    "host", ["api.example", "a_b:8080", "192.0.2.1", "[2001:db8::1]:443", "[::ffff:192.0.2.1]", "a:"]
+)
+def test_a_host_is_a_name_or_an_address_with_or_without_a_port(served: tuple[Server, str], host: str) -> None:
+    server, key = served
+    raw = f"GET {TARGET} HTTP/1.1\r\nHost: {host}\r\nAuthorization: Bearer {key}\r\nConnection: close\r\n\r\n"
+    assert 200 == ask(server, raw)[0]
 
 
 @pytest.mark.parametrize(

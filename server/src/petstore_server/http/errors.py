@@ -17,10 +17,10 @@ MAX_BODY = 64 * 1024
 
 
 class BadRequest(DomainError):
-    """An HTTP/1.1 request must have exactly one Host header (RFC 9112 section 3.2)."""
+    """An HTTP/1.1 request must have exactly one Host header, and its value must be one (RFC 9112 section 3.2)."""
 
     code = "bad_request"
-    message = "Send exactly one Host header with each request."
+    message = "Send exactly one Host header, a host name or an address, with each request."
 
 
 class UnsupportedTransferCoding(DomainError):

@@ -1,5 +1,6 @@
 """From bytes to requests: llhttp, the parser of Node.js, with bounds on what it may keep in memory."""
 
+import re
 from collections import deque
 from collections.abc import Callable
 
@@ -24,6 +25,7 @@ MAX_REMEMBERED = 2048
 
 _REMEMBERED_BYTES = 512  # of a request at most
 
+_HOST = re.compile(rb"(?:\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._~!$&'()*+,;=%-]+)(?::[0-9]*)?")
 _FRAMING = (b"content-length", b"transfer-encoding")
 
 
@@ -70,7 +72,6 @@ class RequestParser:
         "_peer",
         "_remembered",
         "_target",
-        "_two_hosts",
         "_unaccounted",
         "begun",
         "incoming",
@@ -89,7 +90,6 @@ class RequestParser:
         self._target = b""
         self._headers: dict[bytes, bytes] = {}
         self._header_bytes = 0
-        self._two_hosts = False
         self._llhttp: httptools.HttpRequestParser | None = httptools.HttpRequestParser(self)
 
     @property
@@ -158,7 +158,6 @@ class RequestParser:
         self._target = b""
         self._headers = {}
         self._header_bytes = 0
-        self._two_hosts = False
 
     def on_url(self, part: bytes) -> None:
         self._target += part
@@ -172,7 +171,6 @@ class RequestParser:
             self._headers[name] = value
         elif self._header_bytes <= MAX_HEADERS:  # beyond, joining would take quadratic time, and the gate answers 431
             self._headers[name] += b", " + value
-            self._two_hosts |= name == b"host"
 
     def on_headers_complete(self) -> None:
         llhttp = self._llhttp
@@ -197,7 +195,7 @@ class RequestParser:
             len(target),
             self._headers,
             self._header_bytes,
-            self._two_hosts,
+            _is_valid(self._headers.get(b"host"), version),
             version == "1.0",
             # What follows a CONNECT may be meant for the other end of a tunnel.
             llhttp.should_keep_alive() and method != "CONNECT",
@@ -217,6 +215,14 @@ class RequestParser:
             self._at_start = self.incoming.keep_alive
             self.incoming.finish()
             self.incoming = None
+
+
+def _is_valid(host: bytes | None, version: str) -> bool:
+    """Whether a request of this HTTP version may have this Host (RFC 9112 section 3.2).
+
+    Repeated ones do not match: they were joined with a space.
+    """
+    return version == "1.0" if host is None else _HOST.fullmatch(host) is not None
 
 
 def _check_coding(version: str, coding: bytes) -> None:

@@ -38,7 +38,7 @@ class Head(NamedTuple):
     target_bytes: int
     headers: Mapping[bytes, bytes]
     header_bytes: int
-    two_hosts: bool
+    host_is_valid: bool
     http_1_0: bool
     keep_alive: bool
     awaits_continue: bool
@@ -65,6 +65,7 @@ class Request:
         "head",
         "header_bytes",
         "headers",
+        "host_is_valid",
         "http_1_0",
         "keep_alive",
         "lost",
@@ -78,7 +79,6 @@ class Request:
         "segments",
         "target_bytes",
         "turn",
-        "two_hosts",
     )
 
     def __init__(self, head: Head, peer: str | None) -> None:
@@ -90,7 +90,7 @@ class Request:
             self.target_bytes,
             self.headers,
             self.header_bytes,
-            self.two_hosts,
+            self.host_is_valid,
             self.http_1_0,
             self.keep_alive,
             self.awaits_continue,
@@ -134,7 +134,7 @@ class Request:
         """Refuse a request that is malformed or too large. Raises BadRequest, UriTooLong, HeadersTooLarge,
         PayloadTooLarge.
         """
-        if self.two_hosts or (b"host" not in self.headers and not self.http_1_0):
+        if not self.host_is_valid:
             raise BadRequest
         if self.target_bytes > MAX_TARGET:
             raise UriTooLong
