@@ -103,7 +103,7 @@ async def test_every_outcome_has_a_line(tmp_path: Path, capsys: pytest.CaptureFi
     assert lines[4]["bytes"] > 0
     without_key = lines[6]
     assert (None, None) == (without_key["account"], without_key["key"])
-    assert (None, None) == (lines[-1]["request_id"], lines[-1]["milliseconds"])
+    assert ("rrrrrr-", None) == (lines[-1]["request_id"][:7], lines[-1]["milliseconds"])
 
 
 async def test_errors_are_the_responses_from_400_on(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from petstore_server.http.connection import Connection
+from petstore_server.http.errors import error_response
 from petstore_server.http.request import Disconnected, Request
 from petstore_server.http.responses import Answer, Response, content
 from petstore_server.http.server import Deadlines, PublicServer
@@ -52,7 +53,7 @@ async def serving(
     """A server with these deadlines, and its port."""
 
     async def answered(request: Request) -> Answer | None:
-        response = await answer(request)
+        response = error_response(request.refusal) if request.refusal else await answer(request)
         return None if response is None else (response, b"")
 
     server = PublicServer(answered, time.time, max_connections, Deadlines(**deadlines))

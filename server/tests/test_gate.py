@@ -138,6 +138,63 @@ async def test_a_cancel_ignores_if_match(tmp_path: Path, version: str) -> None:
     assert [204, 409, 409, 404] == await in_service(tmp_path, story)
 
 
+async def raw_exchange(service: Service, request: bytes) -> tuple[int, dict[str, str], dict[str, Any]]:
+    """The one response on a connection of its own: the status, the headers and the Error body."""
+    reader, writer = await asyncio.open_connection("127.0.0.1", service.transport.port)
+    writer.write(request)
+    head, _, body = (await asyncio.wait_for(reader.read(), 30)).partition(b"\r\n\r\n")
+    writer.close()
+    status_line, *lines = head.decode("latin-1").split("\r\n")
+    names = [line.partition(": ")[0] for line in lines]
+    assert len(set(names)) == len(names), names
+    return int(status_line.split(" ")[1]), dict(line.split(": ", 1) for line in lines), json.loads(body)
+
+
+@pytest.mark.parametrize(
+    ("request_head", "status", "code"),
+    [
+        (b"GARBAGE\r\n\r\n", 400, "bad_request"),
+        (b"GET / HTTP/2.0\r\n\r\n", 400, "bad_request"),
+        (b"GET / HTTP/1.1\r\nTransfer-Encoding: gzip, chunked\r\n\r\n", 501, "bad_request"),
+        (b"GET / HTTP/1.1\r\nX: " + b"x" * 70_000, 431, "headers_too_large"),
+        (b"GET /" + b"x" * 70_000, 414, "uri_too_long"),
+    ],
+    ids=["no request", "version", "coding", "headers", "target"],
+)
+async def test_what_the_parser_refuses_shows_the_window_of_the_peers_address_and_charges_nothing(
+    tmp_path: Path, request_head: bytes, status: int, code: str
+) -> None:
+    async def story(service: Service) -> None:
+        await service.client.get(ORDERS)  # is charged
+        for _ in range(3):
+            found, headers, error = await raw_exchange(service, request_head)
+            assert (status, code, status) == (found, error["code"], error["status"])
+            assert ("60", "59") == (headers["x-ratelimit-limit"], headers["x-ratelimit-remaining"])
+            assert ('"address";q=60;w=60', '"address";r=59;t=60') == (headers["ratelimit-policy"], headers["ratelimit"])
+            assert str(int(START) + 60) == headers["x-ratelimit-reset"]
+            assert headers["x-request-id"].startswith("rrrrrr-")
+            assert ("close", False) == (headers["connection"], "retry-after" in headers)
+        await service.client.get(ORDERS)
+        for _ in range(58):
+            await service.client.get(ORDERS)
+        _, headers, _ = await raw_exchange(service, request_head)
+        assert ("0", False) == (headers["x-ratelimit-remaining"], "retry-after" in headers)
+
+    await in_service(tmp_path, story)
+
+
+async def test_a_connection_over_the_maximum_shows_the_window_of_its_address(tmp_path: Path) -> None:
+    async def story(service: Service) -> None:
+        _, kept = await asyncio.open_connection("127.0.0.1", service.transport.port)
+        status, headers, error = await raw_exchange(service, b"GET / HTTP/1.1\r\nHost: x\r\n\r\n")
+        assert (503, "service_unavailable", "1") == (status, error["code"], headers["retry-after"])
+        assert ("60", "60") == (headers["x-ratelimit-limit"], headers["x-ratelimit-remaining"])
+        assert '"address";r=60;t=60' == headers["ratelimit"]
+        kept.close()
+
+    await in_service(tmp_path, story, PETSTORE_MAX_CONNECTIONS="1")
+
+
 @pytest.mark.parametrize(
     "path",
     [

@@ -6,8 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from petstore_server.domain.errors import DomainError
 from petstore_server.http import parser
-from petstore_server.http.parser import Malformed, RememberedRequests, RequestParser
+from petstore_server.http.parser import RememberedRequests, RequestParser
 
 LIST = b"GET /v1/store/orders HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer k\r\n\r\n"
 MESSAGES = (
@@ -43,8 +44,8 @@ def parsed(pieces: list[bytes], remembered: RememberedRequests) -> list[object]:
     for piece in pieces:
         try:
             one.feed(memoryview(bytearray(piece)))
-        except Malformed as error:
-            known.append(error.response)
+        except DomainError as error:
+            known.append((type(error), error.message))
             break
         finally:
             known.append((one.in_message, one.begun))

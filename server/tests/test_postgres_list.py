@@ -244,7 +244,7 @@ class Writer:
             assert all(order.record().encode() in shown for order in batch)
 
     async def place(self, name: str) -> None:
-        for number in range(60):
+        for number in range(20):
             placed = await self._store.placements.place(Placement(1, f"{name}-{number}", 1, 1, None), BY)
             assert f'{{"id":{placed.order_id},'.encode() in await served(self._cache)
 
@@ -254,7 +254,7 @@ async def test_a_snapshot_that_shows_one_change_shows_all_before_it(postgres_sto
 
     Each commit takes a random time after its changes were numbered.
     """
-    ids = list(islice(filter(starts_piece, count(1)), 900))
+    ids = list(islice(filter(starts_piece, count(1)), 600))
     known, new = ids[:300], ids[300:]
     async with (
         postgres_stores.opened() as one,
@@ -269,7 +269,7 @@ async def test_a_snapshot_that_shows_one_change_shows_all_before_it(postgres_sto
         writers = [Writer(store, cache) for store in (one, two, three)]
         jobs = [writers[number % 3].ship(known[100 + number : 200 : 6]) for number in range(6)]
         jobs += [writers[number % 3].cancel(known[200 + number :: 6]) for number in range(6)]
-        jobs += [writers[number].add(new[number::3], known[number:60:3]) for number in range(3)]
+        jobs += [writers[number].add(new[number::3], known[number:30:3]) for number in range(3)]
         jobs += [writers[number].place(str(number)) for number in range(3)]
         working = asyncio.gather(*jobs)
         seen = await look(postgres_stores.url, working.done)

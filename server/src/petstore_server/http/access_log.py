@@ -61,42 +61,25 @@ class AccessLog:
         """Whether a response can make a line: without an access log, and above the level `debug`, none can."""
         return self._debug or self._info_from is not None
 
-    def responded(self, request: Request, response: Response, seconds: float) -> None:
-        """A response to a request is ready, `seconds` after the gate got the request."""
+    def responded(self, request: Request, response: Response, seconds: float | None) -> None:
+        """A response is ready, `seconds` after the gate got the request; None if that was refused unread."""
         level = self._level(response.status)
         if level is None:
             return
         principal = request.principal
         write_record(
             AccessLine(
-                method=request.method,
-                path=_shown(request.path[: _LONGEST_PATH + 1]),
+                method=request.method or None,
+                path=_shown(request.path[: _LONGEST_PATH + 1]) or None,
                 status=response.status,
                 code=_error_code(response),
                 bytes=0 if request.method == "HEAD" else response.length,
-                milliseconds=round(seconds * 1000, 3),
+                milliseconds=None if seconds is None else round(seconds * 1000, 3),
                 request_id=request.request_id.decode("ascii"),
                 operation=request.operation,
                 account=principal.account if principal else None,
                 key=principal.key_id if principal else None,
                 address=self._client_address(request.peer, request.headers),
-                level=level,
-                timestamp=timestamp(time.time()),
-                pid=self._pid,
-            )
-        )
-
-    def refused(self, peer: str | None, response: Response) -> None:
-        """A response is sent without a request: to a malformed one, or to a connection over the maximum."""
-        level = self._level(response.status)
-        if level is None:
-            return
-        write_record(
-            AccessLine(
-                status=response.status,
-                code=_error_code(response),
-                bytes=response.length,
-                address=self._client_address(peer, {}),
                 level=level,
                 timestamp=timestamp(time.time()),
                 pid=self._pid,

@@ -5,15 +5,15 @@ handed to the transport. Until then the connection parses nothing more, and read
 """
 
 import asyncio
-from collections.abc import Sequence
 from enum import Enum, auto
 from http import HTTPStatus
 from typing import TYPE_CHECKING, cast
 
+from petstore_server.domain.errors import DomainError
 from petstore_server.http.eager import start
-from petstore_server.http.parser import Malformed, RequestParser
+from petstore_server.http.parser import RequestParser
 from petstore_server.http.request import Request
-from petstore_server.http.responses import Answer, Response
+from petstore_server.http.responses import Answer
 from petstore_server.http.writer import ResponseWriter
 
 if TYPE_CHECKING:
@@ -53,7 +53,6 @@ class Connection(asyncio.BufferedProtocol):
         "_keep_alive",
         "_parser",
         "_reading_paused",
-        "_refusal",
         "_seconds",
         "_server",
         "_transport",
@@ -71,7 +70,6 @@ class Connection(asyncio.BufferedProtocol):
         self._parser: RequestParser
         self._unparsed = _EMPTY  # bytes read but not parsed
         self._input_ended = False  # no request will follow those parsed
-        self._refusal: Response | None = None  # to be sent after the last response, in place of a malformed request's
         self._current: Request | None = None  # the request being answered
         self._keep_alive = True
         self._reading_paused = False
@@ -89,8 +87,8 @@ class Connection(asyncio.BufferedProtocol):
         self._parser = RequestParser(_peer(self._transport), self._server.remembered)
         refusal = self._server.admit(self)
         if refusal is not None and not transport.is_closing():
-            self._refusal, self._input_ended = refusal, True
-            self._read_on_or_end()
+            self._refuse(refusal)
+            self._server.schedule(self)
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._ended = True
@@ -185,21 +183,13 @@ class Connection(asyncio.BufferedProtocol):
                 piece, self._unparsed = piece[:PIECE], piece[PIECE:]
             try:
                 parser.feed(piece)
-            except Malformed as error:
-                self._refuse_rest(error.response)
+            except DomainError as failure:
+                self._refuse(failure)
 
-    def _refuse_rest(self, refusal: Response) -> None:
-        """Parse nothing more; send `refusal` after the responses to the requests before the malformed one."""
+    def _refuse(self, failure: DomainError) -> None:
+        """Parse nothing more; the last response is `failure`."""
         self._unparsed, self._input_ended = _EMPTY, True
-        malformed = self._parser.incoming
-        if malformed is None or malformed is self._current:
-            self._refusal = refusal
-        elif malformed in self._parser.requests:
-            self._parser.requests.remove(malformed)
-            self._refusal = refusal
-        # Otherwise its head has been answered already.
-        if malformed is not None:
-            malformed.lose()
+        self._parser.refuse(failure, self._current)
 
     def _resume_reading(self) -> None:
         if self._reading_paused:
@@ -216,11 +206,7 @@ class Connection(asyncio.BufferedProtocol):
                 self._resume_reading()
             return
         self._keep_alive = False
-        if self._refusal is None:
-            self._finish()
-        else:
-            self._server.on_refusal(_peer(self._transport), self._refusal)
-            self._write(self._refusal, b"", _END_CLOSE, self._refusal.chunks)
+        self._finish()
 
     # Answering
 
@@ -254,20 +240,18 @@ class Connection(asyncio.BufferedProtocol):
             self._current = None
             return
         if request.lost:
-            self._refusal = None  # a request gets one response
+            self._parser.requests.clear()  # a request gets one response, so not a refusal as well
         # Without a 100 response, the client may send the body or not, so what follows is ambiguous.
-        framed = request.complete or not request.awaits_continue
+        framed = request.complete or not (request.awaits_continue or request.lost)
         self._keep_alive = request.keep_alive and framed and not self._server.draining
         end = (_END_KEEP_ALIVE if request.http_1_0 else _END) if self._keep_alive else _END_CLOSE
         response, more = answer
-        self._write(response, more, end, () if request.method == "HEAD" else response.chunks)
-
-    # Writing
-
-    def _write(self, response: Response, more: bytes, end: bytes, chunks: Sequence[bytes]) -> None:
         head = (_STATUS_LINES[response.status], self._server.date_line, response.headers, more, end)
+        chunks = () if request.method == "HEAD" else response.chunks
         if self._writer.write(head, chunks, response.length):
             self._finish()
+
+    # Writing
 
     def _finish(self) -> None:
         """The whole response has been handed to the transport."""
@@ -282,7 +266,7 @@ class Connection(asyncio.BufferedProtocol):
         resets the connection, and the client would lose the response (RFC 9112 section 9.6).
         """
         self._ended = True
-        unread = self._refusal or self._reading_paused or self._unparsed or self._parser.in_message
+        unread = self._reading_paused or self._unparsed or self._parser.in_message
         if unread and self._transport.can_write_eof():
             self._transport.write_eof()
             self._resume_reading()

@@ -2,9 +2,9 @@
 
     identify → admit → check the form → route → scope → handler → response        (D2)
 
-Nothing else writes a response to a request that the HTTP parser accepts, so every response under a version of the API
-has the limit headers, and every error the Error body (D3, D13). Errors propagate unchanged to here; nothing else on the
-request path catches them.
+Nothing else makes a response, so every response under a version of the API, or to what is not a request, has the limit
+headers, and every error the Error body (D3, D13). Errors propagate unchanged to here; nothing else on the request path
+catches them.
 """
 
 import re
@@ -47,6 +47,9 @@ class Observer(Protocol):
     def responded(self, request: Request, response: Response, seconds: float) -> None:
         """A response is ready, `seconds` after the gate got the request."""
 
+    def refused(self, request: Request, response: Response) -> None:
+        """What is not a request, malformed bytes or a connection over the maximum, gets this response."""
+
     def failed(self, request: Request, error: Exception) -> None:
         """A defect, or an unusable store: the response is 500 or 503."""
 
@@ -76,6 +79,8 @@ class Gate:
 
     async def respond(self, request: Request) -> Answer | None:
         """The response to a request; None if the rest of the request will not arrive."""
+        if request.refusal is not None:
+            return await self._refuse(request, request.refusal)
         began = perf_counter()
         given = request.headers.get(b"x-request-id")
         request.request_id = given if given and _is_request_id(given) else self._new_request_id()
@@ -116,6 +121,14 @@ class Gate:
         if not request.complete:
             await request.receive_body()
         return self._documents.response(request.segments, request.method, request.headers)
+
+    async def _refuse(self, request: Request, refusal: DomainError) -> Answer:
+        """The response where there is no request. It shows the window of the peer's address, and charges nothing."""
+        request.request_id = self._new_request_id()
+        decision = await self._limiter.peek_address(self._address(request))
+        response = error_response(refusal)
+        self._observer.refused(request, response)
+        return response, b"%sx-request-id: %s\r\n" % (limit_headers(decision), request.request_id)
 
     async def _admit(self, request: Request) -> Principal:
         """Identify the caller, and charge the windows of the account, or of the address without a valid key.

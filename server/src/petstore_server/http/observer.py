@@ -57,11 +57,10 @@ class RequestObserver:
         if self._access_log is not None:
             self._access_log.responded(request, response, seconds)
 
-    def refused(self, peer: str | None, response: Response) -> None:
-        """A malformed request, or a connection over the maximum, was refused before there was a request."""
-        self._refusals.count(self._client_address(peer, {}), response.status)
+    def refused(self, request: Request, response: Response) -> None:
+        self._refusals.count(self._client_address(request.peer, request.headers), response.status)
         if self._access_log is not None:
-            self._access_log.refused(peer, response)
+            self._access_log.responded(request, response, None)
 
     def failed(self, request: Request, error: Exception) -> None:
         if isinstance(error, ServiceUnavailable):

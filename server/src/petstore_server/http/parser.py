@@ -9,14 +9,15 @@ import httptools
 from petstore_server.domain.errors import DomainError
 from petstore_server.http.errors import (
     MAX_HEADERS,
+    MAX_TARGET,
     BadRequest,
     HeadersTooLarge,
     UnsupportedTransferCoding,
-    error_response,
+    UriTooLong,
 )
-from petstore_server.http.request import Head, Request
+from petstore_server.http.request import Head, Request, refused_request
 
-MAX_HEAD = 128 * 1024
+MAX_HEAD = 64 * 1024
 """Bytes of a request's head, or of its trailers, that are parsed: wide enough for the gate to answer 431 itself."""
 
 
@@ -27,14 +28,6 @@ _REMEMBERED_BYTES = 512  # of a request at most
 
 _HOST = re.compile(rb"(?:\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._~!$&'()*+,;=%-]+)(?::[0-9]*)?")
 _FRAMING = (b"content-length", b"transfer-encoding")
-
-
-class Malformed(Exception):
-    """The bytes are not a request that the gate can answer; `response` says why. It does not carry limit headers."""
-
-    def __init__(self, failure: DomainError) -> None:
-        super().__init__(failure.message)
-        self.response = error_response(failure)
 
 
 class RememberedRequests:
@@ -58,9 +51,9 @@ class RememberedRequests:
 class RequestParser:
     """Parses the requests of one connection. Those `remembered`, from any connection, need not be parsed again.
 
-    `requests` are those whose head has arrived, in order, until the connection takes them. `incoming` is the request
-    whose body is still arriving; `begun` counts requests from their first byte on. Feed it small pieces: a piece may
-    hold several requests, and the parser cannot stop between them.
+    `requests` are those whose head has arrived, in order, until the connection takes them; what is refused is the last
+    of them. `incoming` is the request whose body is still arriving; `begun` counts requests from their first byte on.
+    Feed it small pieces: a piece may hold several requests, and the parser cannot stop between them.
     """
 
     __slots__ = (
@@ -98,7 +91,7 @@ class RequestParser:
         return self._in_head or self.incoming is not None
 
     def feed(self, data: memoryview) -> None:
-        """Parse a piece of the input. Raises Malformed, after which nothing more can be parsed."""
+        """Parse a piece of the input. Raises a DomainError if it is malformed: follow with `refuse`."""
         if not self._at_start or len(data) > _REMEMBERED_BYTES:
             self._parse(data)
             return
@@ -123,11 +116,11 @@ class RequestParser:
             except httptools.HttpParserUpgrade as upgrade:
                 data = memoryview(self._begin_again() + bytes(data[upgrade.args[0] :]))
             except httptools.HttpParserError as failure:
-                if isinstance(failure.__context__, Malformed):  # raised by a callback
+                if isinstance(failure.__context__, DomainError):  # raised by a callback
                     raise failure.__context__ from None
-                raise Malformed(BadRequest("Malformed HTTP/1.1 request.")) from None
+                raise BadRequest("Malformed HTTP/1.1 request.") from None
         if self._unaccounted > MAX_HEAD:
-            raise Malformed(HeadersTooLarge())
+            raise UriTooLong if len(self._target) > MAX_TARGET else HeadersTooLarge
 
     def _begin_again(self) -> bytes:
         """Take a new llhttp, and return a head with which it will read the rest of the incoming request.
@@ -138,6 +131,21 @@ class RequestParser:
         self._llhttp = httptools.HttpRequestParser(self)
         framing = [b"%s: %s" % (name, self._headers[name]) for name in _FRAMING if name in self._headers]
         return b"\r\n".join([b"POST / HTTP/1.1", *framing, b"", b""])
+
+    def refuse(self, failure: DomainError, current: Request | None = None) -> None:
+        """Parse nothing more: `failure` is the response to what was malformed. `current` is the request being answered.
+
+        It takes the place of the request whose body was malformed, unless that has its response already.
+        """
+        self._in_head = True  # of a message that will never be complete
+        malformed = self.incoming
+        if malformed is not None:
+            malformed.lose()
+            if self.requests:  # it is the last of them
+                self.requests.pop()
+            elif malformed is not current:
+                return
+        self.requests.append(refused_request(failure, self._peer))
 
     def close(self) -> None:
         """Forget everything. The parser and this object refer to each other, so that is not left to the collector."""
@@ -178,7 +186,7 @@ class RequestParser:
             return
         version = llhttp.get_http_version()
         if version not in ("1.1", "1.0"):
-            raise Malformed(BadRequest("Unsupported HTTP version: use HTTP/1.1 or HTTP/1.0."))
+            raise BadRequest("Unsupported HTTP version: use HTTP/1.1 or HTTP/1.0.")
         if b"transfer-encoding" in self._headers:
             _check_coding(version, self._headers[b"transfer-encoding"].lower())
         self._in_head = False
@@ -226,12 +234,15 @@ def _is_valid(host: bytes | None, version: str) -> bool:
 
 
 def _check_coding(version: str, coding: bytes) -> None:
-    """Refuse a body whose end others may see elsewhere, or whose content is encoded. Raises Malformed."""
+    """Refuse a body whose end others may see elsewhere, or whose content is encoded.
+
+    Raises BadRequest, UnsupportedTransferCoding.
+    """
     if version == "1.0":  # its framing is faulty (RFC 9112 section 6.1)
-        raise Malformed(BadRequest("HTTP/1.0 has no Transfer-Encoding: send Content-Length, or use HTTP/1.1."))
+        raise BadRequest("HTTP/1.0 has no Transfer-Encoding: send Content-Length, or use HTTP/1.1.")
     if coding != b"chunked":
         end_is_known = coding.rpartition(b",")[2].strip() == b"chunked"
-        raise Malformed(UnsupportedTransferCoding() if end_is_known else BadRequest(UnsupportedTransferCoding.message))
+        raise UnsupportedTransferCoding if end_is_known else BadRequest(UnsupportedTransferCoding.message)
 
 
 def origin_form(target: bytes) -> bytes:

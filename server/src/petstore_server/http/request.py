@@ -6,7 +6,7 @@ from typing import NamedTuple
 from urllib.parse import unquote
 
 from petstore_server.domain.audit import Actor
-from petstore_server.domain.errors import MissingApiKey
+from petstore_server.domain.errors import DomainError, MissingApiKey
 from petstore_server.domain.keys import Principal
 from petstore_server.domain.windows import Decision
 from petstore_server.http.errors import (
@@ -47,6 +47,8 @@ class Head(NamedTuple):
 class Request:
     """One request: the fields of its `head`, and what arrives or is found out later.
 
+    `refusal` is the response that it gets if it is not a request at all: malformed bytes, or a connection too many.
+
     `peer` is the address of the other end of the connection, None for a Unix socket. `body` holds the bytes received so
     far, up to MAX_BODY. `complete` turns true when the whole request has arrived, `lost` when the rest of it will not
     arrive. The gate sets `request_id`: 1 to 128 visible ASCII characters. `turn` identifies the turn of the event loop
@@ -75,6 +77,7 @@ class Request:
         "peer",
         "principal",
         "query",
+        "refusal",
         "request_id",
         "segments",
         "target_bytes",
@@ -96,6 +99,7 @@ class Request:
             self.awaits_continue,
         ) = head
         self.peer = peer
+        self.refusal: DomainError | None = None
         self.complete = False
         self.body = b""
         self._oversized = False
@@ -187,6 +191,17 @@ class Request:
     def _wake(self) -> None:
         if self._waiting is not None and not self._waiting.done():
             self._waiting.set_result(None)
+
+
+def refused_request(failure: DomainError, peer: str | None) -> Request:
+    """What stands for malformed bytes, or for a connection over the maximum, in the order of responses."""
+    request = Request(_NO_HEAD, peer)
+    request.refusal = failure
+    request.complete = True
+    return request
+
+
+_NO_HEAD = Head("", b"", b"", 0, {}, 0, True, False, False, False)
 
 
 def _exceeds_max_body(content_length: bytes) -> bool:

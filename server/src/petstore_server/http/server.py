@@ -10,10 +10,9 @@ from typing import Any, NamedTuple
 
 from petstore_server.domain.errors import ServiceUnavailable
 from petstore_server.http.connection import Connection
-from petstore_server.http.errors import error_response
 from petstore_server.http.parser import RememberedRequests
 from petstore_server.http.request import Request
-from petstore_server.http.responses import Answer, Response
+from petstore_server.http.responses import Answer
 from petstore_server.settings import SettingsError
 
 READ_BUFFER = 16 * 1024
@@ -51,9 +50,8 @@ _log = logging.getLogger(__name__)
 class PublicServer:
     """Serves `respond` over HTTP/1.1. `clock` gives Unix seconds.
 
-    `on_refusal` is called with the address of the other end and the response where there is no request to respond to:
-    it was malformed, or the connection was one too many. `buffer` is what all connections read into, one after another.
-    `date_line` is the current Date header. `turn` is another object in each turn.
+    `respond` also gets what is refused before there is a request (`Request.refusal`). `buffer` is what all connections
+    read into, one after another. `date_line` is the current Date header. `turn` is another object in each turn.
     """
 
     def __init__(
@@ -62,10 +60,8 @@ class PublicServer:
         clock: Callable[[], float],
         max_connections: int,
         deadlines: Deadlines | None = None,
-        on_refusal: Callable[[str | None, Response], None] = lambda peer, response: None,
     ) -> None:
         self.respond = respond
-        self.on_refusal = on_refusal
         self.buffer = memoryview(bytearray(READ_BUFFER))
         self.deadlines = deadlines or Deadlines()
         self.draining = False
@@ -119,15 +115,15 @@ class PublicServer:
 
     # Called by connections
 
-    def admit(self, connection: Connection) -> Response | None:
-        """Take a new connection; return the response with which it is to be refused, if there are too many."""
+    def admit(self, connection: Connection) -> ServiceUnavailable | None:
+        """Take a new connection; return why it is refused, if there are too many."""
         self._connections.add(connection)
         if len(self._connections) <= self._max_connections:
             return None
         self.refused += 1
         if len(self._connections) > self._max_connections + _MOST_REFUSALS:
             connection.cut()
-        return error_response(ServiceUnavailable("too many connections"))
+        return ServiceUnavailable("too many connections")
 
     def forget(self, connection: Connection) -> None:
         """A connection is gone."""
