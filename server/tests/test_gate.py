@@ -95,8 +95,9 @@ async def test_gzip_has_an_etag_of_its_own_and_head_tells_the_length(tmp_path: P
         plain = await service.client.get(ORDERS, headers={**headers, "Accept-Encoding": "identity"})
         zipped = await service.client.get(ORDERS, headers={**headers, "Accept-Encoding": "br, gzip;q=0.8"})
         refused = await service.client.get(ORDERS, headers={**headers, "Accept-Encoding": "gzip;q=0"})
-        assert (None, "gzip", None) == tuple(
-            response.headers.get("content-encoding") for response in (plain, zipped, refused)
+        overlong = await service.client.get(ORDERS, headers={**headers, "Accept-Encoding": "gzip, " * 50 + "br"})
+        assert (None, "gzip", None, None) == tuple(
+            response.headers.get("content-encoding") for response in (plain, zipped, refused, overlong)
         )
         assert plain.content == zipped.content == refused.content
         assert plain.headers["etag"] != zipped.headers["etag"]
@@ -504,6 +505,22 @@ async def test_the_client_address_is_the_last_that_is_not_a_trusted_proxy(tmp_pa
 
     assert [59, 58, 57, 59, 56] == await in_service(tmp_path, story, PETSTORE_TRUSTED_PROXIES="127.0.0.0/8")
     assert [59, 58, 57, 56, 55] == await in_service(tmp_path, story)  # an untrusted peer's word counts for nothing
+
+
+@pytest.mark.parametrize("header", ["X-Forwarded-For", "Forwarded"])
+async def test_what_stands_left_of_an_unreadable_hop_counts_for_nothing(tmp_path: Path, header: str) -> None:
+    async def remaining(service: Service, *hops: str) -> int:
+        value = ", ".join(hops if header == "X-Forwarded-For" else [f'for="{hop}"' for hop in hops])
+        return limits(await service.client.get(ORDERS, headers={header: value}))[1]
+
+    async def story(service: Service) -> None:
+        for number, junk in enumerate(("junk", "_hidden", "1.2.3", "[x]", f"fe80::1%{'x' * 100}", "9" * 5000)):
+            assert 59 - number == await remaining(service, "6.6.6.6", junk)  # of the proxy
+        assert 59 == await remaining(service, "6.6.6.6", "junk", "127.0.0.7")  # of the proxy behind the first
+        assert 59 == await remaining(service, "6.6.6.6")
+
+    environ = {"PETSTORE_TRUSTED_PROXIES": "127.0.0.0/8", "PETSTORE_FORWARDED_HEADER": header}
+    await in_service(tmp_path, story, **environ)
 
 
 async def test_forwarded_is_read_instead_where_it_is_the_one_named(tmp_path: Path) -> None:

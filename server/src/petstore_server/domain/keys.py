@@ -222,6 +222,10 @@ def new_key_id(randbelow: Callable[[int], int]) -> str:
     return "key_" + _random_text(_ID_LENGTH, randbelow)
 
 
+KEY_LENGTH = len(_PREFIX[Environment.PRODUCTION]) + _RANDOM_LENGTH + _CHECKSUM_LENGTH
+"""Characters of every key."""
+
+
 def is_well_formed(key: str) -> bool:
     """Whether the text has the form of a key and a correct checksum."""
     return bool(_FORM.fullmatch(key)) and _checksum(key[:-_CHECKSUM_LENGTH]) == key[-_CHECKSUM_LENGTH:]

@@ -5,7 +5,7 @@ from collections.abc import Awaitable, Callable
 from petstore_server.domain.orders import CANCEL, parse_order_id
 from petstore_server.http.request import Request
 from petstore_server.http.responses import Response
-from petstore_server.ports import Store
+from petstore_server.store import Store
 
 
 def cancel_order(

@@ -9,6 +9,9 @@ from petstore_server.settings import Network
 UNKNOWN = "unknown"
 """Stands for clients without an address, such as over a Unix socket."""
 
+_LONGEST = 64  # characters of an address with brackets, port and zone: clients choose the texts that are kept
+_KEPT = 16_384  # some 300 bytes each
+
 _Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 
 
@@ -44,7 +47,7 @@ class ClientAddress:
         return address is not None and any(address in network for network in self._trusted)
 
 
-@lru_cache(maxsize=16_384)
+@lru_cache(maxsize=_KEPT)
 def counted(text: str) -> str:
     """The text that stands for an address in counts."""
     address = _parse(text)
@@ -53,9 +56,13 @@ def counted(text: str) -> str:
     return str(address) if address else UNKNOWN
 
 
-@lru_cache(maxsize=16_384)
 def _parse(text: str) -> _Address | None:
     """Read an address, with or without brackets, port or zone. An IPv4-mapped IPv6 address is an IPv4 address."""
+    return _read(text) if len(text) <= _LONGEST else None
+
+
+@lru_cache(maxsize=_KEPT)
+def _read(text: str) -> _Address | None:
     bare = text.strip().strip('"')
     if bare.startswith("["):
         bare = bare[1:].partition("]")[0]

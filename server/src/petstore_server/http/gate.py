@@ -135,9 +135,10 @@ class Gate:
 
         Raises RateLimitExceeded, ApiKeyBanned, MissingApiKey, InvalidApiKey, ServiceUnavailable.
         """
-        authorization = request.headers.get(b"authorization")
         try:
-            principal = self._authenticator.known(authorization) or await self._authenticator.identify(authorization)
+            principal = self._authenticator.known(request.credential) or await self._authenticator.identify(
+                request.headers.get(b"authorization")
+            )
         except (MissingApiKey, InvalidApiKey):
             request.decision = await self._limiter.admit_address(self._address(request))
             self._observer.decided(None, request.decision)

@@ -7,6 +7,7 @@ from collections.abc import Callable
 import httptools
 
 from petstore_server.domain.errors import DomainError
+from petstore_server.http.auth import credential
 from petstore_server.http.errors import (
     MAX_HEADERS,
     MAX_TARGET,
@@ -22,9 +23,10 @@ MAX_HEAD = 64 * 1024
 
 
 MAX_REMEMBERED = 2048
-"""Requests remembered by their bytes. Each takes some 2 KB of memory."""
+"""Requests remembered by their bytes. Each takes some 2 KB of memory, and 6 KB at most."""
 
 _REMEMBERED_BYTES = 512  # of a request at most
+_REMEMBERED_HEADERS = 32
 
 _HOST = re.compile(rb"(?:\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._~!$&'()*+,;=%-]+)(?::[0-9]*)?")
 _FRAMING = (b"content-length", b"transfer-encoding")
@@ -42,7 +44,9 @@ class RememberedRequests:
 
     def add(self, data: bytes, request: Request) -> None:
         """Remember a request that has been parsed from exactly this data."""
-        if request.complete and request.method in ("GET", "HEAD") and not request.body and request.keep_alive:
+        if not request.complete or request.body or not request.keep_alive:
+            return
+        if request.method in ("GET", "HEAD") and len(request.headers) <= _REMEMBERED_HEADERS:
             if len(self._heads) >= MAX_REMEMBERED:
                 del self._heads[next(iter(self._heads))]  # the oldest
             self._heads[data] = request.head
@@ -203,6 +207,7 @@ class RequestParser:
             len(target),
             self._headers,
             self._header_bytes,
+            credential(self._headers.get(b"authorization")),
             _is_valid(self._headers.get(b"host"), version),
             version == "1.0",
             # What follows a CONNECT may be meant for the other end of a tunnel.

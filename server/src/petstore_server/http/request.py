@@ -29,7 +29,8 @@ class Head(NamedTuple):
 
     `path` and `query` are the parts of the request target as sent, `target_bytes` is the length of both. `headers` has
     lower-case names; the values of a repeated header are joined by commas (RFC 9110 section 5.3), as long as the
-    headers are within MAX_HEADERS. `header_bytes` counts each header line with its separators.
+    headers are within MAX_HEADERS. `header_bytes` counts each header line with its separators. `credential` is the
+    digest of what may be a key in the Authorization header.
     """
 
     method: str
@@ -38,6 +39,7 @@ class Head(NamedTuple):
     target_bytes: int
     headers: Mapping[bytes, bytes]
     header_bytes: int
+    credential: bytes | None
     host_is_valid: bool
     http_1_0: bool
     keep_alive: bool
@@ -63,6 +65,7 @@ class Request:
         "awaits_continue",
         "body",
         "complete",
+        "credential",
         "decision",
         "head",
         "header_bytes",
@@ -93,6 +96,7 @@ class Request:
             self.target_bytes,
             self.headers,
             self.header_bytes,
+            self.credential,
             self.host_is_valid,
             self.http_1_0,
             self.keep_alive,
@@ -201,7 +205,7 @@ def refused_request(failure: DomainError, peer: str | None) -> Request:
     return request
 
 
-_NO_HEAD = Head("", b"", b"", 0, {}, 0, True, False, False, False)
+_NO_HEAD = Head("", b"", b"", 0, {}, 0, None, True, False, False, False)
 
 
 def _exceeds_max_body(content_length: bytes) -> bool:

@@ -48,9 +48,12 @@ def matches(if_none_match: bytes | None, etag: bytes) -> bool:
     return candidates == [b"*"] or etag in [candidate.removeprefix(b"W/") for candidate in candidates]
 
 
+_LONGEST = 256  # bytes of Accept-Encoding that are kept in memory; without it, the plain form is right
+
+
 def accepts_gzip(accept_encoding: bytes | None) -> bool:
     """Whether gzip is acceptable, and at least as welcome as the plain form (RFC 9110 section 12.5.3)."""
-    if accept_encoding is None:
+    if accept_encoding is None or len(accept_encoding) > _LONGEST:
         return False
     return _accepts_gzip(accept_encoding)
 
