@@ -132,6 +132,17 @@ async def test_a_running_store_sees_a_restore_with_its_next_read(tmp_path: Path)
     assert sorted(modes_in(tmp_path)) == ["copy.db", "store.db", KEPT]
 
 
+async def test_a_restore_begins_another_epoch_and_a_restart_does_not(tmp_path: Path) -> None:
+    path = await filled(tmp_path / "store.db")
+    backup(path, tmp_path / "copy.db")
+    async with opened(path) as store:
+        before = await store.epoch()
+    async with opened(path) as store:
+        assert before == await store.epoch()
+        restore(path, tmp_path / "copy.db", BY)
+        assert before != await store.epoch()
+
+
 async def test_a_restore_keeps_the_previous_content_and_is_recorded(tmp_path: Path) -> None:
     path = await filled(tmp_path / "store.db")
     backup(path, tmp_path / "copy.db")

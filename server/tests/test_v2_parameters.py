@@ -138,10 +138,10 @@ def test_any_other_query_is_refused_without_a_fault(query: str) -> None:
 
 @given(POSITIONS, FILTERS, SORTS)
 def test_a_cursor_is_read_as_it_was_written_in_every_process(position: Position, filters: Filters, sort: Sort) -> None:
-    text = Cursors("store").encode(position, query_digest(filters, sort))
+    text = Cursors("store", "one").encode(position, query_digest(filters, sort))
     assert len(text) <= 256
     assert quote(text, safe="") == text
-    assert position == Cursors("store").decode(text, query_digest(filters, sort))
+    assert position == Cursors("store", "one").decode(text, query_digest(filters, sort))
 
 
 @given(POSITIONS, FILTERS, SORTS, FILTERS, SORTS)
@@ -149,17 +149,19 @@ def test_a_cursor_of_another_query_or_store_is_refused(
     position: Position, filters: Filters, sort: Sort, other_filters: Filters, other_sort: Sort
 ) -> None:
     query, other_query = query_digest(filters, sort), query_digest(other_filters, other_sort)
-    text = Cursors("store").encode(position, query)
+    text = Cursors("store", "one").encode(position, query)
     if (filters, sort) != (other_filters, other_sort):
         with pytest.raises(InvalidCursor):
-            Cursors("store").decode(text, other_query)
+            Cursors("store", "one").decode(text, other_query)
     with pytest.raises(InvalidCursor):
-        Cursors("another store").decode(text, query)
+        Cursors("another store", "one").decode(text, query)
+    with pytest.raises(InvalidCursor):  # after a restore
+        Cursors("store", "two").decode(text, query)
 
 
 @given(POSITIONS, st.integers(0, 39), st.characters())
 def test_an_altered_cursor_is_refused(position: Position, index: int, character: str) -> None:
-    cursors, query = Cursors("store"), query_digest(Filters(), Sort())
+    cursors, query = Cursors("store", "one"), query_digest(Filters(), Sort())
     text = cursors.encode(position, query)
     altered = text[:index] + character + text[index + 1 :]
     if altered != text:

@@ -39,6 +39,7 @@ class Store:
         from petstore_server.store.usage import UsageStore
 
         self._engine = engine
+        self._epoch: str | None = None
         self.accounts = Accounts(engine)
         self.audit = AuditLog(engine)
         self.backups = Backups(engine)
@@ -65,9 +66,22 @@ class Store:
 
     async def access_version(self) -> AccessVersion:
         """Return a version that differs after any change to accounts, keys or bans, by any process. Cheap."""
-        sql = f"SELECT {self._engine.dialect.history}, access_version FROM petstore.store"  # noqa: S608 - constants
-        [row] = await self._engine.query(sql)
-        return AccessVersion(*row)
+        dialect = self._engine.dialect
+        sql = f"SELECT {dialect.epoch}, {dialect.history}, access_version FROM petstore.store"  # noqa: S608 - constants
+        [(self._epoch, *version)] = await self._engine.query(sql)
+        return AccessVersion(*version)
+
+    async def epoch(self) -> str:
+        """Return a text that is another one after a restore, but not after a restart or a failover.
+
+        On PostgreSQL it is that of the last call of `access_version`, which a server makes several times a second.
+        """
+        found = self._engine.peek(f"SELECT {self._engine.dialect.epoch} FROM petstore.store")  # noqa: S608 - constants
+        if found is not None:
+            return str(found[0][0])
+        if self._epoch is None:
+            await self.access_version()
+        return str(self._epoch)
 
     async def check(self) -> None:
         """Prove that the store can be read and written. Raises ServiceUnavailable with the reason."""

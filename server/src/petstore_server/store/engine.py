@@ -97,6 +97,9 @@ class Dialect(Protocol):
     from there to the commit, so numbers and times ascend in the order of commits, on any number of hosts.
     """
 
+    epoch: str
+    """An SQL expression for a text that only a restore changes."""
+
     history: str
     """An SQL expression that identifies the store's history: changes seen in another one may be gone."""
 

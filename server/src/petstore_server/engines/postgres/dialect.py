@@ -95,6 +95,7 @@ _PLACE = f"""
 class PostgresDialect:
     """PostgreSQL's statements. Times come from the clock of its server, which all hosts share."""
 
+    epoch = "concat_ws('/', epoch, 'petstore.orders'::regclass::oid)"
     history = _HISTORY
 
     def update_orders(self, rows: Sequence[Row], audit: Sequence[Row], now: float) -> Work[None]:

@@ -42,7 +42,7 @@ _REMEMBER = "INSERT OR REPLACE INTO idempotency_keys (account_id, key, digest, o
 class SqliteDialect:
     """SQLite's statements."""
 
-    history = "epoch"
+    epoch = history = "epoch"
 
     def update_orders(self, rows: Sequence[Row], audit: Sequence[Row], now: float) -> Work[None]:
         [(change, at)] = yield Query(_ADVANCE, (_microseconds(now), 0))

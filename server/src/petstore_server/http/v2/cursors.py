@@ -20,10 +20,11 @@ _FORM = re.compile(r"[A-Za-z0-9_-]{40}", re.ASCII)  # 30 bytes: no padding, and 
 
 
 class Cursors:
-    """Writes and reads the cursors of one store, known by its identity."""
+    """Writes and reads the cursors of one store, known by its identity and its epoch: a restore ends them."""
 
-    def __init__(self, identity: str) -> None:
-        self._identity = blake2b(identity.encode()).digest()  # a key of the length that BLAKE2 takes
+    def __init__(self, identity: str, epoch: str) -> None:
+        self.epoch = epoch
+        self._key = blake2b(f"{identity} {epoch}".encode()).digest()  # of the length that BLAKE2 takes
 
     def encode(self, position: Position, query: bytes) -> str:
         """The cursor for the page after `position`; `query` identifies the filters and the sort (`query_digest`)."""
@@ -43,4 +44,4 @@ class Cursors:
         return Position(value if has_value else None, order_id)
 
     def _digest(self, place: bytes, query: bytes) -> bytes:
-        return blake2b(query + place, digest_size=_DIGEST_SIZE, key=self._identity).digest()
+        return blake2b(query + place, digest_size=_DIGEST_SIZE, key=self._key).digest()

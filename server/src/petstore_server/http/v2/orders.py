@@ -22,12 +22,12 @@ class OrderOperations:
     def __init__(self, store: Store, clock: Callable[[], float]) -> None:
         self._store = store
         self._clock = clock
-        self._cursors: Cursors | None = None
+        self._cursors = Cursors("", "")
 
     async def list_orders(self, request: Request) -> Response:
         """One page of the orders that match. Raises InvalidParameter, InvalidCursor."""
         listing, cursor = read_listing(request.query)
-        cursors = self._cursors or await self._read_cursors()
+        cursors = await self._current_cursors()
         after = None if cursor is None else cursors.decode(cursor, listing.digest)
         page = await self._store.search.page(Query(listing.filters, listing.sort, listing.limit, after))
         if page.next is None:
@@ -61,8 +61,10 @@ class OrderOperations:
             headers += lines(("idempotency-replayed", "true"))
         return content(placed.body, "application/json", headers, 201)
 
-    async def _read_cursors(self) -> Cursors:
-        self._cursors = Cursors(await self._store.identity())
+    async def _current_cursors(self) -> Cursors:
+        epoch = await self._store.epoch()
+        if epoch != self._cursors.epoch:
+            self._cursors = Cursors(await self._store.identity(), epoch)
         return self._cursors
 
 
