@@ -1,6 +1,6 @@
 """Who makes a change, and the audit log, which records it."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 SERVICE = "service"
@@ -69,3 +69,19 @@ class AuditPage(NamedTuple):
 
     entries: Sequence[AuditEntry]
     next: AuditPosition | None
+
+
+class Change(NamedTuple):
+    """What the audit log records: the fields that changed, before and after, as {name: value} or None."""
+
+    before: Mapping[str, Any] | None
+    after: Mapping[str, Any] | None
+
+
+def difference(before: Mapping[str, Any], after: Mapping[str, Any]) -> Change:
+    """The fields that differ; a field that one side lacks is left out there."""
+    names = [name for name in {**before, **after} if before.get(name) != after.get(name)]
+    return Change(
+        {name: before[name] for name in names if name in before},
+        {name: after[name] for name in names if name in after},
+    )

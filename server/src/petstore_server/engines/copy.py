@@ -11,14 +11,14 @@ from pathlib import Path
 
 import apsw
 
-from petstore_server.domain.audit import Actor
+from petstore_server.domain.audit import Actor, Change
 from petstore_server.domain.errors import Conflict, StoreUnusable, advising
 from petstore_server.engines import postgres, sqlite
 from petstore_server.engines.postgres.opening import connected, place
 from petstore_server.engines.postgres.session import Driver
 from petstore_server.engines.sqlite.connections import connect_writer, snapshot
 from petstore_server.engines.sqlite.opening import SCHEMA, require_place, schema_version, unusable_on_error
-from petstore_server.store.audit import Change, record
+from petstore_server.store.audit import record
 from petstore_server.store.engine import Row
 
 Advance = Callable[[int], None]

@@ -4,10 +4,10 @@ import builtins
 from typing import Any
 
 from petstore_server.domain.accounts import Account, Limits, Plan
-from petstore_server.domain.audit import Actor
+from petstore_server.domain.audit import Actor, Change, difference
 from petstore_server.domain.errors import AccountExists, AccountNotFound
 from petstore_server.domain.transitions import Transition
-from petstore_server.store.audit import Change, difference, record
+from petstore_server.store.audit import record
 from petstore_server.store.engine import Command, Part, Query, Row, Work, transaction
 
 _COLUMNS = "id, name, plan, per_minute, per_day, created_at, suspended_at, contact, note, closed_at"

@@ -1,12 +1,12 @@
 """The audit log: who changed what and when."""
 
 import json
-from collections.abc import AsyncIterator, Mapping
-from typing import Any, NamedTuple
+from collections.abc import AsyncIterator
+from typing import Any
 
 import msgspec
 
-from petstore_server.domain.audit import Actor, AuditEntry, AuditFilters, AuditPage, AuditPosition
+from petstore_server.domain.audit import Actor, AuditEntry, AuditFilters, AuditPage, AuditPosition, Change
 from petstore_server.store.audit_pages import end_statement, oldest_statement, page_of, page_statement
 from petstore_server.store.engine import Command, Part, Row, Work, snapshot
 
@@ -17,22 +17,6 @@ _PAGE = 500
 INSERT_ENTRY = """
     INSERT INTO petstore.audit (at, actor, action, subject, "before", "after") VALUES (%s, %s, %s, %s, %s, %s)
 """
-
-
-class Change(NamedTuple):
-    """What the audit log records: the fields that changed, before and after, as {name: value} or None."""
-
-    before: Mapping[str, Any] | None
-    after: Mapping[str, Any] | None
-
-
-def difference(before: Mapping[str, Any], after: Mapping[str, Any]) -> Change:
-    """The fields that differ; a field that one side lacks is left out there."""
-    names = [name for name in {**before, **after} if before.get(name) != after.get(name)]
-    return Change(
-        {name: before[name] for name in names if name in before},
-        {name: after[name] for name in names if name in after},
-    )
 
 
 def record(actor: Actor, action: str, subject: str, change: Change) -> Command:

@@ -1,7 +1,7 @@
 """The record of backups."""
 
-from petstore_server.domain.audit import Actor
-from petstore_server.store.audit import Change, record
+from petstore_server.domain.audit import Actor, Change
+from petstore_server.store.audit import record
 from petstore_server.store.engine import Command, Part, Work, transaction
 
 _RECORD = "UPDATE petstore.store SET backed_up_at = %s"

@@ -193,24 +193,19 @@ _Method = Callable[Concatenate[S, P], Work[Result]]
 _Runs = Callable[Concatenate[S, P], Coroutine[Any, Any, Result]]
 
 
-def transaction(method: _Method[S, P, Result]) -> _Runs[S, P, Result]:
+def transaction(method: _Method[S, P, Result], *, bulk: bool = False) -> _Runs[S, P, Result]:
     """Make the method run its statements in one transaction, durable when it returns."""
 
     @wraps(method)
     async def run(self: S, /, *args: P.args, **kwargs: P.kwargs) -> Result:
-        return await self._engine.transaction(lambda: method(self, *args, **kwargs))
+        return await self._engine.transaction(lambda: method(self, *args, **kwargs), bulk=bulk)
 
     return run
 
 
 def bulk_transaction(method: _Method[S, P, Result]) -> _Runs[S, P, Result]:
     """The same for many changes, for which no request waits."""
-
-    @wraps(method)
-    async def run(self: S, /, *args: P.args, **kwargs: P.kwargs) -> Result:
-        return await self._engine.transaction(lambda: method(self, *args, **kwargs), bulk=True)
-
-    return run
+    return transaction(method, bulk=True)
 
 
 def snapshot(method: _Method[S, P, Result]) -> _Runs[S, P, Result]:

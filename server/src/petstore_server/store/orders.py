@@ -3,14 +3,13 @@
 from collections.abc import AsyncGenerator, Collection, Mapping, Sequence
 from typing import NamedTuple
 
-from petstore_server.domain.audit import Actor
+from petstore_server.domain.audit import Actor, Change
 from petstore_server.domain.errors import OrderNotFound
-from petstore_server.domain.imports import IMPORT_ACTION, id_ranges
+from petstore_server.domain.imports import IMPORT_ACTION, audit_change, evaluate, id_ranges
 from petstore_server.domain.orders import INT64_MAX, INT64_MIN, ORDER_FIELDS, Import, Order, evaluate_import
 from petstore_server.domain.transitions import Transition
-from petstore_server.store.audit import Change, audit_row, record
+from petstore_server.store.audit import audit_row, record
 from petstore_server.store.engine import Part, Query, Row, TryAgain, Work, bulk_transaction
-from petstore_server.store.imports import audit_change, evaluate
 from petstore_server.store.records import order_row, read_order
 
 _SELECT = "SELECT id, record, status FROM petstore.orders"

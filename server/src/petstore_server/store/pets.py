@@ -5,11 +5,11 @@ from collections.abc import Sequence
 
 from petstore_server.domain.audit import Actor
 from petstore_server.domain.errors import PetNotFound
+from petstore_server.domain.imports import audit_change, evaluate
 from petstore_server.domain.orders import Import
 from petstore_server.domain.pets import Pet, evaluate_pet_import
 from petstore_server.store.audit import record
 from petstore_server.store.engine import Commands, Part, Query, Row, Work, bulk_transaction
-from petstore_server.store.imports import audit_change, evaluate
 
 # JSON can hold every text that a file can: a column of text in PostgreSQL cannot hold U+0000.
 _WRITE = (

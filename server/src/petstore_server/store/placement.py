@@ -3,10 +3,10 @@
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from petstore_server.domain.audit import Actor
+from petstore_server.domain.audit import Actor, Change
 from petstore_server.domain.errors import IdempotencyKeyInUse, IdempotencyKeyReused, ServiceUnavailable
 from petstore_server.domain.placement import KEY_LIFETIME, NO_IDENTIFIER_LEFT, Placed, Placement
-from petstore_server.store.audit import Change, audit_row
+from petstore_server.store.audit import audit_row
 from petstore_server.store.engine import Command, Part, Row, Work, transaction
 from petstore_server.store.records import order_row
 

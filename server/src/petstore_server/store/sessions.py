@@ -1,8 +1,8 @@
 """Sign-in links and sessions of the operator console."""
 
-from petstore_server.domain.audit import Actor
+from petstore_server.domain.audit import Actor, Change
 from petstore_server.domain.sessions import Session
-from petstore_server.store.audit import Change, record
+from petstore_server.store.audit import record
 from petstore_server.store.engine import Command, Part, Query, Work, transaction
 
 _ADD = "INSERT INTO petstore.console_sessions (digest, kind, actor, expires_at) VALUES (%s, %s, %s, %s)"

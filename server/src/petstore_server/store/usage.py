@@ -6,13 +6,13 @@ A limiter in process memory saves its counts here; Redis keeps its own. For bans
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from petstore_server.domain.audit import SERVICE, Actor
+from petstore_server.domain.audit import SERVICE, Actor, Change
 from petstore_server.domain.bans import Ban
 from petstore_server.domain.keys import inherits
 from petstore_server.domain.usage import NO_ACTIVITY, Activity, Usage
 from petstore_server.domain.windows import Count
 from petstore_server.store.accounts import ACCESS_CHANGED
-from petstore_server.store.audit import Change, record
+from petstore_server.store.audit import record
 from petstore_server.store.engine import Commands, Query, Work, transaction
 from petstore_server.store.history import UsageHistory, save_activity
 

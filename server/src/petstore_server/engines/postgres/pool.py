@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from functools import lru_cache
@@ -54,7 +55,8 @@ class Pool:
     def __init__(self, url: str) -> None:
         self._url = url
         self._idle: list[Driver] = []
-        self._places = asyncio.Semaphore(CONNECTIONS)
+        self._free = CONNECTIONS
+        self._waiting: deque[asyncio.Future[bool]] = deque()
         self._loop = asyncio.get_running_loop()
         self._closed = False
         self._connecting: set[asyncio.Task[Driver]] = set()
@@ -74,22 +76,15 @@ class Pool:
     @asynccontextmanager
     async def long_read(self, options: TransactionOptions) -> AsyncIterator[Session]:
         """A read-only transaction that the caller ends. Raises ServiceUnavailable."""
-        ends = self._loop.time() + options.total
-        for left in reversed(range(_ATTEMPTS)):
-            begun = False
-            async with self._session(options, ends) as session:
-                try:
-                    await session.begin()
-                    begun = True
-                    yield session
-                except psycopg.Error as error:
-                    if begun or not left or not session.can_be_repeated(error):
-                        raise session.explain(error) from error
-                finally:
-                    await session.roll_back()
-            if begun:
-                return
-            await self._close_idle()
+        await self.rows(Query("SELECT 1"))  # leaves a connection that works, if there is one
+        async with self._session(options, self._loop.time() + options.total) as session:
+            try:
+                await session.begin()
+                yield session
+            except psycopg.Error as error:
+                raise session.explain(error) from error
+            finally:
+                await session.roll_back()
 
     async def _attempt(self, use: Callable[[Session], Awaitable[Result]], options: TransactionOptions) -> Result:
         """Use a connection. All attempts share the time limit of the call.
@@ -128,37 +123,36 @@ class Pool:
                 else:
                     await driver.close()
         finally:
-            self._places.release()
+            self._release_place()
 
     async def _take_place(self, ends: float) -> None:
         if self._closed:
             raise ServiceUnavailable("the store is closed")
-        if not self._places.locked():
-            await self._places.acquire()
+        if self._free:
+            self._free -= 1
             return
-        # In a separate task, which a timeout requires: a request may have been started without one.
-        acquiring = asyncio.create_task(self._acquire_place(ends))
+        place: asyncio.Future[bool] = self._loop.create_future()
+        self._waiting.append(place)
+        timer = self._loop.call_at(ends, _expire, place)
         try:
-            acquired = await acquiring
+            acquired = await place
         except asyncio.CancelledError:
-            acquiring.add_done_callback(self._return_place)
+            if place.done() and not place.cancelled() and place.result():  # it was given just before
+                self._release_place()
             raise
+        finally:
+            timer.cancel()
         if not acquired:
             raise ServiceUnavailable(f"all {CONNECTIONS} connections to PostgreSQL are busy")
 
-    async def _acquire_place(self, ends: float) -> bool:
-        """Wait for a place until `ends`; return whether there was one."""
-        try:
-            async with asyncio.timeout_at(ends):
-                await self._places.acquire()
-        except TimeoutError:
-            return False
-        return True
-
-    def _return_place(self, acquiring: asyncio.Task[bool]) -> None:
-        """Release the place that was acquired for a caller just before the caller was cancelled."""
-        if not acquiring.cancelled() and acquiring.result():
-            self._places.release()
+    def _release_place(self) -> None:
+        """Give the place to the first who waits."""
+        while self._waiting:
+            place = self._waiting.popleft()
+            if not place.done():
+                place.set_result(True)
+                return
+        self._free += 1
 
     async def _connect(self, ready: float) -> Driver:
         """Return a new connection; one that is ready too late for its user is kept for the next."""
@@ -197,6 +191,11 @@ class Pool:
         """After one connection was found dead, the others may be dead too."""
         while self._idle:
             await self._idle.pop().close()
+
+
+def _expire(place: asyncio.Future[bool]) -> None:
+    if not place.done():
+        place.set_result(False)
 
 
 def _fault(connecting: asyncio.Task[Driver]) -> str | None:

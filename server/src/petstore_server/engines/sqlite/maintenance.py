@@ -7,7 +7,7 @@ from pathlib import Path
 
 import apsw
 
-from petstore_server.domain.audit import Actor
+from petstore_server.domain.audit import Actor, Change
 from petstore_server.domain.errors import Conflict, InvalidInput, ServiceUnavailable, StoreUnusable, advising
 from petstore_server.domain.orders import INT64_MAX
 from petstore_server.domain.timestamps import file_stamp
@@ -30,7 +30,7 @@ from petstore_server.engines.sqlite.opening import (
 )
 from petstore_server.engines.sqlite.statements import translated
 from petstore_server.partial_files import partial_file, put_in_place
-from petstore_server.store.audit import INSERT_ENTRY, Change, audit_row
+from petstore_server.store.audit import INSERT_ENTRY, audit_row
 from petstore_server.store.records import CHECKED, MOST_PROBLEMS, order_problem
 
 Progress = Callable[[int, int], None]
