@@ -4,6 +4,7 @@ import re
 import socket
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -23,7 +24,7 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Server, s
     """A server, and a key that no test here can use up."""
     store = tmp_path_factory.mktemp("served") / "store.db"
     key, _ = new_key(store, plan=UNLIMITED)
-    with serving(store) as server:
+    with serving(store, PETSTORE_CONSOLE="off") as server:  # loading it would count as memory
         yield server, key
 
 
@@ -256,6 +257,38 @@ def test_a_target_may_be_8_kib_long(served: tuple[Server, str], size: int, statu
 def test_headers_may_be_32_kib_large(served: tuple[Server, str], size: int, status: int) -> None:
     server, key = served
     assert status == ask(server, request(key, "GET", TARGET, "X-Large: " + "x" * size))[0]
+
+
+@pytest.mark.parametrize(("lines", "status"), [(100, 200), (101, 431)])
+def test_a_request_may_have_100_header_lines(served: tuple[Server, str], lines: int, status: int) -> None:
+    server, key = served
+    raw = request(key, "GET", TARGET, *["X:"] * (lines - 3))  # besides Host, Authorization and Connection
+    with server.connect() as connection:
+        assert exchange(connection, raw.encode()).startswith(f"HTTP/1.1 {status} ".encode())
+
+
+@pytest.mark.parametrize("form", ["one long line", "many short lines", "a long target"])
+def test_unfinished_heads_take_bounded_memory(served: tuple[Server, str], form: str) -> None:
+    server, key = served
+    start = request(key).encode()[:-2]
+    many = start + b"".join(b"%x:\r\n" % number for number in range(20_000))
+    head = {
+        "one long line": start + b"X: " + b"x" * 60_000,
+        "many short lines": many,
+        "a long target": b"GET /" + b"x" * 60_000,
+    }
+    before = server.memory()
+    connections = [server.connect() for _ in range(400)]
+    try:
+        for connection in connections:
+            with suppress(OSError):  # the server has refused the request
+                connection.sendall(head[form])
+        with server.client(key) as client:
+            assert 200 == client.get(TARGET).status_code
+        assert server.memory() - before < 400 * 80 * 1024
+    finally:
+        for connection in connections:
+            connection.close()
 
 
 def test_a_flood_of_headers_ends_the_connection_and_leaves_memory_flat(served: tuple[Server, str]) -> None:

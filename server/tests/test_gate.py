@@ -158,9 +158,10 @@ async def raw_exchange(service: Service, request: bytes) -> tuple[int, dict[str,
         (b"GET / HTTP/2.0\r\n\r\n", 400, "bad_request"),
         (b"GET / HTTP/1.1\r\nTransfer-Encoding: gzip, chunked\r\n\r\n", 501, "bad_request"),
         (b"GET / HTTP/1.1\r\nX: " + b"x" * 70_000, 431, "headers_too_large"),
+        (b"GET / HTTP/1.1\r\n" + b"a:\r\n" * 102, 431, "headers_too_large"),
         (b"GET /" + b"x" * 70_000, 414, "uri_too_long"),
     ],
-    ids=["no request", "version", "coding", "headers", "target"],
+    ids=["no request", "version", "coding", "headers", "lines", "target"],
 )
 async def test_what_the_parser_refuses_shows_the_window_of_the_peers_address_and_charges_nothing(
     tmp_path: Path, request_head: bytes, status: int, code: str
@@ -182,6 +183,33 @@ async def test_what_the_parser_refuses_shows_the_window_of_the_peers_address_and
         assert ("0", False) == (headers["x-ratelimit-remaining"], "retry-after" in headers)
 
     await in_service(tmp_path, story)
+
+
+async def test_trailers_change_nothing(tmp_path: Path) -> None:
+    async def cancel(service: Service, *lines: str, trailers: str) -> tuple[str, str]:
+        head = [
+            "DELETE /v1/store/orders/1 HTTP/1.1",
+            "Host: x",
+            "Connection: close",
+            "Transfer-Encoding: chunked",
+            *lines,
+        ]
+        request = "\r\n".join([*head, "", f"0\r\n{trailers}\r\n\r\n"])
+        _, headers, error = await raw_exchange(service, request.encode())
+        return error["code"], headers["x-ratelimit-remaining"]
+
+    async def story(service: Service) -> None:
+        key = await service.key()
+        authorization = f"Authorization: Bearer {key}"
+        assert ("missing_api_key", "59") == await cancel(service, trailers=authorization)
+        assert ("missing_api_key", "58") == await cancel(service, trailers="X-Forwarded-For: 6.6.6.6")
+        behind = "X-Forwarded-For: 192.0.2.1"
+        assert ("missing_api_key", "59") == await cancel(service, behind, trailers="X-Forwarded-For: 6.6.6.6")
+        assert ("missing_api_key", "59") == await cancel(service, "X-Forwarded-For: 6.6.6.6", trailers=behind)
+        assert ("order_not_found", "59") == await cancel(service, authorization, trailers="Authorization: Bearer x")
+        assert ("order_not_found", "58") == await cancel(service, authorization, trailers="Host: y\r\nHost: z")
+
+    await in_service(tmp_path, story, PETSTORE_TRUSTED_PROXIES="127.0.0.1")
 
 
 async def test_a_connection_over_the_maximum_shows_the_window_of_its_address(tmp_path: Path) -> None:

@@ -15,6 +15,9 @@ MAX_HEADERS = 32 * 1024
 MAX_BODY = 64 * 1024
 """Bytes of a request; anything larger is 414, 431 or 413 (D3)."""
 
+MAX_HEADER_LINES = 100
+"""Header lines of a request; more are 431 (D3)."""
+
 
 class BadRequest(DomainError):
     """An HTTP/1.1 request must have exactly one Host header, and its value must be one (RFC 9112 section 3.2)."""
@@ -40,7 +43,9 @@ class UriTooLong(DomainError):
 
 class HeadersTooLarge(DomainError):
     code = "headers_too_large"
-    message = f"The request headers exceed {MAX_HEADERS // 1024} KiB; send fewer or shorter ones."
+    message = (
+        f"The request headers exceed {MAX_HEADERS // 1024} KiB or {MAX_HEADER_LINES} lines; send fewer or shorter ones."
+    )
 
 
 class PayloadTooLarge(DomainError):

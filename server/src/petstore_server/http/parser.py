@@ -9,6 +9,7 @@ import httptools
 from petstore_server.domain.errors import DomainError
 from petstore_server.http.auth import credential
 from petstore_server.http.errors import (
+    MAX_HEADER_LINES,
     MAX_HEADERS,
     MAX_TARGET,
     BadRequest,
@@ -20,7 +21,6 @@ from petstore_server.http.request import Head, Request, refused_request
 
 MAX_HEAD = 64 * 1024
 """Bytes of a request's head, or of its trailers, that are parsed: wide enough for the gate to answer 431 itself."""
-
 
 MAX_REMEMBERED = 2048
 """Requests remembered by their bytes. Each takes some 2 KB of memory, and 6 KB at most."""
@@ -63,6 +63,7 @@ class RequestParser:
     __slots__ = (
         "_at_start",
         "_header_bytes",
+        "_header_lines",
         "_headers",
         "_in_head",
         "_llhttp",
@@ -87,6 +88,7 @@ class RequestParser:
         self._target = b""
         self._headers: dict[bytes, bytes] = {}
         self._header_bytes = 0
+        self._header_lines = 0
         self._llhttp: httptools.HttpRequestParser | None = httptools.HttpRequestParser(self)
 
     @property
@@ -170,6 +172,7 @@ class RequestParser:
         self._target = b""
         self._headers = {}
         self._header_bytes = 0
+        self._header_lines = 0
 
     def on_url(self, part: bytes) -> None:
         self._target += part
@@ -177,6 +180,9 @@ class RequestParser:
     def on_header(self, name: bytes, value: bytes) -> None:
         if not self._in_head:
             return  # trailers are dropped
+        self._header_lines += 1
+        if self._header_lines > MAX_HEADER_LINES:
+            raise HeadersTooLarge
         name, value = name.lower(), value.strip(b" \t")  # RFC 9110 section 5.5; llhttp leaves tabs
         self._header_bytes += len(name) + len(value) + 4  # ": " and CRLF
         if name not in self._headers:

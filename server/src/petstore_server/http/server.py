@@ -25,7 +25,7 @@ _RESERVED_FILES = 256
 """File descriptors kept for everything but client connections."""
 
 _DEFAULT_CONNECTIONS = 10_000
-"""The default maximum if the limit on open files allows it. A connection takes some 10 KB, and 70 KB at most."""
+"""The default maximum if the limit on open files allows it. A connection takes some 10 KB, and 120 KB at most."""
 
 _MOST_REFUSALS = 64
 """Connections over the maximum that get a response at the same time; more are cut off."""
