@@ -12,7 +12,7 @@ BENCH_PACKAGES := nginx-light wrk redis-tools
 # Commands and tests start faster with compiled modules, even where the environment turns them off, as in many containers.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: run test test-system bench bench-setup check format lock clean
+.PHONY: run test test-system bench bench-profile bench-setup check format lock clean
 
 run: .venv/.run
 	@$(BIN)/petstore serve --demo
@@ -24,11 +24,15 @@ test: .venv/.dev
 test-system: .venv/.system
 	$(BIN)/python -m pytest -m system
 
-# Measures the service; docs/performance.md explains the options. ONLY=lists,cancels ROUNDS=3 SECONDS=1 QUICK=1
+# Measures the service; bench/README.md explains the options. ONLY=lists,cancels ROUNDS=3 SECONDS=1 QUICK=1
 # BASELINE=/other/.venv/bin/petstore REPORT=1
 bench: .venv/.bench
 	$(BIN)/python -m bench $(if $(QUICK),--quick) $(if $(ONLY),--only $(ONLY)) $(if $(ROUNDS),--rounds $(ROUNDS)) \
 		$(if $(SECONDS),--seconds $(SECONDS)) $(if $(BASELINE),--baseline $(BASELINE)) $(if $(REPORT),--report)
+
+# Pictures of where a request spends its time, in build/bench
+bench-profile: .venv/.bench
+	$(BIN)/python -m bench.flames
 
 bench-setup:
 	@test "$$(id -u)" = 0 || { echo "Run as root: apt-get update && apt-get install -y $(BENCH_PACKAGES)" >&2; exit 1; }

@@ -10,11 +10,10 @@ from pathlib import Path
 
 from bench import report, scaling_simulation
 from bench.groups import GROUPS
-from bench.machine import BenchError, describe, revision
+from bench.machine import CHANGED, ROOT, BenchError, describe, revision
 from bench.plan import Plan, need, progress
 from bench.results import Group, read, write
 
-ROOT = Path(__file__).resolve().parents[1]
 RESULTS = ROOT / "bench" / "results.json"
 BUSY = 0.5  # load average from which a warning is due
 
@@ -24,14 +23,15 @@ def main() -> int:
     options = _options()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that servers are ended and files deleted
     try:
-        names = _chosen(options.only)
-        documents = (
-            report.in_repository(ROOT) if not options.quick else report.in_folder(ROOT, ROOT / "build" / "bench")
-        )
-        file = RESULTS if not options.quick else documents.page.with_name("results.json")
-        failed = [] if options.report else _measure(names, options, file)
+        names, commit = _chosen(options.only), revision()
+        published = options.report or not (options.quick or commit.endswith(CHANGED))
+        documents = report.in_repository(ROOT) if published else report.in_folder(ROOT, ROOT / "build" / "bench")
+        file = RESULTS if published else documents.page.with_name("results.json")
+        if not published and not options.quick:
+            progress("the work tree has local changes: results go to build/bench; commit to publish them")
+        failed = [] if options.report else _measure(names, options, file, commit)
         report.write(documents, read(file))
-        if not options.quick:
+        if published:
             progress("simulate many accounts")
             scaling_simulation.write_tables(ROOT / "docs" / "scaling.md")
     except BenchError as error:
@@ -62,7 +62,7 @@ def _chosen(only: str) -> list[str]:
     return names
 
 
-def _measure(names: list[str], options: argparse.Namespace, file: Path) -> list[str]:
+def _measure(names: list[str], options: argparse.Namespace, file: Path, commit: str) -> list[str]:
     """Measure the groups, store each as soon as it is complete; return the names of those that failed."""
     need(*{program for name in names for program in GROUPS[name].programs})
     machine = describe()
@@ -90,9 +90,9 @@ def _measure(names: list[str], options: argparse.Namespace, file: Path) -> list[
                 continue
             took = time.monotonic() - began
             at = f"{measured_at:%Y-%m-%d %H:%M} UTC"
-            found = Group(GROUPS[group].title, at, revision(), plan.rounds, took, machine, rows, curves)
+            found = Group(GROUPS[group].title, at, commit, plan.rounds, took, machine, rows, curves)
             write(file, {group: found})
-            print(f"\n{found.title}\n\n{report.section(found)}", flush=True)
+            print(f"\n{found.title}\n\n{report.section([found])}", flush=True)
     return failed
 
 

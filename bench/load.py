@@ -1,19 +1,29 @@
 """Loads: wrk for rates, and one connection of our own for latencies and for the time to the first byte."""
 
 import http.client
+import signal
+import statistics
+import subprocess
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from urllib.parse import urlsplit
 
 import msgspec
 
 from bench.machine import BenchError, cpu_seconds, pinned
-from bench.plan import Plan, run
+from bench.plan import Plan
 
 CONNECTIONS = 32
 SCRIPT = Path(__file__).with_name("load.lua")
 TIMEOUT = 60  # seconds that a load waits for one response
+FRESH_PER_SECOND = 150_000  # requests with an identifier of their own that are prepared before a load
+
+Kind = tuple[str | int | Path, ...]
+SAME: Kind = ("same",)
+FRESH: Kind = ("fresh",)
+"""Identical requests, and requests with an X-Request-Id of its own each, as the project's client sends them."""
 
 
 class Wrk(msgspec.Struct):
@@ -35,10 +45,64 @@ class Reading(msgspec.Struct):
     """One load: requests per second, latencies in milliseconds, processor time in microseconds per request."""
 
     rate: float
-    p50: float
-    p99: float
+    p50: float = 0.0
+    p99: float = 0.0
     last: int = 0
     costs: dict[str, float] = {}
+
+
+class Load:
+    """A load of wrk that runs until it is waited for, and ends after some seconds or when it is stopped."""
+
+    def __init__(
+        self,
+        plan: Plan,
+        url: str,
+        *,
+        headers: Mapping[str, str] | None = None,
+        kind: Kind = SAME,
+        connections: int = CONNECTIONS,
+        watch: Mapping[str, int] | None = None,
+        seconds: int = 0,
+    ) -> None:
+        """Start; `seconds` is that of the plan unless it is given.
+
+        `kind` and its arguments are those of `load.lua`. `watch` names processes (by identifier) whose processor time
+        per request is to be read.
+        """
+        self._url = url
+        self._watched = watch or {}
+        self._before = {name: cpu_seconds(pid) for name, pid in self._watched.items()}
+        limits = [f"-c{connections}", f"-d{seconds or plan.seconds}s", "--timeout", f"{TIMEOUT}s"]
+        if kind == FRESH:
+            kind = (*FRESH, f"{time.time_ns():016x}", FRESH_PER_SECOND * (seconds or plan.seconds))
+        sent = {"Connection": "keep-alive", **(headers or {})}
+        options = [part for name, value in sent.items() for part in ("-H", f"{name}: {value}")]
+        command = pinned(plan.cores.load, ["wrk", "-t1", *limits, "-s", SCRIPT, *options, url, "--", *map(str, kind)])
+        self._process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+
+    def stop(self) -> Reading:
+        """End the load now; return what it measured."""
+        self._process.send_signal(signal.SIGINT)
+        return self.wait()
+
+    def wait(self) -> Reading:
+        """Wait until the load ends. Every response must have been a success."""
+        printed, _ = self._process.communicate()
+        if self._process.returncode:
+            raise BenchError(f"wrk ended with {self._process.returncode}: {printed[-500:]}")
+        found = msgspec.json.decode(printed.rpartition("RESULT ")[2], type=Wrk)
+        if found.refused or found.timeout or not found.requests:
+            counts = f"{found.refused} refusals, {found.timeout} timeouts, {found.requests} responses"
+            raise BenchError(f"{self._url}: {counts}")
+        used = {name: cpu_seconds(pid) - self._before[name] for name, pid in self._watched.items()}
+        return Reading(
+            rate=found.requests / found.microseconds * 1e6,
+            p50=found.p50 / 1000,
+            p99=found.p99 / 1000,
+            last=found.last,
+            costs={name: seconds / found.requests * 1e6 for name, seconds in used.items()},
+        )
 
 
 def wrk(
@@ -46,41 +110,56 @@ def wrk(
     url: str,
     *,
     headers: Mapping[str, str] | None = None,
-    kind: Sequence[str | int | Path] = ("same",),
+    kind: Kind = SAME,
     connections: int = CONNECTIONS,
     watch: Mapping[str, int] | None = None,
+    seconds: int = 0,
 ) -> Reading:
-    """Load a URL from the load core for `plan.seconds`; every response must be a success.
+    """Load a URL from the load core for some seconds; see `Load`."""
+    return Load(plan, url, headers=headers, kind=kind, connections=connections, watch=watch, seconds=seconds).wait()
 
-    `kind` and its arguments are those of `load.lua`. `watch` names processes (by identifier) whose processor time per
-    request is to be read.
+
+class Successive:
+    """A load with a new identifier in each request, which continues where it ended before.
+
+    `kind` returns the load of `load.lua` that begins with an identifier; the other options are those of `Load`.
     """
-    watched = watch or {}
-    before = {name: cpu_seconds(pid) for name, pid in watched.items()}
-    command: list[str | Path] = [
-        "wrk",
-        "-t1",
-        f"-c{connections}",
-        f"-d{plan.seconds}s",
-        "--timeout",
-        f"{TIMEOUT}s",
-        "-s",
-        SCRIPT,
-    ]
-    sent = {"Connection": "keep-alive", **(headers or {})}
-    options = [part for name, value in sent.items() for part in ("-H", f"{name}: {value}")]
-    printed = run([*pinned(plan.cores.load, [*command, *options, url, "--", *map(str, kind)])])
-    found = msgspec.json.decode(printed.rpartition("RESULT ")[2], type=Wrk)
-    if found.refused or found.timeout or not found.requests:
-        raise BenchError(f"{url}: {found.refused} refusals, {found.timeout} timeouts, {found.requests} responses")
-    used = {name: cpu_seconds(pid) - before[name] for name, pid in watched.items()}
-    return Reading(
-        rate=found.requests / found.microseconds * 1e6,
-        p50=found.p50 / 1000,
-        p99=found.p99 / 1000,
-        last=found.last,
-        costs={name: seconds / found.requests * 1e6 for name, seconds in used.items()},
-    )
+
+    def __init__(
+        self,
+        plan: Plan,
+        url: str,
+        kind: Callable[[int], Kind],
+        *,
+        headers: Mapping[str, str] | None = None,
+        watch: Mapping[str, int] | None = None,
+    ) -> None:
+        self._start = partial(Load, plan, url, headers=headers, watch=watch)
+        self._kind = kind
+        self.last = 0
+
+    def start(self, *, connections: int = CONNECTIONS, seconds: int = 0) -> Load:
+        """Start to load with the identifiers that follow."""
+        return self._start(kind=self._kind(self.last + 1), connections=connections, seconds=seconds)
+
+    def ended(self, reading: Reading) -> Reading:
+        """Note where a load ended; return what it measured."""
+        self.last = reading.last
+        return reading
+
+    def __call__(self, *, connections: int = CONNECTIONS) -> Reading:
+        """Load for the seconds of the plan."""
+        return self.ended(self.start(connections=connections).wait())
+
+
+def cancel(first: int) -> Kind:
+    """Cancel orders, beginning with an identifier."""
+    return "ids", first, "DELETE"
+
+
+def place(first: int) -> Kind:
+    """Place orders with numbered idempotency keys."""
+    return "place", first
 
 
 class Connection:
@@ -98,7 +177,11 @@ class Connection:
 
     def get(self, target: str, **headers: str) -> tuple[http.client.HTTPResponse, bytes]:
         """Request a target; return the response and its body."""
-        self._peer.request("GET", target, headers=self._headers | headers)
+        return self.send("GET", target, **headers)
+
+    def send(self, method: str, target: str, **headers: str) -> tuple[http.client.HTTPResponse, bytes]:
+        """Send a request without a body; return the response and its body."""
+        self._peer.request(method, target, headers=self._headers | headers)
         response = self._peer.getresponse()
         return response, response.read()
 
@@ -124,3 +207,8 @@ class Connection:
 def _expect_success(target: str, status: int) -> None:
     if status >= 400:
         raise BenchError(f"{target}: status {status}")
+
+
+def p99(times: Sequence[float]) -> float:
+    """The 99th percentile."""
+    return statistics.quantiles(times, n=100)[98] if len(times) > 1 else times[0]

@@ -15,6 +15,13 @@ from typing import NamedTuple
 
 from bench.results import Machine
 
+ROOT = Path(__file__).resolve().parents[1]
+CHANGED = "+"
+"""Marks a revision with local changes."""
+
+WRITTEN = ("bench/results.json", "docs/performance.md", "docs/scaling.md", "docs/img/performance-*.svg")
+"""What `make bench` writes into the repository."""
+
 
 class BenchError(Exception):
     """A benchmark cannot be carried out; the message says why and what to do."""
@@ -26,18 +33,22 @@ class Cores(NamedTuple):
     server: int
     load: int
     database: int
+    usable: tuple[int, ...]
 
 
 def cores() -> Cores:
     """Choose the cores from those that this process may use."""
-    usable = sorted(os.sched_getaffinity(0))
+    usable = tuple(sorted(os.sched_getaffinity(0)))
     if len(usable) < 2:
         raise BenchError("The benchmarks need two processor cores: one for the server, one for the load.")
-    return Cores(usable[0], usable[1], usable[2] if len(usable) > 2 else usable[1])
+    return Cores(usable[0], usable[1], usable[2] if len(usable) > 2 else usable[1], usable)
 
 
-def pinned(core: int, command: Sequence[str | Path]) -> list[str]:
-    """The command, started on one core. `taskset` replaces itself, so the process keeps its identifier."""
+def pinned(core: int | str, command: Sequence[str | Path]) -> list[str]:
+    """The command, started on one core, or on several with commas between.
+
+    `taskset` replaces itself, so the process keeps its identifier.
+    """
     return ["taskset", "-c", str(core), *map(str, command)]
 
 
@@ -114,7 +125,6 @@ def describe() -> Machine:
         "nginx": _version("nginx", "-v"),
         "wrk": _version("wrk", "-v"),
         "redis-benchmark": _version("redis-benchmark", "--version"),
-        "node": _version("node", "--version"),
     }
     return Machine(
         processor=model[1] if model else platform.machine(),
@@ -135,8 +145,12 @@ def _version(name: str, option: str) -> str:
 
 
 def revision() -> str:
-    """The commit that is measured, with `+` if the working tree differs from it."""
-    folder = Path(__file__).parent
-    command = ["git", "-C", str(folder), "describe", "--always", "--abbrev=10", "--dirty=+", "--exclude=*"]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    return done.stdout.strip() or "unknown"
+    """The commit that is measured, with `+` if files differ from it that this program does not write."""
+    commit = _git("describe", "--always", "--abbrev=10", "--exclude=*")
+    changed = _git("status", "--porcelain", "--", ".", *(f":!{path}" for path in WRITTEN))
+    return f"{commit or 'unknown'}{'' if commit and not changed else CHANGED}"
+
+
+def _git(*arguments: str) -> str:
+    command = ["git", "-C", str(ROOT), *arguments]
+    return subprocess.run(command, capture_output=True, text=True, check=False).stdout.strip()

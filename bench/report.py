@@ -1,7 +1,8 @@
 """Tables and charts of results, written into a Markdown page between markers.
 
-A page has a place for each group, `<!-- bench:NAME -->` to `<!-- /bench:NAME -->`, and one for `summary`. Whatever
-stands outside the markers is written by hand and kept.
+A page has a place for each group, `<!-- bench:NAME -->` to `<!-- /bench:NAME -->`, and one for `summary`. A place may
+name several groups, with commas between, which then share their tables. Whatever stands outside the markers is written
+by hand and kept.
 """
 
 import re
@@ -10,12 +11,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from bench.machine import BenchError
-from bench.results import PRODUCT, RATIOS, Curve, Goal, Group, Results, Row
+from bench.machine import CHANGED, BenchError
+from bench.results import IN_MEDIAN, MET, PRODUCT, SHORT, Claim, Goal, Group, Results, Row
 
-_MARKED = re.compile(r"(<!-- bench:(\w+) -->\n).*?(<!-- /bench:\2 -->)", re.DOTALL)
+_MARKED = re.compile(r"(<!-- bench:([\w,]+) -->\n).*?(<!-- /bench:\2 -->)", re.DOTALL)
 _LOWER_IS_BETTER = {"s", "ms", "MB"}
 NOT_MEASURED = "Not measured yet."
+SUMMARY = "summary"
 
 
 class Documents(NamedTuple):
@@ -48,143 +50,170 @@ def write(documents: Documents, results: Results) -> None:
 
 
 def page(text: str, results: Results) -> str:
-    """The page with the content of every place replaced; groups that were not measured are named as such."""
+    """The page with the content of every place replaced."""
     ordered = _in_order(text, results)
 
     def content(found: re.Match[str]) -> str:
-        name = found[2]
-        body = NOT_MEASURED
-        if name == "summary":
-            body = summary(ordered)
-        elif name in ordered:
-            body = section(ordered[name])
-        return f"{found[1]}\n{body}\n\n{found[3]}"
+        body = summary(ordered)
+        if found[2] != SUMMARY:
+            body = section([ordered[name] for name in found[2].split(",") if name in ordered])
+        return f"{found[1]}{body or NOT_MEASURED}\n{found[3]}"
 
     return _MARKED.sub(content, text)
 
 
+def places(text: str) -> list[str]:
+    """The groups that a page has places for, in their order."""
+    return [name for _, names, _ in _MARKED.findall(text) for name in names.split(",") if name != SUMMARY]
+
+
 def _in_order(text: str, results: Results) -> Results:
     """The groups in the order of their places on the page."""
-    places = [name for _, name, _ in _MARKED.findall(text)]
-    homeless = set(results) - set(places)
+    homeless = set(results) - set(places(text))
     if homeless:
         raise BenchError(f"docs/performance.md has no place for {', '.join(sorted(homeless))}.")
-    return {name: results[name] for name in places if name in results}
+    return {name: results[name] for name in places(text) if name in results}
 
 
 def summary(results: Results) -> str:
-    """All rows that have a goal, and the charts over all groups."""
-    rows = [row for group in results.values() for row in group.rows if row.goal]
-    if not rows:
-        return NOT_MEASURED
-    lines = [_goal_cells(row) for row in rows]
-    parts = [
-        _table(("", "reached", "goal", ""), lines),
-        "![Reached, as a share of the goal](img/performance-goals.svg)",
+    """How many goals are met, those that are not met in every round, the charts, and what was measured."""
+    claims = all_claims(results)
+    if not claims:
+        return ""
+    counts = {verdict: [claim.verdict for claim in claims].count(verdict) for verdict in (MET, IN_MEDIAN, SHORT)}
+    counted = (
+        f"Of {len(claims)} goals, {counts[MET]} are met, {counts[IN_MEDIAN]} only in the median, {counts[SHORT]} not."
+    )
+    lines = [
+        (claim.title, _reached(claim), goal_text(claim.goal, claim.unit), _emphasized(claim.verdict))
+        for claim in claims
+        if claim.verdict != MET
     ]
-    if any(rival_factors(row) for group in results.values() for row in group.rows):
-        parts.append("![How many times as fast as other services](img/performance-rivals.svg)")
-    return "\n\n".join([*parts, _machines(results)])
+    charts = ["![Reached, as a share of the goal](img/performance-goals.svg)"]
+    if any(rival_factors(row) for row in all_rows(results) if row.is_comparison):
+        charts.append("![How many times as fast as other services](img/performance-rivals.svg)")
+    parts = [counted, _table(("", "reached", "goal", ""), lines), "\n".join(charts), _origins(results)]
+    return "\n\n".join(part for part in parts if part)
 
 
-def _goal_cells(row: Row) -> tuple[str, ...]:
-    assert row.goal
-    reached = row.reached()
-    if reached is None:
-        return row.title, row.missing or "not measured", goal_text(row.goal, row.unit), ""
-    value = _value(reached, row.unit) if row.goal.absolute else f"{_number(reached)} of {row.reference}"
-    return row.title, value, goal_text(row.goal, row.unit), "met" if row.goal.met_by(reached) else "**short**"
+def all_rows(results: Results) -> list[Row]:
+    """The rows of all groups."""
+    return [row for group in results.values() for row in group.rows]
+
+
+def all_claims(results: Results) -> list[Claim]:
+    """What the goals of all groups are about."""
+    return [claim for row in all_rows(results) for claim in row.claims().values()]
+
+
+def _reached(claim: Claim) -> str:
+    """The median of the rounds, and their range."""
+    median = _median(claim.readings)
+    if claim.goal.absolute:
+        return f"{_value(median, claim.unit)}{_range(claim.readings)}"
+    return f"{_number(median)}{_range(claim.readings)} of {claim.reference}"
+
+
+def _emphasized(verdict: str) -> str:
+    return f"**{verdict}**" if verdict == SHORT else verdict
 
 
 def goal_text(goal: Goal, unit: str) -> str:
-    """A goal in words: `≥ 0.8, aim 0.9`."""
-
-    def text(value: float) -> str:
-        return _value(value, unit) if goal.absolute else _number(value)
-
-    bound = f"{'≤' if goal.at_most else '≥'} {text(goal.value)}"
-    return bound if goal.aim is None else f"{bound}, aim {text(goal.aim)}"
+    """A goal in words: `≥ 0.8`."""
+    value = _value(goal.value, unit) if goal.absolute else _number(goal.value)
+    return f"{'≤' if goal.at_most else '≥'} {value}"
 
 
 def rival_factors(row: Row) -> dict[str, list[float]]:
     """How many times as fast the product is as each of the others, the reference left out, round by round."""
-    others = [name for name in row.samples if name not in (PRODUCT, *RATIOS, row.reference)]
-    ratios = {name: row.ratios(name) for name in others}
+    if PRODUCT not in row.samples:
+        return {}
+    ratios = {name: row.ratios(name) for name in row.samples if name not in (PRODUCT, row.reference)}
     if row.unit in _LOWER_IS_BETTER:
         return {name: [1 / ratio for ratio in found] for name, found in ratios.items()}
     return ratios
 
 
-def section(group: Group) -> str:
-    """The tables and charts of one group."""
-    measured = [row for row in group.rows if not row.missing]
-    parts = [_against_reference(measured), _against_others(measured), _costs(measured)]
-    parts += [_curve(curve) for curve in group.curves]
-    notes = [f"- {row.title}: {row.note}" for row in measured if row.note]
-    for reason in dict.fromkeys(row.missing for row in group.rows if row.missing):
-        titles = "; ".join(row.title for row in group.rows if row.missing == reason)
-        notes.append(f"- Not measured, {reason}: {titles}.")
-    origin = f"Revision {group.revision}, {group.measured_at}, {group.rounds} rounds, {group.took_seconds:.0f} seconds."
-    return "\n\n".join(part for part in [*parts, "\n".join(notes), origin] if part)
+def section(groups: Sequence[Group]) -> str:
+    """The tables, charts and notes of the groups of one place."""
+    rows = [row for group in groups for row in group.rows]
+    parts = [_against_reference(rows), _comparison(rows)]
+    parts.append(
+        "\n".join(f"![{curve.title}](img/performance-{curve.name}.svg)" for group in groups for curve in group.curves)
+    )
+    parts.append("\n".join(f"- {row.title}: {row.note}" for row in rows if row.note))
+    return "\n\n".join(part for part in parts if part)
 
 
 def _against_reference(rows: Sequence[Row]) -> str:
+    """Rows with a reference or a goal of their own, with the processor time that a request takes."""
     lines = []
     for row in rows:
-        ratios = row.ratios()
-        reference = f"{row.reference}: {_value(_median(row.samples[row.reference]), row.unit)}" if ratios else ""
-        ratio = f"{_number(_median(ratios))}{_range(ratios)}" if ratios else ""
-        goal = goal_text(row.goal, row.unit) if row.goal else ""
-        mine = row.samples[PRODUCT]
-        lines.append((row.title, f"{_value(_median(mine), row.unit)}{_range(mine)}", reference, ratio, goal))
-    return _table(("", PRODUCT, "reference", "ratio", "goal"), lines)
+        if not row.is_comparison:
+            ratios = row.ratios()
+            reference = f"{row.reference}: {_value(_median(row.samples[row.reference]), row.unit)}" if ratios else ""
+            ratio = f"{_number(_median(ratios))}{_range(ratios)}" if ratios else ""
+            goals = [
+                f"{goal_text(claim.goal, row.unit)}, {_emphasized(claim.verdict)}" for claim in row.claims().values()
+            ]
+            mine = row.samples[PRODUCT]
+            value = f"{_value(_median(mine), row.unit)}{_range(mine)}"
+            lines.append((row.title, value, reference, ratio, "".join(goals), _costs(row)))
+    return _table(("", PRODUCT, "reference", "ratio", "goal", "processor time"), lines)
 
 
-def _against_others(rows: Sequence[Row]) -> str:
-    """The services that people would pick instead, and what else was measured in the same rounds."""
-    lines = []
-    for row in rows:
-        for name, factors in rival_factors(row).items():
-            value = _value(_median(row.samples[name]), row.unit)
-            lines.append((row.title, name, value, f"{_number(_median(factors))}{_range(factors)} times as fast"))
-        for name in filter(row.samples.__contains__, RATIOS):
-            ratios = row.ratios(name)
-            value = _value(_median(row.samples[name]), row.unit)
-            lines.append((row.title, name, value, f"ratio {_number(_median(ratios))}{_range(ratios)}"))
-    return _table(("", "other", "its result", PRODUCT), lines)
-
-
-def _costs(rows: Sequence[Row]) -> str:
-    """Processor time per request, a column for each process."""
-    processes = list(dict.fromkeys(process for row in rows for process in row.costs))
-    lines = [
-        (row.title, *(f"{_number(_median(row.costs[name]))} µs" if name in row.costs else "" for name in processes))
+def _comparison(rows: Sequence[Row]) -> str:
+    """What else was measured in the same rounds, a column for each, with the factor of the product where it is one."""
+    lines = {
+        row.name: [name for name in row.samples if row.is_comparison or name not in (PRODUCT, row.reference)]
         for row in rows
-        if row.costs
+    }
+    columns = list(dict.fromkeys(name for names in lines.values() for name in names))
+    cells = [
+        (
+            row.title,
+            *(_cell(row, name) if name in lines[row.name] else "" for name in columns),
+            goal_text(row.goal, row.unit) if row.goal and row.is_comparison else "",
+        )
+        for row in rows
+        if lines[row.name]
     ]
-    return _table(("processor time per request", *processes), lines)
+    return _table(("", *columns, "goal"), cells)
 
 
-def _curve(curve: Curve) -> str:
-    sizes = sorted({size for points in curve.series.values() for size in points})
-    lines = [
-        (f"{size:,}", *(_number(_median(points[size])) if size in points else "" for points in curve.series.values()))
-        for size in sizes
-    ]
-    table = _table((f"{curve.x} ({curve.unit})", *curve.series), lines)
-    return f"![{curve.title}](img/performance-{curve.name}.svg)\n\n{table}"
+def _cell(row: Row, name: str) -> str:
+    """One sample: its median with the factor of the product, or with its range and how it reached the goal."""
+    readings, claim = row.samples[name], row.claims().get(name)
+    value, factors = _value(_median(readings), row.unit), rival_factors(row).get(name)
+    if factors:
+        return f"{value} ({_number(_median(factors))}×)"
+    verdict = f", {_emphasized(claim.verdict)}" if claim and claim.verdict != MET else ""
+    return f"{value}{_range(readings)}{verdict}"
 
 
-def _machines(results: Results) -> str:
-    """The machines that the groups were measured on; usually one."""
-    texts = []
-    for group in results.values():
+def _costs(row: Row) -> str:
+    """Processor time per request of the product, and of other processes with their names."""
+    names = sorted(row.costs, key=lambda name: name != PRODUCT)
+    return ", ".join(f"{'' if name == PRODUCT else f'{name} '}{_number(_median(row.costs[name]))} µs" for name in names)
+
+
+def _origins(results: Results) -> str:
+    """The revisions and the machines of the groups; usually one of each."""
+    revisions: dict[tuple[str, int], list[str]] = {}
+    machines = []
+    for name, group in results.items():
+        revisions.setdefault((group.revision, group.rounds), []).append(name)
         machine = group.machine
-        versions = ", ".join(f"{name} {version}" for name, version in machine.versions.items())
+        versions = ", ".join(f"{program} {version}" for program, version in machine.versions.items())
         text = f"{machine.processor}, {machine.cores} cores, {machine.memory_gib:.0f} GiB; {versions}"
-        if text not in texts:
-            texts.append(text)
-    return "\n".join(f"Measured on: {text}." for text in texts)
+        if text not in machines:
+            machines.append(text)
+    lines = []
+    for (revision, rounds), names in revisions.items():
+        state = " **with local changes**" if revision.endswith(CHANGED) else ""
+        which = f": {', '.join(names)}" if len(revisions) > 1 else ""
+        lines.append(f"{rounds} rounds at revision {revision.removesuffix(CHANGED)}{state}{which}.")
+    return "\n".join([*lines, *(f"Measured on: {text}." for text in machines)])
 
 
 def _table(header: Sequence[str], lines: Iterable[Sequence[str]]) -> str:
@@ -208,7 +237,7 @@ def _range(readings: Sequence[float]) -> str:
 
 
 def _value(value: float, unit: str) -> str:
-    return f"{_number(value)} {unit}"
+    return f"{_number(value)}{'' if unit.startswith('/') else ' '}{unit}"
 
 
 def _number(value: float) -> str:

@@ -1,7 +1,9 @@
 """What a run measures, in the form that is stored as JSON and that the report reads."""
 
 import statistics
+from collections.abc import Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 import msgspec
 
@@ -14,38 +16,65 @@ BASELINE = "baseline"
 EVENT_LOOP = "uvloop, the same bytes"
 """The name of the readings of a protocol that sends fixed bytes: what the event loop allows."""
 
-RATIOS = (BASELINE, EVENT_LOOP)
-"""Readings that are shown as ratios: they are not of services that people would pick instead."""
+
+MET, IN_MEDIAN, SHORT = "met", "met in the median", "short"
+"""How a goal was reached: in every round, in the median of the rounds, or not."""
 
 
 class Goal(msgspec.Struct, frozen=True, omit_defaults=True):
     """What a row should reach: a bound on its ratio to the reference, or on its own value."""
 
     value: float
-    aim: float | None = None
     at_most: bool = False
     absolute: bool = False
 
     def met_by(self, reached: float) -> bool:
-        """Whether a median satisfies the bound (`aim` is more than the bound and does not count)."""
+        """Whether one reading satisfies the bound."""
         return reached <= self.value if self.at_most else reached >= self.value
+
+    def verdict(self, readings: Sequence[float]) -> str:
+        """How the rounds reached the goal."""
+        if not readings:
+            return SHORT
+        if all(map(self.met_by, readings)):
+            return MET
+        return IN_MEDIAN if self.met_by(statistics.median(readings)) else SHORT
+
+
+class Claim(NamedTuple):
+    """What a goal is about: the readings of the rounds, or their ratios to a reference."""
+
+    title: str
+    goal: Goal
+    unit: str
+    reference: str
+    readings: list[float]
+
+    @property
+    def verdict(self) -> str:
+        return self.goal.verdict(self.readings)
 
 
 class Row(msgspec.Struct, omit_defaults=True):
     """One line of the tables: readings of the product and of others, one per round, in `unit`.
 
-    `costs` are microseconds of processor time per request, by process. `missing` says why a row has no readings.
+    A row without a reference compares its samples with each other; without the product's, each is one of its variants,
+    to which the goal applies. `costs` are microseconds of processor time per request, by process.
     """
 
     name: str
     title: str
     unit: str
-    samples: dict[str, list[float]] = msgspec.field(default_factory=dict)
+    samples: dict[str, list[float]]
     reference: str = ""
     goal: Goal | None = None
     costs: dict[str, list[float]] = msgspec.field(default_factory=dict)
     note: str = ""
-    missing: str = ""
+
+    @property
+    def is_comparison(self) -> bool:
+        """Whether the row is shown with a column for each sample."""
+        return not self.reference and [*self.samples] != [PRODUCT]
 
     def ratios(self, other: str = "") -> list[float]:
         """The product's readings divided by those of another (by default the reference), round by round."""
@@ -53,11 +82,18 @@ class Row(msgspec.Struct, omit_defaults=True):
         mine = self.samples.get(PRODUCT, [])
         return [own / reading for own, reading in zip(mine, others, strict=True)] if others else []
 
-    def reached(self) -> float | None:
-        """The median that the goal is about, or None if it was not measured."""
-        absolute = self.goal is not None and self.goal.absolute
-        readings = self.samples.get(PRODUCT, []) if absolute else self.ratios()
-        return statistics.median(readings) if readings else None
+    def claims(self) -> dict[str, Claim]:
+        """What the goal is about, by the sample that it applies to."""
+        if self.goal is None:
+            return {}
+        if PRODUCT in self.samples:
+            readings = self.samples[PRODUCT] if self.goal.absolute else self.ratios()
+            reference = "" if self.goal.absolute else self.reference
+            return {PRODUCT: Claim(self.title, self.goal, self.unit, reference, readings)}
+        return {
+            name: Claim(f"{self.title}, {name}", self.goal, self.unit, "", readings)
+            for name, readings in self.samples.items()
+        }
 
 
 class Curve(msgspec.Struct, omit_defaults=True):

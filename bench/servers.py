@@ -49,7 +49,7 @@ class Running:
 def started(
     command: Sequence[str | Path],
     *,
-    core: int,
+    core: int | str,
     url: str,
     ready: str,
     env: Mapping[str, str] | None = None,
@@ -90,13 +90,13 @@ def _answers(url: str) -> bool:
 
 
 @contextmanager
-def petstore(plan: Plan, store: Store, **settings: str) -> Iterator[Running]:
-    """`petstore serve` over a store, on the server core; ready when `/readyz` says so."""
+def petstore(plan: Plan, store: Store, *, core: int | str = "", **settings: str) -> Iterator[Running]:
+    """`petstore serve` over a store, on the server core or another; ready when `/readyz` says so."""
     port, admin = free_port(), free_port()
     command: list[str | Path] = [store.command, "serve", "--port", str(port), "--admin-port", str(admin)]
     with started(
         command,
-        core=plan.cores.server,
+        core=core or plan.cores.server,
         url=f"http://127.0.0.1:{port}",
         ready=f"http://127.0.0.1:{admin}/readyz",
         env={**store.environment, **settings},

@@ -6,6 +6,7 @@ import shutil
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from bench.engines import Postgres, Redis
@@ -14,8 +15,11 @@ from bench.plan import PETSTORE, Plan, run
 LIST = "/v1/store/orders"
 UNLIMITED = ("--plan", "enterprise", "--per-minute", "1000000000", "--per-day", "1000000000")
 ACCOUNT = "bench"
+WRITER = ("orders:read", "orders:cancel", "orders:write")
+"""The scopes of a key that may place orders as well."""
+
 _FILE = "store.db"
-_STATUSES = ("pending", "pending", "pending", "shipped", "cancelled")
+_STATUSES = ("pending", "pending", "pending", "shipped", "shipped")
 
 
 @dataclass
@@ -26,7 +30,6 @@ class Store:
     environment: Mapping[str, str]
     key: str
     orders: int
-    next_id: int = 1
 
     @property
     def authorization(self) -> dict[str, str]:
@@ -98,16 +101,16 @@ def sqlite_store(plan: Plan, orders: int, *, command: Path = PETSTORE, varied: b
         yield make_store(plan, folder, orders, command=command, varied=varied)
 
 
-def order_file(plan: Plan, orders: int, *, varied: bool = False) -> Path:
-    """A JSON Lines file of orders 1 to `orders`, written once per run.
+def order_file(plan: Plan, orders: int, *, varied: bool = False, first: int = 1) -> Path:
+    """A JSON Lines file of so many orders from the identifier `first` on, written once per run.
 
-    All are pending and have all fields, unless they are `varied` in status, ship date and completeness.
+    All are pending and have all fields, unless they are `varied`; `varied_order` describes these.
     """
-    file = plan.folder / f"orders-{orders}{'-varied' if varied else ''}.jsonl"
+    file = plan.folder / f"orders-{orders}-{first}{'-varied' if varied else ''}.jsonl"
     if not file.exists():
-        line = _varied_line if varied else _line
+        line = partial(_varied_line, orders) if varied else _line
         with file.open("w") as output:
-            output.writelines(map(line, range(1, orders + 1)))
+            output.writelines(map(line, range(first, first + orders)))
     return file
 
 
@@ -116,14 +119,30 @@ def _line(number: int) -> str:
     return f'{{{fields},"shipDate":"2026-10-07T03:51:47Z","complete":false}}\n'
 
 
-def _varied_line(number: int) -> str:
-    fields = f'"id":{number},"petId":{number % 977},"quantity":{1 + number % 9},"status":"{_STATUSES[number % 5]}"'
-    if number % 10:  # one in ten has no ship date
+COMMON_PET, FREQUENT_PET, RARE_PET, ABSENT_PET = 1, 2, 3, 9_999
+"""Pets of varied orders: of a million, they have 100,000, 1,600, some 1,380, and none."""
+
+
+def varied_order(orders: int, number: int) -> dict[str, object]:
+    """One of so many orders: filters match from none to almost all of them, some only at the end of the list."""
+    order: dict[str, object] = {"id": number, "petId": 10 + number % 977, "quantity": 1 + number % 9}
+    if number % 10 == 0:
+        order["petId"] = COMMON_PET
+    elif number % 625 == 1:
+        order["petId"] = FREQUENT_PET
+    elif number % 720 == 7:
+        order["petId"] = RARE_PET
+    if number % 10 != 5:
         day, second = divmod(number * 7919 % 25_920_000, 86_400)  # within 300 days
-        fields += f',"shipDate":"2026-{1 + day // 28 % 12:02}-{1 + day % 28:02}T{_clock(second)}Z"'
+        order["shipDate"] = f"2026-{1 + day // 28 % 12:02}-{1 + day % 28:02}T{_clock(second)}Z"
     if number % 3:
-        fields += f',"complete":{"true" if number % 3 == 1 else "false"}'
-    return f"{{{fields}}}\n"
+        order["complete"] = number > orders * 49 // 50
+    order["status"] = "cancelled" if number % 1_000 == 3 else _STATUSES[number % 5]
+    return order
+
+
+def _varied_line(orders: int, number: int) -> str:
+    return json.dumps(varied_order(orders, number)) + "\n"
 
 
 def _clock(second: int) -> str:

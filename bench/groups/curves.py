@@ -5,7 +5,7 @@ from functools import partial
 from pathlib import Path
 
 from bench import access
-from bench.load import CONNECTIONS, Connection, Reading, wrk
+from bench.load import CONNECTIONS, Connection, Reading, Successive, wrk
 from bench.machine import raise_descriptor_limit, resident
 from bench.plan import Plan, interleaved, progress
 from bench.results import PRODUCT, Curve, Row
@@ -113,15 +113,7 @@ def _keys(plan: Plan) -> Curve:
 
 def _with_keys(plan: Plan, server: Running, keys: Path, number: int) -> list[Reading]:
     """Readings after every key has been used once, each load continuing where the one before ended."""
-    position = 0
-
-    def load() -> Reading:
-        nonlocal position
-        kind = ("keys", keys, position + 1)
-        reading = wrk(plan, server.url + LIST, kind=kind, watch={PRODUCT: server.pid})
-        position = reading.last
-        return reading
-
-    while position < number:
+    load = Successive(plan, server.url + LIST, lambda first: ("keys", keys, first), watch={PRODUCT: server.pid})
+    while load.last < number:
         load()
     return [load() for _ in range(min(plan.rounds, ROUNDS))]

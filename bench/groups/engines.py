@@ -2,9 +2,10 @@
 
 from collections.abc import Callable
 from contextlib import ExitStack
+from functools import partial
 
 from bench.engines import postgres, redis_server
-from bench.load import Connection, Reading, wrk
+from bench.load import Connection, Reading, Successive, cancel, wrk
 from bench.plan import Plan, interleaved, progress
 from bench.results import PRODUCT, Curve, Row
 from bench.servers import petstore
@@ -15,9 +16,8 @@ CANCELS_PER_SECOND = 40_000
 
 def measure(plan: Plan) -> tuple[list[Row], list[Curve]]:
     """Measure lists, unchanged lists and cancels over PostgreSQL and Redis, at several numbers of connections."""
-    connections = plan.pick((1, 32, 256), (1, 32))
-    cancels = [number for number in connections if number > 1]
-    orders = min(1_000_000, CANCELS_PER_SECOND * plan.rounds * plan.seconds * len(cancels))
+    connections = plan.pick((32, 256), (32,))
+    orders = min(1_000_000, CANCELS_PER_SECOND * plan.rounds * plan.seconds * len(connections))
     progress("processor time of PostgreSQL and Redis")
     with ExitStack() as stack:
         folder = stack.enter_context(plan.scratch())
@@ -36,29 +36,21 @@ def measure(plan: Plan) -> tuple[list[Row], list[Curve]]:
             watch = {PRODUCT: reader.pid, "PostgreSQL": engine.pid, "Redis": counters.pid}
             return lambda: wrk(plan, reader.url + LIST, headers=sent, connections=number, watch=watch)
 
-        def cancel(number: int) -> Callable[[], Reading]:
-            watch = {PRODUCT: writer.pid, "PostgreSQL": engine.pid, "Redis": counters.pid}
-
-            def load() -> Reading:
-                kind = ("ids", cancelled.next_id, "DELETE")
-                url, sent = writer.url + LIST, cancelled.authorization
-                reading = wrk(plan, url, headers=sent, kind=kind, connections=number, watch=watch)
-                cancelled.next_id = reading.last + 1
-                return reading
-
-            return load
-
-        loads = {("List of 1,000 orders", number): read(number) for number in connections}
+        watch = {PRODUCT: writer.pid, "PostgreSQL": engine.pid, "Redis": counters.pid}
+        cancels = Successive(plan, writer.url + LIST, cancel, headers=cancelled.authorization, watch=watch)
+        loads: dict[tuple[str, int], Callable[[], Reading]] = {
+            ("List of 1,000 orders", number): read(number) for number in connections
+        }
         loads |= {("Unchanged list (304)", number): read(number, If_None_Match=etag) for number in connections}
-        loads |= {("Durable cancel", number): cancel(number) for number in cancels}
-        readings = interleaved(min(plan.rounds, 3), loads)
+        loads |= {("Durable cancel", number): partial(cancels, connections=number) for number in connections}
+        readings = interleaved(plan.rounds, loads)
     return [_row(title, number, found) for (title, number), found in readings.items()], []
 
 
 def _row(title: str, connections: int, readings: list[Reading]) -> Row:
     return Row(
         f"engines-{title.split()[0].lower()}-{connections}",
-        f"{title}, {connections} connection{'s' * (connections > 1)}",
+        f"{title}, {connections} connections",
         "requests/s",
         {PRODUCT: [each.rate for each in readings]},
         costs={process: [each.costs[process] for each in readings] for process in readings[0].costs},

@@ -21,9 +21,9 @@ from bench.results import PRODUCT, Curve, Goal, Row
 from bench.servers import petstore
 from bench.stores import LIST, make_store
 
+Decisions = tuple[float, float]  # per second of the clock, and per second of Redis's processor
 REFERENCE = "redis-benchmark, the same script, one call each"
 ACCOUNTS = 1_000
-Decisions = tuple[float, float]  # per second of the clock, and per second of Redis's processor
 
 
 class Call(NamedTuple):
@@ -66,11 +66,10 @@ def measure(plan: Plan) -> tuple[list[Row], list[Curve]]:
         Row("limits", title, "decisions/s", each, REFERENCE, Goal(1.0)),
         Row(
             "limits-http",
-            "Requests with limits in Redis, through HTTP",
+            "Requests through HTTP, the server and Redis on one core",
             "requests/s",
             rates,
             REFERENCE,
-            note="The server and Redis share one core here; redis-benchmark has the other, and Redis one to itself.",
         ),
         Row("limits-memory", "Memory of Redis per account with open windows", "bytes", {PRODUCT: [memory]}),
     ], []

@@ -1,58 +1,72 @@
-"""Lists per second against nginx sending the same bytes, and against other services with the same orders."""
+"""Lists per second against nginx sending the same bytes, with identical requests and with an X-Request-Id in each."""
 
-from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from functools import partial
+from typing import NamedTuple
 
 from bench import rivals
-from bench.load import Connection, Reading, wrk
+from bench.load import FRESH, SAME, Connection, Reading, wrk
+from bench.machine import peak_resident
 from bench.plan import Plan, interleaved, progress
 from bench.results import EVENT_LOOP, PRODUCT, Curve, Goal, Row
 from bench.servers import nginx, petstore
 from bench.stores import LIST, sqlite_store
 
-UNIT = "lists/s"
 GZIP = {"Accept-Encoding": "gzip"}
-Load = Callable[[], Reading]
+SHORT = 1_000  # orders up to which the head of a request matters
+HUGE = 1_000_000
+HUGE_CONNECTIONS, HUGE_SECONDS = 4, 5
+"""With more connections, none would get a complete list of a million orders in the time of a load."""
+
+
+class Kind(NamedTuple):
+    """One kind of list: what it is compared with, and the goals for identical requests and for those with an id."""
+
+    name: str
+    title: str
+    reference: str
+    goal: Goal
+    fresh_goal: Goal | None = None
+    path: str = "/list"  # of nginx
+    gzip: bool = False
+    unchanged: bool = False
+
+
+KINDS = {
+    10: [Kind("list-10", "List of 10 orders", "nginx `return 200`", Goal(0.6), Goal(0.5), "/fixed")],
+    1_000: [
+        Kind("list-1000", "List of 1,000 orders", "nginx, the same bytes", Goal(0.9)),
+        Kind("list-1000-gzip", "List of 1,000 orders, gzip", "nginx `gzip_static`", Goal(0.9), gzip=True),
+        Kind("list-unchanged", "Unchanged list (304)", "nginx 304", Goal(0.6), unchanged=True),
+    ],
+    100_000: [
+        Kind("list-100000", "List of 100,000 orders", "nginx, the same bytes", Goal(0.95)),
+        Kind("list-100000-gzip", "List of 100,000 orders, gzip", "nginx `gzip_static`", Goal(0.9), gzip=True),
+    ],
+    HUGE: [Kind("list-1000000", "List of 1,000,000 orders", "nginx, the same bytes", Goal(0.95))],
+}
 
 
 def measure(plan: Plan) -> tuple[list[Row], list[Curve]]:
-    """Measure short, middling and long lists, unchanged ones and compressed ones."""
+    """Measure short and long lists, unchanged ones and compressed ones."""
     rows = []
-    for orders in plan.pick((10, 1_000, 100_000), (10, 1_000)):
+    for orders in plan.pick([*KINDS], (10, 1_000)):
         progress(f"lists of {orders:,} orders")
-        rows += _of_size(plan, orders)
+        with ExitStack() as stack:
+            subject = _Subject(plan, stack, orders)
+            for kind in KINDS[orders]:
+                rows += subject.rows(kind)
+            if orders == HUGE:
+                rows.append(subject.memory())
     return rows, []
 
 
-def _of_size(plan: Plan, orders: int) -> list[Row]:
-    with ExitStack() as stack:
-        subject = _Subject(plan, stack, orders)
-        if orders == 10:
-            reference, goal = "nginx `return 200`", Goal(0.45, aim=0.6)
-            loads = subject.ours() | subject.nginx("/fixed") | subject.event_loop() | _rival_loads(plan, stack, orders)
-            return [_row("list-10", "List of 10 orders", reference, goal, plan, loads)]
-        reference, goal = "nginx, the same bytes", Goal(0.8, aim=0.9) if orders == 1_000 else Goal(0.9)
-        loads = subject.ours() | subject.nginx("/list")
-        if orders == 1_000:
-            loads |= subject.event_loop() | _rival_loads(plan, stack, orders)
-        rows = [_row(f"list-{orders}", f"List of {orders:,} orders", reference, goal, plan, loads)]
-        loads = subject.ours(GZIP) | subject.nginx("/list", GZIP)
-        name, title, reference = f"list-{orders}-gzip", f"List of {orders:,} orders, gzip", "nginx `gzip_static`"
-        rows.append(_row(name, title, reference, Goal(0.8), plan, loads))
-        if orders == 1_000:
-            loads = subject.ours({"If-None-Match": subject.etag})
-            loads |= subject.nginx("/list", {"If-None-Match": subject.nginx_etag()})
-            rows.append(_row("list-unchanged", "Unchanged list (304)", "nginx 304", Goal(0.45), plan, loads))
-        return rows
-
-
 class _Subject:
-    """Servers of the product over stores of one size, and nginx with the same bytes."""
+    """Servers of the product over stores of one size, and nginx and a uvloop protocol with the same bytes."""
 
     def __init__(self, plan: Plan, stack: ExitStack, orders: int) -> None:
         self._plan = plan
-        self._stack = stack
+        self._orders = orders
         folder = stack.enter_context(plan.scratch())
         self._stores = {
             name: stack.enter_context(sqlite_store(plan, orders, command=command))
@@ -60,63 +74,68 @@ class _Subject:
         }
         self._servers = {name: stack.enter_context(petstore(plan, store)) for name, store in self._stores.items()}
         with Connection(self._servers[PRODUCT].url, self._stores[PRODUCT].authorization) as connection:
-            plain, body = connection.get(LIST)
-            (folder / "list").write_bytes(body)
-            (folder / "list.gz").write_bytes(connection.get(LIST, **GZIP)[1])
-        self.etag = plain.headers["ETag"]
-        self._folder, self._body = folder, body
-        self._nginx = stack.enter_context(nginx(plan, folder, body if orders == 10 else b""))
+            plain, self._body = connection.get(LIST)
+            (folder / "list").write_bytes(self._body)
+            if orders < HUGE:
+                (folder / "list.gz").write_bytes(connection.get(LIST, **GZIP)[1])
+        self._etag = plain.headers["ETag"]
+        self._nginx = stack.enter_context(nginx(plan, folder, self._body if orders == 10 else b""))
+        self._event_loop = (
+            stack.enter_context(rivals.fixed_bytes(plan, folder, self._body)) if orders <= SHORT else None
+        )
 
-    def ours(self, headers: Mapping[str, str] | None = None) -> dict[str, Load]:
-        """A load of the list for the product, and for the baseline if there is one."""
-        return {
-            name: partial(
-                wrk,
-                self._plan,
-                server.url + LIST,
-                headers={**self._stores[name].authorization, **(headers or {})},
-                watch={PRODUCT: server.pid},
-            )
-            for name, server in self._servers.items()
+    def rows(self, kind: Kind) -> list[Row]:
+        """Measure one kind of list: a row for identical requests, one for requests with an identifier each."""
+        sent = (SAME, FRESH) if self._orders <= SHORT else (SAME,)
+        base = self._loads(kind)
+        loads = {
+            (name, ids): partial(load, kind=ids)
+            for ids in sent
+            for name, load in base.items()
+            if ids == SAME or name != EVENT_LOOP  # which does not look at the request
         }
+        readings = interleaved(self._plan.rounds, loads)
+        return [_row(kind, ids, {name: readings[name, ids] for name in base if (name, ids) in loads}) for ids in sent]
 
-    def nginx(self, path: str, headers: Mapping[str, str] | None = None) -> dict[str, Load]:
-        """A load of the reference."""
+    def _loads(self, kind: Kind) -> dict[str, partial[Reading]]:
+        """The loads of one kind of list, without the one of `load.lua`."""
+        wanted = GZIP if kind.gzip else {}
+        load = partial(wrk, self._plan)
+        if self._orders == HUGE:
+            load = partial(load, connections=HUGE_CONNECTIONS, seconds=HUGE_SECONDS)
+        loads = {}
+        for name, server in self._servers.items():
+            sent = self._stores[name].authorization | wanted | _condition(self._etag if kind.unchanged else "")
+            loads[name] = partial(load, server.url + LIST, headers=sent, watch={PRODUCT: server.pid})
+        sent = wanted | _condition(self._nginx_etag() if kind.unchanged else "")
         watch = {"nginx": self._nginx.pid}
-        return {"nginx": partial(wrk, self._plan, self._nginx.url + path, headers=headers, watch=watch)}
+        loads[kind.reference] = partial(load, self._nginx.url + kind.path, headers=sent, watch=watch)
+        if self._event_loop and not (kind.gzip or kind.unchanged):
+            loads[EVENT_LOOP] = partial(load, self._event_loop.url)
+        return loads
 
-    def event_loop(self) -> dict[str, Load]:
-        """A load of a protocol that sends the bytes of the list and does nothing else."""
-        server = self._stack.enter_context(rivals.fixed_bytes(self._plan, self._folder, self._body))
-        return {EVENT_LOOP: partial(wrk, self._plan, server.url, watch={EVENT_LOOP: server.pid})}
-
-    def nginx_etag(self) -> str:
+    def _nginx_etag(self) -> str:
         with Connection(self._nginx.url) as connection:
             return connection.get("/list")[0].headers["ETag"]
 
-
-def _rival_loads(plan: Plan, stack: ExitStack, orders: int) -> dict[str, Load]:
-    """Loads of the services that people would pick instead; those on Node.js only where npm is available."""
-    running = {rivals.FASTAPI: stack.enter_context(rivals.fastapi(plan, orders))}
-    missing = rivals.npm_missing()
-    if missing:
-        progress(f"without json-server and Prism: {missing}")
-    else:
-        running[rivals.JSON_SERVER] = stack.enter_context(rivals.json_server(plan, orders))
-        if orders == 10:
-            running[rivals.PRISM] = stack.enter_context(rivals.prism(plan))
-    return {name: partial(wrk, plan, rival.list_url, headers=rival.headers) for name, rival in running.items()}
+    def memory(self) -> Row:
+        """The largest memory of the server that these loads have needed, apart from the list itself."""
+        beyond = (peak_resident(self._servers[PRODUCT].pid) - len(self._body)) / 1e6
+        title = f"Memory apart from the list, {self._orders:,} orders"
+        note = f"The list has {len(self._body) / 1e6:.0f} MB."
+        goal = Goal(96, at_most=True, absolute=True)
+        return Row("list-memory", title, "MB", {PRODUCT: [beyond]}, goal=goal, note=note)
 
 
-def _row(name: str, title: str, reference: str, goal: Goal, plan: Plan, loads: dict[str, Load]) -> Row:
-    """Run the loads in interleaved rounds; "nginx" is the reference."""
-    readings = interleaved(plan.rounds, loads)
-    samples = {
-        reference if load == "nginx" else load: [each.rate for each in found] for load, found in readings.items()
-    }
-    costs = {
-        process: [each.costs[process] for each in readings[process]]
-        for process in (PRODUCT, "nginx", EVENT_LOOP)
-        if process in readings
-    }
-    return Row(name, title, UNIT, samples, reference, goal, costs)
+def _condition(etag: str) -> dict[str, str]:
+    return {"If-None-Match": etag} if etag else {}
+
+
+def _row(kind: Kind, ids: tuple[object, ...], readings: dict[str, list[Reading]]) -> Row:
+    samples = {name: [reading.rate for reading in found] for name, found in readings.items()}
+    measured = {PRODUCT: PRODUCT, "nginx": kind.reference}
+    costs = {process: [each.costs[process] for each in readings[load]] for process, load in measured.items()}
+    if ids == FRESH:
+        title = f"{kind.title}, fresh ids"
+        return Row(f"{kind.name}-fresh", title, "lists/s", samples, kind.reference, kind.fresh_goal, costs)
+    return Row(kind.name, kind.title, "lists/s", samples, kind.reference, kind.goal, costs)

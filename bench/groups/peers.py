@@ -2,12 +2,11 @@
 
 import asyncio
 import multiprocessing
-import statistics
 from collections.abc import Awaitable, Callable
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import suppress
 
-from bench.load import Connection
+from bench.load import Connection, p99
 from bench.machine import peak_resident, raise_descriptor_limit, resident, this_process_on
 from bench.plan import Plan, progress
 from bench.results import PRODUCT, Curve, Goal, Row
@@ -51,17 +50,12 @@ def measure(plan: Plan) -> tuple[list[Row], list[Curve]]:
     )
     latency = Row(
         "hostile-latency",
-        "List of 1,000 orders for another client meanwhile, 99th percentile",
+        "List of 1,000 orders for another client meanwhile, p99",
         "ms",
-        {PRODUCT: [_p99(disturbed)], "without these connections": [_p99(undisturbed)]},
+        {PRODUCT: [p99(disturbed)], "without these connections": [p99(undisturbed)]},
         "without these connections",
-        note="The attack uses the load core, which the measuring client shares.",
     )
     return [memory, latency], []
-
-
-def _p99(times: list[float]) -> float:
-    return statistics.quantiles(times, n=100)[98] if len(times) > 1 else times[0]
 
 
 def _latencies_during(server: Running, store: Store, ended: Callable[[], bool]) -> list[float]:

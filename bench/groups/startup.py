@@ -1,28 +1,38 @@
-"""Time from starting the command to the first response that says ready."""
+"""Time from starting the server to its first response that says ready, and of two short commands."""
 
-from collections.abc import Callable
+import sys
+import time
+from collections.abc import Sequence
+from functools import partial
+from pathlib import Path
 
-from bench import rivals
-from bench.plan import Plan, interleaved, progress
+from bench.machine import pinned
+from bench.plan import Plan, interleaved, progress, run
 from bench.results import PRODUCT, Curve, Goal, Row
 from bench.servers import petstore
 from bench.stores import Store, sqlite_store
 
 ORDERS = 1_000
+INTERPRETER = "`python -c pass`"
+COMMANDS = {"help": ["--help"], "list": ["orders", "list"]}
 
 
 def measure(plan: Plan) -> tuple[list[Row], list[Curve]]:
-    """Measure the start of a server with 1,000 orders, after one start that fills the caches of the disk."""
+    """Measure each several times, after one start that fills the caches of the disk."""
     progress(f"start with {ORDERS:,} orders")
     with sqlite_store(plan, ORDERS) as store:
         _ready(plan, store)
-        loads: dict[str, Callable[[], float]] = {
-            PRODUCT: lambda: _ready(plan, store),
-            rivals.FASTAPI: lambda: _rival_ready(plan),
-        }
-        readings = interleaved(plan.size(10, 1), loads)
-    title = f"Start to ready, {ORDERS:,} orders"
-    return [Row("start", title, "s", readings, goal=Goal(0.5, at_most=True, absolute=True))], []
+        loads = {"ready": partial(_ready, plan, store)}
+        loads |= {name: partial(_seconds, plan, store, [store.command, *words]) for name, words in COMMANDS.items()}
+        loads["interpreter"] = partial(_seconds, plan, store, [sys.executable, "-c", "pass"])
+        found = interleaved(plan.size(10, 2), loads)
+    start = f"Start to ready, {ORDERS:,} orders"
+    rows = [Row("start", start, "s", {PRODUCT: found["ready"]}, goal=Goal(0.5, at_most=True, absolute=True))]
+    for name, words in COMMANDS.items():
+        samples = {PRODUCT: found[name], INTERPRETER: found["interpreter"]}
+        title, goal = f"`petstore {' '.join(words)}`", Goal(0.1, at_most=True, absolute=True)
+        rows.append(Row(f"command-{name}", title, "s", samples, INTERPRETER, goal))
+    return rows, []
 
 
 def _ready(plan: Plan, store: Store) -> float:
@@ -30,6 +40,7 @@ def _ready(plan: Plan, store: Store) -> float:
         return server.ready_seconds
 
 
-def _rival_ready(plan: Plan) -> float:
-    with rivals.fastapi(plan, ORDERS) as rival:
-        return rival.server.ready_seconds
+def _seconds(plan: Plan, store: Store, command: Sequence[str | Path]) -> float:
+    began = time.perf_counter()
+    run(pinned(plan.cores.server, command), env=store.environment)
+    return time.perf_counter() - began

@@ -1,51 +1,59 @@
-"""Alternatives to the service, started for the same work: FastAPI and its usual companions, json-server, Prism."""
+"""Other services that do the same work, and a protocol that sends fixed bytes."""
 
-import json
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
-from bench.machine import BenchError, free_port, program
-from bench.plan import PETSTORE, Plan, progress, run
+from bench.machine import free_port
+from bench.plan import Plan, run
 from bench.servers import Running, started
-from bench.stores import order_file
 
-FASTAPI, JSON_SERVER, PRISM = "FastAPI + SQLAlchemy", "json-server", "Prism"
 _HERE = Path(__file__).parent
-_NPM_PACKAGES = ("json-server@0.17.4", "@stoplight/prism-cli@5.16.0")
-_NPM_FOLDER = _HERE.parents[1] / "build" / "bench" / "npm"
+_APPS = _HERE / "apps"
+
+
+class Kind(NamedTuple):
+    """A service: the program that fills its database, and what serves it."""
+
+    fill: str
+    serve: Sequence[str]
+
+
+_UVICORN = ("uvicorn", "--no-access-log", "--log-level", "warning", "--backlog", "4096")
+_GRANIAN = ("granian", "--interface", "asgi", "--loop", "uvloop", "--no-log", "--backlog", "4096")
+PLAIN, TUNED, LITESTAR = "FastAPI as documented", "FastAPI, tuned", "Litestar on granian, tuned"
+KINDS = {
+    PLAIN: Kind("plain.py", (*_UVICORN, "plain:app")),
+    TUNED: Kind("tuned.py", (*_UVICORN, "tuned_fastapi:app")),
+    LITESTAR: Kind("tuned.py", (*_GRANIAN, "tuned_litestar:app")),
+}
 
 
 @dataclass(frozen=True)
 class Rival:
-    """A running rival: the URL of its list of orders, and the header fields that it wants."""
+    """A running rival: its address without a slash at the end, and the header fields that it wants."""
 
-    list_url: str
+    url: str
     headers: dict[str, str]
-    server: Running
 
 
 @contextmanager
-def fastapi(plan: Plan, orders: int) -> Iterator[Rival]:
-    """The FastAPI service over a SQLite file with orders 1 to `orders`, in one uvicorn process on uvloop."""
+def rival(plan: Plan, name: str, orders: int) -> Iterator[Rival]:
+    """One of KINDS over a SQLite file with pending orders 1 to `orders`, in one process on uvloop."""
+    kind = KINDS[name]
     with plan.scratch() as folder:
-        env = dict(os.environ) | {"RIVAL_DATABASE": str(folder / "rival.db")}
-        key = run([sys.executable, _HERE / "fastapi_orders.py", str(orders)], env=env).strip()
+        env = dict(os.environ) | {"RIVAL_DATABASE": str(folder / "rival.db"), "PYTHONPATH": str(_APPS)}
+        key = run([sys.executable, _APPS / kind.fill, str(orders)], env=env).strip()
         port = free_port()
-        command = [sys.executable, "-m", "uvicorn", "--app-dir", str(_HERE), "fastapi_orders:app", "--port", str(port)]
         url = f"http://127.0.0.1:{port}"
-        with started(
-            [*command, "--no-access-log", "--log-level", "warning", "--backlog", "4096"],
-            core=plan.cores.server,
-            url=url,
-            ready=f"{url}/docs",
-            env=env,
-            folder=folder,
-        ) as server:
-            yield Rival(f"{url}/v1/store/orders", {"Authorization": f"Bearer {key}"}, server)
+        command = [sys.executable, "-m", *kind.serve, "--host", "127.0.0.1", "--port", str(port)]
+        ready = f"{url}/v1/store/orders"
+        with started(command, core=plan.cores.server, url=url, ready=ready, env=env, folder=folder):
+            yield Rival(url, {"Authorization": f"Bearer {key}"})
 
 
 @contextmanager
@@ -58,59 +66,3 @@ def fixed_bytes(plan: Plan, folder: Path, body: bytes) -> Iterator[Running]:
     command: list[str | Path] = [sys.executable, _HERE / "fixed_bytes.py", str(port), file]
     with started(command, core=plan.cores.server, url=url, ready=f"{url}/", folder=folder) as server:
         yield server
-
-
-@contextmanager
-def json_server(plan: Plan, orders: int) -> Iterator[Rival]:
-    """json-server over the same orders. It knows no keys and no limits, and writes its file without a flush."""
-    with plan.scratch() as folder:
-        listed = [json.loads(line) for line in order_file(plan, orders).read_text().splitlines()]
-        (folder / "db.json").write_text(json.dumps({"orders": listed}))
-        port = free_port()
-        url = f"http://127.0.0.1:{port}"
-        command: list[str | Path] = [
-            _npm("json-server"),
-            "--quiet",
-            "--host",
-            "127.0.0.1",
-            "--port",
-            str(port),
-            "db.json",
-        ]
-        with started(command, core=plan.cores.server, url=url, ready=f"{url}/orders/1", folder=folder) as server:
-            yield Rival(f"{url}/orders", {}, server)
-
-
-@contextmanager
-def prism(plan: Plan) -> Iterator[Rival]:
-    """Prism, which serves the examples of the contract after it has checked each request."""
-    with plan.scratch() as folder:
-        (folder / "openapi.json").write_text(run([PETSTORE, "openapi", "--json"]))
-        port = free_port()
-        url = f"http://127.0.0.1:{port}"
-        command = [str(_npm("prism")), "mock", "--host", "127.0.0.1", "--port", str(port), "-v", "silent"]
-        headers = {"Authorization": "Bearer any"}
-        command.append("openapi.json")
-        with started(command, core=plan.cores.server, url=url, ready=f"{url}/store/orders", folder=folder) as server:
-            yield Rival(f"{url}/store/orders", headers, server)
-
-
-def npm_missing() -> str:
-    """Why the rivals on Node.js cannot be measured, or nothing. Installs them when needed."""
-    if program("npm") is None:
-        return "npm is not installed"
-    try:
-        _npm("json-server")
-    except BenchError as error:
-        return str(error)
-    return ""
-
-
-def _npm(name: str) -> Path:
-    """A command of the npm packages, installed below `build/` when first needed."""
-    command = _NPM_FOLDER / "node_modules" / ".bin" / name
-    if not command.exists():
-        progress("installing json-server and Prism with npm, once")
-        _NPM_FOLDER.mkdir(parents=True, exist_ok=True)
-        run(["npm", "install", "--prefix", _NPM_FOLDER, "--no-audit", "--no-fund", "--silent", *_NPM_PACKAGES])
-    return command

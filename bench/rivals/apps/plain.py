@@ -1,7 +1,7 @@
 """The same operations in FastAPI, SQLAlchemy, slowapi and `HTTPBearer`, written as their documentation shows.
 
-    python bench/rivals/fastapi_orders.py ORDERS     create the database and print an API key
-    uvicorn --app-dir bench/rivals fastapi_orders:app
+    python bench/rivals/apps/plain.py ORDERS     create the database and print an API key
+    uvicorn --app-dir bench/rivals/apps plain:app
 
 The file that RIVAL_DATABASE names holds the database. Commits are as durable as the product's: SQLite with a
 write-ahead log and `synchronous = FULL`.
@@ -13,9 +13,10 @@ import secrets
 import sys
 import time
 from collections.abc import Iterator
+from datetime import datetime
 from typing import Annotated, Any
 
-from fastapi import Depends, FastAPI, HTTPException, Query, Request, Response
+from fastapi import Depends, FastAPI, Header, HTTPException, Query, Request, Response
 from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
 from pydantic import BaseModel, ConfigDict, Field
 from slowapi import Limiter, _rate_limit_exceeded_handler
@@ -65,6 +66,22 @@ class AuditEntry(Base):
     actor: Mapped[str]
     action: Mapped[str]
     order_id: Mapped[int]
+
+
+class IdempotencyKey(Base):
+    __tablename__ = "idempotency"
+
+    account: Mapped[str] = mapped_column(primary_key=True)
+    key: Mapped[str] = mapped_column(primary_key=True)
+    order_id: Mapped[int]
+
+
+class OrderIn(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+
+    pet_id: int = Field(validation_alias="petId")
+    quantity: int = Field(ge=1)
+    ship_date: datetime | None = Field(default=None, validation_alias="shipDate")
 
 
 class OrderOut(BaseModel):
@@ -149,6 +166,39 @@ def list_page(
 ) -> Any:
     orders = db.scalars(select(Order).where(Order.id > after).order_by(Order.id).limit(limit)).all()
     return {"data": orders, "next": orders[-1].id if len(orders) == limit else None}
+
+
+@app.get("/v2/store/orders/{order_id}", response_model=OrderOut)
+@limiter.limit(LIMIT)
+def get_order(request: Request, response: Response, order_id: int, db: Db, account: Account) -> Any:
+    order = db.get(Order, order_id)
+    if order is None:
+        raise HTTPException(status_code=404, detail="Order not found")
+    return order
+
+
+@app.post("/v2/store/orders", status_code=201, response_model=OrderOut)
+@limiter.limit(LIMIT)
+def place_order(
+    request: Request,
+    response: Response,
+    body: OrderIn,
+    db: Db,
+    account: Account,
+    idempotency_key: Annotated[str, Header(max_length=255)],
+) -> Any:
+    placed = db.get(IdempotencyKey, (account, idempotency_key))
+    if placed is not None:
+        return db.get(Order, placed.order_id)
+    ship_date = body.ship_date.isoformat() if body.ship_date else None
+    order = Order(pet_id=body.pet_id, quantity=body.quantity, ship_date=ship_date, complete=None, status="pending")
+    db.add(order)
+    db.flush()
+    db.add(AuditEntry(at=time.time(), actor=account, action="place", order_id=order.id))
+    db.add(IdempotencyKey(account=account, key=idempotency_key, order_id=order.id))
+    db.commit()
+    response.headers["Location"] = f"/v2/store/orders/{order.id}"
+    return order
 
 
 def fill(number: int) -> str:
