@@ -237,7 +237,7 @@ def _range(readings: Sequence[float]) -> str:
 
 
 def _value(value: float, unit: str) -> str:
-    return f"{_number(value)}{'' if unit.startswith('/') else ' '}{unit}"
+    return f"{_number(value)}{'' if unit.startswith('/') else ' '}{unit}".rstrip()
 
 
 def _number(value: float) -> str:

@@ -104,7 +104,7 @@ def _measure(plan: Plan, store: Store) -> Measured:
     worst = max(medians, key=medians.__getitem__)
     deepest = max(depths, key=lambda depth: median(depths[depth]))
     note = (
-        f"{len(each):,} combinations with p99 {p99([*medians.values()]):.2g} ms, the worst is `{worst}`; of deep pages,"
+        f"{len(each):,} combinations with p99 {p99([*medians.values()]):.1f} ms, the worst is `{worst}`; of deep pages,"
         f" `{deepest}`."
     )
     return Measured(slowest, each[worst], depths[deepest], note)

@@ -44,7 +44,8 @@ def measure(plan: Plan) -> tuple[list[Row], list[Curve]]:
             f"On {len(usable)} cores, the second worker shares one with the load, PostgreSQL and Redis, which limit it."
         )
     return [
-        _row(title, {name: readings[title, name] for name in (PRODUCT, ONE)}, note) for title in (LISTS, CANCELS)
+        _row(title, {name: readings[title, name] for name in (PRODUCT, ONE)}, note if title == LISTS else "")
+        for title in (LISTS, CANCELS)
     ], []
 
 
