@@ -24,6 +24,7 @@ def load(path: Path) -> dict[str, Any]:
     return document
 
 
+V1 = load(BASELINES / "openapi-v1.yaml")
 V2 = load(BASELINES / "openapi-v2.yaml")
 
 
@@ -82,6 +83,17 @@ def test_a_breaking_change_is_found(change: Callable[[Any], object], expected: s
     changed = deepcopy(V2)
     change(changed)
     assert any(expected in found for found in breaking_changes(V2, changed)), breaking_changes(V2, changed)
+
+
+@pytest.mark.parametrize("name", ["Error", "OrderConflictError"])
+def test_a_new_error_code_breaks_version_1_and_not_version_2(name: str) -> None:
+    def with_new_code(contract: dict[str, Any]) -> dict[str, Any]:
+        changed = deepcopy(contract)
+        schema(changed, name)["properties"]["code"]["enum"].append("teapot")
+        return changed
+
+    assert any("code: value teapot was added" in found for found in breaking_changes(V1, with_new_code(V1)))
+    assert [] == breaking_changes(V2, with_new_code(V2))
 
 
 @pytest.mark.parametrize(

@@ -71,6 +71,16 @@ def test_every_error_code_is_documented_with_its_status() -> None:
     assert {(error.code, status) for error, status in STATUS.items()} == documented
 
 
+def test_one_sentence_says_everywhere_whether_error_codes_may_be_added() -> None:
+    sentence = (
+        "The set of error codes is closed in version 1, where a new code needs a new version, and may grow in version "
+        "2 while that is beta."
+    )
+    documents = [USING, ROOT / "CONTRIBUTING.md", ROOT / "docs/versions.md", ROOT / "docs/decisions/0001-interface.md"]
+    for document in (*documents, *(SOURCE / "http").glob("openapi*.yaml")):
+        assert 1 == " ".join(document.read_text().split()).count(sentence), document
+
+
 @pytest.mark.anyio
 async def test_every_metric_is_documented_with_its_labels(tmp_path: Path) -> None:
     async def story(service: Service) -> dict[str, set[str]]:

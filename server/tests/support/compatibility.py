@@ -2,7 +2,8 @@
 
 A change breaks a client if a request that succeeded no longer does, or if a response is no longer what the client was
 promised. Requests must therefore not become narrower, and responses not wider. Operations that are experimental in the
-old document may change freely.
+old document may change freely. A document with an operation that is not stable may get new values in responses, such as
+error codes.
 """
 
 from collections.abc import Iterator
@@ -33,6 +34,8 @@ class _Comparison:
     def __init__(self, old: Node, new: Node) -> None:
         self._old = old
         self._new = new
+        operations = [item[method] for item in old["paths"].values() for method in item.keys() & METHODS]
+        self._is_stable = all(_stability(operation) == _stability({}) for operation in operations)
 
     def run(self) -> Iterator[str]:
         for path, item in self._old["paths"].items():
@@ -130,7 +133,7 @@ class _Comparison:
             yield f"{where}: type {_types(before)} became {_types(after)}"
             return
         yield from _bounds(where, before, after, side)
-        yield from _keywords(where, before, after)
+        yield from _keywords(where, before, after, closed=self._is_stable and side is Side.RESPONSE)
         yield from _required(where, before, after, side)
         yield from self._properties(where, before, after, side)
         if "items" in before and "items" in after:
@@ -171,14 +174,20 @@ def _bounds(where: str, old: Node, new: Node, side: Side) -> Iterator[str]:
                 yield f"{where}: {name} {before} became {after}"
 
 
-def _keywords(where: str, old: Node, new: Node) -> Iterator[str]:
-    """No enum loses a value; any other constraint stays, as it is hard to tell which of two patterns is wider."""
+def _keywords(where: str, old: Node, new: Node, *, closed: bool) -> Iterator[str]:
+    """No enum loses a value, and a closed one gets none.
+
+    Any other constraint stays, as it is hard to tell which of two patterns is wider.
+    """
     before, after = old.get("enum"), new.get("enum")
     if (before is None) != (after is None):
         yield f"{where}: enum {before} became {after}"
     for value in before or []:
         if after is not None and value not in after:
             yield f"{where}: value {value} was removed"
+    for value in after or []:
+        if closed and before is not None and value not in before:
+            yield f"{where}: value {value} was added"
     for name in (old.keys() | new.keys()) - _COMPARED - _ANNOTATIONS:
         if old.get(name) != new.get(name):
             yield f"{where}: {name} {old.get(name)} became {new.get(name)}"

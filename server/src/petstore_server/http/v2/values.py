@@ -14,14 +14,15 @@ from petstore_server.domain.search import microseconds
 from petstore_server.domain.timestamps import parse_timestamp
 
 _TIMESTAMP = (
-    r"(?!0000|0001-01-01.+\+|9999-12-31.+-)"
-    "[0-9]{4}-[0-9]{2}-[0-9]{2}[Tt]([01][0-9]|2[0-3]):[0-5][0-9]:[0-5][0-9]"
-    r"(\.[0-9]{1,6}0*)?([Zz]|[+-]([01][0-9]|2[0-3]):[0-5][0-9])"
+    "([0-9]{3}[1-9]|[0-9]{2}[1-9]0|[0-9][1-9]00|[1-9]000)-(0[1-9]|1[0-2])-(0[1-9]|[12][0-9]|3[01])[Tt]"
+    r"([01][0-9]|2[0-3]):[0-5][0-9]:[0-5][0-9](\.[0-9]+)?([Zz]|[+-]([01][0-9]|2[0-3]):[0-5][0-9])"
 )
-"""The form of a timestamp, for the contract. `parse_timestamp` also checks that the date exists.
-
-It excludes times that are not within the years 1 to 9999 in UTC, and with them a few at the ends that are.
+"""The form of a timestamp, for the contract: RFC 3339. `parse_timestamp` also checks that the day exists, and that the
+time is within the years 1 to 9999 in UTC.
 """
+
+_FINER = re.compile(r"(\.[0-9]{6})[0-9]+")
+_OFFSET = re.compile(r"([+-][0-9]{2})([0-9]{2})\Z")
 
 
 class Kind(Protocol):
@@ -115,11 +116,13 @@ class Boolean:
 
 @dataclass(frozen=True)
 class Timestamp:
-    """An RFC 3339 date-time with an offset, read as Unix microseconds."""
+    """An RFC 3339 date-time with an offset, read as Unix microseconds.
+
+    Many libraries write digits finer than a microsecond, which are cut off, or an offset without its colon.
+    """
 
     allowed: str = field(
-        default="an RFC 3339 date-time with an offset and at most six decimals, in the years 1 to 9999 in UTC, such as "
-        "2026-11-01T10:00:00Z",
+        default="an RFC 3339 date-time with an offset, in the years 1 to 9999 in UTC, such as 2026-11-01T10:00:00Z",
         init=False,
     )
 
@@ -128,7 +131,7 @@ class Timestamp:
         return {"type": "string", "format": "date-time", "pattern": f"^{_TIMESTAMP}$"}
 
     def from_text(self, text: str) -> int:
-        return microseconds(parse_timestamp(text))
+        return microseconds(parse_timestamp(_OFFSET.sub(r"\1:\2", _FINER.sub(r"\1", text))))
 
     def from_json(self, value: object) -> int:
         return self.from_text(_text(value))
@@ -174,7 +177,7 @@ class Opaque:
         return self.from_text(_text(value))
 
 
-_SAFE_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_.-]{0,31}", re.ASCII)
+_SAFE_NAME = re.compile(r"[A-Za-z$_][A-Za-z0-9$_.\[\]-]{0,31}", re.ASCII)
 
 
 def shown_name(name: str) -> str:
