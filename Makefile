@@ -20,7 +20,7 @@ run: .venv/.run
 test: .venv/.dev
 	$(BIN)/python -m pytest -m "not system" -n $(TEST_PROCESSES) --dist worksteal
 
-# These come from the system: apt-get install chromium nginx-light openssl postgresql-15 pgbouncer
+# These come from the system: apt-get install chromium nginx-light openssl postgresql-15 pgbouncer prometheus
 test-system: .venv/.system
 	$(BIN)/python -m pytest -m system
 

@@ -45,6 +45,10 @@ def rules() -> list[dict[str, Any]]:
     return [rule for group in load("prometheus/alerts.yml")["groups"] for rule in group["rules"]]
 
 
+def alert_tests() -> list[dict[str, Any]]:
+    return [case for name in ("alerts_test", "alerts_days_test") for case in load(f"prometheus/{name}.yml")["tests"]]
+
+
 def panels() -> list[dict[str, Any]]:
     found: list[dict[str, Any]] = json.loads((DEPLOY / "grafana/petstore.json").read_text())["panels"]
     return found
@@ -56,7 +60,7 @@ def expressions() -> Iterator[tuple[str, str]]:
     for panel in panels():
         for target in panel.get("targets", []):
             yield panel["title"], target["expr"]
-    for case in load("prometheus/alerts_test.yml")["tests"]:
+    for case in alert_tests():
         for series in case["input_series"]:
             yield case["name"], series["series"]
 
@@ -92,10 +96,7 @@ def test_every_metric_is_on_the_dashboard() -> None:
 def test_every_alert_has_an_action_and_a_test_that_raises_it() -> None:
     assert [] == [rule["alert"] for rule in rules() if set(rule["annotations"]) != {"summary", "action"}]
     raised = {
-        example["alertname"]
-        for case in load("prometheus/alerts_test.yml")["tests"]
-        for example in case["alert_rule_test"]
-        if "exp_alerts" in example
+        example["alertname"] for case in alert_tests() for example in case["alert_rule_test"] if "exp_alerts" in example
     }
     assert {rule["alert"] for rule in rules()} == raised
 
@@ -113,9 +114,10 @@ def test_dashboard_panels_have_unique_ids_and_do_not_overlap() -> None:
     assert {"${datasource}"} == {panel["datasource"]["uid"] for panel in panels() if "targets" in panel}
 
 
-def test_prometheus_scrapes_the_admin_port() -> None:
+def test_prometheus_scrapes_the_admin_port_and_sends_alerts() -> None:
     (job,) = load("prometheus/prometheus.yml")["scrape_configs"]
     assert [f"{DEFAULTS.admin_host}:{DEFAULTS.admin_port}"] == job["static_configs"][0]["targets"]
+    assert ["alertmanagers"] == list(load("prometheus/prometheus.yml")["alerting"])
     assert all(f'job="{job["job_name"]}"' in rule["expr"] for rule in rules() if "up{" in rule["expr"])
 
 
