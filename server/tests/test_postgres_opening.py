@@ -11,6 +11,8 @@ import pytest
 from petstore_server.domain.errors import StoreUnusable
 from petstore_server.domain.orders import Order
 from petstore_server.engines.postgres import LATEST_VERSION, check, migrate, open_store
+from petstore_server.engines.postgres import opening as opening_module
+from petstore_server.engines.schema import Schema
 from petstore_server.runtime import engines
 from petstore_server.settings import SettingsError
 from support.command_line import CommandLine
@@ -83,6 +85,22 @@ def test_a_store_of_an_earlier_build_is_refused_and_not_touched(
             assert "petstore orders export" in message
         assert [(1, 9)] == admin.execute("SELECT * FROM petstore.store").fetchall()
         assert [("store",)] == admin.execute("SELECT tablename FROM pg_tables WHERE schemaname = 'petstore'").fetchall()
+
+
+def test_no_program_sees_a_store_between_two_migrations(
+    postgres_stores: Stores, postgres: PostgresEngine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    second = tmp_path / "0002_broken.sql"
+    second.write_text("SELECT * FROM missing")
+    schema = Schema("postgres")
+    monkeypatch.setitem(schema._files, 2, second)
+    monkeypatch.setattr(opening_module, "SCHEMA", schema)
+    refusal(postgres_stores.url, create=True)
+    with postgres.admin(name_of(postgres_stores)) as admin:
+        assert [(None,)] == admin.execute("SELECT to_regnamespace('petstore')").fetchall()
+        second.write_text("CREATE TABLE petstore.added (one integer)")
+        assert asyncio.run(migrate(postgres_stores.url, silent))[0] == 0
+        assert [(2,)] == admin.execute("SELECT schema_version FROM petstore.store").fetchall()
 
 
 def test_a_store_of_a_newer_program_is_refused(postgres_stores: Stores, postgres: PostgresEngine) -> None:

@@ -4,6 +4,8 @@ import asyncio
 import multiprocessing
 import os
 import sqlite3
+import subprocess
+import sys
 import tempfile
 import threading
 from collections.abc import Iterator
@@ -16,7 +18,19 @@ import pytest
 
 from petstore_server.domain.errors import StoreUnusable
 from petstore_server.domain.orders import Order
-from petstore_server.engines.sqlite import LATEST_VERSION, check, connections, lock_for_serving, migrate, open_store
+from petstore_server.engines.schema import Schema
+from petstore_server.engines.sqlite import (
+    LATEST_VERSION,
+    check,
+    connections,
+    is_served,
+    lock_for_serving,
+    migrate,
+    open_store,
+)
+from petstore_server.engines.sqlite import (
+    opening as opening_module,
+)
 from petstore_server.engines.sqlite.connections import connect_writer
 from support.open_stores import BY, body, opened
 from support.subprocesses import PATIENCE
@@ -243,6 +257,36 @@ def test_a_store_that_is_being_created_is_waited_for(tmp_path: Path) -> None:
     other.close()
 
 
+def test_what_sqlite_does_not_wait_for_is_tried_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    use_log, tries = opening_module.use_log, iter(range(100))
+
+    def busy_at_first(connection: apsw.Connection, path: Path) -> None:
+        if next(tries) < 3:
+            raise apsw.BusyError  # as while the last user of the log removes it
+        use_log(connection, path)
+
+    monkeypatch.setattr(opening_module, "use_log", busy_at_first)
+    assert opening(tmp_path / "store.db", create=True) == [f"Created a new store at {tmp_path / 'store.db'}."]
+
+
+def test_no_program_sees_a_store_between_two_migrations(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    second = tmp_path / "0002_broken.sql"
+    second.write_text("CREATE TABLE added (one INTEGER); SELECT * FROM missing")
+    schema = Schema("sqlite")
+    monkeypatch.setitem(schema._files, 2, second)
+    monkeypatch.setattr(opening_module, "SCHEMA", schema)
+    assert "missing" in refusal(tmp_path / "store.db", create=True)
+    connection = sqlite3.connect(tmp_path / "store.db")
+    assert connection.execute("PRAGMA user_version").fetchone() == (0,)
+    assert connection.execute("SELECT count(*) FROM sqlite_schema").fetchone() == (0,)
+    connection.close()
+    second.write_text("CREATE TABLE added (one INTEGER)")
+    assert migrate(tmp_path / "store.db", silent)[0] == 0
+    connection = sqlite3.connect(tmp_path / "store.db")
+    assert connection.execute("PRAGMA user_version").fetchone() == (2,)
+    connection.close()
+
+
 def test_a_store_is_kept_in_wal_mode(tmp_path: Path) -> None:
     opening(tmp_path / "store.db", create=True)
     connection = sqlite3.connect(tmp_path / "store.db")
@@ -295,5 +339,62 @@ def test_servers_with_redis_share_the_store(tmp_path: Path) -> None:
 def test_another_name_of_the_same_file_is_the_same_store(tmp_path: Path) -> None:
     opening(tmp_path / "store.db", create=True)
     (tmp_path / "link.db").symlink_to(tmp_path / "store.db")
-    with lock_for_serving(tmp_path / "store.db", shared=False), pytest.raises(StoreUnusable):
-        lock_for_serving(tmp_path / "link.db", shared=False)
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "elsewhere" / "hard.db").hardlink_to(tmp_path / "store.db")
+    with lock_for_serving(tmp_path / "store.db", shared=False):
+        for name in ("link.db", "elsewhere/hard.db"):
+            assert is_served(tmp_path / name, shared=True)
+            with pytest.raises(StoreUnusable):
+                lock_for_serving(tmp_path / name, shared=False)
+    lock_for_serving(tmp_path / "elsewhere" / "hard.db", shared=False).close()
+
+
+_WRITES_AT_ONCE = """
+import sqlite3, sys
+connection = sqlite3.connect(sys.argv[1], timeout=0, isolation_level=None)
+try:
+    connection.execute("PRAGMA locking_mode = EXCLUSIVE")
+    connection.execute("PRAGMA journal_mode = DELETE")  # only while no other program has the store open
+    print("alone")
+except sqlite3.OperationalError as error:
+    print(error)
+"""
+
+
+def test_the_lock_leaves_sqlites_own_locks(tmp_path: Path) -> None:
+    path = tmp_path / "store.db"
+    opening(path, create=True)
+
+    def seen_by_another_process() -> str:
+        command = [sys.executable, "-c", _WRITES_AT_ONCE, str(path)]
+        return subprocess.run(command, check=True, capture_output=True, text=True).stdout.strip()
+
+    connection = connect_writer(path)
+    connection.execute("SELECT * FROM clock").fetchall()
+    assert seen_by_another_process() == "database is locked"
+    lock_for_serving(path, shared=False).close()  # closing a descriptor would release the locks of this process
+    with lock_for_serving(path, shared=True):
+        assert not is_served(path, shared=True)
+        assert is_served(path, shared=False)
+    assert seen_by_another_process() == "database is locked"
+    connection.close()
+    with lock_for_serving(path, shared=False):
+        assert seen_by_another_process() == "alone"
+
+
+def test_a_server_that_waits_for_a_restore_locks_the_file_that_is_served_then(tmp_path: Path) -> None:
+    path = tmp_path / "store.db"
+    opening(path, create=True)
+    restoring = lock_for_serving(path, shared=False)
+    (tmp_path / "restored.db").touch()
+
+    def finish() -> None:
+        (tmp_path / "restored.db").rename(path)
+        restoring.close()
+
+    restore = threading.Timer(0.2, finish)
+    restore.start()
+    with lock_for_serving(path, shared=False, wait_seconds=20):
+        assert path.stat().st_size == 0
+        assert is_served(path, shared=True)
+    restore.join()

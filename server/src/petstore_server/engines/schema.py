@@ -12,12 +12,15 @@ class Schema:
         """`engine` names the directory of the migrations."""
         files = (Path(__file__).parent / "migrations" / engine).glob("[0-9][0-9][0-9][0-9]_*.sql")
         self._files = {int(file.name[:4]): file for file in files}
-        self.numbers = sorted(self._files)
-        self.latest = self.numbers[-1]
+        self.latest = max(self._files)
 
     def migration(self, number: int) -> str:
         """The statements of a migration."""
         return self._files[number].read_text("utf-8")
+
+    def missing(self, version: int) -> list[int]:
+        """The numbers of the migrations that a store of this version lacks, in their order."""
+        return sorted(number for number in self._files if number > version)
 
     def require_known(self, version: int, where: str) -> None:
         """Raise StoreUnusable if only a newer program knows this version."""

@@ -68,7 +68,7 @@ def require_servable(settings: Settings) -> None:
         raise SettingsError(f"More than one worker needs Redis to count limits: {_SET_REDIS}, or PETSTORE_WORKERS=1.")
 
 
-_LOCK_SECONDS = 1.0  # `petstore doctor` and `accounts show` hold the lock for a blink to see whether a server has it
+_LOCK_SECONDS = 1.0  # `petstore doctor` and `accounts show` take the lock briefly to see whether a server has it
 
 
 def lock_for_serving(settings: Settings) -> AbstractContextManager[object]:

@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from petstore_server.domain.audit import Actor
-from petstore_server.domain.errors import StoreUnusable
 from petstore_server.domain.usage import Usage
 from petstore_server.engines import sqlite
 from petstore_server.runtime import composition, engines
@@ -73,14 +72,7 @@ class LocalInstallation:
         return self._is_locked(shared=False) and not self._is_locked(shared=True)
 
     def _is_locked(self, *, shared: bool) -> bool:
-        file = self.store_file
-        if file is None or not file.with_name(file.name + ".lock").exists():
-            return False
-        try:
-            with sqlite.lock_for_serving(file, shared=shared):
-                return False
-        except StoreUnusable:
-            return True
+        return self.store_file is not None and sqlite.is_served(self.store_file, shared=shared)
 
 
 def copying(

@@ -99,20 +99,15 @@ async def schema_version(driver: Driver, url: str) -> int:
 
 
 async def _apply_migrations(driver: Driver, url: str) -> int:
-    """Apply what is missing, each migration in a separate transaction; return the version before.
+    """Apply what is missing in one transaction; return the version before.
 
-    A second process, on any host, waits for the first one's transaction and then finds nothing to do.
+    So other programs see the store before or after it. A second one, on any host, waits for the lock, and then finds
+    nothing to do.
     """
-    before, *_ = [await _apply(driver, url, number) for number in SCHEMA.numbers]
-    return before
-
-
-async def _apply(driver: Driver, url: str, number: int) -> int:
-    """Apply a migration if it is missing; return the version before."""
     async with driver.transaction():
         await driver.execute(_LOCK)
-        version = await schema_version(driver, url)
-        if version < number:
+        before = await schema_version(driver, url)
+        for number in SCHEMA.missing(before):
             await driver.execute(SCHEMA.migration(number).encode())
             await driver.execute("UPDATE petstore.store SET schema_version = %s", (number,))
-        return version
+        return before

@@ -19,10 +19,10 @@ from petstore_server.engines.sqlite.connections import (
     plain_words,
     snapshot,
 )
+from petstore_server.engines.sqlite.locking import lock_for_serving
 from petstore_server.engines.sqlite.opening import (
     SCHEMA,
     apply_migrations,
-    lock_for_serving,
     require_place,
     schema_version,
     unusable_on_error,
@@ -82,7 +82,7 @@ def restore(path: Path, source: Path, actor: Actor) -> Path | None:
     require_place(path, file_too=False)
     if not source.is_file():
         raise StoreUnusable(f"There is no backup at {source}.")
-    kept = _unused_name(path, actor.at) if path.exists() else None
+    kept = _unused_name(path, actor.at) if path.exists() and path.stat().st_size else None
     with partial_file(path) as copy:
         with advising("Nothing was restored; choose another backup."), unusable_on_error(source):
             _copy(source, copy)

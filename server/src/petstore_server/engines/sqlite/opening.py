@@ -1,21 +1,19 @@
 """Finding, creating and migrating the store's file; every way in which that fails is one sentence."""
 
 import errno
-import fcntl
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 from time import monotonic, sleep
-from typing import BinaryIO
 
 import apsw
 
 from petstore_server.domain.errors import StoreUnusable
 from petstore_server.engines.schema import Schema, earlier_build, no_store
 from petstore_server.engines.sqlite.connections import (
+    BUSY_SECONDS,
     CREATE,
     connect_writer,
-    create_private,
     is_limit_of_files,
     patience,
     plain_words,
@@ -32,6 +30,8 @@ LATEST_VERSION = SCHEMA.latest
 
 MIGRATION_SECONDS = 120.0
 """How long a program waits for another one that migrates the store: with a million orders that takes many seconds."""
+
+_PAUSE = 0.01  # seconds between attempts
 
 
 async def open_store(path: Path, *, create: bool, migrate: bool, announce: Callable[[str], None]) -> Store:
@@ -56,22 +56,37 @@ def migrate(path: Path, announce: Callable[[str], None]) -> tuple[int, int]:
 
 
 def prepare(path: Path, *, create: bool, upgrade: bool, announce: Callable[[str], None]) -> tuple[int, int]:
-    """Bring the file to the latest schema where allowed; return the version before and after. Raises apsw.Error too."""
+    """Bring the file to the latest schema where allowed; return the version before and after. Raises apsw.Error too.
+
+    Where several programs do this at once, one does it and the others wait: for the lock of its transaction, and by
+    trying again where SQLite does not wait, which is while another one switches to the log or removes it.
+    """
+    deadline = monotonic() + BUSY_SECONDS
+    while True:
+        try:
+            before = _prepare(path, create=create, upgrade=upgrade)
+        except apsw.BusyError:
+            if monotonic() >= deadline:
+                raise
+            sleep(_PAUSE)
+        else:
+            if before == 0:
+                announce(f"Created a new store at {path}.")
+            return before, LATEST_VERSION
+
+
+def _prepare(path: Path, *, create: bool, upgrade: bool) -> int:
+    """What `prepare` does, once; return the version before."""
     require_place(path, file_too=not create)
-    connection = connect_writer(path, CREATE if create else apsw.SQLITE_OPEN_READWRITE)
-    try:
+    with closing(connect_writer(path, CREATE if create else apsw.SQLITE_OPEN_READWRITE)) as connection:
         before = schema_version(connection, path)
         if connection.readonly("main"):
             raise StoreUnusable(f"The store at {path} is not writable; check its permissions and the file system's.")
         # A file without a schema may be one that another process is creating now.
         if SCHEMA.must_migrate(before, f"at {path}", create=create, upgrade=upgrade):
             before = apply_migrations(connection, path)
-            if before == 0:
-                announce(f"Created a new store at {path}.")
         use_log(connection, path)
-        return before, LATEST_VERSION
-    finally:
-        connection.close()
+        return before
 
 
 def require_place(path: Path, *, file_too: bool) -> None:
@@ -99,29 +114,23 @@ def schema_version(connection: apsw.Connection, path: Path) -> int:
 
 
 def apply_migrations(connection: apsw.Connection, path: Path) -> int:
-    """Apply what is missing, each migration in a separate transaction; return the version before.
+    """Apply what is missing in one transaction; return the version before.
 
-    A second process waits for the first one's transaction and then finds nothing to do.
+    So other programs see the store before or after it. A second one waits, and then finds nothing to do.
     """
     connection.set_busy_handler(patience(MIGRATION_SECONDS))
     use_log(connection, path)
-    before, *_ = [_apply(connection, path, number) for number in SCHEMA.numbers]
-    return before
-
-
-def _apply(connection: apsw.Connection, path: Path, number: int) -> int:
-    """Apply a migration if it is missing; return the version before."""
     connection.execute("BEGIN IMMEDIATE")
     try:
-        version = schema_version(connection, path)
-        if version < number:
+        before = schema_version(connection, path)
+        for number in SCHEMA.missing(before):
             connection.execute(SCHEMA.migration(number))
             connection.pragma("user_version", number)
         connection.execute("COMMIT")
     finally:
         if connection.in_transaction:
             connection.execute("ROLLBACK")
-    return version
+    return before
 
 
 def use_log(connection: apsw.Connection, path: Path) -> None:
@@ -152,38 +161,3 @@ def _advice(error: apsw.Error | OSError) -> str:
     if is_limit_of_files(error):
         return "Raise that limit (ulimit -n, or the system's)."
     return "Check the disk and the permissions of the file and its directory."
-
-
-_LOCK_PAUSE = 0.02  # seconds between attempts
-_TAKEN = "Another `petstore serve` already uses the store at {path}."
-_SEVERAL_SERVERS = "Stop it, or set PETSTORE_REDIS_URL for both, so that they count limits together."
-
-
-def lock_for_serving(path: Path, *, shared: bool, wait_seconds: float = 0) -> BinaryIO:
-    """Lock `<store>.lock` for a server: exclusive without Redis, `shared` with it (D12).
-
-    Closing the file that is returned releases the lock; the system does so after a crash. Raises StoreUnusable if
-    another server holds it, in a way that excludes this one, for longer than `wait_seconds`.
-    """
-    path = path.resolve()
-    require_place(path, file_too=False)
-    with unusable_on_error(path):
-        # Never removed: another process may hold the lock of a file that has lost its name.
-        lock = path.with_name(path.name + ".lock")
-        create_private(lock)
-        file = lock.open("ab")
-        deadline = monotonic() + wait_seconds
-        while not _acquired(file, shared):
-            if monotonic() >= deadline:
-                file.close()
-                raise StoreUnusable(_TAKEN.format(path=path), _SEVERAL_SERVERS)
-            sleep(_LOCK_PAUSE)
-    return file
-
-
-def _acquired(file: BinaryIO, shared: bool) -> bool:
-    try:
-        fcntl.flock(file, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    return True
