@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import pwd
 import threading
 from contextlib import closing
 from pathlib import Path
@@ -13,6 +14,7 @@ from petstore_server.domain.errors import Conflict, InvalidInput, OrderConflict,
 from petstore_server.domain.orders import CANCEL, Order, Status
 from petstore_server.engines.sqlite import LATEST_VERSION, backup, check, lock_for_serving, restore
 from petstore_server.http.list_cache import ListCache
+from petstore_server.operations.health.files import check_files
 from support.open_stores import BY, add_key, body, log, opened
 
 pytestmark = pytest.mark.anyio
@@ -36,6 +38,12 @@ def execute(path: Path, *statements: str) -> None:
     with closing(apsw.Connection(str(path))) as connection:
         for statement in statements:
             connection.execute(statement)
+
+
+def damage(path: Path) -> None:
+    """Overwrite everything but the header of the file."""
+    content = path.read_bytes()
+    path.write_bytes(content[:100] + b"damaged" * (len(content) // 7))
 
 
 def modes_in(directory: Path) -> dict[str, int]:
@@ -244,7 +252,7 @@ async def test_a_restore_replaces_a_store_that_cannot_be_opened_unless_it_is_ser
     path = await filled(tmp_path / "store.db")
     expected = await listed(path)
     backup(path, tmp_path / "copy.db")
-    path.write_bytes(b"not a database any more" * 1_000)
+    damage(path)
     with lock_for_serving(path, shared=False), pytest.raises(StoreUnusable, match="already uses"):
         restore(path, tmp_path / "copy.db", BY)
     broken = path.read_bytes()
@@ -252,6 +260,26 @@ async def test_a_restore_replaces_a_store_that_cannot_be_opened_unless_it_is_ser
     assert kept is not None
     assert kept.read_bytes() == broken
     assert await listed(path) == expected
+
+
+async def test_a_restore_does_not_replace_what_is_not_a_store(tmp_path: Path) -> None:
+    backup(await filled(tmp_path / "store.db"), tmp_path / "copy.db")
+    notes, theirs = tmp_path / "notes.txt", tmp_path / "theirs.db"
+    notes.write_text("These are my notes. " * 500)
+    execute(theirs, "CREATE TABLE theirs (id INTEGER)")
+    for target in (notes, theirs):
+        before = target.read_bytes()
+        with pytest.raises(StoreUnusable, match=r"not a store|another program"):
+            restore(target, tmp_path / "copy.db", BY)
+        assert target.read_bytes() == before
+    assert sorted(modes_in(tmp_path)) == ["copy.db", "notes.txt", "store.db", "theirs.db"]
+
+
+async def test_a_restore_fills_an_empty_file(tmp_path: Path) -> None:
+    backup(await filled(tmp_path / "store.db"), tmp_path / "copy.db")
+    lock_for_serving(tmp_path / "new.db", shared=False).close()  # as a server leaves it whose start failed
+    assert restore(tmp_path / "new.db", tmp_path / "copy.db", BY) is None
+    assert await listed(tmp_path / "new.db") == await listed(tmp_path / "store.db")
 
 
 async def test_a_backup_put_into_place_by_hand_is_a_store_as_any_other(tmp_path: Path) -> None:
@@ -318,3 +346,45 @@ async def test_a_check_finds_damaged_pages_and_files_that_are_not_stores(tmp_pat
     assert check(path) == [f"The store at {path} cannot be read: its file is not a SQLite database."]
     with pytest.raises(StoreUnusable, match="no store at"):
         check(tmp_path / "missing.db")
+
+
+_SERVICE = 65_534
+
+
+@pytest.fixture(name="directory_of_the_service")
+def _directory_of_the_service(tmp_path: Path) -> Path:
+    if os.geteuid() != 0:
+        pytest.skip("only root can give files to other users")
+    directory = tmp_path / "service"
+    directory.mkdir()
+    os.chown(directory, _SERVICE, _SERVICE)
+    return directory
+
+
+async def test_what_root_creates_belongs_to_the_user_of_the_service(directory_of_the_service: Path) -> None:
+    path, backup_path = directory_of_the_service / "store.db", directory_of_the_service / "backup.db"
+    lock_for_serving(path, shared=False).close()
+    async with opened(path) as store:
+        await store.orders.import_batch([Order(1)], "i", BY)
+        assert {file.name for file in path.parent.iterdir()} == {"store.db", "store.db-wal", "store.db-shm"}
+        assert {file.stat().st_uid for file in path.parent.iterdir()} == {_SERVICE}
+    backup(path, backup_path)
+    kept = restore(path, backup_path, BY)
+    assert kept is not None
+    damage(path)
+    restore(path, backup_path, BY)
+    assert {file.stat().st_uid for file in path.parent.iterdir()} == {_SERVICE}
+    assert [result.level for result in check_files(path)] == ["ok"]
+
+
+def test_the_doctor_finds_what_belongs_to_root_in_the_directory_of_the_service(directory_of_the_service: Path) -> None:
+    path = directory_of_the_service / "store.db"
+    lock_for_serving(path, shared=False).close()
+    log = path.with_name("store.db-wal")
+    log.touch(mode=0o600)
+    [result] = check_files(path)
+    assert (result.level, result.remedy) == ("fail", f"chown {pwd.getpwuid(_SERVICE).pw_name} {log}")
+    os.chown(path.parent, 0, 0)  # the owner of the store's file is enough
+    assert [result] == list(check_files(path))
+    os.chown(log, _SERVICE, _SERVICE)
+    assert [result.level for result in check_files(path)] == ["ok"]

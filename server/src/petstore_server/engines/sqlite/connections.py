@@ -4,7 +4,7 @@ import errno
 import os
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import apsw
@@ -37,14 +37,22 @@ def connect(path: Path, flags: int = apsw.SQLITE_OPEN_READWRITE) -> apsw.Connect
     return connection
 
 
-def create_private(path: Path) -> None:
-    """Create a missing file that only its owner can read, whatever the umask; SQLite gives its log the same mode."""
+def create_private(path: Path, like: Path | None = None) -> None:
+    """Create a missing file that only its owner can read, whatever the umask; SQLite gives its log the same mode.
+
+    If root creates it, it gets the owner of the file `like` or else of its directory: the service runs as that user.
+    SQLite does the same for its log. Raises OSError.
+    """
     try:
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
     except FileExistsError:
         return
     try:
         os.fchmod(descriptor, 0o600)
+        if os.geteuid() == 0:
+            owner = (like if like is not None and like.exists() else path.parent).stat()
+            with suppress(PermissionError):  # in a container, root may lack that right
+                os.fchown(descriptor, owner.st_uid, owner.st_gid)
     finally:
         os.close(descriptor)
 

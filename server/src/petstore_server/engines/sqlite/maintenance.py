@@ -16,11 +16,13 @@ from petstore_server.engines.sqlite.connections import (
     connect,
     connect_reader,
     connect_writer,
+    create_private,
     plain_words,
     snapshot,
 )
 from petstore_server.engines.sqlite.locking import lock_for_serving
 from petstore_server.engines.sqlite.opening import (
+    APPLICATION_ID,
     SCHEMA,
     apply_migrations,
     require_place,
@@ -47,6 +49,7 @@ _NEW_HISTORY = "UPDATE store SET epoch = lower(hex(randomblob(16))), identity = 
 _NOT_AGAIN = "UPDATE clock SET last_order_id = max(last_order_id, ?)"
 _SPARE_IDENTIFIERS = 1 << 32
 _PAGES_A_STEP = 1000
+_MARK = slice(68, 72)  # where a SQLite file has its application id
 
 
 def backup(path: Path, target: Path, progress: Progress = lambda done, total: None) -> None:
@@ -64,6 +67,7 @@ def backup(path: Path, target: Path, progress: Progress = lambda done, total: No
         raise InvalidInput(f"The directory {target.parent} does not exist; create it or choose another name.")
     with partial_file(target) as copy:
         with unusable_on_error(path):
+            create_private(copy, like=path if target.parent == path.parent else None)
             _copy(path, copy, progress)
         _require_sound(copy, f"The store at {path} is damaged, so no backup was made")
         with unusable_on_error(target):
@@ -85,6 +89,7 @@ def restore(path: Path, source: Path, actor: Actor) -> Path | None:
     kept = _unused_name(path, actor.at) if path.exists() and path.stat().st_size else None
     with partial_file(path) as copy:
         with advising("Nothing was restored; choose another backup."), unusable_on_error(source):
+            create_private(copy, like=path)
             _copy(source, copy)
             with _naming_full_disk(copy):
                 _begin_epoch(copy, source, kept, actor)
@@ -93,6 +98,7 @@ def restore(path: Path, source: Path, actor: Actor) -> Path | None:
             try:
                 _write_over(copy, path, kept)
             except (apsw.NotADBError, apsw.CorruptError):
+                _require_mark(path)
                 with advising("Stop it, and restore again."):
                     lock = lock_for_serving(path, shared=False)
                 with lock:
@@ -191,6 +197,7 @@ def _write_over(copy: Path, path: Path, kept: Path | None) -> None:
 def _keep(path: Path, kept: Path) -> None:
     """Copy the store's present content, damaged or not, to a separate file, and flush it to the disk."""
     with partial_file(kept) as copy:
+        create_private(copy, like=path)
         with closing(connect_reader(path)) as original, closing(connect(copy, CREATE)) as duplicate:
             with duplicate.backup("main", original, "main") as steps:
                 steps.step(-1)
@@ -210,6 +217,14 @@ def _carry_over(copy: apsw.Connection, kept: Path) -> None:
         identity, backed_up_at, last_order_id = found
         copy.execute(_CARRY_OVER, (identity, backed_up_at))
         copy.execute(_NOT_AGAIN, (last_order_id,))
+
+
+def _require_mark(path: Path) -> None:
+    """Raise StoreUnusable unless a file that cannot be opened has the mark of a store in its header."""
+    with path.open("rb") as file:  # no connection is open, whose locks closing this would release
+        if file.read(_MARK.stop)[_MARK] != APPLICATION_ID.to_bytes(4):
+            advice = "Correct PETSTORE_DATABASE_URL; if the file was a store, move it away and restore again."
+            raise StoreUnusable(f"{path} is not a store, so it is not replaced.", advice)
 
 
 def _replace_file(copy: Path, path: Path, kept: Path | None) -> None:

@@ -1,6 +1,7 @@
 """Checks of a SQLite store's file, the disk it is on, and the clock of this machine."""
 
 import os
+import pwd
 import shutil
 import stat
 from collections.abc import Iterator
@@ -24,8 +25,8 @@ _OTHERS = stat.S_IRWXG | stat.S_IRWXO
 
 
 def check_files(file: Path) -> Iterator[CheckResult]:
-    """Permissions: this user must be able to read and write, and other users should not be able to."""
-    results = [*_access(file), *_modes(file)]
+    """Permissions: this user and the service must be able to read and write, other users should not."""
+    results = [*_access(file), *_owners(file), *_modes(file)]
     yield from results
     if file.exists() and not results:
         yield CheckResult("permissions", "ok", f"Only its owner can read and write {file}.")
@@ -66,16 +67,40 @@ def is_quick_to_read(file: Path) -> bool:
     return file.stat().st_size <= _QUICK_TO_READ
 
 
+def _files(file: Path) -> list[Path]:
+    """The files of the store that are there: its file, and SQLite's log and index of the log."""
+    return [place for suffix in ("", "-wal", "-shm") if (place := file.with_name(file.name + suffix)).exists()]
+
+
 def _access(file: Path) -> Iterator[CheckResult]:
-    for place in (file.parent, file):
+    for place in (file.parent, *_files(file)):
         if place.exists() and not os.access(place, os.R_OK | os.W_OK):
             remedy = f"Run as the owner of {place}, or let this user read and write it."
             yield CheckResult("permissions", "fail", f"This user cannot read and write {place}.", remedy)
 
 
+def _owners(file: Path) -> Iterator[CheckResult]:
+    """What root's files mean for the service, which runs as the owner of the other ones; root itself can use all."""
+    places = [place for place in (file, file.parent) if place.exists()]
+    service = next((uid for place in places if (uid := place.stat().st_uid) != 0), 0)
+    for place in _files(file):
+        found = place.stat()
+        if found.st_uid != service and not found.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
+            user, owner = _user(service), _user(found.st_uid)
+            message = f"{place} belongs to {owner}: a service that runs as {user} cannot use it."
+            yield CheckResult("permissions", "fail", message, f"chown {user} {place}")
+
+
+def _user(uid: int) -> str:
+    try:
+        return pwd.getpwuid(uid).pw_name
+    except KeyError:
+        return str(uid)
+
+
 def _modes(file: Path) -> Iterator[CheckResult]:
-    for place in (file, *(file.with_name(file.name + suffix) for suffix in ("-wal", "-shm"))):
-        if place.exists() and place.stat().st_mode & _OTHERS:
+    for place in _files(file):
+        if place.stat().st_mode & _OTHERS:
             mode = stat.S_IMODE(place.stat().st_mode)
             message = f"Other users of this machine have access to {place} (mode {mode:04o})."
             yield CheckResult("permissions", "warn", message, f"chmod 600 {place}")
