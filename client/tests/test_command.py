@@ -3,6 +3,7 @@
 import io
 import json
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import Callable
@@ -12,10 +13,12 @@ from typing import Any, NamedTuple
 import httpx2
 import pytest
 
-from petstore_client import Clock, Order
+from petstore_client import Clock, Order, v2
+from petstore_client._types import SYSTEM_CLOCK
 from petstore_client.cli import command
 from petstore_client.testing import Answered, Banned, CutOff, Dropped, Failing, FakePetstore, Fault, RateLimited
 from petstore_client.testing.faults import Raw, Serve
+from support.served import served
 
 ORDERS = [
     Order(id=-(2**63)),
@@ -76,9 +79,65 @@ def test_a_list_on_a_terminal_is_a_table_with_all_digits(run: Run, monkeypatch: 
     assert str(-(2**63)) in done.out
     assert str(2**63 - 1) in done.out
     assert "1202 orders" in done.out
-    monkeypatch.setenv("COLUMNS", "60")
-    narrow = run(FakePetstore(ORDERS), "orders", "list")
-    assert "…" not in narrow.out
+
+
+TYPICAL = v2.Order(
+    id=12345,
+    pet_id=7,
+    quantity=2,
+    ship_date=datetime(2026, 11, 20, 12, 0, tzinfo=UTC),
+    complete=False,
+    status="pending",
+    updated_at=datetime(2026, 11, 2, 9, 59, 59, 123456, UTC),
+)
+
+
+@pytest.mark.parametrize(("width", "sort"), [(80, []), (80, ["--sort", "id"]), (60, [])])
+def test_typical_orders_are_a_table(run: Run, monkeypatch: pytest.MonkeyPatch, width: int, sort: list[str]) -> None:
+    monkeypatch.setenv("COLUMNS", str(width))
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+    done = run(FakePetstore([TYPICAL]), "orders", "list", *sort)
+    heading, row, count = done.out.splitlines()
+    assert heading.split()[:3] == ["ID", "PET", "QUANTITY"]
+    assert row.split()[:3] == ["12345", "7", "2"]
+    assert "2026-11-20" in row
+    assert ("2026-11-02 09:59" in row) is bool(sort)
+    assert "1 order" == count
+    assert max(map(len, done.out.splitlines())) <= width
+
+
+@pytest.mark.parametrize("sort", [[], ["--sort", "id"]], ids=str)
+@pytest.mark.parametrize("width", [80, 40])
+def test_where_a_table_is_too_wide_every_field_has_a_line(
+    run: Run, monkeypatch: pytest.MonkeyPatch, width: int, sort: list[str]
+) -> None:
+    monkeypatch.setenv("COLUMNS", str(width))
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+    date = datetime(2026, 11, 20, 12, 0, 0, 123456, UTC)
+    orders = [Order(id=-(2**63), pet_id=2**63 - 1, quantity=2**63 - 1, ship_date=date, complete=True), Order(id=1)]
+    done = run(FakePetstore(orders), "orders", "list", *sort)
+    assert max(map(len, done.out.splitlines())) <= width
+    first, second, count = done.out.split("\n\n")
+    assert [
+        "ID        -9223372036854775808",
+        "PET       9223372036854775807",
+        "QUANTITY  9223372036854775807",
+        "SHIP DATE 2026-11-20T12:00:00.123456Z",
+        "COMPLETE  true",
+    ] == first.splitlines()[:5]
+    assert ["STATUS    pending", "UPDATED   2027-01-15T08:00:00Z"] * bool(sort) == first.splitlines()[5:]
+    assert "ID        1" == second.splitlines()[0]
+    assert "2 orders\n" == count
+
+
+@pytest.mark.parametrize("arguments", [[], ["orders"]], ids=str)
+def test_without_a_command_the_help_is_shown(run: Run, arguments: list[str]) -> None:
+    done = run(FakePetstore(), *arguments)
+    assert (2, "") == (done.code, done.out)
+    assert "Usage: petstore-client" in done.err.splitlines()[0]
+    assert "Commands:" in done.err.splitlines()
+    asked = [run(FakePetstore(), *arguments, option).out for option in ("-h", "--help")]
+    assert [done.err] * 2 == asked
 
 
 def test_a_ship_date_out_of_range_in_utc_is_shown_with_its_offset(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -299,7 +358,7 @@ class Interrupted:
     ("arguments", "says"),
     [
         (("list",), "Interrupted."),
-        (("cancel", "1"), "Interrupted. The order may have been cancelled: run the command again."),
+        (("cancel", "1"), "Interrupted. Order 1 may have been cancelled: run the command again."),
     ],
 )
 def test_an_interrupted_cancel_says_that_the_order_may_have_been_cancelled(
@@ -309,6 +368,48 @@ def test_an_interrupted_cancel_says_that_the_order_may_have_been_cancelled(
     fake.then(Interrupted())
     done = run(fake, "orders", *arguments)
     assert (130, f"petstore-client: {says}") == (done.code, done.err.strip())
+
+
+@pytest.mark.parametrize(
+    ("number", "option"), [(signal.SIGTERM, ["--json"]), (signal.SIGHUP, ["--jsonl"]), (signal.SIGINT, [])], ids=str
+)
+def test_a_signal_keeps_the_list_of_what_was_done(number: signal.Signals, option: list[str]) -> None:
+    fake = FakePetstore([Order(id=number) for number in range(9)], per_minute=3, clock=SYSTEM_CLOCK)
+    with served(fake) as base_url:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "petstore_client", "orders", "cancel", "-", *option],
+            env={**os.environ, "PETSTORE_BASE_URL": base_url, "PETSTORE_API_KEY": fake.api_key},
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        assert process.stdin
+        assert process.stderr
+        process.stdin.write("".join(f"{number}\n" for number in range(9)))
+        process.stdin.close()
+        assert "The limit is used up" in process.stderr.readline()
+        process.send_signal(number)
+        assert process.stdout
+        out, err = process.stdout.read(), process.stderr.read()
+        process.stdout.close()
+        process.stderr.close()
+        assert 128 + number == process.wait(10)
+    assert {0, 1, 2} == fake.cancelled
+    done = [{"id": number, "cancelled": True} for number in range(3)]
+    assert {
+        "[]": "".join(f"order {number}: cancelled\n" for number in range(3)),
+        "['--json']": json.dumps(done, separators=(",", ":")).replace("},", "},\n") + "\n",
+        "['--jsonl']": "".join(json.dumps(each, separators=(",", ":")) + "\n" for each in done),
+    }[str(option)] == out
+    assert "Interrupted. Order 3 may have been cancelled: run the command again." in err
+
+
+def test_an_interrupted_list_is_visibly_incomplete(run: Run) -> None:
+    fake = FakePetstore([Order(id=number) for number in range(500)])
+    fake.then(CutOff(2000))
+    with pytest.raises(json.JSONDecodeError):
+        json.loads(run(fake, "orders", "list", "--json").out)
 
 
 def test_waits_and_retries_are_reported_on_stderr(run: Run) -> None:
@@ -395,7 +496,7 @@ def test_without_the_extra_it_says_what_to_install() -> None:
     code = "import sys; sys.modules['click'] = None; from petstore_client.cli import main; main()"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert 1 == done.returncode
-    assert "petstore-client: the command needs click and rich: pip install 'petstore-client[cli]'\n" == done.stderr
+    assert "petstore-client: the command needs click: pip install 'click>=8.2'\n" == done.stderr
 
 
 def test_ctrl_c_shows_no_traceback_wherever_it_arrives() -> None:

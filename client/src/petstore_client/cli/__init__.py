@@ -2,29 +2,45 @@
 
 import signal
 import sys
+from types import FrameType
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from sys import UnraisableHookArgs
 
 
+class Stopped(KeyboardInterrupt):
+    """A signal that ends the command as Ctrl-C does."""
+
+    def __init__(self, number: int) -> None:
+        super().__init__(number)
+        self.number = number
+
+
 def main() -> None:
     """Run the command and exit. Ctrl-C never shows a traceback, also not while the effect of another is reported."""
     sys.unraisablehook = _report_unraisable
+    for number in {signal.SIGTERM, getattr(signal, "SIGHUP", signal.SIGTERM)}:
+        if signal.getsignal(number) is signal.SIG_DFL:  # nohup ignores SIGHUP
+            signal.signal(number, _stop)
     try:
         _run()
-    except KeyboardInterrupt:
-        sys.exit(128 + signal.SIGINT)
+    except KeyboardInterrupt as error:
+        sys.exit(128 + getattr(error, "number", signal.SIGINT))
 
 
 def _run() -> None:
     try:
         from petstore_client.cli.command import petstore_client
     except ModuleNotFoundError as error:
-        if error.name not in ("click", "rich"):
+        if error.name != "click":
             raise
-        sys.exit("petstore-client: the command needs click and rich: pip install 'petstore-client[cli]'")
+        sys.exit("petstore-client: the command needs click: pip install 'click>=8.2'")
     petstore_client()
+
+
+def _stop(number: int, _: FrameType | None) -> None:
+    raise Stopped(number)
 
 
 def _report_unraisable(unraisable: "UnraisableHookArgs") -> None:

@@ -3,7 +3,7 @@
 import os
 import re
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import click
@@ -13,7 +13,7 @@ from petstore_client._types import Order, RateLimitEvent, RetryEvent
 from petstore_client._version import __version__
 from petstore_client.cli.console import EXIT_CODES_HELP, Root, report, say, verbose_log
 from petstore_client.cli.filters import filter_options, filtered, given
-from petstore_client.cli.output import COLUMNS, COLUMNS_V2, with_progress, write_columns, write_json, write_table
+from petstore_client.cli.output import COLUMNS, COLUMNS_V2, JsonWriter, with_progress, write_columns, write_table
 from petstore_client.errors import ConfigurationError, ConflictError, NotFoundError, PetstoreError
 
 _ORDER_ID = re.compile(r"0|-?[1-9][0-9]{0,18}", re.ASCII)
@@ -24,7 +24,7 @@ JSONL = click.option(
 )
 
 
-@click.group(cls=Root, epilog=EXIT_CODES_HELP)
+@click.group(cls=Root, epilog=EXIT_CODES_HELP, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(__version__, prog_name="petstore-client")
 @click.option("--base-url", metavar="URL", help="Address of the API, ending with /v1. Default: PETSTORE_BASE_URL.")
 @click.option("--max-wait", type=click.FloatRange(0), default=75.0, help="Seconds to wait for a limit to reset (75).")
@@ -79,9 +79,12 @@ def list_orders(options: dict[str, Any], /, as_json: bool, as_lines: bool, **fil
     filters = given(filters)
     columns = COLUMNS_V2 if filters else COLUMNS
     with _connect(options) as client:
-        found: Iterator[Order] = with_progress(filtered(client, filters) if filters else client.iter_orders())
+        found: Iterable[Order] = with_progress(filtered(client, filters) if filters else client.iter_orders())
         if as_json or as_lines:
-            write_json(found, as_lines)
+            writer = JsonWriter(as_lines)
+            for order in found:
+                writer.write(order)
+            writer.close()
         elif sys.stdout.isatty():
             write_table(found, columns)
         else:
@@ -96,7 +99,8 @@ def list_orders(options: dict[str, Any], /, as_json: bool, as_lines: bool, **fil
 def cancel_orders(ctx: click.Context, order_ids: tuple[str, ...], as_json: bool, as_lines: bool) -> None:
     """Cancel pending orders. Each ID is tried; the exit code is that of the first failure.
 
-    With - the IDs are read from stdin, one per line, and checked before the first order is cancelled.
+    With - the IDs are read from stdin, one per line, and checked before the first order is
+    cancelled. Ctrl-C and SIGTERM end the command; what was cancelled until then is printed.
 
     \b
     Examples:
@@ -105,17 +109,36 @@ def cancel_orders(ctx: click.Context, order_ids: tuple[str, ...], as_json: bool,
     """
     _not_both(as_json, as_lines)
     numbers = _read_ids() if order_ids == ("-",) else [_order_id(text) for text in order_ids]
+    in_json = as_json or as_lines
+    with _connect(ctx.obj) as client:
+        if not in_json:
+            ctx.exit(
+                _cancel_each(client, numbers, in_json, lambda done: sys.stdout.write(f"order {done}: cancelled\n"))
+            )
+        writer = JsonWriter(as_lines)
+        try:
+            code = _cancel_each(client, numbers, in_json, lambda done: writer.write({"id": done, "cancelled": True}))
+        finally:
+            writer.close()  # whatever ends the command, the list of what was done is valid JSON
+    ctx.exit(code)
+
+
+def _cancel_each(client: Client, numbers: list[int], in_json: bool, done: Callable[[int], object]) -> int:
+    """Cancel orders one by one, and call `done` with each. Return the exit code, which is that of the first failure."""
     codes: list[int] = []
-    cancelled = _cancel(
-        ctx.obj, numbers, lambda error, number: codes.append(report(error, as_json or as_lines, number))
-    )
-    if as_json or as_lines:
-        write_json(cancelled, as_lines, flush=True)
-    else:
-        for done in cancelled:
-            sys.stdout.write(f"order {done['id']}: cancelled\n")
+    for number in numbers:
+        try:
+            client.cancel_order(number)
+            done(number)
             sys.stdout.flush()
-    ctx.exit(codes[0] if codes else 0)
+        except PetstoreError as error:
+            codes.append(report(error, in_json, number))
+            if not isinstance(error, NotFoundError | ConflictError):
+                break  # this error would stop the others as well
+        except KeyboardInterrupt as error:
+            error.add_note(f"Order {number} may have been cancelled: run the command again.")
+            raise
+    return codes[0] if codes else 0
 
 
 def _connect(options: dict[str, Any]) -> Client:
@@ -126,23 +149,6 @@ def _connect(options: dict[str, Any]) -> Client:
     if not os.environ.get("PETSTORE_API_KEY"):
         raise ConfigurationError("There is no API key: set PETSTORE_API_KEY.")
     return Client(**options)
-
-
-def _cancel(
-    options: dict[str, Any], numbers: list[int], failed: Callable[[PetstoreError, int], None]
-) -> Iterator[dict[str, object]]:
-    """Cancel orders, and yield a record for each cancelled one."""
-    with _connect(options) as client:
-        for number in numbers:
-            try:
-                client.cancel_order(number)
-            except (NotFoundError, ConflictError) as error:
-                failed(error, number)
-            except PetstoreError as error:
-                failed(error, number)
-                return  # this error would stop the others as well
-            else:
-                yield {"id": number, "cancelled": True}
 
 
 def _read_ids() -> list[int]:

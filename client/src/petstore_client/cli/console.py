@@ -23,12 +23,14 @@ from petstore_client.errors import (
     printable,
 )
 
-FAILURE, USAGE, NOT_FOUND, CONFLICT = 1, 2, 5, 6
-INTERRUPTED, PIPE_CLOSED = 128 + signal.SIGINT, 128 + signal.SIGPIPE
+FAILURE, USAGE, NOT_FOUND, CONFLICT, PIPE_CLOSED = 1, 2, 5, 6, 141
 
 _IN_DOUBT = " The order may have been cancelled: run the command again."
 
-EXIT_CODES_HELP = "Exit codes: 0 success, 1 failure, 2 usage, 5 not found, 6 conflict, 130 interrupted."
+EXIT_CODES_HELP = (
+    "Exit codes: 0 success, 1 failure, 2 usage, 5 not found, 6 conflict, 130 interrupted (143 by SIGTERM, 129 by "
+    "SIGHUP)."
+)
 
 
 class PipeClosed(Exception):
@@ -49,6 +51,9 @@ class Root(click.Group):
         except (BrokenPipeError, PipeClosed):
             _abandon_stdout()
             code = PIPE_CLOSED
+        except click.exceptions.NoArgsIsHelpError as error:
+            error.show()  # the help, as it is, on stderr
+            code = USAGE
         except Exception as error:  # noqa: BLE001 - the one place where errors end, so that no traceback reaches a user
             code = report(error, as_json="--json" in arguments or "--jsonl" in arguments)
         sys.exit(code if isinstance(code, int) else 0)
@@ -102,8 +107,9 @@ def report(error: Exception, as_json: bool, order_id: int | None = None) -> int:
 def explain(error: Exception) -> tuple[str, str, int]:
     """The code, the message and the exit code of an error."""
     if isinstance(error, click.Abort):
-        in_doubt = hasattr(error.__cause__, "__notes__")  # the client adds a note to an interrupted cancel
-        return "interrupted", "Interrupted." + _IN_DOUBT * in_doubt, INTERRUPTED
+        notes: list[str] = getattr(error.__cause__, "__notes__", [])
+        number: int = getattr(error.__cause__, "number", signal.SIGINT)
+        return "interrupted", " ".join(["Interrupted.", *notes[-1:]]), 128 + number
     if isinstance(error, click.ClickException):
         return "usage", error.format_message(), USAGE
     if isinstance(error, PetstoreError):
@@ -127,9 +133,8 @@ _ENDINGS: dict[EndedBy, str] = {
     "deadline": "--deadline leaves no time for another attempt.",
     "max_retries": f"Gave up after {Options.max_retries + 1} attempts.",
     "retry_timeout": f"Gave up: attempts may take {Options.retry_timeout:.0f} seconds in all.",
-    "retry_budget": "Gave up: too many attempts have failed.",
 }
-"""Why there was no further attempt. The last three are options of the client that the command does not have."""
+"""Why there was no further attempt. The last two are options of the client that the command does not have."""
 
 
 def _in_terms_of_the_command(error: PetstoreError) -> str:

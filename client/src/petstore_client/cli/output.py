@@ -1,6 +1,8 @@
 """How orders are printed: a table on a terminal, plain columns or JSON in a pipe."""
 
 import itertools
+import re
+import shutil
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
@@ -8,16 +10,15 @@ from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
 import msgspec
-from rich.console import Console
-from rich.markup import escape
-from rich.progress import Progress, TextColumn, TimeElapsedColumn
-from rich.table import Table
 
 from petstore_client._types import Order
 from petstore_client.errors import printable
 
 PAGE = 500
 """Orders for each table, so that memory stays bounded."""
+
+_GAP = "  "
+_TO_THE_MINUTE = re.compile(r"(\d{4}-\d\d-\d\d)T(\d\d:\d\d):[\d.]+Z")
 
 
 class Column(NamedTuple):
@@ -64,41 +65,58 @@ COLUMNS_V2 = (
 
 
 def write_table(orders: Iterable[Order], columns: Sequence[Column]) -> None:
-    """Print tables of one page each, on a terminal."""
-    console = Console()
-    pages = iter(orders)
-    shown = 0
+    """Print tables of one page each, on a terminal.
+
+    Where a table is too wide, it has dates to the minute; where that is too wide as well, each field has a line.
+    """
+    pages, shown, wide = iter(orders), 0, shutil.get_terminal_size().columns
+    titles = [column.heading for column in columns]
     while page := list(itertools.islice(pages, PAGE)):
-        table = Table(box=None, show_header=shown == 0, header_style="bold", pad_edge=False)
-        for column in columns:
-            justify: Any = "right" if column.is_number else "left"
-            table.add_column(column.heading, justify=justify, min_width=min(column.width, 10), overflow="fold")
-        for order in page:
-            cells = [escape(column.text(order)) for column in columns]
-            table.add_row(*cells, style="dim" if order.complete else None)
-        console.print(table)
+        rows = [[column.text(order) for column in columns] for order in page]
+        short = [[_TO_THE_MINUTE.sub(r"\1 \2", text) for text in row] for row in rows]
+        for each in (rows, short):
+            widths = [max(map(len, cells)) for cells in zip(titles, *each, strict=True)]
+            if sum(widths) + len(_GAP) * (len(widths) - 1) <= wide:
+                fixed = [column._replace(width=width) for column, width in zip(columns, widths, strict=True)]
+                sys.stdout.writelines(_lines(each if shown else [titles, *each], fixed))
+                break
+        else:
+            for row in rows:
+                fields = [(title, text) for title, text in zip(titles, row, strict=True) if text != "-"]
+                sys.stdout.writelines([*(f"{title:9} {text}\n" for title, text in fields), "\n"])
         shown += len(page)
-    console.print(f"{shown} orders" if shown != 1 else "1 order", style="dim", highlight=False)
+    sys.stdout.write(f"{shown} orders\n" if shown != 1 else "1 order\n")
 
 
 def write_columns(orders: Iterable[Order], columns: Sequence[Column]) -> None:
     """Print the same columns for a pipe: one header, then one line for each order."""
+    rows = ([column.text(order) for column in columns] for order in orders)
+    sys.stdout.writelines(_lines(itertools.chain([[column.heading for column in columns]], rows), columns))
+
+
+def _lines(rows: Iterable[Sequence[str]], columns: Sequence[Column]) -> Iterator[str]:
     formats = [f"{{:{'>' if column.is_number else '<'}{column.width}}}" for column in columns]
-    line = "  ".join(formats)
-    sys.stdout.write(line.format(*(column.heading for column in columns)).rstrip() + "\n")
-    sys.stdout.writelines(line.format(*(column.text(order) for column in columns)).rstrip() + "\n" for order in orders)
+    line = _GAP.join(formats)
+    return (line.format(*row).rstrip() + "\n" for row in rows)
 
 
-def write_json(records: Iterable[Any], lines: bool, flush: bool = False) -> None:
-    """Write a JSON array, or JSON Lines, as the records arrive; `flush` after each one."""
-    before, after, end, empty = ("", "\n", "", "") if lines else (",\n", "", "]\n", "[]\n")
-    count = 0
-    for count, record in enumerate(records, 1):
-        start = before if count > 1 or lines else "["
-        sys.stdout.write(start + msgspec.json.encode(record).decode() + after)
-        if flush:
-            sys.stdout.flush()
-    sys.stdout.write(end if count else empty)
+class JsonWriter:
+    """Writes a JSON array, or JSON Lines, as the records arrive. Until `close`, the array is visibly incomplete."""
+
+    def __init__(self, lines: bool) -> None:
+        self._lines = lines
+        self._before = "" if lines else "["
+
+    def write(self, record: Any) -> None:
+        """Write a record."""
+        text = msgspec.json.encode(record).decode()
+        sys.stdout.write(f"{text}\n" if self._lines else f"{self._before}{text}")
+        self._before = ",\n"
+
+    def close(self) -> None:
+        """Write the end of the array."""
+        if not self._lines:
+            sys.stdout.write("[]\n" if self._before == "[" else "]\n")
 
 
 def with_progress(orders: Iterable[Order]) -> Iterator[Order]:
@@ -106,11 +124,11 @@ def with_progress(orders: Iterable[Order]) -> Iterator[Order]:
     if not sys.stderr.isatty() or sys.stdout.isatty():
         yield from orders
         return
-    columns = (TextColumn("{task.completed:,.0f} orders"), TimeElapsedColumn())
-    # Without redirect_stdout, or rich would send stdout to the terminal.
-    with Progress(*columns, console=Console(stderr=True), transient=True, redirect_stdout=False) as progress:
-        task = progress.add_task("orders", total=None)
+    try:
         for count, order in enumerate(orders, 1):
             yield order
             if count % PAGE == 0:
-                progress.update(task, completed=count)
+                sys.stderr.write(f"\r{count:,} orders")
+                sys.stderr.flush()
+    finally:
+        sys.stderr.write(f"\r{' ' * 30}\r")
