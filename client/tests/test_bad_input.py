@@ -95,11 +95,9 @@ def test_an_invalid_key_is_rejected_and_not_shown(key: str, says: str) -> None:
         {"max_wait": "75"},
         {"max_wait": float("nan")},
         {"retry_timeout": None},
-        {"retry_budget": -1},
         {"timeout": -1},
         {"timeout": 0},
         {"timeout": True},
-        {"pacing": "hour"},
     ],
     ids=repr,
 )
@@ -247,8 +245,8 @@ def test_a_record_that_is_nested_too_deeply_is_rejected(connect: Connect) -> Non
 
 def test_a_refusal_that_is_nested_too_deeply_keeps_its_status(connect: Connect) -> None:
     fake = FakePetstore([Order(id=1)])
-    with connect(fake, max_retries=0) as petstore:
-        for status in (409, 429, 500):
+    with connect(fake, max_retries=0, max_wait=0) as petstore:
+        for status in (409, 500, 429):
             fake.then(Answered(status, b'{"code":"x",' + DEEP + b"}", JSON))
             with pytest.raises(APIStatusError) as caught:
                 petstore.cancel_order(1)
@@ -316,3 +314,29 @@ def test_the_error_tree_is_as_documented() -> None:
         "    ServerError",
     ] == tree(PetstoreError)
     assert {line.strip() for line in tree(PetstoreError)} <= set(petstore_client.__all__)
+
+
+@pytest.mark.parametrize("status", [429, 500, 502, 503])
+def test_a_failure_without_the_error_record_names_the_address(connect: Connect, status: int) -> None:
+    fake = FakePetstore([Order(id=1)])
+    fake.then(Answered(status, b"<html>Bad Gateway</html>", {"content-type": "text/html; charset=utf-8"}))
+    with connect(fake, max_retries=0, max_wait=0) as petstore, pytest.raises(APIStatusError) as caught:
+        petstore.list_orders()
+    assert caught.value.message.startswith(f"{fake.base_url} responded {status}")
+    assert 429 == status or "(text/html)" in caught.value.message
+
+
+def test_without_retries_no_repetition_is_claimed(connect: Connect) -> None:
+    fake = FakePetstore([Order(id=1)])
+    fake.then(Failing(500))
+    with connect(fake, max_retries=0, max_wait=0) as petstore, pytest.raises(ServerError) as caught:
+        petstore.list_orders()
+    assert str(caught.value).endswith("(500 internal_error) max_retries allows no further attempt.")
+
+
+@pytest.mark.parametrize("use", ["list_orders", "close"])
+def test_without_an_event_loop_of_asyncio_the_asynchronous_client_says_so(use: str) -> None:
+    petstore = FakePetstore([Order(id=1)]).async_client()
+    call = getattr(petstore, use)()
+    with pytest.raises(PetstoreError, match=r"needs a running event loop of asyncio.*trio"):
+        call.send(None)  # as an event loop of trio does

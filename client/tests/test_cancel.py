@@ -10,6 +10,7 @@ from petstore_client import (
     KeyBannedError,
     NotFoundError,
     Order,
+    Pet,
     PetstoreError,
     RateLimitError,
     ServerError,
@@ -157,3 +158,31 @@ def test_identifiers_use_all_64_bits(connect: Connect, number: int) -> None:
         petstore.cancel_order(number)
         assert [number] == [order.id for order in petstore.list_orders()]
     assert {number} == fake.cancelled
+
+
+class Identifier:
+    """Stands for an integer, as a `numpy.int64` does."""
+
+    def __index__(self) -> int:
+        return 7
+
+
+def test_what_stands_for_an_int_is_an_identifier(connect: Connect) -> None:
+    fake = FakePetstore([Order(id=7, pet_id=7), Order(id=8)], pets=[Pet(id=7)])
+    with connect(fake) as petstore:
+        assert [7] == [order.id for order in petstore.v2.list_orders(pet_id=Identifier()).data]
+        assert 7 == petstore.v2.get_order(Identifier()).id
+        with pytest.warns(DeprecationWarning, match="get_pet"):
+            assert 7 == petstore.get_pet(Identifier()).id
+        petstore.cancel_order(Identifier())
+        with pytest.raises(ConflictError):
+            petstore.v2.cancel_order(Identifier())
+        placed = petstore.v2.place_order(pet_id=Identifier(), quantity=Identifier())
+        assert (7, 7) == (placed.pet_id, placed.quantity)
+    assert {7} == fake.cancelled
+
+
+def test_an_identifier_beyond_64_bits_is_refused_by_the_service(connect: Connect) -> None:
+    with connect(fake_with_order()) as petstore, pytest.raises(NotFoundError) as caught:
+        petstore.cancel_order(2**63)
+    assert "invalid_order_id" == caught.value.code

@@ -10,15 +10,14 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import Any, cast
+from typing import Any
 
 import httpx2
 import pytest
 
-from petstore_client import APIConnectionError, AsyncClient, Client, Order, PetstoreError
-from petstore_client._gate import Gate, Place
-from petstore_client._limits import Limits, Window
+from petstore_client import APIConnectionError, AsyncClient, Client, Clock, ConflictError, Order
 from petstore_client.testing import Answered, FakePetstore
+from petstore_client.testing.faults import Raw, Serve
 from support.variants import Connect
 
 ORDERS = [Order(id=number) for number in range(500)]
@@ -178,7 +177,7 @@ def test_an_iteration_over_pages_continues_in_both_processes() -> None:
 
 def test_a_response_to_another_request_is_not_accepted(connect: Connect) -> None:
     fake = FakePetstore([Order(id=1)])
-    other = Answered(200, b'[{"id":99}]', {**JSON, "x-request-id": "of-another-request"})
+    other = Answered(200, b'[{"id":99}]', {**JSON, "x-request-id": "petstore-client-of-another-request"})
     fake.then(other)
     with connect(fake) as petstore:
         assert [Order(id=1)] == petstore.list_orders()
@@ -193,10 +192,35 @@ def test_a_response_to_another_request_is_not_accepted(connect: Connect) -> None
 
 def test_a_cancel_with_the_response_to_another_request_may_have_been_applied(connect: Connect) -> None:
     fake = FakePetstore([Order(id=1)])
-    fake.then(Answered(204, headers={"x-request-id": "of-another-request"}))
+    fake.then(Answered(204, headers={"x-request-id": "petstore-client-of-another-request"}))
     with connect(fake, max_retries=0) as petstore, pytest.raises(APIConnectionError) as caught:
         petstore.cancel_order(1)
     assert caught.value.may_have_been_applied
+
+
+@pytest.mark.parametrize("replaced", ["f058ebd6-02f7-4d3f-942e-904344e8cde5", "5f0a4c3e9d7b48a1b7a6c5d4e3f2a1b0", ""])
+def test_a_front_may_replace_the_request_id(connect: Connect, replaced: str) -> None:
+    fake = FakePetstore([Order(id=1), Order(id=2)], shipped=[2])
+
+    class Front(Answered):
+        """Replaces the X-Request-Id of a request, so that the service returns the new one."""
+
+        def apply(self, request: httpx2.Request, clock: Clock, serve: Serve) -> Raw:
+            request.headers["x-request-id"] = replaced
+            return serve()
+
+    fake.then(*[Front(200)] * 4)
+    with connect(fake) as petstore:
+        assert 2 == len(petstore.list_orders())
+        petstore.cancel_order(1)
+        assert petstore.last_response
+        assert not replaced or replaced == petstore.last_response.request_id
+        with pytest.raises(ConflictError) as caught:
+            petstore.cancel_order(2)
+        assert not replaced or replaced == caught.value.request_id
+        assert not caught.value.may_have_been_applied
+        assert 2 == len(petstore.v2.list_orders().data)
+    assert 4 == len(fake.requests)
 
 
 def test_a_proxy_without_request_ids_is_accepted(connect: Connect) -> None:
@@ -204,35 +228,6 @@ def test_a_proxy_without_request_ids_is_accepted(connect: Connect) -> None:
     fake.then(Answered(503, b"", {"x-request-id": "of-the-proxy"}))
     with connect(fake) as petstore:
         assert [Order(id=1)] == petstore.list_orders()
-
-
-def completes_while(gate: Gate, collect: Callable[[], object]) -> None:
-    """Record a response, and run this while the gate reads the windows, which it does with its lock held."""
-
-    def windows() -> Iterator[Window]:
-        collect()
-        yield from ()
-
-    gate.record_response(gate.enter(0.0), 0.0, Limits(cast(Any, windows()), 0.0, None, False, None), False)
-
-
-def test_an_abandoned_iteration_may_be_collected_while_its_thread_holds_the_gate() -> None:
-    gate = Gate(lambda: 1.0)
-    completes_while(gate, lambda: None)
-    abandoned = gate.enter(0.0)
-    completes_while(gate, lambda: gate.leave(abandoned, 0.0))
-    assert gate.idle(0.0)  # both have left
-
-
-def test_a_call_in_a_destructor_is_refused_while_its_thread_holds_the_gate() -> None:
-    gate = Gate(lambda: 1.0)
-
-    def destroy() -> None:
-        with pytest.raises(PetstoreError, match="destructor"):
-            gate.enter(0.0)
-
-    completes_while(gate, destroy)
-    assert Place.PASSED is gate.enter(1.0).place
 
 
 def test_iterations_in_reference_cycles_are_collected_at_any_point() -> None:

@@ -81,7 +81,6 @@ class AsynchronousHook:
         {"app_name": "acme\r\nX-Other: 1"},
         {"app_name": "acme (sync)"},
         {"api_key": 7},
-        {"pacing": "hour"},
     ],
     ids=lambda options: next(iter(options)),
 )
@@ -121,7 +120,7 @@ def test_only_none_stands_for_the_environment(
 
 def test_with_options_changes_a_copy_that_shares_the_rest(connect: Connect) -> None:
     fake = FakePetstore(ORDERS, per_minute=2)
-    with connect(fake, max_retries=4, retry_budget=3) as petstore:
+    with connect(fake, max_retries=4) as petstore:
         impatient = petstore.with_options(max_retries=0, max_wait=0)
         assert ORDERS == impatient.list_orders()
         assert ORDERS == petstore.list_orders()

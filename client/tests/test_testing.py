@@ -162,3 +162,21 @@ def test_paths_of_other_versions_are_unknown() -> None:
     with httpx2.Client(transport=fake, headers={"authorization": f"Bearer {fake.api_key}"}) as http:
         assert "not_found" == http.get(fake.base_url.replace("/v1", "/v3") + "/store/orders").json()["code"]
     assert ("v3", "/store/orders") == (fake.requests[0].version, fake.requests[0].path)
+
+
+@pytest.mark.parametrize("number", ["007", "+7", "-0", "7.0", "7_0", "٧", "9" * 19, "-9223372036854775809", "x"])
+def test_identifiers_that_the_service_refuses_are_refused(number: str) -> None:
+    fake = FakePetstore([Order(id=7), Order(id=0), Order(id=70)])
+    headers = {"authorization": f"Bearer {fake.api_key}"}
+    with httpx2.Client(transport=fake, headers=headers) as http:
+        for version in ("v1", "v2"):
+            refused = http.delete(f"{fake.base_url.removesuffix('v1')}{version}/store/orders/{number}")
+            assert (404, "invalid_order_id") == (refused.status_code, refused.json()["code"])
+    assert set() == fake.cancelled
+
+
+@pytest.mark.parametrize("number", ["7", "-7", "0", "9223372036854775807", "-9223372036854775808"])
+def test_identifiers_of_64_bits_are_accepted(number: str) -> None:
+    fake = FakePetstore([Order(id=int(number))])
+    with httpx2.Client(transport=fake, headers={"authorization": f"Bearer {fake.api_key}"}) as http:
+        assert 204 == http.delete(f"{fake.base_url}/store/orders/{number}").status_code

@@ -47,7 +47,6 @@ def blocking() -> None:
         petstore.v2.iter_orders(cursor="x")  # type: ignore[call-arg]
     Client("https://api.example.com/v1", "key")  # type: ignore[call-arg]
     Client(transport=httpx2.AsyncHTTPTransport())  # type: ignore[arg-type]
-    Client(pacing="hour")  # type: ignore[arg-type]
 
 
 async def awaited() -> None:

@@ -22,6 +22,7 @@ from petstore_client.errors import (
     PetstoreError,
     RateLimitError,
     ServerError,
+    idempotency_key_of,
 )
 
 __all__ = [
@@ -50,6 +51,7 @@ __all__ = [
     "RetryEvent",
     "ServerError",
     "__version__",
+    "idempotency_key_of",
 ]
 
 logging.getLogger("petstore_client").addHandler(logging.NullHandler())

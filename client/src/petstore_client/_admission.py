@@ -11,7 +11,6 @@ from petstore_client._gate import Gate, Place, Ticket
 from petstore_client._http import Reply, Target, read_error
 from petstore_client._limits import LONGEST_WAIT, Limits, RateLimit
 from petstore_client._options import Options
-from petstore_client._retry import RetryBudget
 from petstore_client._types import RateLimitEvent, ResponseEvent
 from petstore_client.errors import EndedBy, KeyBannedError, RateLimitError
 
@@ -39,7 +38,6 @@ class Session:
     target: Target
     options: Options[Any, Any]
     gate: Gate
-    budget: RetryBudget
     observed: Observed
     check: Callable[[], None]  # raises PetstoreError if the client was closed, or the process forked, since the start
 
@@ -67,7 +65,8 @@ class Admission:
     def enter(self) -> Effects[None]:
         """Wait for permission to send one request. Raises RateLimitError if the wait is too long."""
         arrived = self._clock.monotonic()
-        ticket = self._ticket = self._gate.enter(arrived, self._options.pacing)
+        patience = min(self._options.max_wait, self.deadline - arrived)
+        ticket = self._ticket = self._gate.enter(arrived, patience)
         while True:
             if ticket.place is Place.WAITING:
                 yield from self._queue(ticket)
@@ -78,7 +77,7 @@ class Admission:
                     raise self._held_back("The call waited too long for its turn", 0.0, "deadline")
                 return
             wait = ticket.until - now
-            if wait >= _TICK:
+            if ticket.place is Place.HELD and wait >= _TICK:
                 self._accept(ticket, wait, now)
             yield from self.wait(Sleep(max(0.0, wait)))
             self._gate.enter_again(ticket, self._clock.monotonic())
@@ -93,7 +92,7 @@ class Admission:
         ticket, self._ticket = self._ticket, None
         moves = not limits.of_address and (reply.status < 300 or reply.status == 304 or reply.status in _OF_THE_ACCOUNT)
         if ticket is not None and moves:
-            self._gate.record_response(ticket, now, limits, reply.status == 429)
+            self._gate.record_response(ticket, now, limits, reply.status == 429, self._options.jitter)
         elif ticket is not None:
             self._gate.leave(ticket, now, charged=reply.status >= 500)
         return moves
@@ -107,7 +106,8 @@ class Admission:
     def refusal(self, body: bytes, pause: float, now: float, moved: bool) -> RateLimitError:
         """The exception for a 429. It imposes a wait until the gate reopens, or of `pause` if the gate ignored it."""
         record = read_error(body)
-        message = self._session.target.key.redact(record.message) if record else "The server responded 429."
+        target = self._session.target
+        message = target.key.redact(record.message) if record else f"{target.base_url} responded 429."
         code = record.code if record else ""
         if code == _BANNED:
             self._gate.ban(now + pause)
@@ -115,11 +115,14 @@ class Admission:
         kind = KeyBannedError if code == _BANNED else RateLimitError
         return kind(code, message, 429, self._time_after(self._imposed))
 
-    def wait_after(self, error: RateLimitError, last: bool) -> float:
-        """Accept the wait after a 429, in seconds. Raises the error instead if the call does not wait."""
+    def wait_after(self, error: RateLimitError) -> float:
+        """Accept the wait after a 429, in seconds. Raises the error instead if the call does not wait.
+
+        Only time bounds these waits, not a number: with many processes, a call may be refused often.
+        """
         wait = self._imposed
         if not isinstance(error, KeyBannedError):
-            error.ended_by = "max_retries" if last else self.objection(wait, self._clock.monotonic())
+            error.ended_by = self.objection(wait, self._clock.monotonic())
         waits = error.ended_by is None and not isinstance(error, KeyBannedError)
         self._report(wait, refused=True, waits=waits)
         if not waits:
@@ -146,10 +149,6 @@ class Admission:
         """Accept a wait before sending. Raises RateLimitError if it is too long."""
         if ticket.banned:
             raise self._banned(wait)
-        if ticket.place is Place.PACED:  # the caller asked for this wait, so max_wait does not apply
-            if now + wait >= self.deadline:
-                raise self._held_back("The slot of this call is too late", wait, "deadline")
-            return
         ended_by = self.objection(wait, now)
         self._report(wait, refused=False, waits=ended_by is None)
         if ended_by is not None:

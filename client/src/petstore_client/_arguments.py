@@ -9,7 +9,8 @@ import re
 from collections.abc import Callable, Collection
 from dataclasses import KW_ONLY, dataclass
 from datetime import UTC, datetime
-from typing import Any
+from operator import index
+from typing import Any, SupportsIndex
 from urllib.parse import quote, urlencode
 
 from petstore_client.errors import ConfigurationError
@@ -19,10 +20,10 @@ _KEY = re.compile(r"[!-~]{1,255}", re.ASCII)
 
 
 def integer(name: str, value: object) -> int:
-    """An integer, checked: a string could change the path."""
-    if isinstance(value, bool) or not isinstance(value, int):
+    """An integer, or what stands for one, such as a `numpy.int64`. A string is refused: it could change the path."""
+    if isinstance(value, bool) or not isinstance(value, SupportsIndex):
         raise TypeError(f"{name} must be an int, not a {type(value).__name__}.")
-    return value
+    return index(value)
 
 
 def timestamp(name: str, value: object) -> str:

@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import suppress
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Self, SupportsIndex
 
 import httpx2
 
@@ -49,7 +49,7 @@ class AsyncClient(BaseClient[httpx2.AsyncClient, httpx2.AsyncBaseTransport]):
         """
         return self._iterate(iter_orders(self._session))
 
-    async def cancel_order(self, order_id: int) -> None:
+    async def cancel_order(self, order_id: SupportsIndex) -> None:
         """Cancel a pending order. When this returns, the cancellation is stored durably.
 
         The request is repeated if its response was lost; a repetition that finds the order cancelled is a success.
@@ -64,7 +64,7 @@ class AsyncClient(BaseClient[httpx2.AsyncClient, httpx2.AsyncBaseTransport]):
         return AsyncV2(self._session, self._run, self._iterate)
 
     @deprecated("GET /pets/{petId} is deprecated and will be withdrawn.")
-    async def get_pet(self, pet_id: int) -> Pet:
+    async def get_pet(self, pet_id: SupportsIndex) -> Pet:
         """A pet. Deprecated: emits a DeprecationWarning that names the sunset; after it, raises APIStatusError 410.
 
         Raises NotFoundError, and the errors of `list_orders`.
@@ -73,7 +73,7 @@ class AsyncClient(BaseClient[httpx2.AsyncClient, httpx2.AsyncBaseTransport]):
 
     async def close(self) -> None:
         """Close all connections. Calls that are waiting, and later calls, raise PetstoreError."""
-        if self._core.close() and self._core.loop in (None, asyncio.get_running_loop()):
+        if self._core.close() and self._core.loop in (None, _running_loop()):
             await self._core.http.aclose()
 
     async def __aenter__(self) -> Self:
@@ -88,7 +88,7 @@ class AsyncClient(BaseClient[httpx2.AsyncClient, httpx2.AsyncBaseTransport]):
         await self.close()
 
     def _session(self) -> Session:
-        session, loop = super()._session(), asyncio.get_running_loop()
+        session, loop = super()._session(), _running_loop()
         if self._core.loop not in (None, loop):
             raise PetstoreError("This client belongs to another event loop, that of its first call; make one for each.")
         self._core.loop = loop
@@ -110,6 +110,17 @@ class AsyncClient(BaseClient[httpx2.AsyncClient, httpx2.AsyncBaseTransport]):
                     yield order
         finally:
             await driver.close()
+
+
+def _running_loop() -> asyncio.AbstractEventLoop:
+    """The event loop of the caller. Raises PetstoreError if it is not one of asyncio."""
+    try:
+        return asyncio.get_running_loop()
+    except RuntimeError:
+        raise PetstoreError(
+            "AsyncClient needs a running event loop of asyncio; with trio, use Client in a thread "
+            "(trio.to_thread.run_sync)."
+        ) from None
 
 
 class _Driver(BaseDriver[T, httpx2.AsyncClient]):

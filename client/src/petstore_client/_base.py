@@ -20,7 +20,6 @@ from petstore_client._http import Reply, Target, read_target, reply_of
 from petstore_client._limits import RateLimit
 from petstore_client._operations import Listed
 from petstore_client._options import CallOptions, HttpT, Options, TransportT, substitute_for
-from petstore_client._retry import RetryBudget
 from petstore_client._types import Order, Pet, ResponseEvent
 from petstore_client.errors import ConfigurationError, PetstoreError
 
@@ -42,7 +41,7 @@ _abandoned: list[object] = []  # connections that belong to the parent process; 
 
 
 class Core(Generic[HttpT]):
-    """What a client and its `with_options` copies share in one process: connections, gate, budget, and the last list.
+    """What a client and its `with_options` copies share in one process: connections, gate, and the last list.
 
     A child process gets new connections and a new gate: with those of the parent it would read the parent's responses.
     """
@@ -102,7 +101,6 @@ class Core(Generic[HttpT]):
         self.generation = generation()
         self.http = self._connect()
         self.gate = gate_for(self.target.base_url, self.target.key.text, self._options.clock)
-        self.budget = RetryBudget(self._options.retry_budget)
         self.loop = None
         self._wakers: set[Callable[[], object]] = set()
 
@@ -137,7 +135,7 @@ class BaseClient(Generic[HttpT, TransportT]):
         return self._observed.last_response
 
     def with_options(self, **changes: Unpack[CallOptions]) -> Self:
-        """A copy of this client with some options changed. It shares connections, limits and the retry budget.
+        """A copy of this client with some options changed. It shares connections and limits.
 
         Closing the copy or the original closes both. Raises ConfigurationError if an option is invalid.
         """
@@ -180,7 +178,7 @@ class BaseClient(Generic[HttpT, TransportT]):
         core = self._core
         core.enter()
         check = partial(core.check, core.generation)
-        return Session(core.target, self._options, core.gate, core.budget, self._observed, check)
+        return Session(core.target, self._options, core.gate, self._observed, check)
 
     def _known_list(self) -> Listed | None:
         """The last list, for a conditional request."""

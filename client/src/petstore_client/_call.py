@@ -1,12 +1,18 @@
 """One call: its attempts, its waits, and what each response means. No I/O. See `_effects`."""
 
-import uuid
 from collections.abc import Callable
 from typing import NamedTuple
 
 from petstore_client._admission import Admission, Session, log, notify
 from petstore_client._effects import Close, Effects, Read, Send, Sleep, T
-from petstore_client._http import LONGEST_SMALL_BODY, TRANSPORT_ERRORS, Reply, check_request_id, connection_error
+from petstore_client._http import (
+    LONGEST_SMALL_BODY,
+    TRANSPORT_ERRORS,
+    Reply,
+    check_request_id,
+    connection_error,
+    new_request_id,
+)
 from petstore_client._http import refusal as refusal_of
 from petstore_client._limits import read_limits
 from petstore_client._retry import backoff, is_transient, leaves_doubt
@@ -51,7 +57,7 @@ class Call:
         self._clock = session.options.clock
         self._operation = operation
         self._path = operation.path.format(id=identifier) + (f"?{query}" if query else "")
-        self.request_id = uuid.uuid4().hex
+        self.request_id = new_request_id()
         self.headers = session.target.headers(self.request_id, self._options.app_name, self._options.headers)
         self.content: bytes | None = None
         self.in_doubt = False  # an attempt whose response was lost may have been carried out
@@ -59,6 +65,7 @@ class Call:
         self._admission = Admission(session, operation.name, self.request_id)
         self._began = self._clock.monotonic()
         self._attempt = 0
+        self._failures = 0  # attempts that failed for another reason than a limit
         self._unanswered = False  # a request is in flight
         self._refuted = False  # the response to the latest attempt shows that it was not carried out
         self._wait = 0.0
@@ -75,7 +82,6 @@ class Call:
                 except PetstoreError as error:
                     self._consider(error)
                 else:
-                    self._session.budget.succeeded()
                     return result
                 yield Close()
                 yield from self._admission.wait(Sleep(self._wait))
@@ -142,7 +148,8 @@ class Call:
             "%s: %s %s responded %d in %.3f s (attempt %d, request %s)",
             operation.name, operation.method, self._path, reply.status, now - began, self._attempt, self.request_id,
         )  # fmt: skip
-        check_request_id(reply, self.request_id, self.target)
+        check_request_id(reply, self.headers["X-Request-Id"], self.target)
+        self.request_id = reply.headers.get("x-request-id", "")[:128] or self.request_id  # which the server logged
         observed.rate_limit = limits.shown or observed.rate_limit
         moved = self._admission.record_response(reply, limits, now)
         if reply.status < 400:
@@ -170,15 +177,15 @@ class Call:
 
     def _wait_after(self, error: PetstoreError) -> float:
         """Seconds before the next attempt. Raises the error if there is none."""
-        last = self._attempt > self._options.max_retries
         if isinstance(error, RateLimitError):
-            return self._admission.wait_after(error, last)
+            return self._admission.wait_after(error)
         if self.committed or not is_transient(error):
             raise error
-        wait = backoff(self._attempt, self._options.jitter)
+        self._failures += 1
+        wait = backoff(self._failures, self._options.jitter)
         if isinstance(error, ServerError | ConflictError) and error.retry_after is not None:
             wait = max(wait, error.retry_after)
-        error.ended_by = "max_retries" if last else self._objection(wait)
+        error.ended_by = "max_retries" if self._failures > self._options.max_retries else self._objection(wait)
         if error.ended_by is not None:
             raise error
         return wait
@@ -189,9 +196,7 @@ class Call:
         spent = now - self._began - self._admission.waited
         if objection := self._admission.objection(wait, now):
             return objection
-        if spent + wait > self._options.retry_timeout:
-            return "retry_timeout"
-        return None if self._session.budget.take(now) else "retry_budget"
+        return "retry_timeout" if spent + wait > self._options.retry_timeout else None
 
     def _complete(self, error: BaseException) -> None:
         """Record in an error which request it was, and whether the request may have been carried out."""

@@ -3,7 +3,7 @@
 import threading
 from collections.abc import Generator, Iterator
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Self, SupportsIndex
 
 import httpx2
 
@@ -45,7 +45,7 @@ class Client(BaseClient[httpx2.Client, httpx2.BaseTransport]):
         """
         return self._iterate(iter_orders(self._session))
 
-    def cancel_order(self, order_id: int) -> None:
+    def cancel_order(self, order_id: SupportsIndex) -> None:
         """Cancel a pending order. When this returns, the cancellation is stored durably.
 
         The request is repeated if its response was lost; a repetition that finds the order cancelled is a success.
@@ -60,7 +60,7 @@ class Client(BaseClient[httpx2.Client, httpx2.BaseTransport]):
         return V2(self._session, self._run, self._iterate)
 
     @deprecated("GET /pets/{petId} is deprecated and will be withdrawn.")
-    def get_pet(self, pet_id: int) -> Pet:
+    def get_pet(self, pet_id: SupportsIndex) -> Pet:
         """A pet. Deprecated: emits a DeprecationWarning that names the sunset; after it, raises APIStatusError 410.
 
         Raises NotFoundError, and the errors of `list_orders`.

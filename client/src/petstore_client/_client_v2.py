@@ -1,13 +1,15 @@
 """`client.v2`: version 2 of the API, blocking and awaited."""
 
+import uuid
 from collections.abc import AsyncGenerator, Callable, Coroutine, Generator
-from typing import Any, Protocol
+from typing import Any, Protocol, SupportsIndex
 
 from petstore_client import _operations_v2 as operations
 from petstore_client._admission import Session
 from petstore_client._arguments import NewOrder, PageQuery, PagesQuery, UsageQuery
 from petstore_client._effects import Effects, T
 from petstore_client._options import takes
+from petstore_client.errors import keep_key
 from petstore_client.v2 import Order, Page, Usage
 
 
@@ -51,11 +53,11 @@ class V2:
         """
         return self._iterate(operations.iter_orders(self._session, pages))
 
-    def get_order(self, order_id: int) -> Order:
+    def get_order(self, order_id: SupportsIndex) -> Order:
         """One order. Raises NotFoundError, and the errors of `Client.list_orders`."""
         return self._run(operations.get_order(self._session(), order_id))
 
-    def cancel_order(self, order_id: int) -> None:
+    def cancel_order(self, order_id: SupportsIndex) -> None:
         """Cancel a pending order, as `Client.cancel_order` does."""
         self._run(operations.cancel_order(self._session(), order_id))
 
@@ -69,7 +71,12 @@ class V2:
         `idempotency_key_in_use`, and the errors of `Client.list_orders`. `may_have_been_applied` says whether the order
         may have been placed; another call with the `idempotency_key` of the error does not place a second one.
         """
-        return self._run(operations.place_order(self._session(), order))
+        key = order.idempotency_key or uuid.uuid4().hex
+        try:
+            return self._run(operations.place_order(self._session(), order, key))
+        except BaseException as error:
+            keep_key(error, key)
+            raise
 
     @takes(UsageQuery)
     def get_usage(self, query: UsageQuery) -> Usage:
@@ -104,11 +111,11 @@ class AsyncV2:
         """
         return self._iterate(operations.iter_orders(self._session, pages))
 
-    async def get_order(self, order_id: int) -> Order:
+    async def get_order(self, order_id: SupportsIndex) -> Order:
         """One order. Raises NotFoundError, and the errors of `AsyncClient.list_orders`."""
         return await self._run(operations.get_order(self._session(), order_id))
 
-    async def cancel_order(self, order_id: int) -> None:
+    async def cancel_order(self, order_id: SupportsIndex) -> None:
         """Cancel a pending order, as `AsyncClient.cancel_order` does."""
         await self._run(operations.cancel_order(self._session(), order_id))
 
@@ -122,7 +129,12 @@ class AsyncV2:
         `idempotency_key_in_use`, and the errors of `AsyncClient.list_orders`. `may_have_been_applied` says whether the
         order may have been placed; another call with the `idempotency_key` of the error does not place a second one.
         """
-        return await self._run(operations.place_order(self._session(), order))
+        key = order.idempotency_key or uuid.uuid4().hex
+        try:
+            return await self._run(operations.place_order(self._session(), order, key))
+        except BaseException as error:
+            keep_key(error, key)
+            raise
 
     @takes(UsageQuery)
     async def get_usage(self, query: UsageQuery) -> Usage:

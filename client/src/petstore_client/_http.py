@@ -3,6 +3,7 @@
 import platform
 import re
 import ssl
+import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -26,12 +27,14 @@ from petstore_client.errors import (
     PermissionDeniedError,
     PetstoreError,
     ServerError,
+    causes,
 )
 
 USER_AGENT = f"petstore-client/{__version__} python/{platform.python_version()} httpx2/{httpx2.__version__}"
 LONGEST_SMALL_BODY = 1 << 16
 """Bytes. No error body and no single record of this API is longer."""
 
+_REQUEST_ID_PREFIX = "petstore-client-"
 TRANSPORT_ERRORS = (httpx2.HTTPError, OSError)
 _NOT_SENT = (
     httpx2.ConnectError,
@@ -183,7 +186,7 @@ def connection_error(error: Exception, target: Target) -> APIConnectionError:
     """The exception for a failure of the transport (one of TRANSPORT_ERRORS)."""
     sent = not isinstance(error, _NOT_SENT)
     reason = target.key.redact(" ".join(str(error).split())) or type(error).__name__
-    if _is_certificate_error(error):
+    if any(isinstance(each, ssl.SSLCertVerificationError) for each in causes(error)):
         return APIConnectionError(
             f"The certificate of {target.route} is not valid ({reason}); is the address right? For a certificate "
             "authority of your own pass transport=httpx2.HTTPTransport(verify=...).",
@@ -208,25 +211,22 @@ def connection_error(error: Exception, target: Target) -> APIConnectionError:
     )
 
 
-def _is_certificate_error(error: BaseException | None) -> bool:
-    seen = 0
-    while error is not None and seen < 10:
-        if isinstance(error, ssl.SSLCertVerificationError):
-            return True
-        error, seen = error.__cause__ or error.__context__, seen + 1
-    return False
+def new_request_id() -> str:
+    """An identifier for the requests of a call. Its form shows that a client of this package made it."""
+    return f"{_REQUEST_ID_PREFIX}{uuid.uuid4().hex}"
 
 
 def check_request_id(reply: Reply, request_id: str, target: Target) -> None:
-    """Raise APIConnectionError if a response belongs to another request. The server returns the X-Request-Id it got.
+    """Raise APIConnectionError if a response belongs to the request of another client of this package.
 
-    A 429 or 5xx may come from a proxy with its own identifiers; acting on it is safe in any case.
+    The service returns the X-Request-Id that it received. A proxy may have replaced it with one of another form, as
+    Envoy does; such a response counts. A 429 or 5xx is acted on in any case, which is safe.
     """
-    found = reply.headers.get("x-request-id", request_id)
-    if found != request_id and reply.status < 500 and reply.status != 429:
+    found = reply.headers.get("x-request-id", "")
+    if found.startswith(_REQUEST_ID_PREFIX) and found != request_id and reply.status < 500 and reply.status != 429:
         raise APIConnectionError(
             f"{target.base_url} sent the response to another request: its X-Request-Id is {found[:128]!r} instead of "
-            f"{request_id!r}. Does another process use this connection, or does a proxy replace the header?"
+            f"{request_id!r}. Does another process use this connection?"
         )
 
 
@@ -273,8 +273,15 @@ def refusal(reply: Reply, body: bytes, target: Target, retry_after: float | None
         return InvalidResponseError(
             f"{target.base_url} responded 404 without the Error record of this API; is the base URL right?", status
         )
-    code, message = (record.code, record.message) if record else ("", f"The server responded {status}.")
-    message = target.key.redact(message)
+    if record is None:
+        kind = reply.headers.get("content-type", "").partition(";")[0][:80] or "no content type"
+        record = ErrorBody(
+            "",
+            f"{target.base_url} responded {status} without the Error record of this API ({kind}); the response is "
+            "probably that of a proxy or load balancer in front of it.",
+            status,
+        )
+    code, message = record.code, target.key.redact(record.message)
     if status >= 500:
         return ServerError(code, message, status, retry_after)
     if status == 409:

@@ -118,16 +118,6 @@ class _KnownWindow:
         others = self.first - self.remaining - self.own - in_flight
         return others > 0 and 2 * others * (now - self.seen) >= self.remaining * (self.seen - self.since)
 
-    def end(self, now: float) -> float:
-        """When the window ends, if it starts now in case it has not started."""
-        return self.ends if self.ends is not None else now + (self.seconds or 0)
-
-    def spacing(self, slot: float, promised: int) -> float:
-        """Seconds from a slot to the next one, so that the requests not yet promised fill the rest of the window."""
-        if self.ends is not None and slot < self.ends:
-            return (self.ends - slot) / max(1, self.remaining - promised)
-        return self.seconds / self.limit if self.seconds and self.limit else 0.0
-
 
 class KnownWindows:
     """What responses said about the windows of an account. Times are monotonic seconds that callers pass in."""
@@ -139,11 +129,6 @@ class KnownWindows:
     def exhausted(self) -> bool:
         """Whether a window has nothing left."""
         return any(known.remaining <= 0 for known in self._known.values())
-
-    @property
-    def started(self) -> bool:
-        """Whether a window is in progress."""
-        return any(known.ends is not None for known in self._known.values())
 
     def learn(self, window: Window, sent: float, now: float) -> None:
         """Record what a response said about a window.
@@ -191,20 +176,18 @@ class KnownWindows:
         """Whether one more request is allowed in addition to those in flight."""
         return all(known.remaining > in_flight for known in self._known.values())
 
-    def slot(self, now: float, earliest: float, pacing: str, promised: int) -> tuple[float, float, bool]:
-        """A slot for a paced request: its time, the earliest time of the next one, and whether the windows have it.
+    @property
+    def spacing(self) -> tuple[float, float]:
+        """The length of the shortest window, and the time between two requests of a process in it, in seconds.
 
-        If they do not, the request waits until that time, which is their end, and asks again. `promised` counts the
-        requests in flight and the slots to come. `pacing` "minute" leaves out the day; windows with other names always
-        count.
+        One process uses up the window at this rate. All processes that share the key send at it, so each finds the
+        window exhausted within that time after the first one. It is at most FRESH, because only 429s soon after the
+        first one are tolerated. (0, 0) if no window is known.
         """
-        paced = [known for name, known in self._known.items() if pacing == "day" or name != "day"]
-        if not paced:
-            return now, earliest, True
-        end = max(known.end(now) for known in paced)
-        if earliest >= end:
-            return end, earliest, False
-        return earliest, earliest + max(known.spacing(earliest, promised) for known in paced), True
+        known = min(self._known.values(), key=lambda each: each.seconds or LONGEST_WINDOW, default=None)
+        if known is None or not known.seconds or not known.limit:
+            return 0.0, 0.0
+        return known.seconds, min(FRESH, known.seconds / known.limit)
 
 
 def _pause(retry_after: float | None, windows: tuple[Window, ...]) -> float:

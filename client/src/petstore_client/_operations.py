@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 from datetime import datetime
 from email.utils import parsedate_to_datetime
-from typing import NamedTuple, TypeVar
+from typing import NamedTuple, SupportsIndex, TypeVar
 
 import msgspec
 
@@ -76,7 +76,7 @@ def iter_orders(enter: Callable[[], Session]) -> Effects[None]:
     yield from call.run(receive)
 
 
-def cancel_order(session: Session, order_id: int, operation: Operation = CANCEL_ORDER) -> Effects[None]:
+def cancel_order(session: Session, order_id: SupportsIndex, operation: Operation = CANCEL_ORDER) -> Effects[None]:
     """Cancel an order.
 
     If an earlier attempt whose response was lost may have been carried out, `order_already_cancelled` shows that it
@@ -99,7 +99,7 @@ def cancel_order(session: Session, order_id: int, operation: Operation = CANCEL_
         call.report_success(error.status, None)
 
 
-def get_pet(session: Session, pet_id: int) -> Effects[tuple[Pet, datetime | None]]:
+def get_pet(session: Session, pet_id: SupportsIndex) -> Effects[tuple[Pet, datetime | None]]:
     """A pet, and the sunset of the operation if the response names it (RFC 8594)."""
     call = Call(session, GET_PET, integer("An identifier", pet_id))
 

@@ -1,7 +1,7 @@
 """The operations of version 2 of the interface. No I/O."""
 
-import uuid
 from collections.abc import Callable
+from typing import SupportsIndex
 
 from petstore_client._admission import Session
 from petstore_client._arguments import NewOrder, PageQuery, PagesQuery, UsageQuery, integer
@@ -11,7 +11,7 @@ from petstore_client._http import Reply
 from petstore_client._operations import CANCEL_ORDER as CANCEL_ORDER_V1
 from petstore_client._operations import RecordT, read_record
 from petstore_client._operations import cancel_order as cancel_order_v1
-from petstore_client.errors import InvalidResponseError, PetstoreError
+from petstore_client.errors import InvalidResponseError
 from petstore_client.v2 import Order, Page, Usage
 
 LIST_ORDERS = Operation("listOrders", "GET", "/store/orders", 200, "v2")
@@ -46,12 +46,12 @@ def iter_orders(enter: Callable[[], Session], pages: PagesQuery) -> Effects[None
         query = _next_query(pages, query, page)
 
 
-def get_order(session: Session, order_id: int) -> Effects[Order]:
+def get_order(session: Session, order_id: SupportsIndex) -> Effects[Order]:
     """One order."""
     return _get(Call(session, GET_ORDER, integer("An identifier", order_id)), GET_ORDER, Order)
 
 
-def cancel_order(session: Session, order_id: int) -> Effects[None]:
+def cancel_order(session: Session, order_id: SupportsIndex) -> Effects[None]:
     """Cancel an order, as version 1 does."""
     return cancel_order_v1(session, order_id, CANCEL_ORDER)
 
@@ -61,17 +61,12 @@ def get_usage(session: Session, query: UsageQuery) -> Effects[Usage]:
     return _get(Call(session, GET_USAGE, query=query.encode()), GET_USAGE, Usage)
 
 
-def place_order(session: Session, order: NewOrder) -> Effects[Order]:
+def place_order(session: Session, order: NewOrder, key: str) -> Effects[Order]:
     """Place an order. All attempts carry the same key, so that together they place at most one order."""
-    key = order.idempotency_key or uuid.uuid4().hex
     call = Call(session, PLACE_ORDER)
     call.content = order.encode()
     call.headers |= {"Content-Type": "application/json", "Idempotency-Key": key}
-    try:
-        return (yield from _get(call, PLACE_ORDER, Order))
-    except PetstoreError as error:
-        error.idempotency_key = key
-        raise
+    return _get(call, PLACE_ORDER, Order)
 
 
 def _next_query(pages: PagesQuery, asked: PageQuery, page: Page) -> PageQuery | None:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import KW_ONLY, dataclass
 from math import isfinite
-from typing import Any, Concatenate, Generic, Literal, ParamSpec, TypedDict, TypeVar, get_origin
+from typing import Any, Concatenate, Generic, ParamSpec, TypedDict, TypeVar, get_origin
 
 import httpx2
 
@@ -22,7 +22,6 @@ OptionsT = TypeVar("OptionsT")
 ResultT = TypeVar("ResultT")
 P = ParamSpec("P")
 
-Pacing = Literal["minute", "day"]
 Timeout = float | httpx2.Timeout | None
 
 LONGEST_TIMEOUT = 86_400.0
@@ -49,8 +48,8 @@ class Options(Generic[HttpT, TransportT]):
     api_key: None means PETSTORE_API_KEY. It never appears in repr(), logs or exceptions.
     timeout: seconds to wait for a connection, and for each further part of a response; at most a day. None waits
         forever. `httpx2.Timeout(30, connect=5)` sets them separately.
-    max_retries: how often a call is repeated after failures of the connection or the server and after 429s. Waiting
-        for a limit before sending is not a retry.
+    max_retries: how often a call is repeated after failures of the connection or the server. Waiting for a limit is
+        not a retry, also after a 429.
     max_wait: the longest time in seconds that a call waits, each time, for a limit to reset. If a wait would be
         longer, the call raises RateLimitError.
     transport: an httpx2 transport to send through, such as `httpx2.HTTPTransport(verify=...)`.
@@ -58,9 +57,7 @@ class Options(Generic[HttpT, TransportT]):
     deadline: seconds that a whole call may take, with all its waits and attempts; None sets no bound. For
         `iter_orders` it applies until the first order.
     retry_timeout: seconds that a call may spend on failing attempts and on the backoff between them.
-    retry_budget: retries of failures that this client may make before successes earn new ones.
     conditional: keep the last list and its ETag, so that an unchanged list is not sent again.
-    pacing: "minute" spreads the remaining requests over the minute, "day" over the day as well.
     headers: further headers of every request.
     app_name: the name of your program, such as "acme-sync/1.4", for the User-Agent.
     on_retry, on_rate_limit, on_response: functions that are called with a RetryEvent, RateLimitEvent or ResponseEvent,
@@ -78,9 +75,7 @@ class Options(Generic[HttpT, TransportT]):
     http_client: HttpT | None = None
     deadline: float | None = None
     retry_timeout: float = 120.0
-    retry_budget: float = 20.0
     conditional: bool = True
-    pacing: Pacing | None = None
     headers: Mapping[str, str] | None = None
     app_name: str | None = None
     on_retry: Callable[[RetryEvent], object] | None = None
@@ -91,14 +86,12 @@ class Options(Generic[HttpT, TransportT]):
 
     def __post_init__(self) -> None:
         _check_count("max_retries", self.max_retries)
-        for name in ("max_wait", "retry_timeout", "retry_budget"):
+        for name in ("max_wait", "retry_timeout"):
             if not _is_number(getattr(self, name)):
                 raise ConfigurationError(f"{name} must be a number of 0 or more, not {getattr(self, name)!r}.")
         if self.deadline is not None and not (_is_number(self.deadline) and 0 < self.deadline < float("inf")):
             raise ConfigurationError(f"deadline must be a positive number of seconds or None, not {self.deadline!r}.")
         _check_timeout(self.timeout)
-        if self.pacing not in (None, "minute", "day"):
-            raise ConfigurationError(f"pacing must be None, 'minute' or 'day', not {self.pacing!r}.")
         if self.transport is not None and self.http_client is not None:
             raise ConfigurationError("Pass either transport or http_client, not both.")
         if self.headers is not None:
@@ -128,7 +121,6 @@ class CallOptions(TypedDict, total=False):
     deadline: float | None
     retry_timeout: float
     conditional: bool
-    pacing: Pacing | None
     headers: Mapping[str, str] | None
     on_retry: Callable[[RetryEvent], object] | None
     on_rate_limit: Callable[[RateLimitEvent], object] | None

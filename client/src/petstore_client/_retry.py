@@ -1,8 +1,6 @@
-"""Which failed attempts are repeated, and how long after: full jitter, and a retry budget for each client."""
+"""Which failed attempts are repeated, and how long after: full jitter."""
 
-import threading
 from collections.abc import Callable
-from dataclasses import dataclass, field
 
 from petstore_client.errors import (
     APIConnectionError,
@@ -17,38 +15,6 @@ FIRST_BACKOFF = 0.5
 
 LONGEST_BACKOFF = 20.0
 RETRIED_STATUSES = frozenset({500, 502, 503, 504})
-
-
-@dataclass(eq=False)
-class RetryBudget:
-    """Retries that a client may spend on failures, so that it does not multiply the load of a failing server.
-
-    A retry takes one token. A success returns a tenth of a token, and so do ten seconds, up to `size`.
-    """
-
-    size: float
-    _tokens: float = field(init=False)
-    _counted_at: float | None = None
-    _lock: threading.RLock = field(default_factory=threading.RLock)  # a destructor may make a call
-
-    def __post_init__(self) -> None:
-        self._tokens = self.size
-
-    def take(self, now: float) -> bool:
-        """Spend a token and return True if there is one; `now` is in monotonic seconds."""
-        with self._lock:
-            if self._counted_at is not None:
-                self._tokens = min(self.size, self._tokens + max(0.0, now - self._counted_at) / 100)
-            self._counted_at = now
-            if self._tokens < 1 - 1e-9:  # ten tenths make a token, despite the rounding of floats
-                return False
-            self._tokens -= 1
-            return True
-
-    def succeeded(self) -> None:
-        """Count a successful call."""
-        with self._lock:
-            self._tokens = min(self.size, self._tokens + 0.1)
 
 
 def is_transient(error: PetstoreError) -> bool:

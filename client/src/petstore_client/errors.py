@@ -17,6 +17,7 @@ PetstoreError
 All exceptions can be pickled, for example to cross a process boundary. None contains the API key.
 """
 
+from collections.abc import Iterator
 from datetime import UTC, datetime
 from typing import Literal, cast
 
@@ -50,15 +51,14 @@ ErrorCode = Literal[
 ]
 """The codes of versions 1 and 2 of the API (D3, D20). A later server may send others."""
 
-EndedBy = Literal["max_wait", "deadline", "max_retries", "retry_timeout", "retry_budget"]
+EndedBy = Literal["max_wait", "deadline", "max_retries", "retry_timeout"]
 """The option of the client that ended a call."""
 
 _REASONS: dict[EndedBy, str] = {
     "max_wait": "The necessary wait is longer than max_wait.",
     "deadline": "The deadline of the call leaves no time for another attempt.",
-    "max_retries": "The call was repeated max_retries times.",
+    "max_retries": "max_retries allows no further attempt.",
     "retry_timeout": "Another attempt would exceed retry_timeout.",
-    "retry_budget": "The retry_budget of the client is used up.",
 }
 _NEVER = datetime.fromtimestamp(0, UTC)
 
@@ -190,6 +190,32 @@ class ServerError(APIStatusError):
     def __init__(self, code: str, message: str, status: int, retry_after: float | None = None) -> None:
         super().__init__(code, message, status, retry_after)
         self.retry_after = retry_after
+
+
+def idempotency_key_of(error: BaseException) -> str | None:
+    """The key of the `place_order` that ended with this exception, or with one that it was raised from; else None.
+
+    Every exception that leaves `place_order` has the key as an attribute: a CancelledError and a KeyboardInterrupt too.
+    This function finds it in a TimeoutError of `asyncio.wait_for` as well, whose cause is the CancelledError.
+    """
+    keys = (getattr(each, "idempotency_key", None) for each in causes(error))
+    return next((key for key in keys if isinstance(key, str)), None)
+
+
+def keep_key(error: BaseException, key: str) -> None:
+    """Add the idempotency key to an exception that leaves `place_order`."""
+    error.idempotency_key = key  # type: ignore[attr-defined]
+    if not isinstance(error, PetstoreError):
+        error.add_note(f"The order may have been placed; repeat the call with idempotency_key={key!r} to find out.")
+
+
+def causes(error: BaseException | None) -> Iterator[BaseException]:
+    """An exception, and those that it was raised from or during, at most ten in all."""
+    for _ in range(10):
+        if error is None:
+            return
+        yield error
+        error = error.__cause__ or error.__context__
 
 
 def printable(text: str) -> str:

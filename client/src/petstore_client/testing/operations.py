@@ -1,6 +1,7 @@
 """The operations of version 1 of the fake service, and what version 2 shares with them."""
 
 import hashlib
+import re
 
 import httpx2
 import msgspec
@@ -8,6 +9,7 @@ import msgspec
 from petstore_client.testing.faults import Raw, error
 from petstore_client.testing.store import Store
 
+_IDENTIFIER = re.compile(r"0|-?[1-9][0-9]{0,18}", re.ASCII)
 JSON = {"content-type": "application/json"}
 
 
@@ -53,9 +55,11 @@ def representation(request: httpx2.Request, body: bytes) -> Raw:
 
 def order_not_found(number: str) -> Raw:
     """The response for an order that does not exist."""
+    if identifier_of(number) is None:
+        return error(404, "invalid_order_id", "An order identifier is a whole number of at most 64 bits.")
     return error(404, "order_not_found", f"There is no order {number}.")
 
 
 def identifier_of(text: str) -> int | None:
-    """An identifier in a path, or None if it is not one."""
-    return int(text) if text.removeprefix("-").isdecimal() else None
+    """An identifier in a path, written as the service demands (D4), or None if it is not one."""
+    return int(text) if _IDENTIFIER.fullmatch(text) and -(2**63) <= int(text) < 2**63 else None
