@@ -118,6 +118,7 @@ def test_a_target_that_names_no_path_is_answered_outside_v1(served: tuple[Server
         "Host: ::1\r\n",
         "Host: a\xe9\r\n",
         "Host: <a>\r\n",
+        f"Host: {'a' * 301}\r\n",
     ],
 )
 def test_no_host_and_what_is_not_one_are_400_with_limits(served: tuple[Server, str], lines: str) -> None:

@@ -3,6 +3,7 @@
 import re
 from collections import deque
 from collections.abc import Callable
+from functools import lru_cache
 
 import httptools
 
@@ -28,6 +29,7 @@ MAX_REMEMBERED = 2048
 _REMEMBERED_BYTES = 512  # of a request at most
 _REMEMBERED_HEADERS = 32
 
+_LONGEST_HOST = 300  # bytes; names in the DNS have 253
 _HOST = re.compile(rb"(?:\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._~!$&'()*+,;=%-]+)(?::[0-9]*)?")
 _FRAMING = (b"content-length", b"transfer-encoding")
 
@@ -185,10 +187,11 @@ class RequestParser:
             raise HeadersTooLarge
         name, value = name.lower(), value.strip(b" \t")  # RFC 9110 section 5.5; llhttp leaves tabs
         self._header_bytes += len(name) + len(value) + 4  # ": " and CRLF
-        if name not in self._headers:
-            self._headers[name] = value
+        headers = self._headers
+        if name not in headers:
+            headers[name] = value
         elif self._header_bytes <= MAX_HEADERS:  # beyond, joining would take quadratic time, and the gate answers 431
-            self._headers[name] += b", " + value
+            headers[name] += b", " + value
 
     def on_headers_complete(self) -> None:
         llhttp = self._llhttp
@@ -237,11 +240,16 @@ class RequestParser:
 
 
 def _is_valid(host: bytes | None, version: str) -> bool:
-    """Whether a request of this HTTP version may have this Host (RFC 9112 section 3.2).
+    """Whether a request of this HTTP version may have this Host (RFC 9112 section 3.2)."""
+    if host is None:
+        return version == "1.0"
+    return len(host) <= _LONGEST_HOST and _is_host(host)
 
-    Repeated ones do not match: they were joined with a space.
-    """
-    return version == "1.0" if host is None else _HOST.fullmatch(host) is not None
+
+@lru_cache(maxsize=256)
+def _is_host(host: bytes) -> bool:
+    """Whether this is a name or an address, with or without a port. Repeated headers, joined with a space, are not."""
+    return _HOST.fullmatch(host) is not None
 
 
 def _check_coding(version: str, coding: bytes) -> None:
