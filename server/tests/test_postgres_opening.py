@@ -121,6 +121,28 @@ def test_what_cannot_be_reached_is_named_without_the_password(postgres: Postgres
     assert "malformed host name" in refusal("postgresql://postgres:secret@host..example/store", create=True)
 
 
+@pytest.mark.parametrize(
+    ("query", "problem"),
+    [
+        ("sslmod=require", "has an unknown parameter, sslmod."),
+        ("sslmode=require&pasword=SECRET", "has an unknown parameter, pasword."),
+        ("SECRET", "is not a URL that PostgreSQL accepts."),
+        ("password=SECRET=x", "is not a URL that PostgreSQL accepts."),
+    ],
+)
+def test_a_url_that_libpq_does_not_accept_is_a_bad_setting(query: str, problem: str, tmp_path: Path) -> None:
+    petstore, url = CommandLine(tmp_path / "unused.db"), f"postgresql://u:SECRET@127.0.0.1:1/db?{query}"
+    for command in (("accounts", "list"), ("db", "migrate"), ("db", "check"), ("keys", "list")):
+        done = petstore(*command, PETSTORE_DATABASE_URL=url)
+        assert (2, f"petstore: PETSTORE_DATABASE_URL {problem}\n") == (done.code, done.err)
+    done = petstore("doctor", PETSTORE_DATABASE_URL=url, PETSTORE_REDIS_URL="redis://127.0.0.1:1/0")
+    assert problem in " ".join(done.out.split())
+    assert "SECRET" not in done.out + done.err
+    petstore.must("db", "migrate")
+    done = petstore("db", "copy", "--to", url)
+    assert (2, f"petstore: --to {problem}\n") == (done.code, done.err)
+
+
 def test_a_user_without_rights_is_refused_with_the_reason(postgres_stores: Stores, postgres: PostgresEngine) -> None:
     with postgres.admin() as admin:
         admin.execute("CREATE ROLE clerk LOGIN")
@@ -215,4 +237,4 @@ def test_the_command_line_works_on_it(postgres_stores: Stores, tmp_path: Path) -
 def test_without_the_driver_the_line_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     with pytest.raises(SettingsError, match=r"requirements/scale-out\.lock"):
-        engines.require_driver()
+        engines.require_driver("postgresql://host/db")

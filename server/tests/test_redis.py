@@ -385,3 +385,16 @@ async def test_a_redis_that_rejects_this_process_is_reported_at_the_start(
         with pytest.raises(CountersUnavailable, match=reason) as refused:
             await RedisCounters(engine.url, POLICY).connect()
         assert refused.value.refused
+
+
+@pytest.mark.parametrize(
+    ("end", "reason"),
+    [("/99", "DB index is out of range"), ("/0?socket_timout=1", "unknown parameter, 'socket_timout'")],
+)
+async def test_a_url_that_this_redis_cannot_use_is_reported_at_the_start(
+    engine: RedisEngine, end: str, reason: str
+) -> None:
+    url = engine.url.rpartition("/")[0] + end
+    with pytest.raises(CountersUnavailable, match=reason) as refused:
+        await RedisCounters(url, POLICY).connect()
+    assert refused.value.refused

@@ -46,6 +46,7 @@ def test_a_port_that_kubernetes_injected_is_rejected_with_its_cause() -> None:
         ("PETSTORE_DATABASE_URL", "petstore.db"),
         ("PETSTORE_DATABASE_URL", "mysql://x"),
         ("PETSTORE_REDIS_URL", "localhost:6379"),
+        ("PETSTORE_DATABASE_URL", "sqlite:///"),
         ("PETSTORE_DATABASE_URL", "postgresql://petstore@db1.example,db2..example:5432/petstore"),
         ("PETSTORE_REDIS_URL", "redis://redis..example:6379/0"),
         ("PETSTORE_HOST", ""),
@@ -157,3 +158,24 @@ def test_no_part_of_a_url_that_cannot_be_parsed_is_shown(name: str, url: str) ->
     assert name in str(caught.value)
     assert "secret" not in str(caught.value)
     assert "ret" not in str(caught.value).split()
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "postgresql://u:SECRET%zz@host/db",
+        "postgresql://u:SECRET%@host/db",
+        "postgresql://u:SECRET%00@host/db",
+        "postgresql://u:SEC RET@host/db",
+        "postgresql://u:SEC\nRET@host/db",
+        "postgresql://u@host/db?password=SECRET%",
+        "sqlite:///x.db?password=SECRET",
+        "sqlite:////srv/x.db?mode=ro&key=SECRET",
+    ],
+)
+def test_a_url_that_cannot_be_decoded_is_a_bad_setting_and_not_shown(url: str) -> None:
+    with pytest.raises(SettingsError) as caught:
+        read_settings({"PETSTORE_DATABASE_URL": url})
+    assert "SEC" not in str(caught.value)
+    assert "\n" not in str(caught.value)
+    assert "SEC" not in describe_url(url)

@@ -45,7 +45,8 @@ _LAST_LOOK_SECONDS = 0.02
 _LARGEST_READ = 1000
 _LARGEST_BATCH = 256  # a call of this size occupies Redis for about a millisecond
 _SCRIPT = Path(__file__).with_name("count.lua").read_text("utf-8")
-_REFUSALS = (AuthenticationError, NoPermissionError, ValueError)  # a ValueError is about the URL
+_REFUSALS = (AuthenticationError, NoPermissionError, ValueError, TypeError)  # the last two are about the URL
+_NO_DATABASE = "DB index is out of range"
 _FAILURES = (RedisError, OSError, ValueError, msgspec.DecodeError)
 _WRITE_FAULTS = {
     "used memory > 'maxmemory'": "its memory is used up: raise maxmemory",
@@ -128,9 +129,9 @@ class RedisCounters:
             async with asyncio.timeout(CONNECT_SECONDS):
                 cluster = (await self._client.info("cluster")).get("cluster_enabled")
                 self._digest = await self._client.script_load(_SCRIPT)
-        except (RedisError, OSError, ValueError) as error:
+        except (RedisError, OSError, ValueError, TypeError) as error:
             await self.close()
-            raise CountersUnavailable(_reason(error), refused=isinstance(error, _REFUSALS)) from error
+            raise CountersUnavailable(_reason(error), refused=_is_refusal(error)) from error
         if cluster:  # requests for different slots could not share a call
             await self.close()
             raise CountersUnavailable("it is a cluster, and limits are counted in a single Redis", refused=True)
@@ -261,6 +262,10 @@ def _usage(stored: bytes | None) -> Usage:
     return Usage(Count(minute, minute_used), Count(day, day_used))
 
 
+def _is_refusal(error: Exception) -> bool:
+    return isinstance(error, _REFUSALS) or _NO_DATABASE in str(error)
+
+
 def _reason(error: Exception) -> str:
     """What is wrong, without a full stop. The driver's text of a failed connection repeats its address twice."""
     if isinstance(error, TimeoutError) and not str(error):
@@ -269,5 +274,7 @@ def _reason(error: Exception) -> str:
     if isinstance(cause, OSError) and cause.errno:
         return os.strerror(cause.errno) if cause.errno > 0 else str(cause.strerror)  # below 0: a name was not resolved
     text = str(error) or type(error).__name__
+    if isinstance(error, TypeError):  # "… got an unexpected keyword argument 'name'"
+        return f"its URL has an unknown parameter, {text.rpartition(' ')[2]}"
     known = [plain for part, plain in _WRITE_FAULTS.items() if part in text]
     return known[0] if known else text.rstrip(".")

@@ -42,7 +42,7 @@ async def open_store(url: str, *, create: bool = False, migrate: bool = False, a
     """
     if is_sqlite(url):
         return await sqlite.open_store(sqlite_path(url), create=create, migrate=migrate, announce=announce)
-    require_driver()
+    require_driver(url)
     from petstore_server.engines import postgres  # an extra, installed where it is needed
 
     return await postgres.open_store(url, create=create, migrate=migrate, announce=announce)
@@ -67,7 +67,7 @@ def migrate_store(url: str, announce: Announce) -> tuple[int, int]:
     """
     if is_sqlite(url):
         return sqlite.migrate(sqlite_path(url), announce)
-    require_driver()
+    require_driver(url)
     from petstore_server.engines import postgres
 
     return asyncio.run(postgres.migrate(url, announce))
@@ -80,7 +80,7 @@ def check_store(url: str) -> list[str]:
     """
     if is_sqlite(url):
         return sqlite.check(sqlite_path(url))
-    require_driver()
+    require_driver(url)
     from petstore_server.engines import postgres
 
     return asyncio.run(postgres.check(url))
@@ -91,7 +91,7 @@ async def durability_settings(url: str) -> dict[str, str]:
 
     Raises SettingsError, StoreUnusable.
     """
-    require_driver()
+    require_driver(url)
     from petstore_server.engines import postgres
 
     return await postgres.durability_settings(url)
@@ -113,10 +113,14 @@ def restore_store(url: str, source: Path, actor: Actor) -> Path | None:
     return sqlite.restore(sqlite_path(url), source, actor)
 
 
-def require_driver() -> None:
-    """Raises SettingsError if the driver of PostgreSQL is not installed."""
+def require_driver(url: str, setting: str = "PETSTORE_DATABASE_URL") -> None:
+    """Raises SettingsError if the driver of PostgreSQL is not installed, or does not accept the URL in `setting`."""
     if importlib.util.find_spec("psycopg") is None:
         raise SettingsError(
             "A URL names PostgreSQL, but its driver is missing; install the drivers with "
             "pip install --require-hashes -r requirements/scale-out.lock"
         )
+    from petstore_server.engines import postgres
+
+    if problem := postgres.url_problem(url):
+        raise SettingsError(f"{setting} {problem}.")

@@ -82,7 +82,7 @@ def copying(
 
     Raises SettingsError if the driver is missing or the settings name no SQLite store, StoreUnusable, Conflict.
     """
-    engines.require_driver()
+    engines.require_driver(target, "--to")
     from petstore_server.engines.copy import copying  # needs the driver, which is an extra
 
     return copying(engines.sqlite_path(settings.database_url), target, announce, actor)

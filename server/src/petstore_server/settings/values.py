@@ -66,14 +66,17 @@ def seconds(highest: int) -> Callable[[str], float]:
 
 
 def database_url(value: str) -> str:
-    if value.startswith("sqlite:///") and len(value) > len("sqlite:///"):
+    if value.startswith(_SQLITE) and len(value) > len(_SQLITE):
+        if "?" in value:
+            raise ValueError("must not have a ?: a SQLite file has no user, password or parameters")
         return value
     if not value.startswith(("postgresql://", "postgres://")):
         raise ValueError(
             "must be sqlite:///FILE, such as sqlite:///orders.db for a file in the current directory, or "
             "postgresql://USER@HOST/NAME"
         )
-    if value.count("@") > 1:  # libpq ends the password at the first one
+    # libpq ends the password at the first @, and decodes every %.
+    if value.count("@") > 1 or _NOT_DECODABLE.search(value):
         raise ValueError(_NOT_PARSED)
     return _parsed_url(value)
 
@@ -101,6 +104,9 @@ UNPARSABLE_URL = "a URL that cannot be parsed"
 
 _NOT_PARSED = "must be a valid URL; percent-encode special characters in its user name and password"
 
+_SQLITE = "sqlite:///"
+_NOT_DECODABLE = re.compile(r"\s|%(?![0-9A-Fa-f]{2})|%00")
+
 _URL = re.compile(
     r"""(?P<scheme>[a-z][a-z0-9+.-]*)://
     (?:[^/?#]*@)?                                      # user name and password, up to the last @ before the path
@@ -118,8 +124,8 @@ def describe_url(url: str) -> str:
     The result is built from parsed parts. A URL that cannot be parsed with certainty, for example because its password
     holds an unencoded `/`, is described by a fixed text that has no part of it.
     """
-    if url.startswith("sqlite:///"):
-        return url
+    if url.startswith(_SQLITE):
+        return UNPARSABLE_URL if "?" in url else url
     parts = _URL.fullmatch(url)
     return f"{parts['scheme']}://{parts['host']}{parts['path'] or ''}" if parts else UNPARSABLE_URL
 

@@ -1,5 +1,6 @@
 """Finding, creating and migrating the store in its database; every way in which that fails is one sentence."""
 
+import re
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 
@@ -24,6 +25,7 @@ OLDEST_SERVER = 15
 _OPENING_SECONDS = 5.0
 _LOCK = "SELECT pg_advisory_xact_lock(7306938521)"  # any number that all hosts agree on; ends with the transaction
 _VERSION = "SELECT schema_version FROM petstore.store"
+_NAME = re.compile(r"[a-z_]{1,40}")
 # Asked of the catalogue's tables: to_regclass may still remember, from before the lock, that there was no store.
 _TABLES = """
     SELECT relname FROM pg_class JOIN pg_namespace ON pg_namespace.oid = relnamespace
@@ -77,6 +79,18 @@ async def connected(url: str) -> AsyncIterator[Driver]:
         raise StoreUnusable(f"The store in {place(url)} cannot be used: {plain_words(error)}.") from error
     finally:
         await driver.close()
+
+
+def url_problem(url: str) -> str | None:
+    """What is wrong with a URL that libpq does not accept, without any value in it; None if it is accepted."""
+    try:
+        conninfo_to_dict(url)
+    except psycopg.ProgrammingError:  # its text may hold the password
+        known = {option.keyword.decode() for option in psycopg.pq.Conninfo.get_defaults()}
+        names = [each.partition("=")[0] for each in url.partition("?")[2].split("&")]
+        unknown = next((name for name in names if name not in known and _NAME.fullmatch(name)), None)
+        return f"has an unknown parameter, {unknown}" if unknown else "is not a URL that PostgreSQL accepts"
+    return None
 
 
 def place(url: str) -> str:
