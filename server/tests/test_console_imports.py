@@ -1,22 +1,19 @@
 """Imports in the console: uploads, what they would do, what they did, and what is left of those that fail."""
 
+import ast
 import asyncio
 import json
 import os
 import re
-import shutil
-import stat
 import sys
 import tempfile
 from pathlib import Path
 
-import apsw
 import pytest
 
-from petstore_server.console import import_jobs, uploads
+from petstore_server.console import import_jobs
+from petstore_server.console.pages import imports
 from petstore_server.domain.orders import Order, Status
-from petstore_server.engines.sqlite import connections
-from petstore_server.operations.import_tasks import ImportReport, ImportTask, TaskOptions, run_task
 from support.console import Console, finished, running_console, text_of, upload
 from support.open_stores import BY, SqlitePlaces, Stores, log
 
@@ -65,7 +62,7 @@ async def test_a_file_is_checked_then_imported(each_backend: Stores, uploads_fol
         assert "no longer pending in the store" in text
         assert "Nothing was changed so far." in text
         assert [1, 2, 3] == await ids_of(console)
-        assert {0o600} == {stat.S_IMODE(file.stat().st_mode) for file in files(uploads_folder) if file.name == "upload"}
+        assert [] == files(uploads_folder)
 
         await browser.submit(f"{path}/import")
         text = await finished(browser, path)
@@ -75,7 +72,7 @@ async def test_a_file_is_checked_then_imported(each_backend: Stores, uploads_fol
         assert "operator:ada" == entry.actor
         assert f"The audit log has it as {entry.subject}" in text
         assert entry.subject in await browser.get(f"/audit?subject={entry.subject}")
-        assert "upload" not in [file.name for file in files(uploads_folder)]
+        assert [] == files(uploads_folder)
 
 
 async def test_rejected_rows_are_downloaded_with_reasons(each_backend: Stores) -> None:
@@ -99,7 +96,7 @@ async def test_an_array_within_an_array_costs_no_other_element(sqlite_stores: St
         path = await upload(browser, b'[{"id":9000001},[2],{"id":9000003}]', name="nest.json")
         text = await finished(browser, path)
         assert "Created 2 Changed 0 Unchanged 0 Rejected 1" in text
-        assert "an object in braces was expected" in text
+        assert "The row is not a record: Expected `object`, got `array`." in text
 
 
 async def test_a_field_name_as_long_as_a_row_is_shortened_in_the_reason(each_backend: Stores) -> None:
@@ -116,14 +113,18 @@ async def test_a_field_name_as_long_as_a_row_is_shortened_in_the_reason(each_bac
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="it reads /proc")
-async def test_a_deleted_uploads_directory_is_replaced_and_closed(sqlite_stores: Stores, uploads_folder: Path) -> None:
+async def test_the_files_of_an_upload_have_no_name_and_are_closed(sqlite_stores: Stores, uploads_folder: Path) -> None:
     async with running_console(sqlite_stores) as console:
         browser = await console.browser.sign_in()
-        await finished(browser, await upload(browser, GOOD))
-        before = open_below(uploads_folder)
-        shutil.rmtree(next(iter(uploads_folder.iterdir())))  # noqa: ASYNC240
-        await finished(browser, await upload(browser, GOOD))
-        assert 1 == before == open_below(uploads_folder)
+        path = await upload(browser, GOOD)
+        await finished(browser, path)
+        assert [] == files(uploads_folder)
+        assert 2 == open_below(uploads_folder), "the file and its rejects"
+        await browser.submit(f"{path}/import")
+        await finished(browser, path)
+        assert 1 == open_below(uploads_folder)
+        await browser.submit(f"{path}/discard")
+        assert 0 == open_below(uploads_folder)
 
 
 @pytest.mark.parametrize(
@@ -161,10 +162,11 @@ async def test_a_file_of_the_wrong_kind_is_refused_and_deleted(
 async def test_a_file_that_is_too_large_is_refused_and_deleted(
     sqlite_stores: Stores, uploads_folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(uploads, "LARGEST_FILE", 3 * 1024 * 1024)
+    monkeypatch.setattr(imports, "LARGEST_FILE", 3 * 1024 * 1024)
     async with running_console(sqlite_stores) as console:
         browser = await console.browser.sign_in()
-        assert "The file is larger than 3 MB" in await upload(browser, b"x" * (3 * 1024 * 1024 + 1), 413)
+        for size in 3 * 1024 * 1024 + 1, 9 * 1024 * 1024:
+            assert "The file is larger than 100 MB" in await upload(browser, b"x" * size, 413)
         assert [] == files(uploads_folder)
         line = b'{"id": 1}\n'
         path = await upload(browser, line * (3 * 1024 * 1024 // len(line)))
@@ -264,7 +266,7 @@ async def test_options_say_how_to_read_a_file(each_backend: Stores) -> None:
 @pytest.mark.parametrize(
     ("field", "value", "wrong"),
     [
-        ("format", "xlsx", "Choose one of the given formats."),
+        ("format", "xlsx", "Invalid value for '--format': 'xlsx' is not one of"),
         ("columns", "Menge=price", "'price' is not a field"),
         ("columns", "Menge", "'Menge' is not of the form COLUMN=FIELD"),
         ("zone", "Europe/Atlantis", "is not a time zone"),
@@ -278,6 +280,7 @@ async def test_wrong_options_are_explained_and_kept(
     async with running_console(sqlite_stores) as console:
         browser = await console.browser.sign_in()
         assert wrong in await upload(browser, GOOD, 400, "orders.jsonl", **{field: value})
+        assert re.search(rf'id="{field}"[^>]*aria-invalid="true"', browser.page)
         assert field == "format" or f'value="{value}"' in browser.page
         assert [] == files(uploads_folder)
 
@@ -308,9 +311,10 @@ async def test_an_upload_is_deleted_by_its_button_and_after_a_time(
         monkeypatch.setattr(import_jobs, "KEPT_SECONDS", 0.01)
         path = await upload(browser, GOOD)
         async with asyncio.timeout(60):
-            while files(uploads_folder):  # noqa: ASYNC110 - a timer deletes them
+            while console.services.imports.all():  # noqa: ASYNC110 - a timer deletes it
                 await asyncio.sleep(0.05)
         await browser.get(path, 404)
+        assert 0 == open_below(uploads_folder)
         assert [] == await ids_of(console)
 
 
@@ -335,33 +339,57 @@ async def test_an_import_that_is_stopped_keeps_what_it_imported(each_backend: St
         assert created == len(await ids_of(console))
 
 
-async def test_what_a_stopped_server_left_is_deleted_by_the_next(sqlite_stores: Stores, uploads_folder: Path) -> None:
-    left = uploads_folder / "petstore-uploads-left"
-    (left / "job").mkdir(parents=True)
-    (left / "job" / "upload").touch()
+async def test_an_import_says_that_the_store_cannot_be_used(
+    sqlite_stores: Stores, monkeypatch: pytest.MonkeyPatch
+) -> None:
     async with running_console(sqlite_stores) as console:
         browser = await console.browser.sign_in()
         path = await upload(browser, GOOD)
-        assert not left.exists()
         await finished(browser, path)
-        async with running_console(sqlite_stores) as second:
-            other = await second.browser.sign_in()
-            await finished(other, await upload(other, GOOD))
-            await browser.get(path)  # in use, so it is still there
-    assert [] == files(uploads_folder)
+        monkeypatch.setattr(console.services.imports, "_database_url", "sqlite:////missing/store.db")
+        await browser.submit(f"{path}/import")
+        text = await finished(browser, path)
+        assert "It failed" in text
+        assert "The directory /missing does not exist" in text, text
 
 
-async def test_an_import_says_once_that_the_store_cannot_be_used(
+async def test_an_import_whose_process_ends_unexpectedly_says_so(
+    sqlite_stores: Stores, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with running_console(sqlite_stores) as console:
+        browser = await console.browser.sign_in()
+        path = await upload(browser, GOOD)
+        await finished(browser, path)
+        monkeypatch.setattr(import_jobs, "_PETSTORE", (sys.executable, "-c", "raise SystemExit(9)"))
+        await browser.submit(f"{path}/import")
+        assert "The import ended unexpectedly; the log of the server says why." in await finished(browser, path)
+        assert ["import process failed"] == [record.message for record in caplog.records]
+        path = await upload(browser, GOOD)
+        monkeypatch.setattr(import_jobs, "_PETSTORE", ("/missing/petstore",))
+        assert "The import cannot be started: No such file" in await finished(browser, await upload(browser, GOOD))
+
+
+async def test_the_url_of_the_store_is_not_an_argument_of_the_process(
     tmp_path: Path, sqlite_stores: Stores, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(connections, "BUSY_SECONDS", 0.05)
-    file, rejects = tmp_path / "orders.jsonl", tmp_path / "rejects.jsonl"
-    file.write_bytes(GOOD)
-    task = ImportTask(sqlite_stores.url, str(file), file.name, str(rejects), TaskOptions(), BY.name, BY.at, False)
-    async with sqlite_stores.opened():
-        other = apsw.Connection(sqlite_stores.url.removeprefix("sqlite:///"))
-        other.execute("BEGIN IMMEDIATE")
-        reports: list[ImportReport] = []
-        await run_task(task, sqlite_stores.opened, sqlite_stores.opened, reports.append)
-        other.close()
-    assert "The store cannot be used: another program keeps it locked." == reports[-1].error
+    program = "import os, sys; open(sys.argv[1], 'w').write(repr([sys.argv[2:], dict(os.environ)])); print('{}')"
+    monkeypatch.setattr(import_jobs, "_PETSTORE", (sys.executable, "-c", program, str(tmp_path / "seen")))
+    async with running_console(sqlite_stores) as console:
+        browser = await console.browser.sign_in()
+        path = await upload(browser, GOOD, columns="a;$(touch x) b=id", replace_placed="yes")
+        assert "checked" in await finished(browser, path)
+    arguments, environ = ast.literal_eval((tmp_path / "seen").read_text())
+    assert sqlite_stores.url == environ["PETSTORE_DATABASE_URL"]
+    assert not any("sqlite" in argument for argument in arguments)
+    assert ["orders", "import", "-", "--json", "--progress"] == arguments[:5]
+    assert ["--as=ada", "--format=jsonl", "--map=a;$(touch x) b=id", "--replace-placed", "--dry-run"] == arguments[6:]
+
+
+async def test_uploads_wait_for_an_import_under_way(sqlite_stores: Stores, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(imports, "_FIRST_LOOK_SECONDS", 0.0)
+    async with running_console(sqlite_stores) as console:
+        browser = await console.browser.sign_in()
+        paths = [await upload(browser, b"".join(b'{"id": %d}\n' % number for number in range(20_000))) for _ in "ab"]
+        assert "Checking what the file would do" in await browser.get(paths[1])
+        assert ["checked" in await finished(browser, path) for path in paths]
+        assert "Stopped" not in await browser.get("/imports/new")

@@ -1,10 +1,18 @@
-"""An import as a whole: what it says of a store whose history changes while it runs."""
+"""An import as a whole: what becomes of orders that exist, and of an import that is followed or cut off."""
 
 import asyncio
 import io
-from collections.abc import Sequence
+import json
+import os
+import sys
+import tempfile
+import time
+from collections.abc import AsyncIterator, Sequence
+from contextlib import suppress
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
+from subprocess import DEVNULL, PIPE, Popen
 
 import pytest
 from hypothesis import given
@@ -12,14 +20,21 @@ from hypothesis import strategies as st
 
 from petstore_server.domain.audit import Actor
 from petstore_server.domain.imports import id_ranges
-from petstore_server.domain.orders import Import, Order
-from petstore_server.formats.kinds import ReadOptions
-from petstore_server.formats.reading import Source
-from petstore_server.formats.rejects import Rejects
-from petstore_server.operations.imports import ORDERS, FileImport
+from petstore_server.domain.orders import Import, Order, Status
+from petstore_server.domain.placement import Placement
+from petstore_server.imports.kinds import ORDERS
+from petstore_server.imports.options import ReadOptions
+from petstore_server.imports.rows import Rejects
+from petstore_server.imports.running import FileImport
+from petstore_server.imports.source import Source
 from petstore_server.runtime import engines
+from petstore_server.runtime.scratch import scratch_store
 from petstore_server.store import Store
+from support.command_line import CommandLine
 from support.open_stores import BY, SqlitePlaces, Stores
+from support.process import environment
+
+PETSTORE = str(Path(sys.executable).parent / "petstore")
 
 
 class Held:
@@ -38,6 +53,12 @@ class Held:
         return await self._orders.import_batch(orders, import_id, actor)
 
 
+async def ended(batches: AsyncIterator[None]) -> None:
+    """Run an import to its end."""
+    async for _ in batches:
+        pass
+
+
 @pytest.mark.anyio
 @pytest.mark.parametrize("restores", [False, True])
 async def test_an_import_during_which_the_store_was_restored_says_so(tmp_path: Path, restores: bool) -> None:
@@ -45,9 +66,9 @@ async def test_an_import_during_which_the_store_was_restored_says_so(tmp_path: P
     async with stores.opened() as store:
         engines.backup_store(stores.url, tmp_path / "backup", lambda *_: None)
         held = Held(store)
-        subject = ORDERS._replace(records=lambda _: held)
-        run = FileImport(subject, Source(io.BytesIO(b'{"id":2}'), "-", None), ReadOptions(), Rejects())
-        running = asyncio.create_task(run.run(store, BY))
+        kind = replace(ORDERS, records=lambda *_: held)
+        run = FileImport(kind, Source(io.BytesIO(b'{"id":2}'), "-", None), ReadOptions(), Rejects())
+        running = asyncio.create_task(ended(run.run(store, BY)))
         await held.begun.wait()
         if restores:
             engines.restore_store(stores.url, tmp_path / "backup", BY)
@@ -61,3 +82,139 @@ def test_ranges_contain_exactly_the_identifiers(ids: set[int]) -> None:
     ranges = id_ranges(ids)
     assert sorted(ids) == [order_id for first, last in ranges for order_id in range(first, last + 1)]
     assert all(one[1] + 1 < following[0] for one, following in pairwise(ranges))
+
+
+DATE = "2026-11-01T10:00:00Z"
+
+
+async def imported(store: Store, content: str, scratch: Store | None = None) -> FileImport[Order]:
+    run = FileImport(ORDERS, Source(io.BytesIO(content.encode()), "-", None), ReadOptions(), Rejects())
+    await ended(run.run(store, BY, scratch))
+    return run
+
+
+@pytest.mark.anyio
+async def test_a_csv_without_some_columns_leaves_these_fields_as_they_are(each_backend: Stores) -> None:
+    async with each_backend.opened() as store, scratch_store() as scratch:
+        shipped = Order(3, 9, 1, DATE, True, Status.SHIPPED)
+        await store.orders.import_batch([Order(1, 7, 2, DATE, False), Order(2, 8, 2, DATE), shipped], "import-1", BY)
+        content = "id,quantity,petId\n1,5,\n2,2,8\n3,1,9\n3,2,9\n4,1,\n4,6,\n"
+        expected = {"created": 1, "unchanged": 2, "replaced": 2, "rejected": 1}
+        assert expected == (await imported(store, content, scratch)).counts
+        assert expected == (await imported(store, content)).counts
+        found = [order async for batch in store.orders.scan() for order in batch]
+        assert [Order(1, None, 5, DATE, False), Order(2, 8, 2, DATE), shipped, Order(4, None, 6)] == found
+
+
+@pytest.mark.anyio
+async def test_a_json_record_replaces_all_fields(each_backend: Stores) -> None:
+    async with each_backend.opened() as store:
+        await store.orders.import_batch([Order(1, 7, 2, DATE, False)], "import-1", BY)
+        await imported(store, '{"id":1,"quantity":5}')
+        assert Order(1, None, 5) == await store.orders.find(1)
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("dry", [False, True])
+@pytest.mark.parametrize("replace_placed", [False, True])
+async def test_an_order_that_was_placed_is_replaced_only_on_request(
+    each_backend: Stores, replace_placed: bool, dry: bool
+) -> None:
+    async with each_backend.opened() as store, scratch_store() as scratch:
+        await store.orders.import_batch([Order(1)], "import-1", BY)
+        await store.placements.place(Placement(1, "a", 1, 1, None), BY)
+        text = b'{"id":1,"petId":3}\n\n{"id":2,"petId":5}\n{"id":2,"petId":1,"quantity":1}'
+        written = io.StringIO()
+        run = FileImport(ORDERS, Source(io.BytesIO(text), "-", None), ReadOptions(), Rejects(written), replace_placed)
+        await ended(run.run(store, BY, scratch if dry else None))
+        found = await store.orders.find_many([1, 2])
+    expected = {"created": 0, "unchanged": 0 if replace_placed else 1, "replaced": 3 if replace_placed else 1}
+    assert {**expected, "rejected": not replace_placed} == run.counts
+    rejected = [json.loads(line) for line in written.getvalue().splitlines()]
+    assert ([] if replace_placed else [(3, '{"id":2,"petId":5}')]) == [(one["line"], one["raw"]) for one in rejected]
+    assert all("placed over the API" in one["reason"] and "--replace-placed" in one["reason"] for one in rejected)
+    assert [Order(1, None if dry else 3), Order(2, 1, 1)] == sorted(found)
+
+
+@pytest.mark.anyio
+async def test_an_import_next_to_placed_orders_takes_none_of_their_identifiers(each_backend: Stores) -> None:
+    """Identifiers just above the largest: those that were assigned meanwhile are rejected, the rest imported."""
+    async with each_backend.opened() as store:
+        placing = True
+        placed: dict[int, int] = {}
+
+        async def place(number: int) -> None:
+            while placing:
+                key = f"{number}-{len(placed)}"
+                order = await store.placements.place(Placement(number, key, 7, 1, None), BY)
+                placed[order.order_id] = 7
+
+        async def import_orders() -> list[Import]:
+            outcomes: list[Import] = []
+            for _ in range(12):
+                last = await store.placements.last_identifier()
+                batch = [Order(order_id, 3) for order_id in range(last + 1, last + 41)]
+                outcomes += await store.orders.import_batch(batch, "import-2", BY)
+            return outcomes
+
+        tasks = [asyncio.create_task(place(number)) for number in range(1, 5)]
+        outcomes = await import_orders()
+        placing = False
+        await asyncio.gather(*tasks)
+        assert 12 * 40 == len(outcomes)
+        assert {Import.CREATED, Import.PLACED} >= set(outcomes)
+        found = [order async for batch in store.orders.scan() for order in batch]
+        assert placed == {order.id: order.pet_id for order in found if order.pet_id == 7}
+        assert outcomes.count(Import.CREATED) + len(placed) == len(found)
+
+
+def test_programs_get_the_progress_line_by_line(tmp_path: Path) -> None:
+    cli, file = CommandLine(tmp_path / "store.db"), tmp_path / "orders.jsonl"
+    file.write_text("".join(f'{{"id":{number}}}\n' for number in range(20_000)) + "x\n")
+    done = cli("orders", "import", str(file), "--json", "--progress")
+    *lines, result = done.json_lines()
+    positions = [line.pop("position") for line in lines]
+    assert sorted(positions) == positions
+    assert positions[-1] == file.stat().st_size
+    assert {**lines[-1], "reasons": result["reasons"]} == result
+    assert (3, 20_000, 1) == (done.code, result["created"], result["rejected"])
+    done = cli("orders", "import", str(file), "--dry-run", "--json", "--progress")
+    assert all(line["dryRun"] and "import" not in line for line in done.json_lines())
+    assert 2 == cli("orders", "import", str(file), "--progress").code
+    assert 2 == cli("orders", "import", str(tmp_path / "missing"), "--json", "--progress").code
+
+
+def test_an_import_ends_once_its_progress_is_not_read_any_more(tmp_path: Path) -> None:
+    store = tmp_path / "store.db"
+    command = [PETSTORE, "orders", "import", "-", "--json", "--progress"]
+    with Popen(command, env=environment(store), stdin=PIPE, stdout=PIPE, stderr=DEVNULL) as process:
+        assert process.stdin
+        assert process.stdout
+        rows = "".join(f'{{"id":{number}}}\n' for number in range(60_000)).encode()
+        process.stdin.write(rows)
+        process.stdin.flush()
+        assert process.stdout.readline().startswith(b'{"position":')
+        process.stdout.close()
+        with suppress(BrokenPipeError):
+            while process.poll() is None:
+                process.stdin.write(rows)
+                process.stdin.flush()
+        with suppress(BrokenPipeError):
+            process.stdin.close()
+        assert 141 == process.wait(30)
+
+
+@pytest.mark.anyio
+async def test_what_killed_dry_runs_left_is_deleted_a_day_later(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    yesterday = time.time() - 90_000
+    for name in "petstore-scratch-old", "petstore-scratch-new", "other":
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "scratch.db").touch()
+        if name != "petstore-scratch-new":
+            os.utime(tmp_path / name, (yesterday, yesterday))
+    async with scratch_store():
+        pass
+    assert {"petstore-scratch-new", "other"} == {path.name for path in tmp_path.iterdir()}  # noqa: ASYNC240

@@ -1,5 +1,6 @@
 """CSV as shops and spreadsheets export it: what is unambiguous is imported, for the rest there are options (D7)."""
 
+import re
 from collections.abc import Iterator
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
@@ -11,14 +12,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from petstore_server.domain.timestamps import format_timestamp
-from petstore_server.formats.conversions import Timestamps, boolean_cell, integer_cell, parse_timezone
-from petstore_server.formats.kinds import ReadOptions
+from petstore_server.imports.conversions import Timestamps, boolean_cell, integer_cell
+from petstore_server.imports.options import ReadOptions, check_date_format, parse_timezone
 from support.command_line import CommandLine
 from support.import_files import import_text, read
 
 BERLIN = ZoneInfo("Europe/Berlin")
 HEADER = "Bestellnr;Größe;PetID;Quantity;Shipdate;Complete;Status;Kunde;Betrag\r\n"
 MAPPING = ["--map", "Bestellnr=id", "--ignore-column", "*", "--timezone", "Europe/Berlin"]
+WRITTEN_FORMS = [
+    f"{date}{time}"
+    for date in ("%d/%m/%Y", "%m/%d/%Y", "%d-%m-%Y", "%d/%m/%y", "%m/%d/%y", "%y-%m-%d")
+    for time in ("", " %H:%M", ", %H:%M:%S", "T%H:%M", " %I:%M %p", " %I:%M:%S%p")
+]
 ENCODINGS_NOT_OF_FILES = ["klingon", "rot13", "idna", "punycode", "undefined", "unicode_escape", "raw_unicode_escape"]
 
 
@@ -82,11 +88,12 @@ def test_a_dry_run_reports_the_outcome_and_changes_nothing(cli: CommandLine) -> 
     audit = cli.must("audit", "--json").out
     done = cli("orders", "import", "-", "--dry-run", "--json", stdin=rows + "4,1\n")
     expected = {"dryRun": True, "created": 0, "unchanged": 2, "replaced": 2, "rejected": 2}
-    assert (3, expected) == (done.code, done.json())
+    assert (3, expected) == (done.code, {name: value for name, value in done.json().items() if name != "reasons"})
+    assert ["line 6", "line 7"] == [reason.partition(":")[0] for reason in done.json()["reasons"]]
     assert audit == cli.must("audit", "--json").out
     assert 9 == cli.must("orders", "show", "2", "--json").json()["quantity"]
     real = cli("orders", "import", "-", "--json", stdin=rows + "4,1\n").json()
-    assert expected == {"dryRun": True, **{name: count for name, count in real.items() if name != "import"}}
+    assert done.json() == {"dryRun": True, **{name: value for name, value in real.items() if name != "import"}}
 
 
 def test_a_dry_run_sees_rows_of_earlier_batches(cli: CommandLine) -> None:
@@ -141,14 +148,14 @@ def test_json_fields_can_be_mapped_and_left_out_too(cli: CommandLine) -> None:
 
 def test_text_that_is_not_utf_8_matters_only_in_columns_that_are_used() -> None:
     content = b"id,note,status\n1,M\xfcller,pending\n2,x,\xff\n"
-    found = read(content, ReadOptions("csv", ignored=frozenset({"Note"})))
+    found = read(content, ReadOptions("csv", ignored=("Note",)))
     assert [1] == [order.id for order in found.orders]
     assert [3] == [each.line for each in found.rejects]
     assert "--encoding" in found.rejects[0].reason
 
 
 def test_a_total_below_the_table_is_not_lost_silently() -> None:
-    found = read(b"id;amount\n1;5\n;5\n", ReadOptions("csv", ignored=frozenset({"amount"})))
+    found = read(b"id;amount\n1;5\n;5\n", ReadOptions("csv", ignored=("amount",)))
     assert [(3, "id")] == [(each.line, each.column) for each in found.rejects]
 
 
@@ -174,10 +181,16 @@ def test_unambiguous_numbers_are_read(text: str, value: int) -> None:
 
 @pytest.mark.parametrize(
     "text",
-    ["1.000", "1,000", "1.5", "1e3", "007", "+1", "-0", "9007199254740993.0", "1.234,567", "12.34.56", "٣", "1_0"],
+    ["1.5", "1e3", "007", "+1", "-0", "9007199254740993.0", "1.234,567", "12.34.56", "٣", "1_0"],
 )
 def test_ambiguous_numbers_stay_text(text: str) -> None:
     assert text == integer_cell(text)
+
+
+@pytest.mark.parametrize("text", ["1.000", "1,749", "-12.345", " 999,999 "])
+def test_a_number_that_can_be_read_in_two_ways_is_refused_with_the_form_that_works(text: str) -> None:
+    with pytest.raises(ValueError, match="write whole numbers in plain digits, such as 1749 for 1,749"):
+        integer_cell(text)
 
 
 @given(st.integers(), st.sampled_from(["{}", " {} ", "{}.0"]))
@@ -242,6 +255,36 @@ def test_local_times_need_a_time_zone(text: str) -> None:
 def test_ambiguous_and_impossible_timestamps_are_refused(text: str, problem: str) -> None:
     with pytest.raises(ValueError, match=problem):
         Timestamps(BERLIN)(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "advice"),
+    [
+        ("05/14/2027 01:25 PM", "give --date-format '%m/%d/%Y %I:%M %p'"),
+        ("5/1/2027 1:25:30pm", "give --date-format '%d/%m/%Y %I:%M:%S%p' or '%m/%d/%Y %I:%M:%S%p'"),
+        ("14-05-27 13:25", "give --date-format '%d-%m-%y %H:%M' or '%y-%m-%d %H:%M'"),
+        ("05/14/2027 13:25 +0100", "give --date-format '%m/%d/%Y %H:%M %z'"),
+        ("01.12.26, 10:00", "give --date-format '%d.%m.%y, %H:%M'"),
+        ("2026-12-01", "it has no time; to take it as midnight give --date-format '%Y-%m-%d'"),
+        ("01.12.2026", "it has no time; to take it as midnight give --date-format '%d.%m.%Y'"),
+    ],
+)
+def test_the_reason_names_the_date_formats_that_work(text: str, advice: str) -> None:
+    with pytest.raises(ValueError, match="is not an RFC 3339 date-time") as refusal:
+        Timestamps(BERLIN)(text)
+    assert str(refusal.value).endswith(f"; {advice}")
+    for date_format in re.findall(r"'([^']+)'", advice):
+        assert Timestamps(BERLIN, check_date_format(date_format))(text)
+    with pytest.raises(ValueError, match="--date-format") as refusal:
+        Timestamps()(text)
+    assert ("%z" not in advice) == str(refusal.value).endswith(", and --timezone")
+
+
+@given(st.datetimes(datetime(1970, 1, 1), datetime(2068, 12, 31)), st.sampled_from(WRITTEN_FORMS))  # noqa: DTZ001
+def test_the_reason_names_the_form_in_which_a_time_was_written(local: datetime, form: str) -> None:
+    with pytest.raises(ValueError, match="--date-format") as refusal:
+        Timestamps(UTC)(local.strftime(form))
+    assert repr(form) in str(refusal.value)
 
 
 @pytest.mark.parametrize(

@@ -57,6 +57,7 @@ class ImportOrders(NamedTuple):
     """Import a batch."""
 
     orders: tuple[Order, ...]
+    replace_placed: bool = False
 
 
 Step = Place | Change | ImportOrders
@@ -72,7 +73,7 @@ ORDERS = st.builds(
     st.sampled_from(Status),
 )
 STEPS = st.one_of(
-    st.builds(ImportOrders, st.lists(ORDERS, min_size=1, max_size=12).map(tuple)),
+    st.builds(ImportOrders, st.lists(ORDERS, min_size=1, max_size=12).map(tuple), st.booleans()),
     st.builds(Change, st.sampled_from(sorted(TRANSITIONS)), IDS),
     st.builds(Change, st.just("cancel"), IDS),
     st.builds(
@@ -141,6 +142,7 @@ class History:
         self._keys = count()
         self._latest = 0
         self._largest_id = 0
+        self._placed: set[int] = set()
         self.model: Model = {}
 
     async def take(self, step: Step) -> set[int]:
@@ -167,6 +169,7 @@ class History:
             for request, result in zip(requests, placed, strict=True)
         }
         assert len(placed) == len(changed)
+        self._placed.update(changed)
         for result in placed:
             assert result.body.decode() == (await self._reader.search.find(result.order_id)).text()
         return changed
@@ -185,10 +188,12 @@ class History:
         current = {order_id: entry.order for order_id, entry in self.model.items()}
         outcomes, changed = [], {}
         for order in step.orders:
-            outcomes.append(imported(current.get(order.id), order))
+            protected = order.id in self._placed and not step.replace_placed
+            outcomes.append(imported(current.get(order.id), order, protected=protected))
             if outcomes[-1] in (Import.CREATED, Import.REPLACED):
                 current[order.id] = changed[order.id] = order
-        assert outcomes == await self._writer.orders.import_batch(step.orders, "import:1", BY)
+        importing = self._writer.orders.import_batch(step.orders, "import:1", BY, replace_placed=step.replace_placed)
+        assert outcomes == await importing
         return changed
 
     async def _read_times(self, changed: dict[int, Order]) -> None:
@@ -214,13 +219,15 @@ def changed_order(order: Order, action: str) -> Order | None:
     return completed if order.status is Status.SHIPPED and not order.complete else None
 
 
-def imported(existing: Order | None, order: Order) -> Import:
-    """The outcome of importing one order."""
+def imported(existing: Order | None, order: Order, *, protected: bool) -> Import:
+    """The outcome of importing one order; one that was placed over the API may be protected."""
     if existing is None:
         return Import.CREATED
     if existing == order:
         return Import.UNCHANGED
-    return Import.REPLACED if existing.status is Status.PENDING else Import.REJECTED
+    if existing.status is not Status.PENDING:
+        return Import.REJECTED
+    return Import.PLACED if protected else Import.REPLACED
 
 
 def list_of(model: Model) -> bytes:

@@ -171,6 +171,13 @@ def test_an_import_creates_keeps_replaces_or_rejects_an_order() -> None:
         evaluate_import(shipped, shipped),
         evaluate_import(shipped, pending),
     ]
+    assert [Import.CREATED, Import.UNCHANGED, Import.PLACED, Import.UNCHANGED, Import.REJECTED] == [
+        evaluate_import(None, pending, placed=True),
+        evaluate_import(pending, pending, placed=True),
+        evaluate_import(pending, changed, placed=True),
+        evaluate_import(shipped, shipped, placed=True),
+        evaluate_import(shipped, pending, placed=True),
+    ]
 
 
 @pytest.mark.parametrize(

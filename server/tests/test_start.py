@@ -38,7 +38,7 @@ def test_what_uses_no_store_starts_without_engines(arguments: tuple[str, ...]) -
 
 
 def test_a_command_starts_without_the_code_of_others() -> None:
-    others = {"petstore_server.cli.orders", "petstore_server.cli.doctor", "petstore_server.formats.batches"}
+    others = {"petstore_server.cli.orders", "petstore_server.cli.doctor", "petstore_server.imports.batches"}
     assert set() == loaded(command("keys", "--help")) & others
 
 
@@ -76,7 +76,7 @@ def test_the_server_loads_the_console_after_it_is_ready_and_contracts_on_request
     }
     done = subprocess.run([sys.executable, "-c", _SHOW_MODULES], env=env, capture_output=True, text=True, check=True)
     modules = {when: set(names) for when, *names in map(str.split, done.stdout.splitlines())}
-    later = {"jinja2", "petstore_server.console.application", "petstore_server.formats.batches"}
+    later = {"jinja2", "petstore_server.console.application", "petstore_server.imports.batches"}
     assert later <= modules["loaded"]
     assert set() == modules["ready"] & (later | {"yaml", "psycopg", "redis", "rich", "jsonschema"})
 

@@ -2,14 +2,15 @@
 
 import io
 import json
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any, BinaryIO, NamedTuple, cast
 
 from petstore_server.domain.orders import Order
-from petstore_server.formats.batches import Batch, read_batches
-from petstore_server.formats.kinds import ORDERS, ReadOptions
-from petstore_server.formats.reading import Source
-from petstore_server.formats.rows import Reject, Row
+from petstore_server.imports.batches import Batch, read_batches
+from petstore_server.imports.kinds import ORDERS
+from petstore_server.imports.options import ReadOptions
+from petstore_server.imports.rows import Reject, Row
+from petstore_server.imports.source import Source
 from support.command_line import CommandLine
 
 
@@ -29,8 +30,13 @@ def read(content: bytes, options: ReadOptions | str | None = None) -> Read:
     """Read orders; `options` may be a format only."""
     if not isinstance(options, ReadOptions):
         options = ReadOptions(options)
+    return collect(batches(io.BytesIO(content), options))
+
+
+def collect(found_batches: Iterable[Batch[Order]]) -> Read:
+    """What all batches of a file contain."""
     found = Read([], [], [])
-    for batch in batches(io.BytesIO(content), options):
+    for batch in found_batches:
         found.orders.extend(batch.records)
         found.rows.extend(batch.rows())
         found.rejects.extend(batch.rejects)

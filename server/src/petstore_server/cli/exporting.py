@@ -11,17 +11,18 @@ import click
 
 from petstore_server.cli.progress import progress
 from petstore_server.cli.stores import with_store
-from petstore_server.domain.errors import Conflict
-from petstore_server.formats.reading import STDIN
-from petstore_server.formats.writing import export_format
+from petstore_server.domain.errors import Conflict, InvalidInput
+from petstore_server.imports.source import STDIN
 from petstore_server.operations.exports import export_orders
 from petstore_server.partial_files import partial_file, put_in_place
 from petstore_server.store import Store
 
+_ENDINGS = {".jsonl": "jsonl", ".ndjson": "jsonl", ".json": "json", ".csv": "csv"}
+
 
 def export_to(target: str, file_format: str | None, force: bool) -> int:
     """Export all orders to a file, or stdout for `-`; return how many. Raises InvalidInput, Conflict, OSError."""
-    chosen = export_format(target, file_format)
+    chosen = file_format or _format_of(target)
     if target != STDIN and Path(target).is_file() and not force:
         raise Conflict(f"{target} exists; choose another name, or add --force to replace it.")
 
@@ -35,6 +36,17 @@ def export_to(target: str, file_format: str | None, force: bool) -> int:
         return count
 
     return with_store(export)
+
+
+def _format_of(target: str) -> str:
+    """The format that the file's ending names; JSON Lines without an ending. Raises InvalidInput for other endings."""
+    ending = Path(target).suffix.lower()
+    if target == STDIN or not ending:
+        return "jsonl"
+    if ending not in _ENDINGS:
+        known = ", ".join(_ENDINGS)
+        raise InvalidInput(f"'{ending}' is not the ending of an export format ({known}); rename it or give --format.")
+    return _ENDINGS[ending]
 
 
 @contextmanager

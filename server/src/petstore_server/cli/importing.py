@@ -1,10 +1,12 @@
 """The options of the import commands, and what these print."""
 
 import asyncio
+import gc
 import sys
+import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
-from datetime import tzinfo
+from contextlib import AsyncExitStack, aclosing, contextmanager
+from functools import reduce
 from pathlib import Path
 from typing import Any, TextIO, TypeVar
 
@@ -15,160 +17,123 @@ from petstore_server.cli.failures import PARTLY_DONE
 from petstore_server.cli.output import log_to_stderr, plural, wants_json, write_json
 from petstore_server.cli.progress import progress
 from petstore_server.cli.stores import operator, settings_here, with_store
-from petstore_server.formats.conversions import check_date_format, check_encoding, parse_mapping, parse_timezone
-from petstore_server.formats.kinds import EVERY_COLUMN, ReadOptions
-from petstore_server.formats.reading import FORMATS, STDIN, open_source
-from petstore_server.formats.rejects import Rejects
-from petstore_server.operations.imports import HISTORY_CHANGED, FileImport, Subject, T
+from petstore_server.imports import options as checks
+from petstore_server.imports.kinds import RecordKind, T
+from petstore_server.imports.options import EVERY_COLUMN, ReadOptions
+from petstore_server.imports.rows import Rejects
+from petstore_server.imports.running import HISTORY_CHANGED, FileImport
+from petstore_server.imports.source import FORMATS, STDIN, open_source
 from petstore_server.runtime import engines
 from petstore_server.runtime.scratch import scratch_store
 from petstore_server.settings import SettingsError
 from petstore_server.store import Store
 
 _SHOWN_REASONS = 20
+_PROGRESS_SECONDS = 0.2
+_OBJECTS_PER_COLLECTION = 100_000
 Command = TypeVar("Command", bound=Callable[..., Any])
 
 
-class _Checked(click.ParamType[Any]):
-    """Text that a function checks, which raises ValueError with the end of a sentence about it."""
+def _checked(check: Callable[[str], Any]) -> Callable[[str], Any]:
+    """The type of an option whose text a function checks: its ValueError is the end of a sentence about the text."""
 
-    def __init__(self, name: str, check: Callable[[str], Any]) -> None:
-        self.name = name
-        self._check = check
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        if not isinstance(value, str):
-            return value
+    def convert(text: str) -> Any:
         try:
-            return self._check(value)
+            return check(text)
         except ValueError as error:
-            self.fail(f"'{value}' {error}.", param, ctx)
+            raise click.BadParameter(f"'{text}' {error}.") from None
 
+    return convert
+
+
+_MAPPING, _ENCODING = _checked(checks.parse_mapping), _checked(checks.check_encoding)
+_ZONE, _DATE_FORMAT = _checked(checks.parse_timezone), _checked(checks.check_date_format)
+_IGNORED = f"A column to leave out, repeatable; '{EVERY_COLUMN}' for every column that is not a field."
+_PROGRESS = "With --json: write the progress to stdout too, an object a line; the last line is the result."
+_PLACED = "Also replace pending orders that were placed over the API; without it, their rows are rejected."
 
 FORMAT = click.option(
     "--format", "file_format", type=click.Choice(FORMATS), help="The format, if the name of the file does not show it."
 )
 _OPTIONS = (
     FORMAT,
-    click.option(
-        "--rejects",
-        type=FileToWrite(),
-        metavar="FILE",
-        help="Write rejected rows here, as JSON Lines with the reason.",
-    ),
+    click.option("--rejects", type=FileToWrite(), metavar="FILE", help="Write rejected rows here, with the reasons."),
     click.option("--dry-run", is_flag=True, help="Report what the import would do, and change nothing."),
-    click.option(
-        "--map",
-        "columns",
-        type=_Checked("mapping", parse_mapping),
-        metavar="COLUMN=FIELD",
-        multiple=True,
-        help="The field that a column with another name holds; repeatable.",
-    ),
-    click.option(
-        "--ignore-column",
-        "ignored",
-        metavar="COLUMN",
-        multiple=True,
-        help=f"A column to leave out; repeatable. '{EVERY_COLUMN}' is every column that is not a field.",
-    ),
-    click.option(
-        "--encoding",
-        type=_Checked("encoding", check_encoding),
-        metavar="NAME",
-        help="The encoding, if it is neither UTF-8 nor UTF-16 with a byte order mark; such as windows-1252.",
-    ),
+    click.option("--map", "columns", type=_MAPPING, metavar="COLUMN=FIELD", multiple=True, help="A field's column."),
+    click.option("--ignore-column", "ignored", metavar="COLUMN", multiple=True, help=_IGNORED),
+    click.option("--encoding", type=_ENCODING, metavar="NAME", help="If it is not UTF-8: such as windows-1252."),
+    click.option("--progress", "progress_lines", is_flag=True, help=_PROGRESS),
 )
-_DATE_OPTIONS = (
+_ORDER_OPTIONS = (
     click.option(
         "--timezone",
         "zone",
-        type=_Checked("zone", parse_timezone),
+        type=_ZONE,
         metavar="ZONE",
-        help="The time zone of times without a UTC offset, such as Europe/Berlin or +01:00.",
+        help="Of times without an offset: Europe/Berlin.",
     ),
-    click.option(
-        "--date-format",
-        type=_Checked("format", check_date_format),
-        metavar="FORMAT",
-        help="The form of timestamps that are not RFC 3339, such as '%d/%m/%Y %H:%M'.",
-    ),
+    click.option("--date-format", type=_DATE_FORMAT, metavar="FORMAT", help="Of dates, such as '%d/%m/%Y %H:%M'."),
+    click.option("--replace-placed", is_flag=True, help=_PLACED),
 )
 
 
 def import_options(command: Command) -> Command:
     """Add the options of an import to a command."""
-    for option in reversed(_OPTIONS):
-        command = option(command)
-    return command
+    return reduce(lambda given, add: add(given), reversed(_OPTIONS), command)
 
 
-def date_options(command: Command) -> Command:
-    """Add the options for timestamps."""
-    for option in reversed(_DATE_OPTIONS):
-        command = option(command)
-    return command
+def order_options(command: Command) -> Command:
+    """Add the options that only an import of orders has."""
+    return reduce(lambda given, add: add(given), reversed(_ORDER_OPTIONS), command)
 
 
 def import_file(
-    subject: Subject[T],
+    kind: RecordKind[T],
     file: str,
     *,
-    file_format: str | None,
     rejects: str | None,
     dry_run: bool,
-    columns: tuple[tuple[str, str], ...],
-    ignored: tuple[str, ...],
-    encoding: str | None,
-    zone: tzinfo | None = None,
-    date_format: str | None = None,
+    progress_lines: bool,
+    replace_placed: bool = False,
+    **options: Any,
 ) -> None:
-    """Import a file and print the result; exits with PARTLY_DONE if rows were rejected."""
-    for _, field in columns:
-        if field not in subject.kind.fields:
-            known = ", ".join(subject.kind.fields)
-            raise click.BadParameter(f"'{field}' is not a field; the fields are {known}.", param_hint="--map")
-    options = ReadOptions(file_format, encoding, zone, date_format, dict(columns), frozenset(ignored))
+    """Import a file and print the result; exits with PARTLY_DONE if rows were rejected.
+
+    The other options are those of ReadOptions.
+    """
+    reading = ReadOptions(**options)
+    if unknown := [field for _, field in reading.columns if field not in kind.fields]:
+        message = f"'{unknown[0]}' is not a field; the fields are {', '.join(kind.fields)}."
+        raise click.BadParameter(message, param_hint="--map")
+    if progress_lines and not wants_json():
+        raise click.UsageError("--progress is for programs; give --json too.")
     if file == STDIN and sys.stdin.isatty():
-        log_to_stderr(f"Reading {subject.kind.noun}s from the terminal; end with Ctrl-D, stop with Ctrl-C.")
-    with ExitStack() as stack:
-        source = stack.enter_context(open_source(file))
-        rejected = Rejects(stack.enter_context(_created(rejects, file)))
-        verb = "Checking" if dry_run else "Importing"
-        advance = stack.enter_context(progress(f"{verb} {subject.kind.noun}s", source.size))
-
-        def on_batch() -> None:
-            rows = sum(run.counts.values())
-            advance(run.position, rows, f"{rejected.count:,} rejected" if rejected.count else "")
-
-        run = FileImport(subject, source, options, rejected, on_batch)
-        try:
-            _run(run, dry_run)
-        except BaseException:
-            try:
-                stack.close()
-            finally:  # closing a file on a full disk fails again
-                if not wants_json():
-                    _report_stop(run, subject.kind.noun, dry_run)
-            raise
+        log_to_stderr(f"Reading {kind.noun}s from the terminal; end with Ctrl-D, stop with Ctrl-C.")
+    with open_source(file) as source, _created(rejects, file) as rejects_file:
+        run = FileImport(kind, source, reading, Rejects(rejects_file), replace_placed=replace_placed)
+        what = f"{'Checking' if dry_run else 'Importing'} {kind.noun}s"
+        shown = _progress_lines(run, dry_run) if progress_lines else _progress(run, what, source.size)
+        with _stop_reported(run, kind.noun, dry_run), shown as show:
+            _run(run, dry_run, show)
     _report(run, rejects, dry_run)
-    if rejected.count or run.history_changed:
+    if run.rejects.count or run.history_changed:
         click.get_current_context().exit(PARTLY_DONE)
 
 
-def _run(run: FileImport[T], dry_run: bool) -> None:
-    if not dry_run:
-        with_store(lambda store: run.run(store, operator()), writes=True)
-        return
+def _run(run: FileImport[T], dry_run: bool, show: Callable[[], None]) -> None:
+    # An import makes millions of objects, and no reference cycles: looking for these takes a tenth of its time.
+    gc.set_threshold(_OBJECTS_PER_COLLECTION)
 
-    async def check(store: Store | None = None) -> None:
-        async with scratch_store() as scratch:
-            await run.dry_run(store, scratch, operator())
+    async def work(store: Store | None = None) -> None:
+        async with AsyncExitStack() as stack:
+            scratch = await stack.enter_async_context(scratch_store()) if dry_run else None
+            async for _ in await stack.enter_async_context(aclosing(run.run(store, operator(), scratch))):
+                show()
 
-    if _store_is_missing():  # every row would be new
-        asyncio.run(check())
+    if dry_run and _store_is_missing():  # every row would be new
+        asyncio.run(work())
     else:
-        with_store(check)
+        with_store(work, writes=not dry_run)
 
 
 def _store_is_missing() -> bool:
@@ -191,14 +156,55 @@ def _created(name: str | None, source: str) -> Iterator[TextIO | None]:
         yield file
 
 
-def _report_stop(run: FileImport[Any], noun: str, dry_run: bool) -> None:
-    _report_reasons(run)
-    if run.imported and not dry_run:
-        name = f" ({run.import_id})" if run.has_changes else ""
-        log_to_stderr(
-            f"Stopped after {plural(run.imported, noun)}; what was imported is in the store{name}. "
-            "Import the file again to add the rest."
-        )
+@contextmanager
+def _progress(run: FileImport[Any], what: str, size: int | None) -> Iterator[Callable[[], None]]:
+    """Shows on a terminal how far the import is."""
+    with progress(what, size) as advance:
+
+        def show() -> None:
+            rejected = run.rejects.count
+            advance(run.position, sum(run.counts.values()), f"{rejected:,} rejected" if rejected else "")
+
+        yield show
+
+
+@contextmanager
+def _progress_lines(run: FileImport[Any], dry_run: bool) -> Iterator[Callable[[], None]]:
+    """Writes to stdout how far the import is, several times a second and at the end, unless it did not begin.
+
+    Raises BrokenPipeError once it is not read any more.
+    """
+    written = 0.0
+
+    def show() -> None:
+        nonlocal written
+        if run.position and time.monotonic() - written >= _PROGRESS_SECONDS:
+            written = time.monotonic()
+            write_json({"position": run.position, **_result(run, dry_run)})
+            sys.stdout.flush()
+
+    try:
+        yield show
+    finally:
+        written = 0.0
+        show()
+
+
+@contextmanager
+def _stop_reported(run: FileImport[Any], noun: str, dry_run: bool) -> Iterator[None]:
+    """Report what was imported if the import ends before the end of the file."""
+    try:
+        yield
+    except BaseException:
+        if not wants_json():
+            _report_reasons(run)
+        if run.imported and not dry_run and not wants_json():
+            name = f" ({run.import_id})" if run.has_changes else ""
+            log_to_stderr(
+                f"Stopped after {plural(run.imported, noun)}; what was imported is in the store{name}. "
+                "Import the file again to add the rest."
+            )
+        raise
 
 
 def _report_reasons(run: FileImport[Any]) -> None:
@@ -206,22 +212,23 @@ def _report_reasons(run: FileImport[Any]) -> None:
         log_to_stderr(line)
 
 
+def _result(run: FileImport[Any], dry_run: bool) -> dict[str, Any]:
+    named = {"import": run.import_id} if run.has_changes else {}
+    return {**({"dryRun": True} if dry_run else named), **run.counts}
+
+
 def _report(run: FileImport[Any], rejects_file: str | None, dry_run: bool) -> None:
-    counts = {str(outcome): count for outcome, count in run.counts.items()}
     if wants_json():
+        reasons = {"reasons": list(run.rejects.summary(_SHOWN_REASONS))} if run.rejects.count else {}
         changed = {"historyChanged": True} if run.history_changed else {}
-        named = {"import": run.import_id} if run.has_changes else {}
-        write_json({"dryRun": True, **counts} if dry_run else {**named, **counts, **changed})
+        write_json(_result(run, dry_run) | reasons | changed)
         return
     _report_reasons(run)
-    listed = ", ".join(f"{count} {name}" for name, count in counts.items())
+    listed = ", ".join(f"{count} {name}" for name, count in run.counts.items())
     name = run.import_id if run.has_changes else "Nothing was changed"
     log_to_stderr(f"Dry run, nothing was changed: {listed}." if dry_run else f"{name}: {listed}.")
     if run.history_changed:
         log_to_stderr(HISTORY_CHANGED)
-    if not run.rejects.count:
-        return
-    if rejects_file is None:
-        log_to_stderr("--rejects FILE writes every rejected row with its reason.")
-    else:
-        log_to_stderr(f"{plural(run.rejects.count, 'rejected row')} with reasons: {rejects_file}")
+    if run.rejects.count:
+        written = f"{plural(run.rejects.count, 'rejected row')} with reasons: {rejects_file}"
+        log_to_stderr(written if rejects_file else "--rejects FILE writes every rejected row with its reason.")

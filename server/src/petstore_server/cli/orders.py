@@ -11,14 +11,14 @@ from petstore_server.cli.arguments import FileToRead, FileToWrite, OrderId, When
 from petstore_server.cli.commands import Group, WritingCommand
 from petstore_server.cli.exporting import export_to
 from petstore_server.cli.failures import explain, report
-from petstore_server.cli.importing import FORMAT, date_options, import_file, import_options
+from petstore_server.cli.importing import FORMAT, import_file, import_options, order_options
 from petstore_server.cli.output import details, plural, show, show_done, wants_json, write, write_json
 from petstore_server.cli.stores import now, operator, with_store
 from petstore_server.domain.orders import CANCEL, COMPLETE, INT64_MAX, INT64_MIN, ORDER_FIELDS, Order, Status, ship
 from petstore_server.domain.transitions import Transition
-from petstore_server.formats.reading import STDIN
+from petstore_server.imports.kinds import ORDERS
+from petstore_server.imports.source import STDIN
 from petstore_server.operations import orders as operations
-from petstore_server.operations.imports import ORDERS
 from petstore_server.store import Store
 
 _NEGATIVE_IDS = {"ignore_unknown_options": True}  # so that -5 is an identifier; `OrderId` rejects other options
@@ -37,14 +37,14 @@ def orders() -> None:
 @orders.command("import", cls=WritingCommand)
 @click.argument("file", type=FileToRead(allow_dash=True))
 @import_options
-@date_options
+@order_options
 def import_orders(file: str, **options: Any) -> None:
     """Import the orders in FILE (- for stdin): JSON Lines, a JSON array, or CSV as shops and spreadsheets export it.
 
     A record has the fields id (required), petId, quantity, shipDate, complete, and status (pending if absent).
     An order that is in the store already is left unchanged if it is identical, replaced if it is pending, and
-    rejected if it has shipped or was cancelled. Bad rows are rejected with their line, column and reason; the others
-    are imported, and the exit code is 3.
+    rejected if it has shipped, was cancelled, or was placed over the API. Bad rows are rejected with their line,
+    column and reason; the others are imported, and the exit code is 3.
 
     \b
     Examples:

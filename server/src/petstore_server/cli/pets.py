@@ -7,7 +7,7 @@ import click
 from petstore_server.cli.arguments import FileToRead
 from petstore_server.cli.commands import Group, WritingCommand
 from petstore_server.cli.importing import import_file, import_options
-from petstore_server.operations.imports import PETS
+from petstore_server.imports.kinds import PETS
 
 
 @click.group(cls=Group)

@@ -1,42 +1,49 @@
 """Imports of uploaded files: each is checked by a dry run, then imported once an operator says so.
 
-Their state is in the memory of the one process of a host that has the console, their files in a private directory.
-What an import changes is in the store, and in its audit log.
+Both are `petstore orders import` in another process, so that requests do not wait for them. The state of an upload is
+in the memory of the one process of a host that has the console; its files have no names, so they vanish with that
+process. What an import changes is in the store, and in its audit log.
 """
 
 import asyncio
-import fcntl
-import json
+import logging
 import os
 import secrets
-import shutil
-import tempfile
-from collections.abc import Awaitable, Callable
+import sys
+from asyncio.subprocess import PIPE, Process
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
 from enum import StrEnum
-from itertools import islice
-from pathlib import Path
-from typing import NamedTuple
+from tempfile import TemporaryFile
+from typing import IO, Any
 
-from petstore_server.domain.audit import Actor
-from petstore_server.domain.errors import Conflict, NotFound
-from petstore_server.operations.import_tasks import ImportReport, ImportTask, TaskOptions
+import msgspec
 
-KEPT_SECONDS = 3600.0
-"""How long an upload that no operator works with is kept."""
+from petstore_server.domain.errors import Conflict, DomainError, InvalidInput, NotFound
+from petstore_server.imports.rows import UnreadableFile
+from petstore_server.imports.running import HISTORY_CHANGED
 
-MOST_JOBS = 8
-"""Uploads at a time: they take disk space."""
+KEPT_SECONDS = 3600.0  # for an upload that no operator works with
+MOST_JOBS = 8  # at a time: uploads take disk space
 
-_PREFIX = "petstore-uploads-"
+_log = logging.getLogger(__name__)
+
+_PETSTORE = (sys.executable, "-P", "-c", "from petstore_server.cli.main import main; main()")
+_PARTLY_DONE = 3  # the exit code of an import with rejected rows
+_STOP_SECONDS = 30.0
+_STOPPED = "The import ended unexpectedly; the log of the server says why. What it reported is in the store."
 _SHOWN_REJECTS = 50
+_PART_BYTES = 1 << 22
+_LONGEST_LINE = 1 << 20
 
-RunImport = Callable[[ImportTask, Callable[[ImportReport], None]], Awaitable[None]]
+
+_ERRORS: dict[str, type[DomainError]] = {"unreadable_file": UnreadableFile, "usage": InvalidInput}
+"""By the codes that the command reports."""
 
 
 class JobState(StrEnum):
-    """What becomes of an upload; those that are `BUSY` have a process at work."""
+    """What becomes of an upload."""
 
     CHECKING = "checking"
     CHECKED = "checked"
@@ -46,122 +53,106 @@ class JobState(StrEnum):
     FAILED = "failed"
 
 
-BUSY = (JobState.CHECKING, JobState.IMPORTING)
+class Report(msgspec.Struct, rename="camel"):
+    """A line of `petstore orders import --json --progress`: bytes of the file handled, rows by outcome, and the end."""
 
-
-class UploadNotFound(NotFound):
-    """No such upload on this host."""
-
-    code = "upload_not_found"
-
-    def __init__(self) -> None:
-        super().__init__(
-            f"There is no such upload here. Uploads are deleted {KEPT_SECONDS / 60:.0f} minutes after they were last "
-            "used, and when the server stops. What was imported is in the audit log."
-        )
-
-
-class RejectedRow(NamedTuple):
-    """A row that was not imported, and why; `column` is empty where the whole row is at fault."""
-
-    line: int
-    column: str
-    reason: str
+    position: int = 0
+    created: int = 0
+    unchanged: int = 0
+    replaced: int = 0
+    rejected: int = 0
+    import_id: str = msgspec.field(default="", name="import")
+    reasons: list[str] = []
+    history_changed: bool = False
 
 
 @dataclass
 class ImportJob:
-    """An uploaded file on its way into the store. Times are Unix seconds."""
+    """An uploaded file on its way into the store. `options` are those of the command; times are Unix seconds."""
 
     id: str
-    folder: Path
+    file: IO[bytes]
+    name: str
+    size: int
+    options: list[str]
     operator: str
     uploaded_at: float
-    name: str = ""
-    size: int = 0
-    options: TaskOptions = field(default_factory=TaskOptions)
     state: JobState = JobState.CHECKING
-    report: ImportReport = field(default_factory=ImportReport)
-    rejected: list[RejectedRow] = field(default_factory=list)
+    report: Report = field(default_factory=Report)
+    error: DomainError | None = None
     started_at: float = 0.0
-    started_import: bool = False
-
-    @property
-    def file(self) -> Path:
-        """The uploaded file."""
-        return self.folder / "upload"
-
-    @property
-    def rejects(self) -> Path:
-        """The rejected rows of the last run, as JSON Lines."""
-        return self.folder / "rejects.jsonl"
+    rejects: IO[bytes] = field(default_factory=TemporaryFile)
+    begun: asyncio.Event = field(default_factory=asyncio.Event)  # once the work has reported something, or has ended
+    work: "asyncio.Task[None] | None" = None
+    expiry: asyncio.TimerHandle | None = None
 
     @property
     def is_busy(self) -> bool:
         """Whether it is being checked or imported."""
-        return self.state in BUSY
+        return self.work is not None
+
+    def rejected(self) -> list[Any]:
+        """The first rejected rows of the last run, decoded."""
+        lines = os.pread(self.rejects.fileno(), _PART_BYTES, 0).rpartition(b"\n")[0].splitlines()
+        return list(map(msgspec.json.decode, lines[:_SHOWN_REJECTS]))
+
+    def read_rejects(self) -> Iterator[bytes]:
+        """The rejected rows of the last run, as JSON Lines, in parts."""
+        descriptor, at = os.dup(self.rejects.fileno()), 0
+        try:
+            while part := os.pread(descriptor, _PART_BYTES, at):
+                yield part
+                at += len(part)
+        finally:
+            os.close(descriptor)
 
 
 class ImportJobs:
-    """The uploads of this process. `run` runs one task; `clock` gives Unix seconds."""
+    """The uploads of this process. `clock` gives Unix seconds."""
 
-    def __init__(self, database_url: str, run: RunImport, clock: Callable[[], float]) -> None:
+    def __init__(self, database_url: str, clock: Callable[[], float]) -> None:
         self._database_url = database_url
-        self._run = run
         self._clock = clock
         self._jobs: dict[str, ImportJob] = {}
-        self._reserved = 0
-        self._tasks: dict[str, asyncio.Task[None]] = {}
-        self._expiries: dict[str, asyncio.TimerHandle] = {}
         self._one_at_a_time = asyncio.Lock()
-        self._root: Path | None = None
-        self._lock = -1
 
     def all(self) -> list[ImportJob]:
         """The uploads, newest first."""
         return list(reversed(self._jobs.values()))
 
     def find(self, job_id: str) -> ImportJob:
-        """An upload. Raises UploadNotFound."""
-        try:
-            return self._jobs[job_id]
-        except KeyError:
-            raise UploadNotFound from None
+        """An upload. Raises NotFound."""
+        if job_id not in self._jobs:
+            raise NotFound(
+                f"There is no such upload here. Each is deleted {KEPT_SECONDS / 60:.0f} minutes after it was last "
+                "used, and when the server stops. What was imported is in the audit log."
+            )
+        return self._jobs[job_id]
 
-    def reserve(self, operator: str) -> ImportJob:
-        """Make the place for an upload, to be given to `check` or to `release`. Raises Conflict, OSError."""
-        if len(self._jobs) + self._reserved >= MOST_JOBS:
+    def require_room(self) -> None:
+        """Raises Conflict if there are as many uploads as there may be."""
+        if len(self._jobs) >= MOST_JOBS:
             raise Conflict(f"There are {MOST_JOBS} uploads on this host already; discard one first.")
-        job_id = secrets.token_hex(16)
-        job = ImportJob(job_id, self._directory() / job_id, operator, self._clock())
-        job.folder.mkdir(0o700)
-        self._reserved += 1
+
+    def check(self, file: IO[bytes], name: str, size: int, options: list[str], operator: str) -> ImportJob:
+        """Find out behind this call what importing the file would do. Raises Conflict, OSError."""
+        self.require_room()
+        job = ImportJob(secrets.token_hex(16), file, name, size, options, operator, self._clock())
+        self._jobs[job.id] = job
+        self._start(job, operator, JobState.CHECKING)
         return job
 
-    def release(self, job: ImportJob) -> None:
-        """Delete what was received, because it will not be used."""
-        self._reserved -= 1
-        shutil.rmtree(job.folder, ignore_errors=True)
-
-    def check(self, job: ImportJob, actor: Actor) -> None:
-        """Find out behind this call what importing the file would do."""
-        self._reserved -= 1
-        self._jobs[job.id] = job
-        self._start(job, actor, JobState.CHECKING)
-
-    def import_(self, job: ImportJob, actor: Actor) -> None:
+    def import_(self, job: ImportJob, operator: str) -> None:
         """Import the file behind this call. Raises Conflict unless it was checked and not imported yet."""
         if job.state is not JobState.CHECKED:
             raise Conflict(f"{job.name} is {job.state} by now; it is imported once, after it was checked.")
-        job.started_import = True
-        self._start(job, actor, JobState.IMPORTING)
+        self._start(job, operator, JobState.IMPORTING)
 
     async def stop(self, job: ImportJob) -> None:
         """End the check or the import of a file, after the batch under way."""
-        task = self._tasks.get(job.id)
-        if task is not None:
-            task.cancel()
-            await asyncio.wait({task})
+        if job.work is not None:
+            job.work.cancel()
+            await asyncio.wait({job.work})
 
     async def discard(self, job: ImportJob) -> None:
         """Delete the upload. An import under way is stopped, and what it imported stays."""
@@ -172,81 +163,94 @@ class ImportJobs:
         """Stop all imports, and delete all files."""
         for job in self.all():
             await self.discard(job)
-        if self._root is not None:
-            shutil.rmtree(self._root, ignore_errors=True)
-            os.close(self._lock)
-            self._root = None
 
-    def _start(self, job: ImportJob, actor: Actor, state: JobState) -> None:
-        job.state, job.report, job.rejected, job.started_at = state, ImportReport(), [], self._clock()
-        if job.id in self._expiries:
-            self._expiries.pop(job.id).cancel()
-        dry_run = state is JobState.CHECKING
-        task = ImportTask(
-            *(self._database_url, str(job.file), job.name, str(job.rejects), job.options),
-            *(actor.name, actor.at, dry_run),
-        )
-        self._tasks[job.id] = asyncio.create_task(self._work(job, task))
-        self._tasks[job.id].add_done_callback(lambda ended: self._finish(job, ended))
+    def _start(self, job: ImportJob, operator: str, state: JobState) -> None:
+        job.state, job.report, job.error, job.started_at = state, Report(), None, self._clock()
+        job.rejects.close()
+        job.rejects = TemporaryFile()  # noqa: SIM115 - closed with the job
+        if job.expiry is not None:
+            job.expiry.cancel()
+        job.work = asyncio.create_task(self._work(job, operator))
+        job.work.add_done_callback(lambda ended: self._finish(job, ended))
 
-    async def _work(self, job: ImportJob, task: ImportTask) -> None:
-        def note(report: ImportReport) -> None:
-            job.report = report
-
+    async def _work(self, job: ImportJob, operator: str) -> None:
+        file, rejects = job.file.fileno(), job.rejects.fileno()
+        options = [*job.options, "--dry-run"] if job.state is JobState.CHECKING else job.options
         async with self._one_at_a_time:
-            await self._run(task, note)
+            os.lseek(file, 0, os.SEEK_SET)
+            process = await asyncio.create_subprocess_exec(
+                *(*_PETSTORE, "orders", "import", "-", "--json", "--progress"),
+                *(f"--rejects=/dev/fd/{rejects}", f"--as={operator}", *options),
+                env={**os.environ, "PETSTORE_DATABASE_URL": self._database_url},
+                stdin=file,
+                stdout=PIPE,
+                stderr=PIPE,
+                limit=_LONGEST_LINE,
+                pass_fds=(rejects,),
+                start_new_session=True,  # Ctrl-C reaches only the server
+            )
+            await _finished(process, job)
 
     def _finish(self, job: ImportJob, ended: "asyncio.Task[None]") -> None:
         """Note how the work ended. Not a part of it, because a task that is cancelled early never runs."""
-        del self._tasks[job.id]
         done = JobState.CHECKED if job.state is JobState.CHECKING else JobState.IMPORTED
         if ended.cancelled():
             job.state = JobState.STOPPED
-        elif error := ended.exception():
-            job.state, job.report.error = JobState.FAILED, f"The import cannot be started: {error}."
         else:
-            job.state = done if job.report.error is None else JobState.FAILED
-        job.rejected = _first_rejects(job.rejects)
+            job.error = _failure(ended.exception())
+            job.state = JobState.FAILED if job.error else done
+        job.work = None
+        job.begun.set()
         if job.state is not JobState.CHECKED:
-            job.file.unlink(missing_ok=True)
-        self._expiries[job.id] = asyncio.get_running_loop().call_later(KEPT_SECONDS, self._forget, job)
+            job.file.close()
+        job.expiry = asyncio.get_running_loop().call_later(KEPT_SECONDS, self._forget, job)
 
     def _forget(self, job: ImportJob) -> None:
-        if job.id in self._expiries:
-            self._expiries.pop(job.id).cancel()
-        if self._jobs.pop(job.id, None) is not None:
-            shutil.rmtree(job.folder, ignore_errors=True)
-
-    def _directory(self) -> Path:
-        """The private directory, locked for as long as this process runs; those of processes that died are deleted."""
-        if self._root is None or not self._root.is_dir():  # programs that clean /tmp may have deleted it
-            for left in Path(tempfile.gettempdir()).glob(f"{_PREFIX}*"):
-                _delete_unlocked(left)
-            if self._root is not None:
-                os.close(self._lock)
-            self._root = Path(tempfile.mkdtemp(prefix=_PREFIX))
-            self._lock = os.open(self._root, os.O_RDONLY)
-            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        return self._root
+        if job.expiry is not None:
+            job.expiry.cancel()
+        self._jobs.pop(job.id, None)
+        job.file.close()
+        job.rejects.close()
 
 
-def _delete_unlocked(directory: Path) -> None:
-    """Delete the directory unless a process has it locked, or it belongs to another user."""
-    with suppress(OSError):
-        handle = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
-        try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            if os.fstat(handle).st_uid == os.getuid():
-                shutil.rmtree(directory, ignore_errors=True)
-        finally:
-            os.close(handle)
-
-
-def _first_rejects(file: Path) -> list[RejectedRow]:
-    """The first rejected rows; none if the run did not begin."""
+async def _finished(process: Process, job: ImportJob) -> None:
+    """Follow the command to its end. Cancelling stops it after a batch. Raises what `_follow` raises."""
+    following = asyncio.ensure_future(_follow(process, job))
     try:
-        with file.open(encoding="utf-8") as lines:
-            rows = [json.loads(line) for line in islice(lines, _SHOWN_REJECTS)]
-    except (OSError, ValueError):
-        return []
-    return [RejectedRow(row["line"], row["column"] or "", row["reason"]) for row in rows]
+        await asyncio.shield(following)
+    except asyncio.CancelledError:
+        with suppress(ProcessLookupError):
+            process.terminate()
+        with suppress(TimeoutError):
+            await asyncio.wait_for(asyncio.gather(following, return_exceptions=True), _STOP_SECONDS)
+        raise
+    finally:
+        with suppress(ProcessLookupError):
+            process.kill()
+        await process.wait()
+
+
+async def _follow(process: Process, job: ImportJob) -> None:
+    """Keep what the command reports. Raises UnreadableFile or InvalidInput for a wrong file or option, DomainError."""
+    assert process.stdout is not None  # noqa: S101 - for the type checker: a pipe was requested
+    assert process.stderr is not None  # noqa: S101
+    errors = asyncio.ensure_future(process.stderr.read())
+    while line := await process.stdout.readline():
+        job.report = msgspec.json.decode(line, type=Report)
+        job.begun.set()
+    lines = (await errors).splitlines()
+    if await process.wait() not in (0, _PARTLY_DONE):
+        error = msgspec.json.decode(lines[-1] if lines else b"", type=dict[str, str])
+        raise _ERRORS.get(error["code"], DomainError)(error["message"])
+    if job.report.history_changed:
+        raise DomainError(HISTORY_CHANGED)
+
+
+def _failure(error: BaseException | None) -> DomainError | None:
+    """What an operator sees of the error that ended the work."""
+    if error is None or isinstance(error, DomainError):
+        return error
+    if isinstance(error, OSError):
+        return DomainError(f"The import cannot be started: {error.strerror or error}.")
+    _log.error("import process failed", exc_info=error)
+    return DomainError(_STOPPED)

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from petstore_server.console.cache import Cached
-from petstore_server.console.import_jobs import ImportJobs, RunImport
+from petstore_server.console.import_jobs import ImportJobs
 from petstore_server.console.statistics import Statistics
 from petstore_server.domain.usage import Usage
 from petstore_server.operations.health.examine import Installation, examine
@@ -24,9 +24,9 @@ class Services:
 
     `readiness` returns what /readyz says, as (ready, body). `usages` reads the usage of all accounts by their ids, of
     which those without any may be missing; `usage_of` that of one. `refused_addresses` returns the client addresses
-    that were refused most in the last hour. `run_import` runs one import. `clock` gives Unix seconds, `random_token` a
-    random text made of that many bytes, `random_below` uniform random integers below n.
-    `is_sample` means that the store has sample data.
+    that were refused most in the last hour. `clock` gives Unix seconds, `random_token` a random
+    text made of that many bytes, `random_below` uniform random integers below n. `is_sample` means that the store has
+    sample data.
     """
 
     settings: Settings
@@ -37,7 +37,6 @@ class Services:
     refused_addresses: Callable[[], Awaitable[Sequence[RefusedAddress]]]
     usages: Callable[[], Awaitable[Mapping[int, Usage]]]
     usage_of: Callable[[int], Awaitable[Usage]]
-    run_import: RunImport
     clock: Callable[[], float]
     random_token: Callable[[int], str]
     random_below: Callable[[int], int]
@@ -49,7 +48,7 @@ class Services:
     def __post_init__(self) -> None:
         self.statistics = Statistics(self.store, self.usages, self.clock)
         self.checks = Cached(self._examine, _CHECKS_SECONDS)
-        self.imports = ImportJobs(self.settings.database_url, self.run_import, self.clock)
+        self.imports = ImportJobs(self.settings.database_url, self.clock)
 
     async def _examine(self) -> list[CheckResult]:
         return [result async for result in examine(self.installation, self.clock())]

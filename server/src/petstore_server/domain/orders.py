@@ -110,15 +110,21 @@ class Import(StrEnum):
     UNCHANGED = "unchanged"
     REPLACED = "replaced"
     REJECTED = "rejected"
+    PLACED = "placed"
 
 
-def evaluate_import(existing: Order | None, incoming: Order) -> Import:
-    """Decide on an import: an identical order stays, a pending one is replaced, any other rejects the record."""
+def evaluate_import(existing: Order | None, incoming: Order, placed: bool = False) -> Import:
+    """Decide on an import: an identical order stays, a pending one is replaced, any other rejects the record.
+
+    `placed` means that the existing order was placed over the API and may not be replaced: that rejects it as PLACED.
+    """
     if existing is None:
         return Import.CREATED
     if existing == incoming:
         return Import.UNCHANGED
-    return Import.REPLACED if existing.status is Status.PENDING else Import.REJECTED
+    if existing.status is not Status.PENDING:
+        return Import.REJECTED
+    return Import.PLACED if placed else Import.REPLACED
 
 
 def is_int64(text: str) -> bool:

@@ -8,7 +8,6 @@ from petstore_server.console.services import Services
 from petstore_server.domain.usage import Usage
 from petstore_server.runtime import composition
 from petstore_server.runtime.deferred_console import Reports
-from petstore_server.runtime.import_process import run_import
 from petstore_server.runtime.installation import LocalInstallation
 from petstore_server.settings import Settings
 from petstore_server.store import Store
@@ -42,7 +41,6 @@ def make_console(
             refused_addresses=reports.refused_addresses,
             usages=usages,
             usage_of=usage_of,
-            run_import=run_import,
             clock=clock,
             random_token=secrets.token_urlsafe,
             random_below=secrets.randbelow,

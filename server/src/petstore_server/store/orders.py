@@ -20,6 +20,7 @@ _SCAN = f"{_SELECT} WHERE id >= %s ORDER BY id LIMIT %s"
 _LOCK = f"{_FIND_MANY} ORDER BY id FOR UPDATE"
 _LOCK_IF_FREE = f"{_LOCK} SKIP LOCKED"
 _EXIST = "SELECT id FROM petstore.orders WHERE id = ANY(%s::bigint[])"
+_PLACED = "SELECT id FROM petstore.orders WHERE id = ANY(%s::bigint[]) AND placed = 1"
 _LARGEST = "SELECT max(id) FROM petstore.orders"
 
 
@@ -67,12 +68,25 @@ class Orders(Part):
                 more = len(batch) == batch_size and batch[-1].id < INT64_MAX
                 first = batch[-1].id + 1 if more else None
 
+    async def placed(self, ids: Sequence[int]) -> list[int]:
+        """The orders among these identifiers that were placed over the API."""
+        return [row[0] for row in await self._engine.query(_PLACED, (list(ids),), short=False)]
+
     @bulk_transaction
-    def import_batch(self, orders: Sequence[Order], import_id: str, actor: Actor) -> Work[list[Import]]:
+    def import_batch(
+        self,
+        orders: Sequence[Order],
+        import_id: str,
+        actor: Actor,
+        *,
+        replace_placed: bool = False,
+        placed: Collection[int] = (),
+    ) -> Work[list[Import]]:
         """Import the orders in one transaction with one audit entry; return the outcome of each.
 
-        Only the orders of the batch are locked, so others can be changed meanwhile (D6). Raises DamagedRecord if one
-        of them is stored already and cannot be read.
+        Only the orders of the batch are locked, so others can be changed meanwhile (D6). Orders that were placed over
+        the API, and those in `placed`, are replaced only with `replace_placed`. Raises DamagedRecord if one of the
+        orders is stored already and cannot be read.
         """
         if not orders:
             return []
@@ -80,7 +94,14 @@ class Orders(Part):
         [(largest,)] = yield Query(_LARGEST)
         known = [] if largest is None else [order_id for order_id in ids if order_id <= largest]
         existing = {row[0]: _order(row) for row in ((yield Query(_LOCK, (known,))) if known else ())}
-        outcomes, changed = evaluate(orders, existing, evaluate_import)
+        protected = set() if replace_placed else set(placed)
+        if existing and not replace_placed:
+            protected |= {row[0] for row in (yield Query(_PLACED, (list(existing),)))}
+
+        def rule(stored: Order | None, incoming: Order) -> Import:
+            return evaluate_import(stored, incoming, incoming.id in protected)
+
+        outcomes, changed = evaluate(orders, existing, rule)
         new = sorted([order for order in changed.values() if order.id not in existing])
         if new:
             yield from self._engine.dialect.insert_orders([order_row(order) for order in new], actor.at)

@@ -1,31 +1,50 @@
 """Imports: upload a file, see what it would do, import it, and follow its progress."""
 
 import asyncio
-from collections.abc import Callable
-from typing import TypeVar
+from contextlib import AsyncExitStack, suppress
+from typing import IO
 from urllib.parse import quote
 
-from starlette.responses import FileResponse, RedirectResponse, Response
+from starlette.datastructures import FormData, UploadFile
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import RedirectResponse, Response, StreamingResponse
+from starlette.types import Message
 
 from petstore_server.console.entry import Entry
 from petstore_server.console.forms import FormState
 from petstore_server.console.import_jobs import KEPT_SECONDS, MOST_JOBS, ImportJob, JobState
 from petstore_server.console.security import PATH
-from petstore_server.console.uploads import LARGEST_FILE, InvalidUpload, Upload, receive
 from petstore_server.console.visit import Visit
-from petstore_server.domain.errors import Conflict, InvalidInput, NotFound
-from petstore_server.domain.orders import ORDER_FIELDS, Import
-from petstore_server.formats.conversions import check_date_format, check_encoding, parse_mapping, parse_timezone
-from petstore_server.formats.kinds import EVERY_COLUMN
-from petstore_server.formats.rows import UnreadableFile
-from petstore_server.operations.import_tasks import TaskOptions, check_readable
+from petstore_server.domain.errors import Conflict, InvalidInput
+from petstore_server.imports.options import EVERY_COLUMN
+from petstore_server.imports.rows import UnreadableFile
+from petstore_server.imports.source import format_of
 
-T = TypeVar("T")
+LARGEST_FILE = 100 * 1024 * 1024
+"""Bytes of a file that is accepted."""
 
-_UPLOAD_SECONDS = 3600
+_LARGEST_FIELDS = 64 * 1024
+_LARGEST_NAME = 200
+_TOO_LARGE = f"The file is larger than {LARGEST_FILE >> 20} MB; `petstore orders import` reads larger ones."
+_FIRST_LOOK_SECONDS = 10.0
 _REFRESH_SECONDS = 2
 _FORMATS = (("", "By its name or content"), ("csv", "CSV"), ("jsonl", "JSON Lines"), ("json", "JSON"))
-_FIELDS = ("format", "zone", "date_format", "encoding", "columns", "ignore")
+_TEXTS = {"format": "--format", "zone": "--timezone", "date_format": "--date-format", "encoding": "--encoding"}
+"""Fields of the form, and the options of the command that take their texts."""
+_FLAGS = {"ignore": f"--ignore-column={EVERY_COLUMN}", "replace_placed": "--replace-placed"}
+_FIELDS = ("columns", *_TEXTS, *_FLAGS)
+_OUTCOMES = {"created": "Created", "replaced": "Changed", "unchanged": "Unchanged", "rejected": "Rejected"}
+
+
+class _Refused(Exception):
+    """An upload that is not accepted: why, the HTTP status, and the field at fault."""
+
+    def __init__(self, reason: str, status: int = 400, field: str = "file") -> None:
+        super().__init__(reason)
+        self.reason = reason
+        self.status = status
+        self.field = field
 
 
 async def ask(visit: Visit) -> Response:
@@ -37,106 +56,91 @@ async def upload(visit: Visit) -> Response:
     """Receive a file and go on to what it would do. Whatever is wrong, nothing of it is left."""
     form = FormState()
     try:
-        job = visit.services.imports.reserve(visit.operator)
-    except (Conflict, OSError) as error:
-        reason = error.message if isinstance(error, Conflict) else f"The server cannot store a file: {error.strerror}."
-        form.reject("file", reason)
-        return _form(visit, form, 503)
-    try:
-        status = await _receive(visit, job, form)
-    except BaseException:
-        visit.services.imports.release(job)
-        raise
-    if not form.is_right:
-        visit.services.imports.release(job)
-        return _form(visit, form, status)
-    visit.services.imports.check(job, visit.actor)
-    return _show_job(job)
-
-
-async def _receive(visit: Visit, job: ImportJob, form: FormState) -> int:
-    """Receive the file of a job. What is wrong with it is noted in the form; the HTTP status is returned then."""
-    request = visit.request
-
-    def check(fields: dict[str, str]) -> None:
-        visit.require_form_token(fields.get("form_token", ""))
-
-    try:
-        async with asyncio.timeout(_UPLOAD_SECONDS):
-            content_type = request.headers.get("content-type", "")
-            received = await receive(request.stream(), content_type, job.file, check)
-    except InvalidUpload as error:
-        form.reject("file", error.message)
-        return error.status
-    except TimeoutError:
-        form.reject("file", "The upload took more than an hour.")
-        return 408
+        return _show_job(await _checked(visit, form))
+    except _Refused as error:
+        form.reject(error.field, error.reason)
+        return _form(visit, form, error.status)
     except OSError as error:
         form.reject("file", f"The server cannot store the file: {error.strerror}.")
-        return 507
-    visit.require_form_token(received.fields.get("form_token", ""))
-    form.values.update({name: received.fields.get(name, "") for name in _FIELDS})
-    job.name, job.size = received.name, received.size
-    job.options = _read_options(form)
-    await _check(job, received, form)
-    return 400
+        return _form(visit, form, 507)
 
 
-async def _check(job: ImportJob, received: Upload, form: FormState) -> None:
-    if not received.name:
-        form.reject("file", "Choose a file.")
-    elif not received.size:
-        form.reject("file", f"{received.name} is empty.")
-    elif form.is_right:
+async def _checked(visit: Visit, form: FormState) -> ImportJob:
+    """The upload, once its check has begun to read the file. Raises _Refused, OSError."""
+    jobs = visit.services.imports
+    async with AsyncExitStack() as unused:
         try:
-            await asyncio.to_thread(check_readable, job.file, job.name, job.options)
-        except UnreadableFile as error:
-            form.reject("file", error.message)
+            jobs.require_room()
+            received = await _receive(visit.request)
+            unused.push_async_callback(received.close)
+            visit.require_form_token(_text(received, "form_token"))
+            form.values.update({name: _text(received, name) for name in _FIELDS})
+            file, name, size = _file(received)
+            job = jobs.check(file, name, size, _options(form, name), visit.operator)
+        except Conflict as error:
+            raise _Refused(error.message, 503) from None
+        unused.pop_all()
+    with suppress(TimeoutError):  # another import is under way
+        await asyncio.wait_for(job.begun.wait(), _FIRST_LOOK_SECONDS)
+    if isinstance(job.error, UnreadableFile | InvalidInput):
+        await jobs.discard(job)
+        options = {**_TEXTS, "columns": "--map"}.items() if isinstance(job.error, InvalidInput) else ()
+        field = next((field for field, option in options if f"{option}" in job.error.message), "file")
+        raise _Refused(job.error.message, field=field)
+    return job
 
 
-def _read_options(form: FormState) -> TaskOptions:
-    """The options that were entered; what is wrong with them is noted in the form."""
-    zone = form.read("zone", _option(parse_timezone))
-    date_format = form.read("date_format", _option(check_date_format))
-    encoding = form.read("encoding", _option(check_encoding))
-    columns, file_format = form.read("columns", _columns), form.read("format", _format)
-    ignored = frozenset({EVERY_COLUMN}) if form.values["ignore"] else frozenset[str]()
-    return TaskOptions(file_format or None, encoding or None, zone or None, date_format or None, columns or {}, ignored)
+async def _receive(request: Request) -> FormData:
+    """Read the form; the file goes to the disk as it arrives. Raises _Refused, OSError.
 
+    What exceeds the bound is read but not stored: a browser shows the response only after it has sent the whole form.
+    """
+    size, end = 0, b""
 
-def _format(text: str) -> str:
-    if text not in dict(_FORMATS):
-        raise InvalidInput("Choose one of the given formats.")
-    return text
+    async def receive() -> Message:
+        nonlocal size, end
+        message = await request.receive()
+        body = message.get("body", b"")
+        size, end = size + len(body), (end + body)[-4:]
+        if size > LARGEST_FILE + _LARGEST_FIELDS:
+            message["body"] = b""
+        if message["type"] == "http.request" and not message.get("more_body"):
+            if size > LARGEST_FILE + _LARGEST_FIELDS:
+                raise _Refused(_TOO_LARGE, 413)
+            if not end.rstrip().endswith(b"--"):
+                raise _Refused("The upload broke off before its end; upload the file again.")
+        return message
 
-
-def _option(check: Callable[[str], T]) -> Callable[[str], str]:
-    """Check the text of an option that may be left out; `check` raises ValueError with the end of a sentence."""
-
-    def read(text: str) -> str:
-        if text:
-            _checked(check, text)
-        return text
-
-    return read
-
-
-def _checked(check: Callable[[str], T], text: str) -> T:
     try:
-        return check(text)
-    except ValueError as error:
-        raise InvalidInput(f"'{text}' {error}.") from None
+        return await Request(request.scope, receive).form(max_files=1, max_fields=20, max_part_size=_LARGEST_FIELDS)
+    except HTTPException:
+        raise _Refused("The form cannot be read; go back and try again.") from None
 
 
-def _columns(text: str) -> dict[str, str]:
-    """Names of columns and their fields, from COLUMN=FIELD separated by commas."""
-    columns = {}
-    for each in filter(None, (part.strip() for part in text.split(","))):
-        column, field = _checked(parse_mapping, each)
-        if field not in ORDER_FIELDS:
-            raise InvalidInput(f"'{field}' is not a field; the fields are {', '.join(ORDER_FIELDS)}.")
-        columns[column] = field
-    return columns
+def _text(form: FormData, name: str) -> str:
+    value = form.get(name, "")
+    return value.replace("\0", "").strip() if isinstance(value, str) else ""
+
+
+def _file(form: FormData) -> tuple[IO[bytes], str, int]:
+    """The uploaded file, its name and its bytes. Raises _Refused if it is missing, empty or too large."""
+    file = form.get("file")
+    if not isinstance(file, UploadFile) or not file.filename:
+        raise _Refused("Choose a file.")
+    name = file.filename.replace("\\", "/").rpartition("/")[2][-_LARGEST_NAME:]
+    if not file.size:
+        raise _Refused(f"{name} is empty.")
+    if file.size > LARGEST_FILE:
+        raise _Refused(_TOO_LARGE, 413)
+    return file.file, name, file.size
+
+
+def _options(form: FormState, name: str) -> list[str]:
+    """The options of the command for a file of this name, which the command checks."""
+    texts = {**form.values, "format": form.values["format"] or format_of(name) or ""}
+    options = [f"{option}={texts[field]}" for field, option in _TEXTS.items() if texts[field]]
+    options += [f"--map={each.strip()}" for each in texts["columns"].split(",") if each.strip()]
+    return options + [option for field, option in _FLAGS.items() if texts[field]]
 
 
 async def show(visit: Visit) -> Response:
@@ -146,10 +150,9 @@ async def show(visit: Visit) -> Response:
     response = visit.page(
         "import.html",
         job=job,
-        outcomes=[(name, job.report.counts.get(str(outcome), 0)) for outcome, name in _OUTCOMES.items()],
-        changes=sum(job.report.counts.get(str(outcome), 0) for outcome in (Import.CREATED, Import.REPLACED)),
-        rejected=job.report.counts.get(str(Import.REJECTED), 0),
-        kept_minutes=int(KEPT_SECONDS // 60),
+        outcomes=[(name, getattr(job.report, outcome)) for outcome, name in _OUTCOMES.items()],
+        changes=job.report.created + job.report.replaced,
+        shown_rejects=[] if job.is_busy else job.rejected(),
         refresh_seconds=None if still or not job.is_busy else _REFRESH_SECONDS,
     )
     if job.is_busy and not still:
@@ -157,19 +160,11 @@ async def show(visit: Visit) -> Response:
     return response
 
 
-_OUTCOMES = {
-    Import.CREATED: "Created",
-    Import.REPLACED: "Changed",
-    Import.UNCHANGED: "Unchanged",
-    Import.REJECTED: "Rejected",
-}
-
-
 async def start(visit: Visit) -> Response:
     """Import a file that was checked, unless another operator did."""
     job = _job(visit)
     await visit.form()
-    visit.services.imports.import_(job, visit.actor)
+    visit.services.imports.import_(job, visit.operator)
     return _show_job(job)
 
 
@@ -194,11 +189,9 @@ async def discard(visit: Visit) -> Response:
 async def rejects(visit: Visit) -> Response:
     """The rejected rows with their reasons, as JSON Lines."""
     job = _job(visit)
-    if job.is_busy or not job.rejects.exists():
-        raise NotFound("The rejected rows can be downloaded once the file was checked or imported.")
     stem = quote(job.name.rpartition(".")[0] or job.name, safe="")
     headers = {"Content-Disposition": f"attachment; filename=\"rejects.jsonl\"; filename*=UTF-8''{stem}-rejects.jsonl"}
-    return FileResponse(job.rejects, headers=headers, media_type="application/jsonl")
+    return StreamingResponse(job.read_rejects(), headers=headers, media_type="application/jsonl")
 
 
 def _job(visit: Visit) -> ImportJob:
@@ -218,7 +211,7 @@ def _form(visit: Visit, form: FormState, status: int = 200) -> Response:
         jobs=visit.services.imports.all(),
         most_jobs=MOST_JOBS,
         kept_minutes=int(KEPT_SECONDS // 60),
-        megabytes=LARGEST_FILE // (1024 * 1024),
+        megabytes=LARGEST_FILE >> 20,
         options_open=any(form.values[name] or form.error(name) for name in _FIELDS),
     )
 

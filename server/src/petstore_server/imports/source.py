@@ -1,21 +1,24 @@
 """Import files: opening them, recognising their format, and decoding their text."""
 
 import codecs
-import io
-import itertools
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from itertools import chain
 from pathlib import Path
-from typing import Any, BinaryIO, cast
+from typing import BinaryIO, NamedTuple, cast
 
-from petstore_server.formats.rows import UnreadableFile
+from petstore_server.imports.rows import MAX_ROW_BYTES, UnreadableFile
 
 FORMATS = ("jsonl", "json", "csv")
 STDIN = "-"
+BLOCK_ROWS = 1000
+"""Rows that are read, and stored, at a time at most: storing them takes some 20 ms, so no cancel waits long (D6)."""
+
 _ENDINGS = {".jsonl": "jsonl", ".ndjson": "jsonl", ".json": "json", ".csv": "csv", ".tsv": "csv"}
-_BY_FIRST_CHARACTER = {b"{": "jsonl", b"[": "json"}
+_BY_FIRST_CHARACTER = {b"{": "jsonl", b"[": "json", b"": "jsonl"}
 _CHUNK_BYTES = 1 << 16
+_BLOCK_BYTES = 1 << 19
 _MARKS = {
     codecs.BOM_UTF8: None,
     codecs.BOM_UTF32_LE: "utf-32-le",  # before the mark of UTF-16, which it begins with
@@ -31,7 +34,6 @@ _BY_ZERO_BYTES: dict[tuple[bool, ...], str] = {
     (False, False, False, True): "utf-32-be",
 }
 """Which of the first four bytes differ from zero where the first characters are ASCII."""
-_NEED_MARK = {"utf-16": "utf-16-le or utf-16-be", "utf-32": "utf-32-le or utf-32-be"}
 _WIDE = ("utf-16", "utf-32")
 _OTHER_FILES = {
     b"PK\x03\x04": "an Excel workbook or a zip archive; save the sheet as CSV in UTF-8, or unpack the archive",
@@ -53,7 +55,7 @@ class Source:
         self.size = size
         self.position = 0
 
-    def stream(self, encoding: str | None = None) -> BinaryIO:
+    def text(self, encoding: str | None = None) -> Iterator[bytes]:
         """The file's text as UTF-8 without a byte order mark. Raises UnreadableFile where it is not a text file.
 
         `encoding` is that of a file without a byte order mark. Bytes that are invalid in it become bytes that are
@@ -65,19 +67,17 @@ class Source:
             self._begin += chunk
             if len(self._begin) >= _CHUNK_BYTES or (self._begin.strip() and _ends_line(self._begin)):
                 break
+        chunks = chain([self._begin], chunks)
         if b"\n" not in self._begin and _ends_line(self._begin):
-            self._begin = self._begin.replace(b"\r", b"\n")
-            chunks = (chunk.replace(b"\r", b"\n") for chunk in chunks)
-        return cast("BinaryIO", io.BufferedReader(_Chunks(self._begin, chunks), _CHUNK_BYTES))
+            return (chunk.replace(b"\r", b"\n") for chunk in chunks)
+        return chunks
 
     def format(self, given: str | None) -> str:
         """The file's format: the given one, else by the ending of its name, else by its first character.
 
-        The first character is looked for in the first 64 KiB.
+        The first character is looked for in the first 64 KiB that `text` has read.
         """
-        first = self._begin.lstrip()[:1]
-        by_content = _BY_FIRST_CHARACTER.get(first, "csv" if first else "jsonl")
-        return given or _ENDINGS.get(Path(self._name).suffix.lower()) or by_content
+        return given or format_of(self._name) or _BY_FIRST_CHARACTER.get(self._begin.lstrip()[:1], "csv")
 
     def _chunks(self) -> Iterator[bytes]:
         while chunk := self._file.read(_CHUNK_BYTES):
@@ -85,21 +85,55 @@ class Source:
             yield chunk
 
 
+def format_of(name: str) -> str | None:
+    """The format that the ending of a file's name says, if it says one."""
+    return _ENDINGS.get(Path(name).suffix.lower())
+
+
 @contextmanager
 def open_source(name: str) -> Iterator[Source]:
     """Open the file, or stdin for `-`. Raises OSError."""
     if name == STDIN:
-        yield Source(unbuffered_stdin(), name, None)
+        # Without Python's buffer, whose lock a thread that waits for input would hold until the process exits.
+        stdin = sys.stdin.buffer
+        yield Source(cast("BinaryIO", getattr(stdin, "raw", stdin)), name, None)
         return
     path = Path(name)
     with path.open("rb") as file:
         yield Source(file, name, path.stat().st_size if path.is_file() else None)
 
 
-def unbuffered_stdin() -> BinaryIO:
-    """Stdin without Python's buffer, whose lock a thread that waits for input would hold until the process exits."""
-    stdin = sys.stdin.buffer
-    return cast("BinaryIO", getattr(stdin, "raw", stdin))
+class Block(NamedTuple):
+    """Lines of a text without their line feeds; `number` is that of the first, `is_last` at the end of the text."""
+
+    number: int
+    lines: list[bytes]
+    is_last: bool
+
+    def after(self, count: int) -> "Block":
+        """The block without its first lines."""
+        return Block(self.number + count, self.lines[count:], self.is_last)
+
+
+def line_blocks(text: Iterable[bytes]) -> Iterator[Block]:
+    """The lines in blocks of at most BLOCK_ROWS. Of an overlong line, only more than MAX_ROW_BYTES bytes are kept."""
+    number, lines, size, rest = 1, list[bytes](), 0, b""
+    for chunk in text:
+        first, *further = chunk.split(b"\n")
+        rest += first[: MAX_ROW_BYTES + 1 - len(rest)]
+        if further:
+            lines += [rest, *further[:-1]]
+            rest = further[-1]
+        size += len(chunk)
+        if size >= _BLOCK_BYTES and lines:
+            yield from _parts(number, lines, is_last=False)
+            number, lines, size = number + len(lines), [], 0
+    yield from _parts(number, [*lines, rest] if rest else lines, is_last=True)
+
+
+def _parts(number: int, lines: list[bytes], *, is_last: bool) -> Iterator[Block]:
+    for at in range(0, max(len(lines), 1), BLOCK_ROWS):
+        yield Block(number + at, lines[at : at + BLOCK_ROWS], is_last and at + BLOCK_ROWS >= len(lines))
 
 
 def _ends_line(text: bytes) -> bool:
@@ -115,26 +149,18 @@ def _as_utf8(chunks: Iterator[bytes], encoding: str | None) -> Iterator[bytes]:
             break
     if other := next((kind for mark, kind in _OTHER_FILES.items() if begin.startswith(mark)), None):
         raise UnreadableFile(f"The file is {other}.")
-    mark = next((mark for mark in _MARKS if begin.startswith(mark)), None)
-    name = _MARKS[mark] if mark is not None else _unmarked(begin, encoding)
-    chunks = itertools.chain([begin[len(mark or b"") :]], chunks)
+    mark = next((mark for mark in _MARKS if begin.startswith(mark)), b"")
+    name = _MARKS[mark] if mark else _unmarked(begin, encoding)
+    chunks = chain([begin[len(mark) :]], chunks)
     return chunks if name is None else _decoded(chunks, name)
 
 
 def _unmarked(begin: bytes, encoding: str | None) -> str | None:
-    """The encoding of a file without a byte order mark. Raises UnreadableFile where the given one cannot be right."""
-    name = None if encoding is None else codecs.lookup(encoding).name
-    likely = _BY_ZERO_BYTES.get(tuple(map(bool, begin[:_LONGEST_MARK])))
-    if likely and name not in _BY_ZERO_BYTES.values():
-        raise UnreadableFile(
-            f"The file looks like {likely[:-3].upper()} without a byte order mark; give --encoding {likely}."
-        )
-    if name in _NEED_MARK:
-        raise UnreadableFile(
-            f"The file has no byte order mark, so {name} does not say how to read it; if it is in that encoding, "
-            f"give --encoding {_NEED_MARK[name]}."
-        )
-    return name
+    """The encoding of a file without a byte order mark: zero bytes tell more than a name without a byte order."""
+    name = encoding and codecs.lookup(encoding).name
+    return (
+        name if name in _BY_ZERO_BYTES.values() else _BY_ZERO_BYTES.get(tuple(map(bool, begin[:_LONGEST_MARK])), name)
+    )
 
 
 def _decoded(chunks: Iterator[bytes], encoding: str) -> Iterator[bytes]:
@@ -153,32 +179,8 @@ def _mark_invalid(error: UnicodeError) -> tuple[str, int]:
         raise error
     if error.encoding.startswith(_WIDE):
         return "\udcff", error.end
-    text = error.object[error.start : error.end].decode("ascii", "surrogateescape")
-    return ("\udcff" + text if text.isascii() else text), error.end
+    return "\udcff" + error.object[error.start : error.end].decode("ascii", "ignore"), error.end
 
 
 _MARK_INVALID = "petstore.mark_invalid"
 codecs.register_error(_MARK_INVALID, _mark_invalid)
-
-
-class _Chunks(io.RawIOBase):
-    """Chunks of bytes as a stream."""
-
-    def __init__(self, begin: bytes, chunks: Iterator[bytes]) -> None:
-        super().__init__()
-        self._rest = begin
-        self._chunks = chunks
-
-    def readable(self) -> bool:
-        return True
-
-    def readinto(self, buffer: Any) -> int:
-        while not self._rest:
-            chunk = next(self._chunks, None)
-            if chunk is None:
-                return 0
-            self._rest = chunk
-        count = min(len(buffer), len(self._rest))
-        buffer[:count] = self._rest[:count]
-        self._rest = self._rest[count:]
-        return count

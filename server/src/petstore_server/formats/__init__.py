@@ -1,1 +1,0 @@
-"""CSV, JSON and JSON Lines in and out."""

@@ -1,0 +1,1 @@
+"""Import of files: reading CSV, JSON and JSON Lines, checking the rows, and storing them batch after batch."""

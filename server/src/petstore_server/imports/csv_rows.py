@@ -1,0 +1,199 @@
+"""CSV as spreadsheets and shops export it: three delimiters, quotes, blank lines, columns in any order."""
+
+import csv
+from collections.abc import Iterable, Iterator, Sequence
+from functools import partial
+from itertools import chain
+from typing import Any
+
+from petstore_server.domain.errors import InvalidField
+from petstore_server.imports.bulk import BulkOrders
+from petstore_server.imports.kinds import Schema
+from petstore_server.imports.rows import MAX_ROW_BYTES, NOT_UTF8, TOO_LONG, Piece, Row, UnreadableFile, UnreadableRow
+from petstore_server.imports.source import Block, line_blocks
+
+_DELIMITERS = ",;\t"
+_MAX_LINES = 100
+"""Lines that one quoted cell may extend over; beyond that its quote counts as never closed."""
+_CARRIAGE_RETURN = "has a carriage return (CR) outside of quotes; end each line with LF or CRLF"
+_NOT_CLOSED = f"has a quote that is not closed within {_MAX_LINES} lines and {MAX_ROW_BYTES} bytes"
+_OTHERS = "; name the others in the header, and leave them out with --ignore-column"
+
+csv.field_size_limit(MAX_ROW_BYTES)  # of this process; every row is shorter
+
+
+def read_csv(text: Iterable[bytes], schema: Schema[Any], bulk: BulkOrders | None) -> Iterator[Piece[Any]]:
+    """The rows below the header; blank rows are skipped.
+
+    Raises UnreadableFile where the first row does not name the columns.
+    """
+    blocks = line_blocks(text)
+    fields, delimiter, rest = _read_header(blocks, schema)
+    for following in chain([Block(rest.number, [], rest.is_last)], blocks):
+        block = Block(rest.number, rest.lines + following.lines, following.is_last)
+        rest = block.after(len(block.lines))
+        cells = _cells(block.lines, delimiter, len(fields)) if bulk else None
+        records = bulk.cells(fields, cells) if bulk and cells else None
+        if records is not None:
+            yield Piece(records, partial(_rows, block, fields, delimiter))
+        else:
+            rows, rest = _read_rows(block, fields, delimiter)
+            yield Piece(None, partial(list, rows))
+
+
+def csv_fields(row: Row, schema: Schema[Any]) -> dict[str, Any]:
+    """The fields of a row; empty cells are absent fields. Raises UnreadableRow, InvalidField."""
+    if isinstance(row.cells, str):
+        raise UnreadableRow(f"The row {row.cells}.")
+    fields: dict[str, Any] = {}
+    for name, text in row.cells.items():
+        if not text.isascii() and any("\udc80" <= character <= "\udcff" for character in text):
+            raise UnreadableRow(NOT_UTF8)
+        try:
+            fields[name] = schema.cells[name](text)
+        except ValueError as error:
+            raise InvalidField(name, str(error), text) from None
+    return fields
+
+
+def _cells(lines: list[bytes], delimiter: str, width: int) -> list[Sequence[str]] | None:
+    """The cells of a block by column, or None unless each row is one line of valid UTF-8 with `width` cells."""
+    try:
+        text = b"\n".join(lines).decode()
+    except UnicodeDecodeError:
+        return None
+    if "\r" in text:
+        text = f"{text}\n".replace("\r\n", "\n")
+    if "\r" in text or len(text) > MAX_ROW_BYTES:
+        return None
+    rows = [line for line in text.split("\n") if line]
+    if '"' in text:
+        return _quoted_cells(rows, delimiter, width)
+    # All cells are split at once, with each line end as one more cell.
+    cells = f"{delimiter}\n{delimiter}".join(rows).split(delimiter)
+    ends = cells[width :: width + 1]
+    if len(cells) != (width + 1) * len(rows) - 1 or ends.count("\n") != len(ends):
+        return None
+    return [cells[column :: width + 1] for column in range(width)]
+
+
+def _quoted_cells(lines: list[str], delimiter: str, width: int) -> list[Sequence[str]] | None:
+    try:
+        rows = list(csv.reader(lines, delimiter=delimiter, strict=True))
+        columns: list[Sequence[str]] = list(zip(*rows, strict=True))
+    except (csv.Error, ValueError):
+        return None
+    return columns if len(rows) == len(lines) and len(columns) == width else None
+
+
+def _rows(block: Block, fields: list[str | None], delimiter: str) -> list[Row]:
+    return _read_rows(block, fields, delimiter)[0]
+
+
+def _read_rows(block: Block, fields: list[str | None], delimiter: str) -> tuple[list[Row], Block]:
+    """The rows of a block, and what remains of it: the lines from a row on that ends in the next block."""
+    rows: list[Row] = []
+    at = 0
+    while at < len(block.lines):
+        count, cells = _split(block, at, delimiter)
+        if not count:
+            break
+        if isinstance(cells, str) or any(map(str.strip, cells)):
+            raw = b"\n".join(block.lines[at : at + count]).rstrip(b"\r")
+            rows.append(Row(block.number + at, raw, _named(cells, fields)))
+        at += count
+    return rows, block.after(at)
+
+
+def _named(cells: list[str] | str, fields: list[str | None]) -> dict[str, str] | str:
+    """The cells that are not empty by their fields, or what is wrong with the row."""
+    if isinstance(cells, str):
+        return cells
+    width = len(fields)
+    if len(cells) < width or any(map(str.strip, cells[width:])):
+        count = f"{len(cells)} cell" + "s" * (len(cells) != 1)
+        return f"has {count}; the header names {width} columns{_OTHERS if len(cells) > width else ''}"
+    return {field: text for field, text in zip(fields, cells, strict=False) if field and text.strip()}
+
+
+def _split(block: Block, at: int, delimiter: str) -> tuple[int, list[str] | str]:
+    """The row that begins with the line `at`: its number of lines, and its cells or what is wrong with it ("has ...").
+
+    A row with quotes may extend over several lines: 0 if it may end in the next block. If a quote is never closed, the
+    row is its first line. Bytes that are not UTF-8 become lone surrogates.
+    """
+    if len(block.lines[at]) > MAX_ROW_BYTES:
+        return 1, TOO_LONG
+    text = _text(block.lines[at]).rstrip("\r")
+    if '"' not in text:
+        return 1, _CARRIAGE_RETURN if "\r" in text else text.split(delimiter)
+    lines = block.lines[at : at + _MAX_LINES + 1]
+    reader = csv.reader(_bounded(lines), delimiter=delimiter, strict=True)
+    try:
+        cells = next(reader)
+    except csv.Error as error:
+        problem = _quoting_problem(error)
+    else:
+        return reader.line_num, cells
+    may_go_on = len(lines) <= _MAX_LINES and not block.is_last and sum(map(len, lines)) <= MAX_ROW_BYTES
+    return 0 if problem == _NOT_CLOSED and may_go_on else 1, problem
+
+
+def _bounded(lines: list[bytes]) -> Iterator[str]:
+    size = 0
+    for line in lines:
+        size += len(line) + 1
+        if size > MAX_ROW_BYTES:
+            return
+        yield f"{_text(line)}\n"
+
+
+def _text(line: bytes) -> str:
+    return line.decode("utf-8", "surrogateescape")
+
+
+def _quoting_problem(error: csv.Error) -> str:
+    text = str(error)
+    if text.startswith("new-line character"):
+        return _CARRIAGE_RETURN
+    return _NOT_CLOSED if text.startswith("unexpected end") else f"has quotes that do not match up ({text})"
+
+
+def _read_header(blocks: Iterator[Block], schema: Schema[Any]) -> tuple[list[str | None], str, Block]:
+    """What the first line that is not blank says of the columns: their fields, the delimiter, and the lines after it.
+
+    A line `sep=;` before it names the delimiter (Excel).
+    """
+    delimiter = None
+    for block in blocks:
+        for at, line in enumerate(block.lines):
+            text = _text(line).strip("\r")
+            if text.lower().startswith("sep=") and len(text) == len("sep=;") and not text.endswith('"'):
+                delimiter = text[-1]
+            elif text.strip():
+                delimiter = delimiter or max(_DELIMITERS, key=text.count)
+                count, cells = _split(block, at, delimiter)
+                names = _names(cells, b"\n".join(block.lines[at : at + count]))
+                return schema.header(names), delimiter, block.after(at + count)
+    raise UnreadableFile("The file is empty; its first line must name the columns.")
+
+
+def _names(cells: list[str] | str, raw: bytes) -> list[str]:
+    """The names of the columns. Raises UnreadableFile."""
+    try:
+        raw.decode()
+    except UnicodeDecodeError:
+        raise UnreadableFile(
+            "The first line is not valid UTF-8. Save the file as CSV in UTF-8, or give --encoding; "
+            "programs on Windows often write windows-1252."
+        ) from None
+    if b"\0" in raw:
+        raise UnreadableFile(
+            "The first line contains zero bytes, as text in UTF-16 does; give --encoding utf-16-le or utf-16-be."
+        )
+    if isinstance(cells, str):
+        raise UnreadableFile(f"The first line {cells}. It must name the columns.")
+    names = [name.strip() for name in cells]
+    while len(names) > 1 and not names[-1]:  # spreadsheets write columns that were used once and emptied
+        names.pop()
+    return names

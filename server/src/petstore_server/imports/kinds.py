@@ -1,0 +1,156 @@
+"""What can be imported: orders and pets, how a store takes them, and how the columns of a file map to their fields."""
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Generic, Protocol, TypeVar
+
+from petstore_server.domain.audit import Actor
+from petstore_server.domain.errors import InvalidField
+from petstore_server.domain.orders import ORDER_FIELDS, Import, Order, Status, order_from_fields
+from petstore_server.domain.pets import PET_FIELDS, Pet, pet_from_fields
+from petstore_server.imports.conversions import Cell, Timestamps, boolean_cell, choice_cell, integer_cell
+from petstore_server.imports.options import EVERY_COLUMN, ReadOptions
+from petstore_server.imports.rows import UnreadableFile
+from petstore_server.store import Store
+
+
+class Identified(Protocol):
+    """A record with an identifier."""
+
+    @property
+    def id(self) -> int: ...
+
+    def fields(self) -> dict[str, Any]:
+        """The fields that have a value, by name."""
+
+
+T = TypeVar("T", bound=Identified)
+
+
+class Records(Protocol[T]):
+    """The part of a store that holds one kind of record."""
+
+    async def find_many(self, ids: Sequence[int]) -> list[T]:
+        """The records that exist among these identifiers."""
+
+    async def import_batch(self, records: Sequence[T], import_id: str, actor: Actor, /) -> list[Import]:
+        """Import the records in one transaction; return the outcome of each."""
+
+
+@dataclass(frozen=True)
+class RecordKind(Generic[T]):
+    """One kind of record: its noun in messages, its fields, and how a record is built of them.
+
+    `records` gives the part of a store that holds them. It may replace what was placed over the API if the second
+    argument is True; for a dry run, the third is the store from which records are copied there. `refusals` has the
+    reason for each outcome that leaves a record as it was.
+    """
+
+    noun: str
+    fields: tuple[str, ...]
+    cells: Callable[[Timestamps], tuple[Cell, ...]]
+    build: Callable[[dict[str, Any]], T]
+    records: Callable[[Store, bool, Store | None], Records[T]]
+    refusals: Mapping[Import, str]
+
+
+def _order_cells(timestamps: Timestamps) -> tuple[Cell, ...]:
+    return integer_cell, integer_cell, integer_cell, timestamps, boolean_cell, choice_cell(map(str, Status))
+
+
+_ORDER_REFUSALS = {
+    Import.REJECTED: "The order is no longer pending in the store (it was shipped or cancelled) and differs from this "
+    "row; it was not changed.",
+    Import.PLACED: "The order was placed over the API and differs from this row; it was not changed. "
+    "--replace-placed replaces such orders.",
+}
+
+
+class _OrderRecords:
+    """The orders of a store. In a scratch store, those that `origin` has as placed count as placed."""
+
+    def __init__(self, store: Store, replace_placed: bool, origin: Store | None) -> None:
+        self._orders = store.orders
+        self._replace_placed = replace_placed
+        self._origin = origin
+
+    async def find_many(self, ids: Sequence[int]) -> list[Order]:
+        return await self._orders.find_many(ids)
+
+    async def import_batch(self, records: Sequence[Order], import_id: str, actor: Actor, /) -> list[Import]:
+        placed = await self._origin.orders.placed([order.id for order in records]) if self._origin else ()
+        return await self._orders.import_batch(
+            records, import_id, actor, replace_placed=self._replace_placed, placed=placed
+        )
+
+
+ORDERS = RecordKind[Order]("order", ORDER_FIELDS, _order_cells, order_from_fields, _OrderRecords, _ORDER_REFUSALS)
+PETS = RecordKind[Pet](
+    "pet", PET_FIELDS, lambda _: (integer_cell, str, str), pet_from_fields, lambda store, *_: store.pets, {}
+)
+
+
+class Schema(Generic[T]):
+    """A kind of record as one file, with its options, presents it."""
+
+    def __init__(self, kind: RecordKind[T], options: ReadOptions) -> None:
+        self.kind = kind
+        self.timestamps = Timestamps(options.zone, options.date_format)
+        self.cells = dict(zip(kind.fields, kind.cells(self.timestamps), strict=True))
+        self.missing = frozenset[str]()  # fields that no row of the file has
+        self.renames = bool(options.columns or options.ignored)
+        ignored = map(_plain, options.ignored)
+        self._mapped = {_plain(name): field for name, field in options.columns}
+        self._fields = {_plain(field): field for field in kind.fields} | dict.fromkeys(ignored) | self._mapped
+        self._ignores_others = EVERY_COLUMN in options.ignored
+
+    def header(self, names: list[str]) -> list[str | None]:
+        """The field of each column, None for those to leave out; notes which are missing. Raises UnreadableFile."""
+        fields = [self._fields.get(_plain(name)) for name in names]
+        if unknown := [name for name in names if not self._is_known(name)]:
+            raise UnreadableFile(self._unknown_columns(unknown))
+        if twice := next((field for field in fields if field and fields.count(field) > 1), None):
+            raise UnreadableFile(f"The header names the field '{twice}' twice; leave one out with --ignore-column.")
+        if absent := self._mapped.keys() - set(map(_plain, names)):
+            raise UnreadableFile(f"--map names a column '{min(absent)}', which the header does not have.")
+        if "id" not in fields:
+            raise UnreadableFile("The header has no column 'id', which every record needs; --map COLUMN=id names it.")
+        self.missing = frozenset(self.kind.fields).difference(field for field in fields if field)
+        return fields
+
+    def adapt(self, fields: dict[str, Any]) -> dict[str, Any]:
+        """The fields of a JSON record, given by their names in the file. Raises InvalidField."""
+        if self.renames:
+            fields = self._renamed(fields)
+        if "shipDate" in self.cells and type(ship_date := fields.get("shipDate")) is str:
+            try:
+                fields = {**fields, "shipDate": self.timestamps(ship_date)}
+            except ValueError as error:
+                raise InvalidField("shipDate", str(error), ship_date) from None
+        return fields
+
+    def _is_known(self, name: str) -> bool:
+        return self._ignores_others or _plain(name) in self._fields
+
+    def _renamed(self, fields: dict[str, Any]) -> dict[str, Any]:
+        renamed: dict[str, Any] = {}
+        for name, value in fields.items():
+            field = self._fields.get(_plain(name)) if self._is_known(name) else name
+            if field in renamed:
+                raise InvalidField(field, "occurs more than once in the record")
+            if field is not None:
+                renamed[field] = value
+        return renamed
+
+    def _unknown_columns(self, names: list[str]) -> str:
+        shown = ", ".join(f"'{name[:50]}'" for name in names[:5]) + (" and others" if len(names) > 5 else "")
+        return (
+            f"The first line must name the columns ({', '.join(self.kind.fields)}); it has {shown}. Give "
+            "--ignore-column NAME to leave a column out, or --map NAME=FIELD to say which field it is."
+        )
+
+
+def _plain(name: str) -> str:
+    """A column's name without what programs write differently: case, spaces, underscores and hyphens."""
+    return re.sub(r"[\s_-]+", "", name).casefold()

@@ -1,0 +1,161 @@
+"""Import a file of orders or pets: batch after batch, each committed by itself, or as a dry run."""
+
+import asyncio
+import secrets
+import threading
+from collections.abc import AsyncGenerator, Callable, Iterator, Sequence
+from contextlib import aclosing, suppress
+from queue import SimpleQueue
+from typing import Generic, TypeVar
+
+from petstore_server.domain.audit import Actor
+from petstore_server.domain.orders import Import
+from petstore_server.imports.batches import Batch, read_batches
+from petstore_server.imports.kinds import RecordKind, Records, T
+from petstore_server.imports.options import ReadOptions
+from petstore_server.imports.rows import Reject, Rejects, UnreadableRow
+from petstore_server.imports.source import Source
+from petstore_server.store import Store
+
+HISTORY_CHANGED = (
+    "While the import ran, the store was restored, or the database restarted. Import the file again: that adds what "
+    "is missing."
+)
+Item = TypeVar("Item")
+
+
+class FileImport(Generic[T]):
+    """One import of a file, and its state: counts by outcome, and the bytes of the file that were handled.
+
+    `replace_placed` has it replace orders that were placed over the API.
+    """
+
+    def __init__(
+        self, kind: RecordKind[T], source: Source, options: ReadOptions, rejects: Rejects, replace_placed: bool = False
+    ) -> None:
+        self.import_id = f"import-{secrets.token_hex(6)}"  # under which the audit log records it
+        self.rejects = rejects
+        self.position = 0
+        self.history_changed = False  # while it ran: what was imported may be in the store no more
+        self._kind = kind
+        self._batches = read_batches(source, kind, options)
+        self._replace_placed = replace_placed
+        self._counts = {Import.CREATED: 0, Import.UNCHANGED: 0, Import.REPLACED: 0}
+
+    @property
+    def counts(self) -> dict[str, int]:
+        """Rows by outcome; what a store refuses is rejected."""
+        return {str(outcome): count for outcome, count in self._counts.items()} | {"rejected": self.rejects.count}
+
+    @property
+    def has_changes(self) -> bool:
+        """Whether the store was changed, so that the audit log has the import."""
+        return bool(self._counts[Import.CREATED] or self._counts[Import.REPLACED])
+
+    @property
+    def imported(self) -> int:
+        """Rows that are in the store as the file has them."""
+        return sum(self._counts.values())
+
+    async def run(self, store: Store | None, actor: Actor, scratch: Store | None = None) -> AsyncGenerator[None]:
+        """Import every row; yield after each batch. Where it ends early or raises, the store has the batches counted.
+
+        With `scratch`, an empty store, it is a dry run, which does not change `store`; None is one that does not exist.
+        Afterwards `history_changed` says whether the store had another history at the end than at the beginning.
+        Raises UnreadableFile, nearly always before anything was imported, and what the store raises.
+        """
+        existing = store or scratch
+        assert existing is not None  # noqa: S101 - for the type checker: only a dry run can do without a store
+        before = await existing.access_version()
+        stored = self._kind.records(existing, self._replace_placed, None)
+        copies = self._kind.records(scratch, self._replace_placed, existing) if scratch else None
+        async with aclosing(_read_ahead(self._batches)) as ahead:
+            async for batch in ahead:
+                storing = asyncio.ensure_future(self._store(batch, stored, copies, actor))
+                try:
+                    await asyncio.shield(storing)
+                except asyncio.CancelledError:  # a batch under way is committed, so it is counted too
+                    await storing
+                    raise
+                yield
+        self.history_changed = before.history != (await existing.access_version()).history
+
+    async def _store(self, batch: Batch[T], stored: Records[T], copies: Records[T] | None, actor: Actor) -> None:
+        records = await self._completed(batch.records, batch.missing, stored)
+        if copies and records:
+            await _copy(records, stored, copies, self.import_id, actor)
+        outcomes = await (copies or stored).import_batch(records, self.import_id, actor) if records else []
+        for outcome in self._counts:  # before the rejects, whose file may be on a full disk
+            self._counts[outcome] += outcomes.count(outcome)
+        rejects = batch.rejects + self._refused(batch, outcomes)
+        for rejected in sorted(rejects, key=lambda rejected: rejected.line):
+            self.rejects.add(rejected)
+        self.position = batch.position
+
+    async def _completed(self, records: list[T], missing: frozenset[str], stored: Records[T]) -> list[T]:
+        """The records, with the fields that the file has no column for as the store has them.
+
+        Another program may change an order meanwhile. Only another import changes these fields of a pending order, and
+        any other order is refused.
+        """
+        if not missing:
+            return records
+        found = {each.id: each.fields() for each in await stored.find_many([record.id for record in records])}
+        kept = {id_: {name: fields[name] for name in missing & fields.keys()} for id_, fields in found.items()}
+        return [self._kind.build(each.fields() | kept[each.id]) if kept.get(each.id) else each for each in records]
+
+    def _refused(self, batch: Batch[T], outcomes: Sequence[Import]) -> list[Reject]:
+        reasons = {outcome: UnreadableRow(reason) for outcome, reason in self._kind.refusals.items()}
+        if reasons.keys().isdisjoint(outcomes):
+            return []
+        rows = zip(batch.rows(), outcomes, strict=True)
+        return [row.reject(reasons[outcome]) for row, outcome in rows if outcome in reasons]
+
+
+async def _copy(records: Sequence[T], stored: Records[T], copies: Records[T], import_id: str, actor: Actor) -> None:
+    """Copy what the store has of the same records into the scratch store, unless that has them already.
+
+    So rows with the same identifier, in whatever batch, have the outcome that they would have.
+    """
+    ids = [record.id for record in records]
+    known = {record.id for record in await copies.find_many(ids)}
+    if found := [record for record in await stored.find_many(ids) if record.id not in known]:
+        await copies.import_batch(found, import_id, actor)
+
+
+async def _read_ahead(items: Iterator[Item]) -> AsyncGenerator[Item]:
+    """Yield the items, of which a thread reads the next one while the caller handles the last.
+
+    The thread is a daemon: input that never comes (a terminal, a pipe) does not keep the process from ending.
+    """
+    loop = asyncio.get_running_loop()
+    results = asyncio.Queue[tuple[Item | None, BaseException | None]]()
+    wanted = SimpleQueue[bool]()
+
+    def deliver(item: Item | None, error: BaseException | None = None) -> None:
+        with suppress(RuntimeError):  # the loop was closed meanwhile
+            loop.call_soon_threadsafe(results.put_nowait, (item, error))
+
+    threading.Thread(target=_read, args=(items, wanted, deliver), name="petstore-read-ahead", daemon=True).start()
+    try:
+        while True:
+            wanted.put(True)
+            item, error = await results.get()
+            if error is not None:
+                raise error
+            if item is None:
+                return
+            yield item
+    finally:
+        wanted.put(False)
+
+
+def _read(items: Iterator[Item], wanted: SimpleQueue[bool], deliver: Callable[..., None]) -> None:
+    try:
+        for item in items:
+            if not wanted.get():
+                return
+            deliver(item)
+        deliver(None)
+    except BaseException as error:  # noqa: BLE001 - raised to the caller
+        deliver(None, error)
