@@ -1,5 +1,6 @@
 """Orders: changes, which share a commit; imports, which commit in batches; and reads of single orders."""
 
+from bisect import bisect_right
 from collections.abc import AsyncGenerator, Collection, Mapping, Sequence
 from typing import NamedTuple
 
@@ -21,7 +22,7 @@ _LOCK = f"{_FIND_MANY} ORDER BY id FOR UPDATE"
 _LOCK_IF_FREE = f"{_LOCK} SKIP LOCKED"
 _EXIST = "SELECT id FROM petstore.orders WHERE id = ANY(%s::bigint[])"
 _PLACED = "SELECT id FROM petstore.orders WHERE id = ANY(%s::bigint[]) AND placed = 1"
-_LARGEST = "SELECT max(id) FROM petstore.orders"
+_LAST = "SELECT last_order_id FROM petstore.clock"
 
 
 class OrderChange(NamedTuple):
@@ -90,10 +91,7 @@ class Orders(Part):
         """
         if not orders:
             return []
-        ids = sorted({order.id for order in orders})
-        [(largest,)] = yield Query(_LARGEST)
-        known = [] if largest is None else [order_id for order_id in ids if order_id <= largest]
-        existing = {row[0]: _order(row) for row in ((yield Query(_LOCK, (known,))) if known else ())}
+        existing = {row[0]: _order(row) for row in (yield from _locked_rows(sorted({order.id for order in orders})))}
         protected = set() if replace_placed else set(placed)
         if existing and not replace_placed:
             protected |= {row[0] for row in (yield Query(_PLACED, (list(existing),)))}
@@ -143,6 +141,21 @@ class Orders(Part):
             now = max(change.actor.at for change in changes)
             yield from self._engine.dialect.update_orders(rows, audit, now)
         return outcomes
+
+
+def _locked_rows(ids: Sequence[int]) -> Work[list[Row]]:
+    """Lock and return the orders that exist among these identifiers, which ascend.
+
+    Orders are placed with identifiers above the clock's: with the clock locked, none of those appears any more.
+    """
+    [(last,)] = yield Query(_LAST)
+    known = ids[: bisect_right(ids, last)]
+    rows = (yield Query(_LOCK, (list(known),))) if known else []
+    if len(known) < len(ids):
+        [(last,)] = yield Query(f"{_LAST} FOR UPDATE")
+        placed = ids[len(known) : bisect_right(ids, last)]
+        rows += (yield Query(_FIND_MANY, (list(placed),))) if placed else []
+    return rows
 
 
 def _order(row: Row) -> Order:
