@@ -88,10 +88,13 @@ def _each_backend(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[St
 
 
 def _open_files(directory: Path) -> list[Path]:
+    """The files that this process has open for writing. Descriptors that only lock a store's file stay open."""
     found = []
     for descriptor in Path("/proc/self/fd").iterdir():
         with suppress(FileNotFoundError):  # that of the listing itself
-            found.append(descriptor.readlink())
+            flags = int(Path("/proc/self/fdinfo", descriptor.name).read_text().split("flags:")[1].split()[0], 8)
+            if flags & os.O_ACCMODE != os.O_RDONLY:
+                found.append(descriptor.readlink())
     return [file for file in found if file.is_relative_to(directory)]
 
 

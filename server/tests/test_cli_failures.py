@@ -239,11 +239,11 @@ def test_an_import_that_stops_says_what_is_kept(cli: CommandLine, monkeypatch: p
 
     take, calls = Orders.import_batch, []
 
-    async def fail_at_the_third(self: Orders, *args: Any) -> object:
+    async def fail_at_the_third(self: Orders, *args: Any, **options: Any) -> object:
         calls.append(args)
         if len(calls) == 3:
             raise errors.ServiceUnavailable("the disk is full")
-        return await take(self, *args)
+        return await take(self, *args, **options)
 
     monkeypatch.setattr(Orders, "import_batch", fail_at_the_third)
     done = cli("orders", "import", "-", stdin="".join(f'{{"id":{number}}}\n' for number in range(14_000)))

@@ -2,6 +2,7 @@
 
 from collections.abc import AsyncIterator, Iterable
 from datetime import UTC, datetime, timedelta
+from functools import lru_cache
 from itertools import product
 from typing import NamedTuple
 
@@ -29,6 +30,7 @@ Model = dict[int, Entry]
 """All orders by id."""
 
 
+@lru_cache(maxsize=1000)  # many orders share a date
 def instant(ship_date: str | None) -> int | None:
     """A ship date in Unix microseconds."""
     if ship_date is None:
