@@ -21,6 +21,12 @@ MESSAGES = (
     LIST.replace(b"1.1", b"1.0"),
     LIST.replace(b"Host: x", b"Host: x\r\nConnection: close"),
     LIST.replace(b"Host: x", b"Host: x\r\nUpgrade: h2c\r\nConnection: upgrade"),
+    LIST.replace(b"Host: x", b"Host: x\r\nUpgrade: h2c\r\nConnection: upgrade\r\nContent-Length: 2") + b"ab",
+    LIST.replace(b"Host: x", b"Host: x\r\nUpgrade: h2c\r\nConnection: upgrade\r\nTransfer-Encoding: chunked")
+    + b"0\r\n\r\n",
+    LIST.replace(b"GET", b"CONNECT"),
+    LIST.replace(b"Host: x", b"Host: x y"),
+    LIST.replace(b"Bearer k", b"Bearer pso_live_" + b"A" * 33),
     LIST.replace(b"Host: x", b"Host: x\r\nExpect: 100-continue\r\nContent-Length: 2") + b"ab",
     LIST.replace(b"Host: x", b"Host: x\r\nContent-Length: 0"),
     LIST.replace(b"Host: x", b"Host: x\r\nTransfer-Encoding: chunked") + b"0\r\n\r\n",
