@@ -181,6 +181,21 @@ def test_doctor_hints_at_settings_that_a_deployment_forgets(cli: CommandLine) ->
     assert ("warn", "warn") == (found["proxies"][0], found["admin"][0])
 
 
+@pytest.mark.parametrize("network", ["0.0.0.0/0", "::/0", "10.0.0.1,128.0.0.0/1"])
+def test_doctor_reports_proxies_that_are_all_addresses(cli: CommandLine, network: str) -> None:
+    assert "proxies" not in results(cli, PETSTORE_TRUSTED_PROXIES="10.0.0.0/8,2001:db8::/32")
+    level, message = results(cli, PETSTORE_TRUSTED_PROXIES=network)["proxies"]
+    assert "warn" == level
+    assert network.rpartition(",")[2] in message
+
+
+def test_doctor_reports_equal_ports(cli: CommandLine) -> None:
+    ports = {"PETSTORE_PORT": "18099", "PETSTORE_ADMIN_PORT": "18099"}
+    assert "fail" == results(cli, **ports)["ports"][0]
+    assert "fail" == results(cli, **ports, PETSTORE_HOST="0.0.0.0")["ports"][0]
+    assert "ports" not in results(cli, **ports, PETSTORE_HOST="127.0.0.2")
+
+
 def test_doctor_reports_an_access_log_that_the_log_level_omits(cli: CommandLine) -> None:
     assert "log" not in results(cli, PETSTORE_ACCESS_LOG="all")
     level, message = results(cli, PETSTORE_ACCESS_LOG="errors", PETSTORE_LOG_LEVEL="warning")["log"]

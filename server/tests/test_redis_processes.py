@@ -191,6 +191,9 @@ def test_the_doctor_warns_of_a_redis_that_forgets_evicts_or_is_gone(store: Path)
         assert "append-only" in results(store, redis)["warn"]
         redis.client.config_set("appendonly", "yes")
         assert "ok" in results(store, redis)
+        redis.client.config_set("appendfsync", "no")
+        assert "append-only" in results(store, redis)["warn"]
+        redis.client.config_set("appendfsync", "everysec")
         redis.client.config_set("maxmemory-policy", "allkeys-lru")
         assert "allkeys-lru" in results(store, redis)["warn"]
         with redis.gone():

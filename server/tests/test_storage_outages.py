@@ -2,6 +2,7 @@
 
 import asyncio
 import resource
+import shutil
 import signal
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -97,6 +98,20 @@ async def test_a_restore_on_a_full_disk_leaves_no_incomplete_copy_of_the_store(t
         restore(path, backups / "copy.db", BY)
     assert {"store.db", "backups"} == names(tmp_path)
     assert [] == check(path)
+
+
+async def test_the_store_is_unusable_while_only_the_rest_of_the_log_can_be_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with opened(tmp_path / "store.db") as store:
+        await store.check()
+        disk = shutil.disk_usage(tmp_path)
+        monkeypatch.setattr(shutil, "disk_usage", lambda path: disk._replace(free=4096))
+        with pytest.raises(ServiceUnavailable) as caught:
+            await store.check()
+        assert "the disk is full" in caught.value.reason
+        monkeypatch.undo()
+        await store.check()
 
 
 async def test_a_full_store_is_reported_as_a_full_disk_and_recovers(

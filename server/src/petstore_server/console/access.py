@@ -14,10 +14,13 @@ _PREFETCH_HEADERS = ("sec-purpose", "purpose", "x-moz", "x-purpose")
 async def sign_in(visit: Visit) -> Response:
     """Use up the link, start a session, and go to the first page.
 
-    A browser that only fetches the page in advance gets 503, and fetches it again when the link is opened.
+    HEAD, as of a program that shows a preview, does nothing. A browser that only fetches the page in advance gets 503,
+    and fetches it again when the link is opened.
     """
     request = visit.request
-    if request.method == "HEAD" or _is_prefetch(request):
+    if request.method == "HEAD":
+        return HTMLResponse()
+    if _is_prefetch(request):
         return Response(status_code=503, headers={"Retry-After": "1"})
     token = visit.services.random_token(TOKEN_BYTES)
     if await sessions.sign_in(visit.store, visit.query.get("token", ""), token, visit.now) is None:

@@ -15,7 +15,7 @@ import msgspec
 from redis.asyncio import ConnectionPool, Redis
 from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
-from redis.exceptions import AuthenticationError, NoPermissionError, NoScriptError, RedisError
+from redis.exceptions import AuthenticationError, NoPermissionError, NoScriptError, RedisError, ResponseError
 
 from petstore_server.batching import Batcher
 from petstore_server.domain.accounts import Limits, Plan
@@ -142,10 +142,12 @@ class RedisCounters:
         await self.count(_PROBE, _NO_BAN)
 
     async def info(self) -> dict[str, Any]:
-        """What Redis reports about itself (INFO)."""
+        """What Redis reports about itself (INFO), with its setting `appendfsync` where this user may read it."""
         try:
             async with asyncio.timeout(CONNECT_SECONDS):
                 found: dict[str, Any] = await self._connected().info()
+                with suppress(ResponseError):
+                    found["appendfsync"] = (await self._connected().config_get("appendfsync")).get("appendfsync")
         except (RedisError, OSError) as error:
             raise CountersUnavailable(_reason(error)) from error
         return found

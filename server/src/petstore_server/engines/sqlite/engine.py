@@ -1,16 +1,20 @@
 """One store in one file: reads at once or on threads, writes on the writer's thread."""
 
+import shutil
 import threading
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, TypeVar
 
+from petstore_server.domain.errors import ServiceUnavailable
 from petstore_server.engines.sqlite.dialect import SqliteDialect
 from petstore_server.engines.sqlite.reader import Reader
 from petstore_server.engines.sqlite.statements import rows_of, run
 from petstore_server.engines.sqlite.writer import Writer
 from petstore_server.store.engine import Command, Query, Row, Stats, Work
+
+_LEAST_FREE = 1 << 18  # bytes: several times what a commit of many changes writes
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
@@ -72,6 +76,9 @@ class SqliteEngine:
 
     async def check(self) -> None:
         """Prove with a small write and a read that the store can be used, and that its file is still in place."""
+        # A change needs more pages than the heartbeat: in the rest of the log, that one may find room for a long time.
+        if shutil.disk_usage(self._path.parent).free < _LEAST_FREE:
+            raise ServiceUnavailable("the store cannot be used: the disk is full")
         await self._writer.run(_beat)
         self.peek("SELECT heartbeat FROM store")
 

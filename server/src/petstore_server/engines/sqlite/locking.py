@@ -15,9 +15,12 @@ _LOCK_PAUSE = 0.02  # seconds between attempts
 _TAKEN = "Another `petstore serve` already uses the store at {path}."
 _SEVERAL_SERVERS = "Stop it, or set PETSTORE_REDIS_URL for both, so that they count limits together."
 
-# By device and inode. Closing any descriptor of a file releases SQLite's own locks on it in the whole process, so these
-# stay open; there are no more of a file than the process ever needed at once. Linux keeps flock apart from those locks.
-_idle: dict[tuple[int, int], list[int]] = defaultdict(list)
+idle: dict[tuple[int, int], list[int]] = defaultdict(list)
+"""Descriptors that held a lock, by device and inode; kept to be used again.
+
+They stay open because closing any descriptor of a file releases SQLite's own locks on it in the whole process. Linux
+keeps flock apart from those locks.
+"""
 
 
 class ServingLock:
@@ -91,14 +94,14 @@ def _acquired(path: Path, *, shared: bool) -> int | None:
 
 def _descriptor(path: Path) -> int:
     found = path.stat()
-    idle = _idle[found.st_dev, found.st_ino]
-    return idle.pop() if idle else os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    descriptors = idle[found.st_dev, found.st_ino]
+    return descriptors.pop() if descriptors else os.open(path, os.O_RDONLY | os.O_CLOEXEC)
 
 
 def _release(descriptor: int) -> None:
     fcntl.flock(descriptor, fcntl.LOCK_UN)
     found = os.fstat(descriptor)
-    _idle[found.st_dev, found.st_ino].append(descriptor)
+    idle[found.st_dev, found.st_ino].append(descriptor)
 
 
 def _is_named(descriptor: int, path: Path) -> bool:

@@ -8,6 +8,9 @@ from petstore_server.operations.admin_port import admin_url, ask_server
 from petstore_server.operations.health.results import CheckResult
 from petstore_server.settings import Settings
 
+_FEWEST_BITS = 8  # of a network that may consist of proxies, such as 10.0.0.0/8
+_ALL_ADDRESSES = {"0.0.0.0", "::"}  # noqa: S104 - compared only
+
 
 def check_deployment(settings: Settings) -> Iterator[CheckResult]:
     """Settings that are valid but may not be intended."""
@@ -21,12 +24,25 @@ def check_deployment(settings: Settings) -> Iterator[CheckResult]:
         message = "The service has a public address but listens on the loopback interface and trusts no proxy."
         remedy = "Set PETSTORE_TRUSTED_PROXIES to the proxy's address; otherwise all its clients count as one address."
         yield CheckResult("proxies", "warn", message, remedy)
+    yield from _check_addresses(settings)
     if settings.access_log != "off" and settings.log_level in ("warning", "error"):
         message = f"PETSTORE_ACCESS_LOG is {settings.access_log}, but PETSTORE_LOG_LEVEL omits its lines."
         yield CheckResult("log", "warn", message, "Set PETSTORE_LOG_LEVEL to info, or PETSTORE_ACCESS_LOG to off.")
     if not _is_loopback(settings.admin_host):
         remedy = "Set PETSTORE_ADMIN_HOST to 127.0.0.1 or a private address: the admin port requires no key."
         yield CheckResult("admin", "warn", f"The admin port listens on {settings.admin_host}.", remedy)
+
+
+def _check_addresses(settings: Settings) -> Iterator[CheckResult]:
+    """Addresses that contradict each other, or what they are for."""
+    for network in settings.trusted_proxies:
+        if network.prefixlen < _FEWEST_BITS:
+            message = f"PETSTORE_TRUSTED_PROXIES has {network}: clients in it can name any address as their own."
+            remedy = "Set it to the addresses of the proxies only; otherwise no limit by address holds."
+            yield CheckResult("proxies", "warn", message, remedy)
+    if settings.port == settings.admin_port != 0 and _overlap(settings.host, settings.admin_host):
+        message = f"PETSTORE_PORT and PETSTORE_ADMIN_PORT are both {settings.port}: no server can start."
+        yield CheckResult("ports", "fail", message, "Choose another port for one of them.")
 
 
 def find_server(settings: Settings, *, holds_store: bool) -> CheckResult | None:
@@ -77,6 +93,11 @@ def _cannot_listen(host: str, port: int) -> str | None:
     except OSError as error:
         return error.strerror or str(error)
     return None
+
+
+def _overlap(host: str, other: str) -> bool:
+    """Whether a socket on one of the hosts keeps another one from the same port on the other."""
+    return host == other or not _ALL_ADDRESSES.isdisjoint((host, other))
 
 
 def _is_loopback(host: str) -> bool:

@@ -10,7 +10,7 @@ _NEARLY_FULL = 0.8
 
 
 def check_redis(info: Mapping[str, Any]) -> Iterator[CheckResult]:
-    """What the fields of Redis's INFO mean for limits (D12)."""
+    """What the fields of Redis's INFO, and its setting `appendfsync`, mean for limits (D12)."""
     concerns = list(_redis_concerns(info))
     yield from concerns
     if not concerns:
@@ -35,6 +35,9 @@ def _redis_concerns(info: Mapping[str, Any]) -> Iterator[CheckResult]:
         remedy = "Set `appendonly yes`; with `appendfsync everysec` a crash loses at most one second of counting."
         message = "Redis has no append-only file: a restart loses the counts of the day."
         yield CheckResult("redis", "warn", message, remedy)
+    elif info.get("appendfsync") == "no":
+        message = "Redis leaves it to the system when its append-only file is written: a crash can lose many counts."
+        yield CheckResult("redis", "warn", message, "Set `appendfsync everysec`.")
     policy = info.get("maxmemory_policy", _KEEPING_POLICY)
     if policy != _KEEPING_POLICY:
         message = f"Redis evicts keys when its memory is full ({policy}): accounts would get new quota."
