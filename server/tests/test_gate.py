@@ -366,6 +366,33 @@ async def test_unknown_expired_revoked_suspended_and_foreign_keys_get_the_same_r
     assert 1 == len(await in_service(tmp_path, story))
 
 
+async def test_a_known_key_that_is_refused_is_logged_with_its_account_within_the_limit_of_the_address(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    async def story(service: Service) -> list[tuple[str, ...]]:
+        store = service.backend.store
+        revoked, revoked_id = await service.key_and_id()
+        await store.keys.change(revoked_id, revoke(service.actor.at), service.actor)
+        account = await service.account()
+        suspended, suspended_id = await service.key_and_id(account)
+        await store.accounts.change(account, suspend(service.actor.at), service.actor)
+        expired, expired_id = await service.key_and_id(expires_at=START)
+        for key in ("pso_live_" + "0" * 33, revoked, suspended, *[expired] * 100):
+            await service.client.get(ORDERS, headers={**bearer(key), "X-Request-Id": "mine"})
+        of = {each.id: each.account for each in await store.keys.list()}
+        return [
+            (revoked_id, of[revoked_id], "revoked", "mine"),
+            (suspended_id, account, "suspended", "mine"),
+            *[(expired_id, of[expired_id], "expired", "mine")] * 57,
+        ]
+
+    expected = await in_service(tmp_path, story)
+    lines = [json.loads(line) for line in capsys.readouterr().err.splitlines()]
+    seen = [line for line in lines if line["event"] == "key refused"]
+    assert expected == [(line["key"], line["account"], line["state"], line["request_id"]) for line in seen]
+    assert "pso_" not in json.dumps(lines)
+
+
 async def test_a_change_of_access_takes_effect_after_one_background_round(tmp_path: Path) -> None:
     async def story(service: Service) -> list[int]:
         account = await service.account()

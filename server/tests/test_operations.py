@@ -17,7 +17,15 @@ from petstore_server.domain.errors import (
     OrderNotFound,
     ServiceUnavailable,
 )
-from petstore_server.domain.keys import DEFAULT_SCOPES, VALID, Environment, digest, is_well_formed
+from petstore_server.domain.keys import (
+    DEFAULT_SCOPES,
+    VALID,
+    Environment,
+    Principal,
+    RefusedKey,
+    digest,
+    is_well_formed,
+)
 from petstore_server.domain.orders import CANCEL, COMPLETE, Order, Status, ship
 from petstore_server.domain.usage import Usage
 from petstore_server.domain.windows import Count
@@ -107,7 +115,7 @@ async def test_a_successor_can_have_an_end_of_its_own(each_backend: Stores, rand
         )
         assert (NOW + 10, NOW + 9000) == (rotation.old.expires_at, rotation.new.key.expires_at)
         principal = await store.keys.principal(digest(rotation.new.secret), Environment.PRODUCTION, NOW + 100)
-        assert principal is not None
+        assert isinstance(principal, Principal)
         assert NOW + 9000 == principal.expires_at
 
 
@@ -225,7 +233,8 @@ async def test_a_closed_account_has_no_valid_key_and_stays_closed(each_backend: 
         issued = await issue(store, randbelow)
         closed = await accounts.close_account(store, "acme", ACTOR)
         assert ("closed", 1) == (closed.account.state, closed.revoked)
-        assert None is await store.keys.principal(digest(issued.secret), Environment.PRODUCTION, NOW)
+        refused = await store.keys.principal(digest(issued.secret), Environment.PRODUCTION, NOW)
+        assert isinstance(refused, RefusedKey)
         with pytest.raises(AccountClosed):
             await accounts.resume_account(store, "acme", ACTOR)
         with pytest.raises(AccountClosed):

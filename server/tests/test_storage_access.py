@@ -15,6 +15,7 @@ from petstore_server.domain.keys import (
     Environment,
     KeyState,
     Principal,
+    RefusedKey,
     Rotated,
     Scope,
     revoke,
@@ -32,7 +33,7 @@ LIVE = Environment.PRODUCTION
 
 
 async def granted(store: Store, name: str, now: float = NOW) -> bool:
-    return await store.keys.principal(api_key(name).digest, LIVE, now) is not None
+    return isinstance(await store.keys.principal(api_key(name).digest, LIVE, now), Principal)
 
 
 async def test_a_grant_holds_all_that_a_request_needs(each_backend: Stores) -> None:
@@ -70,8 +71,11 @@ async def test_a_key_permits_requests_exactly_while_its_state_is_valid(each_back
         await store.accounts.change("closed", close(NOW), BY)
         for key, now in product(await store.keys.list(), (NOW - 0.5, NOW, NOW + 0.5, NOW + 1)):
             state, principal = key.state(now), await store.keys.principal(key.digest, LIVE, now)
-            assert (state in VALID) == (principal is not None)
-            assert principal is None or principal.holds(now)
+            if state in VALID:
+                assert isinstance(principal, Principal)
+                assert principal.holds(now)
+            else:
+                assert principal == RefusedKey(key.id, key.account, state)
             states.add(state)
         assert set(KeyState) == states
 
@@ -81,7 +85,7 @@ async def test_a_known_principal_holds_exactly_while_its_key_is_valid(each_backe
         await add_key(store)
         key = await store.keys.create(replace(api_key("two"), expires_at=NOW), BY)
         principal = await store.keys.principal(key.digest, LIVE, NOW - 1)
-        assert principal is not None
+        assert isinstance(principal, Principal)
         for now in (NOW - 1, NOW - 0.001, NOW, NOW + 1):
             assert (key.state(now) in VALID) == principal.holds(now)
 
@@ -162,7 +166,7 @@ async def test_a_plan_change_shows_in_the_next_grant(each_backend: Stores) -> No
         after = await store.accounts.change("zoo", set_plan(Plan.ENTERPRISE, Limits(5, 50)), BY)
         assert after == await store.accounts.find("zoo")
         principal = await store.keys.principal(key.digest, LIVE, NOW)
-        assert principal is not None
+        assert isinstance(principal, Principal)
         assert (principal.plan, principal.limits) == (Plan.ENTERPRISE, Limits(5, 50))
 
 

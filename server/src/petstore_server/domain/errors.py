@@ -21,6 +21,10 @@ DomainError
 import json
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from petstore_server.domain.keys import RefusedKey
 
 _MAX_QUOTED = 60
 
@@ -51,6 +55,11 @@ class InvalidApiKey(DomainError):
 
     code = "invalid_api_key"
     message = "This API key is not valid here; check it for typing errors or ask the store for a new one."
+
+    def __init__(self, key: "RefusedKey | None" = None) -> None:
+        """`key` is for the log: the response is the same for a key that is known."""
+        super().__init__()
+        self.key = key
 
 
 class InsufficientScope(DomainError):

@@ -63,6 +63,14 @@ ENDED = (KeyState.EXPIRED, KeyState.REVOKED)
 """The states of keys that will not be valid again."""
 
 
+class RefusedKey(NamedTuple):
+    """A known key that is not valid now. `account` is the account's name."""
+
+    key_id: str
+    account: str
+    state: KeyState
+
+
 def key_state(expires_at: float | None, revoked_at: float | None, account_suspended: bool, now: float) -> KeyState:
     """The state of a key at `now`, apart from a ban. Times are Unix seconds."""
     if revoked_at is not None:

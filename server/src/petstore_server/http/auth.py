@@ -60,8 +60,8 @@ class Authenticator:
             raise InvalidApiKey
         credential = digest(key)
         principal = await self._keys.principal(credential, self._environment, now)
-        if principal is None:
-            raise InvalidApiKey
+        if not isinstance(principal, Principal):
+            raise InvalidApiKey(principal)
         if len(known) >= MAX_KNOWN:
             del known[next(iter(known))]  # the oldest
         known[credential] = principal

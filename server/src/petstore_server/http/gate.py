@@ -19,7 +19,7 @@ from petstore_server.domain.errors import (
     MissingApiKey,
     ServiceUnavailable,
 )
-from petstore_server.domain.keys import Principal
+from petstore_server.domain.keys import Principal, RefusedKey
 from petstore_server.domain.windows import ADMITTED, BANNED, Decision
 from petstore_server.http.auth import Authenticator
 from petstore_server.http.clients import ClientAddress
@@ -46,6 +46,9 @@ class Observer(Protocol):
 
     def responded(self, request: Request, response: Response, seconds: float) -> None:
         """A response is ready, `seconds` after the gate got the request."""
+
+    def refused_key(self, request: Request, key: RefusedKey) -> None:
+        """A request within the limit of its address has a known key that is not valid."""
 
     def refused(self, request: Request, response: Response) -> None:
         """What is not a request, malformed bytes or a connection over the maximum, gets this response."""
@@ -139,11 +142,13 @@ class Gate:
             principal = self._authenticator.known(request.credential) or await self._authenticator.identify(
                 request.headers.get(b"authorization")
             )
-        except (MissingApiKey, InvalidApiKey):
+        except (MissingApiKey, InvalidApiKey) as error:
             request.decision = await self._limiter.admit_address(self._address(request))
             self._observer.decided(None, request.decision)
             if request.decision.outcome is not ADMITTED:
                 raise RateLimitExceeded from None
+            if isinstance(error, InvalidApiKey) and error.key is not None:
+                self._observer.refused_key(request, error.key)
             raise
         request.principal = principal
         request.decision = decision = await self._limiter.admit(principal)

@@ -4,7 +4,7 @@ import logging
 from typing import Any
 
 from petstore_server.domain.errors import ServiceUnavailable
-from petstore_server.domain.keys import Principal
+from petstore_server.domain.keys import Principal, RefusedKey
 from petstore_server.domain.windows import Decision
 from petstore_server.http.access_log import AccessLog
 from petstore_server.http.clients import ClientAddress
@@ -56,6 +56,10 @@ class RequestObserver:
             self._activity.cancelled(request.principal)
         if self._access_log is not None:
             self._access_log.responded(request, response, seconds)
+
+    def refused_key(self, request: Request, key: RefusedKey) -> None:
+        fields = {"key": key.key_id, "account": key.account, "state": key.state}
+        _log.warning("key refused", extra={**_context(request), **fields})
 
     def refused(self, request: Request, response: Response) -> None:
         self._refusals.count(self._client_address(request.peer, request.headers), response.status)

@@ -9,6 +9,7 @@ from petstore_server.domain.keys import (
     ApiKey,
     Environment,
     Principal,
+    RefusedKey,
     Rotated,
     Successor,
     key_state,
@@ -47,14 +48,15 @@ _DELETE_BAN = "DELETE FROM petstore.bans WHERE key_id = %s"
 class Keys(Part):
     """The keys of one store."""
 
-    async def principal(self, digest: bytes, environment: Environment, now: float) -> Principal | None:
-        """Return what the key with this SHA-256 allows at `now`; None unless it is valid in this environment."""
+    async def principal(self, digest: bytes, environment: Environment, now: float) -> Principal | RefusedKey | None:
+        """Return what the key with this SHA-256 allows at `now`; None if this environment has no such key."""
         rows = await self._engine.query(_PRINCIPAL, (digest, str(environment)))
         if not rows:
             return None
         revoked_at, suspended_at, key_id, account_id, account, plan, per_minute, per_day, scopes, expires_at = rows[0]
-        if key_state(expires_at, revoked_at, suspended_at is not None, now) not in VALID:
-            return None
+        state = key_state(expires_at, revoked_at, suspended_at is not None, now)
+        if state not in VALID:
+            return RefusedKey(key_id, account, state)
         limits = Limits(per_minute, per_day)
         return Principal(key_id, account_id, account, Plan(plan), limits, parse_scopes(scopes), expires_at)
 
