@@ -2,7 +2,6 @@
 
 import pickle
 import re
-from typing import Any
 
 import pytest
 
@@ -10,7 +9,6 @@ import petstore_client
 from petstore_client import (
     APIConnectionError,
     APIStatusError,
-    AsyncClient,
     AuthenticationError,
     Client,
     ConfigurationError,
@@ -23,7 +21,7 @@ from petstore_client import (
     RateLimitError,
     ServerError,
 )
-from petstore_client.testing import Answered, Failing, FakePetstore, Redirected
+from petstore_client.testing import Answered, Failing, FakePetstore
 from support.variants import Connect
 
 JSON = {"content-type": "application/json"}
@@ -107,30 +105,18 @@ def test_other_invalid_arguments_are_rejected(options: dict[str, object]) -> Non
 
 
 @pytest.mark.parametrize(
-    ("arguments", "options", "says"),
+    ("options", "says"),
     [
-        ((), {"pet_id": 1}, "place_order(): missing a required … 'quantity'. Its arguments are: *, pet_id, quantity, "),
-        ((), {"pet": 1}, "place_order(): missing a required … 'pet_id'."),
-        ((1, 2), {}, "place_order(): too many positional arguments. Its arguments are: *, pet_id, quantity, "),
-        ((), {"pet_id": 1, "quantity": 1, "note": ""}, "place_order(): got an unexpected keyword argument 'note'."),
-        ((), {"pet_id": "1", "quantity": 1}, "pet_id must be an int, not a str."),
+        ({"pet_id": 1}, "'quantity'"),
+        ({"pet_id": 1, "quantity": 1, "note": ""}, "'note'"),
+        ({"pet_id": "1", "quantity": 1}, "pet_id must be an int, not a str."),
     ],
 )
-def test_wrong_arguments_of_a_call_are_type_errors_that_name_the_method(
-    connect: Connect, arguments: tuple[object, ...], options: dict[str, object], says: str
-) -> None:
+def test_wrong_arguments_of_a_call_are_type_errors(connect: Connect, options: dict[str, object], says: str) -> None:
     fake = FakePetstore()
-    pattern = re.escape(says).replace("…", ".*argument:")  # its words depend on the version of Python
-    with connect(fake) as petstore, pytest.raises(TypeError, match=f"^{pattern}"):
-        petstore.v2.place_order(*arguments, **options)
+    with connect(fake) as petstore, pytest.raises(TypeError, match=re.escape(says)):
+        petstore.v2.place_order(**options)
     assert [] == fake.requests
-
-
-@pytest.mark.parametrize("kind", [Client, AsyncClient])
-def test_an_unknown_option_is_a_type_error_that_names_the_client(kind: Any) -> None:
-    says = f"{kind.__name__}(): got an unexpected keyword argument 'retries'. Its arguments are: base_url, *, api_key, "
-    with pytest.raises(TypeError, match=f"^{re.escape(says)}.*max_retries"):
-        kind(retries=1)
 
 
 def test_base_url_and_key_come_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -159,7 +145,10 @@ def test_base_url_and_key_come_from_the_environment(monkeypatch: pytest.MonkeyPa
         (Answered(204), "responded 204"),
         (Answered(206, b"[]", JSON), "responded 206"),
         (Answered(404, b"<html>not found</html>", {"content-type": "text/html"}), "is the base URL right?"),
-        (Redirected("https://elsewhere.test/v1/store/orders"), "https://elsewhere.test/v1/store/orders"),
+        (
+            Answered(308, headers={"location": "https://elsewhere.test/v1/store/orders"}),
+            "https://elsewhere.test/v1/store/orders",
+        ),
     ],
     ids=repr,
 )
@@ -270,7 +259,7 @@ def test_unknown_and_missing_fields_of_a_record_are_accepted(connect: Connect) -
 
 def test_every_error_survives_pickling() -> None:
     fake = FakePetstore()
-    fake.then(Failing(500), Redirected("x"))
+    fake.then(Failing(500), Answered(308))
     errors: list[PetstoreError] = [
         RateLimitError("a", "b"),
         KeyBannedError("a", "b"),

@@ -16,7 +16,6 @@ from petstore_client.testing import (
     FakePetstore,
     Fault,
     RateLimited,
-    Redirected,
     TimedOut,
     Unreachable,
 )
@@ -35,7 +34,7 @@ ECHO = b'{"code":"invalid_api_key","message":"The key %s is wrong.","status":401
         Failing(500),
         RateLimited(999),
         Banned(),
-        Redirected(f"https://elsewhere.test/?key={KEY}"),
+        Answered(308, headers={"location": f"https://elsewhere.test/?key={KEY}"}),
         Answered(401, ECHO),
         Answered(404, ECHO),
         Answered(200, ECHO),

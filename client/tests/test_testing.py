@@ -46,19 +46,6 @@ def test_requests_that_come_too_early_earn_a_ban_as_in_the_real_service() -> Non
     assert 200 == impatient(fake).status_code
 
 
-def test_each_further_ban_is_twice_as_long() -> None:
-    clock = FakeClock()
-    fake = FakePetstore(per_minute=1, ban_strikes=1, ban_seconds=1000, clock=clock)
-    durations = []
-    for _ in range(3):
-        impatient(fake)
-        impatient(fake)
-        clock.advance(3)
-        durations.append(int(impatient(fake).headers["retry-after"]))
-        clock.advance(durations[-1])
-    assert [1000, 2000, 3600] == durations
-
-
 def test_a_ban_lasts_for_all_requests(connect: Connect) -> None:
     clock = FakeClock()
     fake = FakePetstore(clock=clock)

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from petstore_client import Order, v2
-from petstore_client.testing import FakeClock, FakePetstore
+from petstore_client.testing import FakePetstore
 
 START = datetime.fromtimestamp(1_800_000_000, UTC)
 DATES = st.none() | st.integers(0, 5).map(lambda hours: START + timedelta(hours=hours))
@@ -114,92 +114,22 @@ def raw(fake: FakePetstore, method: str, path: str, **options: Any) -> httpx2.Re
         return http.request(method, fake.base_url.removesuffix("v1") + "v2" + path, headers=headers, **options)
 
 
-@pytest.mark.parametrize(
-    ("query", "message"),
-    [
-        ("colour=red", "'colour' is not a parameter"),
-        ("petId=1&petId=2", "more than once"),
-        ("petId=007", "'petId' must be"),
-        ("petId=", "'petId' must be"),
-        ("complete=yes", "'complete' must be true or false"),
-        ("updatedFrom=2026-11-20", "'updatedFrom' must be an RFC 3339"),
-        ("updatedFrom=2026-11-20T12:00:00", "offset"),
-        ("updatedFrom=2026-11-20T24:00:00Z", "'updatedFrom' must be an RFC 3339"),
-        ("updatedFrom=2026-11-20T12:00:00%2B00:60", "'updatedFrom' must be an RFC 3339"),
-        ("cursor=", "'cursor' must be"),
-    ],
-)
-def test_a_malformed_query_is_refused_as_by_the_real_service(query: str, message: str) -> None:
-    response = raw(FakePetstore(), "GET", f"/store/orders?{query}")
-    assert (400, "invalid_parameter") == (response.status_code, response.json()["code"])
-    assert message in response.json()["message"]
-
-
-def test_zeros_after_six_decimals_are_accepted_as_by_the_real_service() -> None:
-    query = "updatedFrom=2026-11-20T12:00:00.1234560000Z"
-    assert 200 == raw(FakePetstore(), "GET", f"/store/orders?{query}").status_code
-
-
-@pytest.mark.parametrize(
-    ("body", "message"),
-    [
-        (b"{", "not JSON"),
-        (b"[]", "not a JSON object"),
-        (b'{"petId":1}', "lacks the field 'quantity'"),
-        (b'{"petId":1,"quantity":1.0}', "'quantity' must be"),
-        (b'{"petId":1,"quantity":1e3}', "'quantity' must be"),
-        (b'{"petId":1,"quantity":true}', "'quantity' must be"),
-        (b'{"petId":1,"quantity":1,"petId":1}', "more than once"),
-        (b'{"petId":1,"quantity":1,"id":9}', "'id', which is not a field"),
-        (b'{"petId":1,"quantity":1,"shipDate":null}', "'shipDate' must be"),
-        (b'{"petId":1,"quantity":1,"shipDate":"soon"}', "'shipDate' must be"),
-    ],
-    ids=str,
-)
-def test_a_malformed_body_is_refused_as_by_the_real_service(body: bytes, message: str) -> None:
-    headers = {"content-type": "application/json", "idempotency-key": "k"}
-    response = raw(FakePetstore(), "POST", "/store/orders", content=body, headers=headers)
-    assert (400, "invalid_body") == (response.status_code, response.json()["code"])
-    assert message in response.json()["message"]
-
-
-@pytest.mark.parametrize(
-    ("headers", "status", "code"),
-    [
-        ({"idempotency-key": "k"}, 415, "unsupported_media_type"),
-        ({"idempotency-key": "k", "content-type": "text/plain"}, 415, "unsupported_media_type"),
-        ({"content-type": "application/json"}, 400, "idempotency_key_missing"),
-        ({"content-type": "application/json", "idempotency-key": "two words"}, 400, "invalid_parameter"),
-    ],
-    ids=str,
-)
-def test_wrong_headers_of_a_placement_are_refused(headers: dict[str, str], status: int, code: str) -> None:
+def test_a_key_is_remembered_and_an_id_is_never_reused() -> None:
     fake = FakePetstore()
-    response = raw(fake, "POST", "/store/orders", content=b'{"petId":1,"quantity":1}', headers=headers)
-    assert (status, code) == (response.status_code, response.json()["code"])
-    assert {} == fake.orders
 
-
-def test_a_key_is_remembered_for_a_day_and_an_id_is_never_reused() -> None:
-    clock = FakeClock()
-    fake = FakePetstore(clock=clock)
-    headers = {"content-type": "application/json", "idempotency-key": "k"}
-
-    def place() -> httpx2.Response:
+    def place(key: str) -> httpx2.Response:
+        headers = {"content-type": "application/json", "idempotency-key": key}
         return raw(fake, "POST", "/store/orders", content=b'{"petId":1,"quantity":1}', headers=headers)
 
-    first, again = place(), place()
+    first, again = place("k"), place("k")
     assert ("/v2/store/orders/1", None) == (first.headers["location"], first.headers.get("idempotency-replayed"))
     assert (first.content, "true") == (again.content, again.headers["idempotency-replayed"])
     del fake.orders[1]
-    clock.advance(86_400)
-    assert 2 == place().json()["id"]
+    assert 2 == place("l").json()["id"]
 
 
-def test_an_altered_cursor_is_refused() -> None:
-    fake = FakePetstore([Order(id=1), Order(id=2)])
-    cursor = raw(fake, "GET", "/store/orders?limit=1").json()["nextCursor"]
-    assert 200 == raw(fake, "GET", f"/store/orders?limit=1000&cursor={cursor}").status_code
-    for wrong in (cursor[:-1], cursor[::-1], "x" + cursor[1:], cursor + "x"):
-        assert "invalid_cursor" == raw(fake, "GET", f"/store/orders?cursor={wrong}").json()["code"]
-    assert "invalid_cursor" == raw(fake, "GET", f"/store/orders?sort=-id&cursor={cursor}").json()["code"]
+@pytest.mark.parametrize("body", [b"{", b"[]", b'{"petId":1}', b'{"petId":1,"quantity":"1"}'], ids=str)
+def test_a_body_that_is_not_an_order_is_refused(body: bytes) -> None:
+    fake = FakePetstore()
+    response = raw(fake, "POST", "/store/orders", content=body, headers={"idempotency-key": "k"})
+    assert (400, "invalid_body", {}) == (response.status_code, response.json()["code"], fake.orders)

@@ -4,6 +4,7 @@ import asyncio
 import threading
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
 from typing import Any
 
 import httpx2
@@ -18,9 +19,9 @@ from petstore_client import (
     RateLimitError,
     ServerError,
 )
-from petstore_client._options import Options
-from petstore_client._types import SYSTEM_CLOCK
+from petstore_client._types import SYSTEM_CLOCK, Clock
 from petstore_client.testing import Dropped, Failing, FakeClock, FakePetstore, Fault, RateLimited, Slow, TimedOut
+from petstore_client.testing.faults import Raw, Serve
 from support.variants import Connect
 
 ORDERS = [Order(id=number) for number in range(500)]
@@ -150,10 +151,30 @@ def test_a_deadline_bounds_a_slow_body(connect: Connect) -> None:
     assert 10 <= fake.clock.monotonic() <= 12
 
 
-@pytest.mark.parametrize("seconds", [0.0, -1e-6])
-def test_a_deadline_that_ends_just_before_a_request_is_sent_leaves_a_valid_timeout(seconds: float) -> None:
-    timeout = Options[Any, Any](deadline=1).timeout_within(seconds)
-    assert all(left and left > 0 for left in timeout.as_dict().values())  # a socket raises ValueError for less
+class Busy(FakeClock):
+    """The clock of a program that is slow: time passes whenever it looks at the clock."""
+
+    def monotonic(self) -> float:
+        self.advance(0.25)
+        return super().monotonic()
+
+
+@pytest.mark.parametrize("deadline", [0.25, 0.5, 0.75, 1.0, 1.25, 1.5])
+def test_a_deadline_that_ends_just_before_a_request_is_sent_leaves_a_valid_timeout(
+    connect: Connect, deadline: float
+) -> None:
+    timeouts: list[float] = []
+
+    class Recorded(Failing):
+        def apply(self, request: httpx2.Request, clock: Clock, serve: Serve) -> Raw:
+            timeouts.extend(request.extensions["timeout"].values())
+            return serve()
+
+    fake = FakePetstore(ORDERS, clock=Busy())
+    fake.then(Recorded())
+    with connect(fake, deadline=deadline) as petstore, suppress(PetstoreError):
+        petstore.list_orders()
+    assert all(timeout > 0 for timeout in timeouts)  # a socket raises ValueError for less
 
 
 def test_a_deadline_of_an_iteration_ends_with_its_first_order(connect: Connect) -> None:

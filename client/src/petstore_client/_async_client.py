@@ -1,7 +1,8 @@
 """The client for asyncio: every call is awaited."""
 
 import asyncio
-from collections.abc import AsyncGenerator, AsyncIterator
+import random
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
 from contextlib import suppress
 from types import TracebackType
 from typing import Any, Self, SupportsIndex
@@ -14,11 +15,9 @@ from petstore_client._client_v2 import AsyncV2
 from petstore_client._effects import Close, Effects, Queue, Read, Send, Sleep, T
 from petstore_client._http import Reply
 from petstore_client._operations import cancel_order, get_pet, iter_orders, list_orders
-from petstore_client._options import Options, takes
-from petstore_client._types import Order, Pet
+from petstore_client._options import OnRateLimit, OnResponse, OnRetry, Options, Timeout
+from petstore_client._types import SYSTEM_CLOCK, Clock, Order, Pet
 from petstore_client.errors import PetstoreError
-
-AsyncClientOptions = Options[httpx2.AsyncClient, httpx2.AsyncBaseTransport]
 
 
 class AsyncClient(BaseClient[httpx2.AsyncClient, httpx2.AsyncBaseTransport]):
@@ -28,9 +27,35 @@ class AsyncClient(BaseClient[httpx2.AsyncClient, httpx2.AsyncBaseTransport]):
     belongs to the event loop of its first call. The hooks are plain functions.
     """
 
-    @takes(AsyncClientOptions)
-    def __init__(self, options: AsyncClientOptions) -> None:
-        self._configure(options, httpx2.AsyncClient, (httpx2.AsyncClient, httpx2.AsyncBaseTransport))
+    def __init__(
+        self,
+        base_url: str | None = None,
+        *,
+        api_key: str | None = None,
+        timeout: Timeout = 30.0,
+        max_retries: int = 4,
+        max_wait: float = 75.0,
+        transport: httpx2.AsyncBaseTransport | None = None,
+        http_client: httpx2.AsyncClient | None = None,
+        deadline: float | None = None,
+        retry_timeout: float = 120.0,
+        conditional: bool = True,
+        headers: Mapping[str, str] | None = None,
+        app_name: str | None = None,
+        on_retry: OnRetry = None,
+        on_rate_limit: OnRateLimit = None,
+        on_response: OnResponse = None,
+        clock: Clock = SYSTEM_CLOCK,
+        jitter: Callable[[], float] = random.random,
+    ) -> None:
+        """Make a client. The arguments are those of `Client`, with an asynchronous transport or HTTP client."""
+        self._configure(
+            Options(
+                base_url, api_key, timeout, max_retries, max_wait, transport, http_client, deadline, retry_timeout,
+                conditional, headers, app_name, on_retry, on_rate_limit, on_response, clock, jitter,
+            ),
+            httpx2.AsyncClient, (httpx2.AsyncClient, httpx2.AsyncBaseTransport),
+        )  # fmt: skip
 
     async def list_orders(self) -> list[Order]:
         """All orders, ascending by id, regardless of status: one consistent list.

@@ -2,15 +2,17 @@
 
 import uuid
 from collections.abc import AsyncGenerator, Callable, Coroutine, Generator
-from typing import Any, Protocol, SupportsIndex
+from datetime import datetime
+from functools import partial
+from typing import Any, Protocol, SupportsIndex, Unpack
 
 from petstore_client import _operations_v2 as operations
 from petstore_client._admission import Session
-from petstore_client._arguments import NewOrder, PageQuery, PagesQuery, UsageQuery
+from petstore_client._arguments import idempotency_key as checked_key
+from petstore_client._arguments import new_order, query
 from petstore_client._effects import Effects, T
-from petstore_client._options import takes
 from petstore_client.errors import keep_key
-from petstore_client.v2 import Order, Page, Usage
+from petstore_client.v2 import Filters, Granularity, Order, Page, Usage
 
 
 class Run(Protocol):
@@ -30,116 +32,143 @@ AsyncIterate = Callable[[Effects[None]], AsyncGenerator[Any, None]]
 
 
 class V2:
-    """Version 2 of the API (beta), with the limits, the retries and the options of its client."""
+    """Version 2 of the API (beta), with the limits, the retries and the options of its client.
+
+    The errors of a call are those of `Client.list_orders`, and those that its method names.
+    """
 
     def __init__(self, session: Callable[[], Session], run: Run, iterate: Iterate) -> None:
         self._session = session
         self._run = run
         self._iterate = iterate
 
-    @takes(PageQuery)
-    def list_orders(self, query: PageQuery) -> Page:
+    def list_orders(self, *, limit: SupportsIndex = 100, cursor: str | None = None, **filters: Unpack[Filters]) -> Page:
         """One page of the orders that match all filters.
 
-        Raises the errors of `Client.list_orders`, and APIStatusError 400 `invalid_parameter` or `invalid_cursor`.
-        """
-        return self._run(operations.list_orders(self._session(), query))
+        limit: the most orders on the page, from 1 to 1000.
+        cursor: the `next_cursor` of the page before, for the same filters and sort; None for the first page.
 
-    @takes(PagesQuery)
-    def iter_orders(self, pages: PagesQuery) -> Generator[Order, None, None]:
+        Raises APIStatusError 400 `invalid_parameter` or `invalid_cursor`, and TypeError and ConfigurationError (a
+        ValueError) before anything is sent.
+        """
+        text = query(**{"sort": "id", **filters, "limit": limit, "cursor": cursor})
+        return self._run(operations.list_orders(self._session(), text))
+
+    def iter_orders(self, *, limit: SupportsIndex = 1000, **filters: Unpack[Filters]) -> Generator[Order, None, None]:
         """The orders that match all filters, one by one, in the memory of one page.
+
+        limit: the most orders in one request, from 1 to 1000; the iteration has no limit.
 
         Each page is a separate call: it is retried, and `deadline` applies to it. Raises the errors of `list_orders`.
         """
-        return self._iterate(operations.iter_orders(self._session, pages))
+        page = partial(query, **{"sort": "id", **filters, "limit": limit})
+        page()  # raises the errors of the arguments here, not when the iteration begins
+        return self._iterate(operations.iter_orders(self._session, page))
 
     def get_order(self, order_id: SupportsIndex) -> Order:
-        """One order. Raises NotFoundError, and the errors of `Client.list_orders`."""
+        """One order. Raises NotFoundError."""
         return self._run(operations.get_order(self._session(), order_id))
 
     def cancel_order(self, order_id: SupportsIndex) -> None:
         """Cancel a pending order, as `Client.cancel_order` does."""
         self._run(operations.cancel_order(self._session(), order_id))
 
-    @takes(NewOrder)
-    def place_order(self, order: NewOrder) -> Order:
+    def place_order(
+        self,
+        *,
+        pet_id: SupportsIndex,
+        quantity: SupportsIndex,
+        ship_date: datetime | None = None,
+        idempotency_key: str | None = None,
+    ) -> Order:
         """Place an order, once, however often the request is repeated. When this returns, it is stored durably.
+
+        pet_id, quantity: the pet, and the number of units, at least 1.
+        ship_date: when the order should ship, an aware datetime.
+        idempotency_key: 1 to 255 visible ASCII characters; None makes a new key for this call. Pass the key of an
+            earlier call to repeat that call.
 
         Experimental: it may change or disappear in any release. The key needs the scope `orders:write`.
 
-        Raises PermissionDeniedError, APIStatusError 400 `invalid_body` or 422 `idempotency_key_reused`, ConflictError
-        `idempotency_key_in_use`, and the errors of `Client.list_orders`. `may_have_been_applied` says whether the order
-        may have been placed; another call with the `idempotency_key` of the error does not place a second one.
+        Raises PermissionDeniedError, APIStatusError 400 `invalid_body` or 422 `idempotency_key_reused`, and
+        ConflictError `idempotency_key_in_use`. `may_have_been_applied` says whether the order may have been placed.
+        Every exception, a KeyboardInterrupt too, has the attribute `idempotency_key`: another call with it does
+        not place a second order.
         """
-        key = order.idempotency_key or uuid.uuid4().hex
+        body = new_order(pet_id, quantity, ship_date)
+        key = uuid.uuid4().hex if idempotency_key is None else checked_key(idempotency_key)
         try:
-            return self._run(operations.place_order(self._session(), order, key))
+            return self._run(operations.place_order(self._session(), body, key))
         except BaseException as error:
             keep_key(error, key)
             raise
 
-    @takes(UsageQuery)
-    def get_usage(self, query: UsageQuery) -> Usage:
+    def get_usage(
+        self, *, granularity: Granularity = "hour", start: datetime | None = None, end: datetime | None = None
+    ) -> Usage:
         """The plan and the limits of the account, and its requests by hour or day.
 
-        Raises the errors of `Client.list_orders`, and APIStatusError 400 `invalid_parameter`.
+        granularity: "hour" or "day", the length of the entries of the history.
+        start, end: aware datetimes between which the history lies; by default the last 24 hours.
+
+        Raises APIStatusError 400 `invalid_parameter`.
         """
-        return self._run(operations.get_usage(self._session(), query))
+        text = query(granularity=granularity, start=start, end=end)
+        return self._run(operations.get_usage(self._session(), text))
 
 
 class AsyncV2:
-    """Version 2 of the API (beta) for asyncio, with the limits, the retries and the options of its client."""
+    """Version 2 of the API (beta) for asyncio. The arguments and errors are those of `V2`."""
 
     def __init__(self, session: Callable[[], Session], run: AsyncRun, iterate: AsyncIterate) -> None:
         self._session = session
         self._run = run
         self._iterate = iterate
 
-    @takes(PageQuery)
-    async def list_orders(self, query: PageQuery) -> Page:
-        """One page of the orders that match all filters.
+    async def list_orders(
+        self, *, limit: SupportsIndex = 100, cursor: str | None = None, **filters: Unpack[Filters]
+    ) -> Page:
+        """One page of the orders that match all filters, as `V2.list_orders`."""
+        text = query(**{"sort": "id", **filters, "limit": limit, "cursor": cursor})
+        return await self._run(operations.list_orders(self._session(), text))
 
-        Raises the errors of `AsyncClient.list_orders`, and APIStatusError 400 `invalid_parameter` or `invalid_cursor`.
-        """
-        return await self._run(operations.list_orders(self._session(), query))
-
-    @takes(PagesQuery)
-    def iter_orders(self, pages: PagesQuery) -> AsyncGenerator[Order, None]:
-        """The orders that match all filters, one by one, in the memory of one page.
-
-        Each page is a separate call: it is retried, and `deadline` applies to it. Raises the errors of `list_orders`.
-        """
-        return self._iterate(operations.iter_orders(self._session, pages))
+    def iter_orders(self, *, limit: SupportsIndex = 1000, **filters: Unpack[Filters]) -> AsyncGenerator[Order, None]:
+        """The orders that match all filters, one by one, in the memory of one page, as `V2.iter_orders`."""
+        page = partial(query, **{"sort": "id", **filters, "limit": limit})
+        page()  # raises the errors of the arguments here, not when the iteration begins
+        return self._iterate(operations.iter_orders(self._session, page))
 
     async def get_order(self, order_id: SupportsIndex) -> Order:
-        """One order. Raises NotFoundError, and the errors of `AsyncClient.list_orders`."""
+        """One order. Raises NotFoundError."""
         return await self._run(operations.get_order(self._session(), order_id))
 
     async def cancel_order(self, order_id: SupportsIndex) -> None:
         """Cancel a pending order, as `AsyncClient.cancel_order` does."""
         await self._run(operations.cancel_order(self._session(), order_id))
 
-    @takes(NewOrder)
-    async def place_order(self, order: NewOrder) -> Order:
-        """Place an order, once, however often the request is repeated. When this returns, it is stored durably.
+    async def place_order(
+        self,
+        *,
+        pet_id: SupportsIndex,
+        quantity: SupportsIndex,
+        ship_date: datetime | None = None,
+        idempotency_key: str | None = None,
+    ) -> Order:
+        """Place an order, once, however often the request is repeated, as `V2.place_order`.
 
-        Experimental: it may change or disappear in any release. The key needs the scope `orders:write`.
-
-        Raises PermissionDeniedError, APIStatusError 400 `invalid_body` or 422 `idempotency_key_reused`, ConflictError
-        `idempotency_key_in_use`, and the errors of `AsyncClient.list_orders`. `may_have_been_applied` says whether the
-        order may have been placed; another call with the `idempotency_key` of the error does not place a second one.
+        Every exception, a CancelledError too, has the `idempotency_key` with which the call can be repeated.
         """
-        key = order.idempotency_key or uuid.uuid4().hex
+        body = new_order(pet_id, quantity, ship_date)
+        key = uuid.uuid4().hex if idempotency_key is None else checked_key(idempotency_key)
         try:
-            return await self._run(operations.place_order(self._session(), order, key))
+            return await self._run(operations.place_order(self._session(), body, key))
         except BaseException as error:
             keep_key(error, key)
             raise
 
-    @takes(UsageQuery)
-    async def get_usage(self, query: UsageQuery) -> Usage:
-        """The plan and the limits of the account, and its requests by hour or day.
-
-        Raises the errors of `AsyncClient.list_orders`, and APIStatusError 400 `invalid_parameter`.
-        """
-        return await self._run(operations.get_usage(self._session(), query))
+    async def get_usage(
+        self, *, granularity: Granularity = "hour", start: datetime | None = None, end: datetime | None = None
+    ) -> Usage:
+        """The plan and the limits of the account, and its requests by hour or day, as `V2.get_usage`."""
+        text = query(granularity=granularity, start=start, end=end)
+        return await self._run(operations.get_usage(self._session(), text))

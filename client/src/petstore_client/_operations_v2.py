@@ -4,10 +4,9 @@ from collections.abc import Callable
 from typing import SupportsIndex
 
 from petstore_client._admission import Session
-from petstore_client._arguments import NewOrder, PageQuery, PagesQuery, UsageQuery, integer
+from petstore_client._arguments import integer
 from petstore_client._call import Call, Operation
 from petstore_client._effects import Effects, Emit
-from petstore_client._http import Reply
 from petstore_client._operations import CANCEL_ORDER as CANCEL_ORDER_V1
 from petstore_client._operations import RecordT, read_record
 from petstore_client._operations import cancel_order as cancel_order_v1
@@ -32,18 +31,24 @@ LONGEST_PAGE = 1 << 22
 """Bytes. No page of 1000 orders, and no usage history, is longer."""
 
 
-def list_orders(session: Session, query: PageQuery) -> Effects[Page]:
+def list_orders(session: Session, query: str) -> Effects[Page]:
     """One page of orders."""
-    return _get(Call(session, LIST_ORDERS, query=query.encode()), LIST_ORDERS, Page)
+    return _get(Call(session, LIST_ORDERS, query=query), LIST_ORDERS, Page)
 
 
-def iter_orders(enter: Callable[[], Session], pages: PagesQuery) -> Effects[None]:
-    """The orders of all pages, emitted page by page. Each page is a separate call."""
-    query: PageQuery | None = pages.page(None)
-    while query is not None:
-        page = yield from list_orders(enter(), query)
+def iter_orders(enter: Callable[[], Session], query: Callable[..., str]) -> Effects[None]:
+    """The orders of all pages, emitted page by page. Each page is a separate call; `query` takes the cursor."""
+    cursor: str | None = None
+    while True:
+        page = yield from list_orders(enter(), query(cursor=cursor))
         yield Emit(page.data)
-        query = _next_query(pages, query, page)
+        if page.next_cursor is None:
+            return
+        if page.next_cursor == cursor:
+            raise InvalidResponseError(
+                "The next page has the same cursor as this one, so the list would never end.", 200
+            )
+        cursor = page.next_cursor
 
 
 def get_order(session: Session, order_id: SupportsIndex) -> Effects[Order]:
@@ -56,30 +61,18 @@ def cancel_order(session: Session, order_id: SupportsIndex) -> Effects[None]:
     return cancel_order_v1(session, order_id, CANCEL_ORDER)
 
 
-def get_usage(session: Session, query: UsageQuery) -> Effects[Usage]:
-    """The limits and requests of the account."""
-    return _get(Call(session, GET_USAGE, query=query.encode()), GET_USAGE, Usage)
-
-
-def place_order(session: Session, order: NewOrder, key: str) -> Effects[Order]:
+def place_order(session: Session, body: bytes, key: str) -> Effects[Order]:
     """Place an order. All attempts carry the same key, so that together they place at most one order."""
     call = Call(session, PLACE_ORDER)
-    call.content = order.encode()
+    call.content = body
     call.headers |= {"Content-Type": "application/json", "Idempotency-Key": key}
     return _get(call, PLACE_ORDER, Order)
 
 
-def _next_query(pages: PagesQuery, asked: PageQuery, page: Page) -> PageQuery | None:
-    """The query of the page after this one; None at the end. Raises InvalidResponseError if it is the same again."""
-    if page.next_cursor is None:
-        return None
-    if page.next_cursor == asked.cursor:
-        raise InvalidResponseError("The next page has the same cursor as this one, so the list would never end.", 200)
-    return pages.page(page.next_cursor)
+def get_usage(session: Session, query: str) -> Effects[Usage]:
+    """The limits and requests of the account."""
+    return _get(Call(session, GET_USAGE, query=query), GET_USAGE, Usage)
 
 
 def _get(call: Call, operation: Operation, kind: type[RecordT]) -> Effects[RecordT]:
-    def receive(reply: Reply) -> Effects[RecordT]:
-        return read_record(call, reply, operation, kind, LONGEST_PAGE)
-
-    return call.run(receive)
+    return call.run(lambda reply: read_record(call, reply, operation, kind, LONGEST_PAGE))

@@ -1,13 +1,15 @@
 """The records and types of version 2 of the API (beta), which `client.v2` uses."""
 
-from typing import Literal
+from collections.abc import Collection
+from datetime import datetime
+from typing import Literal, SupportsIndex, TypedDict
 
 from msgspec import field
 
 from petstore_client._types import Order as OrderV1
 from petstore_client._types import Record, Timestamp
 
-__all__ = ["Granularity", "Order", "Page", "Sort", "Status", "Usage", "UsageEntry", "UsageWindow"]
+__all__ = ["Filters", "Granularity", "Order", "Page", "Sort", "Status", "Usage", "UsageEntry", "UsageWindow"]
 
 Status = Literal["pending", "shipped", "cancelled"]
 """The states of an order by which a list can be filtered."""
@@ -17,6 +19,27 @@ Sort = Literal["id", "-id", "shipDate", "-shipDate", "updatedAt", "-updatedAt"]
 
 Granularity = Literal["hour", "day"]
 """The length of one entry of the usage history."""
+
+
+class Filters(TypedDict, total=False):
+    """Which orders a list has, and in which order. None, the default, means all of them.
+
+    status: the status of the orders, or several, such as ("pending", "shipped").
+    pet_id: the identifier of the pet.
+    complete: whether the orders are complete; False matches those without the field too.
+    ship_date_from, ship_date_to: aware datetimes, inclusive and exclusive; either excludes orders without a ship date.
+    updated_from: an aware datetime; orders that have changed since, inclusive.
+    sort: "id" (the default), "shipDate" or "updatedAt", or "-id" and so on for descending; orders without a ship date
+        come last.
+    """
+
+    status: Status | Collection[Status] | None
+    pet_id: SupportsIndex | None
+    complete: bool | None
+    ship_date_from: datetime | None
+    ship_date_to: datetime | None
+    updated_from: datetime | None
+    sort: Sort
 
 
 class Order(OrderV1, frozen=True, kw_only=True, omit_defaults=True, gc=False):

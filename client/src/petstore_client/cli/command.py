@@ -11,7 +11,7 @@ import click
 from petstore_client._client import Client
 from petstore_client._types import Order, RateLimitEvent, RetryEvent
 from petstore_client._version import __version__
-from petstore_client.cli.console import EXIT_CODES_HELP, Root, report, say, verbose_log
+from petstore_client.cli.console import EXIT_CODES_HELP, MAX_RETRIES, RETRY_TIMEOUT, Root, report, say, verbose_log
 from petstore_client.cli.filters import filter_options, filtered, given
 from petstore_client.cli.output import COLUMNS, COLUMNS_V2, JsonWriter, with_progress, write_columns, write_table
 from petstore_client.errors import ConfigurationError, ConflictError, NotFoundError, PetstoreError
@@ -148,7 +148,7 @@ def _connect(options: dict[str, Any]) -> Client:
         raise ConfigurationError("There is no base URL: give --base-url, or set PETSTORE_BASE_URL.")
     if not os.environ.get("PETSTORE_API_KEY"):
         raise ConfigurationError("There is no API key: set PETSTORE_API_KEY.")
-    return Client(**options)
+    return Client(**options, max_retries=MAX_RETRIES, retry_timeout=RETRY_TIMEOUT)
 
 
 def _read_ids() -> list[int]:

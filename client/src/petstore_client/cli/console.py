@@ -11,7 +11,6 @@ from typing import Any
 
 import click
 
-from petstore_client._options import Options
 from petstore_client.errors import (
     APIStatusError,
     ConfigurationError,
@@ -23,6 +22,7 @@ from petstore_client.errors import (
     printable,
 )
 
+MAX_RETRIES, RETRY_TIMEOUT = 4, 120.0
 FAILURE, USAGE, NOT_FOUND, CONFLICT, PIPE_CLOSED = 1, 2, 5, 6, 141
 
 _IN_DOUBT = " The order may have been cancelled: run the command again."
@@ -131,8 +131,8 @@ def _explain_petstore_error(error: PetstoreError) -> tuple[str, str, int]:
 _ENDINGS: dict[EndedBy, str] = {
     "max_wait": "The necessary wait is longer than --max-wait.",
     "deadline": "--deadline leaves no time for another attempt.",
-    "max_retries": f"Gave up after {Options.max_retries + 1} attempts.",
-    "retry_timeout": f"Gave up: attempts may take {Options.retry_timeout:.0f} seconds in all.",
+    "max_retries": f"Gave up after {MAX_RETRIES + 1} attempts.",
+    "retry_timeout": f"Gave up: attempts may take {RETRY_TIMEOUT:.0f} seconds in all.",
 }
 """Why there was no further attempt. The last two are options of the client that the command does not have."""
 

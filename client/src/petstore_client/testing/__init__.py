@@ -23,14 +23,11 @@ from petstore_client.testing.faults import (
     Fault,
     KeyInUse,
     RateLimited,
-    Redirected,
     Slow,
     TimedOut,
     Unreachable,
 )
 from petstore_client.testing.service import FakePetstore, Received
-
-Happening = Fault  # its former name
 
 __all__ = [
     "Answered",
@@ -44,7 +41,6 @@ __all__ = [
     "KeyInUse",
     "RateLimited",
     "Received",
-    "Redirected",
     "Slow",
     "TimedOut",
     "Unreachable",

@@ -9,14 +9,16 @@ import msgspec
 
 from petstore_client._types import Clock
 
+JSON = {"content-type": "application/json"}
+
 
 class Raw(NamedTuple):
     """A response as it is sent. The body arrives in `pieces`, each after `pause` seconds; the connection
     breaks at its end if `cut` is set. `ban` is the duration in seconds of a ban that this response starts."""
 
     status: int
-    headers: dict[str, str]
-    pieces: tuple[bytes, ...]
+    headers: Mapping[str, str]
+    pieces: tuple[bytes, ...] = ()
     pause: float = 0.0
     cut: bool = False
     ban: int = 0
@@ -40,8 +42,7 @@ class RateLimited:
     headers: Mapping[str, str] = field(default_factory=dict)
 
     def apply(self, request: httpx2.Request, clock: Clock, serve: Serve) -> Raw:
-        more = {} if self.retry_after is None else {"retry-after": str(self.retry_after)}
-        return error(429, "rate_limit_exceeded", "The limit is used up.", {**more, **self.headers})
+        return error(429, "rate_limit_exceeded", "The limit is used up.", self.retry_after, self.headers)
 
 
 @dataclass(frozen=True)
@@ -51,8 +52,7 @@ class Banned:
     seconds: int = 120
 
     def apply(self, request: httpx2.Request, clock: Clock, serve: Serve) -> Raw:
-        headers = {"retry-after": str(self.seconds)}
-        return error(429, "api_key_banned", "This key is banned.", headers)._replace(ban=self.seconds)
+        return error(429, "api_key_banned", "This key is banned.", self.seconds)._replace(ban=self.seconds)
 
 
 @dataclass(frozen=True)
@@ -99,9 +99,8 @@ class Failing:
     def apply(self, request: httpx2.Request, clock: Clock, serve: Serve) -> Raw:
         if self.applied:
             serve()
-        more = {} if self.retry_after is None else {"retry-after": str(self.retry_after)}
         code = "service_unavailable" if self.status == 503 else "internal_error"
-        return error(self.status, code, "The service is unavailable; retry later.", more)
+        return error(self.status, code, "The service is unavailable; retry later.", self.retry_after)
 
 
 @dataclass(frozen=True)
@@ -112,7 +111,7 @@ class KeyInUse:
 
     def apply(self, request: httpx2.Request, clock: Clock, serve: Serve) -> Raw:
         message = "A request with this Idempotency-Key is being processed; retry after Retry-After."
-        return error(409, "idempotency_key_in_use", message, {"retry-after": str(self.retry_after)})
+        return error(409, "idempotency_key_in_use", message, self.retry_after)
 
 
 @dataclass(frozen=True)
@@ -136,34 +135,26 @@ class Slow:
     def apply(self, request: httpx2.Request, clock: Clock, serve: Serve) -> Raw:
         raw = serve()
         body = b"".join(raw.pieces)
-        return raw._replace(
-            pieces=tuple(body[at : at + self.size] for at in range(0, len(body), self.size)), pause=self.pause
-        )
-
-
-@dataclass(frozen=True)
-class Redirected:
-    """308 to another address."""
-
-    location: str
-
-    def apply(self, request: httpx2.Request, clock: Clock, serve: Serve) -> Raw:
-        return Raw(308, {"location": self.location}, ())
+        pieces = tuple(body[at : at + self.size] for at in range(0, len(body), self.size))
+        return raw._replace(pieces=pieces, pause=self.pause)
 
 
 @dataclass(frozen=True)
 class Answered:
-    """Any other response, such as a page of a proxy."""
+    """Any other response, such as a redirect or a page of a proxy."""
 
     status: int
     body: bytes = b""
-    headers: Mapping[str, str] = field(default_factory=lambda: {"content-type": "application/json"})
+    headers: Mapping[str, str] = field(default_factory=lambda: JSON)
 
     def apply(self, request: httpx2.Request, clock: Clock, serve: Serve) -> Raw:
-        return Raw(self.status, dict(self.headers), (self.body,) if self.body else ())
+        return Raw(self.status, self.headers, (self.body,) if self.body else ())
 
 
-def error(status: int, code: str, message: str, headers: Mapping[str, str] | None = None) -> Raw:
+def error(
+    status: int, code: str, message: str, retry_after: float | str | None = None, more: Mapping[str, str] | None = None
+) -> Raw:
     """A response with the Error record."""
     body = msgspec.json.encode({"code": code, "message": message, "status": status})
-    return Raw(status, {"content-type": "application/json", **(headers or {})}, (body,))
+    wait = {} if retry_after is None else {"retry-after": str(retry_after)}
+    return Raw(status, {**JSON, **wait, **(more or {})}, (body,))

@@ -1,14 +1,10 @@
-"""The limits and bans of the fake service, by the rules of the real one (D12, D13, D15)."""
+"""The limits and bans of the fake service (D12, D13, D15)."""
 
-from collections import deque
-from math import ceil, floor
+from math import ceil, floor, inf
 
 from petstore_client.testing.faults import Raw, error
 
 GRACE = 2.0
-STRIKES_WITHIN = 600.0
-BANS_WITHIN = 86_400.0
-LONGEST_BAN = 3600
 
 
 class Window:
@@ -29,28 +25,24 @@ class Window:
 
 
 class Limits:
-    """Both windows of the account, and the strikes and bans of its key. `bans` counts bans."""
+    """Both windows of the account, and the strikes and bans of its key. Times are in Unix seconds."""
 
     def __init__(self, per_minute: int, per_day: int, ban_strikes: int, ban_seconds: int) -> None:
         self.bans = 0
-        self.retry_at = float("-inf")
-        self._windows = (Window("minute", 60, per_minute), Window("day", 86_400, per_day))
+        self.retry_at = -inf
+        self.windows = (Window("minute", 60, per_minute), Window("day", 86_400, per_day))
         self._ban_strikes = ban_strikes
         self._ban_seconds = ban_seconds
-        self._banned_until = float("-inf")
-        self._refused_since = float("-inf")
-        self._strikes: deque[float] = deque()
-        self._started: deque[float] = deque()  # recent bans
+        self._banned_until = self._refused_since = -inf
+        self._strikes = 0
 
     def refuse(self, now: float) -> Raw | None:
         """Charge a request, or return the 429 that refuses it."""
         if now < self._banned_until:
-            return banned(self._banned_until - now)
-        spent = [window for window in self._windows if window.left(now) == 0]
-        if spent:
-            wait = max(1, ceil(max(window.ends for window in spent) - now))
-            return error(429, "rate_limit_exceeded", "The limit is used up.", {"retry-after": str(wait)})
-        for window in self._windows:
+            return _banned(self._banned_until - now)
+        if spent := [window.ends for window in self.windows if window.left(now) == 0]:
+            return error(429, "rate_limit_exceeded", "The limit is used up.", max(1, ceil(max(spent) - now)))
+        for window in self.windows:
             window.used += 1
         return None
 
@@ -58,54 +50,36 @@ class Limits:
         """Record a 429, and return it, or the ban that it causes."""
         if now < self._banned_until:
             return raw
-        if raw.ban:
-            self._ban(now, raw.ban)
-            return raw
         if now >= self.retry_at:
             self._refused_since = now
         elif now > self._refused_since + GRACE:
-            self._strikes.append(now)
-            _drop(self._strikes, now - STRIKES_WITHIN)
-        if len(self._strikes) >= self._ban_strikes:
-            _drop(self._started, now - BANS_WITHIN)
-            self._ban(now, min(LONGEST_BAN, self._ban_seconds * 2 ** len(self._started)))
-            return banned(self._banned_until - now)
+            self._strikes += 1
+        if raw.ban or self._strikes >= self._ban_strikes:
+            self.bans, self._strikes = self.bans + 1, 0
+            self._banned_until = self.retry_at = now + (raw.ban or self._ban_seconds)
+            return _banned(self._banned_until - now)
         wait = raw.headers.get("retry-after", "")
         self.retry_at = max(self.retry_at, now + int(wait)) if wait.isdigit() else self.retry_at
         return raw
 
-    def windows(self, now: float) -> list[tuple[str, int, int, int]]:
-        """Name, limit, remaining requests and end (in Unix seconds) of each window."""
-        return [(window.name, window.limit, window.left(now), window.ends) for window in self._windows]
-
     def headers(self, now: float) -> dict[str, str]:
         """The limit headers of every response."""
-        left = {name: 0 if now < self._banned_until else remaining for name, _, remaining, _ in self.windows(now)}
-        ends = {window.name: max(window.ends, ceil(self._banned_until)) if now < self._banned_until else window.ends
-                for window in self._windows}  # fmt: skip
-        shown = min(self._windows, key=lambda window: (left[window.name], -ends[window.name]))
+        banned = now < self._banned_until
+        shown = [
+            (0 if banned else window.left(now), max(window.ends, ceil(self._banned_until) if banned else 0), window)
+            for window in self.windows
+        ]
+        left, ends, window = min(shown, key=lambda each: (each[0], -each[1]))
         return {
-            "x-ratelimit-limit": str(shown.limit),
-            "x-ratelimit-remaining": str(left[shown.name]),
-            "x-ratelimit-reset": str(ends[shown.name]),
-            "ratelimit-policy": ", ".join(f'"{w.name}";q={w.limit};w={w.seconds}' for w in self._windows),
+            "x-ratelimit-limit": str(window.limit),
+            "x-ratelimit-remaining": str(left),
+            "x-ratelimit-reset": str(ends),
+            "ratelimit-policy": ", ".join(f'"{each.name}";q={each.limit};w={each.seconds}' for each in self.windows),
             "ratelimit": ", ".join(
-                f'"{w.name}";r={left[w.name]};t={max(1, ceil(ends[w.name] - now))}' for w in self._windows
+                f'"{each.name}";r={left};t={max(1, ceil(ends - now))}' for left, ends, each in shown
             ),
         }
 
-    def _ban(self, now: float, seconds: float) -> None:
-        self.bans += 1
-        self._banned_until = self.retry_at = now + seconds
-        self._started.append(now)
-        self._strikes.clear()
 
-
-def banned(seconds: float) -> Raw:
-    """The 429 of a banned key."""
-    return error(429, "api_key_banned", "This key is banned.", {"retry-after": str(max(1, ceil(seconds)))})
-
-
-def _drop(times: deque[float], before: float) -> None:
-    while times and times[0] <= before:
-        times.popleft()
+def _banned(seconds: float) -> Raw:
+    return error(429, "api_key_banned", "This key is banned.", max(1, ceil(seconds)))

@@ -1,65 +1,164 @@
-"""The operations of version 1 of the fake service, and what version 2 shares with them."""
+"""What the fake service does with an admitted request. It reads parameters less strictly than the real service."""
 
 import hashlib
 import re
+from collections import defaultdict
+from collections.abc import Callable
+from datetime import UTC, datetime
+from urllib.parse import parse_qsl
 
 import httpx2
 import msgspec
 
-from petstore_client.testing.faults import Raw, error
+from petstore_client import v2
+from petstore_client._parsing import read_timestamp
+from petstore_client._types import UNDECODABLE, Order, Timestamp
+from petstore_client.testing.faults import JSON, Raw, error
 from petstore_client.testing.store import Store
 
 _IDENTIFIER = re.compile(r"0|-?[1-9][0-9]{0,18}", re.ASCII)
-JSON = {"content-type": "application/json"}
+_MATCHES: dict[str, Callable[[v2.Order, str], bool]] = {
+    "petId": lambda order, text: order.pet_id == int(text),
+    "complete": lambda order, text: bool(order.complete) is (text == "true"),
+    "shipDateFrom": lambda order, text: order.ship_date is not None and order.ship_date >= read_timestamp(text),
+    "shipDateTo": lambda order, text: order.ship_date is not None and order.ship_date < read_timestamp(text),
+    "updatedFrom": lambda order, text: order.updated_at >= read_timestamp(text),
+}
+Place = tuple[int, int, int]
+"""Where an order is in the sort order, as a key that sorts ascending."""
 
 
-def list_orders(store: Store, request: httpx2.Request, _: str) -> Raw:
-    """All orders, ascending by id."""
-    return representation(request, msgspec.json.encode(sorted(store.orders.values(), key=lambda order: order.id or 0)))
+class NewOrder(msgspec.Struct, rename="camel", forbid_unknown_fields=True):
+    """The body of a request that places an order."""
+
+    pet_id: int
+    quantity: int
+    ship_date: Timestamp | None = None
 
 
-def cancel_order(store: Store, _: httpx2.Request, number: str) -> Raw:
-    """204, or the reason why the order cannot be cancelled."""
-    order_id = identifier_of(number)
-    if order_id is None or order_id not in store.orders:
-        return order_not_found(number)
-    if order_id in store.shipped:
-        return error(409, "order_already_shipped", f"Order {number} has already shipped.")
-    if order_id in store.cancelled:
-        return error(409, "order_already_cancelled", f"Order {number} is already cancelled.")
-    store.cancelled.add(order_id)
-    return Raw(204, {}, ())
-
-
-def get_pet(store: Store, _: httpx2.Request, number: str) -> Raw:
-    """The pet, with the notices of a deprecated operation."""
-    notices = {"deprecation": "@1793491200", "sunset": store.sunset}
-    pet = store.pets.get(identifier_of(number))
-    if pet is None:
-        return error(404, "pet_not_found", "There is no pet with this identifier.", notices)
-    return Raw(200, {**JSON, **notices}, (msgspec.json.encode(pet),))
-
-
-def not_found(_: Store, __: httpx2.Request, ___: str) -> Raw:
-    """The response on an unknown path."""
+def perform(store: Store, request: httpx2.Request, version: str, path: str, now: float) -> Raw:
+    """The response to a request at this time, in Unix seconds."""
+    match [version, request.method, *path.split("/")[1:]]:
+        case ["v1", "GET", "store", "orders"]:
+            return _represent(request, sorted(store.orders.values(), key=lambda order: order.id or 0))
+        case ["v2", "GET", "store", "orders"]:
+            return _list(store, request)
+        case ["v2", "POST", "store", "orders"]:
+            return _place(store, request, now)
+        case ["v2", "GET", "store", "orders", number]:
+            return _missing(store, number) or _represent(request, store.tracked[int(number)].order)
+        case ["v1" | "v2", "DELETE", "store", "orders", number]:
+            return _missing(store, number) or _cancel(store, int(number))
+        case ["v1", "GET", "pets", number]:
+            return _pet(store, number)
+        case ["v2", "GET", "usage"]:
+            return _usage(store, request, now)
     return error(404, "not_found", "There is no such path.")
 
 
-def representation(request: httpx2.Request, body: bytes) -> Raw:
-    """200 with the body and its ETag, or 304."""
+def _missing(store: Store, number: str) -> Raw | None:
+    """The response if there is no such order; identifiers are written as the service demands (D4)."""
+    if not _IDENTIFIER.fullmatch(number) or not -(2**63) <= int(number) < 2**63:
+        return error(404, "invalid_order_id", "An order identifier is a whole number of at most 64 bits.")
+    return None if int(number) in store.orders else error(404, "order_not_found", f"There is no order {number}.")
+
+
+def _cancel(store: Store, number: int) -> Raw:
+    for state, numbers in (("shipped", store.shipped), ("cancelled", store.cancelled)):
+        if number in numbers:
+            return error(409, f"order_already_{state}", f"Order {number} is already {state}.")
+    store.cancelled.add(number)
+    return Raw(204, {})
+
+
+def _pet(store: Store, number: str) -> Raw:
+    notices = {"deprecation": "@1793491200", "sunset": store.sunset}
+    pet = store.pets.get(int(number)) if _IDENTIFIER.fullmatch(number) else None
+    if pet is None:
+        return error(404, "pet_not_found", "There is no pet with this identifier.", more=notices)
+    return Raw(200, {**JSON, **notices}, (msgspec.json.encode(pet),))
+
+
+def _list(store: Store, request: httpx2.Request) -> Raw:
+    """One page of the orders that match. It examines at most `work_limit` orders, so it may be short, even empty."""
+    given = parse_qsl(request.url.query.decode())
+    query, states = dict(given), [value for name, value in given if name == "status"]
+    places = sorted((_place_of(tracked.order, query["sort"]), tracked.order) for tracked in store.tracked.values())
+    try:
+        after = tuple(map(int, query["cursor"].split("."))) if "cursor" in query else ()
+    except ValueError:
+        return error(400, "invalid_cursor", "This cursor is not one of this service.")
+    rest = [(place, order) for place, order in places if place > after]
+    found: list[v2.Order] = []
+    cursor = None
+    for number, (place, order) in enumerate(rest[: store.work_limit], 1):
+        if (not states or order.status in states) and _matches(order, query):
+            found.append(order)
+        cursor = ".".join(map(str, place)) if number < len(rest) else None
+        if len(found) == int(query["limit"]):
+            break
+    return _represent(request, v2.Page(data=found, next_cursor=cursor))
+
+
+def _place_of(order: v2.Order, sort: str) -> Place:
+    sign = -1 if sort.startswith("-") else 1
+    date = {"id": None, "shipDate": order.ship_date, "updatedAt": order.updated_at}[sort.removeprefix("-")]
+    if date is None:  # without a ship date: last in both directions
+        return 1, 0, sign * order.id
+    return 0, sign * (int(date.timestamp()) * 1_000_000 + date.microsecond), sign * order.id
+
+
+def _matches(order: v2.Order, query: dict[str, str]) -> bool:
+    return all(test(order, query[name]) for name, test in _MATCHES.items() if name in query)
+
+
+def _place(store: Store, request: httpx2.Request, now: float) -> Raw:
+    """Store an order, or respond as the first time to a key that was used before."""
+    key = request.headers["idempotency-key"]
+    if key in store.placed:
+        body, raw = store.placed[key]
+        if body != request.content:
+            return error(422, "idempotency_key_reused", "This Idempotency-Key was used for another order.")
+        return raw._replace(headers={**raw.headers, "idempotency-replayed": "true"})
+    try:
+        new = msgspec.json.decode(request.content, type=NewOrder)
+    except UNDECODABLE as wrong:
+        return error(400, "invalid_body", f"The body is not an order: {wrong}.")
+    number = store.highest_id + 1
+    ship_date = new.ship_date and new.ship_date.astimezone(UTC)
+    store.orders[number] = Order(id=number, pet_id=new.pet_id, quantity=new.quantity, ship_date=ship_date)
+    store.track(now)
+    headers = {**JSON, "location": f"/v2/store/orders/{number}"}
+    raw = Raw(201, headers, (msgspec.json.encode(store.tracked[number].order),))
+    store.placed[key] = (request.content, raw)
+    return raw
+
+
+def _usage(store: Store, request: httpx2.Request, now: float) -> Raw:
+    """The account's windows, and the history of its requests by hour or day."""
+    query = dict(parse_qsl(request.url.query.decode()))
+    seconds = 3600 if query["granularity"] == "hour" else 86_400
+    start = read_timestamp(query["from"]).timestamp() if "from" in query else now - 86_400
+    end = read_timestamp(query["to"]).timestamp() if "to" in query else now + 1
+    sums: defaultdict[int, list[int]] = defaultdict(lambda: [0, 0])
+    for at, refused in store.history:
+        if start <= at < end:
+            sums[int(at) // seconds * seconds][refused] += 1
+    windows = [
+        v2.UsageWindow(name=each.name, limit=each.limit, remaining=each.left(now), reset=each.ends)
+        for each in store.limits.windows
+    ]
+    history = [
+        v2.UsageEntry(start=datetime.fromtimestamp(begins, UTC), admitted=admitted, refused=refused)
+        for begins, (admitted, refused) in sorted(sums.items())
+    ]
+    return _represent(request, v2.Usage(plan="enterprise", windows=windows, history=history))
+
+
+def _represent(request: httpx2.Request, content: object) -> Raw:
+    """200 with the content and its ETag, or 304."""
+    body = msgspec.json.encode(content)
     etag = f'"{hashlib.sha256(body).hexdigest()[:32]}"'
     if request.headers.get("if-none-match") == etag:
-        return Raw(304, {"etag": etag}, ())
+        return Raw(304, {"etag": etag})
     return Raw(200, {**JSON, "etag": etag}, (body,))
-
-
-def order_not_found(number: str) -> Raw:
-    """The response for an order that does not exist."""
-    if identifier_of(number) is None:
-        return error(404, "invalid_order_id", "An order identifier is a whole number of at most 64 bits.")
-    return error(404, "order_not_found", f"There is no order {number}.")
-
-
-def identifier_of(text: str) -> int | None:
-    """An identifier in a path, written as the service demands (D4), or None if it is not one."""
-    return int(text) if _IDENTIFIER.fullmatch(text) and -(2**63) <= int(text) < 2**63 else None

@@ -18,7 +18,7 @@ from petstore_client._types import Clock, Order, Pet
 from petstore_client.testing.clock import FakeClock
 from petstore_client.testing.faults import Fault, Raw, error
 from petstore_client.testing.limits import Limits
-from petstore_client.testing.routes import operate
+from petstore_client.testing.operations import perform
 from petstore_client.testing.store import Store
 
 _numbers = itertools.count(1)
@@ -43,7 +43,7 @@ class FakePetstore(httpx2.BaseTransport, httpx2.AsyncBaseTransport):
     """The Pet Store Orders API in memory, versions 1 and 2, for tests.
 
     `orders` and `pets` are dictionaries by id, which tests may change. Orders of version 2 (`petstore_client.v2.Order`)
-    bring their status and timestamps; others were created when the fake first sees them. `shipped` lists the
+    have their status and timestamps; others were created when the fake first sees them. `shipped` lists the
     identifiers of shipped orders. `per_minute` and `per_day` are the limits of its only account; `ban_strikes` and
     `ban_seconds` say when and for how long its key is banned for requests that come too early. A page of version 2
     examines at most `work_limit` orders, so it may be short, even empty, and not the last one.
@@ -68,7 +68,15 @@ class FakePetstore(httpx2.BaseTransport, httpx2.AsyncBaseTransport):
     ) -> None:
         self.clock: Clock = clock or FakeClock()
         self._limits = Limits(per_minute, per_day, ban_strikes, ban_seconds)
-        self._store = Store(orders, pets, shipped, sunset, self.clock, self._limits, work_limit)
+        self._store = Store(
+            {order.id: order for order in orders},
+            {pet.id: pet for pet in pets},
+            set(shipped),
+            self._limits,
+            sunset,
+            work_limit,
+        )
+        self._store.track(self.clock.now())
         self.orders = self._store.orders
         self.pets = self._store.pets
         self.shipped = self._store.shipped
@@ -165,9 +173,12 @@ class FakePetstore(httpx2.BaseTransport, httpx2.AsyncBaseTransport):
         now = self.clock.now()
         if request.headers.get("authorization") != f"Bearer {self.api_key}":
             return error(401, "invalid_api_key", "This API key is not valid here.")
-        refused = self._limits.refuse(now)
-        self._store.history.count(now, refused is not None)
-        raw = refused or operate(self._store, request, version, path)
+        raw = self._limits.refuse(now)
+        self._store.history.append((now, raw is not None))
+        if raw is None:
+            self._store.track(now)
+            raw = perform(self._store, request, version, path, now)
+            self._store.track(now)
         return raw._replace(headers={**raw.headers, **self._limits.headers(now)})
 
 

@@ -1,17 +1,16 @@
 """The orders and pets of the fake service, and when each order changed."""
 
-from collections.abc import Iterable
+from collections.abc import Iterator
+from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import NamedTuple
 
 from msgspec.structs import asdict
 
 from petstore_client import v2
-from petstore_client._types import Clock, Order, Pet
+from petstore_client._types import Order, Pet
+from petstore_client.testing.faults import Raw
 from petstore_client.testing.limits import Limits
-from petstore_client.testing.usage import History
-
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 class Tracked(NamedTuple):
@@ -21,92 +20,54 @@ class Tracked(NamedTuple):
     order: v2.Order
 
 
-class Placed(NamedTuple):
-    """An order that was placed with an idempotency key: what was asked, the response, and when, in Unix seconds."""
-
-    asked: object
-    order_id: int
-    body: bytes
-    at: float
-
-
+@dataclass(eq=False)
 class Store:
-    """Orders, pets and usage. Tests change `orders`, `shipped` and `cancelled` at any time; `track` finds out.
+    """What the service holds. Tests change `orders`, `pets`, `shipped` and `cancelled`; `track` notes what has changed.
 
-    `work_limit` is the number of orders that one page examines at most.
+    `placed` has, by idempotency key, the body of the request that placed an order, and the response. `history` has the
+    time of each request, in Unix seconds, and whether it was refused. A page examines at most `work_limit` orders.
     """
 
-    def __init__(
-        self,
-        orders: Iterable[Order],
-        pets: Iterable[Pet],
-        shipped: Iterable[int],
-        sunset: str,
-        clock: Clock,
-        limits: Limits,
-        work_limit: int,
-    ) -> None:
-        self.orders = {order.id: order for order in orders}
-        self.pets = {pet.id: pet for pet in pets}
-        self.shipped = set(shipped)
-        self.cancelled: set[int] = set()
-        self.sunset = sunset
-        self.clock = clock
-        self.limits = limits
-        self.work_limit = work_limit
-        self.history = History()
-        self.placed: dict[str, Placed] = {}
-        self._tracked: dict[int, Tracked] = {}
-        self._last = _EPOCH
-        self._highest_id = 0
-        self.track()
+    orders: dict[int | None, Order]
+    pets: dict[int | None, Pet]
+    shipped: set[int]
+    limits: Limits
+    sunset: str
+    work_limit: int
+    cancelled: set[int] = field(default_factory=set)
+    placed: dict[str, tuple[bytes, Raw]] = field(default_factory=dict)
+    history: list[tuple[float, bool]] = field(default_factory=list)
+    tracked: dict[int, Tracked] = field(default_factory=dict)
+    highest_id: int = 0
+    _last: datetime = datetime(1970, 1, 1, tzinfo=UTC)
 
-    def tracked(self) -> dict[int, v2.Order]:
-        """The orders of version 2, by id."""
-        return {order_id: tracked.order for order_id, tracked in self._tracked.items()}
+    def current(self) -> Iterator[v2.Order]:
+        """The orders of version 2."""
+        return (tracked.order for tracked in self.tracked.values())
 
-    def next_id(self) -> int:
-        """An identifier that no order has had."""
-        self._highest_id = max(self._highest_id, *self._tracked, 0) + 1
-        return self._highest_id
+    def track(self, now: float) -> None:
+        """Note which orders have changed since the last time: all of them changed now, in Unix seconds."""
+        changed_at = max(datetime.fromtimestamp(now, UTC), self._last + timedelta(microseconds=1))
+        for number, order in [(number, order) for number, order in self.orders.items() if number is not None]:
+            source = self._adopt(number, order) if isinstance(order, v2.Order) else order
+            status = "shipped" if number in self.shipped else "cancelled" if number in self.cancelled else "pending"
+            known = self.tracked.get(number)
+            if known is None or known.order.status != status or known.source != source:
+                self._last = changed_at
+                created_at = known.order.created_at if known else changed_at
+                fields = {**asdict(source), "id": number, "status": status}
+                changed = v2.Order(**fields, updated_at=changed_at, created_at=created_at)
+                self.tracked[number] = Tracked(source, changed)
+        for number in self.tracked.keys() - self.orders.keys():
+            del self.tracked[number]
+        self.highest_id = max(self.highest_id, *self.tracked, 0)
 
-    def track(self) -> None:
-        """Note which orders have changed since the last time: all of them changed now, at the same time."""
-        now = None
-        for order_id, order in list(self.orders.items()):
-            if order_id is None:
-                continue
-            source = self._adopt(order_id, order) if isinstance(order, v2.Order) else order
-            known, status = self._tracked.get(order_id), self._status(order_id)
-            if known and known.order.status == status and (known.source is source or known.source == source):
-                continue
-            now = now or self._next_timestamp()
-            created = known.order.created_at if known else now
-            fields = {**asdict(source), "id": order_id}
-            changed = v2.Order(**fields, status=status, updated_at=now, created_at=created)
-            self._tracked[order_id] = Tracked(source, changed)
-        self._highest_id = max(self._highest_id, *self._tracked, 0)
-        for order_id in self._tracked.keys() - self.orders.keys():
-            del self._tracked[order_id]
-
-    def _status(self, order_id: int) -> str:
-        if order_id in self.shipped:
-            return "shipped"
-        return "cancelled" if order_id in self.cancelled else "pending"
-
-    def _adopt(self, order_id: int, order: v2.Order) -> Order:
+    def _adopt(self, number: int, order: v2.Order) -> Order:
         """Take an order of version 2 with its status and its timestamps; version 1 shows the rest of it."""
-        for status, ids in (("shipped", self.shipped), ("cancelled", self.cancelled)):
-            (ids.add if order.status == status else ids.discard)(order_id)
+        for status, numbers in (("shipped", self.shipped), ("cancelled", self.cancelled)):
+            (numbers.add if order.status == status else numbers.discard)(number)
         fields = asdict(order)
-        source = Order(**{name: fields[name] for name in Order.__struct_fields__})
-        self.orders[order_id] = source
-        self._tracked[order_id] = Tracked(source, order)
+        source = self.orders[number] = Order(**{name: fields[name] for name in Order.__struct_fields__})
+        self.tracked[number] = Tracked(source, order)
         self._last = max(self._last, order.updated_at)
         return source
-
-    def _next_timestamp(self) -> datetime:
-        """The time of day, but later than that of each earlier change."""
-        now = datetime.fromtimestamp(self.clock.now(), UTC)
-        self._last = max(now, self._last + timedelta(microseconds=1))
-        return self._last
