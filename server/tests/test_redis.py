@@ -257,6 +257,16 @@ async def exact_again(one: FallbackLimiter) -> float:
     return time.perf_counter() - began
 
 
+async def test_a_process_that_was_paused_reads_the_response_that_has_arrived_meanwhile(own: RedisEngine) -> None:
+    async with limiter(own.url) as one:
+        with own.frozen():
+            deciding = asyncio.create_task(one.admit(principal()))
+            await asyncio.sleep(0.05)
+        time.sleep(1.5)  # noqa: ASYNC251 - pauses the process, while Redis responds
+        assert Outcome.ADMITTED is (await deciding).outcome
+        assert (None, 0) == (one.fault, one.local_decisions)
+
+
 async def test_a_frozen_redis_costs_one_wait_and_each_process_then_counts_by_itself_at_the_plans_limits(
     own: RedisEngine,
 ) -> None:

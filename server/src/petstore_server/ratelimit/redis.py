@@ -234,7 +234,7 @@ def _client(url: str) -> Redis:
         url,
         retry=Retry(NoBackoff(), 0),
         socket_connect_timeout=CONNECT_SECONDS,
-        socket_timeout=CONNECT_SECONDS,
+        socket_timeout=None,  # each call has its own limit, and this one ends a call whose response has arrived
         client_name="petstore",
         protocol=2,
     )
