@@ -15,7 +15,7 @@ import pytest
 
 from support.nginx_front import Front, front
 from support.process import UNLIMITED, Server, exchange, new_key, petstore, serving
-from support.subprocesses import free_port
+from support.subprocesses import PATIENCE, free_port, within
 
 pytestmark = pytest.mark.system
 
@@ -193,6 +193,7 @@ def test_what_nginx_refuses_itself_has_the_error_body(site: Site, request_head: 
         head, _, body = exchange(connection, request_head.encode()).partition(b"\r\n\r\n")
     assert f"HTTP/1.1 {status} " == head.decode()[:13]
     assert "content-type: application/json" in head.decode().lower()
+    assert re.search(r"\r\nX-Request-Id: [0-9a-f]{32}\r\n", head.decode() + "\r\n")
     error = json.loads(body)
     assert (code, status, {"code", "message", "status"}) == (error["code"], error["status"], set(error))
 
@@ -345,12 +346,27 @@ def test_connections_to_the_service_are_kept_open(failing: tuple[Service, Front]
 
 def _ask(before: Front, request: str) -> tuple[int, str]:
     with before.connect() as connection:
-        response = exchange(connection, f"{request} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n".encode())
+        head = request if " HTTP/1.1\r\n" in request else f"{request} HTTP/1.1\r\nHost: x"
+        response = exchange(connection, f"{head}\r\nConnection: close\r\n\r\n".encode())
     return int(response.split(b" ")[1]), response.decode().replace("Retry-After", "retry-after")
 
 
-def test_a_service_that_is_down_is_503_with_retry_after(tmp_path: Path) -> None:
+@pytest.mark.parametrize("request_line", [f"GET {TARGET}", f"DELETE {TARGET}/1", "POST /v2/store/orders"])
+def test_a_service_that_is_down_is_503_with_retry_after_and_the_clients_request_id(
+    tmp_path: Path, request_line: str
+) -> None:
     with front(tmp_path / "nginx", free_port()) as before:
-        status, response = _ask(before, f"GET {TARGET}")
-    assert 503 == status
-    assert '"code":"service_unavailable"' in response
+        status, response = _ask(before, f"{request_line} HTTP/1.1\r\nX-Request-Id: mine-{request_line[:3]}\r\nHost: x")
+        assert 503 == status
+        assert '"code":"service_unavailable"' in response
+        assert f"\r\nX-Request-Id: mine-{request_line[:3]}\r\n" in response
+        within(PATIENCE, lambda: f"mine-{request_line[:3]}" in before.log())
+
+
+@pytest.mark.parametrize("given", ["mine", None])
+def test_the_log_has_the_id_that_the_response_has(site: Site, given: str | None) -> None:
+    with site.front.client(site.key) as client:
+        headers = {"X-Request-Id": given} if given else {}
+        found = client.get(TARGET, headers=headers).headers["x-request-id"]
+    assert given in (None, found)
+    within(PATIENCE, lambda: site.front.log().rstrip().endswith(f" {found}"))

@@ -213,6 +213,33 @@ async def test_stopping_closes_idle_connections_and_finishes_requests() -> None:
             await asyncio.open_connection("127.0.0.1", port)
 
 
+async def test_stopping_answers_requests_that_are_on_their_way_and_says_that_the_connection_closes() -> None:
+    async def quick(request: Request) -> Response:
+        return content(b"done", "text/plain")
+
+    async with serving(quick) as (server, port):
+        kept, begun = await connect(port), await connect(port)
+        for reader, writer in (kept, begun):
+            writer.write(GET)
+            assert b"connection: close" not in await reader.readuntil(b"done")
+        begun[1].write(GET[:10])
+        with socket.create_connection(("127.0.0.1", port)) as waiting:  # the server has not accepted it yet
+            waiting.sendall(GET)
+            stopping = asyncio.create_task(server.stop(10))
+            await asyncio.sleep(0.2)
+            kept[1].write(GET)
+            assert 1 == (await until_closed(kept[0], 3)).count(b"\r\nconnection: close\r\n")
+            await asyncio.sleep(1.5)  # longer than an idle connection is kept
+            begun[1].write(GET[10:])
+            assert 1 == (await until_closed(begun[0], 3)).count(b"\r\nconnection: close\r\n")
+            waiting.setblocking(False)
+            found = await asyncio.wait_for(asyncio.get_running_loop().sock_recv(waiting, 4096), 3)
+            assert found.startswith(b"HTTP/1.1 200 ")
+        await asyncio.wait_for(stopping, 5)
+        for _, writer in (kept, begun):
+            writer.close()
+
+
 async def test_stopping_lets_a_list_finish_and_cuts_it_off_when_it_takes_too_long() -> None:
     for patience, complete in ((20.0, True), (0.5, False)):
         async with serving() as (server, port):

@@ -212,7 +212,7 @@ def locked(name: str) -> dict[str, str]:
 
 def test_nginx_leaves_bounds_and_idle_connections_to_the_service() -> None:
     text = (DEPLOY / "nginx/petstore.conf").read_text()
-    assert re.findall(r"^\s+server 127\.0\.0\.1:(\d+);", text, re.MULTILINE) == [str(DEFAULTS.port)]
+    assert re.findall(r"^\s+server 127\.0\.0\.1:(\d+) max_fails=0;", text, re.MULTILINE) == [str(DEFAULTS.port)]
     buffer = re.search(r"large_client_header_buffers 4 (\d+)k;", text)
     assert buffer
     assert int(buffer[1]) * 1024 > MAX_HEADERS
@@ -238,8 +238,9 @@ def test_the_documented_simulation_matches_its_output(mark: str, orders: int | N
 
 def test_nginx_sends_no_cancellation_twice_and_keeps_the_request_id() -> None:
     text = (DEPLOY / "nginx/petstore.conf").read_text()
-    (once,) = re.findall(r"location ~ (\S+) {\n\s+proxy_next_upstream off;", text)
+    (once,) = re.findall(r"location ~ (\S+) {\n\s+proxy_method \$petstore_order_method;", text)
     for version in CONTRACTS:
         assert re.search(once, f"/{version}/store/orders/7")
         assert not re.search(once, f"/{version}/store/orders")
+    assert {"error timeout;"} == set(re.findall(r"proxy_next_upstream +(.*)", text))
     assert not re.search(r"proxy_(set|hide)_header\s+X-Request-Id", text, re.IGNORECASE)

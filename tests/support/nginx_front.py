@@ -88,11 +88,13 @@ def nginx_command() -> str:
 
 def rendered(folder: Path, port: int, service_port: int) -> str:
     """The shipped file with ports, certificate and log put where a test can have them. Each must be found in it."""
-    text = SHIPPED.read_text()
+    text, inner = SHIPPED.read_text(), free_port()
     for shipped, here in (
         ("listen 443 ssl", f"listen 127.0.0.1:{port} ssl"),
         ("listen [::]:443 ssl http2 default_server;", ""),
-        (f"server 127.0.0.1:{DEFAULT_PORT};", f"server 127.0.0.1:{service_port};"),
+        (f"server 127.0.0.1:{DEFAULT_PORT} max", f"server 127.0.0.1:{service_port} max"),
+        ("DELETE  127.0.0.1:8082;", f"DELETE  127.0.0.1:{inner};"),
+        ("listen 127.0.0.1:8082;", f"listen 127.0.0.1:{inner};"),
         ("/etc/petstore/tls/fullchain.pem", f"{folder}/fullchain.pem"),
         ("/etc/petstore/tls/privkey.pem", f"{folder}/privkey.pem"),
         ("/var/log/nginx/petstore.access.log", f"{folder}/access.log"),
@@ -100,6 +102,16 @@ def rendered(folder: Path, port: int, service_port: int) -> str:
         assert 1 == text.count(shipped), shipped
         text = text.replace(shipped, here)
     return text
+
+
+def rendered_for(*service_ports: int) -> "Configuration":
+    """The shipped file with a line for each of these hosts."""
+
+    def configuration(folder: Path, port: int, service_port: int) -> str:
+        lines = "".join(f"server 127.0.0.1:{each} max_fails=0;\n" for each in service_ports)
+        return rendered(folder, port, service_port).replace(f"server 127.0.0.1:{service_port} max_fails=0;", lines)
+
+    return configuration
 
 
 Configuration = Callable[[Path, int, int], str]

@@ -201,7 +201,8 @@ class Connection(asyncio.BufferedProtocol):
         if self._ended:
             return
         busy = self._current is not None or self._writer.paused or self._parser.requests
-        if busy or not (self._input_ended or self._server.draining):
+        idle_too_long = self._server.closing and not self._parser.in_message
+        if busy or not (self._input_ended or idle_too_long):
             if self._reading_paused and not self._unparsed:
                 self._resume_reading()
             return

@@ -5,6 +5,7 @@ import logging
 import resource
 import socket
 from collections.abc import Callable, Coroutine
+from contextlib import suppress
 from email.utils import formatdate
 from typing import Any, NamedTuple
 
@@ -42,6 +43,8 @@ class Deadlines(NamedTuple):
     """For the client to take any byte of its response."""
     last_bytes: float = 2
     """For the client to close, after the last response."""
+    last_request: float = 1
+    """For one more request while the server stops: a proxy uses the connections that it believes open."""
 
 
 _log = logging.getLogger(__name__)
@@ -64,7 +67,8 @@ class PublicServer:
         self.respond = respond
         self.buffer = memoryview(bytearray(READ_BUFFER))
         self.deadlines = deadlines or Deadlines()
-        self.draining = False
+        self.draining = False  # a response is the last one of its connection
+        self.closing = False  # and idle connections are closed
         self.refused = 0
         self.date_line = b""
         self.turn = object()
@@ -75,7 +79,7 @@ class PublicServer:
         self._connections: set[Connection] = set()
         self._scheduled: list[Connection] = []
         self._loop = asyncio.get_running_loop()
-        self._listeners: list[asyncio.Server] = []
+        self._listeners: list[tuple[asyncio.Server, socket.socket]] = []
         self._ticking: asyncio.TimerHandle | None = None
         self._empty = asyncio.Event()
         self.update_date()
@@ -87,23 +91,26 @@ class PublicServer:
 
     async def start(self, listener: socket.socket) -> None:
         """Accept connections from a bound socket. Raises OSError."""
-        self._listeners.append(await self._loop.create_server(lambda: Connection(self), sock=listener, backlog=BACKLOG))
+        server = await self._loop.create_server(lambda: Connection(self), sock=listener, backlog=BACKLOG)
+        self._listeners.append((server, listener))
         self._tick()
 
     async def stop(self, seconds: float) -> None:
-        """Accept no more, answer the requests that have arrived, and cut off what takes longer than `seconds`."""
-        for listener in self._listeners:
-            listener.close()
+        """Accept no more, answer one more request on each connection, and cut off what takes longer than `seconds`.
+
+        So a proxy in front loses no request: connections are refused, and those that it keeps end with a response.
+        """
         self.draining = True
-        for connection in list(self._connections):
-            self.schedule(connection)
-        self._empty.clear()
-        try:
-            if self._connections:
-                async with asyncio.timeout(seconds):
-                    await self._empty.wait()
-        except TimeoutError:
-            _log.warning("connections cut off", extra={"connections": len(self._connections)})
+        for server, listener in self._listeners:
+            await self._accept_rest(listener)
+            server.close()
+        lingering = min(self.deadlines.last_request, seconds)
+        if not await self._emptied(lingering):
+            self.closing = True
+            for connection in list(self._connections):
+                self.schedule(connection)
+            if not await self._emptied(seconds - lingering):
+                _log.warning("connections cut off", extra={"connections": len(self._connections)})
         tasks = [connection.task for connection in self._connections if connection.task is not None]
         for connection in list(self._connections):
             connection.cut()
@@ -112,6 +119,24 @@ class PublicServer:
         await asyncio.gather(*tasks, return_exceptions=True)
         if self._ticking is not None:
             self._ticking.cancel()
+
+    async def _accept_rest(self, listener: socket.socket) -> None:
+        """Accept what the kernel has accepted: closing the listener would reset it, with the requests on it."""
+        accepting = []
+        with suppress(OSError):  # nothing is left
+            while True:
+                connection, _ = listener.accept()
+                accepting.append(self._loop.connect_accepted_socket(lambda: Connection(self), connection))
+        await asyncio.gather(*accepting, return_exceptions=True)
+
+    async def _emptied(self, seconds: float) -> bool:
+        """Wait until no connection is open; return False if that takes longer."""
+        self._empty.clear()
+        if self._connections:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(seconds):
+                    await self._empty.wait()
+        return not self._connections
 
     # Called by connections
 
