@@ -5,14 +5,14 @@ import shutil
 import socket
 import subprocess
 import time
-from collections.abc import Iterator
+from collections.abc import Awaitable, Iterator
 from contextlib import suppress
 from pathlib import Path
 
 import psycopg
 import pytest
 
-from petstore_server.domain.errors import OrderAlreadyCancelled, StoreUnusable
+from petstore_server.domain.errors import OrderAlreadyCancelled, ServiceUnavailable, StoreUnusable
 from petstore_server.domain.keys import Environment
 from petstore_server.domain.orders import CANCEL, Order, Status
 from petstore_server.domain.pets import Pet
@@ -20,8 +20,8 @@ from petstore_server.domain.placement import Placement
 from petstore_server.domain.search import Filters, Query, Sort, SortField
 from petstore_server.engines.postgres import check
 from support.engines import SERVER_USER, PostgresEngine
-from support.open_stores import BY, PostgresPlaces, add_key, body, log, opened_at
-from support.subprocesses import PATIENCE, free_port
+from support.open_stores import BY, PostgresPlaces, add_key, body, log, opened_at, seconds_to_recovery
+from support.subprocesses import BUSY, PATIENCE, free_port
 
 pytestmark = pytest.mark.system
 
@@ -37,6 +37,7 @@ auth_type = trust
 auth_file = {users}
 pool_mode = transaction
 default_pool_size = 4
+server_login_retry = 1
 server_reset_query =
 """
 
@@ -144,6 +145,68 @@ def test_a_pooler_in_transaction_mode_may_stand_before_it(places: PostgresPlaces
     name = direct.rpartition("/")[2]
     asyncio.run(_work_through(f"postgresql://postgres@127.0.0.1:{pooler}/{name}"))
     assert len(places.connections()) <= 4
+
+
+def test_behind_a_pooler_the_service_recovers_as_quickly_as_without(
+    debian: PostgresEngine, places: PostgresPlaces, pooler: int
+) -> None:
+    name = places.new().rpartition("/")[2]
+
+    async def run() -> float:
+        async with opened_at(f"postgresql://postgres@127.0.0.1:{pooler}/{name}") as store:
+            await asyncio.to_thread(debian.stop)
+            for _ in range(4):  # the pooler finds that it cannot connect
+                with pytest.raises(ServiceUnavailable):
+                    await store.check()
+            await asyncio.to_thread(debian.start)
+            return await seconds_to_recovery(store)
+
+    assert asyncio.run(run()) < 5 + BUSY
+
+
+def test_no_statement_of_a_page_is_compiled_though_jit_is_on() -> None:
+    """Debian's PostgreSQL compiles expensive statements, which takes longer than to run those of a page."""
+    logged = {"session_preload_libraries": "auto_explain", "auto_explain.log_min_duration": "0"}
+    engine = PostgresEngine(PROGRAMS, {**logged, "auto_explain.log_analyze": "on"})
+    filters = [
+        Filters(),
+        Filters(pet_id=1),
+        Filters(complete=False),
+        Filters(frozenset({Status.PENDING, Status.SHIPPED})),
+        Filters(frozenset({Status.CANCELLED}), pet_id=1),
+    ]
+    queries = [
+        Query(each, Sort(field, descending=down)) for each in filters for field in SortField for down in (False, True)
+    ]
+
+    async def pages() -> list[float]:
+        async with opened_at(engine.url("postgres")) as store:
+            orders = [Order(number, number % 50, 1, "2026-11-01T00:00:00Z", False) for number in range(4_000)]
+            await store.orders.import_batch(orders, "import:1", BY)
+            return await asyncio.gather(*(_seconds(store.search.page(query)) for query in queries))
+
+    try:
+        engine.start()
+        with engine.admin() as admin:
+            assert [("on", True)] == admin.execute("SELECT current_setting('jit'), pg_jit_available()").fetchall()
+        seconds = asyncio.run(pages())
+        log = (engine.folder / "log").read_text()
+        with engine.admin() as admin:  # what a compiled statement looks like in the log
+            admin.execute("SET jit_above_cost = 0")
+            admin.execute("SELECT count(*) FROM petstore.orders")
+        assert "JIT:" in (engine.folder / "log").read_text()[len(log) :]
+    finally:
+        engine.remove()
+    assert len(seconds) >= 24  # at the same time
+    assert max(seconds) < 1 + BUSY
+    assert log.count("Query Text:") > len(seconds)
+    assert "JIT:" not in log
+
+
+async def _seconds(work: Awaitable[object]) -> float:
+    begun = time.perf_counter()
+    await work
+    return time.perf_counter() - begun
 
 
 def test_the_parameters_of_tls_are_taken_from_the_url(places: PostgresPlaces, certificate: Path) -> None:
