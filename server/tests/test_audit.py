@@ -1,6 +1,7 @@
 """The audit log as operators search it: bans with their strikes, and filters together."""
 
 import asyncio
+import json
 import time
 from datetime import UTC, datetime
 from itertools import product
@@ -112,6 +113,8 @@ def test_filters_together_show_the_entries_that_each_of_them_shows(petstore: Com
         "--key": list(keys.values()),
         "--order": ["1", "2", "3", "99"],
         "--actor": ["ann", "operator:bob", "service", f"key:{keys['acme']}"],
+        "--action": ["orders.import", "key.create", "nothing"],
+        "--request-id": ["req-1", "nothing"],
         "--since": ["1h", BETWEEN],
         "--until": ["1h", BETWEEN],
     }
@@ -122,6 +125,11 @@ def test_filters_together_show_the_entries_that_each_of_them_shows(petstore: Com
     assert ["order.cancel", "key.ban", "key.create"] == [
         entry["action"] for entry in sorted(one_by_one["--key", keys["globex"]], key=lambda entry: entry["at"])
     ]
+    for options, entries in [((), everything), *one_by_one.items()]:
+        assert entries[::-1] == shown("--newest-first", *options), options
+        assert entries[:1] == shown("--limit", "1", *options), options
+        assert entries[::-1][:2] == shown("--newest-first", "--limit", "2", *options), options
+    assert ["order.cancel"] == [entry["action"] for entry in one_by_one["--request-id", "req-1"]]
     pairs = [pair for pair in product(one_by_one, one_by_one) if pair[0][0] < pair[1][0]]
     for one, other in pairs:
         others = ids(one_by_one[other])
@@ -139,6 +147,24 @@ def test_an_orders_entries_include_the_imports_that_created_and_changed_it(petst
     assert [created] == petstore.must("audit", "--order", "7", "--json").json_lines()
 
 
+def test_long_lists_of_an_import_are_abbreviated(petstore: CommandLine) -> None:
+    rows = "".join(f'{{"id":{number},"quantity":1}}\n' for number in range(1_000, 21_000, 2))
+    for text in (rows, rows.replace('"quantity":1', '"quantity":2')):
+        petstore.must("orders", "import", "-", stdin=text)
+    started = ("--json", "--action", "orders.import", "--since", "1h")
+    full, short = (petstore.must("audit", *started, *more).out for more in (("--full",), ()))
+    assert len(full) > 500_000
+    assert len(short) < len(full) / 20
+    for whole, cut in zip(full.splitlines(), short.splitlines(), strict=True):
+        for side in ("before", "after"):
+            for name, values in (json.loads(whole)[side] or {}).items():
+                seen = json.loads(cut)[side]
+                if isinstance(values, list) and len(values) > 10:
+                    assert (values[:10], len(values) - 10) == (seen[name], seen[f"{name}Omitted"])
+                else:
+                    assert values == seen[name]
+
+
 @pytest.mark.parametrize(
     ("arguments", "code"),
     [
@@ -148,6 +174,7 @@ def test_an_orders_entries_include_the_imports_that_created_and_changed_it(petst
         (("--since", "soon"), 2),
         (("--until", "tomorrow"), 2),
         (("--actor", ""), 2),
+        (("--limit", "0"), 2),
         (("--actor", "two\nlines"), 2),
         (("--until", "999999999w"), 2),
     ],

@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from petstore_server.cli.arguments import AccountName, KeyId, OrderId, Text, When
+from petstore_server.cli.arguments import AccountName, KeyId, OrderId, Text, When, WholeNumber
 from petstore_server.cli.commands import Command
 from petstore_server.cli.output import printable, wants_json, wrapped, write, write_json
 from petstore_server.cli.stores import with_store
@@ -27,25 +27,24 @@ _SHOWN = 200  # characters of a change on one line
     "--order", type=OrderId(), metavar="ID", help="Only the order, and the imports that created or changed it."
 )
 @click.option("--actor", type=Text(), metavar="NAME", help="Only changes by this operator, key:ID, or service.")
-def audit(
-    since: datetime | None,
-    until: datetime | None,
-    account: str | None,
-    key: str | None,
-    order: int | None,
-    actor: str | None,
-) -> None:
+@click.option("--action", type=Text(), metavar="NAME", help="Only this action, such as order.cancel or key.revoke.")
+@click.option("--request-id", type=Text(), metavar="ID", help="Only what the request with this X-Request-Id changed.")
+@click.option("--limit", type=WholeNumber(min=1), metavar="N", help="At most N changes: the first in the order shown.")
+@click.option("--newest-first", is_flag=True, help="The newest change first.")
+@click.option("--full", is_flag=True, help="With --json: long lists of an import in full.")
+def audit(limit: int | None, full: bool, since: datetime | None, until: datetime | None, **conditions: Any) -> None:
     """Show recorded changes, oldest first: when, by whom, what, and the values before and after.
 
     With several options, changes that match all of them. With --json, one object per line. A change made in several
-    batches, such as an import, has one entry per batch. A change that a request made ends with the request's
-    X-Request-Id.
+    batches, such as an import, has one entry per batch; of a long list in it the beginning is shown, and how many more
+    it has. A change that a request made ends with the request's X-Request-Id.
 
     \b
     Examples:
       petstore audit --since 24h
       petstore audit --account acme --since 2026-11-01 --until 2026-12-01
       petstore audit --order 42
+      petstore audit --newest-first --limit 20
     """
 
     async def stream(store: Store) -> None:
@@ -53,16 +52,17 @@ def audit(
             store,
             since=since.timestamp() if since else None,
             until=until.timestamp() if until else None,
-            actor=actor,
-            account=account,
-            key=key,
-            order=order,
+            **conditions,
         )
+        shown = 0
         async for entry in entries:
             if wants_json():
-                write_json(entry_fields(entry))
+                write_json(entry_fields(entry, full=full))
             else:
-                write(_line(entry_fields(entry)))
+                write(_line(entry_fields(entry, full=False)))
+            shown += 1
+            if shown == limit:
+                return
 
     with_store(stream)
 

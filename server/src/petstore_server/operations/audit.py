@@ -12,6 +12,7 @@ from petstore_server.domain.timestamps import format_unix
 from petstore_server.store import Store
 
 _LONGEST_NAME = 100
+_LONGEST_LIST = 10  # longer than any list of an entry that is not about a batch
 _TIMES = {"began", "until"}  # besides names that end in _at
 
 
@@ -28,11 +29,14 @@ async def read_audit(
     since: float | None = None,
     until: float | None = None,
     actor: str | None = None,
+    action: str | None = None,
     account: str | None = None,
     key: str | None = None,
     order: int | None = None,
+    request_id: str | None = None,
+    newest_first: bool = False,
 ) -> AsyncIterator[AuditEntry]:
-    """Yield the entries that satisfy every condition given, oldest first. Times are Unix seconds.
+    """Yield the entries that satisfy every condition given, oldest first unless told. Times are Unix seconds.
 
     `actor` is `key:<id>`, `service`, or an operator's name. An account's entries are those about itself and about its
     keys, and what its keys did; a key's entries are those about it, and what it did. An order's entries include the
@@ -48,15 +52,23 @@ async def read_audit(
         about.append((f"key:{(await store.keys.find(key)).id}",))
     if order is not None:
         about.append((f"order:{order}",))
-    filters = AuditFilters(name, since=since, until=until, about=tuple(about))
-    if order is None or len(about) > 1:  # no account and no key imports orders
-        async for entry in store.audit.entries(filters):
+    filters = AuditFilters(name, action, since=since, until=until, about=tuple(about))
+    entries = store.audit.entries(filters, newest_first=newest_first)
+    if order is not None and len(about) == 1 and action in (None, IMPORT_ACTION):  # no account and no key imports
+        entries = _with_imports(store, filters, order, newest_first=newest_first)
+    async for entry in entries:
+        if request_id is None or entry.request_id == request_id:
             yield entry
-        return
+
+
+async def _with_imports(
+    store: Store, filters: AuditFilters, order_id: int, *, newest_first: bool
+) -> AsyncIterator[AuditEntry]:
+    """The entries about the order, and what imports did to it."""
     imports = filters._replace(action=IMPORT_ACTION, about=())
     entries = [entry async for entry in store.audit.entries(filters)]
-    entries += [part async for entry in store.audit.entries(imports) if (part := part_of_import(entry, order))]
-    for entry in sorted(entries, key=attrgetter("position")):
+    entries += [part async for entry in store.audit.entries(imports) if (part := part_of_import(entry, order_id))]
+    for entry in sorted(entries, key=attrgetter("position"), reverse=newest_first):
         yield entry
 
 
@@ -75,8 +87,11 @@ def actor_name(text: str) -> str:
     return text if text == SERVICE or ":" in text else f"operator:{text}"
 
 
-def entry_fields(entry: AuditEntry) -> dict[str, Any]:
-    """The entry as it is shown: names in camelCase, times as RFC 3339 in UTC."""
+def entry_fields(entry: AuditEntry, *, full: bool = True) -> dict[str, Any]:
+    """The entry as it is shown: names in camelCase, times as RFC 3339 in UTC.
+
+    Unless `full`, lists as long as those of an import are cut, and `<name>Omitted` has the number that is left out.
+    """
     return {
         "id": entry.id,
         "at": format_unix(entry.at, microseconds=True),
@@ -84,9 +99,17 @@ def entry_fields(entry: AuditEntry) -> dict[str, Any]:
         "action": entry.action,
         "subject": entry.subject,
         "requestId": entry.request_id,
-        "before": _shown(entry.before),
-        "after": _shown(entry.after),
+        "before": _shown(entry.before if full else _abbreviated(entry.before)),
+        "after": _shown(entry.after if full else _abbreviated(entry.after)),
     }
+
+
+def _abbreviated(values: Any) -> Any:
+    if not isinstance(values, dict):
+        return values
+    long = {name: value for name, value in values.items() if isinstance(value, list) and len(value) > _LONGEST_LIST}
+    omitted = {f"{name}Omitted": len(value) - _LONGEST_LIST for name, value in long.items()}
+    return {**values, **{name: value[:_LONGEST_LIST] for name, value in long.items()}, **omitted}
 
 
 def _shown(value: Any) -> Any:

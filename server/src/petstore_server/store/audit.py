@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 
 from petstore_server.domain.audit import Actor, AuditEntry, AuditFilters, AuditPage, AuditPosition, Change
-from petstore_server.store.audit_pages import end_statement, oldest_statement, page_of, page_statement
+from petstore_server.store.audit_pages import end_statement, entries_statement, page_of, page_statement
 from petstore_server.store.engine import Command, Part, Row, Work, snapshot
 
 REQUEST_ID = "request_id"
@@ -38,10 +38,14 @@ class AuditLog(Part):
     async def entries(
         self,
         filters: AuditFilters = AuditFilters(),  # noqa: B008 - immutable
+        *,
+        newest_first: bool = False,
     ) -> AsyncIterator[AuditEntry]:
-        """Yield the entries that match, oldest first, in bounded memory: no transaction stays open."""
+        """Yield the entries that match, oldest first unless told, in bounded memory: no transaction stays open."""
         last: AuditPosition | None = None
-        while page := await self._engine.query(*oldest_statement(filters, _PAGE, last), short=False):
+        while page := await self._engine.query(
+            *entries_statement(filters, _PAGE, last, newest_first=newest_first), short=False
+        ):
             for row in page:
                 yield _entry(row)
             last = AuditPosition(page[-1][1], page[-1][0])

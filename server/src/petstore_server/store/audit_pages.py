@@ -10,10 +10,11 @@ ENTRY_COLUMNS = 'id, at, actor, action, subject, "before", "after"'
 _NEWEST_FIRST = "ORDER BY at DESC, id DESC"
 
 
-def oldest_statement(filters: AuditFilters, limit: int, after: AuditPosition | None) -> Query:
-    """Select at most `limit` entries, oldest first, after a position or from the oldest."""
-    where = _and(_ranges(filters, ">", after), _matching(filters))
-    sql = f"SELECT {ENTRY_COLUMNS} FROM petstore.audit{where.sql} ORDER BY at, id LIMIT {limit}"  # noqa: S608
+def entries_statement(filters: AuditFilters, limit: int, last: AuditPosition | None, *, newest_first: bool) -> Query:
+    """Select at most `limit` entries in their order, from behind the position `last` or from the first."""
+    where = _and(_ranges(filters, "<" if newest_first else ">", last), _matching(filters))
+    order = _NEWEST_FIRST if newest_first else "ORDER BY at, id"
+    sql = f"SELECT {ENTRY_COLUMNS} FROM petstore.audit{where.sql} {order} LIMIT {limit}"  # noqa: S608
     return Query(sql, where.parameters)
 
 
