@@ -25,6 +25,7 @@ from petstore_server.engines.sqlite import (
     connections,
     is_served,
     lock_for_serving,
+    locking,
     migrate,
     open_store,
 )
@@ -382,19 +383,21 @@ def test_the_lock_leaves_sqlites_own_locks(tmp_path: Path) -> None:
         assert seen_by_another_process() == "alone"
 
 
-def test_a_server_that_waits_for_a_restore_locks_the_file_that_is_served_then(tmp_path: Path) -> None:
-    path = tmp_path / "store.db"
+def test_a_server_that_starts_while_a_restore_replaces_the_file_locks_the_new_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, restored = tmp_path / "store.db", tmp_path / "restored.db"
     opening(path, create=True)
-    restoring = lock_for_serving(path, shared=False)
-    (tmp_path / "restored.db").touch()
+    restored.touch()
+    acquired = locking._acquired
 
-    def finish() -> None:
-        (tmp_path / "restored.db").rename(path)
-        restoring.close()
+    def replaced_meanwhile(path: Path, *, shared: bool) -> int | None:
+        descriptor = acquired(path, shared=shared)
+        if restored.exists():
+            restored.rename(path)
+        return descriptor
 
-    restore = threading.Timer(0.2, finish)
-    restore.start()
-    with lock_for_serving(path, shared=False, wait_seconds=20):
+    monkeypatch.setattr(locking, "_acquired", replaced_meanwhile)
+    with lock_for_serving(path, shared=False):
         assert path.stat().st_size == 0
         assert is_served(path, shared=True)
-    restore.join()
