@@ -4,8 +4,10 @@ import asyncio
 import signal
 import time
 from collections.abc import Iterator
+from pathlib import Path
 from typing import NamedTuple
 
+import httpx2
 import pytest
 
 from petstore_server.domain.errors import ServiceUnavailable
@@ -13,9 +15,13 @@ from petstore_server.domain.orders import CANCEL, Order, Status
 from petstore_server.http.list_cache import ListCache
 from support.engines import PostgresEngine, running_engine
 from support.open_stores import BY, log, opened_at, seconds_to_recovery, served
+from support.process import URLS, Server, petstore, serving
+from support.redis_engine import own_redis
 from support.subprocesses import BUSY, PATIENCE, within
 
 pytestmark = pytest.mark.anyio
+
+OLD = "PostgreSQL is an old primary"
 
 
 class Pair(NamedTuple):
@@ -125,3 +131,60 @@ async def test_after_a_failover_that_lost_changes_the_list_is_read_again_though_
         found = await store.listing.current()
         assert lost.mark.revision == found.mark.revision
         assert lost.mark.history != found.mark.history
+
+
+@pytest.fixture(name="store")
+def _store(pair: Pair, tmp_path: Path) -> Iterator[Path]:
+    """The name of a store on the pair, whose processes share a Redis."""
+    store = tmp_path / "store"
+    with own_redis() as redis:
+        URLS[store] = {"PETSTORE_DATABASE_URL": pair.url, "PETSTORE_REDIS_URL": redis.url}
+        yield store
+        del URLS[store]
+
+
+def readiness(server: Server) -> str:
+    response = httpx2.get(f"{server.admin}/readyz", timeout=30)
+    return f"{response.status_code} {response.text}"
+
+
+def test_a_primary_that_returns_after_a_failover_is_refused_by_servers_and_commands(pair: Pair, store: Path) -> None:
+    assert 0 == petstore(store, "accounts", "create", "acme", "--plan", "free").returncode
+    disconnect(pair)
+    with serving(store) as server:
+        pair.primary.stop(signal.SIGQUIT)
+        promote(pair.replica)
+        within(PATIENCE, lambda: readiness(server).startswith("200"))
+        pair.primary.start()
+        with pair.replica.admin() as admin:  # the server has to connect again, and the old primary is first in its URL
+            admin.execute("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'petstore'")
+        within(PATIENCE, lambda: OLD in readiness(server))
+        assert readiness(server).startswith("503")
+        within(PATIENCE, lambda: OLD in server.log.read_text())
+        for command in (
+            ["accounts", "create", "globex", "--plan", "free"],
+            ["db", "migrate"],
+            ["db", "check"],
+            ["accounts", "list"],
+        ):
+            refused = petstore(store, *command)
+            assert (1, True) == (refused.returncode, OLD in refused.stderr)
+        examined = petstore(store, "doctor")
+        assert (1, True) == (examined.returncode, OLD in examined.stdout)
+        with pair.primary.admin() as admin:
+            assert [("acme",)] == admin.execute("SELECT name FROM petstore.accounts").fetchall()
+        pair.primary.stop(signal.SIGQUIT)
+        within(PATIENCE, lambda: readiness(server).startswith("200"))
+    assert 0 == petstore(store, "accounts", "create", "globex", "--plan", "free").returncode
+
+
+def test_a_server_stops_using_a_primary_once_another_process_has_seen_its_successor(pair: Pair, store: Path) -> None:
+    assert 0 == petstore(store, "accounts", "create", "acme", "--plan", "free").returncode
+    disconnect(pair)
+    with serving(store, PETSTORE_DATABASE_URL=pair.primary.url("postgres")) as server:
+        assert readiness(server).startswith("200")
+        promote(pair.replica)
+        new = petstore(store, "accounts", "list", PETSTORE_DATABASE_URL=pair.replica.url("postgres"))
+        assert 0 == new.returncode
+        within(PATIENCE, lambda: OLD in server.log.read_text())
+        assert OLD in readiness(server)

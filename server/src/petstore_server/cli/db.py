@@ -15,7 +15,7 @@ from petstore_server.cli.progress import progress
 from petstore_server.cli.stores import operator, settings_here, with_store
 from petstore_server.domain.errors import DomainError
 from petstore_server.operations.backups import back_up
-from petstore_server.runtime import engines
+from petstore_server.runtime import composition, engines
 
 
 @click.group(cls=Group)
@@ -41,7 +41,9 @@ def migrate() -> None:
     Example:
       petstore db migrate
     """
-    before, after = engines.migrate_store(settings_here().database_url, log_to_stderr)
+    settings = settings_here()
+    share = composition.timeline_sharing(settings)
+    before, after = engines.migrate_store(settings.database_url, log_to_stderr, share)
     message = f"Migrated the schema from version {before} to {after}."
     if before == after:
         message = f"The schema has version {after} already; nothing was changed."
@@ -56,7 +58,8 @@ def check() -> None:
     Example:
       petstore db check
     """
-    problems = engines.check_store(settings_here().database_url)
+    settings = settings_here()
+    problems = engines.check_store(settings.database_url, composition.timeline_sharing(settings))
     show({"sound": not problems, "problems": problems}, lambda: "\n".join(problems) or "The store is sound.")
     if problems:
         if not wants_json():

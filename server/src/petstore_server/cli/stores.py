@@ -46,12 +46,13 @@ def with_store(work: Callable[[Store], Awaitable[T]], *, writes: bool = False) -
     """
     import asyncio
 
-    from petstore_server.runtime import engines
+    from petstore_server.runtime import composition, engines
 
     settings = settings_here()
+    url, share = settings.database_url, composition.timeline_sharing(settings)
 
     async def run() -> T:
-        async with engines.opened_store(settings.database_url, create=writes, announce=log_to_stderr) as store:
+        async with engines.opened_store(url, share, create=writes, announce=log_to_stderr) as store:
             return await work(store)
 
     return asyncio.run(run())

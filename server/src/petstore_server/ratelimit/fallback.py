@@ -2,6 +2,7 @@
 
 import logging
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from enum import IntEnum
 from typing import NamedTuple, Protocol
 
@@ -81,6 +82,9 @@ class Counters(Protocol):
 
     async def count_address(self, address: str, *, charge: bool) -> AddressCount:
         """Charge the window of an address, or only read it."""
+
+    async def newest_timeline(self, store_id: str, timeline: int) -> int:
+        """Note a timeline of the store with this identity; return the newest one that any process has noted."""
 
     async def connect(self) -> None:
         """Connect again, and prove that counting works."""
@@ -183,6 +187,13 @@ class FallbackLimiter:
                 self._fault = None
                 _log.info("redis usable again: limits are exact", extra={"after": before})
         return self._fault
+
+    async def newest_timeline(self, store_id: str, timeline: int) -> int:
+        """Share the newest timeline of PostgreSQL that was seen. Without the counters, only this process knows it."""
+        if self._fault is None:
+            with suppress(CountersUnavailable):  # requests that are counted report the fault
+                return await self._counters.newest_timeline(store_id, timeline)
+        return timeline
 
     def replace_bans(self, bans: Iterable[Ban]) -> None:
         before = self._local.current_bans()

@@ -45,6 +45,12 @@ _LAST_LOOK_SECONDS = 0.02
 _LARGEST_READ = 1000
 _LARGEST_BATCH = 256  # a call of this size occupies Redis for about a millisecond
 _SCRIPT = Path(__file__).with_name("count.lua").read_text("utf-8")
+_NEWEST = """
+    local newest = math.max(tonumber(redis.call('GET', KEYS[1]) or '0'), tonumber(ARGV[1]))
+    redis.call('SET', KEYS[1], newest, 'EX', ARGV[2])
+    return newest
+"""
+_TIMELINE_MEMORY = 90 * DAY
 _REFUSALS = (AuthenticationError, NoPermissionError, ValueError, TypeError)  # the last two are about the URL
 _NO_DATABASE = "DB index is out of range"
 _FAILURES = (RedisError, OSError, ValueError, msgspec.DecodeError)
@@ -120,6 +126,17 @@ class RedisCounters:
         except (RedisError, OSError) as error:
             raise CountersUnavailable(_reason(error)) from error
         return {account_id: _usage(stored) for account_id, stored in zip(account_ids, found, strict=True)}
+
+    async def newest_timeline(self, store_id: str, timeline: int) -> int:
+        """Note a timeline of the store with this identity; return the newest one that any process has noted."""
+        try:
+            async with _bounded():
+                key = f"petstore:{store_id}:timeline"
+                return int(await self._connected().eval(_NEWEST, 1, key, timeline, _TIMELINE_MEMORY))
+        except TimeoutError:
+            raise CountersUnavailable("no response in time") from None
+        except _FAILURES as error:
+            raise CountersUnavailable(_reason(error)) from error
 
     async def connect(self) -> None:
         """Connect again, and prove with a request for no account that the script runs and may write."""

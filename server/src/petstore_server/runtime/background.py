@@ -19,6 +19,7 @@ ROUND_SECONDS = 0.25
 STALLED_SECONDS = 10.0
 """A task that has not finished a round for this much longer than its pause is stalled: the process is not ready."""
 
+_VERIFY_SECONDS = 1.0
 _FORGET_SECONDS = 60.0
 _COMPACT_SECONDS = 600.0
 _COMPACT_GAP_SECONDS = 0.1
@@ -131,6 +132,7 @@ def background_tasks(
     return [
         BackgroundTask("check limits", backend.limiter.check),
         BackgroundTask("watch access", lambda: backend.watch_access(confirm)),
+        BackgroundTask("watch for another primary", backend.store.verify, _VERIFY_SECONDS),
         BackgroundTask("save usage", backend.save),
         BackgroundTask("forget", forget, _FORGET_SECONDS),
         BackgroundTask(

@@ -2,7 +2,7 @@
 
 import importlib.util
 from collections.abc import AsyncIterator, Callable, Mapping
-from contextlib import AbstractContextManager, AsyncExitStack, asynccontextmanager, nullcontext
+from contextlib import AbstractContextManager, AsyncExitStack, asynccontextmanager, nullcontext, suppress
 from typing import TYPE_CHECKING, Any
 
 from petstore_server.domain.bans import BanPolicy
@@ -47,7 +47,8 @@ async def open_backend(
         except CountersUnavailable as error:
             reason = error.reason.rstrip(".")
             raise SettingsError(f"PETSTORE_REDIS_URL names a Redis that cannot be used: {reason}.") from None
-        store = await engines.open_store(settings.database_url, create=True, migrate=True, announce=announce)
+        share = limiter.newest_timeline if isinstance(limiter, FallbackLimiter) else None
+        store = await engines.open_store(settings.database_url, share, create=True, migrate=True, announce=announce)
         opened.push_async_callback(store.close)
         backend = Backend(store, limiter, UsageRecorder() if settings.usage_days_days else NoUsageRecorder())
         await backend.start()
@@ -82,6 +83,23 @@ def lock_for_serving(settings: Settings) -> AbstractContextManager[object]:
     return sqlite.lock_for_serving(
         engines.sqlite_path(settings.database_url), shared=shared, wait_seconds=_LOCK_SECONDS
     )
+
+
+def timeline_sharing(settings: Settings) -> engines.Share | None:
+    """How a command learns that a server of PostgreSQL was replaced: from the servers, through their Redis.
+
+    While Redis does not respond, a command knows only what it sees itself. Raises SettingsError.
+    """
+    if settings.redis_url is None or engines.is_sqlite(settings.database_url):
+        return None
+
+    async def share(store_id: str, timeline: int) -> int:
+        with suppress(Unreachable):
+            async with _counters(settings) as counters:
+                return await counters.newest_timeline(store_id, timeline)
+        return timeline
+
+    return share
 
 
 async def account_usage(settings: Settings, store: Store, account_id: int) -> Usage:

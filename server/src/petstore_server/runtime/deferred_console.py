@@ -16,7 +16,7 @@ from starlette.types import Receive, Scope, Send
 
 from petstore_server.console.cache import Cached
 from petstore_server.console.security import PATH
-from petstore_server.runtime import engines
+from petstore_server.runtime import composition, engines
 from petstore_server.runtime.background import BackgroundTask
 from petstore_server.runtime.loading import loading
 from petstore_server.settings import Settings
@@ -116,7 +116,7 @@ async def open_console(
 
     Raises SettingsError, StoreUnusable.
     """
-    async with engines.opened_store(settings.database_url) as store:
+    async with engines.opened_store(settings.database_url, composition.timeline_sharing(settings)) as store:
         console = DeferredConsole(settings, store, reports, clock)
         try:
             yield console

@@ -2,7 +2,7 @@
 
 import asyncio
 import importlib.util
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 
@@ -12,6 +12,8 @@ from petstore_server.settings import SettingsError
 from petstore_server.store import Store
 
 Announce = Callable[[str], None]
+Share = Callable[[str, int], Awaitable[int]]
+"""`postgres.timelines.Share`: shares the newest timeline of a store, so that an old primary is refused."""
 
 _SQLITE = "sqlite:///"
 
@@ -35,7 +37,14 @@ def _silent(_: str) -> None:
     """Announce nothing."""
 
 
-async def open_store(url: str, *, create: bool = False, migrate: bool = False, announce: Announce = _silent) -> Store:
+async def open_store(
+    url: str,
+    share: Share | None = None,
+    *,
+    create: bool = False,
+    migrate: bool = False,
+    announce: Announce = _silent,
+) -> Store:
     """Open the store: create a missing one if `create`, migrate an older one if `migrate`.
 
     `announce` gets one line if a store is created. Raises SettingsError, StoreUnusable.
@@ -45,22 +54,27 @@ async def open_store(url: str, *, create: bool = False, migrate: bool = False, a
     require_driver(url)
     from petstore_server.engines import postgres  # an extra, installed where it is needed
 
-    return await postgres.open_store(url, create=create, migrate=migrate, announce=announce)
+    return await postgres.open_store(url, create=create, migrate=migrate, announce=announce, share=share)
 
 
 @asynccontextmanager
 async def opened_store(
-    url: str, *, create: bool = False, migrate: bool = False, announce: Announce = _silent
+    url: str,
+    share: Share | None = None,
+    *,
+    create: bool = False,
+    migrate: bool = False,
+    announce: Announce = _silent,
 ) -> AsyncIterator[Store]:
     """The store as `open_store` opens it, closed at the end. Raises SettingsError, StoreUnusable."""
-    store = await open_store(url, create=create, migrate=migrate, announce=announce)
+    store = await open_store(url, share, create=create, migrate=migrate, announce=announce)
     try:
         yield store
     finally:
         await store.close()
 
 
-def migrate_store(url: str, announce: Announce) -> tuple[int, int]:
+def migrate_store(url: str, announce: Announce, share: Share | None = None) -> tuple[int, int]:
     """Migrate the store to this version's schema, creating a missing one; return its version before and after.
 
     Raises SettingsError, StoreUnusable.
@@ -70,10 +84,10 @@ def migrate_store(url: str, announce: Announce) -> tuple[int, int]:
     require_driver(url)
     from petstore_server.engines import postgres
 
-    return asyncio.run(postgres.migrate(url, announce))
+    return asyncio.run(postgres.migrate(url, announce, share))
 
 
-def check_store(url: str) -> list[str]:
+def check_store(url: str, share: Share | None = None) -> list[str]:
     """Read the whole store and return what is wrong with it, an empty list if it is sound.
 
     Raises SettingsError, StoreUnusable.
@@ -83,10 +97,10 @@ def check_store(url: str) -> list[str]:
     require_driver(url)
     from petstore_server.engines import postgres
 
-    return asyncio.run(postgres.check(url))
+    return asyncio.run(postgres.check(url, share))
 
 
-async def durability_settings(url: str) -> dict[str, str]:
+async def durability_settings(url: str, share: Share | None = None) -> dict[str, str]:
     """Return PostgreSQL's settings that decide whether an acknowledged change is durable, by name.
 
     Raises SettingsError, StoreUnusable.
@@ -94,7 +108,7 @@ async def durability_settings(url: str) -> dict[str, str]:
     require_driver(url)
     from petstore_server.engines import postgres
 
-    return await postgres.durability_settings(url)
+    return await postgres.durability_settings(url, share)
 
 
 def backup_store(url: str, target: Path, progress: Callable[[int, int], None]) -> None:

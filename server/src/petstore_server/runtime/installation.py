@@ -35,16 +35,18 @@ class LocalInstallation:
         return self._is_locked(shared=False)
 
     async def open_store(self) -> Store:
-        return await engines.open_store(self.settings.database_url)
+        return await engines.open_store(self.settings.database_url, composition.timeline_sharing(self.settings))
 
     async def redis_info(self) -> Mapping[str, Any]:
         return await composition.redis_info(self.settings)
 
     async def postgres_settings(self) -> Mapping[str, str]:
-        return await engines.durability_settings(self.settings.database_url)
+        return await engines.durability_settings(
+            self.settings.database_url, composition.timeline_sharing(self.settings)
+        )
 
     def store_problems(self) -> list[str]:
-        return engines.check_store(self.settings.database_url)
+        return engines.check_store(self.settings.database_url, composition.timeline_sharing(self.settings))
 
     async def account_usage(self, store: Store, account_id: int) -> Usage | None:
         """The usage of an account, or None if it is counted in a Redis that the settings do not name.

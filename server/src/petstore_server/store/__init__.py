@@ -83,8 +83,13 @@ class Store:
             await self.access_version()
         return str(self._epoch)
 
+    async def verify(self) -> None:
+        """Raises ServiceUnavailable if another server has taken the place of the one that has the store."""
+        await self._engine.verify()
+
     async def check(self) -> None:
         """Prove that the store can be read and written. Raises ServiceUnavailable with the reason."""
+        await self._engine.verify()
         await self._engine.check()
 
     async def close(self) -> None:

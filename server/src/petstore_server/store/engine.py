@@ -174,6 +174,9 @@ class Engine(Protocol):
         Stays the same across restarts, restores in place and failovers.
         """
 
+    async def verify(self) -> None:
+        """Raises ServiceUnavailable if another server has taken the place of the one that is connected."""
+
     async def check(self) -> None:
         """Prove with a small write that the store can be used. Raises ServiceUnavailable with the reason."""
 

@@ -12,6 +12,7 @@ from petstore_server.engines.postgres.dialect import PostgresDialect
 from petstore_server.engines.postgres.failures import NO_RESPONSE
 from petstore_server.engines.postgres.pool import Pool
 from petstore_server.engines.postgres.session import BULK, SCAN, SNAPSHOT, WRITE
+from petstore_server.engines.postgres.timelines import IDENTITY, Timelines
 from petstore_server.store.engine import Command, Query, Row, Stats, TryAgain, Work
 
 Item = TypeVar("Item")
@@ -25,20 +26,15 @@ CONCURRENCY = 2
 # the processor to the one that they wait for.
 _RETRY_SECONDS = (0.01, 0.02, 0.04, 0.08, *[0.15] * 9, inf)
 
-_IDENTITY = """
-    SELECT system_identifier, (SELECT oid FROM pg_database WHERE datname = current_database())
-    FROM pg_control_system()
-"""
-
 
 class PostgresEngine:
     """Implements `store.engine.Engine`."""
 
-    def __init__(self, url: str) -> None:
+    def __init__(self, url: str, timelines: Timelines | None = None) -> None:
         """`url` names a database with the latest schema; nothing is connected before it is needed."""
         self.dialect = PostgresDialect()
         self.stats = Stats()
-        self._pool = Pool(url)
+        self._pool = Pool(url, timelines)
         self._batchers: dict[Perform[Any, Any], Batcher[Any, Any]] = {}
         self._closed = False
 
@@ -88,13 +84,15 @@ class PostgresEngine:
         raise ServiceUnavailable(reason)
 
     async def identity(self) -> str:
-        """The identifiers of the cluster and of the database: rows would not do, for a dump copies them."""
-        [(cluster, database)] = await self._pool.rows(Query(_IDENTITY))
+        [(cluster, database)] = await self._pool.rows(Query(IDENTITY))
         return f"{cluster}-{database}"
 
     async def check(self) -> None:
         """Prove with a small write that the store can be used."""
         await self._pool.transaction(_beat)
+
+    async def verify(self) -> None:
+        await self._pool.verify()
 
     async def close(self) -> None:
         self._closed = True

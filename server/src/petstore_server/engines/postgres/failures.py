@@ -4,6 +4,7 @@ import psycopg
 from psycopg import errors
 
 from petstore_server.domain.errors import ServiceUnavailable
+from petstore_server.engines.postgres.timelines import OldPrimary
 
 NO_RESPONSE = "PostgreSQL does not answer in time"
 
@@ -29,6 +30,7 @@ def plain_words(error: psycopg.Error) -> str:
 
 
 _PLAIN_WORDS: dict[type[psycopg.Error], str] = {
+    OldPrimary: "PostgreSQL is an old primary: another server was promoted in its place, so stop this one",
     errors.DiskFull: "PostgreSQL's disk is full",
     errors.QueryCanceled: "PostgreSQL took too long, or another program keeps rows locked",
     errors.LockNotAvailable: "another program keeps rows locked",

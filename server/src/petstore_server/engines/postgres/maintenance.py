@@ -1,6 +1,7 @@
 """Check of the whole store. Backups are made with PostgreSQL's own tools (pg_dump)."""
 
 from petstore_server.engines.postgres.opening import SCHEMA, connected, place, schema_version
+from petstore_server.engines.postgres.timelines import Share
 from petstore_server.engines.schema import no_store
 from petstore_server.store.records import CHECKED, MOST_PROBLEMS, order_problem
 
@@ -15,16 +16,16 @@ _DURABILITY = """
 _ORDERS = f"DECLARE sound NO SCROLL CURSOR FOR {CHECKED} ORDER BY id"
 
 
-async def durability_settings(url: str) -> dict[str, str]:
+async def durability_settings(url: str, share: Share | None = None) -> dict[str, str]:
     """Return the settings that decide whether an acknowledged change is durable, by name. Raises StoreUnusable."""
-    async with connected(url) as driver:
+    async with connected(url, share) as driver:
         return dict(await (await driver.execute(_DURABILITY)).fetchall())
 
 
-async def check(url: str) -> list[str]:
+async def check(url: str, share: Share | None = None) -> list[str]:
     """Return what is wrong with the store, in plain words; nothing if it is sound. Raises StoreUnusable."""
     problems: list[str] = []
-    async with connected(url) as driver:
+    async with connected(url, share) as driver:
         version = await schema_version(driver, url)
         where = f"in {place(url)}"
         if version == 0:

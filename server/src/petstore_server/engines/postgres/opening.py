@@ -12,6 +12,7 @@ from petstore_server.engines.postgres.engine import PostgresEngine
 from petstore_server.engines.postgres.failures import plain_words
 from petstore_server.engines.postgres.pool import connect
 from petstore_server.engines.postgres.session import Driver
+from petstore_server.engines.postgres.timelines import Share, Timelines
 from petstore_server.engines.schema import Schema, earlier_build
 from petstore_server.store import Store
 
@@ -33,26 +34,30 @@ _TABLES = """
 """
 
 
-async def open_store(url: str, *, create: bool, migrate: bool, announce: Callable[[str], None]) -> Store:
+async def open_store(
+    url: str, *, create: bool, migrate: bool, announce: Callable[[str], None], share: Share | None = None
+) -> Store:
     """Open the store, after making a missing one where `create`, and bringing an older one up to date where `migrate`.
 
     `announce` gets one line if it is created. Raises StoreUnusable.
     """
-    await _prepare(url, create=create, upgrade=migrate, announce=announce)
-    return Store(PostgresEngine(url))
+    await _prepare(url, share, create=create, upgrade=migrate, announce=announce)
+    return Store(PostgresEngine(url, Timelines(share)))
 
 
-async def migrate(url: str, announce: Callable[[str], None]) -> tuple[int, int]:
+async def migrate(url: str, announce: Callable[[str], None], share: Share | None = None) -> tuple[int, int]:
     """Bring the store up to date, creating a missing one; return its schema version before and after.
 
     Raises StoreUnusable.
     """
-    return await _prepare(url, create=True, upgrade=True, announce=announce)
+    return await _prepare(url, share, create=True, upgrade=True, announce=announce)
 
 
-async def _prepare(url: str, *, create: bool, upgrade: bool, announce: Callable[[str], None]) -> tuple[int, int]:
+async def _prepare(
+    url: str, share: Share | None, *, create: bool, upgrade: bool, announce: Callable[[str], None]
+) -> tuple[int, int]:
     where = f"in {place(url)}"
-    async with connected(url) as driver:
+    async with connected(url, share) as driver:
         version = await schema_version(driver, url)
         if SCHEMA.must_migrate(version, where, create=create, upgrade=upgrade):
             version = await _apply_migrations(driver, url)
@@ -62,10 +67,10 @@ async def _prepare(url: str, *, create: bool, upgrade: bool, announce: Callable[
 
 
 @asynccontextmanager
-async def connected(url: str) -> AsyncIterator[Driver]:
+async def connected(url: str, share: Share | None = None) -> AsyncIterator[Driver]:
     """A connection for opening and maintenance. Raises StoreUnusable, in one sentence, for any error of PostgreSQL."""
     try:
-        driver = await connect(url, _OPENING_SECONDS)
+        driver = await connect(url, _OPENING_SECONDS, Timelines(share))
     except psycopg.Error as error:
         problem = f"The store in {place(url)} cannot be used: {plain_words(error)}."
         raise StoreUnusable(problem, "Check PETSTORE_DATABASE_URL, and that PostgreSQL runs.") from error

@@ -14,6 +14,7 @@ from psycopg.conninfo import conninfo_to_dict, make_conninfo
 from petstore_server.domain.errors import ServiceUnavailable
 from petstore_server.engines.postgres.failures import NO_RESPONSE, unavailable
 from petstore_server.engines.postgres.session import READ, WRITE, Driver, Session, TransactionOptions
+from petstore_server.engines.postgres.timelines import Timelines
 from petstore_server.store.engine import Query, Row, Work
 
 Result = TypeVar("Result")
@@ -30,12 +31,18 @@ logging.getLogger("psycopg").addHandler(logging.NullHandler())
 logging.getLogger("psycopg").propagate = False
 
 
-async def connect(url: str, seconds: float) -> Driver:
-    """Open a connection. Raises psycopg.Error, TimeoutError."""
+async def connect(url: str, seconds: float, timelines: Timelines) -> Driver:
+    """Open a connection. Raises psycopg.Error, OldPrimary among them, and TimeoutError."""
     try:
         async with asyncio.timeout(seconds):
             # A pooler gives the next transaction another connection, without the statements prepared on this one.
-            return await psycopg.AsyncConnection.connect(_complete(url), autocommit=True, prepare_threshold=None)
+            driver = await psycopg.AsyncConnection.connect(_complete(url), autocommit=True, prepare_threshold=None)
+            try:
+                await timelines.verify(driver)
+            except BaseException:
+                await driver.close()
+                raise
+            return driver
     except UnicodeError:
         raise psycopg.OperationalError("the URL has a malformed host name") from None
 
@@ -52,8 +59,9 @@ def _complete(url: str) -> str:
 class Pool:
     """Connections that are not in use, and a bound on those that are."""
 
-    def __init__(self, url: str) -> None:
+    def __init__(self, url: str, timelines: Timelines | None = None) -> None:
         self._url = url
+        self._timelines = timelines or Timelines()
         self._idle: list[Driver] = []
         self._free = CONNECTIONS
         self._waiting: deque[asyncio.Future[bool]] = deque()
@@ -64,6 +72,10 @@ class Pool:
     async def rows(self, query: Query) -> list[Row]:
         """Return the rows of one statement that an index answers. Raises ServiceUnavailable."""
         return await self._attempt(lambda session: session.rows(query), READ)
+
+    async def verify(self) -> None:
+        """Close the connections to a server that was replaced since. Raises ServiceUnavailable if there is no other."""
+        await self._attempt(lambda session: session.verify(self._timelines), READ)
 
     async def transaction(self, work: Callable[[], Work[Result]], options: TransactionOptions = WRITE) -> Result:
         """Do the work in one transaction; repeat it after a conflict with another one.
@@ -160,7 +172,7 @@ class Pool:
         own: asyncio.Task[Driver] | None = None
         while not self._idle:
             if (own is None or own.done()) and len(self._connecting) < CONNECTIONS:
-                own = asyncio.create_task(connect(self._url, _ALL_HOSTS_SECONDS))
+                own = asyncio.create_task(connect(self._url, _ALL_HOSTS_SECONDS, self._timelines))
                 self._connecting.add(own)
                 own.add_done_callback(self._keep)
             left = ends - self._loop.time()

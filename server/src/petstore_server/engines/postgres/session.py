@@ -17,6 +17,7 @@ from psycopg.pq import TransactionStatus
 
 from petstore_server.domain.errors import ServiceUnavailable
 from petstore_server.engines.postgres.failures import CONFLICT, CONNECTION_ENDED, NO_RESPONSE, unavailable
+from petstore_server.engines.postgres.timelines import Timelines
 from petstore_server.store.engine import Commands, Queries, Query, Row, Work
 
 Result = TypeVar("Result")
@@ -92,6 +93,15 @@ class Session:
     async def rows(self, query: Query) -> list[Row]:
         """Return the rows of a query. Raises psycopg.Error."""
         return (await self._rows_of_each([query]))[0]
+
+    async def verify(self, timelines: Timelines) -> None:
+        """Close the connection if its server was replaced. Raises psycopg.Error, OldPrimary among them."""
+        try:
+            with self._bounded():
+                await timelines.verify(self._driver)
+        except psycopg.Error:
+            await self._driver.close()
+            raise
 
     async def begin(self) -> None:
         """Begin a transaction, which `roll_back` ends. Raises psycopg.Error."""
