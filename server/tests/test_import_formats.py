@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from petstore_server.domain.orders import INT64_MAX, INT64_MIN, Order, Status
 from petstore_server.imports import batches as batches_module
-from petstore_server.imports import json_rows
+from petstore_server.imports import json_rows, source
 from petstore_server.imports.options import ReadOptions
 from petstore_server.imports.rows import Reject, Row, UnreadableFile
 from support.command_line import CommandLine
@@ -248,6 +248,25 @@ def test_no_bytes_in_a_csv_break_the_reading(content: bytes) -> None:
 def test_no_bytes_in_a_csv_header_break_the_reading(content: bytes) -> None:
     with suppress(UnreadableFile):
         read(content, "csv")
+
+
+@given(
+    st.lists(st.sampled_from(["1", "2,3", '"4', '5"', '"6\n7"', '"', "\n", "\r\n", ",", "x"]), max_size=30).map(
+        "".join
+    ),
+    st.integers(1, 4),
+    st.integers(1, 40),
+    st.sampled_from(["csv", "jsonl"]),
+)
+def test_rows_are_read_alike_however_they_are_divided_into_blocks(
+    text: str, rows: int, size: int, file_format: str
+) -> None:
+    content = f"id,petId\n{text}".encode()
+    whole = read(content, file_format)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(source, "BLOCK_ROWS", rows)
+        patch.setattr(source, "_BLOCK_BYTES", size)
+        assert whole == read_in_pieces(content, size, file_format)
 
 
 def row_by_row(content: bytes, file_format: str) -> Read:

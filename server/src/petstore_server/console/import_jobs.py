@@ -34,12 +34,8 @@ _PARTLY_DONE = 3  # the exit code of an import with rejected rows
 _STOP_SECONDS = 30.0
 _STOPPED = "The import ended unexpectedly; the log of the server says why. What it reported is in the store."
 _SHOWN_REJECTS = 50
-_PART_BYTES = 1 << 22
-_LONGEST_LINE = 1 << 20
-
-
-_ERRORS: dict[str, type[DomainError]] = {"unreadable_file": UnreadableFile, "usage": InvalidInput}
-"""By the codes that the command reports."""
+_PART_BYTES = 1 << 22  # of rejected rows that are read at once, and of a line that the command writes
+_ERRORS: dict[str, type[DomainError]] = {"unreadable_file": UnreadableFile, "usage": InvalidInput}  # by their codes
 
 
 class JobState(StrEnum):
@@ -185,7 +181,7 @@ class ImportJobs:
                 stdin=file,
                 stdout=PIPE,
                 stderr=PIPE,
-                limit=_LONGEST_LINE,
+                limit=_PART_BYTES,
                 pass_fds=(rejects,),
                 start_new_session=True,  # Ctrl-C reaches only the server
             )

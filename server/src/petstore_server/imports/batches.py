@@ -9,10 +9,8 @@ from petstore_server.imports.csv_rows import csv_fields, read_csv
 from petstore_server.imports.json_rows import json_array, json_fields, json_lines, read_json
 from petstore_server.imports.kinds import ORDERS, RecordKind, Schema, T
 from petstore_server.imports.options import EVERY_COLUMN, ReadOptions
-from petstore_server.imports.rows import Piece, Reject, Row, UnreadableRow
+from petstore_server.imports.rows import LONGEST_NAME, Piece, Reject, Row, UnreadableRow
 from petstore_server.imports.source import Source
-
-_LONGEST_NAME = 60  # of a column in a reason: a name may be as long as a row
 
 
 class Batch(NamedTuple, Generic[T]):
@@ -73,5 +71,5 @@ def _advised(error: InvalidField, kind: RecordKind[Any]) -> InvalidField:
     """The error, with advice if the field is not one of this kind of record."""
     if error.field in kind.fields:
         return error
-    name = error.field if len(error.field) <= _LONGEST_NAME else f"'{EVERY_COLUMN}'"
+    name = error.field if len(error.field) <= LONGEST_NAME else f"'{EVERY_COLUMN}'"
     return InvalidField(error.field, f"{error.problem}; give --ignore-column {name} to leave it out")

@@ -60,8 +60,7 @@ def _order_cells(timestamps: Timestamps) -> tuple[Cell, ...]:
 
 
 _ORDER_REFUSALS = {
-    Import.REJECTED: "The order is no longer pending in the store (it was shipped or cancelled) and differs from this "
-    "row; it was not changed.",
+    Import.REJECTED: "The order is no longer pending in the store and differs from this row; it was not changed.",
     Import.PLACED: "The order was placed over the API and differs from this row; it was not changed. "
     "--replace-placed replaces such orders.",
 }

@@ -18,7 +18,7 @@ TOO_LONG = f"is longer than {MAX_ROW_BYTES} bytes; raw shows its beginning"
 NOT_UTF8 = "The row is not valid UTF-8, or not in the encoding given; give --encoding, such as windows-1252."
 
 _MAX_GROUPS = 1000
-_NAME_LENGTH = 60  # of a column by which rejects are grouped: a name may be as long as a row
+LONGEST_NAME = 60  # of a column in reasons and their groups: a name may be as long as a row
 
 
 class UnreadableFile(DomainError):
@@ -92,7 +92,7 @@ class Rejects:
         if self._file is not None:
             fields = {"line": reject.line, "column": reject.column, "reason": reject.reason, "raw": reject.raw}
             self._file.write(json.dumps(fields, ensure_ascii=False) + "\n")
-        key = (reject.column or "")[:_NAME_LENGTH], reject.problem
+        key = (reject.column or "")[:LONGEST_NAME], reject.problem
         count, line, reason = self._groups.get(key, (0, reject.line, reject.reason))
         if count or len(self._groups) < _MAX_GROUPS:
             self._groups[key] = count + 1, line, reason

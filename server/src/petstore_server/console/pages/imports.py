@@ -85,7 +85,7 @@ async def _checked(visit: Visit, form: FormState) -> ImportJob:
     if isinstance(job.error, UnreadableFile | InvalidInput):
         await jobs.discard(job)
         options = {**_TEXTS, "columns": "--map"}.items() if isinstance(job.error, InvalidInput) else ()
-        field = next((field for field, option in options if f"{option}" in job.error.message), "file")
+        field = next((field for field, option in options if option in job.error.message), "file")
         raise _Refused(job.error.message, field=field)
     return job
 
