@@ -21,7 +21,7 @@ def described(remaining: int, left: int) -> Answered:
     return Answered(200, b"[]", {**JSON, **limits})
 
 
-def test_the_first_request_goes_alone() -> None:
+def test_the_first_request_is_sent_before_all_others() -> None:
     async def program(petstore: AsyncClient, _: Delayed) -> None:
         await list_at_once(petstore, 5)
 

@@ -356,7 +356,7 @@ connection = sqlite3.connect(sys.argv[1], timeout=0, isolation_level=None)
 try:
     connection.execute("PRAGMA locking_mode = EXCLUSIVE")
     connection.execute("PRAGMA journal_mode = DELETE")  # only while no other program has the store open
-    print("alone")
+    print("only user")
 except sqlite3.OperationalError as error:
     print(error)
 """
@@ -380,7 +380,7 @@ def test_the_lock_leaves_sqlites_own_locks(tmp_path: Path) -> None:
     assert seen_by_another_process() == "database is locked"
     connection.close()
     with lock_for_serving(path, shared=False):
-        assert seen_by_another_process() == "alone"
+        assert seen_by_another_process() == "only user"
 
 
 def test_a_server_that_starts_while_a_restore_replaces_the_file_locks_the_new_one(

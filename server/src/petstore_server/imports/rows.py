@@ -4,7 +4,7 @@ import json
 from collections.abc import Callable, Iterator
 from typing import Generic, NamedTuple, TextIO, TypeVar
 
-from petstore_server.domain.errors import DomainError, InvalidField
+from petstore_server.domain.errors import DomainError, InvalidField, InvalidInput
 
 T = TypeVar("T")
 
@@ -27,7 +27,7 @@ class UnreadableFile(DomainError):
     code = "unreadable_file"
 
 
-class UnreadableRow(DomainError):
+class UnreadableRow(InvalidInput):
     """A row as a whole cannot be read. `problem` is the message without positions in the row."""
 
     field = None

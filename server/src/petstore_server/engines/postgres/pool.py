@@ -12,7 +12,7 @@ import psycopg
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
 from petstore_server.domain.errors import ServiceUnavailable
-from petstore_server.engines.postgres.failures import NO_RESPONSE, unavailable
+from petstore_server.engines.postgres.failures import CONNECTION_ENDED, NO_RESPONSE, unavailable
 from petstore_server.engines.postgres.session import READ, WRITE, Driver, Session, TransactionOptions
 from petstore_server.engines.postgres.timelines import Timelines
 from petstore_server.store.engine import Query, Row, Work
@@ -39,6 +39,8 @@ async def connect(url: str, seconds: float, timelines: Timelines) -> Driver:
             driver = await psycopg.AsyncConnection.connect(_complete(url), autocommit=True, prepare_threshold=None)
             try:
                 await timelines.verify(driver)
+            except CONNECTION_ENDED:
+                return driver  # its user finds out, and takes another one
             except BaseException:
                 await driver.close()
                 raise

@@ -71,9 +71,7 @@ SCAN = TransactionOptions(_begin(_SNAPSHOT, 10.0), 10.0, float("inf"))
 
 # PostgreSQL plans by statistics that may be many changes old. For a page, an index in order is never a bad plan. What
 # is turned off seems to cost so much, where it is needed all the same, that PostgreSQL would compile the statement.
-_IN_ORDER = _assignment(
-    {f"enable_{method}": "off" for method in ("sort", "incremental_sort", "bitmapscan", "seqscan")} | {"jit": "off"}
-)
+_IN_ORDER = _assignment({"enable_sort": "off", "jit": "off"})
 
 
 class Session:
