@@ -179,9 +179,11 @@ class Pool:
                 own.add_done_callback(self._keep)
             left = ends - self._loop.time()
             done, _ = await asyncio.wait(self._connecting, timeout=left, return_when=asyncio.FIRST_COMPLETED)
-            faults = [fault for task in done if (fault := _fault(task)) is not None]
-            if faults or not done:
-                raise ServiceUnavailable(faults[0] if faults else NO_RESPONSE)
+            if not done:
+                raise ServiceUnavailable(NO_RESPONSE)
+            # An attempt that began before this call may have met what is over by now.
+            if own is not None and own in done and (fault := _fault(own)) is not None:
+                raise ServiceUnavailable(fault)
         return self._idle.pop()
 
     def _keep(self, connecting: asyncio.Task[Driver]) -> None:
