@@ -15,12 +15,12 @@ import httpx2
 from petstore_client import AsyncClient, RateLimitError
 from petstore_client._types import Clock
 from petstore_client.testing import FakeClock
+from petstore_server.api.headers import limit_headers
 from petstore_server.domain.accounts import PLAN_LIMITS, Limits, Plan
 from petstore_server.domain.bans import BanPolicy
 from petstore_server.domain.keys import DEFAULT_SCOPES, Principal
 from petstore_server.domain.windows import Outcome
-from petstore_server.http.headers import limit_headers
-from petstore_server.ratelimit.memory import MemoryLimiter
+from petstore_server.limits.memory import MemoryLimiter
 
 DAY = 86_400
 LATENCY = 0.05

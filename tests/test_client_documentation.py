@@ -95,7 +95,7 @@ def test_the_settings_table_matches_the_signature() -> None:
 
 def test_the_error_codes_are_those_of_both_contracts() -> None:
     contracts = [
-        yaml.safe_load(resources.files("petstore_server.http").joinpath(name).read_text())
+        yaml.safe_load(resources.files("petstore_server.api").joinpath(name).read_text())
         for name in ("openapi.yaml", "openapi-v2.yaml")
     ]
     codes = {code for it in contracts for code in it["components"]["schemas"]["Error"]["properties"]["code"]["enum"]}

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import settings
 
 from petstore_server.engines.sqlite import locking
-from petstore_server.ratelimit import redis as redis_counters
+from petstore_server.limits import redis as redis_counters
 from support import process, service
 from support.engines import PostgresEngine, running_engine
 from support.memory import memory

@@ -5,11 +5,11 @@ import random
 
 import pytest
 
+from petstore_server.api import auth
+from petstore_server.api.auth import TRUSTED_SECONDS, Authenticator, credential
 from petstore_server.domain.accounts import Limits, Plan
 from petstore_server.domain.errors import InvalidApiKey, MissingApiKey
 from petstore_server.domain.keys import DEFAULT_SCOPES, Environment, Principal, digest, new_key
-from petstore_server.http import auth
-from petstore_server.http.auth import TRUSTED_SECONDS, Authenticator, credential
 from support.service import Clock
 
 pytestmark = pytest.mark.anyio

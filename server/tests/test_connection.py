@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from petstore_server.http.parser import origin_form
+from petstore_server.server.parser import origin_form
 from support.checked_clients import contract
 from support.process import UNLIMITED, Server, exchange, new_key, receive, serving
 from support.subprocesses import BUSY

@@ -10,11 +10,12 @@ from typing import Any
 
 import pytest
 
-from petstore_server.http.connection import Connection
-from petstore_server.http.errors import error_response
-from petstore_server.http.request import Disconnected, Request
-from petstore_server.http.responses import Answer, Response, content
-from petstore_server.http.server import Deadlines, PublicServer
+from petstore_server.api.errors import error_response
+from petstore_server.api.responses import content
+from petstore_server.server.connection import Connection
+from petstore_server.server.listener import Deadlines, PublicServer
+from petstore_server.server.request import Disconnected, Request
+from petstore_server.server.response import Answer, Response
 
 pytestmark = pytest.mark.anyio
 

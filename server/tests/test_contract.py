@@ -9,8 +9,9 @@ import yaml
 from jsonschema import Draft202012Validator, FormatChecker
 from openapi_spec_validator import OpenAPIV31SpecValidator
 
-from petstore_server.http import errors
-from petstore_server.http.contract import contract_json, contract_yaml, load_contract, shipped_text
+from petstore_server.api import errors
+from petstore_server.api.contracts import contract_json, contract_yaml, load_contract, shipped_text
+from petstore_server.server.errors import HeadersTooLarge, PayloadTooLarge, UriTooLong
 from petstore_server.settings import read_settings
 from support.checked_clients import contract
 
@@ -72,7 +73,7 @@ def test_every_header_parameter_answer_and_field_has_an_example() -> None:
 def test_the_examples_of_errors_say_what_the_service_says() -> None:
     examples = contract().document["components"]["examples"]
     assert set(examples) == CODES
-    too_large = (errors.PayloadTooLarge, errors.UriTooLong, errors.HeadersTooLarge)
+    too_large = (PayloadTooLarge, UriTooLong, HeadersTooLarge)
     for kind in (errors.RouteNotFound, errors.RateLimitExceeded, errors.InternalError, *too_large):
         assert examples[kind.code]["value"]["message"] == kind().message
 

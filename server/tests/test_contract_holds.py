@@ -12,12 +12,12 @@ import schemathesis
 from hypothesis import HealthCheck, settings
 from schemathesis.checks import CHECKS
 
+from petstore_server.api.contracts import load_contract
+from petstore_server.api.errors import STATUS
+from petstore_server.api.routes import Route
+from petstore_server.api.v2.parameters import GET_USAGE, LIST_ORDERS
 from petstore_server.domain.errors import DomainError
 from petstore_server.domain.keys import Scope
-from petstore_server.http.contract import load_contract
-from petstore_server.http.errors import STATUS
-from petstore_server.http.routes import Route
-from petstore_server.http.v2.parameters import GET_USAGE, LIST_ORDERS
 from petstore_server.settings import read_settings
 from support.process import UNLIMITED, Server, petstore, petstore_json, serving
 from support.service import running

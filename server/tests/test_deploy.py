@@ -12,14 +12,14 @@ from typing import Any
 import pytest
 import yaml
 
+from petstore_server.api.contracts import CONTRACTS
 from petstore_server.cli.commands import Group
 from petstore_server.cli.main import petstore as command_line
 from petstore_server.domain.accounts import Plan
 from petstore_server.domain.windows import Outcome
-from petstore_server.http.contract import CONTRACTS
-from petstore_server.http.errors import MAX_HEADERS
-from petstore_server.http.server import Deadlines
 from petstore_server.runtime.servers import DRAIN_SECONDS
+from petstore_server.server.errors import MAX_HEADERS
+from petstore_server.server.listener import Deadlines
 from petstore_server.settings import SETTINGS, read_settings
 from support.documents import ROOT, block, table
 from support.generated_tables import OPERATING

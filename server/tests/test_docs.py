@@ -8,9 +8,9 @@ from html.parser import HTMLParser
 import pytest
 import yaml
 
-from petstore_server.http.documentation import Documents
-from petstore_server.http.errors import MethodNotAllowed, RouteNotFound
-from petstore_server.http.responses import Response
+from petstore_server.api.documentation import Documents
+from petstore_server.api.errors import MethodNotAllowed, RouteNotFound
+from petstore_server.server.response import Response
 from petstore_server.settings import read_settings
 
 GZIP = {b"accept-encoding": b"gzip, deflate, br"}

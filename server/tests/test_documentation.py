@@ -11,10 +11,10 @@ from pathlib import Path
 import click
 import pytest
 
+from petstore_server.api.access_log import EVENT as ACCESS_LOG_EVENT
+from petstore_server.api.errors import STATUS
 from petstore_server.cli.main import petstore as command_line
 from petstore_server.domain.keys import Scope
-from petstore_server.http.access_log import EVENT as ACCESS_LOG_EVENT
-from petstore_server.http.errors import STATUS
 from petstore_server.settings import SETTINGS
 from support.documents import (
     DOCUMENTS,

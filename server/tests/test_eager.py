@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from petstore_server.http.eager import start
+from petstore_server.server.eager import start
 
 pytestmark = pytest.mark.anyio
 

@@ -9,11 +9,11 @@ import h11
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from petstore_server.http.connection import Connection
-from petstore_server.http.errors import error_response
-from petstore_server.http.request import Disconnected, Request
-from petstore_server.http.responses import Answer, Response
-from petstore_server.http.server import PublicServer
+from petstore_server.api.errors import error_response
+from petstore_server.server.connection import Connection
+from petstore_server.server.listener import PublicServer
+from petstore_server.server.request import Disconnected, Request
+from petstore_server.server.response import Answer, Response
 
 EXAMPLES = 600
 

@@ -13,12 +13,12 @@ from typing import Any
 import httpx2
 import pytest
 
+from petstore_server.api.page_limit import PAGE_LIMIT
 from petstore_server.domain.accounts import RESUME, Limits, Plan, suspend
 from petstore_server.domain.errors import ServiceUnavailable
 from petstore_server.domain.keys import Environment, Scope, revoke, unban
 from petstore_server.domain.orders import Order, Status
 from petstore_server.domain.pets import Pet
-from petstore_server.http.page_limit import PAGE_LIMIT
 from support.service import START, Clock, Service, bearer, in_service, running
 
 ORDERS = "/v1/store/orders"

@@ -10,9 +10,9 @@ from typing import cast
 
 import pytest
 
+from petstore_server.api.list_cache import JOINED_BYTES, EncodedList, ListCache, deflate
 from petstore_server.domain.errors import ServiceUnavailable
 from petstore_server.domain.orders import CANCEL, Order
-from petstore_server.http.list_cache import JOINED_BYTES, EncodedList, ListCache, deflate
 from petstore_server.store import Store
 from petstore_server.store.engine import Engine
 from petstore_server.store.listing import Listing, Mark, OrderList, Piece
@@ -75,7 +75,7 @@ async def test_only_the_first_piece_and_those_that_changed_are_compressed_again(
         compressed.append(data)
         return deflate(data)
 
-    monkeypatch.setattr("petstore_server.http.list_cache.deflate", recorded)
+    monkeypatch.setattr("petstore_server.api.list_cache.deflate", recorded)
     unused = EncodedList(OrderList(Mark("one", 2), starts, (*pieces[:2], Piece(b",8"))), before)
     after = EncodedList(OrderList(Mark("one", 3), starts, (*pieces[:2], Piece(b",9"))), unused)
     assert b"[1,2,9]" == gzip.decompress(b"".join((await after.gzip()).chunks))

@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from petstore_server.domain.errors import DomainError
-from petstore_server.http import parser
-from petstore_server.http.parser import RememberedRequests, RequestParser
+from petstore_server.server import parser
+from petstore_server.server.errors import RequestError
+from petstore_server.server.parser import RememberedRequests, RequestParser
 
 LIST = b"GET /v1/store/orders HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer k\r\n\r\n"
 MESSAGES = (
@@ -50,7 +50,7 @@ def parsed(pieces: list[bytes], remembered: RememberedRequests) -> list[object]:
     for piece in pieces:
         try:
             one.feed(memoryview(bytearray(piece)))
-        except DomainError as error:
+        except RequestError as error:
             known.append((type(error), error.message))
             break
         finally:

@@ -10,9 +10,9 @@ from typing import NamedTuple
 import httpx2
 import pytest
 
+from petstore_server.api.list_cache import ListCache
 from petstore_server.domain.errors import ServiceUnavailable
 from petstore_server.domain.orders import CANCEL, Order, Status
-from petstore_server.http.list_cache import ListCache
 from support.engines import PostgresEngine, running_engine
 from support.open_stores import BY, log, opened_at, seconds_to_recovery, served
 from support.process import URLS, Server, petstore, serving

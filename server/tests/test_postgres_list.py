@@ -13,10 +13,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from petstore_server.api.list_cache import ListCache
 from petstore_server.domain.orders import CANCEL, INT64_MAX, INT64_MIN, Order, ship
 from petstore_server.domain.placement import Placement
 from petstore_server.engines.postgres.dialect import PostgresDialect
-from petstore_server.http.list_cache import ListCache
 from petstore_server.store import Store
 from petstore_server.store.engine import Command, Work
 from petstore_server.store.listing import starts_piece

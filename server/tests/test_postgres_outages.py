@@ -11,6 +11,7 @@ from functools import partial
 import psycopg
 import pytest
 
+from petstore_server.api.list_cache import ListCache
 from petstore_server.domain.errors import OrderAlreadyCancelled, ServiceUnavailable
 from petstore_server.domain.keys import Environment
 from petstore_server.domain.orders import CANCEL, Order, Status
@@ -19,7 +20,6 @@ from petstore_server.domain.placement import Placement
 from petstore_server.engines.postgres.engine import CONCURRENCY
 from petstore_server.engines.postgres.pool import CONNECTIONS, Pool
 from petstore_server.engines.postgres.session import SCAN, WRITE
-from petstore_server.http.list_cache import ListCache
 from petstore_server.store import Store
 from petstore_server.store.engine import Query, Work
 from support.engines import PostgresEngine, running_engine

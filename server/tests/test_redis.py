@@ -16,10 +16,10 @@ from petstore_server.domain.bans import Ban, BanPolicy
 from petstore_server.domain.keys import DEFAULT_SCOPES, Principal
 from petstore_server.domain.usage import Usage
 from petstore_server.domain.windows import ADDRESS_LIMIT, Count, Decision, Outcome
-from petstore_server.ratelimit import redis as redis_counters
-from petstore_server.ratelimit.fallback import BAN_BRIDGE_SECONDS, CountersUnavailable, FallbackLimiter
-from petstore_server.ratelimit.memory import MemoryLimiter
-from petstore_server.ratelimit.redis import RedisCounters
+from petstore_server.limits import redis as redis_counters
+from petstore_server.limits.fallback import BAN_BRIDGE_SECONDS, CountersUnavailable, FallbackLimiter
+from petstore_server.limits.memory import MemoryLimiter
+from petstore_server.limits.redis import RedisCounters
 from petstore_server.telemetry.logs import configure_logging
 from support.redis_engine import SERVERS, RedisEngine, own_redis, shared_redis
 from support.subprocesses import BUSY, PATIENCE, within

@@ -11,7 +11,7 @@ import pytest
 
 from support.service import running
 
-_SERVER = {"starlette", "uvicorn", "jinja2", "httptools", "petstore_server.http"}
+_SERVER = {"starlette", "uvicorn", "jinja2", "httptools", "petstore_server.api", "petstore_server.server"}
 
 
 def loaded(code: str) -> set[str]:

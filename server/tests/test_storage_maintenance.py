@@ -10,10 +10,10 @@ from pathlib import Path
 import apsw
 import pytest
 
+from petstore_server.api.list_cache import ListCache
 from petstore_server.domain.errors import Conflict, InvalidInput, OrderConflict, StoreUnusable
 from petstore_server.domain.orders import CANCEL, Order, Status
 from petstore_server.engines.sqlite import LATEST_VERSION, backup, check, lock_for_serving, restore
-from petstore_server.http.list_cache import ListCache
 from petstore_server.operations.health.files import check_files
 from support.open_stores import BY, add_key, body, log, opened
 

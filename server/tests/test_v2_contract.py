@@ -9,9 +9,9 @@ import yaml
 from jsonschema import Draft202012Validator, FormatChecker
 from openapi_spec_validator import OpenAPIV31SpecValidator
 
-from petstore_server.http.v2 import errors
-from petstore_server.http.v2.bodies import ORDER_FIELDS
-from petstore_server.http.v2.parameters import (
+from petstore_server.api.v2 import errors
+from petstore_server.api.v2.bodies import ORDER_FIELDS
+from petstore_server.api.v2.parameters import (
     GET_USAGE,
     IDEMPOTENCY_KEY,
     LIST_ORDERS,
@@ -20,7 +20,7 @@ from petstore_server.http.v2.parameters import (
     Parameters,
 )
 
-CONTRACT: dict[str, Any] = yaml.safe_load((files("petstore_server.http") / "openapi-v2.yaml").read_text("utf-8"))
+CONTRACT: dict[str, Any] = yaml.safe_load((files("petstore_server.api") / "openapi-v2.yaml").read_text("utf-8"))
 
 TABLES = {
     "listOrders": LIST_ORDERS,

@@ -14,10 +14,10 @@ from typing import Any
 import httpx2
 import pytest
 
+from petstore_server.api.v2.parameters import LIST_ORDERS
 from petstore_server.domain.accounts import Limits, Plan
 from petstore_server.domain.keys import DEFAULT_SCOPES, Scope
 from petstore_server.domain.orders import CANCEL, Order, Status
-from petstore_server.http.v2.parameters import LIST_ORDERS
 from support.service import Service, bearer, in_service
 
 ORDERS = "/v2/store/orders"

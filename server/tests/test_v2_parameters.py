@@ -11,14 +11,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from petstore_server.api.v2.bodies import NewOrder, check_media_type, read_new_order
+from petstore_server.api.v2.cursors import Cursors
+from petstore_server.api.v2.errors import InvalidBody, InvalidCursor, InvalidParameter, UnsupportedMediaType
+from petstore_server.api.v2.listings import read_listing
+from petstore_server.api.v2.parameters import GET_USAGE, IDEMPOTENCY_KEY, LIST_ORDERS, NO_PARAMETERS, Parameters
+from petstore_server.api.v2.values import Timestamp
 from petstore_server.domain.orders import INT64_MAX, INT64_MIN, Status
 from petstore_server.domain.search import Filters, Position, Sort, SortField, query_digest
-from petstore_server.http.v2.bodies import NewOrder, check_media_type, read_new_order
-from petstore_server.http.v2.cursors import Cursors
-from petstore_server.http.v2.errors import InvalidBody, InvalidCursor, InvalidParameter, UnsupportedMediaType
-from petstore_server.http.v2.listings import read_listing
-from petstore_server.http.v2.parameters import GET_USAGE, IDEMPOTENCY_KEY, LIST_ORDERS, NO_PARAMETERS, Parameters
-from petstore_server.http.v2.values import Timestamp
 
 INT64 = st.integers(INT64_MIN, INT64_MAX)
 SORTS = st.builds(Sort, st.sampled_from(SortField), st.booleans())

@@ -13,7 +13,7 @@ from urllib.parse import unquote
 
 import jsonschema_rs
 
-from petstore_server.http.contract import CONTRACTS, load_contract
+from petstore_server.api.contracts import CONTRACTS, load_contract
 from petstore_server.settings import read_settings
 from support.contract_rules import Lines, check_code, check_limits, check_page, fail, same
 

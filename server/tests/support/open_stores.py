@@ -13,6 +13,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, Protocol, TypeVar, cast
 
+from petstore_server.api.list_cache import ListCache
 from petstore_server.domain.accounts import PLAN_LIMITS, Plan
 from petstore_server.domain.audit import Actor, AuditEntry, AuditFilters
 from petstore_server.domain.errors import ServiceUnavailable
@@ -20,7 +21,6 @@ from petstore_server.domain.keys import DEFAULT_SCOPES, ApiKey, Environment, Suc
 from petstore_server.engines.postgres.engine import PostgresEngine as PostgresStoreEngine
 from petstore_server.engines.sqlite import migrate, open_store
 from petstore_server.engines.sqlite.engine import SqliteEngine
-from petstore_server.http.list_cache import ListCache
 from petstore_server.runtime.engines import is_sqlite, sqlite_path
 from petstore_server.runtime.engines import open_store as open_any
 from petstore_server.store import Store

@@ -17,7 +17,7 @@ _LOADED = [
     "petstore_server.cli.serve",
     "petstore_server.cli.serving",
     "petstore_server.console.application",
-    "petstore_server.ratelimit.redis",
+    "petstore_server.limits.redis",
     "petstore_server.engines.postgres",
     "support.compiled_templates",
 ]

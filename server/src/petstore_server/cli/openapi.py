@@ -17,7 +17,7 @@ def openapi(api: str) -> None:
       petstore openapi > openapi.yaml
       petstore openapi --api v2 --json > openapi-v2.json
     """
-    from petstore_server.http.contract import contract_yaml, load_contract
+    from petstore_server.api.contracts import contract_yaml, load_contract
 
     settings = settings_here()
     if wants_json():

@@ -1,7 +1,7 @@
-"""The error tree. An error has a code and a message of whole sentences; `http.errors` maps it to an HTTP status.
+"""The error tree. An error has a code and a message of whole sentences; `api.errors` maps it to an HTTP status.
 
 DomainError
-├── for API clients (D3; mapped to responses by `http.errors`)
+├── for API clients (D3; mapped to responses by `api.errors`)
 │   ├── MissingApiKey · InvalidApiKey · InsufficientScope
 │   ├── InvalidOrderId · OrderNotFound · PetNotFound
 │   ├── IdempotencyKeyReused · IdempotencyKeyInUse

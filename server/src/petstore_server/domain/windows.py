@@ -1,7 +1,7 @@
 """Rate limit windows, and the decision on a request (spec S7; D12–D15).
 
 A window is fixed: it opens with the first request that is charged to it, at the whole second in which that request
-arrived, and its end does not move. The adapters in `ratelimit` count; the rules about counts are here.
+arrived, and its end does not move. The adapters in `limits` count; the rules about counts are here.
 """
 
 from dataclasses import dataclass

@@ -5,25 +5,26 @@ from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
 
+from petstore_server.api import v1
+from petstore_server.api.access_log import AccessLog
+from petstore_server.api.admin import DRAINING, Readiness, admin_application
+from petstore_server.api.auth import Authenticator
+from petstore_server.api.clients import ClientAddress
+from petstore_server.api.documentation import Documents
+from petstore_server.api.gate import Gate
+from petstore_server.api.observer import RequestObserver
+from petstore_server.api.page_limit import PageLimit
+from petstore_server.api.routes import Routes
+from petstore_server.api.v2.routes import routes as routes_v2
 from petstore_server.console.security import is_allowed_host
 from petstore_server.domain.errors import ServiceUnavailable
 from petstore_server.domain.keys import Environment
-from petstore_server.http import v1
-from petstore_server.http.access_log import AccessLog
-from petstore_server.http.admin import DRAINING, Readiness, admin_application
-from petstore_server.http.auth import Authenticator
-from petstore_server.http.clients import ClientAddress
-from petstore_server.http.documentation import Documents
-from petstore_server.http.gate import Gate
-from petstore_server.http.observer import RequestObserver
-from petstore_server.http.page_limit import PageLimit
-from petstore_server.http.routes import Routes
-from petstore_server.http.server import Deadlines, PublicServer, allowed_connections
-from petstore_server.http.v2.routes import routes as routes_v2
 from petstore_server.runtime.backend import Backend
 from petstore_server.runtime.background import BackgroundTasks, background_tasks
 from petstore_server.runtime.deferred_console import DeferredConsole, Reports
 from petstore_server.runtime.engines import is_sqlite
+from petstore_server.runtime.open_files import allowed_connections
+from petstore_server.server.listener import Deadlines, PublicServer
 from petstore_server.settings import Settings
 from petstore_server.telemetry.aggregation import Families, collect
 from petstore_server.telemetry.logs import lost_lines

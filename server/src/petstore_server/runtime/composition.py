@@ -9,8 +9,8 @@ from petstore_server.domain.bans import BanPolicy
 from petstore_server.domain.errors import Unreachable
 from petstore_server.domain.usage import Usage
 from petstore_server.engines import sqlite
-from petstore_server.ratelimit.fallback import CountersUnavailable, FallbackLimiter
-from petstore_server.ratelimit.memory import MemoryLimiter
+from petstore_server.limits.fallback import CountersUnavailable, FallbackLimiter
+from petstore_server.limits.memory import MemoryLimiter
 from petstore_server.runtime import engines
 from petstore_server.runtime.backend import Backend
 from petstore_server.settings import Settings, SettingsError, describe_url
@@ -18,7 +18,7 @@ from petstore_server.store import Store
 from petstore_server.telemetry.usage import NoUsageRecorder, UsageRecorder
 
 if TYPE_CHECKING:
-    from petstore_server.ratelimit.redis import RedisCounters
+    from petstore_server.limits.redis import RedisCounters
 
 _SET_REDIS = "set PETSTORE_REDIS_URL=redis://HOST:6379/0"
 
@@ -157,7 +157,7 @@ async def _counters(settings: Settings) -> AsyncIterator["RedisCounters"]:
 
 def _redis(settings: Settings, clock: Callable[[], float] | None = None) -> "RedisCounters":
     _require_driver()
-    from petstore_server.ratelimit.redis import RedisCounters
+    from petstore_server.limits.redis import RedisCounters
 
     return RedisCounters(settings.redis_url or "", _policy(settings), clock)
 

@@ -10,9 +10,9 @@ from typing import Any
 
 import uvicorn
 
-from petstore_server.http.server import BACKLOG
 from petstore_server.runtime.application import Application
 from petstore_server.runtime.loading import freeze_heap
+from petstore_server.server.listener import BACKLOG
 from petstore_server.settings import Settings, SettingsError
 
 DRAIN_SECONDS = 8

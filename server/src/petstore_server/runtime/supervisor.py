@@ -19,8 +19,8 @@ from typing import Any
 
 from starlette.routing import BaseRoute
 
+from petstore_server.api.admin import DRAINING, Readiness, admin_application
 from petstore_server.console.security import is_allowed_host
-from petstore_server.http.admin import DRAINING, Readiness, admin_application
 from petstore_server.runtime.deferred_console import Reports, open_console
 from petstore_server.runtime.servers import DRAIN_SECONDS, AdminServer, first, stop_signals
 from petstore_server.runtime.worker import Report

@@ -1,0 +1,119 @@
+"""The access log: a line for each response of the public port, if the settings ask for it. No line holds a key.
+
+A line has neither headers nor the query, in which a client may have put a key by mistake; a key in the path is hidden.
+"""
+
+import logging
+import os
+import time
+from functools import lru_cache
+from urllib.parse import unquote_to_bytes
+
+import msgspec
+
+from petstore_server.api.call import Call
+from petstore_server.api.clients import ClientAddress
+from petstore_server.domain.leaked_keys import hide_keys, looks_like_key
+from petstore_server.server.response import Response
+from petstore_server.telemetry.logs import timestamp, write_record
+
+EVENT = "request answered"
+
+_FIRST_ERROR = 400
+_LONGEST_PATH = 512  # bytes
+_ESCAPES = {code: f"\\x{code:02x}" for code in range(256) if not 0x20 < code < 0x7F or code == ord("\\")}
+
+
+class AccessLine(msgspec.Struct, kw_only=True):
+    """One line. `milliseconds` are from the request's headers to its response. Fields of a missing request are None."""
+
+    method: str | None = None
+    path: str | None = None
+    status: int
+    code: str | None
+    bytes: int
+    milliseconds: float | None = None
+    request_id: str | None = None
+    operation: str = "none"
+    account: str | None = None
+    key: str | None = None
+    address: str
+    event: str = EVENT
+    level: str
+    timestamp: str
+    pid: int
+
+
+class AccessLog:
+    """Writes a line for each response, or each error: at `info`, or at `debug` where only that level asks for it."""
+
+    def __init__(self, which: str, client_address: ClientAddress) -> None:
+        """`which` is `all`, `errors` (responses of 400 and above), or `off`."""
+        log = logging.getLogger(__name__)
+        at_info = {"all": 0, "errors": _FIRST_ERROR}.get(which)
+        self._info_from = at_info if log.isEnabledFor(logging.INFO) else None
+        self._debug = log.isEnabledFor(logging.DEBUG)
+        self._client_address = client_address
+        self._pid = os.getpid()
+
+    @property
+    def is_on(self) -> bool:
+        """Whether a response can make a line: without an access log, and above the level `debug`, none can."""
+        return self._debug or self._info_from is not None
+
+    def responded(self, call: Call, response: Response, seconds: float | None) -> None:
+        """A response is ready, `seconds` after the gate got the request; None if that was refused unread."""
+        level = self._level(response.status)
+        if level is None:
+            return
+        request, principal = call.request, call.principal
+        write_record(
+            AccessLine(
+                method=request.method or None,
+                path=_shown(request.path[: _LONGEST_PATH + 1]) or None,
+                status=response.status,
+                code=_error_code(response),
+                bytes=0 if request.method == "HEAD" else response.length,
+                milliseconds=None if seconds is None else round(seconds * 1000, 3),
+                request_id=call.request_id.decode("ascii"),
+                operation=call.operation,
+                account=principal.account if principal else None,
+                key=principal.key_id if principal else None,
+                address=self._client_address(request.peer, request.headers),
+                level=level,
+                timestamp=timestamp(time.time()),
+                pid=self._pid,
+            )
+        )
+
+    def _level(self, status: int) -> str | None:
+        if self._info_from is not None and status >= self._info_from:
+            return "info"
+        return "debug" if self._debug else None
+
+
+class _Error(msgspec.Struct):
+    code: str
+
+
+def _error_code(response: Response) -> str | None:
+    """The `code` of the Error body; None for a response that is not an error."""
+    if response.status < _FIRST_ERROR:
+        return None
+    try:
+        return msgspec.json.decode(b"".join(response.chunks), type=_Error).code
+    except msgspec.MsgspecError:
+        return None
+
+
+@lru_cache(maxsize=1024)
+def _shown(path: bytes) -> str:
+    """The path as sent, in visible ASCII: other bytes and backslashes as \\xNN. An API key in it is hidden.
+
+    Only the first bytes are shown; `path` has at most one more.
+    """
+    text = path[:_LONGEST_PATH].decode("latin-1")
+    decoded = unquote_to_bytes(text).decode("latin-1") if "%" in text else text
+    if looks_like_key(decoded):
+        text = hide_keys(decoded)
+    return text.translate(_ESCAPES) + ("…" if len(path) > _LONGEST_PATH else "")

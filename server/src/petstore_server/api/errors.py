@@ -1,0 +1,125 @@
+"""From errors to responses: the one table of statuses, the errors of the interface itself, and the Error body (D3).
+
+Errors propagate unchanged to the gate, which uses this table to turn them into responses.
+"""
+
+import msgspec
+
+from petstore_server.api.responses import content, lines
+from petstore_server.api.v2 import errors as v2
+from petstore_server.domain import errors as domain
+from petstore_server.domain.errors import DomainError
+from petstore_server.server import errors as server
+from petstore_server.server.errors import RequestError
+from petstore_server.server.response import Response
+
+
+class RouteNotFound(DomainError):
+    code = "not_found"
+
+    def __init__(self, version: str | None = None) -> None:
+        contract = "openapi" if version in (None, "v1") else f"openapi-{version}"
+        super().__init__(f"Nothing is served under this path; /{contract}.json lists the paths that exist.")
+
+
+class MethodNotAllowed(DomainError):
+    """`allow` lists all methods of the target, as the Allow header does (RFC 9110 section 15.5.6)."""
+
+    code = "method_not_allowed"
+
+    def __init__(self, allow: str) -> None:
+        super().__init__(f"This path does not support the request's method; use {allow}.")
+        self.allow = allow
+
+
+class Gone(DomainError):
+    code = "gone"
+    message = "This operation was withdrawn at its sunset date; /docs describes the current operations."
+
+
+class RateLimitExceeded(DomainError):
+    """`retry_after` is in seconds; None where the limit headers carry it."""
+
+    code = "rate_limit_exceeded"
+
+    def __init__(self, retry_after: int | None = None) -> None:
+        super().__init__("Rate limit exceeded; wait for the seconds in Retry-After, then back off exponentially.")
+        self.retry_after = retry_after
+
+
+class ApiKeyBanned(DomainError):
+    code = "api_key_banned"
+    message = "This API key is banned for repeated requests after 429; wait for the seconds in Retry-After."
+
+
+class InternalError(DomainError):
+    code = "internal_error"
+    message = "Internal error; retry later, and quote the X-Request-Id when you report it."
+
+
+STATUS: dict[type[DomainError | RequestError], int] = {
+    server.BadRequest: 400,
+    v2.InvalidParameter: 400,
+    v2.InvalidCursor: 400,
+    v2.InvalidBody: 400,
+    v2.IdempotencyKeyMissing: 400,
+    domain.MissingApiKey: 401,
+    domain.InvalidApiKey: 401,
+    domain.InsufficientScope: 403,
+    domain.InvalidOrderId: 404,
+    domain.OrderNotFound: 404,
+    domain.PetNotFound: 404,
+    RouteNotFound: 404,
+    MethodNotAllowed: 405,
+    domain.OrderAlreadyShipped: 409,
+    domain.OrderAlreadyCancelled: 409,
+    domain.IdempotencyKeyInUse: 409,
+    Gone: 410,
+    server.PayloadTooLarge: 413,
+    server.UriTooLong: 414,
+    v2.UnsupportedMediaType: 415,
+    domain.IdempotencyKeyReused: 422,
+    RateLimitExceeded: 429,
+    ApiKeyBanned: 429,
+    server.HeadersTooLarge: 431,
+    InternalError: 500,
+    server.UnsupportedTransferCoding: 501,
+    domain.ServiceUnavailable: 503,
+    domain.Unreachable: 503,
+    server.TooManyConnections: 503,
+}
+"""Every error that an API client can get. Any other exception is a defect and becomes InternalError."""
+
+_NO_STORE = lines(("cache-control", "no-store"))  # 404, 405 and 410 are cacheable by default
+
+
+def error_response(failure: DomainError | RequestError) -> Response:
+    """The response to an error in the table: its status, the Error body, and the headers of its kind."""
+    return error(STATUS[type(failure)], failure.code, failure.message, _headers(failure))
+
+
+def error(status: int, code: str, message: str, headers: bytes = b"") -> Response:
+    """A response with an Error record as its body: exactly these three fields (spec S2.3)."""
+    body = msgspec.json.encode({"code": code, "message": message, "status": status})
+    return content(body, "application/json", _NO_STORE + headers, status)
+
+
+def _headers(failure: DomainError | RequestError) -> bytes:
+    match failure:
+        case domain.MissingApiKey():
+            return lines(("www-authenticate", 'Bearer realm="orders"'))
+        case domain.InvalidApiKey():
+            return lines(("www-authenticate", 'Bearer realm="orders", error="invalid_token"'))
+        case domain.InsufficientScope(scope=scope):
+            return lines(("www-authenticate", f'Bearer realm="orders", error="insufficient_scope", scope="{scope}"'))
+        case MethodNotAllowed(allow=allow):
+            return lines(("allow", allow))
+        case (
+            domain.ServiceUnavailable(retry_after=int(seconds))
+            | domain.IdempotencyKeyInUse(retry_after=int(seconds))
+            | RateLimitExceeded(retry_after=int(seconds))
+        ):
+            return lines(("retry-after", seconds))
+        case server.TooManyConnections():
+            return lines(("retry-after", 1))
+    return b""

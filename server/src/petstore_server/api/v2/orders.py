@@ -1,0 +1,84 @@
+"""The order operations of version 2: listOrders, getOrder, placeOrder (D20)."""
+
+from collections.abc import Callable
+
+from petstore_server.api.call import Call
+from petstore_server.api.responses import content, lines
+from petstore_server.api.v2.bodies import check_media_type, read_new_order
+from petstore_server.api.v2.cursors import Cursors
+from petstore_server.api.v2.errors import IdempotencyKeyMissing, InvalidParameter
+from petstore_server.api.v2.listings import PATH, read_listing
+from petstore_server.api.v2.parameters import IDEMPOTENCY_KEY, NO_PARAMETERS
+from petstore_server.api.v2.representations import representation
+from petstore_server.domain.keys import Principal
+from petstore_server.domain.orders import parse_order_id
+from petstore_server.domain.placement import Placement
+from petstore_server.domain.search import Query
+from petstore_server.domain.windows import Decision
+from petstore_server.server.request import Request
+from petstore_server.server.response import Response
+from petstore_server.store import Store
+
+
+class OrderOperations:
+    """Handlers over the store's orders. `clock` gives Unix seconds."""
+
+    def __init__(self, store: Store, clock: Callable[[], float]) -> None:
+        self._store = store
+        self._clock = clock
+        self._cursors = Cursors("", "")
+
+    async def list_orders(self, call: Call, _: Principal, __: Decision) -> Response:
+        """One page of the orders that match. Raises InvalidParameter, InvalidCursor."""
+        listing, cursor = read_listing(call.request.query)
+        cursors = await self._current_cursors()
+        after = None if cursor is None else cursors.decode(cursor, listing.digest)
+        page = await self._store.search.page(Query(listing.filters, listing.sort, listing.limit, after))
+        if page.next is None:
+            return representation(call.request, f'{{"data":[{page.text()}]}}'.encode())
+        following = cursors.encode(page.next, listing.digest)
+        body = f'{{"data":[{page.text()}],"nextCursor":"{following}"}}'
+        link = b'link: <%s%s>; rel="next"\r\n' % (listing.next, following.encode())  # RFC 8288
+        return representation(call.request, body.encode(), link)
+
+    async def get_order(self, call: Call, _: Principal, __: Decision) -> Response:
+        """One order. Raises InvalidOrderId, InvalidParameter, OrderNotFound."""
+        order_id = parse_order_id(call.segments[-1])
+        NO_PARAMETERS.read(call.request.query)
+        order = await self._store.search.find(order_id)
+        return representation(call.request, order.text().encode())
+
+    async def place_order(self, call: Call, principal: Principal, _: Decision) -> Response:
+        """Store a new order; the response is sent once it is durable, and again when the key is used again.
+
+        Raises InvalidParameter, UnsupportedMediaType, IdempotencyKeyMissing, InvalidBody, IdempotencyKeyReused,
+        IdempotencyKeyInUse.
+        """
+        NO_PARAMETERS.read(call.request.query)
+        request = call.request
+        check_media_type(request.headers.get(b"content-type"), request.headers.get(b"content-encoding"))
+        key = _idempotency_key(request)
+        asked = read_new_order(request.body)
+        placement = Placement(principal.account_id, key, *asked)
+        placed = await self._store.placements.place(placement, call.actor(principal, self._clock()))
+        headers = lines(("location", f"{PATH}/{placed.order_id}"), ("cache-control", "no-store"))
+        if placed.replayed:
+            headers += lines(("idempotency-replayed", "true"))
+        return content(placed.body, "application/json", headers, 201)
+
+    async def _current_cursors(self) -> Cursors:
+        epoch = await self._store.epoch()
+        if epoch != self._cursors.epoch:
+            self._cursors = Cursors(await self._store.identity(), epoch)
+        return self._cursors
+
+
+def _idempotency_key(request: Request) -> str:
+    text = request.headers.get(b"idempotency-key")
+    if text is None:
+        raise IdempotencyKeyMissing
+    try:
+        key: str = IDEMPOTENCY_KEY.kind.from_text(text.decode("latin-1"))
+    except ValueError:
+        raise InvalidParameter(f"'{IDEMPOTENCY_KEY.name}' must be {IDEMPOTENCY_KEY.kind.allowed}.") from None
+    return key

@@ -1,0 +1,69 @@
+"""getUsage: the account's windows and the history of its requests (D20)."""
+
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Any
+
+import msgspec
+
+from petstore_server.api.call import Call
+from petstore_server.api.v2.errors import InvalidParameter
+from petstore_server.api.v2.parameters import GET_USAGE
+from petstore_server.api.v2.representations import representation
+from petstore_server.domain.keys import Principal
+from petstore_server.domain.search import timestamp_text
+from petstore_server.domain.timestamps import DAY
+from petstore_server.domain.usage import Granularity, UsageRow
+from petstore_server.domain.windows import Decision, Window
+from petstore_server.server.response import Response
+
+MOST_ENTRIES = 1000
+"""Hours or days in one response."""
+
+_MICROSECONDS = 1_000_000
+
+History = Callable[[int, int, int, Granularity], Awaitable[Sequence[UsageRow]]]
+"""Reads the usage history of an account, from one time to another in Unix seconds, by hour or day."""
+
+
+class UsageOperations:
+    """The handler over the usage history, which `history` reads; `clock` gives Unix seconds."""
+
+    def __init__(self, history: History, clock: Callable[[], float]) -> None:
+        self._history = history
+        self._clock = clock
+
+    async def get_usage(self, call: Call, principal: Principal, decision: Decision) -> Response:
+        """The windows and the history, both with this request. Raises InvalidParameter."""
+        values = GET_USAGE.read(call.request.query)
+        by = Granularity(values["granularity"])
+        start, end = self._range(values, by)
+        rows = await self._history(principal.account_id, start, end, by)
+        body = {
+            "plan": str(principal.plan),
+            "windows": [_window(window) for window in decision.windows],
+            "history": [_entry(row) for row in rows],
+        }
+        return representation(call.request, msgspec.json.encode(body))
+
+    def _range(self, values: Mapping[str, Any], by: Granularity) -> tuple[int, int]:
+        """The hours or days that overlap the range asked for, as Unix seconds: the start of the first, and the end."""
+        end = int(self._clock()) + 1 if values["to"] is None else -(-values["to"] // _MICROSECONDS)
+        start = end - DAY if values["from"] is None else values["from"] // _MICROSECONDS
+        if start > end:
+            raise InvalidParameter("'from' is after now; give a time in the past, or 'to' as well.")
+        start = by.start(start)
+        if end - start > MOST_ENTRIES * by.seconds:
+            raise InvalidParameter(
+                f"'from' and 'to' must be at most {MOST_ENTRIES} times the granularity apart; ask for less, or for "
+                "granularity=day."
+            )
+        return start, end
+
+
+def _window(window: Window) -> dict[str, Any]:
+    """A window as the limit headers show it; `reset` is in Unix seconds."""
+    return {"name": window.name, "limit": window.limit, "remaining": window.remaining, "reset": window.reset}
+
+
+def _entry(row: UsageRow) -> dict[str, Any]:
+    return {"start": timestamp_text(row.start * _MICROSECONDS), "admitted": row.admitted, "refused": row.refused}

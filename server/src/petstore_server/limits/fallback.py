@@ -1,0 +1,252 @@
+"""Limits counted by any number of processes together, and by each process on its own during an outage (D19)."""
+
+import logging
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
+from enum import IntEnum
+from typing import NamedTuple, Protocol
+
+import msgspec
+
+from petstore_server.domain.bans import CLOCK_TOLERANCE, Ban
+from petstore_server.domain.keys import Principal
+from petstore_server.domain.usage import Usage
+from petstore_server.domain.windows import Decision, evaluate_account, evaluate_address, evaluate_ban
+from petstore_server.limits.limiter import Unsaved
+from petstore_server.limits.memory import MemoryLimiter
+
+BAN_BRIDGE_SECONDS = 10
+"""How long the shared counters hold a new ban: until the store has it and every process has read it."""
+
+
+class CountersUnavailable(Exception):
+    """The shared counters cannot be used now. `refused`: they reject this process, and waiting will not help."""
+
+    def __init__(self, reason: str, *, refused: bool = False) -> None:
+        super().__init__(reason)
+        self.reason = reason
+        self.refused = refused
+
+
+class StoredBan(NamedTuple):
+    """What the store has of a key's latest ban: zeros if none; level 0 with a start if that ban was lifted."""
+
+    began: int = 0
+    until: int = 0
+    level: int = 0
+
+
+class Step(IntEnum):
+    """What the counters did with a request."""
+
+    REFUSED = 0
+    ADMITTED = 1
+    BANNED = 2
+    BANNED_NOW = 3
+
+
+class WindowCount(msgspec.Struct, frozen=True):
+    """A window's start (whole Unix seconds) and what was charged to it; quicker to make than a named tuple."""
+
+    start: int
+    used: int
+
+
+class AccountCount(msgspec.Struct, frozen=True):
+    """What was counted for a request with a key, at `now` (Unix seconds): its account's windows, and its ban."""
+
+    now: float
+    step: Step
+    minute: WindowCount
+    day: WindowCount
+    struck: bool
+    ban: Ban | None
+
+
+class AddressCount(msgspec.Struct, frozen=True):
+    """What was counted for a request without a valid key, at `now` (Unix seconds)."""
+
+    now: float
+    step: Step
+    window: WindowCount
+
+
+class Counters(Protocol):
+    """Counters that processes share. Every method but `use_store` may raise CountersUnavailable."""
+
+    def use_store(self, store_id: str) -> None:
+        """Count for the store with this identity from now on: other stores may share the same counters."""
+
+    async def count(self, principal: Principal, ban: StoredBan) -> AccountCount:
+        """Charge both windows of the key's account, or neither; note a strike, ban a key that earned it."""
+
+    async def count_address(self, address: str, *, charge: bool) -> AddressCount:
+        """Charge the window of an address, or only read it."""
+
+    async def newest_timeline(self, store_id: str, timeline: int) -> int:
+        """Note a timeline of the store with this identity; return the newest one that any process has noted."""
+
+    async def connect(self) -> None:
+        """Connect again, and prove that counting works."""
+
+    async def prove(self) -> None:
+        """Prove that counting works."""
+
+    async def close(self) -> None:
+        """Close the connection."""
+
+
+_log = logging.getLogger(__name__)
+
+
+class FallbackLimiter:
+    """A `ports.Limiter` over shared counters. While they do not respond, `local` counts for this process only.
+
+    The first request to meet a fault opens the circuit breaker: no request waits for the counters from then on, until
+    `check` finds that they work again.
+    """
+
+    def __init__(self, counters: Counters, local: MemoryLimiter) -> None:
+        self._counters = counters
+        self._local = local
+        self._lifted: dict[str, int] = {}  # the start of each ban that was lifted recently, by key
+        self._fault: str | None = "not connected yet"
+        self.local_decisions = 0
+
+    @property
+    def fault(self) -> str | None:
+        return self._fault
+
+    @property
+    def strikes(self) -> int:
+        return self._local.strikes
+
+    @property
+    def bans(self) -> int:
+        return self._local.bans
+
+    async def start(self) -> None:
+        """Connect. If the counters do not respond, this process counts by itself until they do.
+
+        Raises CountersUnavailable if they reject this process.
+        """
+        try:
+            await self._counters.connect()
+        except CountersUnavailable as error:
+            if error.refused:
+                raise
+            self._open(error, log=True)
+        else:
+            self._fault = None
+
+    def load(self, store_id: str, usage: Mapping[int, Usage], bans: Iterable[Ban]) -> None:
+        """Start with the store's bans. Usage is in the shared counters, under the store's identity."""
+        self._counters.use_store(store_id)
+        self.replace_bans(bans)
+
+    async def admit(self, principal: Principal) -> Decision:
+        if self._fault is None:
+            try:
+                counted = await self._counters.count(principal, self._stored_ban(principal.key_id))
+            except CountersUnavailable as error:
+                self._open(error)
+            else:
+                return self._evaluate(principal, counted)
+        self.local_decisions += 1
+        return await self._local.admit(principal)
+
+    async def admit_address(self, address: str) -> Decision:
+        if self._fault is None:
+            try:
+                return _evaluate_address(await self._counters.count_address(address, charge=True))
+            except CountersUnavailable as error:
+                self._open(error)
+        self.local_decisions += 1
+        return await self._local.admit_address(address)
+
+    async def peek_address(self, address: str) -> Decision:
+        if self._fault is None:
+            try:
+                return _evaluate_address(await self._counters.count_address(address, charge=False))
+            except CountersUnavailable as error:
+                self._open(error)
+        return await self._local.peek_address(address)
+
+    async def check(self) -> str | None:
+        """Test whether the counters work, and use them again if they do; return what is wrong, if anything."""
+        before = self._fault
+        try:
+            if before is None:
+                await self._counters.prove()
+            else:
+                await self._counters.connect()
+        except CountersUnavailable as error:
+            self._open(error)
+        else:
+            if before is not None:
+                self._fault = None
+                _log.info("redis usable again: limits are exact", extra={"after": before})
+        return self._fault
+
+    async def newest_timeline(self, store_id: str, timeline: int) -> int:
+        """Share the newest timeline of PostgreSQL that was seen. Without the counters, only this process knows it."""
+        if self._fault is None:
+            with suppress(CountersUnavailable):  # requests that are counted report the fault
+                return await self._counters.newest_timeline(store_id, timeline)
+        return timeline
+
+    def replace_bans(self, bans: Iterable[Ban]) -> None:
+        before = self._local.current_bans()
+        self._local.replace_bans(bans)
+        after = self._local.current_bans()
+        for key_id in before.keys() - after.keys():
+            self._lifted[key_id] = before[key_id].began
+        for key_id in after.keys() & self._lifted.keys():
+            del self._lifted[key_id]
+
+    def take_unsaved(self) -> Unsaved:
+        """Return the bans to be saved. Usage is in the shared counters; local counts are not worth keeping."""
+        return self._local.take_unsaved()._replace(usage={})
+
+    def saved(self, unsaved: Unsaved) -> None:
+        self._local.saved(unsaved)
+
+    def put_back(self, unsaved: Unsaved) -> None:
+        self._local.put_back(unsaved)
+
+    def forget(self) -> None:
+        """Drop what is no longer needed, so that the tables stay small."""
+        oldest = self._local.now() - BAN_BRIDGE_SECONDS - CLOCK_TOLERANCE
+        self._lifted = {key_id: began for key_id, began in self._lifted.items() if began > oldest}
+        self._local.forget()
+
+    async def close(self) -> None:
+        """Close the connection to the counters."""
+        await self._counters.close()
+
+    def _stored_ban(self, key_id: str) -> StoredBan:
+        ban = self._local.ban(key_id)
+        if ban is not None:
+            return StoredBan(ban.began, ban.until, ban.level)
+        return StoredBan(self._lifted[key_id]) if key_id in self._lifted else _NO_BAN
+
+    def _evaluate(self, principal: Principal, counted: AccountCount) -> Decision:
+        new = counted.ban if counted.step is Step.BANNED_NOW else None
+        self._local.follow(principal, counted.minute, counted.day, new, struck=counted.struck)
+        if counted.ban is not None:
+            return evaluate_ban(counted.ban, counted.minute, counted.day, principal.limits, counted.now)
+        admitted = counted.step is Step.ADMITTED
+        return evaluate_account(admitted, counted.minute, counted.day, principal.limits, counted.now)
+
+    def _open(self, error: CountersUnavailable, *, log: bool = False) -> None:
+        """Count locally from now on; of the requests that meet the fault together, the first one logs it."""
+        if self._fault is None or log:
+            _log.error("redis unusable: each process counts limits by itself", extra={"reason": error.reason})
+        self._fault = error.reason
+
+
+_NO_BAN = StoredBan()
+
+
+def _evaluate_address(counted: AddressCount) -> Decision:
+    return evaluate_address(counted.step is Step.ADMITTED, counted.window, counted.now)

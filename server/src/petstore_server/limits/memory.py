@@ -1,0 +1,251 @@
+"""Limits counted in this process: exact for one process, saved to the store in the background (D12).
+
+Nothing here awaits between reading a count and charging it, so on one event loop every decision is one atomic step.
+"""
+
+from collections.abc import Callable, Iterable, Mapping
+
+from petstore_server.domain.bans import BAN_MEMORY, STRIKE_WINDOW, AbuseRecord, Ban, BanPolicy, refuse
+from petstore_server.domain.keys import Principal
+from petstore_server.domain.timestamps import DAY, MINUTE
+from petstore_server.domain.usage import Usage
+from petstore_server.domain.windows import (
+    ADDRESS_LIMIT,
+    Count,
+    Counter,
+    Decision,
+    evaluate_account,
+    evaluate_address,
+    evaluate_ban,
+    fits,
+    roll_window,
+)
+from petstore_server.limits.limiter import Unsaved
+
+MAX_ADDRESSES = 100_000
+_OVERFLOW = ""  # not the text of any address
+_NO_RECORD = AbuseRecord()
+
+
+class _MutableCount:
+    """A `Counter` that is charged in place: this is on the path of every request."""
+
+    __slots__ = ("start", "used")
+
+    def __init__(self) -> None:
+        self.start = 0
+        self.used = 0
+
+    def set(self, count: Counter) -> None:
+        self.start, self.used = count.start, count.used
+
+
+class _Account:
+    """The windows of one account. Both are open as they are for `since` <= now < `until`."""
+
+    __slots__ = ("day", "minute", "saved", "since", "until")
+
+    def __init__(self) -> None:
+        self.minute = _MutableCount()
+        self.day = _MutableCount()
+        self.since = self.until = 0
+        self.saved = True
+
+    def open(self, minute: Counter, day: Counter) -> None:
+        """Continue with these windows."""
+        self.minute.set(minute)
+        self.day.set(day)
+        self.since = max(minute.start, day.start)
+        self.until = min(minute.start + MINUTE, day.start + DAY)
+
+    def usage(self) -> Usage:
+        return Usage(Count(self.minute.start, self.minute.used), Count(self.day.start, self.day.used))
+
+
+class MemoryLimiter:
+    """A `ports.Limiter` for one process. `clock` returns Unix seconds."""
+
+    def __init__(self, policy: BanPolicy, clock: Callable[[], float], max_addresses: int = MAX_ADDRESSES) -> None:
+        self._policy = policy
+        self._clock = clock
+        self._max_addresses = max_addresses
+        self._accounts: dict[int, _Account] = {}
+        self._abuse: dict[str, AbuseRecord] = {}
+        self._addresses: dict[str, Counter] = {}  # oldest window first
+        self._unsaved_accounts: list[int] = []
+        self._unsaved_bans: list[Ban] = []
+        self.strikes = 0
+        self.bans = 0
+        self.local_decisions = 0  # made here in place of shared counters: none
+
+    @property
+    def fault(self) -> str | None:
+        """None: counting in process cannot fail."""
+        return None
+
+    @property
+    def abuse_records(self) -> int:
+        """How many keys have a record of abuse in memory."""
+        return len(self._abuse)
+
+    @property
+    def addresses(self) -> int:
+        """How many addresses have a window in memory."""
+        return len(self._addresses)
+
+    def now(self) -> float:
+        """The time, in Unix seconds."""
+        return self._clock()
+
+    async def admit(self, principal: Principal) -> Decision:
+        now = self._clock()
+        account = self._accounts.get(principal.account_id) or self._new_account(principal.account_id)
+        minute: Counter = account.minute
+        day: Counter = account.day
+        if not account.since <= now < account.until:
+            minute, day = roll_window(minute, MINUTE, now), roll_window(day, DAY, now)
+            if now < account.since:  # the clock was set back: the windows stay where they were moved to
+                account.open(minute, day)
+                self._note_unsaved(principal.account_id, account)
+        record = self._abuse.get(principal.key_id)
+        if record is not None and record.ban is not None and record.ban.holds(now):
+            return evaluate_ban(record.ban, minute, day, principal.limits, now)
+        if not fits(minute, day, principal.limits):
+            return self._refuse(principal, minute, day, now)
+        if minute is not account.minute or day is not account.day:  # a new window, which this request opens
+            account.open(minute, day)
+        account.minute.used += 1
+        account.day.used += 1
+        if account.saved:  # spares most requests the call
+            self._note_unsaved(principal.account_id, account)
+        return evaluate_account(True, account.minute, account.day, principal.limits, now)
+
+    async def admit_address(self, address: str) -> Decision:
+        now = self._clock()
+        slot, count = self._address_window(address, now)
+        if count.used >= ADDRESS_LIMIT:
+            return evaluate_address(False, count, now)
+        charged = Count(count.start, count.used + 1)
+        if self._addresses.get(slot, charged).start != charged.start:
+            del self._addresses[slot]  # a new window goes to the end: the oldest stay in front
+        self._addresses[slot] = charged
+        return evaluate_address(True, charged, now)
+
+    async def peek_address(self, address: str) -> Decision:
+        now = self._clock()
+        return evaluate_address(True, self._address_window(address, now)[1], now)
+
+    async def start(self) -> None:
+        """Do nothing: there is no connection to open."""
+
+    async def check(self) -> str | None:
+        """Return None: counting in process cannot fail."""
+        return None
+
+    async def close(self) -> None:
+        """Do nothing: there are no resources to release."""
+
+    def load(self, store_id: str, usage: Mapping[int, Usage], bans: Iterable[Ban]) -> None:
+        """Start from what an earlier process saved. `store_id` is for counters that several stores share."""
+        for account_id, (minute, day) in usage.items():
+            self._new_account(account_id).open(minute, day)
+        self.replace_bans(bans)
+
+    def replace_bans(self, bans: Iterable[Ban]) -> None:
+        current = {ban.key_id: ban for ban in bans} | {ban.key_id: ban for ban in self._unsaved_bans}
+        for key_id, record in self._abuse.items():
+            self._abuse[key_id] = _with_ban(record, current.pop(key_id, None))
+        for key_id, ban in current.items():
+            self._abuse[key_id] = _with_ban(_NO_RECORD, ban)
+
+    def ban(self, key_id: str) -> Ban | None:
+        """The latest known ban of the key."""
+        return self._abuse.get(key_id, _NO_RECORD).ban
+
+    def current_bans(self) -> dict[str, Ban]:
+        """The latest ban of each key that has one, by key."""
+        return {key_id: record.ban for key_id, record in self._abuse.items() if record.ban is not None}
+
+    def follow(self, principal: Principal, minute: Counter, day: Counter, ban: Ban | None, *, struck: bool) -> None:
+        """Take over what shared counters counted, to continue from there; `ban` is one that they gave just now."""
+        (self._accounts.get(principal.account_id) or self._new_account(principal.account_id)).open(minute, day)
+        self.strikes += struck
+        if ban is not None:
+            self._note_ban(self._abuse.get(principal.key_id, _NO_RECORD), ban)
+
+    def take_unsaved(self) -> Unsaved:
+        usage = {account_id: self._accounts[account_id].usage() for account_id in self._unsaved_accounts}
+        for account_id in self._unsaved_accounts:
+            self._accounts[account_id].saved = True
+        self._unsaved_accounts.clear()
+        return Unsaved(usage, tuple(self._unsaved_bans))
+
+    def saved(self, unsaved: Unsaved) -> None:
+        del self._unsaved_bans[: len(unsaved.bans)]
+
+    def put_back(self, unsaved: Unsaved) -> None:
+        """Note that this was not saved, and is to be taken again. Its bans were never removed."""
+        for account_id in unsaved.usage:
+            self._note_unsaved(account_id, self._accounts[account_id])
+
+    def forget(self) -> None:
+        """Drop the abuse records of keys that have behaved well for long enough, so that the table stays small."""
+        now = self._clock()
+        for key_id, record in list(self._abuse.items()):
+            ban, strikes = record.ban, record.strikes
+            if strikes and now - strikes[-1] < STRIKE_WINDOW:
+                continue
+            if record.retry_at <= now and (ban is None or now >= max(ban.until, ban.began + BAN_MEMORY)):
+                del self._abuse[key_id]
+
+    def _new_account(self, account_id: int) -> _Account:
+        account = self._accounts[account_id] = _Account()
+        return account
+
+    def _note_unsaved(self, account_id: int, account: _Account) -> None:
+        """Note that the account's windows have changed since they were last taken to be saved."""
+        if account.saved:
+            account.saved = False
+            self._unsaved_accounts.append(account_id)
+
+    def _refuse(self, principal: Principal, minute: Counter, day: Counter, now: float) -> Decision:
+        decision = evaluate_account(False, minute, day, principal.limits, now)
+        known = self._abuse.get(principal.key_id, _NO_RECORD)
+        record, struck, ban = refuse(known, principal.key_id, now, decision.shown.reset, self._policy)
+        self._abuse[principal.key_id] = record
+        self.strikes += struck
+        if ban is None:
+            return decision
+        self._note_ban(record, ban)
+        return evaluate_ban(ban, minute, day, principal.limits, now)
+
+    def _note_ban(self, record: AbuseRecord, ban: Ban) -> None:
+        self.bans += 1
+        self._unsaved_bans.append(ban)
+        self._abuse[ban.key_id] = _with_ban(record, ban)
+
+    def _address_window(self, address: str, now: float) -> tuple[str, Counter]:
+        """The table's slot for the address, and its open window; when the table is full, new addresses share one."""
+        self._drop_ended_windows(now)
+        known = self._addresses.get(address)
+        if known is None and len(self._addresses) >= self._max_addresses:
+            address, known = _OVERFLOW, self._addresses.get(_OVERFLOW)
+        window = roll_window(known or Count(), MINUTE, now)
+        if known is not None and now < known.start:  # the clock was set back: the window stays where it was moved to
+            del self._addresses[address]
+            self._addresses[address] = window
+        return address, window
+
+    def _drop_ended_windows(self, now: float) -> None:
+        """Remove up to two of the oldest windows: twice as many as one request can add."""
+        for _ in range(2):
+            oldest = next(iter(self._addresses), None)
+            if oldest is None or 0 <= now - self._addresses[oldest].start < MINUTE:
+                return
+            count = self._addresses.pop(oldest)
+            if now < count.start:  # the clock was set back
+                self._addresses[oldest] = roll_window(count, MINUTE, now)
+
+
+def _with_ban(record: AbuseRecord, ban: Ban | None) -> AbuseRecord:
+    return AbuseRecord(record.refused_at, record.retry_at, record.strikes, ban)

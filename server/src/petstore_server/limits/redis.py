@@ -1,0 +1,299 @@
+"""Counting in Redis or Valkey, for any number of processes and hosts (D12).
+
+One script, `count.lua`, does what must be one atomic step, on Redis's own clock. Requests that arrive at the same time
+share one call of it, which saves each of them most of the cost of a round trip.
+"""
+
+import asyncio
+import os
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+import msgspec
+from redis.asyncio import ConnectionPool, Redis
+from redis.asyncio.retry import Retry
+from redis.backoff import NoBackoff
+from redis.exceptions import AuthenticationError, NoPermissionError, NoScriptError, RedisError, ResponseError
+
+from petstore_server.batching import Batcher
+from petstore_server.domain.accounts import Limits, Plan
+from petstore_server.domain.bans import BAN_MEMORY, CLOCK_TOLERANCE, STRIKE_WINDOW, Ban, BanPolicy
+from petstore_server.domain.keys import Principal
+from petstore_server.domain.timestamps import DAY, MINUTE
+from petstore_server.domain.usage import Usage
+from petstore_server.domain.windows import ADDRESS_LIMIT, Count
+from petstore_server.limits.fallback import (
+    BAN_BRIDGE_SECONDS,
+    AccountCount,
+    AddressCount,
+    CountersUnavailable,
+    Step,
+    StoredBan,
+    WindowCount,
+)
+
+RESPONSE_SECONDS = 0.2
+"""How long Redis may take to respond to a call (D19).
+
+Requests that wait for the next call fail with the one under way, so an outage delays none of them by more than this.
+"""
+
+CONNECT_SECONDS = 1.0
+_LAST_LOOK_SECONDS = 0.02
+_LARGEST_READ = 1000
+_LARGEST_BATCH = 256  # a call of this size occupies Redis for about a millisecond
+_SCRIPT = Path(__file__).with_name("count.lua").read_text("utf-8")
+_NEWEST = """
+    local newest = math.max(tonumber(redis.call('GET', KEYS[1]) or '0'), tonumber(ARGV[1]))
+    redis.call('SET', KEYS[1], newest, 'EX', ARGV[2])
+    return newest
+"""
+_TIMELINE_MEMORY = 90 * DAY
+_REFUSALS = (AuthenticationError, NoPermissionError, ValueError, TypeError)  # the last two are about the URL
+_NO_DATABASE = "DB index is out of range"
+_FAILURES = (RedisError, OSError, ValueError, msgspec.DecodeError)
+_WRITE_FAULTS = {
+    "used memory > 'maxmemory'": "its memory is used up: raise maxmemory",
+    "read only replica": "it is a read-only replica: use the primary",
+    "stop-writes-on-bgsave-error": "it cannot save its data to the disk: its log has the cause",
+}
+"""Parts of the texts with which Redis and Valkey, in any version, refuse to run a script that writes."""
+
+_PROBE = Principal("probe", 0, "", Plan.ENTERPRISE, Limits(1 << 53, 1 << 53), frozenset())
+_NO_BAN = StoredBan()
+_STEPS = tuple(Step)
+_decode = msgspec.msgpack.Decoder(tuple[float, list[tuple[int, ...]]]).decode
+_decode_windows = msgspec.msgpack.Decoder(tuple[int, int, int, int]).decode
+
+
+_Call = tuple[tuple[str, ...], tuple[int, ...]]
+"""One request in a batch: the Redis keys that it needs, and its arguments for the script."""
+
+
+class RedisCounters:
+    """The counters in one Redis. Belongs to one event loop.
+
+    `clock` is for tests; without one, times are Redis's own. Every method raises CountersUnavailable.
+    """
+
+    def __init__(self, url: str, policy: BanPolicy, clock: Callable[[], float] | None = None) -> None:
+        self._url = url
+        self._clock = clock
+        self._strikes = policy.strikes
+        self._rules = msgspec.msgpack.encode(_rules(policy))
+        self._prefix = "petstore"
+        self._client: Redis | None = None
+        self._digest = ""
+        self._closing: set[asyncio.Task[None]] = set()
+        self._batcher: Batcher[_Call, tuple[float, tuple[int, ...]]] = Batcher(
+            self._count_all, limit=_LARGEST_BATCH, outage=CountersUnavailable
+        )
+
+    def use_store(self, store_id: str) -> None:
+        """Count for the store with this identity from now on: other stores may share the same Redis."""
+        self._prefix = f"petstore:{store_id}"
+
+    async def count(self, principal: Principal, ban: StoredBan) -> AccountCount:
+        """Charge both windows of the key's account, or neither; note a strike. `ban` is what the store has of it."""
+        account = principal.account_id
+        keys = self._account_key(account), f"{self._prefix}:key:{{{account}}}:{principal.key_id}"
+        now, counted = await self._submit(keys, (*principal.limits, *ban))
+        step, minute, minute_used, day, day_used, struck, began, until, level = counted
+        return AccountCount(
+            now,
+            _STEPS[step],
+            WindowCount(minute, minute_used),
+            WindowCount(day, day_used),
+            bool(struck),
+            Ban(principal.key_id, began, until, level, self._strikes) if level else None,
+        )
+
+    async def count_address(self, address: str, *, charge: bool) -> AddressCount:
+        """Charge the window of an address, or only read it."""
+        now, (step, start, used) = await self._submit((f"{self._prefix}:address:{{{address}}}",), (int(charge),))
+        return AddressCount(now, _STEPS[step], WindowCount(start, used))
+
+    async def usages(self, account_ids: Sequence[int]) -> dict[int, Usage]:
+        """What each of these accounts has used."""
+        found: list[Any] = []
+        try:
+            for first in range(0, len(account_ids), _LARGEST_READ):
+                keys = [self._account_key(account_id) for account_id in account_ids[first : first + _LARGEST_READ]]
+                async with asyncio.timeout(CONNECT_SECONDS):
+                    found += await self._connected().mget(keys)
+        except (RedisError, OSError) as error:
+            raise CountersUnavailable(_reason(error)) from error
+        return {account_id: _usage(stored) for account_id, stored in zip(account_ids, found, strict=True)}
+
+    async def newest_timeline(self, store_id: str, timeline: int) -> int:
+        """Note a timeline of the store with this identity; return the newest one that any process has noted."""
+        try:
+            async with _bounded():
+                key = f"petstore:{store_id}:timeline"
+                return int(await self._connected().eval(_NEWEST, 1, key, timeline, _TIMELINE_MEMORY))
+        except TimeoutError:
+            raise CountersUnavailable("no response in time") from None
+        except _FAILURES as error:
+            raise CountersUnavailable(_reason(error)) from error
+
+    async def connect(self) -> None:
+        """Connect again, and prove with a request for no account that the script runs and may write."""
+        await self.close()
+        try:
+            self._client = _client(self._url)
+            async with asyncio.timeout(CONNECT_SECONDS):
+                cluster = (await self._client.info("cluster")).get("cluster_enabled")
+                self._digest = await self._client.script_load(_SCRIPT)
+        except (RedisError, OSError, ValueError, TypeError) as error:
+            await self.close()
+            raise CountersUnavailable(_reason(error), refused=_is_refusal(error)) from error
+        if cluster:  # requests for different slots could not share a call
+            await self.close()
+            raise CountersUnavailable("it is a cluster, and limits are counted in a single Redis", refused=True)
+        await self.prove()
+
+    async def prove(self) -> None:
+        """Count a request for no account, like any other, so that any fault of Redis shows."""
+        await self.count(_PROBE, _NO_BAN)
+
+    async def info(self) -> dict[str, Any]:
+        """What Redis reports about itself (INFO), with its setting `appendfsync` where this user may read it."""
+        try:
+            async with asyncio.timeout(CONNECT_SECONDS):
+                found: dict[str, Any] = await self._connected().info()
+                with suppress(ResponseError):
+                    found["appendfsync"] = (await self._connected().config_get("appendfsync")).get("appendfsync")
+        except (RedisError, OSError) as error:
+            raise CountersUnavailable(_reason(error)) from error
+        return found
+
+    async def close(self) -> None:
+        """Close the connection."""
+        self._drop()
+        if self._closing:
+            await asyncio.wait(self._closing)
+
+    def _drop(self) -> None:
+        """Use the connection no more. It is closed in the background: no request waits for that."""
+        client, self._client = self._client, None
+        if client is not None:
+            task = asyncio.get_running_loop().create_task(_close(client))
+            self._closing.add(task)
+            task.add_done_callback(self._closing.discard)
+
+    def _account_key(self, account_id: int) -> str:
+        return f"{self._prefix}:account:{{{account_id}}}"
+
+    def _connected(self) -> Redis:
+        if self._client is None:
+            raise CountersUnavailable("not connected")
+        return self._client
+
+    async def _submit(self, keys: tuple[str, ...], arguments: tuple[int, ...]) -> tuple[float, tuple[int, ...]]:
+        return await self._batcher.submit((keys, arguments))
+
+    async def _count_all(self, calls: list[_Call]) -> Sequence[tuple[float, tuple[int, ...]]]:
+        """Count a batch in one call of the script."""
+        try:
+            async with _bounded():
+                now, counted = _decode(await self._run_script(calls))
+        except TimeoutError:
+            self._drop()  # the response may still arrive
+            raise CountersUnavailable(f"no response within {RESPONSE_SECONDS * 1000:g} ms") from None
+        except _FAILURES as error:
+            self._drop()
+            raise CountersUnavailable(_reason(error)) from error
+        return [(now, each) for each in counted]
+
+    async def _run_script(self, calls: list[_Call]) -> bytes:
+        keys = [key for names, _ in calls for key in names]
+        requests = msgspec.msgpack.encode([arguments for _, arguments in calls])
+        timestamp = "" if self._clock is None else repr(self._clock())
+        parameters: list[Any] = [*keys, self._rules, requests, timestamp]
+        client = self._connected()
+        try:
+            reply: bytes = await client.evalsha(self._digest, len(keys), *parameters)
+        except NoScriptError:  # scripts were flushed, or Redis restarted: nothing was counted
+            reply = await client.eval(_SCRIPT, len(keys), *parameters)
+        return reply
+
+
+@asynccontextmanager
+async def _bounded() -> AsyncIterator[None]:
+    """Bound a block by RESPONSE_SECONDS. Raises TimeoutError.
+
+    If this process was held up itself for so long, the response gets another few milliseconds to be read.
+    """
+    loop = asyncio.get_running_loop()
+    async with asyncio.timeout(None) as limit:
+
+        def last_look() -> None:
+            limit.reschedule(loop.time() + _LAST_LOOK_SECONDS)
+
+        timer = loop.call_later(RESPONSE_SECONDS - _LAST_LOOK_SECONDS, last_look)
+        try:
+            yield
+        finally:
+            timer.cancel()
+
+
+async def _close(client: Redis) -> None:
+    with suppress(RedisError, OSError):  # OSError: also a TimeoutError
+        async with asyncio.timeout(RESPONSE_SECONDS):
+            await client.aclose()
+
+
+def _client(url: str) -> Redis:
+    """One connection, without retries by the library: a script that counts must not be sent twice."""
+    pool: ConnectionPool = ConnectionPool.from_url(
+        url,
+        retry=Retry(NoBackoff(), 0),
+        socket_connect_timeout=CONNECT_SECONDS,
+        socket_timeout=None,  # each call has its own limit, and this one ends a call whose response has arrived
+        client_name="petstore",
+        protocol=2,
+    )
+    return Redis.from_pool(pool)
+
+
+def _rules(policy: BanPolicy) -> dict[str, float]:
+    return {
+        "minute": MINUTE,
+        "day": DAY,
+        "address_limit": ADDRESS_LIMIT,
+        "strike_window": STRIKE_WINDOW,
+        "ban_memory": BAN_MEMORY,
+        "tolerance": CLOCK_TOLERANCE,
+        "bridge": BAN_BRIDGE_SECONDS,
+        "strikes": policy.strikes,
+        "ban_seconds": policy.seconds,
+        "ban_max_seconds": policy.max_seconds,
+        "grace_seconds": policy.grace_seconds,
+    }
+
+
+def _usage(stored: bytes | None) -> Usage:
+    if stored is None:
+        return Usage()
+    minute, minute_used, day, day_used = _decode_windows(stored)
+    return Usage(Count(minute, minute_used), Count(day, day_used))
+
+
+def _is_refusal(error: Exception) -> bool:
+    return isinstance(error, _REFUSALS) or _NO_DATABASE in str(error)
+
+
+def _reason(error: Exception) -> str:
+    """What is wrong, without a full stop. The driver's text of a failed connection repeats its address twice."""
+    if isinstance(error, TimeoutError) and not str(error):
+        return "no response in time"
+    cause = error.__cause__ or error.__context__
+    if isinstance(cause, OSError) and cause.errno:
+        return os.strerror(cause.errno) if cause.errno > 0 else str(cause.strerror)  # below 0: a name was not resolved
+    text = str(error) or type(error).__name__
+    if isinstance(error, TypeError):  # "… got an unexpected keyword argument 'name'"
+        return f"its URL has an unknown parameter, {text.rpartition(' ')[2]}"
+    known = [plain for part, plain in _WRITE_FAULTS.items() if part in text]
+    return known[0] if known else text.rstrip(".")

@@ -1,0 +1,297 @@
+"""One client connection: reads requests, has them answered one after another, and writes the responses.
+
+Responses are in the order of the requests because a request is answered only when the response before it has been
+handed to the transport. Until then the connection parses nothing more, and reads at most one buffer ahead.
+"""
+
+import asyncio
+from enum import Enum, auto
+from http import HTTPStatus
+from typing import TYPE_CHECKING, cast
+
+from petstore_server.server.eager import start
+from petstore_server.server.errors import RequestError
+from petstore_server.server.parser import RequestParser
+from petstore_server.server.request import Request
+from petstore_server.server.response import Answer
+from petstore_server.server.writer import ResponseWriter
+
+if TYPE_CHECKING:
+    from petstore_server.server.listener import PublicServer
+
+PIECE = 512
+"""Bytes parsed at once. They bound how many pipelined requests are parsed before the first of them is answered."""
+
+REQUESTS_PER_TURN = 16
+"""Pipelined requests answered before other connections get their turn."""
+
+_STATUS_LINES = {status.value: f"HTTP/1.1 {status.value} {status.phrase}\r\n".encode() for status in HTTPStatus}
+_END = b"\r\n"
+_END_CLOSE = b"connection: close\r\n\r\n"
+_END_KEEP_ALIVE = b"connection: keep-alive\r\n\r\n"  # for HTTP/1.0, where closing is the default
+_CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
+_EMPTY = memoryview(b"")
+
+
+class _Wait(Enum):
+    """What a connection waits for."""
+
+    IDLE = auto()
+    REQUEST = auto()
+    ANSWER = auto()
+    READER = auto()
+    LAST_BYTES = auto()
+
+
+class Connection(asyncio.BufferedProtocol):
+    """The protocol of one connection of a `PublicServer`."""
+
+    __slots__ = (
+        "_current",
+        "_ended",
+        "_input_ended",
+        "_keep_alive",
+        "_parser",
+        "_reading_paused",
+        "_seconds",
+        "_server",
+        "_transport",
+        "_unparsed",
+        "_wait",
+        "_writer",
+        "scheduled",
+        "task",
+    )
+
+    def __init__(self, server: "PublicServer") -> None:
+        self._server = server
+        self._transport: asyncio.Transport
+        self._writer: ResponseWriter
+        self._parser: RequestParser
+        self._unparsed = _EMPTY  # bytes read but not parsed
+        self._input_ended = False  # no request will follow those parsed
+        self._current: Request | None = None  # the request being answered
+        self._keep_alive = True
+        self._reading_paused = False
+        self._ended = False  # nothing more is answered
+        self._wait: tuple[_Wait, object] = (_Wait.IDLE, None)
+        self._seconds = 0  # for which it has been waiting for the same thing
+        self.scheduled = False
+        self.task: asyncio.Task[Answer | None] | None = None
+
+    # Called by the transport
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast("asyncio.Transport", transport)
+        self._writer = ResponseWriter(self._transport)
+        self._parser = RequestParser(_peer(self._transport), self._server.remembered)
+        refusal = self._server.admit(self)
+        if refusal is not None and not transport.is_closing():
+            self._refuse(refusal)
+            self._server.schedule(self)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._ended = True
+        self._unparsed = _EMPTY
+        self._writer.drop()
+        if self._current is not None:
+            self._current.lose()
+        self._parser.close()
+        self._server.forget(self)
+
+    def get_buffer(self, sizehint: int) -> memoryview:
+        return self._server.buffer  # shared: what it holds is parsed or copied before another connection reads
+
+    def buffer_updated(self, nbytes: int) -> None:
+        if self._ended or self._input_ended:
+            return
+        data = self._server.buffer[:nbytes]
+        if self._unparsed:
+            self._unparsed = memoryview(bytes(self._unparsed) + bytes(data))
+        else:
+            self._unparsed = data
+            self._parse()
+            if self._unparsed:
+                self._unparsed = memoryview(bytes(self._unparsed))
+        if self._unparsed and not self._reading_paused:
+            self._reading_paused = True
+            self._transport.pause_reading()
+        if self._current is None and not self.scheduled:
+            self._server.schedule(self)
+
+    def eof_received(self) -> bool:
+        """Keep the connection open for writing (True): a client may close its half and still read its responses."""
+        if self._ended:
+            return False
+        self._input_ended = True
+        if self._parser.incoming is not None:
+            self._parser.incoming.lose()
+        self._server.schedule(self)
+        return True
+
+    def pause_writing(self) -> None:
+        self._writer.paused = True
+
+    def resume_writing(self) -> None:
+        if self._writer.resume():
+            self._finish()
+        if not self._writer.paused:
+            self._server.schedule(self)
+
+    # Called by the server
+
+    def advance(self) -> None:
+        """Answer requests one after another until there is something to wait for."""
+        self.scheduled = False
+        turn: object | None = self._server.turn
+        for _ in range(REQUESTS_PER_TURN):
+            if self._unparsed:
+                self._parse()
+            if self._ended or self._current is not None or self._writer.paused or not self._parser.requests:
+                self._read_on_or_end()
+                return
+            self._answer(self._parser.requests.popleft(), turn)
+            turn = None  # a later request sees what an earlier one has changed
+        self._server.schedule(self)
+
+    def check_progress(self) -> None:
+        """Called once a second: end the connection if it has been waiting for the same thing for too long."""
+        wait, limit = self._waiting()
+        if wait != self._wait:
+            self._wait, self._seconds = wait, 0
+            return
+        self._seconds += 1
+        if limit is None or self._seconds < limit:
+            return
+        if wait[0] is _Wait.IDLE:
+            self._transport.close()
+        else:
+            self.cut()
+
+    def cut(self) -> None:
+        """End the connection at once: a response that was not sent completely must not look complete."""
+        self._transport.abort()
+
+    # Reading
+
+    def _parse(self) -> None:
+        """Parse what has been read, piece by piece, until a request waits to be answered."""
+        parser = self._parser
+        while self._unparsed and not parser.requests and self._current in (None, parser.incoming):
+            piece, self._unparsed = self._unparsed, _EMPTY
+            if len(piece) > PIECE:
+                piece, self._unparsed = piece[:PIECE], piece[PIECE:]
+            try:
+                parser.feed(piece)
+            except RequestError as failure:
+                self._refuse(failure)
+
+    def _refuse(self, failure: RequestError) -> None:
+        """Parse nothing more; the last response is `failure`."""
+        self._unparsed, self._input_ended = _EMPTY, True
+        self._parser.refuse(failure, self._current)
+
+    def _resume_reading(self) -> None:
+        if self._reading_paused:
+            self._reading_paused = False
+            self._transport.resume_reading()
+
+    def _read_on_or_end(self) -> None:
+        """With nothing to do now: read on, or end the connection if no request will follow."""
+        if self._ended:
+            return
+        busy = self._current is not None or self._writer.paused or self._parser.requests
+        idle_too_long = self._server.closing and not self._parser.in_message
+        if busy or not (self._input_ended or idle_too_long):
+            if self._reading_paused and not self._unparsed:
+                self._resume_reading()
+            return
+        self._keep_alive = False
+        self._finish()
+
+    # Answering
+
+    def _answer(self, request: Request, turn: object | None) -> None:
+        self._current = request
+        request.turn = turn
+        if request.awaits_continue:
+            request.on_invite(lambda: self._transport.write(_CONTINUE))
+        outcome = start(self._server.respond(request))
+        if isinstance(outcome, asyncio.Task):
+            self.task = outcome
+            outcome.add_done_callback(self._answered)
+        else:
+            self._respond(request, outcome)
+
+    def _answered(self, task: "asyncio.Task[Answer | None]") -> None:
+        self.task = None
+        if task.cancelled() or self._ended or self._current is None:
+            return
+        if task.exception() is not None:
+            self.cut()
+            self._server.report(task.exception())
+            return
+        self._server.update_date()
+        self._respond(self._current, task.result())
+        self._server.schedule(self)
+
+    def _respond(self, request: Request, answer: Answer | None) -> None:
+        """Write the response; None if the rest of the request will not arrive."""
+        if answer is None:
+            self._current = None
+            return
+        if request.lost:
+            self._parser.requests.clear()  # a request gets one response, so not a refusal as well
+        # Without a 100 response, the client may send the body or not, so what follows is ambiguous.
+        framed = request.complete or not (request.awaits_continue or request.lost)
+        self._keep_alive = request.keep_alive and framed and not self._server.draining
+        end = (_END_KEEP_ALIVE if request.http_1_0 else _END) if self._keep_alive else _END_CLOSE
+        response, more = answer
+        head = (_STATUS_LINES[response.status], self._server.date_line, response.headers, more, end)
+        chunks = () if request.method == "HEAD" else response.chunks
+        if self._writer.write(head, chunks, response.length):
+            self._finish()
+
+    # Writing
+
+    def _finish(self) -> None:
+        """The whole response has been handed to the transport."""
+        self._current = None
+        if not self._keep_alive:
+            self._end()
+
+    def _end(self) -> None:
+        """Close the connection behind what has been written.
+
+        Where the client may still be sending, only our half is closed at first: closing a socket with unread bytes
+        resets the connection, and the client would lose the response (RFC 9112 section 9.6).
+        """
+        self._ended = True
+        unread = self._reading_paused or self._unparsed or self._parser.in_message
+        if unread and self._transport.can_write_eof():
+            self._transport.write_eof()
+            self._resume_reading()
+        else:
+            self._transport.close()
+
+    # Deadlines
+
+    def _waiting(self) -> tuple[tuple[_Wait, object], float | None]:
+        """What is waited for, with a mark that differs after any progress, and for how many seconds at most."""
+        limits = self._server.deadlines
+        sent = self._writer.progress()
+        if sent is not None:
+            return (_Wait.READER, sent), limits.stall
+        if self._ended:
+            return (_Wait.LAST_BYTES, None), limits.last_bytes
+        if self._parser.in_message:
+            return (_Wait.REQUEST, self._parser.begun), limits.request
+        if self._current is not None:
+            return (_Wait.ANSWER, None), None
+        return (_Wait.IDLE, self._parser.begun), limits.idle
+
+
+def _peer(transport: asyncio.Transport) -> str | None:
+    """The address of the other end; None for a Unix socket."""
+    peer = transport.get_extra_info("peername")
+    return peer[0] if isinstance(peer, tuple) else None

@@ -1,0 +1,188 @@
+"""The public port: accepts connections, gives each its turn, enforces deadlines, and drains."""
+
+import asyncio
+import logging
+import socket
+from collections.abc import Callable, Coroutine
+from contextlib import suppress
+from email.utils import formatdate
+from typing import Any, NamedTuple
+
+from petstore_server.server.connection import Connection
+from petstore_server.server.errors import RequestError, TooManyConnections
+from petstore_server.server.parser import RememberedRequests
+from petstore_server.server.request import Request
+from petstore_server.server.response import Answer
+
+READ_BUFFER = 16 * 1024
+"""Bytes read from a connection at once, and kept of one whose requests are still being answered."""
+
+BACKLOG = 2048
+"""Connections that the kernel keeps until they are accepted."""
+
+_MOST_REFUSALS = 64
+"""Connections over the maximum that get a response at the same time; more are cut off."""
+
+
+class Deadlines(NamedTuple):
+    """For how many seconds a connection may wait for the same thing."""
+
+    request: float = 10
+    """From a request's first byte to its last."""
+    idle: float = 60
+    """For the next request. Longer than the proxy in front keeps its idle connections."""
+    stall: float = 60
+    """For the client to take any byte of its response."""
+    last_bytes: float = 2
+    """For the client to close, after the last response."""
+    last_request: float = 1
+    """For one more request while the server stops: a proxy uses the connections that it believes open."""
+
+
+_log = logging.getLogger(__name__)
+
+
+class PublicServer:
+    """Serves `respond` over HTTP/1.1. `clock` gives Unix seconds.
+
+    `respond` also gets what is refused before there is a request (`Request.refusal`). `buffer` is what all connections
+    read into, one after another. `date_line` is the current Date header. `turn` is another object in each turn.
+    """
+
+    def __init__(
+        self,
+        respond: Callable[[Request], Coroutine[Any, Any, Answer | None]],
+        clock: Callable[[], float],
+        max_connections: int,
+        deadlines: Deadlines | None = None,
+    ) -> None:
+        self.respond = respond
+        self.buffer = memoryview(bytearray(READ_BUFFER))
+        self.deadlines = deadlines or Deadlines()
+        self.draining = False  # a response is the last one of its connection
+        self.closing = False  # and idle connections are closed
+        self.refused = 0
+        self.date_line = b""
+        self.turn = object()
+        self.remembered = RememberedRequests()
+        self._clock = clock
+        self._date_second = 0
+        self._max_connections = max_connections
+        self._connections: set[Connection] = set()
+        self._scheduled: list[Connection] = []
+        self._loop = asyncio.get_running_loop()
+        self._listeners: list[tuple[asyncio.Server, socket.socket]] = []
+        self._ticking: asyncio.TimerHandle | None = None
+        self._empty = asyncio.Event()
+        self.update_date()
+
+    @property
+    def open_connections(self) -> int:
+        """Connections that are open now."""
+        return len(self._connections)
+
+    async def start(self, listener: socket.socket) -> None:
+        """Accept connections from a bound socket. Raises OSError."""
+        server = await self._loop.create_server(lambda: Connection(self), sock=listener, backlog=BACKLOG)
+        self._listeners.append((server, listener))
+        self._tick()
+
+    async def stop(self, seconds: float) -> None:
+        """Accept no more, answer one more request on each connection, and cut off what takes longer than `seconds`.
+
+        So a proxy in front loses no request: connections are refused, and those that it keeps end with a response.
+        """
+        self.draining = True
+        for server, listener in self._listeners:
+            await self._accept_rest(listener)
+            server.close()
+        lingering = min(self.deadlines.last_request, seconds)
+        if not await self._emptied(lingering):
+            self.closing = True
+            for connection in list(self._connections):
+                self.schedule(connection)
+            if not await self._emptied(seconds - lingering):
+                _log.warning("connections cut off", extra={"connections": len(self._connections)})
+        tasks = [connection.task for connection in self._connections if connection.task is not None]
+        for connection in list(self._connections):
+            connection.cut()
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        if self._ticking is not None:
+            self._ticking.cancel()
+
+    async def _accept_rest(self, listener: socket.socket) -> None:
+        """Accept what the kernel has accepted: closing the listener would reset it, with the requests on it."""
+        accepting = []
+        with suppress(OSError):  # nothing is left
+            while True:
+                connection, _ = listener.accept()
+                accepting.append(self._loop.connect_accepted_socket(lambda: Connection(self), connection))
+        await asyncio.gather(*accepting, return_exceptions=True)
+
+    async def _emptied(self, seconds: float) -> bool:
+        """Wait until no connection is open; return False if that takes longer."""
+        self._empty.clear()
+        if self._connections:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(seconds):
+                    await self._empty.wait()
+        return not self._connections
+
+    # Called by connections
+
+    def admit(self, connection: Connection) -> RequestError | None:
+        """Take a new connection; return why it is refused, if there are too many."""
+        self._connections.add(connection)
+        if len(self._connections) <= self._max_connections:
+            return None
+        self.refused += 1
+        if len(self._connections) > self._max_connections + _MOST_REFUSALS:
+            connection.cut()
+        return TooManyConnections()
+
+    def forget(self, connection: Connection) -> None:
+        """A connection is gone."""
+        self._connections.discard(connection)
+        if not self._connections:
+            self._empty.set()
+
+    def schedule(self, connection: Connection) -> None:
+        """Have the connection advance once all that is readable now has been read.
+
+        All requests of a turn have thus been read when the turn begins, so what one of them finds
+        out may serve the others (`Request.turn`).
+        """
+        if not connection.scheduled:
+            connection.scheduled = True
+            if not self._scheduled:
+                self._loop.call_soon(self._take_turn)
+            self._scheduled.append(connection)
+
+    def update_date(self) -> None:
+        """Bring `date_line` up to date."""
+        second = int(self._clock())
+        if second != self._date_second:
+            self._date_second = second
+            self.date_line = b"date: %s\r\n" % formatdate(second, usegmt=True).encode()
+
+    def report(self, error: BaseException | None) -> None:
+        """Log a defect that ended a connection."""
+        _log.error("connection failed", exc_info=error)
+
+    def _take_turn(self) -> None:
+        connections, self._scheduled = self._scheduled, []
+        self.turn = object()
+        self.update_date()
+        for connection in connections:
+            try:
+                connection.advance()
+            except Exception as error:  # noqa: BLE001 - a defect must not end the other connections' turn
+                connection.cut()
+                self.report(error)
+
+    def _tick(self) -> None:
+        self._ticking = self._loop.call_later(1, self._tick)
+        for connection in list(self._connections):
+            connection.check_progress()

@@ -1,0 +1,279 @@
+"""From bytes to requests: llhttp, the parser of Node.js, with bounds on what it may keep in memory."""
+
+import re
+from collections import deque
+from collections.abc import Callable
+from functools import lru_cache
+
+import httptools
+
+from petstore_server.server.errors import (
+    MAX_HEADER_LINES,
+    MAX_HEADERS,
+    MAX_TARGET,
+    BadRequest,
+    HeadersTooLarge,
+    RequestError,
+    UnsupportedTransferCoding,
+    UriTooLong,
+)
+from petstore_server.server.request import Head, Request, refused_request
+
+MAX_HEAD = 64 * 1024
+"""Bytes of a request's head, or of its trailers, that are parsed: wide enough to read what is refused with 431."""
+
+MAX_REMEMBERED = 2048
+"""Requests remembered by their bytes. Each takes some 2 KB of memory, and 6 KB at most."""
+
+_REMEMBERED_BYTES = 512  # of a request at most
+_REMEMBERED_HEADERS = 32
+
+_LONGEST_HOST = 300  # bytes; names in the DNS have 253
+_HOST = re.compile(rb"(?:\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._~!$&'()*+,;=%-]+)(?::[0-9]*)?")
+_FRAMING = (b"content-length", b"transfer-encoding")
+
+
+class RememberedRequests:
+    """The heads of recent requests by their bytes, as many clients send the same bytes again and again.
+
+    Only requests without a body and without effect are kept: others seldom repeat.
+    """
+
+    def __init__(self) -> None:
+        self._heads: dict[bytes, Head] = {}
+        self.find: Callable[[bytes], Head | None] = self._heads.get
+
+    def add(self, data: bytes, request: Request) -> None:
+        """Remember a request that has been parsed from exactly this data."""
+        if not request.complete or request.body or not request.keep_alive:
+            return
+        if request.method in ("GET", "HEAD") and len(request.headers) <= _REMEMBERED_HEADERS:
+            if len(self._heads) >= MAX_REMEMBERED:
+                del self._heads[next(iter(self._heads))]  # the oldest
+            self._heads[data] = request.head
+
+
+class RequestParser:
+    """Parses the requests of one connection. Those `remembered`, from any connection, need not be parsed again.
+
+    `requests` are those whose head has arrived, in order, until the connection takes them; what is refused is the last
+    of them. `incoming` is the request whose body is still arriving; `begun` counts requests from their first byte on.
+    Feed it small pieces: a piece may hold several requests, and the parser cannot stop between them.
+    """
+
+    __slots__ = (
+        "_at_start",
+        "_header_bytes",
+        "_header_lines",
+        "_headers",
+        "_in_head",
+        "_llhttp",
+        "_peer",
+        "_remembered",
+        "_target",
+        "_unaccounted",
+        "begun",
+        "incoming",
+        "requests",
+    )
+
+    def __init__(self, peer: str | None, remembered: RememberedRequests) -> None:
+        self._peer = peer
+        self._remembered = remembered
+        self.requests: deque[Request] = deque()
+        self.incoming: Request | None = None
+        self.begun = 0
+        self._at_start = True  # the next byte begins a request
+        self._in_head = False
+        self._unaccounted = 0
+        self._target = b""
+        self._headers: dict[bytes, bytes] = {}
+        self._header_bytes = 0
+        self._header_lines = 0
+        self._llhttp: httptools.HttpRequestParser | None = httptools.HttpRequestParser(self)
+
+    @property
+    def in_message(self) -> bool:
+        """Whether a request has begun to arrive and is not complete."""
+        return self._in_head or self.incoming is not None
+
+    def feed(self, data: memoryview) -> None:
+        """Parse a piece of the input. Raises a RequestError if it is malformed: follow with `refuse`."""
+        if not self._at_start or len(data) > _REMEMBERED_BYTES:
+            self._parse(data)
+            return
+        begun, text = self.begun, bytes(data)
+        head = self._remembered.find(text)
+        if head is not None:
+            self.begun += 1
+            request = Request(head, self._peer)
+            request.complete = True
+            self.requests.append(request)
+            return
+        self._parse(data)
+        if self.begun == begun + 1 and not self.in_message:  # exactly one request
+            self._remembered.add(text, self.requests[-1])
+
+    def _parse(self, data: memoryview) -> None:
+        self._unaccounted += len(data)
+        while data and self._llhttp is not None:
+            try:
+                self._llhttp.feed_data(data)
+                break
+            except httptools.HttpParserUpgrade as upgrade:
+                data = memoryview(self._begin_again() + bytes(data[upgrade.args[0] :]))
+            except httptools.HttpParserError as failure:
+                if isinstance(failure.__context__, RequestError):  # raised by a callback
+                    raise failure.__context__ from None
+                raise BadRequest("Malformed HTTP/1.1 request.") from None
+        if self._unaccounted > MAX_HEAD:
+            raise UriTooLong if len(self._target) > MAX_TARGET else HeadersTooLarge
+
+    def _begin_again(self) -> bytes:
+        """Take a new llhttp, and return a head with which it will read the rest of the incoming request.
+
+        httptools has llhttp skip the body of a request with CONNECT or Upgrade, and would take it for the next request.
+        The new head has the same framing without either. While it is parsed, the request is still `incoming`.
+        """
+        self._llhttp = httptools.HttpRequestParser(self)
+        framing = [b"%s: %s" % (name, self._headers[name]) for name in _FRAMING if name in self._headers]
+        return b"\r\n".join([b"POST / HTTP/1.1", *framing, b"", b""])
+
+    def refuse(self, failure: RequestError, current: Request | None = None) -> None:
+        """Parse nothing more: `failure` is the response to what was malformed. `current` is the request being answered.
+
+        It takes the place of the request whose body was malformed, unless that has its response already.
+        """
+        self._in_head = True  # of a message that will never be complete
+        malformed = self.incoming
+        if malformed is not None:
+            malformed.lose()
+            if self.requests:  # it is the last of them
+                self.requests.pop()
+            elif malformed is not current:
+                return
+        self.requests.append(refused_request(failure, self._peer))
+
+    def close(self) -> None:
+        """Forget everything. The parser and this object refer to each other, so that is not left to the collector."""
+        self._llhttp = None
+        self.requests.clear()
+        self.incoming = None
+        self._in_head = False
+
+    # Called by llhttp.
+
+    def on_message_begin(self) -> None:
+        if self.incoming is not None:
+            return
+        self.begun += 1
+        self._at_start = False
+        self._in_head = True
+        self._unaccounted = 0
+        self._target = b""
+        self._headers = {}
+        self._header_bytes = 0
+        self._header_lines = 0
+
+    def on_url(self, part: bytes) -> None:
+        self._target += part
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        if not self._in_head:
+            return  # trailers are dropped
+        self._header_lines += 1
+        if self._header_lines > MAX_HEADER_LINES:
+            raise HeadersTooLarge
+        name, value = name.lower(), value.strip(b" \t")  # RFC 9110 section 5.5; llhttp leaves tabs
+        self._header_bytes += len(name) + len(value) + 4  # ": " and CRLF
+        headers = self._headers
+        if name not in headers:
+            headers[name] = value
+        elif self._header_bytes <= MAX_HEADERS:  # beyond, joining would take quadratic time, and the response is 431
+            headers[name] += b", " + value
+
+    def on_headers_complete(self) -> None:
+        llhttp = self._llhttp
+        if llhttp is None or self.incoming is not None:
+            return
+        version = llhttp.get_http_version()
+        if version not in ("1.1", "1.0"):
+            raise BadRequest("Unsupported HTTP version: use HTTP/1.1 or HTTP/1.0.")
+        if b"transfer-encoding" in self._headers:
+            _check_coding(version, self._headers[b"transfer-encoding"].lower())
+        self._in_head = False
+        self._unaccounted = 0
+        target = self._target
+        if not target.startswith(b"/") or b"#" in target:
+            target = origin_form(target)
+        path, _, query = target.partition(b"?")
+        method = llhttp.get_method().decode()
+        head = Head(
+            method,
+            path,
+            query,
+            len(target),
+            self._headers,
+            self._header_bytes,
+            _is_valid(self._headers.get(b"host"), version),
+            version == "1.0",
+            # What follows a CONNECT may be meant for the other end of a tunnel.
+            llhttp.should_keep_alive() and method != "CONNECT",
+            # A server must not send 100 to a client of HTTP/1.0 (RFC 9110 section 10.1.1).
+            version != "1.0" and self._headers.get(b"expect", b"").lower() == b"100-continue",
+        )
+        self.incoming = Request(head, self._peer)
+        self.requests.append(self.incoming)
+
+    def on_body(self, data: bytes) -> None:
+        self._unaccounted = 0
+        if self.incoming is not None:
+            self.incoming.add_body(data)
+
+    def on_message_complete(self) -> None:
+        if self.incoming is not None and self._llhttp is not None and not self._llhttp.should_upgrade():
+            self._at_start = self.incoming.keep_alive
+            self.incoming.finish()
+            self.incoming = None
+
+
+def _is_valid(host: bytes | None, version: str) -> bool:
+    """Whether a request of this HTTP version may have this Host (RFC 9112 section 3.2)."""
+    if host is None:
+        return version == "1.0"
+    return len(host) <= _LONGEST_HOST and _is_host(host)
+
+
+@lru_cache(maxsize=256)
+def _is_host(host: bytes) -> bool:
+    """Whether this is a name or an address, with or without a port. Repeated headers, joined with a space, are not."""
+    return _HOST.fullmatch(host) is not None
+
+
+def _check_coding(version: str, coding: bytes) -> None:
+    """Refuse a body whose end others may see elsewhere, or whose content is encoded.
+
+    Raises BadRequest, UnsupportedTransferCoding.
+    """
+    if version == "1.0":  # its framing is faulty (RFC 9112 section 6.1)
+        raise BadRequest("HTTP/1.0 has no Transfer-Encoding: send Content-Length, or use HTTP/1.1.")
+    if coding != b"chunked":
+        end_is_known = coding.rpartition(b",")[2].strip() == b"chunked"
+        raise UnsupportedTransferCoding if end_is_known else BadRequest(UnsupportedTransferCoding.message)
+
+
+def origin_form(target: bytes) -> bytes:
+    """The path and query of a request target (RFC 9112 section 3.2), without a fragment.
+
+    The absolute form loses its scheme and authority. Targets that name no path (`*`, the authority form of CONNECT, an
+    absolute form without a path) become a path that is not served.
+    """
+    target = target.partition(b"#")[0]
+    if target.startswith(b"/"):
+        return target
+    scheme, separator, rest = target.partition(b"://")
+    if separator and scheme.isalpha():
+        authority, slash, path = rest.partition(b"/")
+        if slash and b"?" not in authority:
+            return slash + path
+    return b"/" + target

@@ -1,0 +1,178 @@
+"""A parsed request: what the client sent, as far as it has arrived."""
+
+import asyncio
+from collections.abc import Callable, Mapping
+from typing import NamedTuple
+
+from petstore_server.server.errors import (
+    MAX_BODY,
+    MAX_HEADERS,
+    MAX_TARGET,
+    BadRequest,
+    HeadersTooLarge,
+    PayloadTooLarge,
+    RequestError,
+    UriTooLong,
+)
+
+
+class Disconnected(Exception):
+    """The rest of the request will not arrive, so there is no response to send."""
+
+
+class Head(NamedTuple):
+    """What the head of a request says; requests with the same bytes share one.
+
+    `path` and `query` are the parts of the request target as sent, `target_bytes` is the length of both. `headers` has
+    lower-case names; the values of a repeated header are joined by commas (RFC 9110 section 5.3), as long as the
+    headers are within MAX_HEADERS. `header_bytes` counts each header line with its separators.
+    """
+
+    method: str
+    path: bytes
+    query: bytes
+    target_bytes: int
+    headers: Mapping[bytes, bytes]
+    header_bytes: int
+    host_is_valid: bool
+    http_1_0: bool
+    keep_alive: bool
+    awaits_continue: bool
+
+
+class Request:
+    """One request: the fields of its `head`, and what arrives or is found out later.
+
+    `refusal` is the response that it gets if it is not a request at all: malformed bytes, or a connection too many.
+
+    `peer` is the address of the other end of the connection, None for a Unix socket. `body` holds the bytes received so
+    far, up to MAX_BODY. `complete` turns true when the whole request has arrived, `lost` when the rest of it will not
+    arrive. `turn` identifies the turn of the event loop in which the request is answered: all requests with the same
+    turn had been read when it began. It is None for a request that was read together with an earlier one of its
+    connection.
+    """
+
+    __slots__ = (
+        "_invite",
+        "_oversized",
+        "_waiting",
+        "awaits_continue",
+        "body",
+        "complete",
+        "head",
+        "header_bytes",
+        "headers",
+        "host_is_valid",
+        "http_1_0",
+        "keep_alive",
+        "lost",
+        "method",
+        "path",
+        "peer",
+        "query",
+        "refusal",
+        "target_bytes",
+        "turn",
+    )
+
+    def __init__(self, head: Head, peer: str | None) -> None:
+        self.head = head
+        (
+            self.method,
+            self.path,
+            self.query,
+            self.target_bytes,
+            self.headers,
+            self.header_bytes,
+            self.host_is_valid,
+            self.http_1_0,
+            self.keep_alive,
+            self.awaits_continue,
+        ) = head
+        self.peer = peer
+        self.refusal: RequestError | None = None
+        self.complete = False
+        self.body = b""
+        self._oversized = False
+        self.lost = False
+        self._waiting: asyncio.Future[None] | None = None
+        self._invite: Callable[[], None] | None = None
+        self.turn: object | None = None
+
+    def check_form(self) -> None:
+        """Refuse a request that is malformed or too large. Raises BadRequest, UriTooLong, HeadersTooLarge,
+        PayloadTooLarge.
+        """
+        if not self.host_is_valid:
+            raise BadRequest
+        if self.target_bytes > MAX_TARGET:
+            raise UriTooLong
+        if self.header_bytes > MAX_HEADERS:
+            raise HeadersTooLarge
+        if self._oversized or (
+            b"content-length" in self.headers and _exceeds_max_body(self.headers[b"content-length"])
+        ):
+            raise PayloadTooLarge
+
+    async def receive_body(self) -> None:
+        """Wait until the request is complete. Raises PayloadTooLarge, Disconnected."""
+        if not (self.complete or self._oversized or self.lost):
+            if self.awaits_continue and not self.body and self._invite is not None:
+                self._invite()
+            self._waiting = asyncio.get_running_loop().create_future()
+            await self._waiting
+        if self.lost:
+            raise Disconnected
+        if self._oversized:
+            raise PayloadTooLarge
+
+    def on_invite(self, invite: Callable[[], None]) -> None:
+        """Have `invite` called when a body is wanted for which the client awaits a 100 response."""
+        self._invite = invite
+
+    def add_body(self, data: bytes) -> None:
+        """Take a part of the body; everything beyond MAX_BODY is dropped."""
+        if self._oversized:
+            return
+        if len(self.body) + len(data) > MAX_BODY:
+            self._oversized = True
+            self.body = b""
+            self._wake()
+        else:
+            self.body += data
+
+    def finish(self) -> None:
+        """Note that the whole request has arrived."""
+        self.complete = True
+        if self._waiting is not None:
+            self._wake()
+
+    def lose(self) -> None:
+        """Note that the rest of the request will not arrive."""
+        if not self.complete:
+            self.lost = True
+            self._wake()
+
+    def _wake(self) -> None:
+        if self._waiting is not None and not self._waiting.done():
+            self._waiting.set_result(None)
+
+
+def refused_request(failure: RequestError, peer: str | None) -> Request:
+    """What stands for malformed bytes, or for a connection over the maximum, in the order of responses."""
+    request = Request(_NO_HEAD, peer)
+    request.refusal = failure
+    request.complete = True
+    return request
+
+
+_NO_HEAD = Head("", b"", b"", 0, {}, 0, True, False, False, False)
+
+
+def _exceeds_max_body(content_length: bytes) -> bool:
+    """Whether a Content-Length, which the parser has found to be digits, exceeds MAX_BODY.
+
+    The digits are counted before they are converted: int() is slow for many, and refuses more than 4,300.
+    """
+    digits = content_length.lstrip(b"0")
+    return len(digits) > len(str(MAX_BODY)) or int(digits or b"0") > MAX_BODY
