@@ -464,7 +464,7 @@ def test_wrong_usage_exits_with_2_and_sends_nothing(run: Run, arguments: list[st
 
 def test_a_boolean_is_refused_with_the_values_of_the_help(run: Run) -> None:
     done = run(FakePetstore(ORDERS), "orders", "list", "--complete", "maybe")
-    assert done.err.endswith("Invalid value for '--complete': 'maybe' is not true or false.\n")
+    assert done.err.endswith("Invalid value for '--complete': 'maybe' is not one of 'true', 'false'.\n")
 
 
 BASE_URL = {"PETSTORE_BASE_URL": "https://api.example.com/v1"}

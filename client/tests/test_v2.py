@@ -268,25 +268,23 @@ def test_a_refused_parameter_informs_the_gate(connect: Connect) -> None:
 
 
 def test_usage_shows_the_limits_and_the_requests(connect: Connect) -> None:
-    clock = FakeClock()
-    fake = FakePetstore(per_minute=3, per_day=100, clock=clock)
+    fake = FakePetstore(per_minute=3, per_day=100)
+    entry = {"start": "2026-11-20T12:00:00Z", "admitted": 5, "refused": 1}
+    window = {"name": "minute", "limit": 3, "remaining": 2, "reset": 1_800_000_060}
     with connect(fake) as petstore:
-        petstore.list_orders()
-        clock.advance(3600)
         usage = petstore.v2.get_usage()
-        start = START.replace(minute=0)
-        assert ["minute", "day"] == [window.name for window in usage.windows]
-        assert (3, 2) == (usage.windows[0].limit, usage.windows[0].remaining)
-        assert [(start, 1, 0), (start + timedelta(hours=1), 1, 0)] == [
-            (entry.start, entry.admitted, entry.refused) for entry in usage.history
+        assert [("minute", 3, 2), ("day", 100, 99)] == [
+            (each.name, each.limit, each.remaining) for each in usage.windows
         ]
-        by_day = petstore.v2.get_usage(
-            granularity="day", start=START - timedelta(days=9), end=START + timedelta(days=1)
-        )
-        assert [3] == [entry.admitted for entry in by_day.history]
+        fake.then(Answered(200, json.dumps({"plan": "free", "windows": [window], "history": [entry]}).encode(), JSON))
+        by_day = petstore.v2.get_usage(granularity="day", start=NOON, end=NOON + timedelta(days=1))
+        assert [v2.UsageEntry(start=NOON, admitted=5, refused=1)] == by_day.history
         with pytest.raises(ConfigurationError):
             petstore.v2.get_usage(start=START.replace(tzinfo=None))
     assert "/usage" == fake.requests[-1].path
+    assert ["granularity=hour", "granularity=day&from=2026-11-20T12%3A00%3A00Z&to=2026-11-21T12%3A00%3A00Z"] == [
+        request.query for request in fake.requests
+    ]
 
 
 def test_an_order_is_placed_with_a_key_of_its_own(connect: Connect) -> None:

@@ -26,32 +26,10 @@ from petstore_client.errors import (
 )
 
 __all__ = [
-    "APIConnectionError",
-    "APIStatusError",
-    "APITimeoutError",
-    "AsyncClient",
-    "AuthenticationError",
-    "Client",
-    "Clock",
-    "ConfigurationError",
-    "ConflictError",
-    "ErrorCode",
-    "InvalidResponseError",
-    "KeyBannedError",
-    "NotFoundError",
-    "Order",
-    "PermissionDeniedError",
-    "Pet",
-    "PetstoreError",
-    "RateLimit",
-    "RateLimitError",
-    "RateLimitEvent",
-    "RateWindow",
-    "ResponseEvent",
-    "RetryEvent",
-    "ServerError",
-    "__version__",
-    "idempotency_key_of",
-]
+    "APIConnectionError", "APIStatusError", "APITimeoutError", "AsyncClient", "AuthenticationError", "Client", "Clock",
+    "ConfigurationError", "ConflictError", "ErrorCode", "InvalidResponseError", "KeyBannedError", "NotFoundError",
+    "Order", "PermissionDeniedError", "Pet", "PetstoreError", "RateLimit", "RateLimitError", "RateLimitEvent",
+    "RateWindow", "ResponseEvent", "RetryEvent", "ServerError", "__version__", "idempotency_key_of",
+]  # fmt: skip
 
 logging.getLogger("petstore_client").addHandler(logging.NullHandler())

@@ -4,7 +4,7 @@ import logging
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, NamedTuple
 
 from petstore_client._effects import Effects, Queue, Sleep
 from petstore_client._gate import Gate, Place, Ticket
@@ -16,7 +16,7 @@ from petstore_client.errors import EndedBy, KeyBannedError, RateLimitError
 
 log = logging.getLogger("petstore_client")
 
-_OF_THE_ACCOUNT = frozenset({400, 403, 404, 409, 410, 415, 422, 429})
+_OF_THE_ACCOUNT = frozenset({304, 400, 403, 404, 409, 410, 415, 422, 429})
 _BANNED = "api_key_banned"
 _PATIENCE = 60.0  # seconds to wait for another request that has no timeout
 _LONGEST_PATIENCE = 86_400.0  # operating systems do not wait for an infinite time
@@ -31,8 +31,7 @@ class Observed:
     last_response: ResponseEvent | None = None
 
 
-@dataclass(frozen=True, eq=False)
-class Session:
+class Session(NamedTuple):
     """What a call needs of its client."""
 
     target: Target
@@ -50,6 +49,7 @@ class Admission:
     """
 
     def __init__(self, session: Session, operation: str, request_id: str) -> None:
+        self.waited = 0.0
         self._session = session
         self._options = session.options
         self._clock = session.options.clock
@@ -58,15 +58,13 @@ class Admission:
         self._request_id = request_id
         self._ticket: Ticket | None = None
         self._imposed = 0.0
-        self.waited = 0.0
         deadline = session.options.deadline
         self.deadline = float("inf") if deadline is None else self._clock.monotonic() + deadline
 
     def enter(self) -> Effects[None]:
         """Wait for permission to send one request. Raises RateLimitError if the wait is too long."""
         arrived = self._clock.monotonic()
-        patience = min(self._options.max_wait, self.deadline - arrived)
-        ticket = self._ticket = self._gate.enter(arrived, patience)
+        ticket = self._ticket = self._gate.enter(arrived, min(self._options.max_wait, self.deadline - arrived))
         while True:
             if ticket.place is Place.WAITING:
                 yield from self._queue(ticket)
@@ -78,7 +76,7 @@ class Admission:
                 return
             wait = ticket.until - now
             if ticket.place is Place.HELD and wait >= _TICK:
-                self._accept(ticket, wait, now)
+                self._accept(wait, ticket.banned)
             yield from self.wait(Sleep(max(0.0, wait)))
             self._gate.enter_again(ticket, self._clock.monotonic())
 
@@ -90,7 +88,7 @@ class Admission:
     def record_response(self, reply: Reply, limits: Limits, now: float) -> bool:
         """Inform the gate of a response, and return whether it describes the account's windows (D13, D14)."""
         ticket, self._ticket = self._ticket, None
-        moves = not limits.of_address and (reply.status < 300 or reply.status == 304 or reply.status in _OF_THE_ACCOUNT)
+        moves = not limits.of_address and (reply.status < 300 or reply.status in _OF_THE_ACCOUNT)
         if ticket is not None and moves:
             self._gate.record_response(ticket, now, limits, reply.status == 429, self._options.jitter)
         elif ticket is not None:
@@ -105,8 +103,7 @@ class Admission:
 
     def refusal(self, body: bytes, pause: float, now: float, moved: bool) -> RateLimitError:
         """The exception for a 429. It imposes a wait until the gate reopens, or of `pause` if the gate ignored it."""
-        record = read_error(body)
-        target = self._session.target
+        record, target = read_error(body), self._session.target
         message = target.key.redact(record.message) if record else f"{target.base_url} responded 429."
         code = record.code if record else ""
         if code == _BANNED:
@@ -120,21 +117,20 @@ class Admission:
 
         Only time bounds these waits, not a number: with many processes, a call may be refused often.
         """
-        wait = self._imposed
-        if not isinstance(error, KeyBannedError):
-            error.ended_by = self.objection(wait, self._clock.monotonic())
-        waits = error.ended_by is None and not isinstance(error, KeyBannedError)
-        self._report(wait, refused=True, waits=waits)
+        banned = isinstance(error, KeyBannedError)
+        error.ended_by = None if banned else self.objection(self._imposed)
+        waits = not banned and error.ended_by is None
+        self._report(self._imposed, refused=True, waits=waits)
         if not waits:
             raise error
-        self.waited += wait
-        return wait
+        self.waited += self._imposed
+        return self._imposed
 
-    def objection(self, wait: float, now: float) -> EndedBy | None:
+    def objection(self, wait: float) -> EndedBy | None:
         """The option that forbids a wait, or None."""
         if wait > self._options.max_wait:
             return "max_wait"
-        return "deadline" if now + wait >= self.deadline else None
+        return "deadline" if self._clock.monotonic() + wait >= self.deadline else None
 
     def _queue(self, ticket: Ticket) -> Effects[None]:
         """Wait for the requests in front, which end with their responses: this wait is not imposed by a limit."""
@@ -145,28 +141,23 @@ class Admission:
             why = "The requests before this one got no response in time"
             raise self._held_back(why, 0.0, "deadline" if left <= patience else "max_wait")
 
-    def _accept(self, ticket: Ticket, wait: float, now: float) -> None:
+    def _accept(self, wait: float, banned: bool) -> None:
         """Accept a wait before sending. Raises RateLimitError if it is too long."""
-        if ticket.banned:
-            raise self._banned(wait)
-        ended_by = self.objection(wait, now)
+        if banned:
+            retry_at = self._time_after(wait)
+            message = f"This key is banned until {_iso(retry_at)} because requests continued after a 429."
+            raise KeyBannedError(_BANNED, message, 429, retry_at, False)
+        ended_by = self.objection(wait)
         self._report(wait, refused=False, waits=ended_by is None)
         if ended_by is not None:
             raise self._held_back("The limit of this key is used up", wait, ended_by)
 
     def _held_back(self, why: str, wait: float, ended_by: EndedBy) -> RateLimitError:
         retry_at = self._time_after(wait)
-        text = f"{why}; nothing was sent. Retry at {retry_at.isoformat(timespec='seconds')}, or raise {ended_by}."
-        error = RateLimitError("rate_limit_exceeded", text, 429, retry_at, False)
+        message = f"{why}; nothing was sent. Retry at {_iso(retry_at)}, or raise {ended_by}."
+        error = RateLimitError("rate_limit_exceeded", message, 429, retry_at, False)
         error.ended_by = ended_by
         return error
-
-    def _banned(self, wait: float) -> KeyBannedError:
-        retry_at = self._time_after(wait)
-        until = retry_at.isoformat(timespec="seconds")
-        return KeyBannedError(
-            _BANNED, f"This key is banned until {until} because requests continued after a 429.", 429, retry_at, False
-        )
 
     def _time_after(self, wait: float) -> datetime:
         return datetime.fromtimestamp(self._clock.now() + min(wait, LONGEST_WAIT), UTC)
@@ -179,9 +170,12 @@ class Admission:
 
 def notify(hook: Callable[..., object] | None, event: Any) -> None:
     """Call a hook, if there is one. A faulty hook must not cost a call its result, least of all a cancel."""
-    if hook is None:
-        return
     try:
-        hook(event)
+        if hook is not None:
+            hook(event)
     except Exception:
         log.exception("A hook failed (request %s)", event.request_id)
+
+
+def _iso(time: datetime) -> str:
+    return time.isoformat(timespec="seconds")

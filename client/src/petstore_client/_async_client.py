@@ -1,8 +1,7 @@
 """The client for asyncio: every call is awaited."""
 
 import asyncio
-import random
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import suppress
 from types import TracebackType
 from typing import Any, Self, SupportsIndex
@@ -10,13 +9,13 @@ from typing import Any, Self, SupportsIndex
 import httpx2
 
 from petstore_client._admission import Session
-from petstore_client._base import BaseClient, BaseDriver, deprecated
+from petstore_client._base import BaseClient, deprecated
 from petstore_client._client_v2 import AsyncV2
+from petstore_client._core import BaseDriver
 from petstore_client._effects import Close, Effects, Queue, Read, Send, Sleep, T
 from petstore_client._http import Reply
 from petstore_client._operations import cancel_order, get_pet, iter_orders, list_orders
-from petstore_client._options import OnRateLimit, OnResponse, OnRetry, Options, Timeout
-from petstore_client._types import SYSTEM_CLOCK, Clock, Order, Pet
+from petstore_client._types import Order, Pet
 from petstore_client.errors import PetstoreError
 
 
@@ -27,60 +26,18 @@ class AsyncClient(BaseClient[httpx2.AsyncClient, httpx2.AsyncBaseTransport]):
     belongs to the event loop of its first call. The hooks are plain functions.
     """
 
-    def __init__(
-        self,
-        base_url: str | None = None,
-        *,
-        api_key: str | None = None,
-        timeout: Timeout = 30.0,
-        max_retries: int = 4,
-        max_wait: float = 75.0,
-        transport: httpx2.AsyncBaseTransport | None = None,
-        http_client: httpx2.AsyncClient | None = None,
-        deadline: float | None = None,
-        retry_timeout: float = 120.0,
-        conditional: bool = True,
-        headers: Mapping[str, str] | None = None,
-        app_name: str | None = None,
-        on_retry: OnRetry = None,
-        on_rate_limit: OnRateLimit = None,
-        on_response: OnResponse = None,
-        clock: Clock = SYSTEM_CLOCK,
-        jitter: Callable[[], float] = random.random,
-    ) -> None:
-        """Make a client. The arguments are those of `Client`, with an asynchronous transport or HTTP client."""
-        self._configure(
-            Options(
-                base_url, api_key, timeout, max_retries, max_wait, transport, http_client, deadline, retry_timeout,
-                conditional, headers, app_name, on_retry, on_rate_limit, on_response, clock, jitter,
-            ),
-            httpx2.AsyncClient, (httpx2.AsyncClient, httpx2.AsyncBaseTransport),
-        )  # fmt: skip
+    _http, _transport = httpx2.AsyncClient, httpx2.AsyncBaseTransport
 
     async def list_orders(self) -> list[Order]:
-        """All orders, ascending by id, regardless of status: one consistent list.
-
-        Raises AuthenticationError, PermissionDeniedError, RateLimitError, ServerError, APIConnectionError,
-        InvalidResponseError.
-        """
+        """All orders, ascending by id, regardless of status: one consistent list, as `Client.list_orders`."""
         return self._keep(await self._run(list_orders(self._session(), self._known_list())))
 
     def iter_orders(self) -> AsyncGenerator[Order, None]:
-        """All orders, one by one as they arrive, in memory that does not grow with the list.
-
-        After the first order nothing is repeated: a list that ends early raises InvalidResponseError (`truncated`),
-        one that stalls APITimeoutError. Other errors as for `list_orders`. The connection is in use until the
-        iteration ends or is closed.
-        """
+        """All orders, one by one as they arrive, in bounded memory, as `Client.iter_orders`."""
         return self._iterate(iter_orders(self._session))
 
     async def cancel_order(self, order_id: SupportsIndex) -> None:
-        """Cancel a pending order. When this returns, the cancellation is stored durably.
-
-        The request is repeated if its response was lost; a repetition that finds the order cancelled is a success.
-        Raises NotFoundError, ConflictError (`code` is `order_already_shipped` or `order_already_cancelled`), and the
-        errors of `list_orders`; their `may_have_been_applied` says whether the order may have been cancelled.
-        """
+        """Cancel a pending order. When this returns, the cancellation is stored durably, as `Client.cancel_order`."""
         await self._run(cancel_order(self._session(), order_id))
 
     @property
@@ -90,10 +47,7 @@ class AsyncClient(BaseClient[httpx2.AsyncClient, httpx2.AsyncBaseTransport]):
 
     @deprecated("GET /pets/{petId} is deprecated and will be withdrawn.")
     async def get_pet(self, pet_id: SupportsIndex) -> Pet:
-        """A pet. Deprecated: emits a DeprecationWarning that names the sunset; after it, raises APIStatusError 410.
-
-        Raises NotFoundError, and the errors of `list_orders`.
-        """
+        """A pet. Deprecated: emits a DeprecationWarning that names the sunset, as `Client.get_pet`."""
         return self._warn_of_sunset(await self._run(get_pet(self._session(), pet_id)))
 
     async def close(self) -> None:

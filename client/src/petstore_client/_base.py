@@ -1,27 +1,33 @@
 """What Client and AsyncClient have in common: everything except I/O."""
 
 import os
+import random
 import warnings
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from datetime import datetime
 from functools import partial
-from http.cookiejar import CookieJar, DefaultCookiePolicy
 from typing import TYPE_CHECKING, Any, Generic, Self, Unpack
 
-import httpx2
-
 from petstore_client._admission import Observed, Session, log
-from petstore_client._effects import Close, Effects, Emit, Queue, Read, Send, Sleep, T
-from petstore_client._environment import checked_environment, proxy_for
-from petstore_client._gate import gate_for, generation, process_lock
-from petstore_client._http import Reply, Target, read_target, reply_of
+from petstore_client._core import Core
+from petstore_client._environment import proxy_variables
+from petstore_client._http import read_target
 from petstore_client._limits import RateLimit
 from petstore_client._operations import Listed
-from petstore_client._options import CallOptions, HttpT, Options, TransportT, substitute_for
-from petstore_client._types import Order, Pet, ResponseEvent
-from petstore_client.errors import ConfigurationError, PetstoreError
+from petstore_client._options import (
+    CallOptions,
+    HttpT,
+    OnRateLimit,
+    OnResponse,
+    OnRetry,
+    Options,
+    Timeout,
+    TransportT,
+    substitute_for,
+)
+from petstore_client._types import SYSTEM_CLOCK, Clock, Order, Pet, ResponseEvent
+from petstore_client.errors import ConfigurationError
 
 if TYPE_CHECKING:
     from typing_extensions import deprecated as deprecated
@@ -29,96 +35,73 @@ else:
 
     def deprecated(message: str) -> Callable[[Any], Any]:
         """PEP 702 for Python before 3.13, and without a warning, because the call itself warns with the sunset."""
-
-        def mark(function: Any) -> Any:
-            function.__deprecated__ = message
-            return function
-
-        return mark
-
-
-_abandoned: list[object] = []  # connections that belong to the parent process; closing them could disturb it
-
-
-class Core(Generic[HttpT]):
-    """What a client and its `with_options` copies share in one process: connections, gate, and the last list.
-
-    A child process gets new connections and a new gate: with those of the parent it would read the parent's responses.
-    """
-
-    def __init__(self, target: Target, options: Options[HttpT, Any], connect: Callable[[], HttpT]) -> None:
-        self.target = target
-        self.listed: Listed | None = None
-        self.closed = False
-        self.warned = False
-        self.loop: object = None  # the event loop of an AsyncClient
-        self._options = options
-        self._connect = connect
-        self._start()
-
-    def enter(self) -> None:
-        """Prepare for a call in this process. Raises PetstoreError if the client is closed."""
-        if self.generation != generation():
-            with process_lock():
-                if self.generation != generation():
-                    self._check_forkable()
-                    _abandoned.append(self.http)
-                    self._start()
-        self.check(self.generation)
-
-    def check(self, began: int) -> None:
-        """Raise PetstoreError if a call of this generation cannot continue."""
-        if began != generation():
-            raise PetstoreError("The process was forked during this call, which continues only in the parent process.")
-        if self.closed:
-            raise PetstoreError("This client is closed; make a new one.")
-
-    def explain(self, error: BaseException) -> BaseException:
-        """The exception to raise for one of the HTTP client, which reports its own closing with a RuntimeError."""
-        if isinstance(error, RuntimeError) and self.http.is_closed:
-            return PetstoreError("This client was closed during the call.")
-        return error
-
-    def close(self) -> bool:
-        """Mark the client as closed and wake the calls that wait. Return whether to close the connections."""
-        self.closed = True
-        for wake in list(self._wakers):
-            wake()
-        return self._options.http_client is None and self.generation == generation()
-
-    @contextmanager
-    def waking(self, wake: Callable[[], object]) -> Iterator[None]:
-        """Call `wake` if the client is closed within the block."""
-        self._wakers.add(wake)
-        try:
-            if self.closed:
-                wake()
-            yield
-        finally:
-            self._wakers.discard(wake)
-
-    def _start(self) -> None:
-        self.generation = generation()
-        self.http = self._connect()
-        self.gate = gate_for(self.target.base_url, self.target.key.text, self._options.clock)
-        self.loop = None
-        self._wakers: set[Callable[[], object]] = set()
-
-    def _check_forkable(self) -> None:
-        given = self._options.http_client or self._options.transport
-        if isinstance(given, httpx2.Client | httpx2.AsyncClient | httpx2.HTTPTransport | httpx2.AsyncHTTPTransport):
-            raise PetstoreError(
-                "This client was made before the process was forked, with a transport or http_client whose connections "
-                "belong to the parent process; make the client after the fork."
-            )
+        return lambda function: vars(function).update(__deprecated__=message) or function
 
 
 class BaseClient(Generic[HttpT, TransportT]):
-    """State and properties of both clients. Raises ConfigurationError."""
+    """What both clients have in common. `_http` and `_transport` are the classes of httpx2 that a variant uses."""
 
-    _core: Core[HttpT]
-    _options: Options[HttpT, TransportT]
-    _observed: Observed
+    _http: type[HttpT]
+    _transport: type[TransportT]
+
+    def __init__(
+        self,
+        base_url: str | None = None,
+        *,
+        api_key: str | None = None,
+        timeout: Timeout = 30.0,
+        max_retries: int = 4,
+        max_wait: float = 75.0,
+        transport: TransportT | None = None,
+        http_client: HttpT | None = None,
+        deadline: float | None = None,
+        retry_timeout: float = 120.0,
+        conditional: bool = True,
+        headers: Mapping[str, str] | None = None,
+        app_name: str | None = None,
+        on_retry: OnRetry = None,
+        on_rate_limit: OnRateLimit = None,
+        on_response: OnResponse = None,
+        clock: Clock = SYSTEM_CLOCK,
+        jitter: Callable[[], float] = random.random,
+    ) -> None:
+        """Make a client. Raises ConfigurationError if an argument is invalid.
+
+        base_url: for example `https://api.example.com/v1`; None means PETSTORE_BASE_URL.
+        api_key: None means PETSTORE_API_KEY. It never appears in repr(), logs or exceptions.
+        timeout: seconds to wait for a connection, and for each further part of a response; at most a day. None waits
+            forever. `httpx2.Timeout(30, connect=5)` sets them separately.
+        max_retries: how often a call is repeated after failures of the connection or the server. Waiting for a limit
+            is not a retry, also after a 429.
+        max_wait: the longest time in seconds that a call waits, each time, for a limit to reset. If a wait would be
+            longer, the call raises RateLimitError.
+        transport: an httpx2 transport to send through, such as `httpx2.HTTPTransport(verify=...)`.
+        http_client: an httpx2 client to send with, instead of a transport. Closing this client does not close it.
+        deadline: seconds that a whole call may take, with all its waits and attempts; None sets no bound. For
+            `iter_orders` it applies until the first order.
+        retry_timeout: seconds that a call may spend on failing attempts and on the backoff between them.
+        conditional: keep the last list and its ETag, so that an unchanged list is not sent again.
+        headers: further headers of every request.
+        app_name: the name of your program, such as "acme-sync/1.4", for the User-Agent.
+        on_retry, on_rate_limit, on_response: functions that are called with a RetryEvent, RateLimitEvent or
+            ResponseEvent, in the calling thread.
+        clock, jitter: a time source, and a source of numbers from 0 to 1; for tests (see `petstore_client.testing`).
+        """
+        options: Options[HttpT, TransportT] = substitute_for(
+            Options(
+                base_url, api_key, timeout, max_retries, max_wait, transport, http_client, deadline, retry_timeout,
+                conditional, headers, app_name, on_retry, on_rate_limit, on_response, clock, jitter,
+            )
+        )  # fmt: skip
+        for name, kind in (("http_client", self._http), ("transport", self._transport)):
+            if not isinstance(getattr(options, name), kind | None):
+                raise ConfigurationError(f"{name} of {type(self).__name__} must be an httpx2.{kind.__name__}.")
+        target = read_target(options.base_url, options.api_key, os.environ)
+        if options.http_client is None and options.transport is None:
+            target = target._replace(proxy=proxy_variables())
+        self._options = replace(options, base_url=target.base_url, api_key=None)
+        self._core = Core(target, self._options, self._http)
+        self._observed = Observed()
 
     @property
     def rate_limit(self) -> RateLimit | None:
@@ -153,26 +136,6 @@ class BaseClient(Generic[HttpT, TransportT]):
     def __reduce__(self) -> str:
         raise TypeError("A client cannot be copied or pickled; make one in the process that uses it.")
 
-    def _configure(
-        self,
-        options: Options[HttpT, TransportT],
-        http: Callable[..., HttpT],
-        kinds: tuple[type[HttpT], type[TransportT]],
-    ) -> None:
-        """Check the options that depend on the variant of the client, and connect."""
-        options = substitute_for(options)
-        for name, kind in zip(("http_client", "transport"), kinds, strict=True):
-            given = getattr(options, name)
-            if given is not None and not isinstance(given, kind):
-                raise ConfigurationError(f"{name} of {type(self).__name__} must be an httpx2.{kind.__name__}.")
-        target = read_target(options.base_url, options.api_key, os.environ)
-        if options.http_client is None and options.transport is None:
-            target = replace(target, proxy=proxy_for(target.base_url))
-        self._options = replace(options, base_url=target.base_url, api_key=None)
-        own = self._options
-        self._core = Core(target, own, lambda: _connect(own, http))
-        self._observed = Observed()
-
     def _session(self) -> Session:
         """What a call needs, in this process. Raises PetstoreError if the client cannot make one."""
         core = self._core
@@ -200,67 +163,3 @@ class BaseClient(Generic[HttpT, TransportT]):
             log.warning(message)
         warnings.warn(message, DeprecationWarning, stacklevel=3)
         return pet
-
-
-class BaseDriver(Generic[T, HttpT]):
-    """Runs a call or an iteration. Its subclasses, one for each client, perform single effects.
-
-    `outcome` is what the latest effect returned and `error` what it raised; `emitted` are the orders to hand out, and
-    `result` is what the call returned.
-    """
-
-    result: T
-
-    def __init__(self, effects: Effects[T], core: Core[HttpT], options: Options[HttpT, Any]) -> None:
-        self.outcome: object = None
-        self.error: BaseException | None = None
-        self.emitted: list[Any] | None = None
-        self._effects = effects
-        self._core = core
-        self._clock = options.clock
-        self._response: httpx2.Response | None = None
-
-    def resume(self) -> Sleep | Queue | Send | Read | Close | None:
-        """The next effect to perform; None if the call has emitted orders or ended. Raises PetstoreError."""
-        error, self.error = self.error, None
-        try:
-            if error is None:
-                effect = self._effects.send(self.outcome)
-            else:
-                effect = self._effects.throw(self._core.explain(error))
-        except StopIteration as end:
-            self.result, self.emitted = end.value, None
-            return None
-        if isinstance(effect, Emit):
-            self.emitted = effect.orders
-            return None
-        return effect
-
-    def request(self, effect: Send) -> httpx2.Request:
-        """The request to send, with the key."""
-        request = self._core.http.build_request(
-            effect.method, effect.url, headers=effect.headers, timeout=effect.timeout, content=effect.content
-        )
-        self._core.target.authorize(request)
-        return request
-
-    def received(self, response: httpx2.Response) -> Reply:
-        """Keep a response until it is closed, and return its head."""
-        self._response, self._generation = response, generation()
-        return reply_of(response)
-
-    def to_close(self) -> httpx2.Response | None:
-        """The response, if there is one to close. One of the parent process is kept open."""
-        response, self._response = self._response, None
-        if response is not None and self._generation != generation():
-            _abandoned.append(self)  # with the iterator over the body, which closes the response when it is collected
-            return None
-        return response
-
-
-def _connect(options: Options[HttpT, Any], http: Callable[..., HttpT]) -> HttpT:
-    """The HTTP client: the given one, or a new one that keeps no cookies. Raises ConfigurationError."""
-    if options.http_client is not None:
-        return options.http_client
-    with checked_environment():
-        return http(transport=options.transport, cookies=CookieJar(DefaultCookiePolicy(allowed_domains=[])))

@@ -23,7 +23,6 @@ from petstore_client.errors import (
     APIStatusError,
     APITimeoutError,
     ConflictError,
-    EndedBy,
     InvalidResponseError,
     PetstoreError,
     RateLimitError,
@@ -66,8 +65,7 @@ class Call:
         self._began = self._clock.monotonic()
         self._attempt = 0
         self._failures = 0  # attempts that failed for another reason than a limit
-        self._unanswered = False  # a request is in flight
-        self._refuted = False  # the response to the latest attempt shows that it was not carried out
+        self._unanswered = False  # no response shows what became of the latest attempt
         self._wait = 0.0
 
     def run(self, receive: Callable[[Reply], Effects[T]]) -> Effects[T]:
@@ -115,11 +113,8 @@ class Call:
             for text in inflate.feed(piece):
                 body += text
                 if len(body) > longest:
-                    raise InvalidResponseError(
-                        f"{base_url} responded {reply.status} with more data than this API sends; is the base URL "
-                        "right?",
-                        reply.status,
-                    )
+                    what = f"{base_url} responded {reply.status} with more data than this API sends"
+                    raise InvalidResponseError(f"{what}; is the base URL right?", reply.status)
         for text in inflate.finish():
             body += text
         return bytes(body)
@@ -134,7 +129,7 @@ class Call:
         """Send once, and inform the gate. A response of 400 or above is raised as its exception."""
         operation, observed = self._operation, self._session.observed
         self._attempt += 1
-        self._unanswered, self._refuted = True, False
+        self._unanswered = True
         began = self._clock.monotonic()
         timeout = self._options.timeout_within(self._admission.deadline - began)
         url = self.target.url(operation.version, self._path)
@@ -154,8 +149,7 @@ class Call:
         moved = self._admission.record_response(reply, limits, now)
         if reply.status < 400:
             return reply
-        self._refuted = reply.status < 500
-        self._unanswered = not self._refuted
+        self._unanswered = reply.status >= 500
         try:
             body = yield from self.read_small(reply)
         except (APIConnectionError, InvalidResponseError):
@@ -168,12 +162,17 @@ class Call:
 
     def _consider(self, error: PetstoreError) -> None:
         """Decide on a failed attempt: set the wait before the next one, or raise the error."""
-        doubtful = leaves_doubt(error) and not self._refuted
+        doubtful = leaves_doubt(error) and self._unanswered
         self._admission.leave(charged=doubtful)
         self.in_doubt = self.in_doubt or doubtful
         self._unanswered = False
         self._wait = self._wait_after(error)
-        self._report_retry(error)
+        log.warning(
+            "%s: attempt %d failed (%s); retrying in %.1f s (request %s)",
+            self._operation.name, self._attempt, error, self._wait, self.request_id,
+        )  # fmt: skip
+        event = RetryEvent(self._operation.name, self._attempt, self._wait, error, self.request_id)
+        notify(self._options.on_retry, event)
 
     def _wait_after(self, error: PetstoreError) -> float:
         """Seconds before the next attempt. Raises the error if there is none."""
@@ -185,18 +184,16 @@ class Call:
         wait = backoff(self._failures, self._options.jitter)
         if isinstance(error, ServerError | ConflictError) and error.retry_after is not None:
             wait = max(wait, error.retry_after)
-        error.ended_by = "max_retries" if self._failures > self._options.max_retries else self._objection(wait)
+        spent = self._clock.monotonic() - self._began - self._admission.waited
+        if self._failures > self._options.max_retries:
+            error.ended_by = "max_retries"
+        elif spent + wait > self._options.retry_timeout:
+            error.ended_by = "retry_timeout"
+        else:
+            error.ended_by = self._admission.objection(wait)
         if error.ended_by is not None:
             raise error
         return wait
-
-    def _objection(self, wait: float) -> EndedBy | None:
-        """The option that forbids another attempt after this wait, or None."""
-        now = self._clock.monotonic()
-        spent = now - self._began - self._admission.waited
-        if objection := self._admission.objection(wait, now):
-            return objection
-        return "retry_timeout" if spent + wait > self._options.retry_timeout else None
 
     def _complete(self, error: BaseException) -> None:
         """Record in an error which request it was, and whether the request may have been carried out."""
@@ -210,11 +207,3 @@ class Call:
             log.debug("%s failed: %s (request %s)", self._operation.name, error, self.request_id)
         if in_doubt:
             error.add_note(doubt)
-
-    def _report_retry(self, error: PetstoreError) -> None:
-        log.warning(
-            "%s: attempt %d failed (%s); retrying in %.1f s (request %s)",
-            self._operation.name, self._attempt, error, self._wait, self.request_id,
-        )  # fmt: skip
-        event = RetryEvent(self._operation.name, self._attempt, self._wait, error, self.request_id)
-        notify(self._options.on_retry, event)

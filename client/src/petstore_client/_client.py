@@ -1,20 +1,19 @@
 """The client for threads: every call blocks until it has its result."""
 
-import random
 import threading
-from collections.abc import Callable, Generator, Iterator, Mapping
+from collections.abc import Generator, Iterator
 from types import TracebackType
 from typing import Any, Self, SupportsIndex
 
 import httpx2
 
-from petstore_client._base import BaseClient, BaseDriver, deprecated
+from petstore_client._base import BaseClient, deprecated
 from petstore_client._client_v2 import V2
+from petstore_client._core import BaseDriver
 from petstore_client._effects import Close, Effects, Queue, Read, Send, Sleep, T
 from petstore_client._http import Reply
 from petstore_client._operations import cancel_order, get_pet, iter_orders, list_orders
-from petstore_client._options import OnRateLimit, OnResponse, OnRetry, Options, Timeout
-from petstore_client._types import SYSTEM_CLOCK, Clock, Order, Pet, SystemClock
+from petstore_client._types import Order, Pet, SystemClock
 
 
 class Client(BaseClient[httpx2.Client, httpx2.BaseTransport]):
@@ -23,56 +22,7 @@ class Client(BaseClient[httpx2.Client, httpx2.BaseTransport]):
     Limits belong to the base URL and key: all clients in a process that have both in common share them.
     """
 
-    def __init__(
-        self,
-        base_url: str | None = None,
-        *,
-        api_key: str | None = None,
-        timeout: Timeout = 30.0,
-        max_retries: int = 4,
-        max_wait: float = 75.0,
-        transport: httpx2.BaseTransport | None = None,
-        http_client: httpx2.Client | None = None,
-        deadline: float | None = None,
-        retry_timeout: float = 120.0,
-        conditional: bool = True,
-        headers: Mapping[str, str] | None = None,
-        app_name: str | None = None,
-        on_retry: OnRetry = None,
-        on_rate_limit: OnRateLimit = None,
-        on_response: OnResponse = None,
-        clock: Clock = SYSTEM_CLOCK,
-        jitter: Callable[[], float] = random.random,
-    ) -> None:
-        """Make a client. Raises ConfigurationError if an argument is invalid.
-
-        base_url: for example `https://api.example.com/v1`; None means PETSTORE_BASE_URL.
-        api_key: None means PETSTORE_API_KEY. It never appears in repr(), logs or exceptions.
-        timeout: seconds to wait for a connection, and for each further part of a response; at most a day. None waits
-            forever. `httpx2.Timeout(30, connect=5)` sets them separately.
-        max_retries: how often a call is repeated after failures of the connection or the server. Waiting for a limit
-            is not a retry, also after a 429.
-        max_wait: the longest time in seconds that a call waits, each time, for a limit to reset. If a wait would be
-            longer, the call raises RateLimitError.
-        transport: an httpx2 transport to send through, such as `httpx2.HTTPTransport(verify=...)`.
-        http_client: an httpx2 client to send with, instead of a transport. Closing this client does not close it.
-        deadline: seconds that a whole call may take, with all its waits and attempts; None sets no bound. For
-            `iter_orders` it applies until the first order.
-        retry_timeout: seconds that a call may spend on failing attempts and on the backoff between them.
-        conditional: keep the last list and its ETag, so that an unchanged list is not sent again.
-        headers: further headers of every request.
-        app_name: the name of your program, such as "acme-sync/1.4", for the User-Agent.
-        on_retry, on_rate_limit, on_response: functions that are called with a RetryEvent, RateLimitEvent or
-            ResponseEvent, in the calling thread.
-        clock, jitter: a time source, and a source of numbers from 0 to 1; for tests (see `petstore_client.testing`).
-        """
-        self._configure(
-            Options(
-                base_url, api_key, timeout, max_retries, max_wait, transport, http_client, deadline, retry_timeout,
-                conditional, headers, app_name, on_retry, on_rate_limit, on_response, clock, jitter,
-            ),
-            httpx2.Client, (httpx2.Client, httpx2.BaseTransport),
-        )  # fmt: skip
+    _http, _transport = httpx2.Client, httpx2.BaseTransport
 
     def list_orders(self) -> list[Order]:
         """All orders, ascending by id, regardless of status: one consistent list.

@@ -3,12 +3,9 @@
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
-from urllib.parse import urlsplit
-from urllib.request import getproxies, proxy_bypass
 
 import httpx2
 
-from petstore_client._parsing import read_url
 from petstore_client.errors import ConfigurationError
 
 _PROXIES = ("http_proxy", "https_proxy", "all_proxy")
@@ -27,33 +24,18 @@ def checked_environment() -> Iterator[None]:
         ) from error
     except ImportError:
         raise ConfigurationError(
-            f"{_proxy_names()} names a SOCKS proxy, for which the package socksio is missing: "
+            f"{proxy_variables()} names a SOCKS proxy, for which the package socksio is missing: "
             "pip install 'httpx2[socks]'."
         ) from None
     except (ValueError, httpx2.InvalidURL):  # whose text can contain a part of the password
         raise ConfigurationError(
-            f"{_proxy_names()} does not name a valid proxy; it must look like http://HOST:PORT."
+            f"{proxy_variables()} does not name a valid proxy; it must look like http://HOST:PORT."
         ) from None
 
 
-@checked_environment()
-def proxy_for(url: str) -> str:
-    """The proxy through which httpx2 sends to this URL, without its user and password, for messages; "" if none.
-
-    NO_PROXY can have networks, ports and patterns, which only httpx2 interprets. Raises ConfigurationError.
-    """
-    parts = urlsplit(url)
-    proxies = getproxies()
-    proxy = proxies.get(parts.scheme) or proxies.get("all")
-    if not proxy or proxy_bypass(parts.hostname or ""):
-        return ""
-    address = read_url(proxy if "://" in proxy else f"http://{proxy}")
-    exception = ", unless NO_PROXY excludes it," if proxies.get("no") else ""
-    return f"{address.scheme}://{address.netloc.decode('ascii')}{exception}"
-
-
-def _proxy_names() -> str:
-    return " or ".join(_names(_PROXIES)) or "The proxy setting of the system"
+def proxy_variables() -> str:
+    """The variables that set a proxy, for messages; "" if there are none."""
+    return " or ".join(_names(_PROXIES))
 
 
 def _names(wanted: tuple[str, ...]) -> list[str]:

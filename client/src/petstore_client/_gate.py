@@ -195,8 +195,6 @@ class Gate:
         self._in_flight -= 1
         if ticket is self._probe:
             self._probe = None
-        if self._windows.exhausted:
-            self._close(self._opens(now))
         self._serve(now)
 
     def _hold(self, until: float) -> None:

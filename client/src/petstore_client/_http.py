@@ -5,14 +5,12 @@ import re
 import ssl
 import uuid
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import NamedTuple
 from urllib.parse import urlsplit
 
 import httpx2
 import msgspec
 
-from petstore_client._parsing import read_url
 from petstore_client._types import UNDECODABLE
 from petstore_client._version import __version__
 from petstore_client.errors import (
@@ -35,7 +33,7 @@ LONGEST_SMALL_BODY = 1 << 16
 """Bytes. No error body and no single record of this API is longer."""
 
 _REQUEST_ID_PREFIX = "petstore-client-"
-TRANSPORT_ERRORS = (httpx2.HTTPError, OSError)
+TRANSPORT_ERRORS = (httpx2.HTTPError, OSError, UnicodeError)
 _NOT_SENT = (
     httpx2.ConnectError,
     httpx2.ConnectTimeout,
@@ -44,6 +42,7 @@ _NOT_SENT = (
     httpx2.UnsupportedProtocol,
     httpx2.LocalProtocolError,
     ConnectionRefusedError,
+    UnicodeError,  # the name of a proxy that cannot be looked up
 )
 _PERMANENT = (httpx2.UnsupportedProtocol, httpx2.LocalProtocolError)
 _SPACE = re.compile(r"[\s\x00-\x1f]")
@@ -74,11 +73,10 @@ class Secret:
         return text.replace(self.text, "***")
 
 
-@dataclass(frozen=True, slots=True)
-class Target:
+class Target(NamedTuple):
     """Where requests go, and with which key. `base_url` ends with `/v1`, which names the service (DESIGN D1).
 
-    `proxy` is the proxy of the environment in between, or "".
+    `proxy` names the variables of the environment that may set a proxy in between.
     """
 
     base_url: str
@@ -88,11 +86,6 @@ class Target:
     def url(self, version: str, path: str) -> str:
         """The address of a path in a version of the API, such as "v1"."""
         return f"{self.base_url.removesuffix('v1')}{version}{path}"
-
-    @property
-    def route(self) -> str:
-        """The base URL with its proxy, for messages about connections."""
-        return f"{self.base_url} through the proxy {self.proxy}" if self.proxy else self.base_url
 
     def headers(self, request_id: str, app_name: str | None, more: Mapping[str, str] | None) -> dict[str, str]:
         """The headers of every request except the key, which `authorize` adds just before sending."""
@@ -130,14 +123,8 @@ def read_target(base_url: str | None, api_key: str | None, environ: Mapping[str,
 
     Raises ConfigurationError, which says what to change and never contains the key.
     """
-    for name, value in (("base_url", base_url), ("api_key", api_key)):
-        _check_text(name, value)
-    url = environ.get("PETSTORE_BASE_URL") if base_url is None else base_url
-    if not url:
-        raise ConfigurationError(_missing("base URL", "base_url", base_url))
-    key = environ.get("PETSTORE_API_KEY") if api_key is None else api_key
-    if not key:
-        raise ConfigurationError(_missing("API key", "api_key", api_key))
+    url = _given("base_url", base_url, environ)
+    key = _given("api_key", api_key, environ)
     if not _KEY.fullmatch(key):
         if _KEY.fullmatch(key.strip()):
             raise ConfigurationError("The API key has space or a line break around it; remove it.")
@@ -145,35 +132,29 @@ def read_target(base_url: str | None, api_key: str | None, environ: Mapping[str,
     return Target(_base_url(url), Secret(key))
 
 
-def _missing(what: str, argument: str, given: str | None) -> str:
-    variable = f"PETSTORE_{argument.upper()}"
-    if given is None:
-        return f"There is no {what}: pass {argument}, or set {variable}."
-    return f"{argument} is empty; pass the {what}, or None to use {variable}."
-
-
-def _check_text(name: str, value: object) -> None:
-    if value is not None and not isinstance(value, str):
-        raise ConfigurationError(f"{name} must be a string, not a {type(value).__name__}.")
+def _given(name: str, value: object, environ: Mapping[str, str]) -> str:
+    variable = f"PETSTORE_{name.upper()}"
+    text = environ.get(variable, "") if value is None else value
+    if not isinstance(text, str):
+        raise ConfigurationError(f"{name} must be a string, not a {type(text).__name__}.")
+    if not text:
+        raise ConfigurationError(f"{name} is {'missing' if value is None else 'empty'}; pass it, or set {variable}.")
+    return text
 
 
 def _base_url(url: str) -> str:
     try:
         parts = urlsplit(url)
-        address = read_url(url)
-        valid = (
-            not _SPACE.search(url)
-            and parts.scheme in ("http", "https")
-            and parts.hostname is not None
-            and (parts.port or 1) > 0
-        )
+        address = httpx2.URL(url)
+        address.raw_host.decode("ascii").encode("idna")  # as for a socket: no label is empty or too long
+        valid = not _SPACE.search(url) and parts.scheme in ("http", "https") and parts.hostname and parts.port != 0
     except (ValueError, httpx2.InvalidURL):
         valid = False
     if not valid:
         raise ConfigurationError("The base URL is not a valid address; it must look like https://HOST/v1.")
     if parts.username is not None or parts.query or parts.fragment:
         raise ConfigurationError(
-            "The base URL must not contain a user, a query or a fragment; give the key separately."
+            "The base URL must not contain a user, a query or a fragment; pass the key separately."
         )
     base_url = str(address).rstrip("/")  # one spelling of each address, so that it has one gate
     if not base_url.endswith("/v1"):
@@ -185,30 +166,22 @@ def _base_url(url: str) -> str:
 def connection_error(error: Exception, target: Target) -> APIConnectionError:
     """The exception for a failure of the transport (one of TRANSPORT_ERRORS)."""
     sent = not isinstance(error, _NOT_SENT)
+    where = f"{target.base_url}{f' (if {target.proxy} applies, through that proxy)' if target.proxy else ''}"
     reason = target.key.redact(" ".join(str(error).split())) or type(error).__name__
     if any(isinstance(each, ssl.SSLCertVerificationError) for each in causes(error)):
         return APIConnectionError(
-            f"The certificate of {target.route} is not valid ({reason}); is the address right? For a certificate "
-            "authority of your own pass transport=httpx2.HTTPTransport(verify=...).",
+            f"The certificate of {where} is not valid ({reason}); is the address right? For a certificate authority of "
+            "your own pass transport=httpx2.HTTPTransport(verify=...).",
             False,
             False,
         )
     if isinstance(error, httpx2.TimeoutException | TimeoutError):
-        if sent:
-            return APITimeoutError(f"{target.route} did not respond within the timeout ({reason}).", True)
-        return APITimeoutError(f"No connection to {target.route} within the timeout ({reason}).", False)
+        what = f"{where} did not respond" if sent else f"No connection to {where}"
+        return APITimeoutError(f"{what} within the timeout ({reason}).", sent)
     if sent:
-        return APIConnectionError(
-            f"The connection to {target.route} broke before the response was complete ({reason})."
-        )
-    question = "are both addresses right, and do the proxy and the server run?"
-    if not target.proxy:
-        question = "is the address right, and is the server running?"
-    return APIConnectionError(
-        f"No connection to {target.route} ({reason}); {question}",
-        False,
-        not isinstance(error, _PERMANENT),
-    )
+        return APIConnectionError(f"The connection to {where} broke before the response was complete ({reason}).")
+    message = f"No connection to {where} ({reason}); is the address right, and is the server running?"
+    return APIConnectionError(message, False, not isinstance(error, _PERMANENT))
 
 
 def new_request_id() -> str:
@@ -237,32 +210,24 @@ def reply_of(response: httpx2.Response) -> Reply:
 
 
 def check_success(reply: Reply, expected: int, target: Target) -> None:
-    """Raise InvalidResponseError if a response below 400 is not the expected one."""
-    status = reply.status
+    """Raise InvalidResponseError if a response below 400 is not the expected one, for example a login page."""
+    status, kind = reply.status, _content_type(reply)
     if 300 <= status < 400 and status != 304:
         where = target.key.redact(reply.headers.get("location", ""))[:200] or "nowhere"
-        raise InvalidResponseError(
-            f"{target.base_url} responded with a redirect to {where}. The client does not follow redirects, so that "
-            "the key is not sent elsewhere; if the API has moved, change the base URL.",
-            status,
+        message = (
+            f"redirected to {where}. The client does not follow redirects, so that the key is not sent elsewhere; if "
+            "the API has moved, change the base URL."
         )
-    if status != expected:
-        raise InvalidResponseError(
-            f"{target.base_url} responded {status} instead of {expected}; is the base URL right?", status
+    elif status != expected:
+        message = f"responded {status} instead of {expected}; is the base URL right?"
+    elif status in (200, 201) and kind != "application/json":
+        message = (
+            f"responded {status} with {kind} instead of JSON; does the base URL lead to the API, or to a page or proxy "
+            "in front of it?"
         )
-    if status in (200, 201):
-        _check_json(reply, target)
-
-
-def _check_json(reply: Reply, target: Target) -> None:
-    """Raise InvalidResponseError if the body is not declared as JSON, for example a proxy's or a login page."""
-    kind = reply.headers.get("content-type", "").partition(";")[0].strip().lower()
-    if kind != "application/json":
-        raise InvalidResponseError(
-            f"{target.base_url} responded {reply.status} with {kind[:80] or 'no content type'} instead of JSON; does "
-            "the base URL lead to the API, or to a page or proxy in front of it?",
-            reply.status,
-        )
+    else:
+        return
+    raise InvalidResponseError(f"{target.base_url} {message}", status)
 
 
 def refusal(reply: Reply, body: bytes, target: Target, retry_after: float | None) -> PetstoreError:
@@ -273,20 +238,21 @@ def refusal(reply: Reply, body: bytes, target: Target, retry_after: float | None
         return InvalidResponseError(
             f"{target.base_url} responded 404 without the Error record of this API; is the base URL right?", status
         )
-    if record is None:
-        kind = reply.headers.get("content-type", "").partition(";")[0][:80] or "no content type"
-        record = ErrorBody(
-            "",
-            f"{target.base_url} responded {status} without the Error record of this API ({kind}); the response is "
-            "probably that of a proxy or load balancer in front of it.",
-            status,
-        )
-    code, message = record.code, target.key.redact(record.message)
+    code, message = (record.code, target.key.redact(record.message)) if record else ("", _foreign(reply, target))
     if status >= 500:
         return ServerError(code, message, status, retry_after)
     if status == 409:
         return ConflictError(code, message, status, retry_after)
     return _KIND.get(status, APIStatusError)(code, message, status)
+
+
+def _foreign(reply: Reply, target: Target) -> str:
+    what = f"{target.base_url} responded {reply.status} without the Error record of this API ({_content_type(reply)})"
+    return f"{what}; the response is probably that of a proxy or load balancer in front of it."
+
+
+def _content_type(reply: Reply) -> str:
+    return reply.headers.get("content-type", "").partition(";")[0].strip().lower()[:80] or "no content type"
 
 
 def read_error(body: bytes) -> ErrorBody | None:

@@ -7,7 +7,7 @@ need no clock. X-RateLimit-Reset is a Unix timestamp, which is compared with the
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from typing import NamedTuple
 
@@ -102,20 +102,18 @@ def read_limits(headers: Mapping[str, str], now: float) -> Limits:
 class _KnownWindow:
     """What responses said about a window. `ends` is never before its true end, or None if it has not started again."""
 
-    limit: int | None
+    first: Window  # as it was first seen, at `since`
     remaining: int
     ends: float | None
-    seconds: int | None
-    first: int  # the remaining requests when the window was first seen
     since: float
     seen: float
     own: int = 0  # requests of this process since then
 
     def others_may_have_spent(self, now: float, in_flight: int) -> bool:
         """Whether other processes, at twice the rate seen so far, would have used up the remaining requests by now."""
-        if self.ends is None or self.seconds is None or self.seconds > SHORT_WINDOW or now - self.seen <= FRESH:
+        if self.ends is None or (self.first.seconds or LONGEST_WINDOW) > SHORT_WINDOW or now - self.seen <= FRESH:
             return False
-        others = self.first - self.remaining - self.own - in_flight
+        others = self.first.remaining - self.remaining - self.own - in_flight
         return others > 0 and 2 * others * (now - self.seen) >= self.remaining * (self.seen - self.since)
 
 
@@ -124,11 +122,6 @@ class KnownWindows:
 
     def __init__(self) -> None:
         self._known: dict[str, _KnownWindow] = {}
-
-    @property
-    def exhausted(self) -> bool:
-        """Whether a window has nothing left."""
-        return any(known.remaining <= 0 for known in self._known.values())
 
     def learn(self, window: Window, sent: float, now: float) -> None:
         """Record what a response said about a window.
@@ -139,10 +132,8 @@ class KnownWindows:
         """
         latest, earliest = now + window.left, sent + window.left - 1
         known = self._known.get(window.name)
-        if known is None or known.ends is None or known.limit != window.limit or earliest > known.ends:
-            self._known[window.name] = _KnownWindow(
-                window.limit, window.remaining, latest, window.seconds, window.remaining, now, now
-            )
+        if known is None or known.ends is None or known.first.limit != window.limit or earliest > known.ends:
+            self._known[window.name] = _KnownWindow(window, window.remaining, latest, now, now)
         else:
             known.remaining, known.ends = min(known.remaining, window.remaining), min(known.ends, latest)
             known.seen = now
@@ -151,9 +142,8 @@ class KnownWindows:
         """Reset windows that have ended to their whole limit; forget those whose limit is unknown."""
         for name, known in list(self._known.items()):
             if known.ends is not None and now >= known.ends:
-                known.ends = None
-                known.remaining = known.limit or 0
-                if known.limit is None:
+                known.ends, known.remaining = None, known.first.limit or 0
+                if known.first.limit is None:
                     del self._known[name]
 
     def count(self, lost: bool) -> None:
@@ -184,10 +174,9 @@ class KnownWindows:
         window exhausted within that time after the first one. It is at most FRESH, because only 429s soon after the
         first one are tolerated. (0, 0) if no window is known.
         """
-        known = min(self._known.values(), key=lambda each: each.seconds or LONGEST_WINDOW, default=None)
-        if known is None or not known.seconds or not known.limit:
-            return 0.0, 0.0
-        return known.seconds, min(FRESH, known.seconds / known.limit)
+        known = [(each.first.seconds, each.first.limit) for each in self._known.values()]
+        seconds, limit = min(((s, q) for s, q in known if s and q), default=(0, 1))
+        return seconds, min(FRESH, seconds / limit)
 
 
 def _pause(retry_after: float | None, windows: tuple[Window, ...]) -> float:
@@ -238,21 +227,13 @@ def _shown(headers: Mapping[str, str]) -> tuple[int, int, int] | None:
 def _rate_limit(shown: tuple[int, int, int], windows: tuple[Window, ...], clock: float) -> RateLimit | None:
     limit, remaining, reset = shown
     try:
-        return RateLimit(
-            limit,
-            remaining,
-            datetime.fromtimestamp(reset, UTC),
-            tuple(
-                RateWindow(
-                    window.name,
-                    window.limit,
-                    window.remaining,
-                    datetime.fromtimestamp(clock, UTC) + timedelta(seconds=window.left),
-                    window.seconds,
-                )
-                for window in windows
-            ),
+        known = tuple(
+            RateWindow(
+                each.name, each.limit, each.remaining, datetime.fromtimestamp(clock + each.left, UTC), each.seconds
+            )
+            for each in windows
         )
+        return RateLimit(limit, remaining, datetime.fromtimestamp(reset, UTC), known)
     except (OverflowError, ValueError, OSError):  # a timestamp after the year 9999
         return None
 

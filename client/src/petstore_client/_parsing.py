@@ -1,21 +1,9 @@
-"""Strict readers of text: URLs and timestamps."""
+"""A strict reader of timestamps."""
 
 import re
 from datetime import datetime
 
-import httpx2
-
 _RFC_3339 = r"\d{4}-\d\d-\d\d[Tt](?:[01]\d|2[0-3]):\d\d:\d\d(\.\d{1,6}0*)?([Zz]|[+-](?:[01]\d|2[0-3]):[0-5]\d)"
-
-
-def read_url(text: str) -> httpx2.URL:
-    """A URL whose host can be looked up: as for a socket, no label of its name is empty or too long.
-
-    Raises ValueError, httpx2.InvalidURL.
-    """
-    url = httpx2.URL(text)
-    url.raw_host.decode("ascii").encode("idna")
-    return url
 
 
 def read_timestamp(text: str) -> datetime:

@@ -22,43 +22,22 @@ from datetime import UTC, datetime
 from typing import Literal, cast
 
 ErrorCode = Literal[
-    "api_key_banned",
-    "bad_request",
-    "gone",
-    "headers_too_large",
-    "idempotency_key_in_use",
-    "idempotency_key_missing",
-    "idempotency_key_reused",
-    "insufficient_scope",
-    "internal_error",
-    "invalid_api_key",
-    "invalid_body",
-    "invalid_cursor",
-    "invalid_order_id",
-    "invalid_parameter",
-    "method_not_allowed",
-    "missing_api_key",
-    "not_found",
-    "order_already_cancelled",
-    "order_already_shipped",
-    "order_not_found",
-    "payload_too_large",
-    "pet_not_found",
-    "rate_limit_exceeded",
-    "service_unavailable",
-    "unsupported_media_type",
-    "uri_too_long",
-]
+    "api_key_banned", "bad_request", "gone", "headers_too_large", "idempotency_key_in_use", "idempotency_key_missing",
+    "idempotency_key_reused", "insufficient_scope", "internal_error", "invalid_api_key", "invalid_body",
+    "invalid_cursor", "invalid_order_id", "invalid_parameter", "method_not_allowed", "missing_api_key", "not_found",
+    "order_already_cancelled", "order_already_shipped", "order_not_found", "payload_too_large", "pet_not_found",
+    "rate_limit_exceeded", "service_unavailable", "unsupported_media_type", "uri_too_long",
+]  # fmt: skip
 """The codes of versions 1 and 2 of the API (D3, D20). A later server may send others."""
 
 EndedBy = Literal["max_wait", "deadline", "max_retries", "retry_timeout"]
 """The option of the client that ended a call."""
 
-_REASONS: dict[EndedBy, str] = {
+REASONS: dict[EndedBy, str] = {
     "max_wait": "The necessary wait is longer than max_wait.",
-    "deadline": "The deadline of the call leaves no time for another attempt.",
+    "deadline": "The deadline leaves no time for another attempt.",
     "max_retries": "max_retries allows no further attempt.",
-    "retry_timeout": "Another attempt would exceed retry_timeout.",
+    "retry_timeout": "retry_timeout leaves no time for another attempt.",
 }
 _NEVER = datetime.fromtimestamp(0, UTC)
 
@@ -82,7 +61,7 @@ class PetstoreError(Exception):
 
     def __str__(self) -> str:
         text = self._text()
-        return printable(f"{text} {_REASONS[self.ended_by]}" if self.ended_by else text)
+        return printable(f"{text} {REASONS[self.ended_by]}" if self.ended_by else text)
 
     def _text(self) -> str:
         return str(self.args[0]) if self.args else ""

@@ -11,7 +11,7 @@ import click
 from petstore_client._client import Client
 from petstore_client._types import Order, RateLimitEvent, RetryEvent
 from petstore_client._version import __version__
-from petstore_client.cli.console import EXIT_CODES_HELP, MAX_RETRIES, RETRY_TIMEOUT, Root, report, say, verbose_log
+from petstore_client.cli.console import EXIT_CODES_HELP, MAX_RETRIES, RETRY_TIMEOUT, Root, log_to_stderr, report, say
 from petstore_client.cli.filters import filter_options, filtered, given
 from petstore_client.cli.output import COLUMNS, COLUMNS_V2, JsonWriter, with_progress, write_columns, write_table
 from petstore_client.errors import ConfigurationError, ConflictError, NotFoundError, PetstoreError
@@ -47,7 +47,7 @@ def petstore_client(ctx: click.Context, /, verbose: bool, **options: Any) -> Non
       petstore-client orders cancel 42
     """
     if verbose:
-        ctx.with_resource(verbose_log())
+        log_to_stderr(ctx)
     ctx.obj = {**options, "on_retry": _report_retry, "on_rate_limit": _report_limit}
 
 

@@ -3,30 +3,29 @@
 import json
 import logging
 import os
+import re
 import signal
 import sys
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import click
 
 from petstore_client.errors import (
+    REASONS,
     APIStatusError,
     ConfigurationError,
     ConflictError,
-    EndedBy,
     NotFoundError,
     PetstoreError,
-    RateLimitError,
     printable,
 )
 
 MAX_RETRIES, RETRY_TIMEOUT = 4, 120.0
 FAILURE, USAGE, NOT_FOUND, CONFLICT, PIPE_CLOSED = 1, 2, 5, 6, 141
 
-_IN_DOUBT = " The order may have been cancelled: run the command again."
-
+OPTIONS = {"max_wait": "--max-wait", "deadline": "--deadline"}
 EXIT_CODES_HELP = (
     "Exit codes: 0 success, 1 failure, 2 usage, 5 not found, 6 conflict, 130 interrupted (143 by SIGTERM, 129 by "
     "SIGHUP)."
@@ -71,19 +70,14 @@ class _Handler(logging.Handler):
         say(self.format(record))
 
 
-@contextmanager
-def verbose_log() -> Iterator[None]:
-    """Print the log of the client to stderr within the block."""
+def log_to_stderr(ctx: click.Context) -> None:
+    """Print the log of the client to stderr until the command ends."""
     logger, handler = logging.getLogger("petstore_client"), _Handler()
     handler.setFormatter(logging.Formatter("%(asctime)s %(name)s %(message)s"))
-    level = logger.level
+    ctx.call_on_close(partial(logger.setLevel, logger.level))
+    ctx.call_on_close(partial(logger.removeHandler, handler))
     logger.addHandler(handler)
     logger.setLevel(logging.DEBUG)
-    try:
-        yield
-    finally:
-        logger.removeHandler(handler)
-        logger.setLevel(level)
 
 
 def say(message: str) -> None:
@@ -121,35 +115,21 @@ def explain(error: Exception) -> tuple[str, str, int]:
 
 def _explain_petstore_error(error: PetstoreError) -> tuple[str, str, int]:
     code = (error.code if isinstance(error, APIStatusError) else "") or _snake(type(error).__name__)
-    message = _in_terms_of_the_command(error)
+    message: str = getattr(error, "message", None) or str(error.args[0])
+    if error.ended_by in OPTIONS:  # the command has this option of the client
+        reason = "" if error.ended_by in message else f" {REASONS[error.ended_by]}"
+        message = f"{message}{reason}".replace(error.ended_by, OPTIONS[error.ended_by])
+    elif error.ended_by is not None:
+        tried = f"{MAX_RETRIES + 1} attempts" if error.ended_by == "max_retries" else f"{RETRY_TIMEOUT:.0f} seconds"
+        message += f" Gave up after {tried}."
     if error.may_have_been_applied:
-        message += _IN_DOUBT
+        message += " The order may have been cancelled: run the command again."
     kinds = ((ConfigurationError, USAGE), (NotFoundError, NOT_FOUND), (ConflictError, CONFLICT))
     return code, message, next((exit_code for kind, exit_code in kinds if isinstance(error, kind)), FAILURE)
 
 
-_ENDINGS: dict[EndedBy, str] = {
-    "max_wait": "The necessary wait is longer than --max-wait.",
-    "deadline": "--deadline leaves no time for another attempt.",
-    "max_retries": f"Gave up after {MAX_RETRIES + 1} attempts.",
-    "retry_timeout": f"Gave up: attempts may take {RETRY_TIMEOUT:.0f} seconds in all.",
-}
-"""Why there was no further attempt. The last two are options of the client that the command does not have."""
-
-
-def _in_terms_of_the_command(error: PetstoreError) -> str:
-    """The message of an error, with the options of this command in place of the client's."""
-    message: str = getattr(error, "message", None) or str(error)
-    if error.ended_by is None:
-        return message
-    if isinstance(error, RateLimitError) and not error.sent:  # its message ends with the option to raise
-        return message.replace(f"raise {error.ended_by}.", f"raise --{error.ended_by.replace('_', '-')}.")
-    return f"{message} {_ENDINGS[error.ended_by]}"
-
-
 def _snake(name: str) -> str:
-    words = "".join(f"_{letter.lower()}" if letter.isupper() else letter for letter in name)
-    return words.lstrip("_").replace("a_p_i_", "api_")
+    return re.sub(r"(?<=[a-zI])(?=[A-Z][a-z])", "_", name).lower()
 
 
 def _open_closed_streams() -> None:

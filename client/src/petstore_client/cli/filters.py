@@ -25,16 +25,6 @@ def _timestamp(ctx: click.Context, param: click.Parameter, value: str | None) ->
         raise click.BadParameter(f"'{value}' is not {wanted}.", ctx, param) from None
 
 
-class _TrueOrFalse(click.types.BoolParamType):
-    """A boolean. Its error lists the values that the help shows, and not all that click recognises."""
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        try:
-            return super().convert(value, param, ctx)
-        except click.BadParameter:
-            self.fail(f"'{value}' is not true or false.", param, ctx)
-
-
 _OPTIONS = (
     click.option(
         "--status", type=click.Choice(get_args(Status)), multiple=True, help="Only orders in this state; repeatable."
@@ -42,7 +32,7 @@ _OPTIONS = (
     click.option("--pet-id", type=click.IntRange(-(2**63), 2**63 - 1), metavar="ID", help="Only orders of this pet."),
     click.option(
         "--complete",
-        type=_TrueOrFalse(),
+        type=click.Choice(["true", "false"]),
         is_flag=False,
         flag_value="true",
         metavar="[true|false]",
@@ -71,7 +61,8 @@ def filter_options(command: Callable[..., None]) -> Callable[..., None]:
 
 def given(filters: dict[str, Any]) -> dict[str, Any]:
     """The filters that the user gave."""
-    return {name: value for name, value in filters.items() if value not in (None, ())}
+    found = {name: value for name, value in filters.items() if value not in (None, ())}
+    return {name: value == "true" if name == "complete" else value for name, value in found.items()}
 
 
 def filtered(client: Client, filters: dict[str, Any]) -> Iterator[Order]:

@@ -30,18 +30,6 @@ from petstore_client.testing.faults import (
 from petstore_client.testing.service import FakePetstore, Received
 
 __all__ = [
-    "Answered",
-    "Banned",
-    "CutOff",
-    "Dropped",
-    "Failing",
-    "FakeClock",
-    "FakePetstore",
-    "Fault",
-    "KeyInUse",
-    "RateLimited",
-    "Received",
-    "Slow",
-    "TimedOut",
-    "Unreachable",
-]
+    "Answered", "Banned", "CutOff", "Dropped", "Failing", "FakeClock", "FakePetstore", "Fault", "KeyInUse",
+    "RateLimited", "Received", "Slow", "TimedOut", "Unreachable",
+]  # fmt: skip

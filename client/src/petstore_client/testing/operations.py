@@ -2,9 +2,8 @@
 
 import hashlib
 import re
-from collections import defaultdict
 from collections.abc import Callable
-from datetime import UTC, datetime
+from datetime import UTC
 from urllib.parse import parse_qsl
 
 import httpx2
@@ -135,24 +134,12 @@ def _place(store: Store, request: httpx2.Request, now: float) -> Raw:
 
 
 def _usage(store: Store, request: httpx2.Request, now: float) -> Raw:
-    """The account's windows, and the history of its requests by hour or day."""
-    query = dict(parse_qsl(request.url.query.decode()))
-    seconds = 3600 if query["granularity"] == "hour" else 86_400
-    start = read_timestamp(query["from"]).timestamp() if "from" in query else now - 86_400
-    end = read_timestamp(query["to"]).timestamp() if "to" in query else now + 1
-    sums: defaultdict[int, list[int]] = defaultdict(lambda: [0, 0])
-    for at, refused in store.history:
-        if start <= at < end:
-            sums[int(at) // seconds * seconds][refused] += 1
+    """The account's windows, with an empty history."""
     windows = [
         v2.UsageWindow(name=each.name, limit=each.limit, remaining=each.left(now), reset=each.ends)
         for each in store.limits.windows
     ]
-    history = [
-        v2.UsageEntry(start=datetime.fromtimestamp(begins, UTC), admitted=admitted, refused=refused)
-        for begins, (admitted, refused) in sorted(sums.items())
-    ]
-    return _represent(request, v2.Usage(plan="enterprise", windows=windows, history=history))
+    return _represent(request, v2.Usage(plan="enterprise", windows=windows, history=[]))
 
 
 def _represent(request: httpx2.Request, content: object) -> Raw:

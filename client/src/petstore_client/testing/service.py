@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from email.utils import formatdate
-from math import floor
+from math import floor, inf
 from typing import Any, NamedTuple, Self
 
 import httpx2
@@ -34,9 +34,9 @@ class Received(NamedTuple):
     path: str
     headers: httpx2.Headers
     at: float
-    version: str = "v1"
-    query: str = ""
-    body: bytes = b""
+    version: str
+    query: str
+    body: bytes
 
 
 class FakePetstore(httpx2.BaseTransport, httpx2.AsyncBaseTransport):
@@ -67,25 +67,18 @@ class FakePetstore(httpx2.BaseTransport, httpx2.AsyncBaseTransport):
         work_limit: int = 3000,
     ) -> None:
         self.clock: Clock = clock or FakeClock()
-        self._limits = Limits(per_minute, per_day, ban_strikes, ban_seconds)
-        self._store = Store(
-            {order.id: order for order in orders},
-            {pet.id: pet for pet in pets},
-            set(shipped),
-            self._limits,
-            sunset,
-            work_limit,
-        )
-        self._store.track(self.clock.now())
-        self.orders = self._store.orders
-        self.pets = self._store.pets
-        self.shipped = self._store.shipped
-        self.cancelled = self._store.cancelled
+        self.orders = {order.id: order for order in orders}
+        self.pets = {pet.id: pet for pet in pets}
+        self.shipped = set(shipped)
+        self.cancelled: set[int] = set()
         self.requests: list[Received] = []
         self.early = 0
         self.base_url = f"http://petstore-{next(_numbers)}.test/v1"  # unique, so that each fake has its own limits
         self.api_key = "pso_test_fake_key_for_tests"
         self._faults: deque[Fault] = deque()
+        self._limits = Limits(per_minute, per_day, ban_strikes, ban_seconds)
+        self._store = Store(self.orders, self.pets, self.shipped, self.cancelled, self._limits, sunset, work_limit)
+        self._store.track(self.clock.now())
 
     @property
     def bans(self) -> int:
@@ -118,9 +111,8 @@ class FakePetstore(httpx2.BaseTransport, httpx2.AsyncBaseTransport):
         """
 
         def substitute(options: Options[Any, Any]) -> Options[Any, Any]:
-            if isinstance(options.transport, FakePetstore):
-                return options
-            return replace(options, http_client=None, **self._own({}))
+            is_of_a_fake = isinstance(options.transport, FakePetstore)
+            return options if is_of_a_fake else replace(options, http_client=None, **self._own({}))
 
         with substituted(substitute):
             yield self
@@ -134,39 +126,30 @@ class FakePetstore(httpx2.BaseTransport, httpx2.AsyncBaseTransport):
             raise AssertionError(f"These faults were never used, {came}: {', '.join(map(repr, self._faults))}.")
 
     def handle_request(self, request: httpx2.Request) -> httpx2.Response:
-        """Respond to a request of a blocking client."""
-        return self._respond(request)
-
-    async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
-        """Respond to a request of an asynchronous client."""
-        return self._respond(request)
-
-    def _own(self, options: dict[str, Any]) -> dict[str, Any]:
-        own = {"base_url": self.base_url, "api_key": self.api_key, "transport": self, "clock": self.clock}
-        if "http_client" in options:
-            del own["transport"]
-        return {**own, **options}
-
-    def _respond(self, request: httpx2.Request) -> httpx2.Response:
+        """Respond to a request."""
         now = self.clock.now()
         version, slash, rest = request.url.path.removeprefix("/").partition("/")
-        path = slash + rest
-        query = request.url.query.decode()
-        self.requests.append(Received(request.method, path, request.headers, now, version, query, request.read()))
+        query, body = request.url.query.decode(), request.read()
+        self.requests.append(Received(request.method, slash + rest, request.headers, now, version, query, body))
         self.early += now < self._limits.retry_at
 
         def serve() -> Raw:
-            return self._serve(request, version, path)
+            return self._serve(request, version, slash + rest)
 
         raw = self._faults.popleft().apply(request, self.clock, serve) if self._faults else serve()
         if raw.status == 429:
             raw = self._limits.refused(raw, now)
-        headers = {
-            "date": formatdate(floor(now), usegmt=True),
-            "x-request-id": request.headers.get("x-request-id", "fake"),
-            **raw.headers,
-        }
+        date, number = formatdate(floor(now), usegmt=True), request.headers.get("x-request-id", "fake")
+        headers = {"date": date, "x-request-id": number, **raw.headers}
         return httpx2.Response(raw.status, headers=headers, stream=_Body(raw, self.clock, request))
+
+    async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
+        """The same for asyncio."""
+        return self.handle_request(request)
+
+    def _own(self, options: dict[str, Any]) -> dict[str, Any]:
+        transport = {} if "http_client" in options else {"transport": self}
+        return {"base_url": self.base_url, "api_key": self.api_key, "clock": self.clock, **transport, **options}
 
     def _serve(self, request: httpx2.Request, version: str, path: str) -> Raw:
         """The response of the real service."""
@@ -174,7 +157,6 @@ class FakePetstore(httpx2.BaseTransport, httpx2.AsyncBaseTransport):
         if request.headers.get("authorization") != f"Bearer {self.api_key}":
             return error(401, "invalid_api_key", "This API key is not valid here.")
         raw = self._limits.refuse(now)
-        self._store.history.append((now, raw is not None))
         if raw is None:
             self._store.track(now)
             raw = perform(self._store, request, version, path, now)
@@ -188,30 +170,25 @@ class _Body(httpx2.SyncByteStream, httpx2.AsyncByteStream):
     def __init__(self, raw: Raw, clock: Clock, request: httpx2.Request) -> None:
         self._raw = raw
         self._clock = clock
-        self._patience = request.extensions.get("timeout", {}).get("read") or float("inf")
+        self._patience = request.extensions.get("timeout", {}).get("read") or inf
 
     def __iter__(self) -> Iterator[bytes]:
-        for piece in self._raw.pieces:
-            self._clock.sleep(self._pause())
-            self._check()
+        for pause, piece in self._steps():
+            self._clock.sleep(pause)
             yield piece
-        self._end()
 
     async def __aiter__(self) -> AsyncIterator[bytes]:
-        for piece in self._raw.pieces:
-            if self._raw.pause:
-                await self._clock.sleep_async(self._pause())
-            self._check()
+        for pause, piece in self._steps():
+            if pause:
+                await self._clock.sleep_async(pause)
             yield piece
-        self._end()
 
-    def _pause(self) -> float:
-        return min(self._raw.pause, self._patience)
-
-    def _check(self) -> None:
-        if self._raw.pause > self._patience:
-            raise httpx2.ReadTimeout("timed out")
-
-    def _end(self) -> None:
+    def _steps(self) -> Iterator[tuple[float, bytes]]:
+        """The pieces, each with the seconds before it. Raises httpx2.ReadTimeout or ReadError."""
+        for piece in self._raw.pieces:
+            if self._raw.pause > self._patience:
+                yield self._patience, b""
+                raise httpx2.ReadTimeout("timed out")
+            yield self._raw.pause, piece
         if self._raw.cut:
             raise httpx2.ReadError("peer closed connection without sending complete message body")

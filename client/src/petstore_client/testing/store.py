@@ -1,6 +1,5 @@
 """The orders and pets of the fake service, and when each order changed."""
 
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import NamedTuple
@@ -22,28 +21,22 @@ class Tracked(NamedTuple):
 
 @dataclass(eq=False)
 class Store:
-    """What the service holds. Tests change `orders`, `pets`, `shipped` and `cancelled`; `track` notes what has changed.
+    """What the service holds. Tests change the first four; `track` notes what has changed.
 
-    `placed` has, by idempotency key, the body of the request that placed an order, and the response. `history` has the
-    time of each request, in Unix seconds, and whether it was refused. A page examines at most `work_limit` orders.
+    `placed` has, by idempotency key, the body of the request that placed an order, and the response.
     """
 
     orders: dict[int | None, Order]
     pets: dict[int | None, Pet]
     shipped: set[int]
+    cancelled: set[int]
     limits: Limits
     sunset: str
     work_limit: int
-    cancelled: set[int] = field(default_factory=set)
     placed: dict[str, tuple[bytes, Raw]] = field(default_factory=dict)
-    history: list[tuple[float, bool]] = field(default_factory=list)
     tracked: dict[int, Tracked] = field(default_factory=dict)
     highest_id: int = 0
     _last: datetime = datetime(1970, 1, 1, tzinfo=UTC)
-
-    def current(self) -> Iterator[v2.Order]:
-        """The orders of version 2."""
-        return (tracked.order for tracked in self.tracked.values())
 
     def track(self, now: float) -> None:
         """Note which orders have changed since the last time: all of them changed now, in Unix seconds."""

@@ -1,0 +1,141 @@
+"""What a client and its copies share in one process, and how a call is performed, except for I/O."""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from http.cookiejar import CookieJar, DefaultCookiePolicy
+from typing import Any, Generic
+
+import httpx2
+
+from petstore_client._effects import Close, Effects, Emit, Queue, Read, Send, Sleep, T
+from petstore_client._environment import checked_environment
+from petstore_client._gate import gate_for, generation, process_lock
+from petstore_client._http import Reply, Target, reply_of
+from petstore_client._operations import Listed
+from petstore_client._options import HttpT, Options
+from petstore_client.errors import PetstoreError
+
+_abandoned: list[object] = []  # connections that belong to the parent process; closing them could disturb it
+
+
+class Core(Generic[HttpT]):
+    """What a client and its `with_options` copies share in one process: connections, gate, and the last list.
+
+    A child process gets new connections and a new gate: with those of the parent it would read the parent's responses.
+    """
+
+    def __init__(self, target: Target, options: Options[HttpT, Any], http: Callable[..., HttpT]) -> None:
+        self.target = target
+        self.listed: Listed | None = None
+        self.closed = False
+        self.warned = False
+        self._options = options
+        self._make_http = http
+        self._start()
+
+    def enter(self) -> None:
+        """Prepare for a call in this process. Raises PetstoreError if the client is closed."""
+        if self.generation != generation():
+            with process_lock():
+                if self.generation != generation():
+                    self._check_forkable()
+                    _abandoned.append(self.http)
+                    self._start()
+        self.check(self.generation)
+
+    def check(self, began: int) -> None:
+        """Raise PetstoreError if a call of this generation cannot continue."""
+        if began != generation():
+            raise PetstoreError("The process was forked during this call, which continues only in the parent process.")
+        if self.closed:
+            raise PetstoreError("This client is closed; make a new one.")
+
+    def close(self) -> bool:
+        """Mark the client as closed and wake the calls that wait. Return whether to close the connections."""
+        self.closed = True
+        for wake in list(self._wakers):
+            wake()
+        return self._options.http_client is None and self.generation == generation()
+
+    @contextmanager
+    def waking(self, wake: Callable[[], object]) -> Iterator[None]:
+        """Call `wake` if the client is closed within the block."""
+        self._wakers.add(wake)
+        try:
+            if self.closed:
+                wake()
+            yield
+        finally:
+            self._wakers.discard(wake)
+
+    def _start(self) -> None:
+        options = self._options
+        self.generation = generation()
+        self.gate = gate_for(self.target.base_url, self.target.key.text, options.clock)
+        self.loop: object = None  # the event loop of an AsyncClient
+        self._wakers: set[Callable[[], object]] = set()
+        with checked_environment():
+            no_cookies = CookieJar(DefaultCookiePolicy(allowed_domains=[]))
+            self.http = options.http_client or self._make_http(transport=options.transport, cookies=no_cookies)
+
+    def _check_forkable(self) -> None:
+        given = self._options.http_client or self._options.transport
+        if isinstance(given, httpx2.Client | httpx2.AsyncClient | httpx2.HTTPTransport | httpx2.AsyncHTTPTransport):
+            raise PetstoreError(
+                "This client was made before the process was forked, with a transport or http_client whose connections "
+                "belong to the parent process; make the client after the fork."
+            )
+
+
+class BaseDriver(Generic[T, HttpT]):
+    """Runs a call or an iteration. Its subclasses, one for each client, perform single effects.
+
+    `outcome` is what the latest effect returned and `error` what it raised; `emitted` are the orders to hand out, and
+    `result` is what the call returned.
+    """
+
+    result: T
+
+    def __init__(self, effects: Effects[T], core: Core[HttpT], options: Options[HttpT, Any]) -> None:
+        self.outcome: object = None
+        self.error: BaseException | None = None
+        self.emitted: list[Any] | None = None
+        self._effects = effects
+        self._core = core
+        self._clock = options.clock
+        self._response: httpx2.Response | None = None
+
+    def resume(self) -> Sleep | Queue | Send | Read | Close | None:
+        """The next effect to perform; None if the call has emitted orders or ended. Raises PetstoreError."""
+        error, self.error = self.error, None
+        if isinstance(error, RuntimeError) and self._core.http.is_closed:  # how httpx2 reports it
+            error = PetstoreError("This client was closed during the call.")
+        try:
+            effect = self._effects.send(self.outcome) if error is None else self._effects.throw(error)
+        except StopIteration as end:
+            self.result, self.emitted = end.value, None
+            return None
+        if isinstance(effect, Emit):
+            self.emitted = effect.orders
+            return None
+        return effect
+
+    def request(self, effect: Send) -> httpx2.Request:
+        """The request to send, with the key."""
+        method, url, headers, timeout, content = effect
+        request = self._core.http.build_request(method, url, headers=headers, timeout=timeout, content=content)
+        self._core.target.authorize(request)
+        return request
+
+    def received(self, response: httpx2.Response) -> Reply:
+        """Keep a response until it is closed, and return its head."""
+        self._response, self._generation = response, generation()
+        return reply_of(response)
+
+    def to_close(self) -> httpx2.Response | None:
+        """The response, if there is one to close. One of the parent process is kept open."""
+        response, self._response = self._response, None
+        if response is not None and self._generation != generation():
+            _abandoned.append(self)  # with the iterator over the body, which closes the response when it is collected
+            return None
+        return response
