@@ -198,7 +198,7 @@ def test_filters_use_version_2(run: Run, options: list[str], ids: list[int]) -> 
 def test_a_limit_bounds_the_size_of_the_pages(run: Run) -> None:
     fake = FakePetstore([Order(id=number) for number in range(3000)])
     assert 5 == len(run(fake, "orders", "list", "--limit", "5", "--jsonl").out.splitlines())
-    assert ["sort=id&limit=5"] == [request.query for request in fake.requests]
+    assert ["limit=5"] == [request.query for request in fake.requests]
     assert 1500 == len(run(fake, "orders", "list", "--limit", "1500", "--jsonl").out.splitlines())
     assert 3 == len(fake.requests)
 

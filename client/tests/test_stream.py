@@ -163,7 +163,7 @@ def test_memory_does_not_grow_with_the_list() -> None:
 
 def test_gzip_is_decompressed_in_bounded_pieces() -> None:
     bomb = gzip.compress(b" " * 50_000_000)
-    inflater = Inflater()
+    inflater = Inflater("gzip")
     tracemalloc.start()
     try:
         total = sum(len(text) for text in inflater.feed(bomb)) + sum(map(len, inflater.finish()))
@@ -176,7 +176,7 @@ def test_gzip_is_decompressed_in_bounded_pieces() -> None:
 def test_several_gzip_members_are_one_body() -> None:
     body = gzip.compress(b"[1,") + gzip.compress(b"") + gzip.compress(b"2]")
     for size in (1, 5, 10_000):
-        inflater = Inflater()
+        inflater = Inflater("gzip")
         text = b"".join(b"".join(inflater.feed(piece)) for piece in in_pieces(body, iter([size] * 999)))
         assert b"[1,2]" == text + b"".join(inflater.finish())
 

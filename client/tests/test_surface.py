@@ -16,7 +16,8 @@ import petstore_client
 import petstore_client.testing
 import petstore_client.v2
 from petstore_client import AsyncClient, Client, NotFoundError, Pet
-from petstore_client._client_v2 import V2, AsyncV2
+from petstore_client._async_client import AsyncV2
+from petstore_client._client import V2
 from petstore_client._options import CallOptions, Options
 from petstore_client.testing import FakeClock, FakePetstore
 from support.variants import Connect

@@ -6,7 +6,7 @@ allowed is up to the service, which says so (400 `invalid_parameter`, `invalid_b
 
 import json
 import re
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from datetime import UTC, datetime
 from operator import index
 from typing import Any, SupportsIndex
@@ -43,7 +43,7 @@ def idempotency_key(value: object) -> str:
     return str(value)
 
 
-def query(**arguments: object) -> str:
+def query(arguments: Mapping[str, object]) -> str:
     """The query with these arguments; None is left out. Raises TypeError, and ConfigurationError (a ValueError)."""
     if unknown := arguments.keys() - _PARAMETERS.keys():
         raise TypeError(f"This method has no argument {', '.join(sorted(unknown))}.")

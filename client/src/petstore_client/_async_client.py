@@ -1,22 +1,26 @@
 """The client for asyncio: every call is awaited."""
 
 import asyncio
+import uuid
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import suppress
-from types import TracebackType
-from typing import Any, Self, SupportsIndex
+from datetime import datetime
+from typing import Any, Self, SupportsIndex, Unpack
 
 import httpx2
 
+from petstore_client import _operations as operations
+from petstore_client import v2
 from petstore_client._admission import Session
+from petstore_client._arguments import idempotency_key as checked_key
+from petstore_client._arguments import new_order
 from petstore_client._base import BaseClient, deprecated
-from petstore_client._client_v2 import AsyncV2
 from petstore_client._core import BaseDriver
-from petstore_client._effects import Close, Effects, Queue, Read, Send, Sleep, T
+from petstore_client._effects import Effects, Queue, Read, Send, Sleep, T
 from petstore_client._http import Reply
-from petstore_client._operations import cancel_order, get_pet, iter_orders, list_orders
 from petstore_client._types import Order, Pet
-from petstore_client.errors import PetstoreError
+from petstore_client.errors import PetstoreError, keep_key
+from petstore_client.v2 import Granularity, Usage
 
 
 class AsyncClient(BaseClient[httpx2.AsyncClient, httpx2.AsyncBaseTransport]):
@@ -30,25 +34,25 @@ class AsyncClient(BaseClient[httpx2.AsyncClient, httpx2.AsyncBaseTransport]):
 
     async def list_orders(self) -> list[Order]:
         """All orders, ascending by id, regardless of status: one consistent list, as `Client.list_orders`."""
-        return self._keep(await self._run(list_orders(self._session(), self._known_list())))
+        return self._keep(await self._run(operations.list_orders(self._session(), self._known_list())))
 
     def iter_orders(self) -> AsyncGenerator[Order, None]:
         """All orders, one by one as they arrive, in bounded memory, as `Client.iter_orders`."""
-        return self._iterate(iter_orders(self._session))
+        return self._iterate(operations.iter_orders(self._session))
 
     async def cancel_order(self, order_id: SupportsIndex) -> None:
         """Cancel a pending order. When this returns, the cancellation is stored durably, as `Client.cancel_order`."""
-        await self._run(cancel_order(self._session(), order_id))
+        await self._run(operations.cancel_order(self._session(), order_id))
 
     @property
-    def v2(self) -> AsyncV2:
+    def v2(self) -> "AsyncV2":
         """Version 2 of the API (beta): filters, pages, single orders, placing orders, usage."""
-        return AsyncV2(self._session, self._run, self._iterate)
+        return AsyncV2(self)
 
     @deprecated("GET /pets/{petId} is deprecated and will be withdrawn.")
     async def get_pet(self, pet_id: SupportsIndex) -> Pet:
         """A pet. Deprecated: emits a DeprecationWarning that names the sunset, as `Client.get_pet`."""
-        return self._warn_of_sunset(await self._run(get_pet(self._session(), pet_id)))
+        return self._warn_of_sunset(await self._run(operations.get_pet(self._session(), pet_id)))
 
     async def close(self) -> None:
         """Close all connections. Calls that are waiting, and later calls, raise PetstoreError."""
@@ -58,12 +62,7 @@ class AsyncClient(BaseClient[httpx2.AsyncClient, httpx2.AsyncBaseTransport]):
     async def __aenter__(self) -> Self:
         return self
 
-    async def __aexit__(
-        self,
-        exc_type: type[BaseException] | None,
-        exc_value: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         await self.close()
 
     def _session(self) -> Session:
@@ -89,6 +88,62 @@ class AsyncClient(BaseClient[httpx2.AsyncClient, httpx2.AsyncBaseTransport]):
                     yield order
         finally:
             await driver.close()
+
+
+class AsyncV2:
+    """Version 2 of the API (beta) for asyncio. The arguments and errors are those of `V2`."""
+
+    def __init__(self, client: "AsyncClient") -> None:
+        self._client = client
+
+    async def list_orders(
+        self, *, limit: SupportsIndex = 100, cursor: str | None = None, **filters: Unpack[v2.Filters]
+    ) -> v2.Page:
+        """One page of the orders that match all filters, as `V2.list_orders`."""
+        page = operations.list_page(self._client._session(), limit=limit, cursor=cursor, **filters)
+        return await self._client._run(page)
+
+    def iter_orders(
+        self, *, limit: SupportsIndex = 1000, **filters: Unpack[v2.Filters]
+    ) -> AsyncGenerator[v2.Order, None]:
+        """The orders that match all filters, one by one, in the memory of one page, as `V2.iter_orders`."""
+        pages = operations.iter_pages(self._client._session, limit=limit, **filters)
+        return self._client._iterate(pages)
+
+    async def get_order(self, order_id: SupportsIndex) -> v2.Order:
+        """One order. Raises NotFoundError."""
+        return await self._client._run(operations.get_order(self._client._session(), order_id))
+
+    async def cancel_order(self, order_id: SupportsIndex) -> None:
+        """Cancel a pending order, as `AsyncClient.cancel_order` does."""
+        await self._client._run(operations.cancel_order(self._client._session(), order_id, operations.CANCEL_ORDER_V2))
+
+    async def place_order(
+        self,
+        *,
+        pet_id: SupportsIndex,
+        quantity: SupportsIndex,
+        ship_date: datetime | None = None,
+        idempotency_key: str | None = None,
+    ) -> v2.Order:
+        """Place an order, once, however often the request is repeated, as `V2.place_order`.
+
+        Every exception, a CancelledError too, has the `idempotency_key` with which the call can be repeated.
+        """
+        body = new_order(pet_id, quantity, ship_date)
+        key = uuid.uuid4().hex if idempotency_key is None else checked_key(idempotency_key)
+        try:
+            return await self._client._run(operations.place_order(self._client._session(), body, key))
+        except BaseException as error:
+            keep_key(error, key)
+            raise
+
+    async def get_usage(
+        self, *, granularity: Granularity = "hour", start: datetime | None = None, end: datetime | None = None
+    ) -> Usage:
+        """The plan and the limits of the account, and its requests by hour or day, as `V2.get_usage`."""
+        usage = operations.get_usage(self._client._session(), granularity=granularity, start=start, end=end)
+        return await self._client._run(usage)
 
 
 def _running_loop() -> asyncio.AbstractEventLoop:
@@ -123,14 +178,11 @@ class _Driver(BaseDriver[T, httpx2.AsyncClient]):
         finally:
             await self._close_response()
 
-    async def _perform(self, effect: Sleep | Queue | Send | Read | Close) -> Any:
+    async def _perform(self, effect: Sleep | Queue | Send | Read) -> Any:
         if isinstance(effect, Read):
             return await anext(self._pieces, None)
-        if isinstance(effect, Send):
-            return await self._send(effect)
-        if isinstance(effect, Close):
-            return await self._close_response()
-        return await self._wait(effect)
+        await self._close_response()
+        return await (self._send(effect) if isinstance(effect, Send) else self._wait(effect))
 
     async def _send(self, effect: Send) -> Reply:
         response = await self._core.http.send(self.request(effect), stream=True, auth=None, follow_redirects=False)

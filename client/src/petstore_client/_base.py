@@ -24,7 +24,7 @@ from petstore_client._options import (
     Options,
     Timeout,
     TransportT,
-    substitute_for,
+    substitutes,
 )
 from petstore_client._types import SYSTEM_CLOCK, Clock, Order, Pet, ResponseEvent
 from petstore_client.errors import ConfigurationError
@@ -87,12 +87,12 @@ class BaseClient(Generic[HttpT, TransportT]):
             ResponseEvent, in the calling thread.
         clock, jitter: a time source, and a source of numbers from 0 to 1; for tests (see `petstore_client.testing`).
         """
-        options: Options[HttpT, TransportT] = substitute_for(
-            Options(
-                base_url, api_key, timeout, max_retries, max_wait, transport, http_client, deadline, retry_timeout,
-                conditional, headers, app_name, on_retry, on_rate_limit, on_response, clock, jitter,
-            )
+        options: Options[HttpT, TransportT] = Options(
+            base_url, api_key, timeout, max_retries, max_wait, transport, http_client, deadline, retry_timeout,
+            conditional, headers, app_name, on_retry, on_rate_limit, on_response, clock, jitter,
         )  # fmt: skip
+        if substitutes:
+            options = substitutes[-1](options)
         for name, kind in (("http_client", self._http), ("transport", self._transport)):
             if not isinstance(getattr(options, name), kind | None):
                 raise ConfigurationError(f"{name} of {type(self).__name__} must be an httpx2.{kind.__name__}.")

@@ -1,10 +1,10 @@
 """One call: its attempts, its waits, and what each response means. No I/O. See `_effects`."""
 
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from petstore_client._admission import Admission, Session, log, notify
-from petstore_client._effects import Close, Effects, Read, Send, Sleep, T
+from petstore_client._effects import Effects, Emit, Read, Send, Sleep, T
 from petstore_client._http import (
     LONGEST_SMALL_BODY,
     TRANSPORT_ERRORS,
@@ -15,19 +15,22 @@ from petstore_client._http import (
 )
 from petstore_client._http import refusal as refusal_of
 from petstore_client._limits import read_limits
-from petstore_client._retry import backoff, is_transient, leaves_doubt
-from petstore_client._stream import reader
+from petstore_client._stream import Inflater
 from petstore_client._types import ResponseEvent, RetryEvent
 from petstore_client.errors import (
     APIConnectionError,
     APIStatusError,
     APITimeoutError,
-    ConflictError,
     InvalidResponseError,
     PetstoreError,
     RateLimitError,
     ServerError,
 )
+
+FIRST_BACKOFF, LONGEST_BACKOFF = 0.5, 20.0
+"""Upper bounds, in seconds, of the first backoff, which doubles with each failed attempt, and of the longest."""
+
+RETRIED_STATUSES = frozenset({500, 502, 503, 504})
 
 
 class Operation(NamedTuple):
@@ -49,13 +52,13 @@ class Operation(NamedTuple):
 class Call:
     """One call of an operation, from its first attempt to its result or error."""
 
-    def __init__(self, session: Session, operation: Operation, identifier: int | None = None, query: str = "") -> None:
+    def __init__(self, session: Session, operation: Operation, identifier: int | None = None, text: str = "") -> None:
         self._session = session
         self.target = session.target
         self._options = session.options
         self._clock = session.options.clock
-        self._operation = operation
-        self._path = operation.path.format(id=identifier) + (f"?{query}" if query else "")
+        self.operation = operation
+        self._path = operation.path.format(id=identifier) + (f"?{text}" if text else "")
         self.request_id = new_request_id()
         self.headers = session.target.headers(self.request_id, self._options.app_name, self._options.headers)
         self.content: bytes | None = None
@@ -81,7 +84,6 @@ class Call:
                     self._consider(error)
                 else:
                     return result
-                yield Close()
                 yield from self._admission.wait(Sleep(self._wait))
         except GeneratorExit:
             raise
@@ -104,7 +106,7 @@ class Call:
     def read_small(self, reply: Reply, longest: int = LONGEST_SMALL_BODY) -> Effects[bytes]:
         """Read a body of at most `longest` bytes. Raises InvalidResponseError if it is longer."""
         base_url, timeout = self.target.base_url, self._options.read_timeout
-        inflate = reader(reply.encoding)
+        inflate = Inflater(reply.encoding)
         body = bytearray()
         began = self._clock.monotonic()
         while (piece := (yield from self.read())) is not None:
@@ -119,15 +121,21 @@ class Call:
             body += text
         return bytes(body)
 
+    def emit(self, orders: list[Any]) -> Effects[None]:
+        """Hand out a part of the result, so that there is no further attempt. Raises PetstoreError if closed."""
+        self.committed = True
+        yield Emit(orders)
+        self._session.check()
+
     def report_success(self, status: int, etag: str | None) -> None:
         """Record a successful response, and call the hook."""
-        event = ResponseEvent(self._operation.name, status, self.request_id, etag, self._attempt)
+        event = ResponseEvent(self.operation.name, status, self.request_id, etag, self._attempt)
         self._session.observed.last_response = event
         notify(self._options.on_response, event)
 
     def _send(self) -> Effects[Reply]:
         """Send once, and inform the gate. A response of 400 or above is raised as its exception."""
-        operation, observed = self._operation, self._session.observed
+        operation, observed = self.operation, self._session.observed
         self._attempt += 1
         self._unanswered = True
         began = self._clock.monotonic()
@@ -169,9 +177,9 @@ class Call:
         self._wait = self._wait_after(error)
         log.warning(
             "%s: attempt %d failed (%s); retrying in %.1f s (request %s)",
-            self._operation.name, self._attempt, error, self._wait, self.request_id,
+            self.operation.name, self._attempt, error, self._wait, self.request_id,
         )  # fmt: skip
-        event = RetryEvent(self._operation.name, self._attempt, self._wait, error, self.request_id)
+        event = RetryEvent(self.operation.name, self._attempt, self._wait, error, self.request_id)
         notify(self._options.on_retry, event)
 
     def _wait_after(self, error: PetstoreError) -> float:
@@ -181,9 +189,9 @@ class Call:
         if self.committed or not is_transient(error):
             raise error
         self._failures += 1
-        wait = backoff(self._failures, self._options.jitter)
-        if isinstance(error, ServerError | ConflictError) and error.retry_after is not None:
-            wait = max(wait, error.retry_after)
+        wait = self._options.jitter() * min(LONGEST_BACKOFF, FIRST_BACKOFF * 2.0 ** min(self._failures - 1, 16))
+        if isinstance(error, APIStatusError):
+            wait = max(wait, error.retry_after or 0.0)
         spent = self._clock.monotonic() - self._began - self._admission.waited
         if self._failures > self._options.max_retries:
             error.ended_by = "max_retries"
@@ -197,13 +205,31 @@ class Call:
 
     def _complete(self, error: BaseException) -> None:
         """Record in an error which request it was, and whether the request may have been carried out."""
-        doubt = self._operation.doubt
-        conclusive = isinstance(error, APIStatusError) and error.status in self._operation.conclusive
+        doubt = self.operation.doubt
+        conclusive = isinstance(error, APIStatusError) and error.status in self.operation.conclusive
         in_doubt = bool(doubt) and (self.in_doubt or self._unanswered) and not conclusive
         if isinstance(error, PetstoreError):
             if self._attempt:
                 error.request_id = self.request_id
             error.may_have_been_applied = error.may_have_been_applied or in_doubt
-            log.debug("%s failed: %s (request %s)", self._operation.name, error, self.request_id)
+            log.debug("%s failed: %s (request %s)", self.operation.name, error, self.request_id)
         if in_doubt:
             error.add_note(doubt)
+
+
+def is_transient(error: PetstoreError) -> bool:
+    """Whether a repetition of the same request may succeed. 4xx are permanent, except a key that is in use just now."""
+    if isinstance(error, APIStatusError):
+        return error.status in RETRIED_STATUSES or error.code == "idempotency_key_in_use"
+    if isinstance(error, InvalidResponseError):
+        return error.truncated
+    return isinstance(error, APIConnectionError) and error.retryable
+
+
+def leaves_doubt(error: PetstoreError) -> bool:
+    """Whether the server may have carried the request out although its response was lost."""
+    if isinstance(error, APIConnectionError):
+        return error.sent
+    if isinstance(error, InvalidResponseError):
+        return error.status is not None and error.status < 300
+    return isinstance(error, ServerError)

@@ -1,19 +1,24 @@
 """The client for threads: every call blocks until it has its result."""
 
 import threading
+import uuid
 from collections.abc import Generator, Iterator
-from types import TracebackType
-from typing import Any, Self, SupportsIndex
+from datetime import datetime
+from typing import Any, Self, SupportsIndex, Unpack
 
 import httpx2
 
+from petstore_client import _operations as operations
+from petstore_client import v2
+from petstore_client._arguments import idempotency_key as checked_key
+from petstore_client._arguments import new_order
 from petstore_client._base import BaseClient, deprecated
-from petstore_client._client_v2 import V2
 from petstore_client._core import BaseDriver
-from petstore_client._effects import Close, Effects, Queue, Read, Send, Sleep, T
+from petstore_client._effects import Effects, Queue, Read, Send, Sleep, T
 from petstore_client._http import Reply
-from petstore_client._operations import cancel_order, get_pet, iter_orders, list_orders
 from petstore_client._types import Order, Pet, SystemClock
+from petstore_client.errors import keep_key
+from petstore_client.v2 import Granularity, Usage
 
 
 class Client(BaseClient[httpx2.Client, httpx2.BaseTransport]):
@@ -30,7 +35,7 @@ class Client(BaseClient[httpx2.Client, httpx2.BaseTransport]):
         Raises AuthenticationError, PermissionDeniedError, RateLimitError, ServerError, APIConnectionError,
         InvalidResponseError.
         """
-        return self._keep(self._run(list_orders(self._session(), self._known_list())))
+        return self._keep(self._run(operations.list_orders(self._session(), self._known_list())))
 
     def iter_orders(self) -> Generator[Order, None, None]:
         """All orders, one by one as they arrive, in memory that does not grow with the list.
@@ -39,7 +44,7 @@ class Client(BaseClient[httpx2.Client, httpx2.BaseTransport]):
         one that stalls APITimeoutError. Other errors as for `list_orders`. The connection is in use until the
         iteration ends or is closed.
         """
-        return self._iterate(iter_orders(self._session))
+        return self._iterate(operations.iter_orders(self._session))
 
     def cancel_order(self, order_id: SupportsIndex) -> None:
         """Cancel a pending order. When this returns, the cancellation is stored durably.
@@ -48,12 +53,12 @@ class Client(BaseClient[httpx2.Client, httpx2.BaseTransport]):
         Raises NotFoundError, ConflictError (`code` is `order_already_shipped` or `order_already_cancelled`), and the
         errors of `list_orders`; their `may_have_been_applied` says whether the order may have been cancelled.
         """
-        self._run(cancel_order(self._session(), order_id))
+        self._run(operations.cancel_order(self._session(), order_id))
 
     @property
-    def v2(self) -> V2:
+    def v2(self) -> "V2":
         """Version 2 of the API (beta): filters, pages, single orders, placing orders, usage."""
-        return V2(self._session, self._run, self._iterate)
+        return V2(self)
 
     @deprecated("GET /pets/{petId} is deprecated and will be withdrawn.")
     def get_pet(self, pet_id: SupportsIndex) -> Pet:
@@ -61,7 +66,7 @@ class Client(BaseClient[httpx2.Client, httpx2.BaseTransport]):
 
         Raises NotFoundError, and the errors of `list_orders`.
         """
-        return self._warn_of_sunset(self._run(get_pet(self._session(), pet_id)))
+        return self._warn_of_sunset(self._run(operations.get_pet(self._session(), pet_id)))
 
     def close(self) -> None:
         """Close all connections. Calls that are waiting, and later calls, raise PetstoreError."""
@@ -71,12 +76,7 @@ class Client(BaseClient[httpx2.Client, httpx2.BaseTransport]):
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        exc_type: type[BaseException] | None,
-        exc_value: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def _run(self, effects: Effects[T]) -> T:
@@ -94,6 +94,93 @@ class Client(BaseClient[httpx2.Client, httpx2.BaseTransport]):
                 yield from orders
         finally:
             driver.close()
+
+
+class V2:
+    """Version 2 of the API (beta), with the limits, the retries and the options of its client.
+
+    The errors of a call are those of `Client.list_orders`, and those that its method names.
+    """
+
+    def __init__(self, client: "Client") -> None:
+        self._client = client
+
+    def list_orders(
+        self, *, limit: SupportsIndex = 100, cursor: str | None = None, **filters: Unpack[v2.Filters]
+    ) -> v2.Page:
+        """One page of the orders that match all filters.
+
+        limit: the most orders on the page, from 1 to 1000.
+        cursor: the `next_cursor` of the page before, for the same filters and sort; None for the first page.
+
+        Raises APIStatusError 400 `invalid_parameter` or `invalid_cursor`, and TypeError and ConfigurationError (a
+        ValueError) before anything is sent.
+        """
+        page = operations.list_page(self._client._session(), limit=limit, cursor=cursor, **filters)
+        return self._client._run(page)
+
+    def iter_orders(
+        self, *, limit: SupportsIndex = 1000, **filters: Unpack[v2.Filters]
+    ) -> Generator[v2.Order, None, None]:
+        """The orders that match all filters, one by one, in the memory of one page.
+
+        limit: the most orders in one request, from 1 to 1000; the iteration has no limit.
+
+        Each page is a separate call: it is retried, and `deadline` applies to it. Raises the errors of `list_orders`.
+        """
+        pages = operations.iter_pages(self._client._session, limit=limit, **filters)
+        return self._client._iterate(pages)
+
+    def get_order(self, order_id: SupportsIndex) -> v2.Order:
+        """One order. Raises NotFoundError."""
+        return self._client._run(operations.get_order(self._client._session(), order_id))
+
+    def cancel_order(self, order_id: SupportsIndex) -> None:
+        """Cancel a pending order, as `Client.cancel_order` does."""
+        self._client._run(operations.cancel_order(self._client._session(), order_id, operations.CANCEL_ORDER_V2))
+
+    def place_order(
+        self,
+        *,
+        pet_id: SupportsIndex,
+        quantity: SupportsIndex,
+        ship_date: datetime | None = None,
+        idempotency_key: str | None = None,
+    ) -> v2.Order:
+        """Place an order, once, however often the request is repeated. When this returns, it is stored durably.
+
+        pet_id, quantity: the pet, and the number of units, at least 1.
+        ship_date: when the order should ship, an aware datetime.
+        idempotency_key: 1 to 255 visible ASCII characters; None makes a new key for this call. Pass the key of an
+            earlier call to repeat that call.
+
+        Experimental: it may change or disappear in any release. The key needs the scope `orders:write`.
+
+        Raises PermissionDeniedError, APIStatusError 400 `invalid_body` or 422 `idempotency_key_reused`, and
+        ConflictError `idempotency_key_in_use`. `may_have_been_applied` says whether the order may have been placed.
+        Every exception, a KeyboardInterrupt too, has the attribute `idempotency_key`: another call with it does
+        not place a second order.
+        """
+        body = new_order(pet_id, quantity, ship_date)
+        key = uuid.uuid4().hex if idempotency_key is None else checked_key(idempotency_key)
+        try:
+            return self._client._run(operations.place_order(self._client._session(), body, key))
+        except BaseException as error:
+            keep_key(error, key)
+            raise
+
+    def get_usage(
+        self, *, granularity: Granularity = "hour", start: datetime | None = None, end: datetime | None = None
+    ) -> Usage:
+        """The plan and the limits of the account, and its requests by hour or day.
+
+        granularity: "hour" or "day", the length of the entries of the history.
+        start, end: aware datetimes between which the history lies; by default the last 24 hours.
+
+        Raises APIStatusError 400 `invalid_parameter`.
+        """
+        usage = operations.get_usage(self._client._session(), granularity=granularity, start=start, end=end)
+        return self._client._run(usage)
 
 
 class _Driver(BaseDriver[T, httpx2.Client]):
@@ -117,14 +204,11 @@ class _Driver(BaseDriver[T, httpx2.Client]):
         finally:
             self._close_response()
 
-    def _perform(self, effect: Sleep | Queue | Send | Read | Close) -> Any:
+    def _perform(self, effect: Sleep | Queue | Send | Read) -> Any:
         if isinstance(effect, Read):
             return next(self._pieces, None)
-        if isinstance(effect, Send):
-            return self._send(effect)
-        if isinstance(effect, Close):
-            return self._close_response()
-        return self._wait(effect)
+        self._close_response()
+        return self._send(effect) if isinstance(effect, Send) else self._wait(effect)
 
     def _send(self, effect: Send) -> Reply:
         response = self._core.http.send(self.request(effect), stream=True, auth=None, follow_redirects=False)

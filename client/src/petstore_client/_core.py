@@ -7,9 +7,9 @@ from typing import Any, Generic
 
 import httpx2
 
-from petstore_client._effects import Close, Effects, Emit, Queue, Read, Send, Sleep, T
+from petstore_client import _gate as gates
+from petstore_client._effects import Effects, Emit, Queue, Read, Send, Sleep, T
 from petstore_client._environment import checked_environment
-from petstore_client._gate import gate_for, generation, process_lock
 from petstore_client._http import Reply, Target, reply_of
 from petstore_client._operations import Listed
 from petstore_client._options import HttpT, Options
@@ -35,9 +35,9 @@ class Core(Generic[HttpT]):
 
     def enter(self) -> None:
         """Prepare for a call in this process. Raises PetstoreError if the client is closed."""
-        if self.generation != generation():
-            with process_lock():
-                if self.generation != generation():
+        if self.generation != gates.generation:
+            with gates.lock:
+                if self.generation != gates.generation:
                     self._check_forkable()
                     _abandoned.append(self.http)
                     self._start()
@@ -45,7 +45,7 @@ class Core(Generic[HttpT]):
 
     def check(self, began: int) -> None:
         """Raise PetstoreError if a call of this generation cannot continue."""
-        if began != generation():
+        if began != gates.generation:
             raise PetstoreError("The process was forked during this call, which continues only in the parent process.")
         if self.closed:
             raise PetstoreError("This client is closed; make a new one.")
@@ -55,7 +55,7 @@ class Core(Generic[HttpT]):
         self.closed = True
         for wake in list(self._wakers):
             wake()
-        return self._options.http_client is None and self.generation == generation()
+        return self._options.http_client is None and self.generation == gates.generation
 
     @contextmanager
     def waking(self, wake: Callable[[], object]) -> Iterator[None]:
@@ -70,8 +70,8 @@ class Core(Generic[HttpT]):
 
     def _start(self) -> None:
         options = self._options
-        self.generation = generation()
-        self.gate = gate_for(self.target.base_url, self.target.key.text, options.clock)
+        self.generation = gates.generation
+        self.gate = gates.gate_for(self.target.base_url, self.target.key.text, options.clock)
         self.loop: object = None  # the event loop of an AsyncClient
         self._wakers: set[Callable[[], object]] = set()
         with checked_environment():
@@ -105,7 +105,7 @@ class BaseDriver(Generic[T, HttpT]):
         self._clock = options.clock
         self._response: httpx2.Response | None = None
 
-    def resume(self) -> Sleep | Queue | Send | Read | Close | None:
+    def resume(self) -> Sleep | Queue | Send | Read | None:
         """The next effect to perform; None if the call has emitted orders or ended. Raises PetstoreError."""
         error, self.error = self.error, None
         if isinstance(error, RuntimeError) and self._core.http.is_closed:  # how httpx2 reports it
@@ -129,13 +129,13 @@ class BaseDriver(Generic[T, HttpT]):
 
     def received(self, response: httpx2.Response) -> Reply:
         """Keep a response until it is closed, and return its head."""
-        self._response, self._generation = response, generation()
+        self._response, self._generation = response, gates.generation
         return reply_of(response)
 
     def to_close(self) -> httpx2.Response | None:
         """The response, if there is one to close. One of the parent process is kept open."""
         response, self._response = self._response, None
-        if response is not None and self._generation != generation():
+        if response is not None and self._generation != gates.generation:
             _abandoned.append(self)  # with the iterator over the body, which closes the response when it is collected
             return None
         return response

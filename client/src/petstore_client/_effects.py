@@ -26,7 +26,7 @@ class Queue(NamedTuple):
 
 
 class Send(NamedTuple):
-    """Send a request; the outcome is a Reply. The previous response has been read to its end or closed.
+    """Send a request; the outcome is a Reply. The driver closes a response before the next wait or request.
 
     `timeout` is an httpx2.Timeout; `content` is the body, or None.
     """
@@ -42,15 +42,11 @@ class Read(NamedTuple):
     """Read on in the body of the response; the outcome is bytes as they arrive, or None at the end."""
 
 
-class Close(NamedTuple):
-    """Close the response; the outcome is None."""
-
-
 class Emit(NamedTuple):
     """Hand these orders, of either version, to the caller who iterates; the outcome is None."""
 
     orders: list[Any]
 
 
-Effect = Sleep | Queue | Send | Read | Close | Emit
+Effect = Sleep | Queue | Send | Read | Emit
 Effects = Generator[Effect, Any, T]

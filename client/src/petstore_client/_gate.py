@@ -216,16 +216,20 @@ class Gate:
 
 _Name = tuple[str, str, Clock]  # test clocks have their own monotonic time, which must not mix with others
 
-_lock = threading.RLock()
+lock = threading.RLock()
+"""For what has to be done once in this process."""
+
+generation = 0
+"""Changes in a child process after a fork."""
+
 _gates: WeakValueDictionary[_Name, Gate] = WeakValueDictionary()
 _recent: deque[Gate] = deque(maxlen=_RECENT)
-_generation = 0
 
 
 def gate_for(base_url: str, key: str, clock: Clock) -> Gate:
     """The gate of this base URL and key. The most recent gates outlive their clients, which may have met a limit."""
     name = (base_url, hashlib.sha256(key.encode()).hexdigest(), clock)
-    with _lock:
+    with lock:
         gate = _gates.get(name)
         if gate is None:
             gate = _gates[name] = Gate()
@@ -233,21 +237,11 @@ def gate_for(base_url: str, key: str, clock: Clock) -> Gate:
         return gate
 
 
-def generation() -> int:
-    """A number that changes in a child process after a fork."""
-    return _generation
-
-
-def process_lock() -> threading.RLock:
-    """A lock of this process, for what has to be done once after a fork."""
-    return _lock
-
-
 def _forget() -> None:
     """Replace locks and gates in a forked child: another thread of the parent may have held any of them."""
-    global _lock, _gates, _recent, _generation
-    _lock, _gates, _recent = threading.RLock(), WeakValueDictionary(), deque(maxlen=_RECENT)
-    _generation += 1
+    global lock, generation, _gates, _recent
+    lock, _gates, _recent = threading.RLock(), WeakValueDictionary(), deque(maxlen=_RECENT)
+    generation += 1
 
 
 if hasattr(os, "register_at_fork"):

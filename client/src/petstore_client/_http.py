@@ -51,6 +51,7 @@ _KIND: dict[int, type[APIStatusError]] = {
     401: AuthenticationError,
     403: PermissionDeniedError,
     404: NotFoundError,
+    409: ConflictError,
 }
 
 
@@ -239,11 +240,8 @@ def refusal(reply: Reply, body: bytes, target: Target, retry_after: float | None
             f"{target.base_url} responded 404 without the Error record of this API; is the base URL right?", status
         )
     code, message = (record.code, target.key.redact(record.message)) if record else ("", _foreign(reply, target))
-    if status >= 500:
-        return ServerError(code, message, status, retry_after)
-    if status == 409:
-        return ConflictError(code, message, status, retry_after)
-    return _KIND.get(status, APIStatusError)(code, message, status)
+    kind = _KIND.get(status, ServerError if status >= 500 else APIStatusError)
+    return kind(code, message, status, retry_after)
 
 
 def _foreign(reply: Reply, target: Target) -> str:

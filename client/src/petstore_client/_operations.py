@@ -1,4 +1,4 @@
-"""The operations of version 1 of the interface, and what those of version 2 share with them. No I/O."""
+"""The operations of both versions of the interface. No I/O."""
 
 from collections.abc import Callable, Sequence
 from datetime import datetime
@@ -7,19 +7,15 @@ from typing import NamedTuple, SupportsIndex, TypeVar
 
 import msgspec
 
+from petstore_client import v2
 from petstore_client._admission import Session
-from petstore_client._arguments import integer
+from petstore_client._arguments import integer, query
 from petstore_client._call import Call, Operation
 from petstore_client._effects import Effects, Emit
 from petstore_client._http import LONGEST_SMALL_BODY, Reply, check_success
-from petstore_client._stream import OrdersDecoder, is_truncation, reader
+from petstore_client._stream import Inflater, OrdersDecoder, is_truncation
 from petstore_client._types import UNDECODABLE, Order, Pet, Record
-from petstore_client.errors import (
-    APIConnectionError,
-    APITimeoutError,
-    ConflictError,
-    InvalidResponseError,
-)
+from petstore_client.errors import APIConnectionError, APITimeoutError, ConflictError, InvalidResponseError
 
 RecordT = TypeVar("RecordT", bound=Record)
 
@@ -33,6 +29,22 @@ CANCEL_ORDER = Operation(
     conclusive=frozenset({404, 409}),
 )
 GET_PET = Operation("getPet", "GET", "/pets/{id}", 200)
+LIST_PAGE = LIST_ORDERS._replace(version="v2")
+CANCEL_ORDER_V2 = CANCEL_ORDER._replace(version="v2")
+GET_ORDER = Operation("getOrder", "GET", "/store/orders/{id}", 200, "v2")
+PLACE_ORDER = Operation(
+    "placeOrder",
+    "POST",
+    "/store/orders",
+    201,
+    "v2",
+    doubt="The order may have been placed; repeat the call with the idempotency_key of this error to find out.",
+    conclusive=frozenset({422}),
+)
+GET_USAGE = Operation("getUsage", "GET", "/usage", 200, "v2")
+
+LONGEST_PAGE = 1 << 22
+"""Bytes. No page of 1000 orders, and no usage history, is longer."""
 
 
 class Listed(NamedTuple):
@@ -53,7 +65,7 @@ def list_orders(session: Session, known: Listed | None) -> Effects[Listed]:
             yield from call.read_small(reply)
             return known
         orders: list[Order] = []
-        yield from _receive_orders(call, reply, _append_to(orders))
+        yield from _receive_orders(call, reply, orders)
         return Listed(reply.headers.get("etag", ""), orders)
 
     return call.run(receive)
@@ -61,19 +73,8 @@ def list_orders(session: Session, known: Listed | None) -> Effects[Listed]:
 
 def iter_orders(enter: Callable[[], Session]) -> Effects[None]:
     """All orders, emitted as they arrive. After the first one has been emitted there is no further attempt."""
-    session = enter()
-    call = Call(session, LIST_ORDERS)
-
-    def emit(orders: list[Order]) -> Effects[None]:
-        if orders:
-            call.committed = True
-            yield Emit(orders)
-            session.check()
-
-    def receive(reply: Reply) -> Effects[None]:
-        yield from _receive_orders(call, reply, emit)
-
-    yield from call.run(receive)
+    call = Call(enter(), LIST_ORDERS)
+    yield from call.run(lambda reply: _receive_orders(call, reply))
 
 
 def cancel_order(session: Session, order_id: SupportsIndex, operation: Operation = CANCEL_ORDER) -> Effects[None]:
@@ -104,17 +105,62 @@ def get_pet(session: Session, pet_id: SupportsIndex) -> Effects[tuple[Pet, datet
     call = Call(session, GET_PET, integer("An identifier", pet_id))
 
     def receive(reply: Reply) -> Effects[tuple[Pet, datetime | None]]:
-        pet = yield from read_record(call, reply, GET_PET, Pet)
+        pet = yield from _read_record(call, reply, Pet)
         return pet, _sunset(reply)
 
     return call.run(receive)
 
 
-def read_record(
-    call: Call, reply: Reply, operation: Operation, kind: type[RecordT], longest: int = LONGEST_SMALL_BODY
-) -> Effects[RecordT]:
+def list_page(session: Session, **arguments: object) -> Effects[v2.Page]:
+    """One page of orders."""
+    return _get(Call(session, LIST_PAGE, text=query(arguments)), v2.Page)
+
+
+def iter_pages(enter: Callable[[], Session], **arguments: object) -> Effects[None]:
+    """The orders of all pages, emitted page by page. Each page is a separate call."""
+    query(arguments)  # raises the errors of the arguments here, not when the iteration begins
+    return _iter_pages(enter, arguments)
+
+
+def get_order(session: Session, order_id: SupportsIndex) -> Effects[v2.Order]:
+    """One order."""
+    return _get(Call(session, GET_ORDER, integer("An identifier", order_id)), v2.Order)
+
+
+def place_order(session: Session, body: bytes, key: str) -> Effects[v2.Order]:
+    """Place an order. All attempts carry the same key, so that together they place at most one order."""
+    call = Call(session, PLACE_ORDER)
+    call.content = body
+    call.headers |= {"Content-Type": "application/json", "Idempotency-Key": key}
+    return _get(call, v2.Order)
+
+
+def get_usage(session: Session, **arguments: object) -> Effects[v2.Usage]:
+    """The limits and requests of the account."""
+    return _get(Call(session, GET_USAGE, text=query(arguments)), v2.Usage)
+
+
+def _iter_pages(enter: Callable[[], Session], arguments: dict[str, object]) -> Effects[None]:
+    cursor: str | None = None
+    while True:
+        page = yield from list_page(enter(), **arguments, cursor=cursor)
+        yield Emit(page.data)
+        if page.next_cursor is None:
+            return
+        if page.next_cursor == cursor:
+            raise InvalidResponseError(
+                "The next page has the same cursor as this one, so the list would never end.", 200
+            )
+        cursor = page.next_cursor
+
+
+def _get(call: Call, kind: type[RecordT]) -> Effects[RecordT]:
+    return call.run(lambda reply: _read_record(call, reply, kind, LONGEST_PAGE))
+
+
+def _read_record(call: Call, reply: Reply, kind: type[RecordT], longest: int = LONGEST_SMALL_BODY) -> Effects[RecordT]:
     """The record in a successful response of at most `longest` bytes. Raises InvalidResponseError."""
-    check_success(reply, operation.success, call.target)
+    check_success(reply, call.operation.success, call.target)
     body = yield from call.read_small(reply, longest)
     try:
         return msgspec.json.decode(body, type=kind)
@@ -123,10 +169,20 @@ def read_record(
         raise InvalidResponseError(message, reply.status, is_truncation(error)) from None
 
 
-def _receive_orders(call: Call, reply: Reply, take: Callable[[list[Order]], Effects[None]]) -> Effects[None]:
-    """Decode the body as it arrives. Raises InvalidResponseError if it ends early, APITimeoutError if it stalls."""
+def _receive_orders(call: Call, reply: Reply, orders: list[Order] | None = None) -> Effects[None]:
+    """Decode the body as it arrives, and append to `orders`, or emit without it.
+
+    Raises InvalidResponseError if the list ends early, APITimeoutError if it stalls.
+    """
+
+    def take(more: list[Order]) -> Effects[None]:
+        if orders is not None:
+            orders.extend(more)
+        elif more:
+            yield from call.emit(more)
+
     check_success(reply, LIST_ORDERS.success, call.target)
-    inflate, decoder = reader(reply.encoding), OrdersDecoder()
+    inflate, decoder = Inflater(reply.encoding), OrdersDecoder()
     while (piece := (yield from _next_piece(call, reply))) is not None:
         for text in inflate.feed(piece):
             yield from take(decoder.feed(text))
@@ -142,14 +198,6 @@ def _next_piece(call: Call, reply: Reply) -> Effects[bytes | None]:
         raise
     except APIConnectionError as error:
         raise InvalidResponseError(f"The list is incomplete: {error} Request it again.", reply.status, True) from error
-
-
-def _append_to(orders: list[Order]) -> Callable[[list[Order]], Effects[None]]:
-    def take(more: list[Order]) -> Effects[None]:
-        orders.extend(more)
-        yield from ()
-
-    return take
 
 
 def _sunset(reply: Reply) -> datetime | None:

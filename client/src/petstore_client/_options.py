@@ -2,8 +2,7 @@
 
 import inspect
 import re
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from math import isfinite
 from typing import Any, Generic, TypedDict, TypeVar
@@ -109,24 +108,8 @@ class CallOptions(TypedDict, total=False):
     on_response: OnResponse
 
 
-Substitute = Callable[[Options[Any, Any]], Options[Any, Any]]
-
-_substitutes: list[Substitute] = []
-
-
-@contextmanager
-def substituted(substitute: Substitute) -> Iterator[None]:
-    """Change the options of all clients that are made within the block, for tests."""
-    _substitutes.append(substitute)
-    try:
-        yield
-    finally:
-        _substitutes.remove(substitute)
-
-
-def substitute_for(options: Options[HttpT, TransportT]) -> Options[HttpT, TransportT]:
-    """The options that a new client uses."""
-    return _substitutes[-1](options) if _substitutes else options
+substitutes: list[Callable[[Options[Any, Any]], Options[Any, Any]]] = []
+"""The last of these functions changes the options of all clients that are made, for tests."""
 
 
 def _is_number(value: object) -> bool:

@@ -106,14 +106,23 @@ def _boundary(rest: bytes) -> int:
 
 
 class Inflater:
-    """Decompresses gzip in pieces of bounded size, and checks that it is complete."""
+    """Decompresses gzip in pieces of bounded size, and checks that it is complete. Passes on what is not compressed.
 
-    def __init__(self) -> None:
+    Raises InvalidResponseError for a Content-Encoding that was not requested.
+    """
+
+    def __init__(self, encoding: str) -> None:
+        if encoding not in ("", "identity", "gzip", "x-gzip"):
+            raise InvalidResponseError(f"The response is compressed as {encoding[:40]}, which was not requested.", 200)
+        self._plain = encoding in ("", "identity")
         self._member = zlib.decompressobj(zlib.MAX_WBITS | 16)
         self._begun = False
 
     def feed(self, piece: bytes) -> Iterator[bytes]:
         """The decompressed content of the piece. Raises InvalidResponseError if it is damaged."""
+        if self._plain:
+            yield piece
+            return
         while piece:
             if self._member.eof:
                 self._member, self._begun = zlib.decompressobj(zlib.MAX_WBITS | 16), False
@@ -133,23 +142,3 @@ class Inflater:
             if not text:
                 raise InvalidResponseError("The compressed response ended early. Request it again.", 200, True)
             yield text
-
-
-class Plain:
-    """Passes an uncompressed response through."""
-
-    def feed(self, piece: bytes) -> Iterator[bytes]:
-        if piece:
-            yield piece
-
-    def finish(self) -> Iterator[bytes]:
-        return iter(())
-
-
-def reader(encoding: str) -> Inflater | Plain:
-    """The decompressor for a Content-Encoding. Raises InvalidResponseError for one that was not requested."""
-    if encoding in ("", "identity"):
-        return Plain()
-    if encoding in ("gzip", "x-gzip"):
-        return Inflater()
-    raise InvalidResponseError(f"The response is compressed as {encoding[:40]}, which was not requested.", 200)

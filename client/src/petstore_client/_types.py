@@ -1,6 +1,7 @@
 """Types that callers see: records, events for hooks, and the clock."""
 
 import asyncio
+import re
 import time
 from datetime import datetime
 from typing import Annotated, Any, NamedTuple, Protocol
@@ -11,6 +12,8 @@ from petstore_client.errors import PetstoreError
 
 Timestamp = Annotated[datetime, Meta(tz=True)]
 """A datetime with an offset; one without is rejected because it is ambiguous."""
+
+_RFC_3339 = r"\d{4}-\d\d-\d\d[Tt](?:[01]\d|2[0-3]):\d\d:\d\d(\.\d{1,6}0*)?([Zz]|[+-](?:[01]\d|2[0-3]):[0-5]\d)"
 
 UNDECODABLE = (DecodeError, UnicodeDecodeError, RecursionError)
 """What decoding raises for JSON that is malformed, is not the expected record, or is nested too deeply."""
@@ -120,3 +123,10 @@ class SystemClock:
 
 
 SYSTEM_CLOCK = SystemClock()
+
+
+def read_timestamp(text: str) -> datetime:
+    """An RFC 3339 date-time with an offset, as an aware datetime, read as the service reads it. Raises ValueError."""
+    if not re.fullmatch(_RFC_3339, text, re.ASCII):
+        raise ValueError(text)
+    return datetime.fromisoformat(text.upper())

@@ -105,14 +105,16 @@ class InvalidResponseError(PetstoreError):
 class APIStatusError(PetstoreError):
     """The API refused the request. `code` is for programs ("" if the response had none), `message` for people.
 
-    The type of `code` lists the codes of versions 1 and 2; a later server may send others.
+    The type of `code` lists the codes of versions 1 and 2; a later server may send others. `retry_after` is the wait in
+    seconds that a 409 or 5xx asked for, or None.
     """
 
-    def __init__(self, code: str, message: str, status: int, *more: object) -> None:
-        super().__init__(code, message, status, *more)
+    def __init__(self, code: str, message: str, status: int, retry_after: float | None = None) -> None:
+        super().__init__(code, message, status, retry_after)
         self.code = cast(ErrorCode | Literal[""], code)
         self.message = message
         self.status = status
+        self.retry_after = retry_after
 
     def _text(self) -> str:
         return f"{self.message} ({self.status} {self.code})" if self.code else f"{self.message} ({self.status})"
@@ -134,12 +136,7 @@ class ConflictError(APIStatusError):
     """409: the order has shipped (`order_already_shipped`) or is already cancelled (`order_already_cancelled`).
 
     Or, after all attempts, another request with the same key is still being processed (`idempotency_key_in_use`).
-    `retry_after` is the wait in seconds that the response asked for, or None.
     """
-
-    def __init__(self, code: str, message: str, status: int, retry_after: float | None = None) -> None:
-        super().__init__(code, message, status, retry_after)
-        self.retry_after = retry_after
 
 
 class RateLimitError(APIStatusError):
@@ -151,7 +148,8 @@ class RateLimitError(APIStatusError):
     def __init__(
         self, code: str, message: str, status: int = 429, retry_at: datetime = _NEVER, sent: bool = True
     ) -> None:
-        super().__init__(code, message, status, retry_at, sent)
+        super().__init__(code, message, status)
+        self.args = code, message, status, retry_at, sent
         self.retry_at = retry_at
         self.sent = sent
 
@@ -161,14 +159,7 @@ class KeyBannedError(RateLimitError):
 
 
 class ServerError(APIStatusError):
-    """500 and above: a fault of the service or of a proxy in front of it.
-
-    `retry_after` is the wait in seconds that the response asked for, or None.
-    """
-
-    def __init__(self, code: str, message: str, status: int, retry_after: float | None = None) -> None:
-        super().__init__(code, message, status, retry_after)
-        self.retry_after = retry_after
+    """500 and above: a fault of the service or of a proxy in front of it."""
 
 
 def idempotency_key_of(error: BaseException) -> str | None:

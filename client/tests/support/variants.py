@@ -6,7 +6,7 @@ from contextlib import AbstractContextManager, contextmanager
 from typing import Any, Protocol, SupportsIndex, TypeVar
 
 from petstore_client import AsyncClient, Order, Pet, RateLimit, ResponseEvent, v2
-from petstore_client._client_v2 import AsyncV2
+from petstore_client._async_client import AsyncV2
 from petstore_client.testing import FakeClock, FakePetstore
 
 T = TypeVar("T")

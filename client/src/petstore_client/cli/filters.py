@@ -8,7 +8,7 @@ from typing import Any, get_args
 import click
 
 from petstore_client._client import Client
-from petstore_client._parsing import read_timestamp
+from petstore_client._types import read_timestamp
 from petstore_client.v2 import Order, Sort, Status
 
 LARGEST_PAGE = 1000

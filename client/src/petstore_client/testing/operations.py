@@ -10,8 +10,7 @@ import httpx2
 import msgspec
 
 from petstore_client import v2
-from petstore_client._parsing import read_timestamp
-from petstore_client._types import UNDECODABLE, Order, Timestamp
+from petstore_client._types import UNDECODABLE, Order, Timestamp, read_timestamp
 from petstore_client.testing.faults import JSON, Raw, error
 from petstore_client.testing.store import Store
 
@@ -82,7 +81,8 @@ def _list(store: Store, request: httpx2.Request) -> Raw:
     """One page of the orders that match. It examines at most `work_limit` orders, so it may be short, even empty."""
     given = parse_qsl(request.url.query.decode())
     query, states = dict(given), [value for name, value in given if name == "status"]
-    places = sorted((_place_of(tracked.order, query["sort"]), tracked.order) for tracked in store.tracked.values())
+    sort = query.get("sort", "id")
+    places = sorted((_place_of(tracked.order, sort), tracked.order) for tracked in store.tracked.values())
     try:
         after = tuple(map(int, query["cursor"].split("."))) if "cursor" in query else ()
     except ValueError:

@@ -13,7 +13,7 @@ import httpx2
 
 from petstore_client._async_client import AsyncClient
 from petstore_client._client import Client
-from petstore_client._options import Options, substituted
+from petstore_client._options import Options, substitutes
 from petstore_client._types import Clock, Order, Pet
 from petstore_client.testing.clock import FakeClock
 from petstore_client.testing.faults import Fault, Raw, error
@@ -114,8 +114,11 @@ class FakePetstore(httpx2.BaseTransport, httpx2.AsyncBaseTransport):
             is_of_a_fake = isinstance(options.transport, FakePetstore)
             return options if is_of_a_fake else replace(options, http_client=None, **self._own({}))
 
-        with substituted(substitute):
+        substitutes.append(substitute)
+        try:
             yield self
+        finally:
+            substitutes.remove(substitute)
         self.assert_faults_used()
 
     def assert_faults_used(self) -> None:
