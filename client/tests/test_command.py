@@ -15,7 +15,7 @@ import pytest
 
 from petstore_client import Clock, Order, v2
 from petstore_client._types import SYSTEM_CLOCK
-from petstore_client.cli import command
+from petstore_client.cli import command, console
 from petstore_client.testing import Answered, Banned, CutOff, Dropped, Failing, FakePetstore, Fault, RateLimited
 from petstore_client.testing.faults import Raw, Serve
 from support.served import served
@@ -53,7 +53,7 @@ def _run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) ->
         monkeypatch.setenv("PETSTORE_BASE_URL", "https://api.example.com/v1")
         monkeypatch.setenv("PETSTORE_API_KEY", "key")
         with pytest.raises(SystemExit) as caught:
-            command.petstore_client(list(arguments))
+            console.run(command.petstore_client, arguments)
         return Done(int(caught.value.code or 0), *capsys.readouterr())
 
     return run
@@ -502,19 +502,19 @@ def test_without_the_extra_it_says_what_to_install() -> None:
 def test_ctrl_c_shows_no_traceback_wherever_it_arrives() -> None:
     code = """
 import weakref
-from petstore_client.cli import command, main
+from petstore_client.cli import console, main
 
 class Object: pass
 
 def ctrl_c(_=None): raise KeyboardInterrupt
 
-def run():
+def run(*_):
     held = Object()
     reference = weakref.ref(held, ctrl_c)
     del held  # in the callback, and then where nothing handles it
     ctrl_c()
 
-command.petstore_client = run
+console.run = run
 main()
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)

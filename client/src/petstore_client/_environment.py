@@ -22,15 +22,11 @@ def checked_environment() -> Iterator[None]:
         raise ConfigurationError(
             f"The TLS settings of the environment ({values}) cannot be used: {error.strerror or error}."
         ) from error
-    except ImportError:
-        raise ConfigurationError(
-            f"{proxy_variables()} names a SOCKS proxy, for which the package socksio is missing: "
-            "pip install 'httpx2[socks]'."
-        ) from None
-    except (ValueError, httpx2.InvalidURL):  # whose text can contain a part of the password
-        raise ConfigurationError(
-            f"{proxy_variables()} does not name a valid proxy; it must look like http://HOST:PORT."
-        ) from None
+    except (ImportError, ValueError, httpx2.InvalidURL) as error:  # whose text can contain a part of the password
+        hint = "is not a valid proxy; it must look like http://HOST:PORT."
+        if isinstance(error, ImportError):
+            hint = "is a SOCKS proxy, for which the package socksio is missing: pip install 'httpx2[socks]'."
+        raise ConfigurationError(f"{proxy_variables()} {hint}") from None
 
 
 def proxy_variables() -> str:

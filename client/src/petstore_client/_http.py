@@ -166,23 +166,21 @@ def _base_url(url: str) -> str:
 
 def connection_error(error: Exception, target: Target) -> APIConnectionError:
     """The exception for a failure of the transport (one of TRANSPORT_ERRORS)."""
-    sent = not isinstance(error, _NOT_SENT)
+    sent, retryable = not isinstance(error, _NOT_SENT), not isinstance(error, _PERMANENT)
     where = f"{target.base_url}{f' (if {target.proxy} applies, through that proxy)' if target.proxy else ''}"
     reason = target.key.redact(" ".join(str(error).split())) or type(error).__name__
     if any(isinstance(each, ssl.SSLCertVerificationError) for each in causes(error)):
-        return APIConnectionError(
-            f"The certificate of {where} is not valid ({reason}); is the address right? For a certificate authority of "
-            "your own pass transport=httpx2.HTTPTransport(verify=...).",
-            False,
-            False,
-        )
-    if isinstance(error, httpx2.TimeoutException | TimeoutError):
+        sent = retryable = False
+        what = f"The certificate of {where} is not valid ({reason}); is the address right? For a certificate authority"
+        message = f"{what} of your own pass transport=httpx2.HTTPTransport(verify=...)."
+    elif isinstance(error, httpx2.TimeoutException | TimeoutError):
         what = f"{where} did not respond" if sent else f"No connection to {where}"
         return APITimeoutError(f"{what} within the timeout ({reason}).", sent)
-    if sent:
-        return APIConnectionError(f"The connection to {where} broke before the response was complete ({reason}).")
-    message = f"No connection to {where} ({reason}); is the address right, and is the server running?"
-    return APIConnectionError(message, False, not isinstance(error, _PERMANENT))
+    elif sent:
+        message = f"The connection to {where} broke before the response was complete ({reason})."
+    else:
+        message = f"No connection to {where} ({reason}); is the address right, and is the server running?"
+    return APIConnectionError(message, sent, retryable)
 
 
 def new_request_id() -> str:
@@ -214,21 +212,16 @@ def check_success(reply: Reply, expected: int, target: Target) -> None:
     """Raise InvalidResponseError if a response below 400 is not the expected one, for example a login page."""
     status, kind = reply.status, _content_type(reply)
     if 300 <= status < 400 and status != 304:
-        where = target.key.redact(reply.headers.get("location", ""))[:200] or "nowhere"
-        message = (
-            f"redirected to {where}. The client does not follow redirects, so that the key is not sent elsewhere; if "
-            "the API has moved, change the base URL."
-        )
+        what = f"redirected to {target.key.redact(reply.headers.get('location', ''))[:200] or 'nowhere'}"
+        why = "the client does not follow redirects, so that the key is not sent elsewhere; has the API moved?"
     elif status != expected:
-        message = f"responded {status} instead of {expected}; is the base URL right?"
+        what, why = f"responded {status} instead of {expected}", "is the base URL right?"
     elif status in (200, 201) and kind != "application/json":
-        message = (
-            f"responded {status} with {kind} instead of JSON; does the base URL lead to the API, or to a page or proxy "
-            "in front of it?"
-        )
+        what = f"responded {status} with {kind} instead of JSON"
+        why = "does the base URL lead to the API, or to a page or proxy in front of it?"
     else:
         return
-    raise InvalidResponseError(f"{target.base_url} {message}", status)
+    raise InvalidResponseError(f"{target.base_url} {what}; {why}", status)
 
 
 def refusal(reply: Reply, body: bytes, target: Target, retry_after: float | None) -> PetstoreError:

@@ -32,11 +32,12 @@ def main() -> None:
 def _run() -> None:
     try:
         from petstore_client.cli.command import petstore_client
+        from petstore_client.cli.console import run
     except ModuleNotFoundError as error:
         if error.name != "click":
             raise
         sys.exit("petstore-client: the command needs click: pip install 'click>=8.2'")
-    petstore_client()
+    run(petstore_client, sys.argv[1:])
 
 
 def _stop(number: int, _: FrameType | None) -> None:

@@ -11,7 +11,7 @@ import click
 from petstore_client._client import Client
 from petstore_client._types import Order, RateLimitEvent, RetryEvent
 from petstore_client._version import __version__
-from petstore_client.cli.console import EXIT_CODES_HELP, MAX_RETRIES, RETRY_TIMEOUT, Root, log_to_stderr, report, say
+from petstore_client.cli.console import EXIT_CODES_HELP, MAX_RETRIES, RETRY_TIMEOUT, log_to_stderr, report, say
 from petstore_client.cli.filters import filter_options, filtered, given
 from petstore_client.cli.output import COLUMNS, COLUMNS_V2, JsonWriter, with_progress, write_columns, write_table
 from petstore_client.errors import ConfigurationError, ConflictError, NotFoundError, PetstoreError
@@ -24,7 +24,7 @@ JSONL = click.option(
 )
 
 
-@click.group(cls=Root, epilog=EXIT_CODES_HELP, context_settings={"help_option_names": ["-h", "--help"]})
+@click.group(epilog=EXIT_CODES_HELP, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(__version__, prog_name="petstore-client")
 @click.option("--base-url", metavar="URL", help="Address of the API, ending with /v1. Default: PETSTORE_BASE_URL.")
 @click.option("--max-wait", type=click.FloatRange(0), default=75.0, help="Seconds to wait for a limit to reset (75).")

@@ -8,7 +8,7 @@ import signal
 import sys
 from collections.abc import Sequence
 from functools import partial
-from typing import Any
+from typing import NoReturn
 
 import click
 
@@ -32,37 +32,25 @@ EXIT_CODES_HELP = (
 )
 
 
-class PipeClosed(Exception):
-    """The reader of stdout closed it, as `head` does."""
-
-
-class Root(click.Group):
-    """The root command. It reports every failure below it, in one line."""
-
-    def main(self, args: Sequence[str] | None = None, *rest: Any, **extra: Any) -> Any:
-        """Run and exit. The arguments are those of click, but every error becomes one line and an exit code."""
-        _open_closed_streams()
-        arguments = list(sys.argv[1:] if args is None else args)
-        extra.update(standalone_mode=False, prog_name="petstore-client")
-        try:
-            code = super().main(arguments, *rest, **extra)
-            sys.stdout.flush()
-        except (BrokenPipeError, PipeClosed):
-            _abandon_stdout()
-            code = PIPE_CLOSED
-        except click.exceptions.NoArgsIsHelpError as error:
-            error.show()  # the help, as it is, on stderr
-            code = USAGE
-        except Exception as error:  # noqa: BLE001 - the one place where errors end, so that no traceback reaches a user
-            code = report(error, as_json="--json" in arguments or "--jsonl" in arguments)
-        sys.exit(code if isinstance(code, int) else 0)
-
-    def invoke(self, ctx: click.Context) -> Any:
-        """Run the command, and distinguish a closed pipe from other failures, which click does not."""
-        try:
-            return super().invoke(ctx)
-        except BrokenPipeError:
-            raise PipeClosed from None
+def run(command: click.Command, arguments: Sequence[str]) -> NoReturn:
+    """Run a command and exit. Every failure becomes one line and an exit code."""
+    _open_closed_streams()
+    code = 0
+    try:
+        with command.make_context("petstore-client", list(arguments)) as ctx:
+            command.invoke(ctx)
+        sys.stdout.flush()
+    except click.exceptions.Exit as end:
+        code = end.exit_code
+    except click.exceptions.NoArgsIsHelpError as error:
+        error.show()  # the help, as it is, on stderr
+        code = USAGE
+    except BrokenPipeError:  # the reader of stdout closed it, as `head` does
+        _abandon_stdout()
+        code = PIPE_CLOSED
+    except (Exception, KeyboardInterrupt) as error:  # noqa: BLE001 - so that no traceback reaches a user
+        code = report(error, as_json="--json" in arguments or "--jsonl" in arguments)
+    sys.exit(code)
 
 
 class _Handler(logging.Handler):
@@ -85,7 +73,7 @@ def say(message: str) -> None:
     click.echo(printable(message), err=True)
 
 
-def report(error: Exception, as_json: bool, order_id: int | None = None) -> int:
+def report(error: BaseException, as_json: bool, order_id: int | None = None) -> int:
     """Print a failure to stderr, as `{"code","message"}` if JSON was requested, and return the exit code.
 
     `order_id` adds which order it concerns.
@@ -98,11 +86,11 @@ def report(error: Exception, as_json: bool, order_id: int | None = None) -> int:
     return exit_code
 
 
-def explain(error: Exception) -> tuple[str, str, int]:
+def explain(error: BaseException) -> tuple[str, str, int]:
     """The code, the message and the exit code of an error."""
-    if isinstance(error, click.Abort):
-        notes: list[str] = getattr(error.__cause__, "__notes__", [])
-        number: int = getattr(error.__cause__, "number", signal.SIGINT)
+    if isinstance(error, KeyboardInterrupt):
+        notes: list[str] = getattr(error, "__notes__", [])
+        number: int = getattr(error, "number", signal.SIGINT)
         return "interrupted", " ".join(["Interrupted.", *notes[-1:]]), 128 + number
     if isinstance(error, click.ClickException):
         return "usage", error.format_message(), USAGE

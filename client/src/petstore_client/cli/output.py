@@ -4,7 +4,7 @@ import itertools
 import re
 import shutil
 import sys
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
 from typing import Any, NamedTuple
@@ -22,46 +22,31 @@ _TO_THE_MINUTE = re.compile(r"(\d{4}-\d\d-\d\d)T(\d\d:\d\d):[\d.]+Z")
 
 
 class Column(NamedTuple):
-    """A column: its heading, its width in a pipe, and the text of an order in it."""
+    """A column: its heading, its width in a pipe, and the field of an order that it shows."""
 
     heading: str
     width: int
-    text: Callable[[Any], str]
+    field: str
     is_number: bool = False
 
-
-def _number(name: str) -> Callable[[Any], str]:
-    def text(order: Any) -> str:
-        number = getattr(order, name)
-        return "-" if number is None else str(number)
-
-    return text
-
-
-def _date(name: str) -> Callable[[Any], str]:
-    def text(order: Any) -> str:
-        date: datetime | None = getattr(order, name)
-        if date is None:
-            return "-"
-        with suppress(OverflowError):  # out of range in UTC, so it is shown with its offset
-            date = date.astimezone(UTC)
-        return date.isoformat().replace("+00:00", "Z")
-
-    return text
+    def text(self, order: Any) -> str:
+        """The text of an order in this column."""
+        value = getattr(order, self.field)
+        if isinstance(value, datetime):
+            with suppress(OverflowError):  # out of range in UTC, so it is shown with its offset
+                value = value.astimezone(UTC)
+            return value.isoformat().replace("+00:00", "Z")
+        return "-" if value is None else str(value).lower() if isinstance(value, bool) else printable(str(value))
 
 
 COLUMNS = (
-    Column("ID", 20, _number("id"), is_number=True),
-    Column("PET", 20, _number("pet_id"), is_number=True),
-    Column("QUANTITY", 20, _number("quantity"), is_number=True),
-    Column("SHIP DATE", 27, _date("ship_date")),
-    Column("COMPLETE", 8, lambda order: "-" if order.complete is None else str(order.complete).lower()),
+    Column("ID", 20, "id", is_number=True),
+    Column("PET", 20, "pet_id", is_number=True),
+    Column("QUANTITY", 20, "quantity", is_number=True),
+    Column("SHIP DATE", 27, "ship_date"),
+    Column("COMPLETE", 8, "complete"),
 )
-COLUMNS_V2 = (
-    *COLUMNS,
-    Column("STATUS", 9, lambda order: printable(order.status)),
-    Column("UPDATED", 27, _date("updated_at")),
-)
+COLUMNS_V2 = (*COLUMNS, Column("STATUS", 9, "status"), Column("UPDATED", 27, "updated_at"))
 
 
 def write_table(orders: Iterable[Order], columns: Sequence[Column]) -> None:

@@ -32,10 +32,6 @@ class FakeClock:
         """Let time pass."""
         self._passed += seconds
 
-    def set(self, now: float) -> None:
-        """Set the time of day, in Unix seconds, without letting time pass."""
-        self._set = now - self._passed
-
     def sleep(self, seconds: float) -> None:
         """Let time pass, and count it as slept."""
         self.slept += seconds
