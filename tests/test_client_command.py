@@ -1,12 +1,9 @@
 """The command `petstore-client` as a process, with a real server."""
 
-import contextlib
 import json
 import os
-import pty
 import subprocess
 import sys
-import threading
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -113,32 +110,3 @@ def test_a_wrong_key_fails_without_showing_it(environ: dict[str, str]) -> None:
     assert "invalid_api_key" == json.loads(done.stderr.splitlines()[-1])["code"]
     assert "wrongwrong" not in done.stderr
     assert "GET /store/orders responded 401" in done.stderr
-
-
-def test_a_list_into_a_file_is_complete_when_stderr_is_a_terminal(environ: dict[str, str], tmp_path: Path) -> None:
-    ours, theirs = pty.openpty()
-    shown = bytearray()
-
-    def read() -> None:
-        with contextlib.suppress(OSError):  # the terminal is closed
-            while piece := os.read(ours, 1024):
-                shown.extend(piece)
-
-    reader = threading.Thread(target=read)
-    reader.start()
-    with (tmp_path / "orders.json").open("wb") as file:
-        done = subprocess.run(
-            [COMMAND, "orders", "list", "--json"],
-            env={**environ, "TERM": "xterm"},
-            stdout=file,
-            stderr=theirs,
-            timeout=4 * PATIENCE,
-            check=False,
-        )
-    os.close(theirs)
-    reader.join(10)
-    os.close(ours)
-    assert 0 == done.returncode
-    assert 30_000 == len(json.loads((tmp_path / "orders.json").read_text()))
-    assert b" orders" in shown  # the progress
-    assert b'"id"' not in shown

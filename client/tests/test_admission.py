@@ -277,6 +277,18 @@ def test_without_known_windows_requests_are_not_spaced() -> None:
     assert {LATENCY} == set(gaps(run(fake, program).sent[4:]))
 
 
+@pytest.mark.parametrize(("per_minute", "gap"), [(5, 1.0), (120, 0.5), (300, 0.2)])
+def test_requests_are_at_most_a_second_apart(per_minute: int, gap: float) -> None:
+    fake = FakePetstore(ORDERS, per_minute=per_minute)
+
+    async def program(petstore: AsyncClient, _: Delayed) -> None:
+        await list_at_once(petstore, 2 * per_minute)
+
+    second = [sent for sent in run(fake, program).sent if sent >= 60]
+    assert per_minute == len(second)
+    assert [gap] * (per_minute - 1) == pytest.approx(gaps(second), abs=0.002)
+
+
 def test_spacing_ends_with_the_window() -> None:
     fake = FakePetstore(ORDERS, per_minute=60)
 

@@ -70,8 +70,8 @@ def test_a_valid_base_url_is_accepted(base_url: str) -> None:
 @pytest.mark.parametrize(
     ("key", "says"),
     [
-        ("pso_live_secret\n", "remove it"),
-        (" pso_live_secret", "remove it"),
+        ("pso_live_secret\n", "space or a line break around it"),
+        (" pso_live_secret", "space or a line break around it"),
         ("pso_live\r\nX-Evil: secret", "characters that keys do not have"),
         ("pso_live_secrët", "characters that keys do not have"),
         ("pso live secret", "characters that keys do not have"),

@@ -1,5 +1,7 @@
 """Cancelling, in particular when a response is lost."""
 
+import gzip
+
 import httpx2
 import pytest
 
@@ -7,6 +9,7 @@ from petstore_client import (
     APIConnectionError,
     APITimeoutError,
     ConflictError,
+    InvalidResponseError,
     KeyBannedError,
     NotFoundError,
     Order,
@@ -186,3 +189,36 @@ def test_an_identifier_beyond_64_bits_is_refused_by_the_service(connect: Connect
     with connect(fake_with_order()) as petstore, pytest.raises(NotFoundError) as caught:
         petstore.cancel_order(2**63)
     assert "invalid_order_id" == caught.value.code
+
+
+def test_a_broken_body_behind_a_204_does_not_matter(connect: Connect) -> None:
+    class Broken(Answered):
+        def apply(self, request: httpx2.Request, clock: Clock, serve: Serve) -> Raw:
+            return serve()._replace(pieces=(b"x",), cut=True)
+
+    fake = fake_with_order()
+    fake.then(Broken(204))
+    with connect(fake) as petstore:
+        petstore.cancel_order(1)
+    assert ({1}, 1) == (fake.cancelled, len(fake.requests))
+
+
+@pytest.mark.parametrize(("status", "doubt"), [(200, True), (202, True), (302, False), (308, False)])
+def test_an_unexpected_response_below_300_leaves_doubt_and_a_redirect_does_not(
+    connect: Connect, status: int, doubt: bool
+) -> None:
+    fake = fake_with_order()
+    fake.then(Answered(status))
+    with connect(fake) as petstore, pytest.raises(InvalidResponseError) as caught:
+        petstore.cancel_order(1)
+    assert doubt is caught.value.may_have_been_applied
+
+
+def test_a_refusal_whose_compressed_body_is_cut_off_does_not_leave_doubt(connect: Connect) -> None:
+    fake = fake_with_order()
+    fake.cancelled.add(1)
+    body = gzip.compress(b'{"code":"order_already_cancelled","message":"No.","status":409}')[:-9]
+    fake.then(Answered(409, body, {"content-type": "application/json", "content-encoding": "gzip"}))
+    with connect(fake) as petstore, pytest.raises(ConflictError) as caught:
+        petstore.cancel_order(1)
+    assert not caught.value.may_have_been_applied  # another client cancelled it

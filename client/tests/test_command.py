@@ -476,7 +476,7 @@ BASE_URL = {"PETSTORE_BASE_URL": "https://api.example.com/v1"}
         ({}, "There is no base URL: give --base-url, or set PETSTORE_BASE_URL."),
         ({"PETSTORE_BASE_URL": ""}, "There is no base URL: give --base-url, or set PETSTORE_BASE_URL."),
         (BASE_URL, "There is no API key: set PETSTORE_API_KEY."),
-        ({**BASE_URL, "PETSTORE_API_KEY": " key"}, "The API key has space or a line break around it; remove it."),
+        ({**BASE_URL, "PETSTORE_API_KEY": " key"}, "The API key has space or a line break around it; copy it again."),
     ],
 )
 def test_without_settings_it_says_what_to_set(settings: dict[str, str], says: str) -> None:

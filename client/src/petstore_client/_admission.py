@@ -42,11 +42,7 @@ class Session(NamedTuple):
 
 
 class Admission:
-    """The place of one call at the gate.
-
-    `waited` is the time in seconds that the call spent waiting for limits; `deadline` is when it must end, in monotonic
-    seconds.
-    """
+    """The place of one call at the gate. It has `waited` seconds for limits, and must end at `deadline` (monotonic)."""
 
     def __init__(self, session: Session, operation: str, request_id: str) -> None:
         self.waited = 0.0
@@ -169,7 +165,7 @@ class Admission:
 
 
 def notify(hook: Callable[..., object] | None, event: Any) -> None:
-    """Call a hook, if there is one. A faulty hook must not cost a call its result, least of all a cancel."""
+    """Call a hook, if there is one. A faulty hook must not cost a call its result."""
     try:
         if hook is not None:
             hook(event)

@@ -6,6 +6,7 @@ allowed is up to the service, which says so (400 `invalid_parameter`, `invalid_b
 
 import json
 import re
+import uuid
 from collections.abc import Callable, Collection, Mapping
 from datetime import UTC, datetime
 from operator import index
@@ -36,13 +37,6 @@ def timestamp(name: str, value: object) -> str:
         raise ConfigurationError(f"{name} is out of range in UTC: {value.isoformat()}.") from None
 
 
-def idempotency_key(value: object) -> str:
-    """A key that a header can carry."""
-    if not _KEY.fullmatch(_text("idempotency_key", value)):
-        raise ConfigurationError("idempotency_key must be 1 to 255 visible ASCII characters, without spaces.")
-    return str(value)
-
-
 def query(arguments: Mapping[str, object]) -> str:
     """The query with these arguments; None is left out. Raises TypeError, and ConfigurationError (a ValueError)."""
     if unknown := arguments.keys() - _PARAMETERS.keys():
@@ -55,12 +49,15 @@ def query(arguments: Mapping[str, object]) -> str:
     return urlencode(given, doseq=True, quote_via=quote)
 
 
-def new_order(pet_id: object, quantity: object, ship_date: object) -> bytes:
-    """The body of a request that places an order. Raises TypeError, and ConfigurationError (a ValueError)."""
+def new_order(pet_id: object, quantity: object, ship_date: object, idempotency_key: object) -> tuple[bytes, str]:
+    """The body of a request that places an order, and its key, a new one for None. Raises as `query` does."""
     body: dict[str, object] = {"petId": integer("pet_id", pet_id), "quantity": integer("quantity", quantity)}
     if ship_date is not None:
         body["shipDate"] = timestamp("ship_date", ship_date)
-    return json.dumps(body).encode()
+    key = uuid.uuid4().hex if idempotency_key is None else _text("idempotency_key", idempotency_key)
+    if not _KEY.fullmatch(key):
+        raise ConfigurationError("idempotency_key must be 1 to 255 visible ASCII characters, without spaces.")
+    return json.dumps(body).encode(), key
 
 
 def _text(name: str, value: object) -> str:

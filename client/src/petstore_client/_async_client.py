@@ -1,7 +1,6 @@
 """The client for asyncio: every call is awaited."""
 
 import asyncio
-import uuid
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import suppress
 from datetime import datetime
@@ -12,7 +11,6 @@ import httpx2
 from petstore_client import _operations as operations
 from petstore_client import v2
 from petstore_client._admission import Session
-from petstore_client._arguments import idempotency_key as checked_key
 from petstore_client._arguments import new_order
 from petstore_client._base import BaseClient, deprecated
 from petstore_client._core import BaseDriver
@@ -130,8 +128,7 @@ class AsyncV2:
 
         Every exception, a CancelledError too, has the `idempotency_key` with which the call can be repeated.
         """
-        body = new_order(pet_id, quantity, ship_date)
-        key = uuid.uuid4().hex if idempotency_key is None else checked_key(idempotency_key)
+        body, key = new_order(pet_id, quantity, ship_date, idempotency_key)
         try:
             return await self._client._run(operations.place_order(self._client._session(), body, key))
         except BaseException as error:
@@ -151,10 +148,8 @@ def _running_loop() -> asyncio.AbstractEventLoop:
     try:
         return asyncio.get_running_loop()
     except RuntimeError:
-        raise PetstoreError(
-            "AsyncClient needs a running event loop of asyncio; with trio, use Client in a thread "
-            "(trio.to_thread.run_sync)."
-        ) from None
+        hint = "with trio, use Client in a thread (trio.to_thread.run_sync)"
+        raise PetstoreError(f"AsyncClient needs a running event loop of asyncio; {hint}.") from None
 
 
 class _Driver(BaseDriver[T, httpx2.AsyncClient]):

@@ -10,23 +10,12 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Generic, Self, Unpack
 
 from petstore_client._admission import Observed, Session, log
-from petstore_client._core import Core
-from petstore_client._environment import proxy_variables
+from petstore_client._core import Core, proxy_variables
 from petstore_client._http import read_target
 from petstore_client._limits import RateLimit
 from petstore_client._operations import Listed
-from petstore_client._options import (
-    CallOptions,
-    HttpT,
-    OnRateLimit,
-    OnResponse,
-    OnRetry,
-    Options,
-    Timeout,
-    TransportT,
-    substitutes,
-)
-from petstore_client._types import SYSTEM_CLOCK, Clock, Order, Pet, ResponseEvent
+from petstore_client._options import CallOptions, HttpT, Options, Timeout, TransportT, substitutes
+from petstore_client._types import SYSTEM_CLOCK, Clock, OnRateLimit, OnResponse, OnRetry, Order, Pet, ResponseEvent
 from petstore_client.errors import ConfigurationError
 
 if TYPE_CHECKING:
@@ -71,8 +60,7 @@ class BaseClient(Generic[HttpT, TransportT]):
         api_key: None means PETSTORE_API_KEY. It never appears in repr(), logs or exceptions.
         timeout: seconds to wait for a connection, and for each further part of a response; at most a day. None waits
             forever. `httpx2.Timeout(30, connect=5)` sets them separately.
-        max_retries: how often a call is repeated after failures of the connection or the server. Waiting for a limit
-            is not a retry, also after a 429.
+        max_retries: how often a call is repeated after failures. Waiting for a limit is not a retry.
         max_wait: the longest time in seconds that a call waits, each time, for a limit to reset. If a wait would be
             longer, the call raises RateLimitError.
         transport: an httpx2 transport to send through, such as `httpx2.HTTPTransport(verify=...)`.
@@ -110,17 +98,13 @@ class BaseClient(Generic[HttpT, TransportT]):
 
     @property
     def last_response(self) -> ResponseEvent | None:
-        """The last successful response to this client: its request id, its ETag, the number of attempts.
-
-        Threads and tasks that share a client see the responses of each other; give each a copy (`with_options()`), or
-        use `on_response`.
-        """
+        """The last successful response to this client, in any thread or task that shares it; None before the first."""
         return self._observed.last_response
 
     def with_options(self, **changes: Unpack[CallOptions]) -> Self:
-        """A copy of this client with some options changed. It shares connections and limits.
+        """A copy of this client with some options changed. It shares connections and limits; closing one closes both.
 
-        Closing the copy or the original closes both. Raises ConfigurationError if an option is invalid.
+        Raises ConfigurationError if an option is invalid.
         """
         for name in changes.keys() - CallOptions.__annotations__.keys():
             raise TypeError(f"with_options() cannot change {name}; make another client instead.")

@@ -3,17 +3,10 @@
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
+from petstore_client import _http as http
 from petstore_client._admission import Admission, Session, log, notify
 from petstore_client._effects import Effects, Emit, Read, Send, Sleep, T
-from petstore_client._http import (
-    LONGEST_SMALL_BODY,
-    TRANSPORT_ERRORS,
-    Reply,
-    check_request_id,
-    connection_error,
-    new_request_id,
-)
-from petstore_client._http import refusal as refusal_of
+from petstore_client._http import Reply
 from petstore_client._limits import read_limits
 from petstore_client._stream import Inflater
 from petstore_client._types import ResponseEvent, RetryEvent
@@ -59,7 +52,7 @@ class Call:
         self._clock = session.options.clock
         self.operation = operation
         self._path = operation.path.format(id=identifier) + (f"?{text}" if text else "")
-        self.request_id = new_request_id()
+        self.request_id = http.new_request_id()
         self.headers = session.target.headers(self.request_id, self._options.app_name, self._options.headers)
         self.content: bytes | None = None
         self.in_doubt = False  # an attempt whose response was lost may have been carried out
@@ -97,13 +90,13 @@ class Call:
         """Read on in the body; None at its end. Raises APIConnectionError."""
         try:
             piece: bytes | None = yield Read()
-        except TRANSPORT_ERRORS as error:
-            raise connection_error(error, self.target) from error
+        except http.TRANSPORT_ERRORS as error:
+            raise http.connection_error(error, self.target) from error
         if not self.committed and self._clock.monotonic() > self._admission.deadline:
             raise APITimeoutError(f"{self.target.base_url} did not send its whole response before the deadline.")
         return piece
 
-    def read_small(self, reply: Reply, longest: int = LONGEST_SMALL_BODY) -> Effects[bytes]:
+    def read_small(self, reply: Reply, longest: int = http.LONGEST_SMALL_BODY) -> Effects[bytes]:
         """Read a body of at most `longest` bytes. Raises InvalidResponseError if it is longer."""
         base_url, timeout = self.target.base_url, self._options.read_timeout
         inflate = Inflater(reply.encoding)
@@ -143,15 +136,15 @@ class Call:
         url = self.target.url(operation.version, self._path)
         try:
             reply: Reply = yield Send(operation.method, url, dict(self.headers), timeout, self.content)
-        except TRANSPORT_ERRORS as error:
-            raise connection_error(error, self.target) from error
+        except http.TRANSPORT_ERRORS as error:
+            raise http.connection_error(error, self.target) from error
         now = self._clock.monotonic()
         limits = read_limits(reply.headers, self._clock.now())
         log.debug(
             "%s: %s %s responded %d in %.3f s (attempt %d, request %s)",
             operation.name, operation.method, self._path, reply.status, now - began, self._attempt, self.request_id,
         )  # fmt: skip
-        check_request_id(reply, self.headers["X-Request-Id"], self.target)
+        http.check_request_id(reply, self.headers["X-Request-Id"], self.target)
         self.request_id = reply.headers.get("x-request-id", "")[:128] or self.request_id  # which the server logged
         observed.rate_limit = limits.shown or observed.rate_limit
         moved = self._admission.record_response(reply, limits, now)
@@ -166,7 +159,7 @@ class Call:
             body = b""  # the status is enough
         if reply.status == 429:
             raise self._admission.refusal(body, limits.pause, now, moved)
-        raise refusal_of(reply, body, self.target, limits.retry_after)
+        raise http.refusal(reply, body, self.target, limits.retry_after)
 
     def _consider(self, error: PetstoreError) -> None:
         """Decide on a failed attempt: set the wait before the next one, or raise the error."""

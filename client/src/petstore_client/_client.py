@@ -1,7 +1,6 @@
 """The client for threads: every call blocks until it has its result."""
 
 import threading
-import uuid
 from collections.abc import Generator, Iterator
 from datetime import datetime
 from typing import Any, Self, SupportsIndex, Unpack
@@ -10,7 +9,6 @@ import httpx2
 
 from petstore_client import _operations as operations
 from petstore_client import v2
-from petstore_client._arguments import idempotency_key as checked_key
 from petstore_client._arguments import new_order
 from petstore_client._base import BaseClient, deprecated
 from petstore_client._core import BaseDriver
@@ -113,11 +111,9 @@ class V2:
         limit: the most orders on the page, from 1 to 1000.
         cursor: the `next_cursor` of the page before, for the same filters and sort; None for the first page.
 
-        Raises APIStatusError 400 `invalid_parameter` or `invalid_cursor`, and TypeError and ConfigurationError (a
-        ValueError) before anything is sent.
+        Raises APIStatusError 400 `invalid_parameter` or `invalid_cursor`; TypeError, ConfigurationError (a ValueError).
         """
-        page = operations.list_page(self._client._session(), limit=limit, cursor=cursor, **filters)
-        return self._client._run(page)
+        return self._client._run(operations.list_page(self._client._session(), limit=limit, cursor=cursor, **filters))
 
     def iter_orders(
         self, *, limit: SupportsIndex = 1000, **filters: Unpack[v2.Filters]
@@ -157,12 +153,10 @@ class V2:
         Experimental: it may change or disappear in any release. The key needs the scope `orders:write`.
 
         Raises PermissionDeniedError, APIStatusError 400 `invalid_body` or 422 `idempotency_key_reused`, and
-        ConflictError `idempotency_key_in_use`. `may_have_been_applied` says whether the order may have been placed.
-        Every exception, a KeyboardInterrupt too, has the attribute `idempotency_key`: another call with it does
-        not place a second order.
+        ConflictError `idempotency_key_in_use`. Every exception, a KeyboardInterrupt too, has the `idempotency_key` with
+        which another call does not place a second order.
         """
-        body = new_order(pet_id, quantity, ship_date)
-        key = uuid.uuid4().hex if idempotency_key is None else checked_key(idempotency_key)
+        body, key = new_order(pet_id, quantity, ship_date, idempotency_key)
         try:
             return self._client._run(operations.place_order(self._client._session(), body, key))
         except BaseException as error:

@@ -1,5 +1,6 @@
 """What a client and its copies share in one process, and how a call is performed, except for I/O."""
 
+import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from http.cookiejar import CookieJar, DefaultCookiePolicy
@@ -9,12 +10,13 @@ import httpx2
 
 from petstore_client import _gate as gates
 from petstore_client._effects import Effects, Emit, Queue, Read, Send, Sleep, T
-from petstore_client._environment import checked_environment
 from petstore_client._http import Reply, Target, reply_of
 from petstore_client._operations import Listed
 from petstore_client._options import HttpT, Options
-from petstore_client.errors import PetstoreError
+from petstore_client.errors import ConfigurationError, PetstoreError
 
+_PROXIES = ("http_proxy", "https_proxy", "all_proxy")
+_TLS = ("ssl_cert_file", "ssl_cert_dir", "sslkeylogfile")
 _abandoned: list[object] = []  # connections that belong to the parent process; closing them could disturb it
 
 
@@ -81,17 +83,14 @@ class Core(Generic[HttpT]):
     def _check_forkable(self) -> None:
         given = self._options.http_client or self._options.transport
         if isinstance(given, httpx2.Client | httpx2.AsyncClient | httpx2.HTTPTransport | httpx2.AsyncHTTPTransport):
-            raise PetstoreError(
-                "This client was made before the process was forked, with a transport or http_client whose connections "
-                "belong to the parent process; make the client after the fork."
-            )
+            what = "whose connections belong to the parent process; make the client after the fork"
+            raise PetstoreError(f"This client was made before the fork with a transport or http_client {what}.")
 
 
 class BaseDriver(Generic[T, HttpT]):
-    """Runs a call or an iteration. Its subclasses, one for each client, perform single effects.
+    """Runs a call or an iteration, and has its `result`. Its subclasses, one for each client, perform single effects.
 
-    `outcome` is what the latest effect returned and `error` what it raised; `emitted` are the orders to hand out, and
-    `result` is what the call returned.
+    `outcome` is what the latest effect returned, and `error` what it raised; `emitted` are the orders to hand out.
     """
 
     result: T
@@ -139,3 +138,30 @@ class BaseDriver(Generic[T, HttpT]):
             _abandoned.append(self)  # with the iterator over the body, which closes the response when it is collected
             return None
         return response
+
+
+@contextmanager
+def checked_environment() -> Iterator[None]:
+    """Raise ConfigurationError if httpx2 cannot use the settings. Its message never contains a proxy's password."""
+    try:
+        yield
+    except OSError as error:
+        values = ", ".join(f"{name}={os.environ[name]}" for name in _names(_TLS))
+        raise ConfigurationError(
+            f"The TLS settings of the environment ({values}) cannot be used: {error.strerror or error}."
+        ) from error
+    except (ImportError, ValueError, httpx2.InvalidURL) as error:  # whose text can contain a part of the password
+        hint = "is not a valid proxy; it must look like http://HOST:PORT."
+        if isinstance(error, ImportError):
+            hint = "is a SOCKS proxy, for which the package socksio is missing: pip install 'httpx2[socks]'."
+        raise ConfigurationError(f"{proxy_variables()} {hint}") from None
+
+
+def proxy_variables() -> str:
+    """The variables that set a proxy, for messages; "" if there are none."""
+    return " or ".join(_names(_PROXIES))
+
+
+def _names(wanted: tuple[str, ...]) -> list[str]:
+    """The variables that are set, in either case."""
+    return [name for name, value in os.environ.items() if value and name.lower() in wanted]

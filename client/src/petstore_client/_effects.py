@@ -26,10 +26,7 @@ class Queue(NamedTuple):
 
 
 class Send(NamedTuple):
-    """Send a request; the outcome is a Reply. The driver closes a response before the next wait or request.
-
-    `timeout` is an httpx2.Timeout; `content` is the body, or None.
-    """
+    """Send a request; the outcome is a Reply. The driver closes its response before the next wait or request."""
 
     method: str
     url: str

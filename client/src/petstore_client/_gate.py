@@ -4,13 +4,13 @@ The gate is open, or closed until a known time: after a 429, during a ban, or wh
 reopens, one request (the probe) goes first and the others wait for its response. While it is open, no more requests
 are in flight than the windows have left, so with one process per key hardly any request is refused.
 
-Processes that share a key know nothing of each other. To share its limits fairly, each of them spaces its requests in
-the window that follows an exhausted one, in which all of them are waiting: a process that wakes a second before the
-others cannot use the window up. All of them send at the same rate, so they get equal parts, and find the window
-exhausted within about a second of each other, which the server tolerates (D15).
+Processes that share a key know nothing of each other. Each spaces its requests in the window that follows an exhausted
+one, for which all of them were waiting, so a process that wakes a second before the others cannot use it up. All send
+at the same rate, so they get equal parts, and find the window exhausted within about a second of each other, which the
+server tolerates (D15).
 
-The gate does not wait, sleep or read a clock. All times are monotonic seconds that callers pass in, and waiting
-callers are notified through callbacks, so threads and tasks can share a gate.
+The gate does not wait or read a clock. All times are monotonic seconds that callers pass in, and waiting callers are
+notified through callbacks, so threads and tasks can share a gate.
 """
 
 import hashlib
@@ -116,7 +116,8 @@ class Gate:
             for window in limits.windows:
                 self._windows.learn(window, ticket.sent_at, now)
             if refused:
-                self._hold(now + limits.pause + self._extra(jitter))
+                extra = jitter() * min(LONGEST_EXTRA, FIRST_EXTRA * 2.0 ** min(self._refusals - 2, 16))
+                self._hold(now + limits.pause + extra * (self._refusals > 1))  # exponential backoff with full jitter
             elif ticket is self._probe and now >= self._held_until:
                 self._unproven = False
             self._finish(ticket, now)
@@ -206,12 +207,6 @@ class Gate:
         self._unproven = True
         seconds, self._spacing = self._windows.spacing
         self._spaced_until, self._next_slot = until + seconds, until
-
-    def _extra(self, jitter: Callable[[], float]) -> float:
-        """Exponential backoff with full jitter, in addition to the wait that repeated 429s ask for."""
-        if self._refusals < 2:
-            return 0.0
-        return jitter() * min(LONGEST_EXTRA, FIRST_EXTRA * 2.0 ** min(self._refusals - 2, 16))
 
 
 _Name = tuple[str, str, Clock]  # test clocks have their own monotonic time, which must not mix with others

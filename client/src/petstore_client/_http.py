@@ -127,9 +127,8 @@ def read_target(base_url: str | None, api_key: str | None, environ: Mapping[str,
     url = _given("base_url", base_url, environ)
     key = _given("api_key", api_key, environ)
     if not _KEY.fullmatch(key):
-        if _KEY.fullmatch(key.strip()):
-            raise ConfigurationError("The API key has space or a line break around it; remove it.")
-        raise ConfigurationError("The API key contains characters that keys do not have; copy it again.")
+        what = "space or a line break around it" if _KEY.fullmatch(key.strip()) else "characters that keys do not have"
+        raise ConfigurationError(f"The API key has {what}; copy it again.")
     return Target(_base_url(url), Secret(key))
 
 

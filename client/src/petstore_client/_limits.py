@@ -11,19 +11,14 @@ from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from typing import NamedTuple
 
-DEFAULT_WAIT = 60.0
-"""Seconds to wait after a 429 whose headers name no time, or an unreadable one."""
+DEFAULT_WAIT, LONGEST_WAIT = 60.0, 366 * 86_400.0
+"""Seconds to wait after a 429 whose headers name no time, or an unreadable one; and at most."""
 
-LONGEST_WAIT = 366 * 86_400.0
-LONGEST_WINDOW = 86_400
-
-SHORT_WINDOW = 600
-"""Seconds. Only in windows up to this length the client allows for requests of other processes. Doing so can cost a
-wait until the window ends, which is too long for a day; and one refusal a day never leads to a ban."""
+SHORT_WINDOW, LONGEST_WINDOW = 600, 86_400
+"""Seconds. Only in short windows the client allows for requests of others, which can cost a wait to their end."""
 
 FRESH = 1.0
-"""Seconds after a response during which a request is safe: the server tolerates requests that arrive within two seconds
-of the first 429 (D15)."""
+"""Seconds after a response in which a request is safe: the server tolerates it within two of the first 429 (D15)."""
 
 _ADDRESS = "address"
 _ITEM = re.compile(r'"([^"]*)"((?:\s*;\s*[a-z][a-z0-9]*\s*=\s*[^;,\s]+)*)')
@@ -44,10 +39,7 @@ class RateWindow:
 
 @dataclass(frozen=True, slots=True)
 class RateLimit:
-    """The limits as a response described them: the window with the least remaining, and all `windows`.
-
-    `reset` is an aware datetime in UTC, by the server's clock.
-    """
+    """The limits in a response: the window with the least remaining, and all. Times are UTC by the server's clock."""
 
     limit: int
     remaining: int

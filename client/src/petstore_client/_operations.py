@@ -19,28 +19,16 @@ from petstore_client.errors import APIConnectionError, APITimeoutError, Conflict
 
 RecordT = TypeVar("RecordT", bound=Record)
 
+_CANCELLED = "It may have been applied; if so, a later attempt responds order_already_cancelled."
+_PLACED = "The order may have been placed; repeat the call with the idempotency_key of this error to find out."
+
 LIST_ORDERS = Operation("listOrders", "GET", "/store/orders", 200)
-CANCEL_ORDER = Operation(
-    "cancelOrder",
-    "DELETE",
-    "/store/orders/{id}",
-    204,
-    doubt="It may have been applied; if so, a later attempt responds order_already_cancelled.",
-    conclusive=frozenset({404, 409}),
-)
+CANCEL_ORDER = Operation("cancelOrder", "DELETE", "/store/orders/{id}", 204, "v1", _CANCELLED, frozenset({404, 409}))
 GET_PET = Operation("getPet", "GET", "/pets/{id}", 200)
 LIST_PAGE = LIST_ORDERS._replace(version="v2")
 CANCEL_ORDER_V2 = CANCEL_ORDER._replace(version="v2")
 GET_ORDER = Operation("getOrder", "GET", "/store/orders/{id}", 200, "v2")
-PLACE_ORDER = Operation(
-    "placeOrder",
-    "POST",
-    "/store/orders",
-    201,
-    "v2",
-    doubt="The order may have been placed; repeat the call with the idempotency_key of this error to find out.",
-    conclusive=frozenset({422}),
-)
+PLACE_ORDER = Operation("placeOrder", "POST", "/store/orders", 201, "v2", _PLACED, frozenset({422}))
 GET_USAGE = Operation("getUsage", "GET", "/usage", 200, "v2")
 
 LONGEST_PAGE = 1 << 22

@@ -9,21 +9,15 @@ from typing import Any, Generic, TypedDict, TypeVar
 
 import httpx2
 
-from petstore_client._types import Clock, RateLimitEvent, ResponseEvent, RetryEvent
+from petstore_client._types import Clock, OnRateLimit, OnResponse, OnRetry
 from petstore_client.errors import ConfigurationError
 
 TransportT = TypeVar("TransportT")
 HttpT = TypeVar("HttpT", bound=httpx2.Client | httpx2.AsyncClient)
 Timeout = float | httpx2.Timeout | None
-OnRetry = Callable[[RetryEvent], object] | None
-OnRateLimit = Callable[[RateLimitEvent], object] | None
-OnResponse = Callable[[ResponseEvent], object] | None
 
-LONGEST_TIMEOUT = 86_400.0
-"""Seconds. Operating systems reject much longer timeouts."""
-
-SHORTEST_TIMEOUT = 0.001
-"""Seconds. Sockets reject a timeout below 0, and 0 does not wait at all."""
+SHORTEST_TIMEOUT, LONGEST_TIMEOUT = 0.001, 86_400.0
+"""Seconds. Sockets do not wait for 0 and reject less; operating systems reject much more than a day."""
 
 _OWN_HEADERS = re.compile(
     "accept|accept-encoding|authorization|connection|content-length|content-type|host|idempotency-key|if-none-match|te|"
@@ -87,10 +81,8 @@ class Options(Generic[HttpT, TransportT]):
         """The timeouts of a request that has this many seconds left."""
         left = max(seconds, SHORTEST_TIMEOUT)
         bound = left if isfinite(left) else None
-        timeouts = httpx2.Timeout(self.timeout).as_dict()
-        return httpx2.Timeout(
-            **{name: bound if value is None else min(value, left) for name, value in timeouts.items()}
-        )
+        given = httpx2.Timeout(self.timeout).as_dict()
+        return httpx2.Timeout(**{name: bound if each is None else min(each, left) for name, each in given.items()})
 
 
 class CallOptions(TypedDict, total=False):
@@ -129,10 +121,8 @@ def _check_headers(headers: object) -> None:
     if not isinstance(headers, Mapping):
         raise ConfigurationError(f"headers must be a mapping of names to values, not a {type(headers).__name__}.")
     for name, value in headers.items():
-        if not isinstance(name, str) or not _TOKEN.fullmatch(name):
-            raise ConfigurationError(f"headers contains {name!r}, which is not a valid header name.")
-        if _OWN_HEADERS.fullmatch(name):
-            raise ConfigurationError(f"headers must not contain {name}, which the client sets itself.")
+        if not (isinstance(name, str) and _TOKEN.fullmatch(name)) or _OWN_HEADERS.fullmatch(name):
+            raise ConfigurationError(f"headers contains {name!r}, which is not valid, or which the client sets itself.")
         if not isinstance(value, str) or not _VALUE.fullmatch(value):
             raise ConfigurationError(f"The value of {name} in headers is not valid: it must be visible ASCII text.")
 

@@ -14,11 +14,8 @@ import msgspec
 from petstore_client._types import UNDECODABLE, Order
 from petstore_client.errors import InvalidResponseError
 
-LONGEST_ORDER = 1 << 20
-"""Bytes in which an order must end; without a bound a server could fill the memory with one order."""
-
-LONGEST_PIECE = 1 << 18
-"""Bytes that are decompressed at a time."""
+LONGEST_ORDER, LONGEST_PIECE = 1 << 20, 1 << 18
+"""Bytes in which an order must end, so that a server cannot fill the memory with one; and to decompress at a time."""
 
 _BLANK = b" \t\r\n"
 _TOKEN = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"|["\[\]{},]', re.DOTALL)

@@ -3,6 +3,7 @@
 import asyncio
 import re
 import time
+from collections.abc import Callable
 from datetime import datetime
 from typing import Annotated, Any, NamedTuple, Protocol
 
@@ -88,6 +89,11 @@ class RateLimitEvent(NamedTuple):
     refused: bool
     waits: bool
     request_id: str
+
+
+OnRetry = Callable[[RetryEvent], object] | None
+OnRateLimit = Callable[[RateLimitEvent], object] | None
+OnResponse = Callable[[ResponseEvent], object] | None
 
 
 class Clock(Protocol):

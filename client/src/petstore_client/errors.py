@@ -46,10 +46,9 @@ class PetstoreError(Exception):
     """Base class of the exceptions of this client: every failure of a call is one.
 
     `request_id` is the X-Request-Id under which the server logged the call, or None if nothing was sent.
-    `may_have_been_applied` is True if a call failed after an attempt whose response was lost: the order may have been
-    cancelled, or placed. `idempotency_key` is the key of a failed `place_order`: another call with the same arguments
-    and this key does not place a second order. `ended_by` names the option that prevented a (further) attempt, or is
-    None if no option did.
+    `may_have_been_applied` is True if the order may have been cancelled, or placed, by an attempt whose response was
+    lost. `idempotency_key` is the key of a failed `place_order`: another call with the same arguments and this key does
+    not place a second order. `ended_by` names the option that prevented another attempt, or is None.
 
     str() escapes characters that could control a terminal or forge a line of a log; `message` is unchanged.
     """
@@ -165,8 +164,7 @@ class ServerError(APIStatusError):
 def idempotency_key_of(error: BaseException) -> str | None:
     """The key of the `place_order` that ended with this exception, or with one that it was raised from; else None.
 
-    Every exception that leaves `place_order` has the key as an attribute: a CancelledError and a KeyboardInterrupt too.
-    This function finds it in a TimeoutError of `asyncio.wait_for` as well, whose cause is the CancelledError.
+    A TimeoutError of `asyncio.wait_for`, for example, is raised from the CancelledError of the call, which has the key.
     """
     keys = (getattr(each, "idempotency_key", None) for each in causes(error))
     return next((key for key in keys if isinstance(key, str)), None)

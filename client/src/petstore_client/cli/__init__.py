@@ -24,20 +24,16 @@ def main() -> None:
         if signal.getsignal(number) is signal.SIG_DFL:  # nohup ignores SIGHUP
             signal.signal(number, _stop)
     try:
-        _run()
-    except KeyboardInterrupt as error:
-        sys.exit(128 + getattr(error, "number", signal.SIGINT))
-
-
-def _run() -> None:
-    try:
         from petstore_client.cli.command import petstore_client
         from petstore_client.cli.console import run
+
+        run(petstore_client, sys.argv[1:])
     except ModuleNotFoundError as error:
         if error.name != "click":
             raise
         sys.exit("petstore-client: the command needs click: pip install 'click>=8.2'")
-    run(petstore_client, sys.argv[1:])
+    except KeyboardInterrupt as error:
+        sys.exit(128 + getattr(error, "number", signal.SIGINT))
 
 
 def _stop(number: int, _: FrameType | None) -> None:

@@ -3,7 +3,7 @@
 import os
 import re
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from typing import Any
 
 import click
@@ -13,25 +13,22 @@ from petstore_client._types import Order, RateLimitEvent, RetryEvent
 from petstore_client._version import __version__
 from petstore_client.cli.console import EXIT_CODES_HELP, MAX_RETRIES, RETRY_TIMEOUT, log_to_stderr, report, say
 from petstore_client.cli.filters import filter_options, filtered, given
-from petstore_client.cli.output import COLUMNS, COLUMNS_V2, JsonWriter, with_progress, write_columns, write_table
+from petstore_client.cli.output import COLUMNS, COLUMNS_V2, JsonWriter, write_columns, write_table
 from petstore_client.errors import ConfigurationError, ConflictError, NotFoundError, PetstoreError
 
 _ORDER_ID = re.compile(r"0|-?[1-9][0-9]{0,18}", re.ASCII)
 
-JSON = click.option("--json", "as_json", is_flag=True, help="Write one JSON array; errors become JSON on stderr.")
-JSONL = click.option(
-    "--jsonl", "as_lines", is_flag=True, help="Write one JSON object per line; errors become JSON on stderr."
-)
+JSON = click.option("--json", "as_json", is_flag=True, help="Write one JSON array; errors are JSON on stderr.")
+JSONL = click.option("--jsonl", "as_lines", is_flag=True, help="Write one JSON object per line; errors are JSON too.")
+SECONDS = click.FloatRange(0, min_open=True)
 
 
 @click.group(epilog=EXIT_CODES_HELP, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(__version__, prog_name="petstore-client")
 @click.option("--base-url", metavar="URL", help="Address of the API, ending with /v1. Default: PETSTORE_BASE_URL.")
 @click.option("--max-wait", type=click.FloatRange(0), default=75.0, help="Seconds to wait for a limit to reset (75).")
-@click.option(
-    "--timeout", type=click.FloatRange(0, min_open=True), default=30.0, help="Seconds to wait for a response (30)."
-)
-@click.option("--deadline", type=click.FloatRange(0, min_open=True), help="Seconds that each call may take in all.")
+@click.option("--timeout", type=SECONDS, default=30.0, help="Seconds to wait for a response (30).")
+@click.option("--deadline", type=SECONDS, help="Seconds that each call may take in all.")
 @click.option("--verbose", is_flag=True, help="Log every request to stderr, without the key.")
 @click.pass_context
 def petstore_client(ctx: click.Context, /, verbose: bool, **options: Any) -> None:
@@ -79,7 +76,7 @@ def list_orders(options: dict[str, Any], /, as_json: bool, as_lines: bool, **fil
     filters = given(filters)
     columns = COLUMNS_V2 if filters else COLUMNS
     with _connect(options) as client:
-        found: Iterable[Order] = with_progress(filtered(client, filters) if filters else client.iter_orders())
+        found: Iterable[Order] = filtered(client, filters) if filters else client.iter_orders()
         if as_json or as_lines:
             writer = JsonWriter(as_lines)
             for order in found:
@@ -111,28 +108,28 @@ def cancel_orders(ctx: click.Context, order_ids: tuple[str, ...], as_json: bool,
     numbers = _read_ids() if order_ids == ("-",) else [_order_id(text) for text in order_ids]
     in_json = as_json or as_lines
     with _connect(ctx.obj) as client:
-        if not in_json:
-            ctx.exit(
-                _cancel_each(client, numbers, in_json, lambda done: sys.stdout.write(f"order {done}: cancelled\n"))
-            )
         writer = JsonWriter(as_lines)
         try:
-            code = _cancel_each(client, numbers, in_json, lambda done: writer.write({"id": done, "cancelled": True}))
+            code = _cancel_each(client, numbers, writer if in_json else None)
         finally:
-            writer.close()  # whatever ends the command, the list of what was done is valid JSON
+            if in_json:
+                writer.close()  # whatever ends the command, the list of what was done is valid JSON
     ctx.exit(code)
 
 
-def _cancel_each(client: Client, numbers: list[int], in_json: bool, done: Callable[[int], object]) -> int:
-    """Cancel orders one by one, and call `done` with each. Return the exit code, which is that of the first failure."""
+def _cancel_each(client: Client, numbers: list[int], writer: JsonWriter | None) -> int:
+    """Cancel orders one by one. Return the exit code, which is that of the first failure."""
     codes: list[int] = []
     for number in numbers:
         try:
             client.cancel_order(number)
-            done(number)
+            if writer is None:
+                sys.stdout.write(f"order {number}: cancelled\n")
+            else:
+                writer.write({"id": number, "cancelled": True})
             sys.stdout.flush()
         except PetstoreError as error:
-            codes.append(report(error, in_json, number))
+            codes.append(report(error, writer is not None, number))
             if not isinstance(error, NotFoundError | ConflictError):
                 break  # this error would stop the others as well
         except KeyboardInterrupt as error:

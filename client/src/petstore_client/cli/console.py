@@ -7,6 +7,7 @@ import re
 import signal
 import sys
 from collections.abc import Sequence
+from contextlib import suppress
 from functools import partial
 from typing import NoReturn
 
@@ -26,10 +27,8 @@ MAX_RETRIES, RETRY_TIMEOUT = 4, 120.0
 FAILURE, USAGE, NOT_FOUND, CONFLICT, PIPE_CLOSED = 1, 2, 5, 6, 141
 
 OPTIONS = {"max_wait": "--max-wait", "deadline": "--deadline"}
-EXIT_CODES_HELP = (
-    "Exit codes: 0 success, 1 failure, 2 usage, 5 not found, 6 conflict, 130 interrupted (143 by SIGTERM, 129 by "
-    "SIGHUP)."
-)
+CODES = "0 success, 1 failure, 2 usage, 5 not found, 6 conflict, 130 interrupted (143 by SIGTERM, 129 by SIGHUP)"
+EXIT_CODES_HELP = f"Exit codes: {CODES}."
 
 
 def run(command: click.Command, arguments: Sequence[str]) -> NoReturn:
@@ -132,7 +131,5 @@ def _open_closed_streams() -> None:
 
 def _abandon_stdout() -> None:
     """Prevent the interpreter from reporting the closed pipe at exit."""
-    try:
+    with suppress(OSError, ValueError):
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-    except (OSError, ValueError):
-        sys.stdout = None

@@ -26,9 +26,7 @@ def _timestamp(ctx: click.Context, param: click.Parameter, value: str | None) ->
 
 
 _OPTIONS = (
-    click.option(
-        "--status", type=click.Choice(get_args(Status)), multiple=True, help="Only orders in this state; repeatable."
-    ),
+    click.option("--status", type=click.Choice(get_args(Status)), multiple=True, help="Only this state; repeatable."),
     click.option("--pet-id", type=click.IntRange(-(2**63), 2**63 - 1), metavar="ID", help="Only orders of this pet."),
     click.option(
         "--complete",
@@ -38,15 +36,9 @@ _OPTIONS = (
         metavar="[true|false]",
         help="Only orders that are complete, or with false only those that are not.",
     ),
-    click.option(
-        "--ship-date-from", callback=_timestamp, metavar="WHEN", help="Only orders whose ship date is WHEN or later."
-    ),
-    click.option(
-        "--ship-date-to", callback=_timestamp, metavar="WHEN", help="Only orders whose ship date is before WHEN."
-    ),
-    click.option(
-        "--updated-from", callback=_timestamp, metavar="WHEN", help="Only orders that changed at WHEN or later."
-    ),
+    click.option("--ship-date-from", callback=_timestamp, metavar="WHEN", help="Only orders that ship then or later."),
+    click.option("--ship-date-to", callback=_timestamp, metavar="WHEN", help="Only orders that ship before."),
+    click.option("--updated-from", callback=_timestamp, metavar="WHEN", help="Only orders that changed then or later."),
     click.option("--sort", type=click.Choice(get_args(Sort)), help="The order of the list; - for descending."),
     click.option("--limit", type=click.IntRange(1), metavar="N", help="The first N orders at most."),
 )

@@ -102,18 +102,3 @@ class JsonWriter:
         """Write the end of the array."""
         if not self._lines:
             sys.stdout.write("[]\n" if self._before == "[" else "]\n")
-
-
-def with_progress(orders: Iterable[Order]) -> Iterator[Order]:
-    """The same orders, counted on stderr if that is a terminal and stdout is not."""
-    if not sys.stderr.isatty() or sys.stdout.isatty():
-        yield from orders
-        return
-    try:
-        for count, order in enumerate(orders, 1):
-            yield order
-            if count % PAGE == 0:
-                sys.stderr.write(f"\r{count:,} orders")
-                sys.stderr.flush()
-    finally:
-        sys.stderr.write(f"\r{' ' * 30}\r")

@@ -44,7 +44,7 @@ def perform(store: Store, request: httpx2.Request, version: str, path: str, now:
         case ["v2", "POST", "store", "orders"]:
             return _place(store, request, now)
         case ["v2", "GET", "store", "orders", number]:
-            return _missing(store, number) or _represent(request, store.tracked[int(number)].order)
+            return _missing(store, number) or _represent(request, store.tracked[int(number)])
         case ["v1" | "v2", "DELETE", "store", "orders", number]:
             return _missing(store, number) or _cancel(store, int(number))
         case ["v1", "GET", "pets", number]:
@@ -82,7 +82,7 @@ def _list(store: Store, request: httpx2.Request) -> Raw:
     given = parse_qsl(request.url.query.decode())
     query, states = dict(given), [value for name, value in given if name == "status"]
     sort = query.get("sort", "id")
-    places = sorted((_place_of(tracked.order, sort), tracked.order) for tracked in store.tracked.values())
+    places = sorted((_place_of(order, sort), order) for order in store.tracked.values())
     try:
         after = tuple(map(int, query["cursor"].split("."))) if "cursor" in query else ()
     except ValueError:
@@ -128,7 +128,7 @@ def _place(store: Store, request: httpx2.Request, now: float) -> Raw:
     store.orders[number] = Order(id=number, pet_id=new.pet_id, quantity=new.quantity, ship_date=ship_date)
     store.track(now)
     headers = {**JSON, "location": f"/v2/store/orders/{number}"}
-    raw = Raw(201, headers, (msgspec.json.encode(store.tracked[number].order),))
+    raw = Raw(201, headers, (msgspec.json.encode(store.tracked[number]),))
     store.placed[key] = (request.content, raw)
     return raw
 

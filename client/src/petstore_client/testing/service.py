@@ -25,10 +25,7 @@ _numbers = itertools.count(1)
 
 
 class Received(NamedTuple):
-    """A request that arrived. `at` is in Unix seconds.
-
-    `path` includes neither the `version`, such as "v1", nor the `query`; `body` is empty if the request has none.
-    """
+    """A request that arrived at a time in Unix seconds. `path` lacks the `version`, such as "v1", and the `query`."""
 
     method: str
     path: str
