@@ -122,6 +122,42 @@ def test_a_late_success_does_not_end_a_wait() -> None:
     assert 30.6 <= sent[3] < sent[4]  # and one of them goes first
 
 
+def test_a_success_of_before_a_limit_does_not_release_calls_that_wait_for_the_first_request_after_it() -> None:
+    fake = FakePetstore(ORDERS)
+    fake.then(described(60, 60), described(58, 58), RateLimited(30))
+
+    async def program(petstore: AsyncClient, transport: Delayed) -> None:
+        await petstore.list_orders()
+        transport.delays.extend([40.0, 0.1, 20.0])  # the success, the 429, and the first request after the limit
+        await list_at_once(petstore, 2)
+
+    async def later(petstore: AsyncClient, transport: Delayed) -> None:
+        await asyncio.gather(program(petstore, transport), waiting(petstore))
+
+    async def waiting(petstore: AsyncClient) -> None:
+        await asyncio.sleep(35)
+        await list_at_once(petstore, 2)
+
+    sent = run(fake, later).sent
+    assert [0.0, LATENCY, LATENCY, 30.2] == pytest.approx(sent[:4])
+    assert 50.2 <= min(sent[4:])
+
+
+def test_a_success_of_before_a_limit_does_not_replace_the_first_request_after_it() -> None:
+    fake = FakePetstore(ORDERS)
+    lists = [Answered(200, b"[]", JSON)] * 4
+    fake.then(lists[0], lists[1], RateLimited(30), *lists[2:])  # no window is known, so no request is spaced
+
+    async def program(petstore: AsyncClient, transport: Delayed) -> None:
+        await petstore.list_orders()
+        transport.delays.extend([35.0, LATENCY])  # the success arrives when the limit has ended
+        await list_at_once(petstore.with_options(max_wait=0), 2)
+        await list_at_once(petstore, 2)
+
+    sent = run(fake, program).sent
+    assert [0.0, LATENCY, LATENCY, 35.1, 35.2] == pytest.approx(sent)
+
+
 def test_after_a_limit_a_lost_first_request_is_followed_by_another_one() -> None:
     fake = FakePetstore(ORDERS, per_minute=60)
     fake.then(described(0, 60), Dropped())

@@ -8,6 +8,7 @@ import pytest
 from petstore_client import (
     APIConnectionError,
     APITimeoutError,
+    Clock,
     ConflictError,
     InvalidResponseError,
     KeyBannedError,
@@ -18,7 +19,6 @@ from petstore_client import (
     RateLimitError,
     ServerError,
 )
-from petstore_client._types import Clock
 from petstore_client.testing import (
     Answered,
     Banned,

@@ -1,39 +1,87 @@
 """Processes that share a key: each gets its part of the limit, and the key is not banned.
 
-The clocks of the service and the processes run faster, so that a minute takes four seconds.
+A process is a client with a gate of its own. All of them run on one simulated clock.
 """
 
-import os
-import subprocess
-import sys
-import time
-from contextlib import ExitStack
-from pathlib import Path
+import asyncio
+from collections.abc import Awaitable, Callable
+from random import Random
 
-from petstore_client.testing import FakePetstore
-from support.served import served
-from support.sharing_process import SPEED, FastClock
+import pytest
 
-PROCESSES, MINUTES, PER_MINUTE = 4, 4, 20
+from petstore_client import AsyncClient, Clock, NotFoundError
+from petstore_client.testing import FakeClock, FakePetstore
+from support.delayed import Delayed
+
+MINUTES, PER_MINUTE = 10, 60
 
 
-def test_each_process_gets_its_part_of_the_limit_although_some_wake_seconds_later() -> None:
-    epoch = time.time()
-    fake = FakePetstore(per_minute=PER_MINUTE, clock=FastClock(epoch))
-    environ = {**os.environ, "PYTHONPATH": os.pathsep.join([str(Path(__file__).parent), *sys.path])}
-    with served(fake) as base_url, ExitStack() as stack:
-        command = [sys.executable, "-m", "support.sharing_process", base_url, fake.api_key, str(epoch)]
-        processes = [
-            stack.enter_context(subprocess.Popen([*command, str(late)], env=environ, text=True, stdout=subprocess.PIPE))
-            for late in range(PROCESSES)
-        ]
-        for process in processes:
-            assert process.stdout
-            assert "ready\n" == process.stdout.readline()
-        time.sleep(MINUTES * 60 / SPEED)
-        assert [None] * PROCESSES == [process.poll() for process in processes]  # no call has failed
-        for process in processes:
-            process.kill()
-        done = [process.communicate()[0].count("done\n") for process in processes]
-    assert min(done) >= MINUTES * PER_MINUTE / PROCESSES / 2, done
+class ClockOfOneProcess:
+    """The clock of all, as an object of its own, because clients with different clocks do not share a gate.
+
+    After a long sleep the process wakes `late` seconds late, as a busy or distant one does.
+    """
+
+    def __init__(self, clock: Clock, late: float) -> None:
+        self.now = clock.now
+        self.monotonic = clock.monotonic
+        self.sleep = clock.sleep
+        self._clock = clock
+        self._late = late
+
+    async def sleep_async(self, seconds: float) -> None:
+        await self._clock.sleep_async(seconds + self._late * (seconds > 5))
+
+
+def run_processes(fake: FakePetstore, late: list[float], work: Callable[[AsyncClient], Awaitable[None]]) -> list[int]:
+    """Run one process for each number in `late`, and return how often each has done the work within MINUTES."""
+    clock = fake.clock
+    assert isinstance(clock, FakeClock)
+    done = [0] * len(late)
+
+    async def run(process: int) -> None:
+        own = ClockOfOneProcess(fake.clock, late[process])
+        async with fake.async_client(clock=own, transport=Delayed(fake)) as petstore:
+            while True:
+                await work(petstore)
+                done[process] += 1
+
+    async def main() -> None:
+        async with asyncio.timeout(MINUTES * 60), asyncio.TaskGroup() as tasks:
+            for process in range(len(late)):
+                tasks.create_task(run(process))
+
+    with pytest.raises(TimeoutError):
+        clock.run(main())
+    return done
+
+
+@pytest.mark.parametrize(
+    ("late", "part"), [([0.0] * 2, 0.75), ([0.0] * 20, 0.75), ([0.0, 1.0, 2.0, 3.0], 0.5)], ids=["2", "20", "late"]
+)
+def test_each_process_gets_its_part_of_the_limit(late: list[float], part: float) -> None:
+    fake = FakePetstore(per_minute=PER_MINUTE)
+
+    async def cancel(petstore: AsyncClient) -> None:
+        with pytest.raises(NotFoundError):
+            await petstore.cancel_order(1)
+
+    done = run_processes(fake, late, cancel)
+    assert min(done) >= part * MINUTES * PER_MINUTE / len(late), done
+    assert sum(done) >= 0.95 * MINUTES * PER_MINUTE, done
+    assert 0 == fake.bans
+
+
+def test_processes_that_send_now_and_then_do_not_get_the_key_banned() -> None:
+    fake = FakePetstore(per_minute=PER_MINUTE)
+    random = Random(1)
+    processes = 5
+
+    async def cancel_now_and_then(petstore: AsyncClient) -> None:
+        await asyncio.sleep(random.expovariate(PER_MINUTE * 1.3 / 60 / processes))  # together more than the limit
+        with pytest.raises(NotFoundError):
+            await petstore.cancel_order(1)
+
+    run_processes(fake, [0.0] * processes, cancel_now_and_then)
+    assert len(fake.requests) >= 0.9 * MINUTES * PER_MINUTE
     assert 0 == fake.bans

@@ -98,6 +98,21 @@ async def test_a_forked_child_uses_an_asynchronous_client_with_its_own_connectio
             assert first == await petstore.list_orders()
 
 
+@pytest.mark.anyio
+async def test_a_forked_child_does_not_close_the_connections_of_its_parent() -> None:
+    with server() as url:
+        async with AsyncClient(url, api_key="key") as petstore:
+            await petstore.list_orders()
+
+            def use() -> list[str]:
+                with warnings.catch_warnings(record=True, action="always") as caught:
+                    asyncio.run(petstore.list_orders())
+                    gc.collect()
+                return [str(each.message) for each in caught if "unclosed" in str(each.message)]
+
+            assert "[]" == in_child(use)
+
+
 def test_a_forked_child_does_not_wait_for_requests_of_its_parent() -> None:
     fake = FakePetstore(ORDERS)
     release, sent = threading.Event(), threading.Event()

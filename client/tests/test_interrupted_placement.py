@@ -112,10 +112,10 @@ def test_an_error_that_was_raised_from_a_failed_call_has_its_key() -> None:
     fake.then(Dropped())
     with fake.client(max_retries=0) as petstore, pytest.raises(PetstoreError) as caught:
         petstore.v2.place_order(pet_id=3, quantity=1)
-    error = RuntimeError("The program failed.")
-    error.__cause__ = caught.value
-    assert caught.value.idempotency_key == idempotency_key_of(error)
-    assert_repeatable(fake, error)
+    raised_from, raised_during = RuntimeError("The program failed."), KeyboardInterrupt()
+    raised_from.__cause__ = raised_during.__context__ = caught.value  # as `asyncio.run` does when Ctrl-C cancels it
+    assert caught.value.idempotency_key == idempotency_key_of(raised_from) == idempotency_key_of(raised_during)
+    assert_repeatable(fake, raised_from)
 
 
 def test_other_exceptions_have_no_key() -> None:

@@ -10,6 +10,7 @@ from petstore_client import (
     APIStatusError,
     APITimeoutError,
     AuthenticationError,
+    Clock,
     ConflictError,
     KeyBannedError,
     NotFoundError,
@@ -20,7 +21,6 @@ from petstore_client import (
     RetryEvent,
     ServerError,
 )
-from petstore_client._types import Clock
 from petstore_client.testing import (
     Answered,
     Banned,

@@ -1,8 +1,8 @@
 """Limits: nothing is sent early, and all clients with the same key share what they know."""
 
 import asyncio
+import gc
 import threading
-import weakref
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
@@ -13,6 +13,7 @@ import pytest
 
 from petstore_client import (
     AuthenticationError,
+    Client,
     ConflictError,
     KeyBannedError,
     NotFoundError,
@@ -21,7 +22,6 @@ from petstore_client import (
     RateLimitEvent,
     ServerError,
 )
-from petstore_client._gate import gate_for
 from petstore_client.testing import (
     Answered,
     Banned,
@@ -132,6 +132,21 @@ def test_clients_with_the_same_key_share_a_gate(connect: Connect) -> None:
     with connect(fake) as successor, pytest.raises(RateLimitError):
         successor.list_orders()
     assert 2 == len(fake.requests)
+
+
+def test_a_limit_outlives_the_client_that_met_it(connect: Connect) -> None:
+    fake = FakePetstore(ORDERS)
+    fake.then(RateLimited(500))
+
+    def meet_it() -> None:
+        with connect(fake) as petstore, pytest.raises(RateLimitError):
+            petstore.list_orders()
+
+    meet_it()
+    gc.collect()
+    with connect(fake) as petstore, pytest.raises(RateLimitError) as caught:
+        petstore.list_orders()
+    assert (False, 1) == (caught.value.sent, len(fake.requests))
 
 
 def test_a_response_about_an_address_does_not_affect_the_gate(connect: Connect) -> None:
@@ -388,9 +403,32 @@ def test_a_call_survives_a_429_and_then_lost_responses(connect: Connect) -> None
     assert [0.0, 10.0, 10.0, 10.0, 10.0, 10.0] == pytest.approx(times)
 
 
-def test_a_program_with_many_keys_keeps_few_gates() -> None:
-    clock = FakeClock()
-    before = gate_for("http://many.test/v1", "in use", clock)
-    gates = [weakref.ref(gate_for("http://many.test/v1", f"key {number}", clock)) for number in range(3000)]
-    assert before is gate_for("http://many.test/v1", "in use", clock)
-    assert sum(gate() is not None for gate in gates) <= 1000
+def test_a_program_with_many_keys_remembers_the_limits_of_clients_in_use_and_of_the_last_thousand_others() -> None:
+    fake = FakePetstore(ORDERS)
+
+    def is_held(petstore: Client) -> bool:
+        try:
+            petstore.list_orders()
+        except RateLimitError as error:
+            return not error.sent
+        except AuthenticationError:  # the fake has one key, but a gate does not depend on which keys are valid
+            return False
+        raise AssertionError
+
+    def make(key: str) -> Client:
+        return fake.client(api_key=key, max_wait=0)
+
+    def meet_limit(key: str) -> Client:
+        petstore = make(key)
+        fake.then(RateLimited(500))
+        assert not is_held(petstore)
+        return petstore
+
+    with meet_limit("in-use"):
+        meet_limit("oldest").close()
+        meet_limit("newer").close()
+        for number in range(999):
+            make(f"key-{number}").close()
+        gc.collect()
+        with make("in-use") as in_use, make("newer") as newer, make("oldest") as oldest:
+            assert [True, True, False] == [is_held(in_use), is_held(newer), is_held(oldest)]

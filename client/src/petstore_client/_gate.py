@@ -146,8 +146,8 @@ class Gate:
                 if ticket is self._probe and self._spaced_until == float("-inf"):
                     self._unproven = False  # no limit was ever reached, so one lost response must not delay others
                 self._finish(ticket, now)
-            elif not self.give_up(ticket):
-                ticket.place = Place.LEFT
+            else:
+                self.give_up(ticket)
 
     def held_for(self, now: float) -> float:
         """Seconds until the gate reopens; 0 if it is open."""
@@ -157,9 +157,9 @@ class Gate:
     def _serve(self, now: float) -> None:
         """Decide, in order, on all waiting tickets that can be decided."""
         self._windows.renew(now)
-        while self._waiting:
+        while True:
             opens = self._opens(now)
-            if opens <= now and not self._has_room():
+            if (opens <= now and not self._has_room()) or not self._waiting:  # a destructor may have emptied it
                 return
             ticket = self._waiting.pop(0)
             if opens > now:
@@ -174,12 +174,11 @@ class Gate:
     def _pass_or_space(self, ticket: Ticket, now: float) -> None:
         if not ticket.has_slot and now < self._spaced_until:
             slot = max(now, self._next_slot)
+            self._next_slot = slot + self._spacing
             if not self._unproven and now < min(slot, self._spaced_until) <= now + ticket.patience:
                 ticket.place, ticket.until = Place.SPACED, min(slot, self._spaced_until)
                 ticket.has_slot = slot < self._spaced_until
-                self._next_slot = slot + self._spacing * ticket.has_slot
                 return
-            self._next_slot = slot + self._spacing
         ticket.place, ticket.sent_at = Place.PASSED, now
         self._in_flight += 1
         if self._unproven:
