@@ -12,7 +12,7 @@ BENCH_PACKAGES := nginx-light wrk redis-tools
 # Commands and tests start faster with compiled modules, even where the environment turns them off, as in many containers.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: run test test-system bench bench-profile bench-setup check format lock clean
+.PHONY: run test test-system torture bench bench-profile bench-setup check format lock clean
 
 run: .venv/.run
 	@$(BIN)/petstore serve --demo
@@ -23,6 +23,13 @@ test: .venv/.dev
 # These come from the system: apt-get install chromium nginx-light openssl postgresql-15 pgbouncer prometheus
 test-system: .venv/.system
 	$(BIN)/python -m pytest -m system
+
+# Tries to break the service; docs/reliability.md has the results. ONLY=power,histories SEEDS=1-10 IMAGES=100 KILLS=20
+# SECONDS=60 REQUESTS=1000000
+torture: .venv/.dev
+	PYTHONPATH=server/tests $(BIN)/python -m torture $(if $(ONLY),--only $(ONLY)) $(if $(SEEDS),--seeds $(SEEDS)) \
+		$(if $(IMAGES),--images $(IMAGES)) $(if $(KILLS),--kills $(KILLS)) $(if $(SECONDS),--seconds $(SECONDS)) \
+		$(if $(REQUESTS),--requests $(REQUESTS))
 
 # Measures the service; bench/README.md explains the options. ONLY=lists,cancels ROUNDS=3 SECONDS=1 QUICK=1
 # BASELINE=/other/.venv/bin/petstore REPORT=1
@@ -42,7 +49,7 @@ bench-setup:
 check: .venv/.tools
 	$(BIN)/ruff format --check
 	$(BIN)/ruff check
-	$(BIN)/mypy server/src server/tests client/src client/tests tests bench
+	$(BIN)/mypy server/src server/tests client/src client/tests tests bench torture
 	$(BIN)/lint-imports
 
 format: .venv/.tools

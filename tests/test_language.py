@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
-PLACES = ("server/src", "server/tests", "client", "tests", "bench", "docs")
+PLACES = ("server/src", "server/tests", "client", "tests", "bench", "torture", "docs")
 KINDS = {".py", ".md", ".sql", ".lua", ".yaml", ".html"}
 
 AVOIDED = {

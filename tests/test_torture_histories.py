@@ -1,0 +1,68 @@
+"""Histories of clients, in a few seconds: the checker itself, and a run with faults (`make torture ONLY=histories`)."""
+
+from math import inf
+
+import pytest
+from torture.groups import histories
+from torture.history import (
+    ABSENT,
+    CANCEL,
+    CANCELLED,
+    PENDING,
+    PLACE,
+    READ,
+    UNKNOWN,
+    History,
+    Operation,
+    is_linearizable,
+)
+
+PLACED = Operation(0, 1, PLACE, PENDING)
+LOST_CANCEL = Operation(2, inf, CANCEL, UNKNOWN)
+
+
+@pytest.mark.parametrize(
+    ("operations", "last"),
+    [
+        ([PLACED, Operation(2, 3, READ, PENDING)], PENDING),
+        ([PLACED, Operation(0.5, 0.6, READ, ABSENT), Operation(0.7, 3, READ, PENDING)], PENDING),
+        ([PLACED, Operation(2, 5, CANCEL, CANCELLED), Operation(3, 4, READ, CANCELLED)], CANCELLED),
+        ([PLACED, Operation(2, 5, CANCEL, CANCELLED), Operation(3, 4, READ, PENDING)], CANCELLED),
+        ([PLACED, Operation(2, 5, CANCEL, CANCELLED), Operation(3, 4, CANCEL, "refused")], CANCELLED),
+        ([PLACED, LOST_CANCEL, Operation(3, 4, READ, PENDING), Operation(5, 6, READ, CANCELLED)], CANCELLED),
+        ([PLACED, LOST_CANCEL], PENDING),
+        ([Operation(0, inf, PLACE, UNKNOWN)], ABSENT),
+    ],
+)
+def test_what_one_order_of_events_explains_is_accepted(operations: list[Operation], last: str) -> None:
+    assert is_linearizable(operations, last)
+
+
+@pytest.mark.parametrize(
+    ("operations", "last"),
+    [
+        ([PLACED], ABSENT),
+        ([PLACED, Operation(2, 3, READ, ABSENT)], PENDING),
+        ([PLACED, Operation(2, 3, CANCEL, CANCELLED)], PENDING),
+        ([PLACED, Operation(2, 3, CANCEL, CANCELLED), Operation(4, 5, READ, PENDING)], CANCELLED),
+        ([PLACED, Operation(2, 3, CANCEL, CANCELLED), Operation(2, 3, CANCEL, CANCELLED)], CANCELLED),
+        ([PLACED, Operation(2, 3, CANCEL, "refused")], PENDING),
+        ([PLACED, LOST_CANCEL, Operation(3, 4, READ, CANCELLED), Operation(5, 6, READ, PENDING)], CANCELLED),
+        ([PLACED, Operation(2, 3, CANCEL, ABSENT)], PENDING),
+    ],
+)
+def test_what_no_order_of_events_explains_is_found(operations: list[Operation], last: str) -> None:
+    assert not is_linearizable(operations, last)
+
+
+def test_two_orders_of_one_key_and_a_follower_that_missed_a_change_are_found() -> None:
+    history = History(attempts={"key": (7, 0.0)}, followed=[{1: PENDING, 2: PENDING}])
+    history.placed["key"] = {1}
+    problems = history.problems({1: CANCELLED, 2: PENDING}, {1: 7, 2: 7})
+    assert ["pet 7 has the orders [1, 2]", "follower 0 has missed the orders [1]"] == problems
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("engine", ["sqlite", "postgres"])
+async def test_a_history_under_faults_has_an_explanation(engine: str) -> None:
+    assert [] == (await histories.history(7, engine, 2, 3.0)).problems

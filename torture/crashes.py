@@ -1,0 +1,142 @@
+"""PostgreSQL is killed with all its processes, again and again: what was acknowledged is there after each recovery."""
+
+import asyncio
+import os
+import random
+import shutil
+import signal
+import subprocess
+import tempfile
+from contextlib import ExitStack, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from support.engines import PostgresEngine
+from support.redis_engine import own_redis
+from torture.client import Connection, NoReply
+from torture.power import STORE, Outcome
+from torture.programs import Server, command, environment, petstore, serving
+from torture.state import Acknowledged, disagreements, new_key, open_there, put_orders, read_state, url_of
+
+CLIENTS = 6
+
+
+@dataclass
+class Promises:
+    """What clients were promised. They send nothing while `go` is not set; `busy` of them wait for a response."""
+
+    kept: list[Acknowledged] = field(default_factory=list)
+    running: bool = True
+    busy: int = 0
+    go: asyncio.Event = field(default_factory=asyncio.Event)
+
+    async def pause(self) -> None:
+        """Return when no request is under way."""
+        self.go.clear()
+        while self.busy:
+            await asyncio.sleep(0.01)
+
+
+def kill_all(engine: PostgresEngine) -> None:
+    """SIGKILL to every process of the server at once, as far as that is possible."""
+    processes = engine.processes()
+    for process in processes:
+        with suppress(ProcessLookupError):
+            os.kill(process, signal.SIGKILL)
+    engine.stop(signal.SIGKILL)
+
+
+async def client(server: Server, key: str, first: int, promises: Promises, chance: random.Random) -> None:
+    """Place orders and cancel half of them; a request without a response, or refused, is sent again with its key."""
+    connection, number = Connection(server.port, key), first
+    while promises.running:
+        await promises.go.wait()
+        promises.busy += 1
+        try:
+            placed = await connection.place(f"key-{number}", number)
+            if placed.status != 201:
+                await asyncio.sleep(0.02)
+                continue
+            order_id = placed.json["id"]
+            promises.kept.append(Acknowledged(order_id, number))
+            if chance.random() < 0.5 and (await connection.cancel(order_id)).status == 204:
+                promises.kept.append(Acknowledged(order_id))
+            number += 1
+        except NoReply:
+            continue
+        finally:
+            promises.busy -= 1
+    connection.close()
+
+
+async def killed(seed: int, kills: int) -> Outcome:
+    """Kill PostgreSQL so many times under load, and compare the store with the promises after each recovery."""
+    chance, outcome, promises = random.Random(seed), Outcome(), Promises()
+    with ExitStack() as stack:
+        engine = PostgresEngine()
+        stack.callback(engine.remove)
+        engine.start()
+        redis = stack.enter_context(own_redis())
+        url = engine.url(engine.new_database())
+        key = await new_key(url)
+        server = stack.enter_context(serving(url, PETSTORE_REDIS_URL=redis.url))
+        clients = [
+            asyncio.create_task(client(server, key, first * 1_000_000, promises, chance))
+            for first in range(1, CLIENTS + 1)
+        ]
+        for _ in range(kills):
+            promises.go.set()
+            await asyncio.sleep(chance.uniform(0.05, 0.5))
+            await asyncio.to_thread(kill_all, engine)
+            await asyncio.to_thread(engine.start)
+            await promises.pause()
+            async with open_there(url) as store:
+                outcome.problems += disagreements(await read_state(store), promises.kept)
+            outcome.images += 1
+        promises.running = False
+        promises.go.set()
+        await asyncio.gather(*clients)
+    outcome.acknowledged = len(promises.kept)
+    return outcome
+
+
+async def copied(seed: int, kills: int, *, orders: int = 5_000) -> Outcome:
+    """Kill `db copy`, or PostgreSQL while it copies: nothing or everything is there, and another copy completes it."""
+    chance, outcome = random.Random(seed), Outcome()
+    with ExitStack() as stack:
+        folder = Path(tempfile.mkdtemp(prefix="petstore-torture-"))
+        stack.callback(shutil.rmtree, folder)
+        engine = PostgresEngine()
+        stack.callback(engine.remove)
+        engine.start()
+        source = url_of(folder / STORE)
+        await put_orders(source, range(1, orders + 1))
+        for _ in range(kills):
+            target = engine.url(engine.new_database())
+            copying = subprocess.Popen(
+                command(None, "db", "copy", "--to", target),
+                env=environment(source),
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
+            )
+            await asyncio.sleep(chance.uniform(0.3, 1.5))
+            if chance.random() < 0.5:
+                await asyncio.to_thread(kill_all, engine)
+                copying.wait()
+                await asyncio.to_thread(engine.start)
+            else:
+                copying.kill()
+                copying.wait()
+            outcome.problems += await _copied_at_last(source, target, orders)
+            outcome.images += 1
+    return outcome
+
+
+async def _copied_at_last(source: str, target: str, orders: int) -> list[str]:
+    """Copy again, unless the copy was complete; what is wrong with the target."""
+    again = petstore(source, "db", "copy", "--to", target)
+    async with open_there(target) as store:
+        found = await read_state(store)
+    if len(found.orders) != orders or found.audit["store.copy", "store"] != 1:
+        return [f"{len(found.orders)} orders after another copy, which says: {again.stderr}"]
+    return []

@@ -1,0 +1,219 @@
+"""Histories of many clients on several servers under faults, and limits that servers count together."""
+
+import asyncio
+import random
+import re
+import time
+from collections.abc import Iterator
+from contextlib import AsyncExitStack, suppress
+from math import inf
+from pathlib import Path
+
+from petstore_server.domain.accounts import Limits
+from petstore_server.domain.orders import Status
+from torture.client import ORDERS, Connection, NoReply, Reply
+from torture.cluster import Cluster, Faults, cluster
+from torture.history import ABSENT, CANCEL, CANCELLED, PENDING, PLACE, READ, UNKNOWN, History, Operation
+from torture.plan import Check, Plan, Result
+from torture.power_commands import write_orders
+from torture.programs import petstore
+from torture.state import new_key, open_there, read_state
+
+CLIENTS, FOLLOWERS = 10, 2
+TIMEOUT = 3.0
+LIMIT = 60
+_CODES = {"order_already_cancelled": "refused", "order_not_found": ABSENT}
+_ENDED = (201, 204, 200, 404, 409)
+_OWN = re.compile(r"^petstore_limit_decisions_a" r"lone_total(?:\{.*\})? (\S+)$", re.MULTILINE)
+# A client asks again for an order under another key now and then, and for the same key from two connections.
+
+
+def checks(plan: Plan) -> Iterator[Check]:
+    """Each seed chooses the engine, the number of servers, and whether a replica is promoted."""
+    for seed in plan.seeds:
+        engine = "sqlite" if seed % 3 == 0 else "postgres"
+        yield history(seed, engine, 2 + seed % 2, plan.seconds, replica=engine == "postgres" and seed % 2 == 0)
+        yield limits(seed, min(plan.seconds, 50.0))
+
+
+class Clients:
+    """The clients of a run, and what they know of orders together."""
+
+    def __init__(self, made: Cluster, chance: random.Random) -> None:
+        self.history = History()
+        self.stopped = False
+        self.settled = False
+        self._made = made
+        self._chance = chance
+        self._known: list[int] = []
+        self._keys = 0
+
+    async def client(self) -> None:
+        """Requests at random, each to a server at random."""
+        connections = [Connection(server.port, self._made.key, TIMEOUT) for server in self._made.servers]
+        while not self.stopped:
+            connection = self._chance.choice(connections)
+            if not self._known or self._chance.random() < 0.3:
+                await self._place()
+            else:
+                order_id = self._chance.choice(self._known[-8:])
+                await self._about(connection, order_id, CANCEL if self._chance.random() < 0.4 else READ)
+            await asyncio.sleep(self._chance.uniform(0, 0.02))
+        for connection in connections:
+            connection.close()
+
+    async def _place(self) -> None:
+        """Place an order, and repeat that until a response comes; now and then at two servers at once."""
+        self._keys += 1
+        key, pet_id = f"key-{self._keys}", 1_000_000 + self._keys
+        self.history.attempts[key] = pet_id, time.monotonic()
+        twice = self._chance.random() < 0.1
+        await asyncio.gather(*(self._until_placed(key, pet_id) for _ in range(1 + twice)))
+
+    async def _until_placed(self, key: str, pet_id: int) -> None:
+        for _ in range(40):
+            connection = self._connection()
+            self.history.requests += 1
+            with suppress(NoReply):
+                reply = await connection.place(key, pet_id)
+                if reply.status == 201:
+                    order_id = reply.json["id"]
+                    self.history.placed[key].add(order_id)
+                    operation = Operation(self.history.attempts[key][1], time.monotonic(), PLACE, PENDING)
+                    self.history.add(order_id, operation)
+                    self._known.append(order_id)
+            connection.close()
+            if self.history.placed[key] or self.stopped:
+                return
+            self.history.unknown += 1
+            await asyncio.sleep(self._chance.uniform(0.02, 0.2))
+
+    async def _about(self, connection: Connection, order_id: int, action: str) -> None:
+        """Cancel or read an order, once."""
+        began, reply = time.monotonic(), None
+        self.history.requests += 1
+        with suppress(NoReply):
+            reply = await (connection.cancel(order_id) if action == CANCEL else connection.read(order_id))
+        result = _result(reply)
+        self.history.unknown += result == UNKNOWN
+        if result != UNKNOWN or action == CANCEL:
+            ended = inf if result == UNKNOWN else time.monotonic()
+            self.history.add(order_id, Operation(began, ended, action, result))
+
+    def _connection(self) -> Connection:
+        """A new connection to any server."""
+        return Connection(self._chance.choice(self._made.servers).port, self._made.key, TIMEOUT)
+
+    async def follower(self) -> None:
+        """Follow changes, as the documentation describes, until the others have stopped and all is seen."""
+        states: dict[int, str] = {}
+        self.history.followed.append(states)
+        since = "2000-01-01T00:00:00Z"
+        while True:
+            last = self.settled
+            connection = self._connection()
+            target: str | None = f"{ORDERS}?sort=updatedAt&updatedFrom={since}&limit=50"
+            with suppress(NoReply):
+                while target:
+                    reply = await connection.request("GET", target)
+                    if reply.status != 200:
+                        break
+                    for order in reply.json["data"]:
+                        states[order["id"]], since = order["status"], order["updatedAt"]
+                    target = _next(reply)
+            connection.close()
+            if last and target is None:
+                return
+            await asyncio.sleep(0.05)
+
+
+def _result(reply: Reply | None) -> str:
+    if reply is None or reply.status not in _ENDED:
+        return UNKNOWN
+    if reply.status == 200:
+        return str(reply.json["status"])
+    return CANCELLED if reply.status == 204 else _CODES[reply.json["code"]]
+
+
+def _next(reply: Reply) -> str | None:
+    found = re.search('<(.*)>; rel="next"', reply.headers.get("link", ""))
+    return found[1] if found else None
+
+
+async def importing(made: Cluster, folder: Path, stopped: asyncio.Event) -> None:
+    """Import new orders again and again, from the command line."""
+    for first in range(10_000_000, 20_000_000, 500):
+        if stopped.is_set():
+            return
+        write_orders(folder / "import.csv", range(first, first + 500))
+        await asyncio.to_thread(petstore, made.url, "orders", "import", str(folder / "import.csv"))
+
+
+async def history(seed: int, engine: str, servers: int, seconds: float, *, replica: bool = False) -> Result:
+    """Clients, followers, imports and faults for a while; then one order of events must explain what was seen."""
+    chance = random.Random(seed)
+    async with AsyncExitStack() as stack:
+        made = await cluster(stack, engine, servers, replica=replica)
+        clients, stopped = Clients(made, chance), asyncio.Event()
+        others = [asyncio.create_task(clients.follower()) for _ in range(FOLLOWERS)]
+        imports = asyncio.create_task(importing(made, made.clocks[0].parent, stopped))
+        working = [asyncio.create_task(clients.client()) for _ in range(CLIENTS)]
+        faults = Faults(made, chance)
+        await faults.run(seconds)
+        clients.stopped = True
+        stopped.set()
+        await asyncio.gather(*working, imports)
+        clients.settled = True
+        async with asyncio.timeout(60):
+            await asyncio.gather(*others)
+        async with open_there(made.url if made.primary is None else made.primary.url("postgres")) as store:
+            state = await read_state(store)
+    truth = {order.id: str(Status(order.status)) for order in state.orders.values()}
+    pets = {order.id: order.pet_id or 0 for order in state.orders.values()}
+    found = clients.history
+    name = f"{servers} servers on {engine}{', a replica promoted' if replica else ''}"
+    shown = (
+        f"{found.requests} requests, {found.unknown} unanswered or 503, {len(truth)} orders, {len(made.faults)} faults"
+    )
+    return Result(name, seed, shown, found.problems(truth, pets))
+
+
+async def limits(seed: int, seconds: float) -> Result:
+    """Two servers count one account under faults: what is beyond the plan was decided by one of them."""
+    chance = random.Random(seed)
+    admitted = 0
+    async with AsyncExitStack() as stack:
+        made = await cluster(stack, "sqlite", 2)
+        key = await new_key(made.url, "limited", Limits(LIMIT, 100_000))
+        await asyncio.sleep(1.1)
+        ends = time.monotonic() + seconds
+
+        async def greedy(port: int) -> None:
+            nonlocal admitted
+            connection = Connection(port, key, TIMEOUT)
+            while time.monotonic() < ends:
+                with suppress(NoReply):
+                    admitted += (await connection.request("GET", f"{ORDERS}/1")).status == 404
+                await asyncio.sleep(chance.uniform(0, 0.05))
+            connection.close()
+
+        faults = Faults(made, chance)
+        greedily = [asyncio.create_task(greedy(server.port)) for server in made.servers for _ in range(4)]
+        while time.monotonic() < ends:
+            await asyncio.sleep(chance.uniform(0.1, 1.0))
+            await chance.choice([faults.freeze_redis, faults.step, faults.freeze])()
+        await asyncio.gather(*greedily)
+        own = sum([await own_decisions(server.admin_port) for server in made.servers])
+    beyond = max(0, admitted - LIMIT)
+    problems = [f"{beyond} beyond the plan, {own} decisions of one server"] if beyond > own else []
+    problems += [f"{beyond} beyond a plan of {LIMIT}, with two servers"] if beyond > 2 * LIMIT else []
+    return Result(
+        "limits with faults of Redis", seed, f"{admitted} of {LIMIT} admitted, {own} decisions of one server", problems
+    )
+
+
+async def own_decisions(admin_port: int) -> int:
+    """How many decisions on limits a server made by itself."""
+    reply = await Connection(admin_port, "").request("GET", "/metrics")
+    found = _OWN.search(reply.body.decode())
+    return int(float(found[1])) if found else 0

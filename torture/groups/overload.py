@@ -1,0 +1,109 @@
+"""More than the service can take: what is answered, what is refused, and how the other accounts fare."""
+
+import asyncio
+import json
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import AsyncExitStack
+from dataclasses import asdict
+
+from torture.client import Connection, NoReply
+from torture.cluster import Cluster, cluster
+from torture.load import Load, Measured, percentile
+from torture.plan import Check, Plan, Result
+from torture.programs import environment
+from torture.state import new_key, put_orders
+
+GREEDY, SLOW, PROBES = 500, 50, 4
+ORDERS = 20_000
+FACTOR = 5
+"""By which the p99 of another account may grow under a load."""
+
+FLOOR = 10.0
+"""Milliseconds below which no growth matters: the machine's own noise."""
+
+
+def checks(plan: Plan) -> Iterator[Check]:
+    for seed in plan.seeds:
+        for engine in ("sqlite", "postgres"):
+            for kind in ("list", "cancel", "place"):
+                yield overloaded(seed, engine, kind, min(plan.seconds, 10.0))
+
+
+async def send(load: Load) -> Measured:
+    """Send a load from a process of its own."""
+    arguments = [sys.executable, "-m", "torture.load", json.dumps(asdict(load))]
+    pipe = asyncio.subprocess.PIPE
+    sending = await asyncio.create_subprocess_exec(*arguments, env=environment(""), stdout=pipe)
+    out, _ = await sending.communicate()
+    return Measured(**json.loads(out))
+
+
+async def health(made: Cluster, seconds: float) -> float:
+    """The longest time that /livez took, in milliseconds."""
+    worst, ends = 0.0, time.monotonic() + seconds
+    connection = Connection(made.servers[0].admin_port, "", 10.0)
+    while time.monotonic() < ends:
+        began = time.monotonic()
+        try:
+            await connection.request("GET", "/livez")
+        except NoReply:
+            worst = float("inf")
+        worst = max(worst, 1000 * (time.monotonic() - began))
+        await asyncio.sleep(0.05)
+    connection.close()
+    return worst
+
+
+async def overloaded(seed: int, engine: str, kind: str, seconds: float) -> Result:
+    """One account sends all it can over many connections, some of them slow readers; another one measures."""
+    async with AsyncExitStack() as stack:
+        made = await cluster(stack, engine, 1, direct=True)
+        await put_orders(made.url, range(1, ORDERS + 1))
+        server, other = made.servers[0], await new_key(made.url, "other")
+        probe = Load(server.port, other, kind, PROBES, seconds, pause=0.02, first=1)
+        idle = await send(probe)
+        before = server.memory()
+        greedy = Load(server.port, made.key, kind, GREEDY, seconds + 1, first=100_000)
+        slow = Load(server.port, made.key, "list", SLOW, seconds + 1, slow=True)
+        loads = [asyncio.create_task(send(load)) for load in (greedy, slow)]
+        await asyncio.sleep(0.7)
+        busy, worst = await asyncio.gather(send(Load(**{**asdict(probe), "first": 5_000})), health(made, seconds))
+        load, _ = await asyncio.gather(*loads)
+        memory = server.memory() - before
+        await asyncio.sleep(1)
+        after = await send(Load(**{**asdict(probe), "first": 10_000, "seconds": min(seconds, 2)}))
+    return _result(f"{kind} on {engine}", seed, idle, busy, after, load, worst, memory, seconds)
+
+
+def _result(
+    name: str,
+    seed: int,
+    idle: Measured,
+    busy: Measured,
+    after: Measured,
+    load: Measured,
+    worst: float,
+    memory: int,
+    seconds: float,
+) -> Result:
+    quiet, loaded, later = (percentile(each.served, 0.99) for each in (idle, busy, after))
+    refused, answered = percentile(load.refused, 0.99), percentile(load.served, 0.99)
+    rates = [len(each) / (seconds + 1) for each in (load.served, load.refused)]
+    shown = (
+        f"another account p50 {percentile(idle.served, 0.5):.1f} -> {percentile(busy.served, 0.5):.1f}, "
+        f"p99 {quiet:.1f} -> {loaded:.1f} -> {later:.1f} ms, {len(busy.refused)} of {len(busy.served)} refused; greedy "
+        f"{rates[0]:.0f}/s p99 {answered:.0f} ms, 503 {rates[1]:.0f}/s "
+        f"p99 {refused:.0f} ms; health {worst:.0f} ms; +{memory / 1e6:.0f} MB; {dict(load.statuses)}"
+    )
+    problems = []
+    if loaded > max(FACTOR * quiet, FLOOR):
+        problems.append(f"p99 of another account {loaded:.1f} ms, {loaded / quiet:.1f} times idle")
+    if busy.refused:
+        problems.append(f"{len(busy.refused)} requests of another account refused")
+    if later > max(2 * quiet, FLOOR):
+        problems.append(f"p99 {later:.1f} ms a second after the load")
+    if load.without_retry_after + busy.without_retry_after:
+        problems.append("503 without Retry-After")
+    return Result(name, seed, shown, problems)

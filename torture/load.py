@@ -1,0 +1,125 @@
+"""A load in a process of its own: many connections that each send one request after the other.
+
+    python -m torture.load '{"port": 8080, "key": "…", "kind": "cancel", "connections": 500, "seconds": 5}'
+
+Prints, as JSON, the latencies in milliseconds of the requests that were answered and of those that got 503, and how
+often each status came. `first` is the first order or idempotency key to be used, and `pause` the seconds between the
+requests of a connection. A `slow` connection reads 4 KiB ten times a second.
+"""
+
+import asyncio
+import json
+import sys
+import time
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass, field
+from itertools import count
+
+_CHUNK = 4096
+
+
+@dataclass
+class Load:
+    """What is sent."""
+
+    port: int
+    key: str
+    kind: str
+    connections: int
+    seconds: float
+    pause: float = 0.0
+    first: int = 1
+    slow: bool = False
+
+
+@dataclass
+class Measured:
+    """What came back."""
+
+    served: list[float] = field(default_factory=list)
+    refused: list[float] = field(default_factory=list)
+    statuses: Counter[str] = field(default_factory=Counter)
+    without_retry_after: int = 0
+
+
+def percentile(values: list[float], share: float) -> float:
+    """Milliseconds below which this share of the values is."""
+    ordered = sorted(values)
+    return ordered[min(len(ordered) - 1, int(share * len(ordered)))] if ordered else 0.0
+
+
+def _requests(load: Load) -> Iterator[bytes]:
+    head = f"Host: x\r\nAuthorization: Bearer {load.key}\r\n"
+    for number in count(load.first):
+        if load.kind == "list":
+            yield f"GET /v1/store/orders HTTP/1.1\r\n{head}\r\n".encode()
+        elif load.kind == "page":
+            yield f"GET /v2/store/orders?limit=20&petId={number % 100} HTTP/1.1\r\n{head}\r\n".encode()
+        elif load.kind == "cancel":
+            yield f"DELETE /v1/store/orders/{number} HTTP/1.1\r\n{head}\r\n".encode()
+        else:
+            body = '{"petId":1,"quantity":1}'
+            more = f"Idempotency-Key: load-{number}\r\nContent-Type: application/json\r\nContent-Length: {len(body)}"
+            yield f"POST /v2/store/orders HTTP/1.1\r\n{head}{more}\r\n\r\n{body}".encode()
+
+
+async def measure(load: Load) -> Measured:
+    """Send the load, and measure."""
+    measured, requests, ends = Measured(), _requests(load), time.monotonic() + load.seconds
+    await asyncio.gather(*(_connection(load, requests, measured, ends) for _ in range(load.connections)))
+    return measured
+
+
+async def _connection(load: Load, requests: Iterator[bytes], measured: Measured, ends: float) -> None:
+    while time.monotonic() < ends:
+        try:
+            reader, writer = await asyncio.open_connection(
+                "127.0.0.1", load.port, limit=_CHUNK if load.slow else 1 << 20
+            )
+            while (began := time.monotonic()) < ends:
+                writer.write(next(requests))
+                head = await reader.readuntil(b"\r\n\r\n")
+                await _skip_body(reader, head, slow=load.slow)
+                _note(measured, head, 1000 * (time.monotonic() - began))
+                if load.pause:
+                    await asyncio.sleep(load.pause)
+            writer.close()
+        except (OSError, EOFError):
+            measured.statuses["broken"] += 1
+            await asyncio.sleep(0.05)
+
+
+def _note(measured: Measured, head: bytes, milliseconds: float) -> None:
+    status = head[9:12].decode()
+    measured.statuses[status] += 1
+    (measured.refused if status == "503" else measured.served).append(milliseconds)
+    measured.without_retry_after += status == "503" and b"\r\nretry-after: " not in head.lower()
+
+
+async def _skip_body(reader: asyncio.StreamReader, head: bytes, *, slow: bool) -> None:
+    lowered = head.lower()
+    if b"transfer-encoding: chunked" in lowered:
+        while size := int(await reader.readuntil(b"\r\n"), 16):
+            await reader.readexactly(size + 2)
+        await reader.readexactly(2)
+        return
+    left = int(lowered.partition(b"content-length: ")[2].partition(b"\r\n")[0] or 0)
+    while left:
+        left -= len(await reader.read(min(left, _CHUNK if slow else 1 << 20)))
+        if slow:
+            await asyncio.sleep(0.1)
+        if reader.at_eof() and left:
+            raise EOFError
+
+
+def main() -> None:
+    """Carry out the command line."""
+    import uvloop
+
+    measured = uvloop.run(measure(Load(**json.loads(sys.argv[1]))))
+    json.dump(asdict(measured), sys.stdout)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,234 @@
+"""Loss of power: what a store holds whose files have only a part of what was written to them.
+
+A program runs with its writes and flushes recorded, a client notes what it was promised, and then crash images are made
+from beginnings of the record. Each image is opened with the product's own code, and compared with the promises.
+"""
+
+import asyncio
+import random
+import shutil
+import tempfile
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import AsyncExitStack, ExitStack, contextmanager
+from dataclasses import dataclass, field, replace
+from functools import partial
+from pathlib import Path
+
+from torture.client import Connection, NoReply
+from torture.disk import Disk, Event, Kind, read_events
+from torture.programs import Server, serving
+from torture.recording import Options, RecordedFiles, Recorder
+from torture.state import Acknowledged, new_key, problems, url_of
+
+STORE = "store.db"
+CLIENTS = 8
+
+
+@dataclass
+class Recording:
+    """A folder as it was at the beginning, the log of what was done to its files, and what clients were promised."""
+
+    folder: Path
+    acknowledged: list[Acknowledged] = field(default_factory=list)
+    complete_at: int | None = None
+    """The place in the log at which a command had reported its success."""
+
+    @property
+    def files(self) -> Path:
+        return self.folder / "files"
+
+    @property
+    def before(self) -> Path:
+        return self.folder / "before"
+
+    @property
+    def log(self) -> Path:
+        return self.folder / "log"
+
+    @property
+    def url(self) -> str:
+        return url_of(self.files / STORE)
+
+    @property
+    def options(self) -> Options:
+        return Options(folder=str(self.files), log=str(self.log), failing=str(self.folder / "failing"))
+
+    def begin(self) -> None:
+        """Everything in the folder now is on the disk."""
+        shutil.copytree(self.files, self.before)
+
+    def place(self) -> int:
+        """The length of the log."""
+        return self.log.stat().st_size
+
+    def promised(self, order_id: int, pet_id: int | None = None) -> None:
+        self.acknowledged.append(Acknowledged(order_id, pet_id, self.place()))
+
+
+@contextmanager
+def recording() -> Iterator[Recording]:
+    """A folder with an empty place for a store; it is in memory where that is possible."""
+    memory = Path("/dev/shm")
+    with tempfile.TemporaryDirectory(prefix="petstore-torture-", dir=memory if memory.is_dir() else None) as name:
+        made = Recording(Path(name))
+        made.files.mkdir()
+        made.log.touch()
+        yield made
+
+
+@dataclass
+class Outcome:
+    """What a check found: how many images were examined, how many changes were promised, and what was wrong."""
+
+    images: int = 0
+    acknowledged: int = 0
+    faults: int = 0
+    problems: list[str] = field(default_factory=list)
+
+
+Examine = Callable[[Path, int], AsyncIterator[str]]
+"""Yields what is wrong with an image, given its folder and the place in the log."""
+
+
+async def examine(made: Recording, images: int, chance: random.Random, check: Examine) -> Outcome:
+    """Make so many crash images at random places of the log, and check each."""
+    events = list(read_events(made.log.read_bytes()))
+    outcome = Outcome(acknowledged=len(made.acknowledged))
+    chosen = set(chance.choices(range(len(events)), k=images)) | {len(events) - 1}
+    disk = Disk(made.before, chance)
+    for number, (place, event) in enumerate(events):
+        disk.take(event)
+        if number in chosen:
+            image = made.folder / "image"
+            disk.image(image, chance)
+            outcome.images += 1
+            outcome.problems += [f"after event {number}: {text}" async for text in check(image, place)]
+            shutil.rmtree(image)
+    return outcome
+
+
+async def promises_kept(made: Recording, chance: random.Random, image: Path, place: int) -> AsyncIterator[str]:
+    """Everything promised before the loss is in the image; also after a second loss while it was opened again."""
+    promised = [promise for promise in made.acknowledged if promise.at <= place]
+    if chance.random() < 0.25:
+        image = _second_loss(image, chance, await _recorded_opening(image))
+        for text in await problems(url_of(image / STORE), promised):
+            yield f"second loss: {text}"
+        shutil.rmtree(image)
+        return
+    for text in await problems(url_of(image / STORE), promised):
+        yield text
+
+
+async def _recorded_opening(image: Path) -> list[Event]:
+    """Open the store of an image, and go on with it; return what that did to its files. The image stays as it is."""
+    scratch, log = image.with_name("scratch"), image.with_name("second-log")
+    shutil.copytree(image, scratch)
+    log.unlink(missing_ok=True)
+    files = RecordedFiles(Recorder(Options(folder=str(scratch), log=str(log))))
+    try:
+        await problems(url_of(scratch / STORE), ())
+    finally:
+        files.unregister()
+        shutil.rmtree(scratch)
+    return [event for _, event in read_events(log.read_bytes())]
+
+
+def _second_loss(image: Path, chance: random.Random, events: list[Event]) -> Path:
+    disk = Disk(image, chance)
+    for event in events[: chance.randrange(len(events) + 1)]:
+        disk.take(event)
+    second = image.with_name("second")
+    disk.image(second, chance)
+    return second
+
+
+async def load(made: Recording, servers: list[Server], key: str, count: int, chance: random.Random) -> None:
+    """Place orders and cancel half of them over HTTP from several clients, and note what was promised."""
+    numbers = iter(range(1, count + 1))
+
+    async def client(connection: Connection) -> None:
+        for number in numbers:
+            try:
+                placed = await connection.place(f"key-{number}", number)
+                if placed.status != 201:
+                    await asyncio.sleep(0.01)
+                    continue
+                order_id = placed.json["id"]
+                made.promised(order_id, number)
+                if chance.random() < 0.5 and (await connection.cancel(order_id)).status == 204:
+                    made.promised(order_id)
+            except NoReply:
+                await asyncio.sleep(0.01)
+        connection.close()
+
+    async with AsyncExitStack() as stack:
+        connections = [Connection(server.port, key) for server in servers for _ in range(CLIENTS)]
+        for connection in connections:
+            stack.callback(connection.close)
+        await asyncio.gather(*map(client, connections))
+
+
+async def prepared(made: Recording) -> str:
+    """Make the store; return a key."""
+    key = await new_key(made.url)
+    made.begin()
+    return key
+
+
+async def served(seed: int, images: int, *, orders: int = 1500, flush: bool = True) -> Outcome:
+    """Orders are placed and cancelled over HTTP, and the power fails."""
+    chance = random.Random(seed)
+    with recording() as made:
+        key = await prepared(made)
+        with serving(made.url, replace(made.options, flush=flush)) as server:
+            await load(made, [server], key, orders, chance)
+        return await examine(made, images, chance, partial(promises_kept, made, chance))
+
+
+async def served_by_two(seed: int, images: int, redis_url: str, *, orders: int = 1500) -> Outcome:
+    """The same with two processes on one store."""
+    chance = random.Random(seed)
+    with recording() as made, ExitStack() as stack:
+        key = await prepared(made)
+        start = partial(serving, made.url, made.options, PETSTORE_REDIS_URL=redis_url)
+        servers = [stack.enter_context(start()) for _ in range(2)]
+        await load(made, servers, key, orders, chance)
+        for server in servers:
+            server.end()
+        return await examine(made, images, chance, partial(promises_kept, made, chance))
+
+
+async def failing_flushes(seed: int, images: int, *, orders: int = 1500, faults: int = 5) -> Outcome:
+    """Flushes fail for a while, several times: nothing is acknowledged meanwhile, and nothing is lost by it."""
+    chance = random.Random(seed)
+    found: list[str] = []
+    with recording() as made:
+        key = await prepared(made)
+        failing = Path(made.options.failing)
+        with serving(made.url, made.options) as server:
+            loading = asyncio.create_task(load(made, [server], key, orders, chance))
+            for _ in range(faults):
+                await asyncio.sleep(chance.uniform(0.05, 0.4))
+                failing.touch()
+                await asyncio.sleep(0.1)  # until flushes that had begun are acknowledged
+                before = len(made.acknowledged)
+                await asyncio.sleep(chance.uniform(0.1, 0.3))
+                found += ["acknowledged although flushes fail"] * (len(made.acknowledged) - before)
+                failing.unlink()
+            await loading
+            async with asyncio.timeout(10):
+                last = Connection(server.port, key)
+                while (reply := await last.place("afterwards", 1)).status != 201:
+                    await asyncio.sleep(0.05)
+                made.promised(reply.json["id"], 1)
+                last.close()
+        outcome = await examine(made, images, chance, partial(promises_kept, made, chance))
+        outcome.faults = count_failures(made)
+    outcome.problems += found
+    return outcome
+
+
+def count_failures(made: Recording) -> int:
+    """How many flushes failed."""
+    return sum(event.kind is Kind.SYNC_FAILED for _, event in read_events(made.log.read_bytes()))

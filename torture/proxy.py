@@ -1,0 +1,64 @@
+"""A proxy for TCP that delays, silences and cuts the connections between a server and what it depends on."""
+
+import asyncio
+from contextlib import suppress
+
+
+class Proxy:
+    """Forwards to a port of this host. `delay` is in seconds; while `silent`, no response comes back."""
+
+    def __init__(self, target: int) -> None:
+        self.target = target
+        self.port = 0
+        self.delay = 0.0
+        self.silent = False
+        self.refusing = False
+        self._server: asyncio.Server | None = None
+        self._open: set[asyncio.StreamWriter] = set()
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    async def start(self) -> "Proxy":
+        self._server = await asyncio.start_server(self._begin, "127.0.0.1", self.port)
+        self.port = self._server.sockets[0].getsockname()[1]
+        return self
+
+    def cut(self) -> None:
+        """Break all connections."""
+        for writer in self._open:
+            writer.transport.abort()
+
+    async def close(self) -> None:
+        if self._server is not None:
+            self._server.close()
+        self.refusing = True
+        self.cut()
+        await asyncio.gather(*self._tasks)
+
+    def _begin(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        task = asyncio.create_task(self._accept(reader, writer))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        if self.refusing:
+            writer.transport.abort()
+            return
+        with suppress(OSError):
+            other_reader, other = await asyncio.open_connection("127.0.0.1", self.target)
+            self._open |= {writer, other}
+            try:
+                await asyncio.gather(self._pump(reader, other), self._pump(other_reader, writer, back=True))
+            finally:
+                self._open -= {writer, other}
+                other.transport.abort()
+        writer.transport.abort()
+
+    async def _pump(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, *, back: bool = False) -> None:
+        with suppress(OSError):
+            while data := await reader.read(65536):
+                if self.delay:
+                    await asyncio.sleep(self.delay)
+                if not (back and self.silent):
+                    writer.write(data)
+                    await writer.drain()
+        writer.transport.abort()

@@ -1,0 +1,162 @@
+"""Runs `petstore` with every write and flush of its files recorded, and with faults that a caller asks for.
+
+    python -m torture.recording '{"folder": "/tmp/x", "log": "/tmp/log"}' serve --port 0
+
+The options are JSON: `folder`, whose files are recorded; `log`, the file of the events; `flush`, false for a program
+that flushes nothing; `failing`, a file during whose existence every flush fails; `clock`, a file with seconds to be
+added to the time. The program itself is unchanged: it uses SQLite's interface to files, which is another one here.
+"""
+
+import errno
+import json
+import os
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import apsw
+
+from torture.disk import Event, Kind
+
+_BASE = "unix"
+
+
+@dataclass
+class Options:
+    """What is recorded, and which faults there are."""
+
+    folder: str = ""
+    log: str = ""
+    flush: bool = True
+    failing: str = ""
+    clock: str = ""
+
+
+class Recorder:
+    """Appends events of the files in a folder to a log. Several processes may share one log."""
+
+    def __init__(self, options: Options) -> None:
+        self._folder = os.path.realpath(options.folder)
+        self._log = os.open(options.log, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
+        self._failing = options.failing
+        self.flushes = options.flush
+
+    def note(self, kind: Kind, path: str, offset: int = 0, data: bytes = b"") -> None:
+        """Append the event, if it is about a file of the folder."""
+        folder, name = os.path.split(path)
+        if folder == self._folder:
+            os.write(self._log, Event(kind, name, offset, data).encoded())
+
+    def flush(self, path: str, flush: Callable[[], None]) -> None:
+        """Flush, or fail, or do neither. Raises OSError."""
+        if self._failing and os.path.exists(self._failing):
+            self.note(Kind.SYNC_FAILED, path)
+            raise OSError(errno.EIO, "the disk reports an error")
+        if self.flushes:
+            flush()
+            self.note(Kind.SYNC, path)
+
+
+class RecordedFiles(apsw.VFS):
+    """SQLite's files, recorded; the default from then on."""
+
+    def __init__(self, recorder: Recorder) -> None:
+        super().__init__("recorded", _BASE, makedefault=True)
+        self._recorder = recorder
+
+    def xOpen(self, name: Any, flags: list[int]) -> "RecordedFile":  # noqa: N802 - SQLite's name
+        return RecordedFile(self._recorder, name, flags)
+
+    def xDelete(self, filename: str, syncdir: bool) -> None:  # noqa: N802
+        super().xDelete(filename, syncdir)
+        self._recorder.note(Kind.UNLINK, filename)
+
+
+class RecordedFile(apsw.VFSFile):
+    """One open file."""
+
+    def __init__(self, recorder: Recorder, name: Any, flags: list[int]) -> None:
+        super().__init__(_BASE, name, flags)
+        self._recorder = recorder
+        self._path = name.filename() if isinstance(name, apsw.URIFilename) else name or ""
+
+    def xWrite(self, data: bytes, offset: int) -> None:  # noqa: N802
+        super().xWrite(data, offset)
+        self._recorder.note(Kind.WRITE, self._path, offset, bytes(data))
+
+    def xTruncate(self, newsize: int) -> None:  # noqa: N802
+        super().xTruncate(newsize)
+        self._recorder.note(Kind.TRUNCATE, self._path, newsize)
+
+    def xSync(self, flags: int) -> None:  # noqa: N802
+        flush = super().xSync
+        try:
+            self._recorder.flush(self._path, lambda: flush(flags))
+        except OSError as error:
+            raise apsw.IOError(str(error)) from error
+
+
+def record(recorder: Recorder) -> RecordedFiles:
+    """Record SQLite's files, and what Python itself does to files, from now on."""
+    link, rename, unlink, fsync = os.link, os.rename, os.unlink, os.fsync
+
+    def linked(source: Any, target: Any, **options: Any) -> None:
+        link(source, target, **options)
+        recorder.note(Kind.LINK, os.fspath(source), data=os.path.basename(os.fspath(target)).encode())
+
+    def renamed(source: Any, target: Any, **options: Any) -> None:
+        rename(source, target, **options)
+        recorder.note(Kind.RENAME, os.fspath(source), data=os.path.basename(os.fspath(target)).encode())
+
+    def unlinked(path: Any, **options: Any) -> None:
+        unlink(path, **options)
+        recorder.note(Kind.UNLINK, os.fspath(path))
+
+    def flushed(descriptor: int) -> None:
+        path = os.readlink(f"/proc/self/fd/{descriptor}")
+        if Path(path).is_dir():
+            fsync(descriptor)
+            recorder.note(Kind.SYNC_FOLDER, f"{path}/.")
+        else:
+            recorder.flush(path, lambda: fsync(descriptor))
+
+    replaced: dict[str, Any] = {"link": linked, "rename": renamed, "unlink": unlinked, "fsync": flushed}
+    for name, function in replaced.items():
+        setattr(os, name, function)
+    return RecordedFiles(recorder)
+
+
+def shift_clock(file: str) -> None:
+    """Add what the file says to the time, from now on; read again four times a second."""
+    real, shift, read_at = time.time, 0.0, 0.0
+
+    def shifted() -> float:
+        nonlocal shift, read_at
+        now = real()
+        if now >= read_at:
+            shift, read_at = float(Path(file).read_text() or 0), now + 0.25
+        return now + shift
+
+    time.time = shifted
+
+
+def main() -> None:
+    """Run the command line, with what the first argument asks for."""
+    options = Options(**json.loads(sys.argv[1]))
+    sys.argv = ["petstore", *sys.argv[2:]]
+    if options.clock:
+        shift_clock(options.clock)  # before modules of the program take the function
+    files = record(Recorder(options)) if options.log else None
+    from petstore_server.cli.main import main as petstore
+
+    try:
+        petstore()
+    finally:
+        del files
+
+
+if __name__ == "__main__":
+    main()
