@@ -9,7 +9,7 @@ import pytest
 from support.browser import ServedDemo, Visit, chromium, served_demo
 
 if TYPE_CHECKING:
-    from playwright.sync_api import Browser, Locator, Page, Route
+    from playwright.sync_api import Browser, Locator, Page
 
 pytestmark = pytest.mark.system
 
@@ -95,7 +95,7 @@ def test_the_key_is_hidden_while_it_is_typed(visit: DocsVisit) -> None:
     visit.page.click(".btn.authorize")
     field = visit.page.locator(".modal-ux input")
     field.press_sequentially(visit.demo.key)
-    assert ("password", "off") == (field.get_attribute("type"), field.get_attribute("autocomplete"))
+    assert "disc" == field.evaluate("element => getComputedStyle(element).webkitTextSecurity")
     assert visit.demo.key == field.input_value()
 
 
@@ -160,16 +160,8 @@ def test_the_reader_chooses_the_version_of_the_api(visit: DocsVisit) -> None:
     assert visit.complaints == []
 
 
-def test_identifiers_of_64_bits_are_shown_and_sent_with_every_digit(visit: DocsVisit) -> None:
+def test_identifiers_of_64_bits_are_sent_with_every_digit(visit: DocsVisit) -> None:
     from playwright.sync_api import expect
-
-    def response(route: "Route") -> None:
-        route.fulfill(content_type="application/json", body='[{"id":9223372036854775806},{"id":9223372036854775807}]')
-
-    visit.page.route("**/v1/store/orders", response)
-    listing = visit.open("listOrders")
-    listing.locator(".execute").click()
-    expect(listing.locator(".live-responses-table")).to_contain_text('"id": 9223372036854775806')
 
     cancelling = visit.open("cancelOrder")
     cancelling.get_by_placeholder("orderId").fill("9223372036854775807")

@@ -9,31 +9,11 @@ const version = Object.hasOwn(contracts, asked) ? asked : "v1";
 // pasted here must not be sent to another host. Those addresses are shown in the text instead.
 const here = new URL(version, document.baseURI);
 
-// Every response carries these headers, or every error does. The text says so once; in each of a dozen errors they
-// would hide what differs.
-const everywhere = [
-  "Cache-Control",
-  "X-Request-Id",
-  "X-RateLimit-Limit",
-  "X-RateLimit-Remaining",
-  "X-RateLimit-Reset",
-  "RateLimit-Policy",
-  "RateLimit",
-];
-
 function describe(contract) {
   const elsewhere = contract.servers.filter((server) => /^https?:/.test(server.url));
   const rows = elsewhere.map((server) => `| ${server.description} | \`${server.url}\` |`);
   const table = rows.length ? ["| Environment | Base address |", "|---|---|", ...rows, "", ""].join("\n") : "";
   return table + contract.info.description.replaceAll("{base address}", here.href);
-}
-
-function shorten(responses) {
-  for (const [name, response] of Object.entries(responses)) {
-    if (response.headers && !/^[23]/.test(name)) {
-      everywhere.forEach((header) => delete response.headers[header]);
-    }
-  }
 }
 
 function forThePage(contract) {
@@ -42,68 +22,7 @@ function forThePage(contract) {
   Object.values(contract.components.parameters)
     .filter((parameter) => !parameter.required)
     .forEach((parameter) => delete parameter.example); // it would be filled in, and sent
-  shorten(contract.components.responses);
-  Object.values(contract.paths)
-    .flatMap(Object.values)
-    .forEach((operation) => shorten(operation.responses));
   return contract;
-}
-
-// A key is a secret: its field hides what is typed, like any password field.
-function hiddenKey() {
-  let Input; // one component, or the field would be made again, and lose its focus, with each letter
-  return {
-    wrapComponents: {
-      HttpAuth: (Original, { React }) => (props) => {
-        const getComponent = (name, ...rest) => {
-          if (name !== "Input") {
-            return props.getComponent(name, ...rest);
-          }
-          const Plain = props.getComponent(name, ...rest);
-          Input ??= (given) => React.createElement(Plain, { ...given, type: "password", autoComplete: "off" });
-          return Input;
-        };
-        return React.createElement(Original, { ...props, getComponent });
-      },
-    },
-  };
-}
-
-// Swagger UI takes a header apart at its commas, and would show it without the spaces after them.
-function joinHeaders(response) {
-  for (const [name, value] of Object.entries(response.headers ?? {})) {
-    if (Array.isArray(value)) {
-      response.headers[name] = value.join(", ");
-    }
-  }
-  return response;
-}
-
-// Swagger UI would read a JSON body and write it again, and round identifiers beyond 2^53 on the way. Given as text, the
-// body is shown with every digit.
-function exactBodies() {
-  return {
-    wrapComponents: {
-      responseBody: (Original, { React }) => (props) => {
-        if (!/json/.test(props.contentType) || typeof props.content !== "string") {
-          return React.createElement(Original, props);
-        }
-        return React.createElement(Original, { ...props, content: indented(props.content), contentType: "text/plain" });
-      },
-    },
-  };
-}
-
-function indented(text) {
-  if (!JSON.rawJSON) {
-    return text; // an older browser could only round
-  }
-  try {
-    const exact = (_, value, { source }) => (typeof value === "number" ? JSON.rawJSON(source) : value);
-    return JSON.stringify(JSON.parse(text, exact), null, 2);
-  } catch {
-    return text; // not JSON, or cut off
-  }
 }
 
 function show(contract) {
@@ -118,8 +37,6 @@ function show(contract) {
     displayRequestDuration: true,
     docExpansion: "list",
     persistAuthorization: false,
-    plugins: [exactBodies, hiddenKey],
-    responseInterceptor: joinHeaders,
     showExtensions: true,
     syntaxHighlight: { activated: false }, // ten thousand orders would take half a minute to colour
     tryItOutEnabled: true,
