@@ -36,6 +36,13 @@ def test_a_refusal_after_retry_after_begins_a_new_series() -> None:
     assert (1060.0, 1120.0) == (record.refused_at, record.retry_at)
 
 
+def test_a_shorter_retry_after_does_not_end_a_series_early() -> None:
+    record, _ = refuse_at(1000.0, retry_at=9000.0)
+    record, refusals = refuse_at(1001.0, 1010.0, retry_at=1060.0, record=record)
+    assert ([False, True], 9000.0) == ([refusal.struck for refusal in refusals], record.retry_at)
+    assert refuse(record, "key_a", 1070.0, 1120.0, POLICY).struck
+
+
 def test_the_last_strike_bans_and_uses_the_strikes_up() -> None:
     record, refusals = refuse_at(1000.0, 1010.2, 1010.4, 1010.6)
     assert [None, None, None, Ban("key_a", 1010, 1130, 1)] == [refusal.ban for refusal in refusals]

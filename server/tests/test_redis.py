@@ -218,6 +218,7 @@ async def test_a_ban_lifted_in_the_store_ends_in_processes_that_have_not_read_th
         one.replace_bans([ban])
         assert [Outcome.BANNED] * 2 == [await outcome(one), await outcome(other)]
         one.replace_bans([])
+        one.forget()
         assert [Outcome.ADMITTED] * 2 == [await outcome(one), await outcome(other)]
 
 
@@ -228,6 +229,16 @@ async def test_a_ban_that_never_reached_the_store_ends_with_its_bridge(engine: R
         assert Outcome.BANNED is await outcome(other)
         clock.now += BAN_BRIDGE_SECONDS
         assert Outcome.ADMITTED is await outcome(other)
+
+
+async def test_a_ban_just_before_a_window_ends_is_kept_in_redis_for_its_bridge(engine: RedisEngine) -> None:
+    clock = Clock()
+    async with limiter(engine.url, clock) as one:
+        await one.admit(principal(limits=Limits(1, 10)))
+        clock.now += 59
+        await ban_by(one)
+        record: Any = engine.client.ttl("petstore:store:key:{1}:key_a")
+        assert record >= BAN_BRIDGE_SECONDS
 
 
 async def test_a_further_ban_doubles_whichever_process_gave_the_first(engine: RedisEngine) -> None:
