@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from petstore_server.api.errors import error_response
-from petstore_server.api.responses import content
+from petstore_server.api.representation import body_response
 from petstore_server.server.connection import Connection
 from petstore_server.server.listener import Deadlines, PublicServer
 from petstore_server.server.request import Disconnected, Request
@@ -33,6 +33,10 @@ def anyio_backend() -> str:
     return "asyncio"
 
 
+def plain(body: bytes) -> Response:
+    return body_response((body,), len(body), "text/plain")
+
+
 async def respond(request: Request) -> Response | None:
     """A long list in response to GET, and the length of the body, once it is there, in response to POST."""
     try:
@@ -40,9 +44,9 @@ async def respond(request: Request) -> Response | None:
     except Disconnected:
         return None
     if request.method == "POST":
-        return content(b"%d" % len(request.body), "text/plain")
+        return plain(b"%d" % len(request.body))
     chunk = bytes(100_000)
-    return content(b"", "text/plain")._replace(
+    return plain(b"")._replace(
         headers=b"content-length: %d\r\n" % LIST, chunks=[chunk] * (LIST // len(chunk)), length=LIST
     )
 
@@ -155,7 +159,7 @@ async def test_a_connection_that_sends_no_request_is_closed() -> None:
 async def test_a_request_that_takes_long_to_answer_is_not_cut_off() -> None:
     async def slow(request: Request) -> Response:
         await asyncio.sleep(4)
-        return content(b"done", "text/plain")
+        return plain(b"done")
 
     async with serving(slow, request=1, idle=1, stall=1) as (_, port):
         reader, writer = await connect(port)
@@ -195,7 +199,7 @@ async def test_stopping_closes_idle_connections_and_finishes_requests() -> None:
     async def waiting(request: Request) -> Response:
         begun.set()
         await release.wait()
-        return content(b"done", "text/plain")
+        return plain(b"done")
 
     async with serving(waiting) as (server, port):
         idle, busy = await connect(port), await connect(port)
@@ -216,7 +220,7 @@ async def test_stopping_closes_idle_connections_and_finishes_requests() -> None:
 
 async def test_stopping_answers_requests_that_are_on_their_way_and_says_that_the_connection_closes() -> None:
     async def quick(request: Request) -> Response:
-        return content(b"done", "text/plain")
+        return plain(b"done")
 
     async with serving(quick) as (server, port):
         kept, begun = await connect(port), await connect(port)

@@ -13,7 +13,7 @@ from typing import Any
 import httpx2
 import pytest
 
-from petstore_server.api.page_limit import PAGE_LIMIT
+from petstore_server.api.document_limit import DOCUMENT_LIMIT
 from petstore_server.domain.accounts import RESUME, Limits, Plan, suspend
 from petstore_server.domain.errors import ServiceUnavailable
 from petstore_server.domain.keys import Environment, Scope, revoke, unban
@@ -299,7 +299,7 @@ async def test_there_is_no_v3_and_errors_outside_of_the_api_carry_no_limits(tmp_
 async def test_requests_outside_v1_are_limited_by_address_and_apart_from_the_api(tmp_path: Path) -> None:
     async def story(service: Service) -> None:
         key = await service.key()
-        for number in range(PAGE_LIMIT):
+        for number in range(DOCUMENT_LIMIT):
             path = ("/docs", "/", "/nothing")[number % 3]
             assert 429 != (await service.client.get(path)).status_code
         refused = await service.client.get("/docs")

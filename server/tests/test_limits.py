@@ -220,12 +220,13 @@ def test_a_ban_is_per_key_and_does_not_affect_the_accounts_other_keys(each_backe
 
 def test_a_lifted_ban_ends_at_once_and_one_not_yet_saved_stays(each_backend: Limiters) -> None:
     clock = Clock()
-    limiter = each_backend.make(POLICY._replace(strikes=1), clock)
+    limiter = each_backend.make(POLICY._replace(strikes=2), clock)
     limiter.replace_bans([Ban("key_b", int(clock.now), int(clock.now) + 120, 1)])
     for _ in range(4):
         each_backend.run(limiter.admit(principal()))
     clock.now += 3
-    each_backend.run(limiter.admit(principal()))  # bans key_a
+    for _ in range(2):
+        each_backend.run(limiter.admit(principal()))  # bans key_a
     limiter.replace_bans([])
     assert each_backend.run(limiter.admit(principal(key="key_b", account=2))).outcome is Outcome.ADMITTED
     assert each_backend.run(limiter.admit(principal())).outcome is Outcome.BANNED
@@ -233,6 +234,35 @@ def test_a_lifted_ban_ends_at_once_and_one_not_yet_saved_stays(each_backend: Lim
     limiter.replace_bans([])
     clock.now += 60
     assert each_backend.run(limiter.admit(principal())).outcome is Outcome.ADMITTED
+
+
+def test_a_shorter_retry_after_does_not_replace_a_longer_one(each_backend: Limiters) -> None:
+    clock = Clock()
+    limiter = each_backend.make(POLICY, clock)
+
+    def admit(limits: Limits) -> Outcome:
+        return each_backend.run(limiter.admit(principal(limits=limits))).outcome
+
+    assert [Outcome.ADMITTED, Outcome.LIMITED] == [admit(Limits(9, 1)), admit(Limits(9, 1))]  # for the rest of the day
+    clock.now += 3
+    assert (Outcome.LIMITED, 1) == (admit(Limits(1, 9)), limiter.strikes)  # for the rest of the minute
+    clock.now += 60
+    assert (Outcome.LIMITED, 2) == (admit(Limits(9, 1)), limiter.strikes)
+
+
+def test_strikes_later_than_a_clock_that_was_set_back_do_not_count(each_backend: Limiters) -> None:
+    clock = Clock()
+    limiter = each_backend.make(POLICY._replace(strikes=3), clock)
+
+    def admit() -> Outcome:
+        return each_backend.run(limiter.admit(principal(limits=Limits(1, 9)))).outcome
+
+    assert [Outcome.ADMITTED, Outcome.LIMITED] == [admit(), admit()]
+    clock.now += 3
+    assert ([Outcome.LIMITED] * 2, 2) == ([admit(), admit()], limiter.strikes)
+    clock.now -= 0.5
+    assert ([Outcome.LIMITED] * 2, 4) == ([admit(), admit()], limiter.strikes)
+    assert Outcome.BANNED is admit()
 
 
 def test_counts_survive_from_one_limiter_to_the_next() -> None:
@@ -294,7 +324,7 @@ def test_a_full_table_of_addresses_shares_one_overflow_window_and_stays_bounded(
     limiter = MemoryLimiter(POLICY, clock, max_addresses=1000)
     decisions = [now(limiter.admit_address(f"10.{n >> 16}.{n >> 8 & 255}.{n & 255}")) for n in range(5000)]
     assert 1000 + ADDRESS_LIMIT == admitted(decisions)
-    assert limiter.addresses <= 1001
+    assert len(limiter._addresses) <= 1001
     assert now(limiter.admit_address("10.0.0.1")).outcome is Outcome.ADMITTED  # a known one keeps its own
     clock.now += 60
     for number in range(1000):
@@ -308,10 +338,27 @@ def test_the_abuse_records_of_keys_that_behave_well_are_dropped() -> None:
     for number in range(100):
         for _ in range(4):
             now(limiter.admit(principal(account=number, key=f"key_{number}")))
-    assert 100 == limiter.abuse_records
+    assert 100 == len(limiter._abuse)
     clock.now += 61
     limiter.forget()
-    assert 0 == limiter.abuse_records
+    assert 0 == len(limiter._abuse)
+
+
+def test_recent_strikes_are_kept_when_records_are_dropped() -> None:
+    clock = Clock()
+    limiter = MemoryLimiter(POLICY._replace(strikes=3), clock)
+
+    def admit() -> Outcome:
+        return now(limiter.admit(principal(limits=Limits(1, 9)))).outcome
+
+    assert [Outcome.ADMITTED, Outcome.LIMITED] == [admit(), admit()]
+    clock.now += 3
+    assert ([Outcome.LIMITED] * 2, 2) == ([admit(), admit()], limiter.strikes)
+    clock.now += 60  # after Retry-After
+    limiter.forget()
+    assert [Outcome.ADMITTED, Outcome.LIMITED] == [admit(), admit()]
+    clock.now += 3
+    assert Outcome.BANNED is admit()
 
 
 @pytest.mark.anyio

@@ -32,7 +32,7 @@ def source(*pieces: str, revision: int = 1) -> OrderList:
 
 
 def text(encoded: EncodedList) -> bytes:
-    return b"".join(encoded.plain.chunks)
+    return b"".join(encoded.plain.whole.chunks)
 
 
 @asynccontextmanager
@@ -55,8 +55,8 @@ async def put(store: Store, *ids: int) -> None:
 
 
 def test_no_orders_are_an_empty_array() -> None:
-    assert EncodedList(source()).plain.chunks == [b"[]"]
-    assert EncodedList(source("", "")).plain.chunks == [b"[]"]
+    assert EncodedList(source()).plain.whole.chunks == [b"[]"]
+    assert EncodedList(source("", "")).plain.whole.chunks == [b"[]"]
 
 
 def test_the_first_piece_that_has_orders_opens_the_array() -> None:
@@ -78,16 +78,16 @@ async def test_only_the_first_piece_and_those_that_changed_are_compressed_again(
     monkeypatch.setattr("petstore_server.api.list_cache.deflate", recorded)
     unused = EncodedList(OrderList(Mark("one", 2), starts, (*pieces[:2], Piece(b",8"))), before)
     after = EncodedList(OrderList(Mark("one", 3), starts, (*pieces[:2], Piece(b",9"))), unused)
-    assert b"[1,2,9]" == gzip.decompress(b"".join((await after.gzip()).chunks))
+    assert b"[1,2,9]" == gzip.decompress(b"".join((await after.gzip()).whole.chunks))
     assert [b"[1", b",9"] == compressed
 
 
 async def test_a_piece_that_is_no_longer_the_first_follows_a_comma() -> None:
     before = EncodedList(source("", "2"))
-    assert b"[2]" == gzip.decompress(b"".join((await before.gzip()).chunks))
+    assert b"[2]" == gzip.decompress(b"".join((await before.gzip()).whole.chunks))
     later = OrderList(Mark("one", 2), before.source.starts, (Piece(b",1"), before.source.pieces[1]))
     after = EncodedList(later, before)
-    assert b"[1,2]" == text(after) == gzip.decompress(b"".join((await after.gzip()).chunks))
+    assert b"[1,2]" == text(after) == gzip.decompress(b"".join((await after.gzip()).whole.chunks))
     assert after.plain.etag == EncodedList(source("1", "2")).plain.etag
 
 
@@ -104,23 +104,23 @@ async def test_gzip_is_one_member_of_the_same_bytes(size: int) -> None:
     encoded = EncodedList(source("", *texts))
     zipped = await encoded.gzip()
     decoder = zlib.decompressobj(31)
-    plain = decoder.decompress(b"".join(zipped.chunks)) + decoder.flush()
+    plain = decoder.decompress(b"".join(zipped.whole.chunks)) + decoder.flush()
     assert plain == text(encoded)
     assert (decoder.eof, decoder.unused_data) == (True, b"")
-    assert zipped.length == sum(map(len, zipped.chunks))
+    assert zipped.whole.length == sum(map(len, zipped.whole.chunks))
     assert zipped.etag == encoded.plain.etag[:-1] + b'-gzip"'
 
 
 def test_a_body_is_one_chunk_up_to_a_megabyte_and_pieces_beyond() -> None:
     small, large = EncodedList(source("1", "2")), EncodedList(source("1" * JOINED_BYTES, "2"))
-    assert len(small.plain.chunks) == 1
-    assert [len(chunk) for chunk in large.plain.chunks] == [JOINED_BYTES + 1, 2, 1]
+    assert len(small.plain.whole.chunks) == 1
+    assert [len(chunk) for chunk in large.plain.whole.chunks] == [JOINED_BYTES + 1, 2, 1]
 
 
 async def test_gzip_is_made_once_for_concurrent_callers() -> None:
     encoded = EncodedList(source("1"))
-    bodies = await asyncio.gather(*(encoded.gzip() for _ in range(10)))
-    assert all(one is bodies[0] for one in bodies)
+    zipped = await asyncio.gather(*(encoded.gzip() for _ in range(10)))
+    assert all(one is zipped[0] for one in zipped)
 
 
 async def test_on_sqlite_a_current_list_is_returned_without_waiting(tmp_path: Path) -> None:

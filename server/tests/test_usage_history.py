@@ -22,10 +22,10 @@ from petstore_server.domain.usage import (
     UsageRow,
 )
 from petstore_server.domain.windows import Count, evaluate_account, evaluate_address, evaluate_ban
+from petstore_server.limits.activity import UsageRecorder
 from petstore_server.operations.usage import TopOrder, report_usage, top_accounts
 from petstore_server.runtime.background import compact_history
 from petstore_server.settings import read_settings
-from petstore_server.telemetry.usage import UsageRecorder
 from support.open_stores import BY, Stores, add_key, successor
 from support.service import START, bearer, running
 

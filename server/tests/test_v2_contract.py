@@ -9,7 +9,7 @@ import yaml
 from jsonschema import Draft202012Validator, FormatChecker
 from openapi_spec_validator import OpenAPIV31SpecValidator
 
-from petstore_server.api.v2 import errors
+from petstore_server.api import errors
 from petstore_server.api.v2.bodies import ORDER_FIELDS
 from petstore_server.api.v2.parameters import (
     GET_USAGE,

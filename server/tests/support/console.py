@@ -21,7 +21,6 @@ from petstore_server.settings import read_settings
 from petstore_server.store import Store
 from petstore_server.telemetry.aggregation import Families
 from petstore_server.telemetry.recent import RecentRequests
-from petstore_server.telemetry.refusals import RefusedAddress
 from support.open_stores import Stores
 
 HOST = "127.0.0.1:8081"
@@ -47,7 +46,6 @@ class Console:
     application: Starlette
     browser: "Browser"
     families: Families
-    refused: list[RefusedAddress]
     services: Services
 
     def another_browser(self) -> "Browser":
@@ -113,7 +111,6 @@ async def running_console(stores: Stores, **environ: str) -> AsyncIterator[Conso
     """A console over the store, opened at the beginning of the test's time."""
     clock = Clock()
     families: Families = []
-    refused: list[RefusedAddress] = []
 
     async def readiness() -> tuple[bool, dict[str, Any]]:
         return True, {"status": "ok"}
@@ -121,18 +118,15 @@ async def running_console(stores: Stores, **environ: str) -> AsyncIterator[Conso
     async def metrics() -> Families:
         return families
 
-    async def refused_addresses() -> list[RefusedAddress]:
-        return refused
-
     async with stores.opened() as store:
         settings = read_settings({"PETSTORE_DATABASE_URL": stores.url, **environ})
-        reports = Reports(readiness, metrics, refused_addresses)
+        reports = Reports(readiness, metrics)
         console = make_console(settings, store, reports, RecentRequests(metrics, clock), clock)
         application = Starlette(routes=console.routes)
         console.services.statistics.always_wait()
         browser = Browser(application, store, clock)
         try:
-            yield Console(store, clock, application, browser, families, refused, console.services)
+            yield Console(store, clock, application, browser, families, console.services)
         finally:
             await console.close()
 

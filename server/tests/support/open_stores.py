@@ -206,7 +206,7 @@ async def body(store: Store) -> bytes:
 
 async def served(cache: ListCache) -> bytes:
     """The list as a process serves it that has served it before."""
-    return b"".join((await cache.current()).plain.chunks)
+    return b"".join((await cache.current()).plain.whole.chunks)
 
 
 async def log(store: Store, since: float | None = None) -> list[AuditEntry]:

@@ -5,7 +5,7 @@ A line has neither headers nor the query, in which a client may have put a key b
 
 import logging
 import os
-import time
+from collections.abc import Callable
 from functools import lru_cache
 from urllib.parse import unquote_to_bytes
 
@@ -47,13 +47,14 @@ class AccessLine(msgspec.Struct, kw_only=True):
 class AccessLog:
     """Writes a line for each response, or each error: at `info`, or at `debug` where only that level asks for it."""
 
-    def __init__(self, which: str, client_address: ClientAddress) -> None:
-        """`which` is `all`, `errors` (responses of 400 and above), or `off`."""
+    def __init__(self, which: str, client_address: ClientAddress, clock: Callable[[], float]) -> None:
+        """`which` is `all`, `errors` (responses of 400 and above), or `off`. `clock` gives Unix seconds."""
         log = logging.getLogger(__name__)
         at_info = {"all": 0, "errors": _FIRST_ERROR}.get(which)
         self._info_from = at_info if log.isEnabledFor(logging.INFO) else None
         self._debug = log.isEnabledFor(logging.DEBUG)
         self._client_address = client_address
+        self._clock = clock
         self._pid = os.getpid()
 
     @property
@@ -72,7 +73,7 @@ class AccessLog:
                 method=request.method or None,
                 path=_shown(request.path[: _LONGEST_PATH + 1]) or None,
                 status=response.status,
-                code=_error_code(response),
+                code=call.code,
                 bytes=0 if request.method == "HEAD" else response.length,
                 milliseconds=None if seconds is None else round(seconds * 1000, 3),
                 request_id=call.request_id.decode("ascii"),
@@ -81,7 +82,7 @@ class AccessLog:
                 key=principal.key_id if principal else None,
                 address=self._client_address(request.peer, request.headers),
                 level=level,
-                timestamp=timestamp(time.time()),
+                timestamp=timestamp(self._clock()),
                 pid=self._pid,
             )
         )
@@ -90,20 +91,6 @@ class AccessLog:
         if self._info_from is not None and status >= self._info_from:
             return "info"
         return "debug" if self._debug else None
-
-
-class _Error(msgspec.Struct):
-    code: str
-
-
-def _error_code(response: Response) -> str | None:
-    """The `code` of the Error body; None for a response that is not an error."""
-    if response.status < _FIRST_ERROR:
-        return None
-    try:
-        return msgspec.json.decode(b"".join(response.chunks), type=_Error).code
-    except msgspec.MsgspecError:
-        return None
 
 
 @lru_cache(maxsize=1024)

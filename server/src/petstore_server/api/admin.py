@@ -1,4 +1,4 @@
-"""The admin port: liveness, readiness, metrics and refused addresses, without a key; keep it private (D1)."""
+"""The admin port: liveness, readiness and metrics, without a key; keep it private (D1)."""
 
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, NamedTuple
@@ -9,19 +9,13 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.routing import BaseRoute, Route
 
-from petstore_server.telemetry.refusals import RefusedAddress
-
 _CONTENTS = """The admin port of the Pet Store Orders service:
 
 /livez    200 while the process runs
 /readyz   200 if it can take requests, 503 with the reason if not
 /metrics  metrics in Prometheus's text format
-/refused-addresses  the client addresses whose requests were refused most in the last hour, as JSON
 /console/ the operator console, if it is on
 """
-
-
-_WRONG_HOST = "Use an address of this machine, or add the host name to PETSTORE_CONSOLE_HOSTS.\n"
 
 
 class Readiness(NamedTuple):
@@ -42,15 +36,11 @@ DRAINING = Readiness.unavailable("draining: the process is about to stop")
 def admin_application(
     readiness: Callable[[], Awaitable[Readiness]],
     exposition: Callable[[], Awaitable[bytes]],
-    refused_addresses: Callable[[], Awaitable[Sequence[RefusedAddress]]],
-    is_allowed_host: Callable[[str], bool],
     more: Sequence[BaseRoute] = (),
 ) -> Starlette:
     """The ASGI application of the admin port.
 
-    `exposition` returns the metrics in Prometheus's text format, `refused_addresses` the client addresses that were
-    refused most; these are served only under a Host that `is_allowed_host` allows, so that no page of another site can
-    read them in an operator's browser (DNS rebinding). `more` are further routes, such as those of the console.
+    `exposition` returns the metrics in Prometheus's text format. `more` are further routes, such as the console's.
 
     A path that is not served is 404, also with a slash at its end: a redirect would go to the request's Host.
     """
@@ -68,12 +58,7 @@ def admin_application(
     async def metrics(_: Request) -> Response:
         return Response(await exposition(), media_type=CONTENT_TYPE_LATEST)
 
-    async def refused(request: Request) -> Response:
-        if not is_allowed_host(request.headers.get("host", "")):
-            return PlainTextResponse(_WRONG_HOST, 421)
-        return JSONResponse({"addresses": [each._asdict() for each in await refused_addresses()]})
-
-    own = {"/": root, "/livez": livez, "/readyz": readyz, "/metrics": metrics, "/refused-addresses": refused}
+    own = {"/": root, "/livez": livez, "/readyz": readyz, "/metrics": metrics}
     application = Starlette(routes=[*[Route(path, endpoint) for path, endpoint in own.items()], *more])
     application.router.redirect_slashes = False
     return application

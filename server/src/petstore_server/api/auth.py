@@ -1,16 +1,13 @@
 """Authentication: from the Authorization header to a principal (spec S5; D9)."""
 
 from collections.abc import Callable
-from functools import lru_cache
 
 from petstore_server.domain.errors import InvalidApiKey, MissingApiKey
-from petstore_server.domain.keys import KEY_LENGTH, Environment, Principal, digest, is_well_formed
+from petstore_server.domain.keys import Environment, Principal, digest, is_well_formed
 from petstore_server.store.keys import Keys
 
 MAX_KNOWN = 65_536
 """Principals kept in memory, some 500 bytes each."""
-
-_USUAL_LENGTH = 64  # bytes of an Authorization header with a key
 
 TRUSTED_SECONDS = 60.0
 """For how long a known principal is trusted while the store does not answer (D19)."""
@@ -26,7 +23,7 @@ class Authenticator:
         self._keys = keys
         self._environment = environment
         self._clock = clock
-        self._known: dict[bytes, Principal] = {}  # by the digest of the key
+        self._known: dict[bytes | None, Principal] = {}  # by the usual Authorization header
         self._confirmed_at = clock()
 
     def confirm(self, *, changed: bool) -> None:
@@ -35,12 +32,9 @@ class Authenticator:
             self._known = {}  # a new table: a look-up in progress must not put its result into it
         self._confirmed_at = self._clock()
 
-    def known(self, credential: bytes | None) -> Principal | None:
-        """The principal of a key that `identify` accepted before, unless the store has to be asked again.
-
-        `credential` is the digest of the key.
-        """
-        principal = self._known.get(credential) if credential is not None else None
+    def known(self, authorization: bytes | None) -> Principal | None:
+        """The principal of a key that `identify` accepted before, unless the store has to be asked again."""
+        principal = self._known.get(authorization)
         now = self._clock()
         if principal is None or not principal.holds(now) or abs(now - self._confirmed_at) > TRUSTED_SECONDS:
             return None
@@ -52,37 +46,24 @@ class Authenticator:
         A well-formed key that is not valid takes one look-up whatever the reason, so that response times do not reveal
         it. Raises MissingApiKey, InvalidApiKey, and ServiceUnavailable if the key could not be looked up.
         """
-        known, now = self._known, self._clock()
-        key = _bearer_token(authorization).decode("latin-1")
-        if not key:
+        table = self._known
+        token = _bearer_token(authorization)
+        if not token:
             raise MissingApiKey
+        usual = b"Bearer " + token  # one entry for a key, however the header spells it
+        principal = self.known(usual)
+        if principal is not None:
+            return principal
+        key = token.decode("latin-1")
         if not is_well_formed(key):
             raise InvalidApiKey
-        credential = digest(key)
-        principal = await self._keys.principal(credential, self._environment, now)
-        if not isinstance(principal, Principal):
-            raise InvalidApiKey(principal)
-        if len(known) >= MAX_KNOWN:
-            del known[next(iter(known))]  # the oldest
-        known[credential] = principal
-        return principal
-
-
-def credential(authorization: bytes | None) -> bytes | None:
-    """The digest of the key in an Authorization header; None if it holds nothing as long as a key."""
-    if authorization is None:
-        return None
-    return _usual_credential(authorization) if len(authorization) <= _USUAL_LENGTH else _credential(authorization)
-
-
-@lru_cache(maxsize=4096)  # a look-up costs a tenth of a digest
-def _usual_credential(authorization: bytes) -> bytes | None:
-    return _credential(authorization)
-
-
-def _credential(authorization: bytes) -> bytes | None:
-    token = _bearer_token(authorization)
-    return digest(token.decode("latin-1")) if len(token) == KEY_LENGTH else None
+        found = await self._keys.principal(digest(key), self._environment, self._clock())
+        if not isinstance(found, Principal):
+            raise InvalidApiKey(found)
+        if len(table) >= MAX_KNOWN:
+            del table[next(iter(table))]  # the oldest
+        table[usual] = found
+        return found
 
 
 def _bearer_token(authorization: bytes | None) -> bytes:

@@ -10,10 +10,11 @@ class Call:
     """A request, and what the gate finds out about it.
 
     `request_id` is 1 to 128 visible ASCII characters, `segments` are those of the path, percent-decoded. `operation` is
-    the identifier of the operation, or "none"; `principal` and `decision` are None until the gate has them.
+    the identifier of the operation, or "none"; `principal` and `decision` are None until the gate has them,
+    `code` is that of the error that the response reports.
     """
 
-    __slots__ = ("decision", "operation", "principal", "request", "request_id", "segments")
+    __slots__ = ("code", "decision", "operation", "principal", "request", "request_id", "segments")
 
     def __init__(self, request: Request, request_id: bytes, segments: list[str]) -> None:
         self.request = request
@@ -22,6 +23,7 @@ class Call:
         self.operation = "none"
         self.principal: Principal | None = None
         self.decision: Decision | None = None
+        self.code: str | None = None
 
     def actor(self, principal: Principal, at: float) -> Actor:
         """Who makes the change that this request asks for, `at` Unix seconds, for the audit log."""

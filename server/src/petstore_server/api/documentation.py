@@ -3,7 +3,7 @@
 The page is Swagger UI from the installed package, in a frame of our own; nothing on it comes from another host.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from functools import partial
 from hashlib import sha256
 from importlib.resources import files
@@ -11,11 +11,9 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import NamedTuple
 
-from isal import igzip
-
 from petstore_server.api.contracts import CONTRACTS, contract_json, contract_yaml
 from petstore_server.api.errors import MethodNotAllowed, RouteNotFound
-from petstore_server.api.responses import accepts_gzip, content, lines, matches
+from petstore_server.api.representation import Headers, Representation, accepts_gzip, gzip, header_lines, represent
 from petstore_server.server.response import Response
 from petstore_server.settings import Settings
 
@@ -31,7 +29,7 @@ _POLICY = "; ".join(
         "frame-ancestors 'none'",
     )
 )
-_PROTECTION = lines(
+_PROTECTION = header_lines(
     ("content-security-policy", _POLICY), ("referrer-policy", "no-referrer"), ("x-content-type-options", "nosniff")
 )
 _REVALIDATE = "no-cache"  # changes with a deployment, so browsers ask each time; mostly the response is 304
@@ -70,21 +68,21 @@ class Documents:
         for version, name in CONTRACTS.items():
             as_json = partial(contract_json, settings, version)
             sources[f"{name}.json",] = _Source(as_json, "application/json", _REVALIDATE)
-            text = contract_yaml(settings, version).encode  # raises at the start if a setting cannot be applied
-            sources[f"{name}.yaml",] = _Source(text, "application/yaml", _REVALIDATE)
+            as_yaml = partial(_contract_yaml, settings, version)
+            sources[f"{name}.yaml",] = _Source(as_yaml, "application/yaml", _REVALIDATE)
         for name, content_type in _OWN_FILES.items():
             sources["docs", name] = _Source((page / name).read_bytes, content_type, _REVALIDATE)
         for name, content_type in _SWAGGER_FILES.items():
             sources["docs", name] = _Source((swagger / name).read_bytes, content_type, _AN_HOUR)
         self._sources = sources
-        self._documents: dict[tuple[str, ...], _Document] = {}
+        self._prepared: dict[tuple[str, ...], _Document] = {}
 
     @property
     def paths(self) -> list[str]:
         """The paths of the documents."""
         return ["/" + "/".join(segments) for segments in self._sources]
 
-    def response(self, segments: list[str], method: str, headers: Mapping[bytes, bytes]) -> Response:
+    def response(self, segments: list[str], method: str, headers: Headers) -> Response:
         """The document under these path segments, or 304. Raises RouteNotFound, MethodNotAllowed."""
         name = tuple(segments)
         source = self._sources.get(name)
@@ -92,42 +90,35 @@ class Documents:
             raise RouteNotFound
         if method not in ("GET", "HEAD"):
             raise MethodNotAllowed("GET, HEAD")
-        document = self._documents.get(name)
+        document = self._prepared.get(name)
         if document is None:
-            document = self._documents[name] = _Document(*source)
-        return document.response(headers)
+            document = self._prepared[name] = _prepare(source)
+        return (document.zipped if document.zipped and accepts_gzip(headers) else document.plain).answer(headers)
 
 
-class _Document:
-    """One document in its plain form and as gzip. `caching` is its Cache-Control."""
+class _Document(NamedTuple):
+    """A document in its plain form and, if that is shorter, as gzip."""
 
-    def __init__(self, read: Callable[[], bytes], content_type: str, caching: str) -> None:
-        body = read()
-        zipped = igzip.compress(body, _GZIP_LEVEL, mtime=0)
-        self._zip = len(zipped) < len(body)
-        name = sha256(body).hexdigest()[:32]
-        self._plain = _Form(f'"{name}"', body, content_type, caching, self._zip, "")
-        self._zipped = _Form(f'"{name}-gzip"', zipped, content_type, caching, self._zip, "gzip")
-
-    def response(self, request_headers: Mapping[bytes, bytes]) -> Response:
-        """The document in the form that the request accepts; 304 if the client has it already."""
-        zipped = self._zip and accepts_gzip(request_headers.get(b"accept-encoding"))
-        form = self._zipped if zipped else self._plain
-        return form.unchanged if matches(request_headers.get(b"if-none-match"), form.etag) else form.whole
+    plain: Representation
+    zipped: Representation | None
 
 
-class _Form:
-    """One form of a document, as the two responses it can have."""
+def _prepare(source: _Source) -> _Document:
+    body = source.read()
+    compressed = gzip(body, _GZIP_LEVEL)
+    digest = sha256(body).hexdigest()[:32]
+    headers = header_lines(("cache-control", source.caching)) + _PROTECTION
+    if len(compressed) >= len(body):
+        return _Document(represent(digest, (body,), source.content_type, headers), None)
+    headers += b"vary: Accept-Encoding\r\n"
+    return _Document(
+        represent(digest, (body,), source.content_type, headers),
+        represent(digest, (compressed,), source.content_type, headers, zipped=True),
+    )
 
-    def __init__(self, etag: str, body: bytes, content_type: str, caching: str, varies: bool, coding: str) -> None:
-        self.etag = etag.encode()
-        headers = lines(("etag", etag), ("cache-control", caching)) + _PROTECTION
-        if varies:
-            headers += lines(("vary", "Accept-Encoding"))
-        self.unchanged = Response(304, headers)
-        if coding:
-            headers += lines(("content-encoding", coding))
-        self.whole = content(body, content_type, headers)
+
+def _contract_yaml(settings: Settings, version: str) -> bytes:
+    return contract_yaml(settings, version).encode()
 
 
 def _swagger_files() -> Path:

@@ -5,8 +5,7 @@ Errors propagate unchanged to the gate, which uses this table to turn them into 
 
 import msgspec
 
-from petstore_server.api.responses import content, lines
-from petstore_server.api.v2 import errors as v2
+from petstore_server.api.representation import body_response, header_lines
 from petstore_server.domain import errors as domain
 from petstore_server.domain.errors import DomainError
 from petstore_server.server import errors as server
@@ -52,6 +51,38 @@ class ApiKeyBanned(DomainError):
     message = "This API key is banned for repeated requests after 429; wait for the seconds in Retry-After."
 
 
+class InvalidParameter(DomainError):
+    """A parameter of the query, or a header that is one, is malformed, unknown or repeated."""
+
+    code = "invalid_parameter"
+
+
+class InvalidCursor(DomainError):
+    """The cursor was altered, or belongs to other filters, another sort or another store."""
+
+    code = "invalid_cursor"
+    message = (
+        "This cursor does not belong to this request; keep the filters and the sort of the page that it came from, or "
+        "start again without a cursor."
+    )
+
+
+class InvalidBody(DomainError):
+    """The body is malformed, or one of its fields is."""
+
+    code = "invalid_body"
+
+
+class IdempotencyKeyMissing(DomainError):
+    code = "idempotency_key_missing"
+    message = "Send an Idempotency-Key header: a new random text for each order, the same when you repeat the request."
+
+
+class UnsupportedMediaType(DomainError):
+    code = "unsupported_media_type"
+    message = "Send the body as JSON in UTF-8, uncompressed, with 'Content-Type: application/json'."
+
+
 class InternalError(DomainError):
     code = "internal_error"
     message = "Internal error; retry later, and quote the X-Request-Id when you report it."
@@ -59,10 +90,10 @@ class InternalError(DomainError):
 
 STATUS: dict[type[DomainError | RequestError], int] = {
     server.BadRequest: 400,
-    v2.InvalidParameter: 400,
-    v2.InvalidCursor: 400,
-    v2.InvalidBody: 400,
-    v2.IdempotencyKeyMissing: 400,
+    InvalidParameter: 400,
+    InvalidCursor: 400,
+    InvalidBody: 400,
+    IdempotencyKeyMissing: 400,
     domain.MissingApiKey: 401,
     domain.InvalidApiKey: 401,
     domain.InsufficientScope: 403,
@@ -77,7 +108,7 @@ STATUS: dict[type[DomainError | RequestError], int] = {
     Gone: 410,
     server.PayloadTooLarge: 413,
     server.UriTooLong: 414,
-    v2.UnsupportedMediaType: 415,
+    UnsupportedMediaType: 415,
     domain.IdempotencyKeyReused: 422,
     RateLimitExceeded: 429,
     ApiKeyBanned: 429,
@@ -90,7 +121,7 @@ STATUS: dict[type[DomainError | RequestError], int] = {
 }
 """Every error that an API client can get. Any other exception is a defect and becomes InternalError."""
 
-_NO_STORE = lines(("cache-control", "no-store"))  # 404, 405 and 410 are cacheable by default
+_NO_STORE = b"cache-control: no-store\r\n"  # 404, 405 and 410 are cacheable by default
 
 
 def error_response(failure: DomainError | RequestError) -> Response:
@@ -101,25 +132,27 @@ def error_response(failure: DomainError | RequestError) -> Response:
 def error(status: int, code: str, message: str, headers: bytes = b"") -> Response:
     """A response with an Error record as its body: exactly these three fields (spec S2.3)."""
     body = msgspec.json.encode({"code": code, "message": message, "status": status})
-    return content(body, "application/json", _NO_STORE + headers, status)
+    return body_response((body,), len(body), "application/json", _NO_STORE + headers, status)
 
 
 def _headers(failure: DomainError | RequestError) -> bytes:
     match failure:
         case domain.MissingApiKey():
-            return lines(("www-authenticate", 'Bearer realm="orders"'))
+            return header_lines(("www-authenticate", 'Bearer realm="orders"'))
         case domain.InvalidApiKey():
-            return lines(("www-authenticate", 'Bearer realm="orders", error="invalid_token"'))
+            return header_lines(("www-authenticate", 'Bearer realm="orders", error="invalid_token"'))
         case domain.InsufficientScope(scope=scope):
-            return lines(("www-authenticate", f'Bearer realm="orders", error="insufficient_scope", scope="{scope}"'))
+            return header_lines(
+                ("www-authenticate", f'Bearer realm="orders", error="insufficient_scope", scope="{scope}"')
+            )
         case MethodNotAllowed(allow=allow):
-            return lines(("allow", allow))
+            return header_lines(("allow", allow))
         case (
             domain.ServiceUnavailable(retry_after=int(seconds))
             | domain.IdempotencyKeyInUse(retry_after=int(seconds))
             | RateLimitExceeded(retry_after=int(seconds))
         ):
-            return lines(("retry-after", seconds))
+            return header_lines(("retry-after", seconds))
         case server.TooManyConnections():
-            return lines(("retry-after", 1))
+            return header_lines(("retry-after", 1))
     return b""

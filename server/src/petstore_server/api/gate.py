@@ -3,22 +3,26 @@
     identify → admit → check the form → route → scope → handler → response        (D2)
 
 Nothing else makes a response, so every response under a version of the API, or to what is not a request, has the limit
-headers, and every error the Error body (D3, D13). Errors propagate unchanged to here; nothing else on the request path
-catches them.
+headers, and every error the Error body (D3, D13). Errors propagate unchanged to here.
+
+A line for every request costs most of what a small response costs, so only the access log and the level debug have one.
+Otherwise the log has what an operator may have to act on: 5xx responses and refused keys. No line has a key.
 """
 
+import logging
 import re
 from collections.abc import Callable
 from time import perf_counter
-from typing import Protocol
+from typing import Any, NamedTuple
 
-from petstore_server.api.auth import Authenticator, credential
+from petstore_server.api.access_log import AccessLog
+from petstore_server.api.auth import Authenticator
 from petstore_server.api.call import Call
 from petstore_server.api.clients import ClientAddress
+from petstore_server.api.document_limit import DocumentLimit
 from petstore_server.api.documentation import Documents
 from petstore_server.api.errors import STATUS, ApiKeyBanned, InternalError, RateLimitExceeded, error_response
 from petstore_server.api.headers import limit_headers
-from petstore_server.api.page_limit import PageLimit
 from petstore_server.api.routes import Match, Routes
 from petstore_server.domain.errors import (
     DomainError,
@@ -27,36 +31,29 @@ from petstore_server.domain.errors import (
     MissingApiKey,
     ServiceUnavailable,
 )
-from petstore_server.domain.keys import Principal, RefusedKey
-from petstore_server.domain.windows import ADMITTED, BANNED, Decision
+from petstore_server.domain.keys import Principal
+from petstore_server.domain.windows import ADMITTED, BANNED
+from petstore_server.limits.activity import UsageRecorder
 from petstore_server.limits.limiter import Limiter
 from petstore_server.server.errors import RequestError
 from petstore_server.server.request import Disconnected, Request
 from petstore_server.server.response import Answer, Response
+from petstore_server.telemetry.metrics import Metrics
 
-_REQUEST_ID = re.compile(rb"[!-~]{1,128}")
-_KEY_PREFIX = b"pso_"
+_REQUEST_ID = re.compile(rb"(?!.*pso_)[!-~]{1,128}")
+"""A client's X-Request-Id that is used: it is logged and stored, so it must be short and hold no API key."""
 
 _NOT_ADMITTED = (401, 429)
 
+_log = logging.getLogger(__name__)
 
-class Observer(Protocol):
-    """Reports decisions and responses to metrics, logs and the usage history."""
 
-    def decided(self, principal: Principal | None, decision: Decision) -> None:
-        """A request was counted: for the account of `principal`, or for its address without a valid key."""
+class Recorders(NamedTuple):
+    """Where the gate records requests. The access log is None if it is off."""
 
-    def responded(self, call: Call, response: Response, seconds: float) -> None:
-        """A response is ready, `seconds` after the gate got the request."""
-
-    def refused_key(self, call: Call, key: RefusedKey) -> None:
-        """A request within the limit of its address has a known key that is not valid."""
-
-    def refused(self, call: Call, response: Response) -> None:
-        """What is not a request, malformed bytes or a connection over the maximum, gets this response."""
-
-    def failed(self, call: Call, error: Exception) -> None:
-        """A defect, or an unusable store: the response is 500 or 503."""
+    metrics: Metrics
+    usage: UsageRecorder
+    access_log: AccessLog | None
 
 
 class Gate:
@@ -69,8 +66,8 @@ class Gate:
         limiter: Limiter,
         client_address: ClientAddress,
         documents: Documents,
-        page_limit: PageLimit,
-        observer: Observer,
+        document_limit: DocumentLimit,
+        recorders: Recorders,
         new_request_id: Callable[[], bytes],
     ) -> None:
         self._routes = routes
@@ -78,8 +75,8 @@ class Gate:
         self._limiter = limiter
         self._client_address = client_address
         self._documents = documents
-        self._page_limit = page_limit
-        self._observer = observer
+        self._document_limit = document_limit
+        self._metrics, self._usage, self._access_log = recorders
         self._new_request_id = new_request_id
 
     async def respond(self, request: Request) -> Answer | None:
@@ -88,7 +85,7 @@ class Gate:
             return await self._refuse(request, request.refusal)
         began = perf_counter()
         given = request.headers.get(b"x-request-id")
-        request_id = given if given and _is_request_id(given) else self._new_request_id()
+        request_id = given if given and _REQUEST_ID.fullmatch(given) else self._new_request_id()
         match = self._routes.find(request.path)
         call = Call(request, request_id, match.segments)
         try:
@@ -104,14 +101,27 @@ class Gate:
             more = limit_headers(call.decision)
             if match.route is not None and match.route.notices and response.status not in _NOT_ADMITTED:
                 more += match.route.notices
-        self._observer.responded(call, response, perf_counter() - began)
+        seconds = perf_counter() - began
+        self._metrics.responded(call.operation, response.status, seconds)
+        if self._access_log is not None:
+            self._access_log.responded(call, response, seconds)
         return response, b"%sx-request-id: %s\r\n" % (more, request_id)
 
     async def _serve(self, call: Call, match: Match) -> Response:
         """The response of an operation. Raises every error that the request can lead to, and Disconnected."""
         request = call.request
-        principal, decision = await self._admit(call)
-        request.check_form()
+        authorization = request.headers.get(b"authorization")
+        principal = self._authenticator.known(authorization)
+        if principal is None:
+            principal = await self._identify(call, authorization)
+        call.principal = principal
+        call.decision = decision = await self._limiter.admit(principal)
+        self._metrics.decided(principal.plan, decision)
+        self._usage.decided(principal, decision)
+        if decision.outcome is not ADMITTED:
+            raise ApiKeyBanned if decision.outcome is BANNED else RateLimitExceeded
+        if request.fault is not None:
+            raise request.fault
         if not request.complete:
             await request.receive_body()
         operation = match.operation(request.method)
@@ -120,11 +130,30 @@ class Gate:
             raise InsufficientScope(operation.scope)
         return await operation.handle(call, principal, decision)
 
+    async def _identify(self, call: Call, authorization: bytes | None) -> Principal:
+        """Look the key up. Without a valid one, charge the window of the address.
+
+        Raises RateLimitExceeded, MissingApiKey, InvalidApiKey, ServiceUnavailable.
+        """
+        try:
+            return await self._authenticator.identify(authorization)
+        except (MissingApiKey, InvalidApiKey) as error:
+            call.decision = decision = await self._limiter.admit_address(self._address(call.request))
+            self._metrics.decided("none", decision)
+            self._usage.decided(None, decision)
+            if decision.outcome is not ADMITTED:
+                raise RateLimitExceeded from None
+            if isinstance(error, InvalidApiKey) and error.key is not None:
+                fields = {"key": error.key.key_id, "account": error.key.account, "state": error.key.state}
+                _log.warning("key refused", extra={**_context(call), **fields})
+            raise
+
     async def _serve_document(self, call: Call) -> Response:
         """The response to a request outside of the API. It needs no key, so it has its own limit (D2)."""
         request = call.request
-        self._page_limit.admit(self._address(request))
-        request.check_form()
+        self._document_limit.admit(self._address(request))
+        if request.fault is not None:
+            raise request.fault
         if not request.complete:
             await request.receive_body()
         return self._documents.response(call.segments, request.method, request.headers)
@@ -132,48 +161,32 @@ class Gate:
     async def _refuse(self, request: Request, refusal: RequestError) -> Answer:
         """The response where there is no request. It shows the window of the peer's address, and charges nothing."""
         call = Call(request, self._new_request_id(), [])
+        call.code = refusal.code
         decision = await self._limiter.peek_address(self._address(request))
         response = error_response(refusal)
-        self._observer.refused(call, response)
+        if self._access_log is not None:
+            self._access_log.responded(call, response, None)
         return response, b"%sx-request-id: %s\r\n" % (limit_headers(decision), call.request_id)
 
-    async def _admit(self, call: Call) -> tuple[Principal, Decision]:
-        """Identify the caller, and charge the windows of the account, or of the address without a valid key.
-
-        Raises RateLimitExceeded, ApiKeyBanned, MissingApiKey, InvalidApiKey, ServiceUnavailable.
-        """
-        authorization = call.request.headers.get(b"authorization")
-        try:
-            principal = self._authenticator.known(credential(authorization)) or await self._authenticator.identify(
-                authorization
-            )
-        except (MissingApiKey, InvalidApiKey) as error:
-            call.decision = decision = await self._limiter.admit_address(self._address(call.request))
-            self._observer.decided(None, decision)
-            if decision.outcome is not ADMITTED:
-                raise RateLimitExceeded from None
-            if isinstance(error, InvalidApiKey) and error.key is not None:
-                self._observer.refused_key(call, error.key)
-            raise
-        call.principal = principal
-        call.decision = decision = await self._limiter.admit(principal)
-        self._observer.decided(principal, decision)
-        if decision.outcome is not ADMITTED:
-            raise ApiKeyBanned if decision.outcome is BANNED else RateLimitExceeded
-        return principal, decision
-
     def _error_response(self, call: Call, error: Exception) -> Response:
+        """The response to an error; a defect, or an unusable store, is logged."""
         if isinstance(error, ServiceUnavailable):
-            self._observer.failed(call, error)
+            _log.warning("store unavailable", extra={"reason": error.reason, **_context(call)})
         elif not isinstance(error, DomainError | RequestError) or type(error) not in STATUS:
-            self._observer.failed(call, error)
+            _log.error("request failed", extra=_context(call), exc_info=error)
             error = InternalError()
+        call.code = error.code
         return error_response(error)
 
     def _address(self, request: Request) -> str:
         return self._client_address(request.peer, request.headers)
 
 
-def _is_request_id(given: bytes) -> bool:
-    """Whether a client's X-Request-Id is used: it is logged and stored, so it must be short and hold no API key."""
-    return _REQUEST_ID.fullmatch(given) is not None and _KEY_PREFIX not in given
+def _context(call: Call) -> dict[str, Any]:
+    principal = call.principal
+    return {
+        "request_id": call.request_id.decode(),
+        "operation": call.operation,
+        "account": principal.account if principal else None,
+        "key": principal.key_id if principal else None,
+    }

@@ -8,7 +8,6 @@ from petstore_server.domain.windows import (
     ADDRESS_LIMIT,
     ADMITTED,
     AccountDecision,
-    AddressDecision,
     Decision,
 )
 
@@ -19,24 +18,19 @@ def limit_headers(decision: Decision) -> bytes:
     Reset is in whole Unix seconds; RateLimit's `t` is in whole seconds from now
     (draft-ietf-httpapi-ratelimit-headers). A refusal also has Retry-After in seconds (RFC 9110 section 10.2.3).
     """
-    headers = _for_account(decision) if isinstance(decision, AccountDecision) else _for_address(decision)
+    second = int(decision.now)  # windows end at whole seconds, and later than now
+    if isinstance(decision, AccountDecision):
+        minute, minute_reset = decision.minute_remaining, decision.minute_reset
+        day, day_reset = decision.day_remaining, decision.day_reset
+        limits = decision.limits
+        shown = (limits.per_day, day, day_reset) if decision.day_shown else (limits.per_minute, minute, minute_reset)
+        headers = _account_template(limits) % (*shown, minute, minute_reset - second, day, day_reset - second)
+    else:
+        remaining, reset = decision.remaining, decision.reset
+        headers = _ADDRESS_TEMPLATE % (ADDRESS_LIMIT, remaining, reset, remaining, reset - second)
     if decision.outcome is ADMITTED:
         return headers
     return headers + b"retry-after: %d\r\n" % decision.retry_after
-
-
-def _for_account(decision: AccountDecision) -> bytes:
-    minute, minute_reset = decision.minute_remaining, decision.minute_reset
-    day, day_reset = decision.day_remaining, decision.day_reset
-    per_minute, per_day = decision.limits
-    shown = (per_day, day, day_reset) if decision.day_shown else (per_minute, minute, minute_reset)
-    second = int(decision.now)  # windows end at whole seconds, and later than now
-    return _account_template(decision.limits) % (*shown, minute, minute_reset - second, day, day_reset - second)
-
-
-def _for_address(decision: AddressDecision) -> bytes:
-    remaining, reset = decision.remaining, decision.reset
-    return _ADDRESS_TEMPLATE % (ADDRESS_LIMIT, remaining, reset, remaining, reset - int(decision.now))
 
 
 def _template(*windows: tuple[str, int, int]) -> bytes:

@@ -9,13 +9,11 @@ bytes have the same ETag on every host.
 
 import asyncio
 from collections.abc import Sequence
-from typing import NamedTuple
 
 from isal import isal_zlib
 
-from petstore_server.api.responses import lines
+from petstore_server.api.representation import FOR_ONE_ACCOUNT, Representation, represent
 from petstore_server.batching import SharedCall
-from petstore_server.server.response import Response
 from petstore_server.store.listing import Listing, OrderList, Piece
 
 JOINED_BYTES = 1 << 20
@@ -23,24 +21,6 @@ JOINED_BYTES = 1 << 20
 
 _GZIP_LEVEL = 1  # of isal: level 2 is a tenth slower here and saves little
 _GZIP_HEAD = b"\x1f\x8b\x08\x00\x00\x00\x00\x00\x04\xff"  # RFC 1952: deflate, no name, no time, fastest, unknown system
-
-
-class Body(NamedTuple):
-    """The list in one encoding: its quoted ETag, the response that carries it, and the 304 for who has it already."""
-
-    etag: bytes
-    response: Response
-    unchanged: Response
-
-    @property
-    def length(self) -> int:
-        """The size in bytes."""
-        return self.response.length
-
-    @property
-    def chunks(self) -> Sequence[bytes]:
-        """The bytes, in parts that follow one another."""
-        return self.response.chunks
 
 
 class EncodedList:
@@ -57,17 +37,17 @@ class EncodedList:
         self._chunks[:1] = [b"[" + data[1:] for data in self._chunks[:1]]
         self._ending = b"]" if self._pieces else b"[]"
         self._deflated: dict[Piece, tuple[bytes, int]] = {} if before is None else before._deflated
-        self.plain = _body(f'"{source.digest}"', [*self._chunks, self._ending])
-        self._gzip: Body | None = None
+        self.plain = _represent(source.digest, [*self._chunks, self._ending])
+        self._gzip: Representation | None = None
         self._compressed = SharedCall(lambda: asyncio.to_thread(self._compress))
 
-    async def gzip(self) -> Body:
+    async def gzip(self) -> Representation:
         """Return the list as one gzip member with its own ETag. Compressed once, on a thread."""
         if self._gzip is None:
             self._gzip = await self._compressed()
         return self._gzip
 
-    def _compress(self) -> Body:
+    def _compress(self) -> Representation:
         if self._gzip is not None:  # callers that came while it was made
             return self._gzip
         chunks, crc = [_GZIP_HEAD], 0
@@ -83,8 +63,8 @@ class EncodedList:
         compressor = isal_zlib.compressobj(_GZIP_LEVEL, isal_zlib.DEFLATED, -15)
         chunks.append(compressor.compress(self._ending) + compressor.flush())
         crc = isal_zlib.crc32(self._ending, crc)
-        chunks.append(crc.to_bytes(4, "little") + (self.plain.length & 0xFFFFFFFF).to_bytes(4, "little"))
-        return _body(self.plain.etag.decode()[:-1] + '-gzip"', chunks, lines(("content-encoding", "gzip")))
+        chunks.append(crc.to_bytes(4, "little") + (self.plain.whole.length & 0xFFFFFFFF).to_bytes(4, "little"))
+        return _represent(self.source.digest, chunks, zipped=True)
 
 
 def deflate(data: bytes) -> tuple[bytes, int]:
@@ -93,13 +73,9 @@ def deflate(data: bytes) -> tuple[bytes, int]:
     return compressor.compress(data) + compressor.flush(isal_zlib.Z_FULL_FLUSH), isal_zlib.crc32(data)
 
 
-def _body(etag: str, chunks: Sequence[bytes], coding: bytes = b"") -> Body:
-    """The responses with these chunks; `coding` is the header line of their encoding."""
-    length = sum(map(len, chunks))
-    caching = lines(("etag", etag), ("cache-control", "private, no-cache"), ("vary", "Accept-Encoding, Authorization"))
-    headers = caching + lines(("content-type", "application/json"), ("content-length", length)) + coding
-    shared = [b"".join(chunks)] if length <= JOINED_BYTES else chunks
-    return Body(etag.encode(), Response(200, headers, shared, length), Response(304, caching))
+def _represent(digest: str, chunks: Sequence[bytes], *, zipped: bool = False) -> Representation:
+    joined = [b"".join(chunks)] if sum(map(len, chunks)) <= JOINED_BYTES else chunks
+    return represent(digest, joined, "application/json", FOR_ONE_ACCOUNT, zipped=zipped)
 
 
 class ListCache:

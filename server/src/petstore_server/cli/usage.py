@@ -14,9 +14,7 @@ from petstore_server.cli.stores import installation, settings_here, with_store
 from petstore_server.domain.timestamps import DAY, format_hour, format_unix
 from petstore_server.domain.usage import Granularity, UsageCounts
 from petstore_server.operations import usage as operations
-from petstore_server.operations.admin_port import read_refused_addresses
 from petstore_server.operations.usage import TopAccount, TopOrder, UsageReport
-from petstore_server.telemetry.refusals import REFUSED_STATUSES, REPORTED, RefusedAddress
 
 _BY_HOUR_SECONDS = 3 * DAY  # a longer period is shown by day unless asked for
 _BAR = 30
@@ -44,7 +42,6 @@ def usage() -> None:
       petstore usage
       petstore usage acme --since 7d
       petstore usage top --by refused
-      petstore usage addresses
     """
 
 
@@ -121,33 +118,6 @@ def top(since: datetime, by: str, limit: int) -> None:
     show([_top_fields(entry) for entry in found], lambda: _top_page(found))
 
 
-@usage.command(cls=Command)
-@click.option(
-    "--limit",
-    type=WholeNumber(1, REPORTED),
-    default=20,
-    show_default=True,
-    metavar="N",
-    help="Number of addresses to show.",
-)
-def addresses(limit: int) -> None:
-    """Show the client addresses whose requests the server on this host refused most in the last hour.
-
-    Refused are requests with 401, 403 and 429, malformed ones, and connections over PETSTORE_MAX_CONNECTIONS. IPv6
-    addresses are counted by /64. The server has these counts in memory, so it must run, and they begin when it starts.
-
-    \b
-    Examples:
-      petstore usage addresses
-      petstore usage addresses --limit 5 --json
-    """
-    found = read_refused_addresses(settings_here(), limit)
-    show(
-        [{"address": each.address, "refused": each.refused, "statuses": each.statuses} for each in found],
-        lambda: _refused_page(found),
-    )
-
-
 def _say_if_off() -> None:
     if settings_here().usage_days_days == 0:
         log_to_stderr("Servers with these settings record no usage history: PETSTORE_USAGE_DAYS_DAYS is 0.")
@@ -190,17 +160,6 @@ def _top_fields(entry: TopAccount) -> dict[str, Any]:
         **_count_fields(entry.counts),
         "dayShare": share,
     }
-
-
-def _refused_page(found: Sequence[RefusedAddress]) -> str:
-    if not found:
-        return "No request was refused in the last hour."
-    header: list[str | Column] = [Column("ADDRESS", shrinks=True), "REFUSED", *map(str, REFUSED_STATUSES), "OTHER"]
-    rows = [
-        (each.address, each.refused, *(each.statuses.get(status, 0) for status in REFUSED_STATUSES), each.other)
-        for each in found
-    ]
-    return table(header, rows)
 
 
 _COUNTS = ("ADMITTED", "REFUSED", "BY MINUTE", "BY DAY", "BANNED", "CANCELLED")

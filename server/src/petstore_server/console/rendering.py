@@ -12,7 +12,6 @@ from markupsafe import Markup, escape
 
 from petstore_server.domain.sessions import LINK_LIFETIME
 from petstore_server.domain.timestamps import DAY, HOUR, MINUTE, format_hour, format_unix
-from petstore_server.telemetry.refusals import REFUSED_STATUSES
 
 _UNITS = ((DAY, "d"), (HOUR, "h"), (MINUTE, "min"), (1, "s"))
 
@@ -34,7 +33,6 @@ def environment() -> Environment:
         "timestamp": timestamp,
         "hour": hour,
         "link_minutes": LINK_LIFETIME // MINUTE,
-        "refused_statuses": REFUSED_STATUSES,
     }
     return made
 

@@ -1,6 +1,6 @@
 """What the console's pages need of the running service."""
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -13,7 +13,6 @@ from petstore_server.operations.health.results import CheckResult
 from petstore_server.settings import Settings
 from petstore_server.store import Store
 from petstore_server.telemetry.recent import RecentRequests
-from petstore_server.telemetry.refusals import RefusedAddress
 
 _CHECKS_SECONDS = 60.0
 
@@ -23,8 +22,7 @@ class Services:
     """Everything that pages call.
 
     `readiness` returns what /readyz says, as (ready, body). `usages` reads the usage of all accounts by their ids, of
-    which those without any may be missing; `usage_of` that of one. `refused_addresses` returns the client addresses
-    that were refused most in the last hour. `clock` gives Unix seconds, `random_token` a random
+    which those without any may be missing; `usage_of` that of one. `clock` gives Unix seconds, `random_token` a random
     text made of that many bytes, `random_below` uniform random integers below n. `is_sample` means that the store has
     sample data.
     """
@@ -34,7 +32,6 @@ class Services:
     installation: Installation
     readiness: Callable[[], Awaitable[tuple[bool, dict[str, Any]]]]
     requests: RecentRequests
-    refused_addresses: Callable[[], Awaitable[Sequence[RefusedAddress]]]
     usages: Callable[[], Awaitable[Mapping[int, Usage]]]
     usage_of: Callable[[int], Awaitable[Usage]]
     clock: Callable[[], float]

@@ -100,7 +100,7 @@ _log = logging.getLogger(__name__)
 
 
 class FallbackLimiter:
-    """A `ports.Limiter` over shared counters. While they do not respond, `local` counts for this process only.
+    """A `Limiter` over shared counters. While they do not respond, `local` counts for this process only.
 
     The first request to meet a fault opens the circuit breaker: no request waits for the counters from then on, until
     `check` finds that they work again.

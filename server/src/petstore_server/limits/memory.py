@@ -63,7 +63,7 @@ class _Account:
 
 
 class MemoryLimiter:
-    """A `ports.Limiter` for one process. `clock` returns Unix seconds."""
+    """A `Limiter` for one process. `clock` returns Unix seconds."""
 
     def __init__(self, policy: BanPolicy, clock: Callable[[], float], max_addresses: int = MAX_ADDRESSES) -> None:
         self._policy = policy
@@ -82,16 +82,6 @@ class MemoryLimiter:
     def fault(self) -> str | None:
         """None: counting in process cannot fail."""
         return None
-
-    @property
-    def abuse_records(self) -> int:
-        """How many keys have a record of abuse in memory."""
-        return len(self._abuse)
-
-    @property
-    def addresses(self) -> int:
-        """How many addresses have a window in memory."""
-        return len(self._addresses)
 
     def now(self) -> float:
         """The time, in Unix seconds."""

@@ -3,20 +3,17 @@
 import itertools
 from collections.abc import Callable
 from contextlib import suppress
-from functools import partial
 
 from petstore_server.api import v1
 from petstore_server.api.access_log import AccessLog
 from petstore_server.api.admin import DRAINING, Readiness, admin_application
 from petstore_server.api.auth import Authenticator
 from petstore_server.api.clients import ClientAddress
+from petstore_server.api.document_limit import DocumentLimit
 from petstore_server.api.documentation import Documents
-from petstore_server.api.gate import Gate
-from petstore_server.api.observer import RequestObserver
-from petstore_server.api.page_limit import PageLimit
+from petstore_server.api.gate import Gate, Recorders
 from petstore_server.api.routes import Routes
 from petstore_server.api.v2.routes import routes as routes_v2
-from petstore_server.console.security import is_allowed_host
 from petstore_server.domain.errors import ServiceUnavailable
 from petstore_server.domain.keys import Environment
 from petstore_server.runtime.backend import Backend
@@ -29,11 +26,10 @@ from petstore_server.settings import Settings
 from petstore_server.telemetry.aggregation import Families, collect
 from petstore_server.telemetry.logs import lost_lines
 from petstore_server.telemetry.metrics import Metrics
-from petstore_server.telemetry.refusals import RefusedAddress, RefusedAddresses
 
 
 class Application:
-    """Everything one serving process holds. `clock` gives Unix seconds, `token` a random text of so many bytes."""
+    """Everything one serving process holds. `clock` gives Unix seconds, `token` a random text of this many bytes."""
 
     def __init__(
         self, settings: Settings, backend: Backend, clock: Callable[[], float], token: Callable[[int], str]
@@ -43,30 +39,30 @@ class Application:
         self._makes_backups = is_sqlite(settings.database_url)  # PostgreSQL has its own tools
         self._last_backup = 0.0
         self.metrics = Metrics()
-        self.refusals = RefusedAddresses(clock)
         self.routes = Routes(
-            [*v1.routes(backend.store, clock, settings), *routes_v2(backend.store, backend.history, clock)]
+            [
+                *v1.routes(backend.store, backend.activity, clock, settings),
+                *routes_v2(backend.store, backend.activity, backend.history, clock),
+            ]
         )
         self.authenticator = Authenticator(backend.store.keys, Environment(settings.environment), clock)
         client_address = ClientAddress(settings.trusted_proxies, settings.forwarded_header)
-        access_log = AccessLog(settings.access_log, client_address)
-        self._observer = RequestObserver(self.metrics, backend.activity, self.refusals, access_log, client_address)
+        access_log = AccessLog(settings.access_log, client_address, clock)
         self.gate = Gate(
             self.routes,
             self.authenticator,
             backend.limiter,
             client_address,
             Documents(settings),
-            PageLimit(clock),
-            self._observer,
+            DocumentLimit(clock),
+            Recorders(self.metrics, backend.activity, access_log if access_log.is_on else None),
             _request_ids(token(6)),
         )
         self.console = self._console(settings, clock)
         tasks = background_tasks(settings, backend, self.confirm, clock)
         self.background = BackgroundTasks([*tasks, self.console.sampling()] if self.console else tasks)
         routes = self.console.routes if self.console else ()
-        allowed = partial(is_allowed_host, settings=settings)
-        self.admin = admin_application(self.readiness, self.exposition, self.refused_addresses, allowed, routes)
+        self.admin = admin_application(self.readiness, self.exposition, routes)
         self._settings = settings
         self._clock = clock
         self._servers: list[PublicServer] = []
@@ -105,10 +101,6 @@ class Application:
         await self.readiness()
         return self.metrics.exposition()
 
-    async def refused_addresses(self) -> list[RefusedAddress]:
-        """The client addresses that this process refused most in the last hour."""
-        return self.refusals.report()
-
     async def _readiness(self) -> Readiness:
         if self.draining:
             return DRAINING
@@ -133,7 +125,7 @@ class Application:
         """The operator console, unless the settings remove it or the supervisor of several workers has it."""
         if not settings.console or settings.workers > 1:
             return None
-        reports = Reports(self.readiness, self._families, self.refused_addresses)
+        reports = Reports(self.readiness, self._families)
         return DeferredConsole(settings, self.backend.store, reports, clock)
 
     async def _families(self) -> Families:
@@ -143,31 +135,31 @@ class Application:
         store, limiter, metrics = self.backend.store, self.backend.limiter, self.metrics
         store.stats.on_commit = metrics.committed
         store.stats.on_rebuild = metrics.rebuilt
-        metrics.count("petstore_strikes", "Requests that counted as strikes.", lambda: limiter.strikes)
-        metrics.count("petstore_bans", "Bans that began.", lambda: limiter.bans)
-        metrics.count("petstore_log_lines_lost", "Log lines that could not be written to stderr.", lost_lines)
-        metrics.count(
+        metrics.export_counter("petstore_strikes", "Requests that counted as strikes.", lambda: limiter.strikes)
+        metrics.export_counter("petstore_bans", "Bans that began.", lambda: limiter.bans)
+        metrics.export_counter("petstore_log_lines_lost", "Log lines that could not be written to stderr.", lost_lines)
+        metrics.export_counter(
             "petstore_limit_decisions_alone",
             "Decisions of a process that counted limits by itself because Redis did not answer.",
             lambda: limiter.local_decisions,
         )
-        metrics.state(
+        metrics.export_gauge(
             "petstore_limits_degraded",
             "Processes that count limits by themselves because Redis does not answer.",
             lambda: limiter.fault is not None,
         )
-        metrics.state(
+        metrics.export_gauge(
             "petstore_connections",
             "Connections open on the public port.",
             lambda: sum(server.open_connections for server in self._servers),
         )
-        metrics.count(
+        metrics.export_counter(
             "petstore_connections_refused",
             "Connections refused because PETSTORE_MAX_CONNECTIONS were open.",
             lambda: sum(server.refused for server in self._servers),
         )
         if self._makes_backups:
-            metrics.state(
+            metrics.export_gauge(
                 "petstore_last_backup_timestamp_seconds",
                 "When the last good backup of the store was made, in Unix seconds; 0 if none was.",
                 lambda: self._last_backup,

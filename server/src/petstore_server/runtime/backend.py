@@ -8,9 +8,9 @@ from contextlib import suppress
 from petstore_server.domain.bans import Ban
 from petstore_server.domain.errors import KeyNotFound, ServiceUnavailable
 from petstore_server.domain.usage import Granularity, UsageRow, merge_rows
+from petstore_server.limits.activity import UsageRecorder
 from petstore_server.limits.limiter import Limiter
 from petstore_server.store import AccessVersion, Store
-from petstore_server.telemetry.usage import UsageRecorder
 
 _CHECK_SECONDS = 2.0
 

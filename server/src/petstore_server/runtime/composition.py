@@ -9,13 +9,13 @@ from petstore_server.domain.bans import BanPolicy
 from petstore_server.domain.errors import Unreachable
 from petstore_server.domain.usage import Usage
 from petstore_server.engines import sqlite
+from petstore_server.limits.activity import NoUsageRecorder, UsageRecorder
 from petstore_server.limits.fallback import CountersUnavailable, FallbackLimiter
 from petstore_server.limits.memory import MemoryLimiter
 from petstore_server.runtime import engines
 from petstore_server.runtime.backend import Backend
 from petstore_server.settings import Settings, SettingsError, describe_url
 from petstore_server.store import Store
-from petstore_server.telemetry.usage import NoUsageRecorder, UsageRecorder
 
 if TYPE_CHECKING:
     from petstore_server.limits.redis import RedisCounters

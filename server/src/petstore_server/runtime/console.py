@@ -38,7 +38,6 @@ def make_console(
             installation=LocalInstallation(settings),
             readiness=reports.readiness,
             requests=requests,
-            refused_addresses=reports.refused_addresses,
             usages=usages,
             usage_of=usage_of,
             clock=clock,

@@ -7,7 +7,7 @@ needs is imported in `load_modules`, and nowhere else before the server is ready
 import asyncio
 import logging
 import math
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -23,7 +23,6 @@ from petstore_server.settings import Settings
 from petstore_server.store import Store
 from petstore_server.telemetry.aggregation import Families
 from petstore_server.telemetry.recent import SAMPLE_SECONDS, RecentRequests
-from petstore_server.telemetry.refusals import RefusedAddress
 
 if TYPE_CHECKING:
     from petstore_server.console.application import Console
@@ -35,14 +34,10 @@ _log = logging.getLogger(__name__)
 
 
 class Reports(NamedTuple):
-    """What the service on this host, with all its workers, reports of itself.
-
-    Readiness as /readyz shows it, its metrics, and the client addresses that were refused most in the last hour.
-    """
+    """What the service on this host, with all its workers, reports of itself: readiness as in /readyz, and metrics."""
 
     readiness: Callable[[], Awaitable[tuple[bool, dict[str, Any]]]]
     metrics: Callable[[], Awaitable[Families]]
-    refused_addresses: Callable[[], Awaitable[Sequence[RefusedAddress]]]
 
 
 class DeferredConsole:

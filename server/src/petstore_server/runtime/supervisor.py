@@ -13,14 +13,12 @@ import signal
 import socket
 import time
 from collections.abc import Callable, Sequence
-from functools import partial
 from time import monotonic
 from typing import Any
 
 from starlette.routing import BaseRoute
 
 from petstore_server.api.admin import DRAINING, Readiness, admin_application
-from petstore_server.console.security import is_allowed_host
 from petstore_server.runtime.deferred_console import Reports, open_console
 from petstore_server.runtime.servers import DRAIN_SECONDS, AdminServer, first, stop_signals
 from petstore_server.runtime.worker import Report
@@ -28,7 +26,6 @@ from petstore_server.runtime.worker_process import UNREADABLE, Worker, WorkerFai
 from petstore_server.settings import Settings
 from petstore_server.telemetry.aggregation import Families, aggregate, exposition, single
 from petstore_server.telemetry.logs import lost_lines
-from petstore_server.telemetry.refusals import REPORTED, RefusedAddress, most_refused
 
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.1, 2.0
 _STEADY_SECONDS = 30.0  # a worker that has served for so long is replaced without a long pause
@@ -84,11 +81,6 @@ class Workers:
         lost = single("petstore_log_lines_lost", "Log lines that could not be written.", "counter", lost_lines())
         families = aggregate([*[worker.metrics() for worker in self._workers], [lost]])
         return exposition([*[family for family in families if family.name != "petstore_ready"], *own])
-
-    async def refused_addresses(self) -> list[RefusedAddress]:
-        """The client addresses that all workers together refused most in the last hour, without workers that died."""
-        reports = await self._reports()
-        return most_refused([report.refused for report in reports if report is not None], REPORTED)
 
     async def _reports(self) -> list[Report | None]:
         return await asyncio.gather(*[worker.report() for worker in self._workers])
@@ -153,10 +145,7 @@ async def serve_with_workers(
         if stop.is_set():
             return
         routes = await _console_routes(settings, workers, opened)
-        allowed = partial(is_allowed_host, settings=settings)
-        server = AdminServer(
-            admin_application(workers.readiness, workers.exposition, workers.refused_addresses, allowed, routes)
-        )
+        server = AdminServer(admin_application(workers.readiness, workers.exposition, routes))
         tasks = [asyncio.ensure_future(workers.run()), asyncio.ensure_future(server.serve([admin]))]
         try:
             await first(server.wait_until_started, tasks)
@@ -190,9 +179,7 @@ async def _console_routes(
     if not settings.console:
         return ()
     console = await opened.enter_async_context(
-        open_console(
-            settings, Reports(workers.readiness, workers.request_metrics, workers.refused_addresses), time.time
-        )
+        open_console(settings, Reports(workers.readiness, workers.request_metrics), time.time)
     )
     console.load_soon()
     sampled = asyncio.ensure_future(console.sampling().run())

@@ -21,7 +21,6 @@ from petstore_server.runtime.servers import run
 from petstore_server.settings import Settings, read_settings
 from petstore_server.telemetry.aggregation import Families, collect
 from petstore_server.telemetry.logs import logging_to_stderr
-from petstore_server.telemetry.refusals import RefusedAddress
 
 LARGEST_LINE = 1 << 24
 
@@ -33,7 +32,6 @@ class Report(msgspec.Struct):
     ready: bool
     detail: dict[str, Any]
     metrics: Families
-    refused: list[RefusedAddress]
 
 
 def serve_inherited(listener: int, channel: int, announce: Announce) -> None:
@@ -60,8 +58,7 @@ async def _serve(settings: Settings, public: socket.socket, channel: socket.sock
 
         async def report(number: int) -> None:
             ready, detail = await application.readiness()
-            metrics, refused = collect(application.metrics.registry), application.refusals.report()
-            line = msgspec.json.encode(Report(number, ready, detail, metrics, refused))
+            line = msgspec.json.encode(Report(number, ready, detail, collect(application.metrics.registry)))
             reports.write(line + b"\n")
             await reports.drain()
 

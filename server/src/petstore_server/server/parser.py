@@ -8,11 +8,13 @@ from functools import lru_cache
 import httptools
 
 from petstore_server.server.errors import (
+    MAX_BODY,
     MAX_HEADER_LINES,
     MAX_HEADERS,
     MAX_TARGET,
     BadRequest,
     HeadersTooLarge,
+    PayloadTooLarge,
     RequestError,
     UnsupportedTransferCoding,
     UriTooLong,
@@ -212,10 +214,8 @@ class RequestParser:
             method,
             path,
             query,
-            len(target),
             self._headers,
-            self._header_bytes,
-            _is_valid(self._headers.get(b"host"), version),
+            self._fault(version, len(target)),
             version == "1.0",
             # What follows a CONNECT may be meant for the other end of a tunnel.
             llhttp.should_keep_alive() and method != "CONNECT",
@@ -224,6 +224,17 @@ class RequestParser:
         )
         self.incoming = Request(head, self._peer)
         self.requests.append(self.incoming)
+
+    def _fault(self, version: str, target_bytes: int) -> type[RequestError] | None:
+        """What the response to this head has to be, if it is malformed or too large."""
+        if not _is_valid(self._headers.get(b"host"), version):
+            return BadRequest
+        if target_bytes > MAX_TARGET:
+            return UriTooLong
+        if self._header_bytes > MAX_HEADERS:
+            return HeadersTooLarge
+        length = self._headers.get(b"content-length")
+        return PayloadTooLarge if length is not None and _exceeds_max_body(length) else None
 
     def on_body(self, data: bytes) -> None:
         self._unaccounted = 0
@@ -248,6 +259,15 @@ def _is_valid(host: bytes | None, version: str) -> bool:
 def _is_host(host: bytes) -> bool:
     """Whether this is a name or an address, with or without a port. Repeated headers, joined with a space, are not."""
     return _HOST.fullmatch(host) is not None
+
+
+def _exceeds_max_body(content_length: bytes) -> bool:
+    """Whether a Content-Length, which the parser has found to be digits, exceeds MAX_BODY.
+
+    The digits are counted before they are converted: int() is slow for many, and refuses more than 4,300.
+    """
+    digits = content_length.lstrip(b"0")
+    return len(digits) > len(str(MAX_BODY)) or int(digits or b"0") > MAX_BODY
 
 
 def _check_coding(version: str, coding: bytes) -> None:

@@ -4,16 +4,7 @@ import asyncio
 from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
-from petstore_server.server.errors import (
-    MAX_BODY,
-    MAX_HEADERS,
-    MAX_TARGET,
-    BadRequest,
-    HeadersTooLarge,
-    PayloadTooLarge,
-    RequestError,
-    UriTooLong,
-)
+from petstore_server.server.errors import MAX_BODY, PayloadTooLarge, RequestError
 
 
 class Disconnected(Exception):
@@ -23,18 +14,16 @@ class Disconnected(Exception):
 class Head(NamedTuple):
     """What the head of a request says; requests with the same bytes share one.
 
-    `path` and `query` are the parts of the request target as sent, `target_bytes` is the length of both. `headers` has
-    lower-case names; the values of a repeated header are joined by commas (RFC 9110 section 5.3), as long as the
-    headers are within MAX_HEADERS. `header_bytes` counts each header line with its separators.
+    `path` and `query` are the parts of the request target as sent. `headers` has lower-case names; the values of a
+    repeated header are joined by commas (RFC 9110 section 5.3), as long as the headers are within MAX_HEADERS. `fault`
+    is what is wrong with a request that was parsed: it is malformed, or too large.
     """
 
     method: str
     path: bytes
     query: bytes
-    target_bytes: int
     headers: Mapping[bytes, bytes]
-    header_bytes: int
-    host_is_valid: bool
+    fault: type[RequestError] | None
     http_1_0: bool
     keep_alive: bool
     awaits_continue: bool
@@ -59,10 +48,9 @@ class Request:
         "awaits_continue",
         "body",
         "complete",
+        "fault",
         "head",
-        "header_bytes",
         "headers",
-        "host_is_valid",
         "http_1_0",
         "keep_alive",
         "lost",
@@ -71,7 +59,6 @@ class Request:
         "peer",
         "query",
         "refusal",
-        "target_bytes",
         "turn",
     )
 
@@ -81,10 +68,8 @@ class Request:
             self.method,
             self.path,
             self.query,
-            self.target_bytes,
             self.headers,
-            self.header_bytes,
-            self.host_is_valid,
+            self.fault,
             self.http_1_0,
             self.keep_alive,
             self.awaits_continue,
@@ -98,21 +83,6 @@ class Request:
         self._waiting: asyncio.Future[None] | None = None
         self._invite: Callable[[], None] | None = None
         self.turn: object | None = None
-
-    def check_form(self) -> None:
-        """Refuse a request that is malformed or too large. Raises BadRequest, UriTooLong, HeadersTooLarge,
-        PayloadTooLarge.
-        """
-        if not self.host_is_valid:
-            raise BadRequest
-        if self.target_bytes > MAX_TARGET:
-            raise UriTooLong
-        if self.header_bytes > MAX_HEADERS:
-            raise HeadersTooLarge
-        if self._oversized or (
-            b"content-length" in self.headers and _exceeds_max_body(self.headers[b"content-length"])
-        ):
-            raise PayloadTooLarge
 
     async def receive_body(self) -> None:
         """Wait until the request is complete. Raises PayloadTooLarge, Disconnected."""
@@ -136,6 +106,7 @@ class Request:
             return
         if len(self.body) + len(data) > MAX_BODY:
             self._oversized = True
+            self.fault = self.fault or PayloadTooLarge
             self.body = b""
             self._wake()
         else:
@@ -166,13 +137,4 @@ def refused_request(failure: RequestError, peer: str | None) -> Request:
     return request
 
 
-_NO_HEAD = Head("", b"", b"", 0, {}, 0, True, False, False, False)
-
-
-def _exceeds_max_body(content_length: bytes) -> bool:
-    """Whether a Content-Length, which the parser has found to be digits, exceeds MAX_BODY.
-
-    The digits are counted before they are converted: int() is slow for many, and refuses more than 4,300.
-    """
-    digits = content_length.lstrip(b"0")
-    return len(digits) > len(str(MAX_BODY)) or int(digits or b"0") > MAX_BODY
+_NO_HEAD = Head("", b"", b"", {}, None, False, False, False)

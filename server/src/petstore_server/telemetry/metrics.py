@@ -83,11 +83,11 @@ class Metrics:
         """Count an update of the encoded list."""
         self._rebuilds.observe(seconds)
 
-    def count(self, name: str, documentation: str, value: Callable[[], float]) -> None:
+    def export_counter(self, name: str, documentation: str, value: Callable[[], float]) -> None:
         """Export a counter that is kept elsewhere."""
         self.registry.register(_Collected(lambda: [CounterMetricFamily(name, documentation, value=value())]))
 
-    def state(self, name: str, documentation: str, value: Callable[[], float]) -> None:
+    def export_gauge(self, name: str, documentation: str, value: Callable[[], float]) -> None:
         """Export a gauge that is kept elsewhere."""
         self.registry.register(_Collected(lambda: [GaugeMetricFamily(name, documentation, value=value())]))
 

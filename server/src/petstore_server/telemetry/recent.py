@@ -6,7 +6,9 @@ from itertools import pairwise
 from typing import NamedTuple
 
 from petstore_server.telemetry.aggregation import Families
-from petstore_server.telemetry.refusals import REFUSED_STATUSES
+
+REFUSED_STATUSES = (401, 403, 429)
+"""Without a valid key, without the scope, over a limit or banned."""
 
 SAMPLE_SECONDS = 60
 """Seconds between two samples: the length of one interval of a report."""
@@ -45,7 +47,7 @@ class Report(NamedTuple):
 
 
 class Totals(NamedTuple):
-    """The metrics at a time: requests by status, and durations at most so many seconds long by that number."""
+    """The metrics at a time: requests by status, and durations of at most some number of seconds by that number."""
 
     at: float
     statuses: Counter[str]
@@ -107,7 +109,7 @@ def _kind(status: str) -> str:
 
 
 def _percentile(durations: Counter[float], percent: int) -> float | None:
-    """The smallest bound of a cumulative histogram below which so many percent of the durations are."""
+    """The smallest bound of a cumulative histogram below which this percentage of the durations is."""
     total = max(durations.values(), default=0)
     if total <= 0:
         return None

@@ -2,7 +2,7 @@
 
 from petstore_server.api.call import Call
 from petstore_server.api.list_cache import ListCache
-from petstore_server.api.responses import accepts_gzip, matches
+from petstore_server.api.representation import accepts_gzip
 from petstore_server.domain.keys import Principal
 from petstore_server.domain.windows import Decision
 from petstore_server.server.response import Response
@@ -17,9 +17,7 @@ class ListOperations:
 
     async def list_orders(self, call: Call, _: Principal, __: Decision) -> Response:
         """Every order, from memory; 304 if the client has the same bytes already (D8)."""
-        request = call.request
-        snapshot = await self._list.current(request.turn)
-        accept_encoding = request.headers.get(b"accept-encoding")
-        body = await snapshot.gzip() if accept_encoding and accepts_gzip(accept_encoding) else snapshot.plain
-        if_none_match = request.headers.get(b"if-none-match")
-        return body.unchanged if if_none_match and matches(if_none_match, body.etag) else body.response
+        headers = call.request.headers
+        snapshot = await self._list.current(call.request.turn)
+        chosen = await snapshot.gzip() if accepts_gzip(headers) else snapshot.plain
+        return chosen.answer(headers)

@@ -2,13 +2,12 @@
 
 from collections.abc import Callable
 from datetime import datetime
-from email.utils import format_datetime
 
 import msgspec
 
 from petstore_server.api.call import Call
 from petstore_server.api.errors import Gone
-from petstore_server.api.responses import content, lines
+from petstore_server.api.representation import body_response
 from petstore_server.domain.errors import PetNotFound
 from petstore_server.domain.keys import Principal
 from petstore_server.domain.orders import is_int64
@@ -16,7 +15,7 @@ from petstore_server.domain.windows import Decision
 from petstore_server.server.response import Response
 from petstore_server.store import Store
 
-_CACHING = lines(("cache-control", "private, no-cache"), ("vary", "Authorization"))
+_CACHING = b"cache-control: private, no-cache\r\nvary: Authorization\r\n"
 
 
 class PetOperations:
@@ -35,19 +34,5 @@ class PetOperations:
         if not is_int64(text):
             raise PetNotFound
         pet = await self._store.pets.find(int(text))
-        return content(msgspec.json.encode(pet.fields()), "application/json", _CACHING)
-
-
-def deprecation_dates(deprecated_at: datetime, sunset: datetime) -> tuple[str, str]:
-    """The values of the headers Deprecation (RFC 9745) and Sunset (RFC 8594)."""
-    return f"@{int(deprecated_at.timestamp())}", format_datetime(sunset, usegmt=True)
-
-
-def deprecation_notices(deprecated_at: datetime, sunset: datetime) -> bytes:
-    """Header lines: Deprecation, Sunset, and links to what explains both."""
-    deprecation, sunset_date = deprecation_dates(deprecated_at, sunset)
-    return lines(
-        ("deprecation", deprecation),
-        ("sunset", sunset_date),
-        ("link", '</docs>; rel="deprecation"; type="text/html", </docs>; rel="sunset"; type="text/html"'),
-    )
+        body = msgspec.json.encode(pet.fields())
+        return body_response((body,), len(body), "application/json", _CACHING)

@@ -5,7 +5,7 @@ import re
 from collections import Counter
 from typing import Any, NamedTuple, NoReturn
 
-from petstore_server.api.v2.errors import InvalidBody, UnsupportedMediaType
+from petstore_server.api.errors import InvalidBody, UnsupportedMediaType
 from petstore_server.api.v2.values import Integer, Kind, Timestamp, shown_name
 from petstore_server.domain.orders import is_int64
 from petstore_server.domain.search import timestamp_text

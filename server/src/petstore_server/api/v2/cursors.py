@@ -10,7 +10,7 @@ from base64 import urlsafe_b64decode, urlsafe_b64encode
 from hashlib import blake2b
 from struct import Struct
 
-from petstore_server.api.v2.errors import InvalidCursor
+from petstore_server.api.errors import InvalidCursor
 from petstore_server.domain.search import Position
 
 _VERSION = 1

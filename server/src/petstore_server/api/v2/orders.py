@@ -3,13 +3,12 @@
 from collections.abc import Callable
 
 from petstore_server.api.call import Call
-from petstore_server.api.responses import content, lines
+from petstore_server.api.errors import IdempotencyKeyMissing, InvalidParameter
+from petstore_server.api.representation import answer, body_response, header_lines
 from petstore_server.api.v2.bodies import check_media_type, read_new_order
 from petstore_server.api.v2.cursors import Cursors
-from petstore_server.api.v2.errors import IdempotencyKeyMissing, InvalidParameter
 from petstore_server.api.v2.listings import PATH, read_listing
 from petstore_server.api.v2.parameters import IDEMPOTENCY_KEY, NO_PARAMETERS
-from petstore_server.api.v2.representations import representation
 from petstore_server.domain.keys import Principal
 from petstore_server.domain.orders import parse_order_id
 from petstore_server.domain.placement import Placement
@@ -35,18 +34,18 @@ class OrderOperations:
         after = None if cursor is None else cursors.decode(cursor, listing.digest)
         page = await self._store.search.page(Query(listing.filters, listing.sort, listing.limit, after))
         if page.next is None:
-            return representation(call.request, f'{{"data":[{page.text()}]}}'.encode())
+            return answer(call.request.headers, f'{{"data":[{page.text()}]}}'.encode())
         following = cursors.encode(page.next, listing.digest)
         body = f'{{"data":[{page.text()}],"nextCursor":"{following}"}}'
         link = b'link: <%s%s>; rel="next"\r\n' % (listing.next, following.encode())  # RFC 8288
-        return representation(call.request, body.encode(), link)
+        return answer(call.request.headers, body.encode(), link)
 
     async def get_order(self, call: Call, _: Principal, __: Decision) -> Response:
         """One order. Raises InvalidOrderId, InvalidParameter, OrderNotFound."""
         order_id = parse_order_id(call.segments[-1])
         NO_PARAMETERS.read(call.request.query)
         order = await self._store.search.find(order_id)
-        return representation(call.request, order.text().encode())
+        return answer(call.request.headers, order.text().encode())
 
     async def place_order(self, call: Call, principal: Principal, _: Decision) -> Response:
         """Store a new order; the response is sent once it is durable, and again when the key is used again.
@@ -61,10 +60,10 @@ class OrderOperations:
         asked = read_new_order(request.body)
         placement = Placement(principal.account_id, key, *asked)
         placed = await self._store.placements.place(placement, call.actor(principal, self._clock()))
-        headers = lines(("location", f"{PATH}/{placed.order_id}"), ("cache-control", "no-store"))
+        headers = header_lines(("location", f"{PATH}/{placed.order_id}"), ("cache-control", "no-store"))
         if placed.replayed:
-            headers += lines(("idempotency-replayed", "true"))
-        return content(placed.body, "application/json", headers, 201)
+            headers += header_lines(("idempotency-replayed", "true"))
+        return body_response((placed.body,), len(placed.body), "application/json", headers, 201)
 
     async def _current_cursors(self) -> Cursors:
         epoch = await self._store.epoch()

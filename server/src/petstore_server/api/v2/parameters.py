@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 from urllib.parse import unquote
 
-from petstore_server.api.v2.errors import InvalidParameter
+from petstore_server.api.errors import InvalidParameter
 from petstore_server.api.v2.values import Boolean, Choice, Integer, Kind, Opaque, Text, Timestamp, shown_name
 from petstore_server.domain.orders import Status
 from petstore_server.domain.search import DEFAULT_LIMIT, MAX_LIMIT

@@ -6,9 +6,9 @@ from typing import Any
 import msgspec
 
 from petstore_server.api.call import Call
-from petstore_server.api.v2.errors import InvalidParameter
+from petstore_server.api.errors import InvalidParameter
+from petstore_server.api.representation import answer
 from petstore_server.api.v2.parameters import GET_USAGE
-from petstore_server.api.v2.representations import representation
 from petstore_server.domain.keys import Principal
 from petstore_server.domain.search import timestamp_text
 from petstore_server.domain.timestamps import DAY
@@ -21,15 +21,15 @@ MOST_ENTRIES = 1000
 
 _MICROSECONDS = 1_000_000
 
-History = Callable[[int, int, int, Granularity], Awaitable[Sequence[UsageRow]]]
+ReadUsage = Callable[[int, int, int, Granularity], Awaitable[Sequence[UsageRow]]]
 """Reads the usage history of an account, from one time to another in Unix seconds, by hour or day."""
 
 
 class UsageOperations:
-    """The handler over the usage history, which `history` reads; `clock` gives Unix seconds."""
+    """The handler over the usage history, which `read_usage` reads; `clock` gives Unix seconds."""
 
-    def __init__(self, history: History, clock: Callable[[], float]) -> None:
-        self._history = history
+    def __init__(self, read_usage: ReadUsage, clock: Callable[[], float]) -> None:
+        self._read_usage = read_usage
         self._clock = clock
 
     async def get_usage(self, call: Call, principal: Principal, decision: Decision) -> Response:
@@ -37,13 +37,13 @@ class UsageOperations:
         values = GET_USAGE.read(call.request.query)
         by = Granularity(values["granularity"])
         start, end = self._range(values, by)
-        rows = await self._history(principal.account_id, start, end, by)
+        rows = await self._read_usage(principal.account_id, start, end, by)
         body = {
             "plan": str(principal.plan),
             "windows": [_window(window) for window in decision.windows],
             "history": [_entry(row) for row in rows],
         }
-        return representation(call.request, msgspec.json.encode(body))
+        return answer(call.request.headers, msgspec.json.encode(body))
 
     def _range(self, values: Mapping[str, Any], by: Granularity) -> tuple[int, int]:
         """The hours or days that overlap the range asked for, as Unix seconds: the start of the first, and the end."""

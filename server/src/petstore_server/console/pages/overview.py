@@ -17,11 +17,9 @@ from petstore_server.operations.account_lists import (
     current_bans,
     most_refused_accounts,
 )
-from petstore_server.telemetry.recent import INTERVALS, SAMPLE_SECONDS, Report
-from petstore_server.telemetry.refusals import REFUSED_STATUSES
+from petstore_server.telemetry.recent import INTERVALS, REFUSED_STATUSES, SAMPLE_SECONDS, Report
 
 _TOP = 5
-_TOP_ADDRESSES = 20
 _RECENT = 12
 _OUTCOMES = (
     Series("Answered", "answered"),
@@ -34,12 +32,11 @@ _OUTCOMES = (
 async def overview(visit: Visit) -> Response:
     """Health, requests of the last hour, orders by status, accounts, bans and recent changes."""
     services, store = visit.services, visit.store
-    health, report, counts, bans, addresses = await asyncio.gather(
+    health, report, counts, bans = await asyncio.gather(
         services.readiness(),
         services.requests.report(),
         services.statistics.status_counts(),
         current_bans(store, visit.now),
-        services.refused_addresses(),
     )
     (rows, usage_known), backup_at, changes = await asyncio.gather(
         services.statistics.accounts(), store.backups.last(), store.audit.page(AuditFilters(), _RECENT)
@@ -61,8 +58,6 @@ async def overview(visit: Visit) -> Response:
         refused=refused,
         usage_known=usage_known,
         backup_at=backup_at,
-        addresses=addresses[:_TOP_ADDRESSES],
-        top=_TOP,
         changes=[change_of(entry) for entry in changes.entries],
     )
 

@@ -5,7 +5,7 @@ from math import ceil
 
 from petstore_server.api.errors import RateLimitExceeded
 
-PAGE_LIMIT = 600
+DOCUMENT_LIMIT = 600
 """Requests per minute and address. The documentation page with its parts takes about ten."""
 
 _SECONDS = 60
@@ -13,7 +13,7 @@ _MAX_ADDRESSES = 10_000
 _OVERFLOW = ""
 
 
-class PageLimit:
+class DocumentLimit:
     """Counts requests by address. All windows begin together, so that the table is emptied at once every minute.
 
     When the table is full, further addresses share one count. `clock` gives Unix seconds.
@@ -33,6 +33,6 @@ class PageLimit:
         if address not in self._counts and len(self._counts) >= _MAX_ADDRESSES:
             address = _OVERFLOW
         count = self._counts.get(address, 0)
-        if count >= PAGE_LIMIT:
+        if count >= DOCUMENT_LIMIT:
             raise RateLimitExceeded(max(1, ceil(self._began + _SECONDS - now)))
         self._counts[address] = count + 1

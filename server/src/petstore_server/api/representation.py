@@ -1,0 +1,120 @@
+"""Representations: bodies with an ETag, compressed if the client accepts it, or 304 (RFC 9110; D8)."""
+
+from collections.abc import Mapping, Sequence
+from functools import lru_cache
+from hashlib import sha256
+from typing import NamedTuple
+
+from isal import isal_zlib
+
+from petstore_server.server.response import Response
+
+Headers = Mapping[bytes, bytes]
+
+FOR_ONE_ACCOUNT = b"cache-control: private, no-cache\r\nvary: Accept-Encoding, Authorization\r\n"
+"""Header lines of what only the account may keep, and asks for again each time."""
+
+_WORTH_COMPRESSING = 1024
+"""Bytes; a shorter body fits one packet anyway."""
+
+_GZIP_WINDOW = 31  # 15, and 16 for gzip's header and checksum
+_LONGEST = 256  # bytes of Accept-Encoding that are kept in memory; without it, the plain form is right
+
+
+class Representation(NamedTuple):
+    """A body in one encoding: its quoted ETag, the response that carries it, and the 304 in its place."""
+
+    etag: bytes
+    whole: Response
+    unchanged: Response
+
+    def answer(self, headers: Headers) -> Response:
+        """The response to a request with these headers."""
+        if_none_match = headers.get(b"if-none-match")
+        return self.unchanged if if_none_match and matches(if_none_match, self.etag) else self.whole
+
+
+def represent(
+    digest: str, chunks: Sequence[bytes], content_type: str, headers: bytes, *, zipped: bool = False
+) -> Representation:
+    """The representation with these chunks, which `digest` identifies. `headers` are more header lines."""
+    etag = _etag(digest, zipped)
+    headers = b"etag: %s\r\n%s" % (etag, headers)
+    length = sum(map(len, chunks))
+    whole = body_response(chunks, length, content_type, headers + (b"content-encoding: gzip\r\n" if zipped else b""))
+    return Representation(etag, whole, Response(304, headers))
+
+
+def answer(request: Headers, body: bytes, headers: bytes = b"") -> Response:
+    """The response with JSON that was made for one request. Equal bytes have the same ETag on every host."""
+    zipped = len(body) >= _WORTH_COMPRESSING and accepts_gzip(request)
+    digest = sha256(body).hexdigest()[:32]
+    if matches(request.get(b"if-none-match"), _etag(digest, zipped)):
+        body = b""  # spares its compression: it is not sent
+    elif zipped:
+        body = gzip(body, 1)
+    return represent(digest, (body,), "application/json", FOR_ONE_ACCOUNT + headers, zipped=zipped).answer(request)
+
+
+def body_response(
+    chunks: Sequence[bytes], length: int, content_type: str, headers: bytes = b"", status: int = 200
+) -> Response:
+    """A response with a body of `length` bytes. `headers` are more header lines."""
+    described = b"content-type: %s\r\ncontent-length: %d\r\n" % (content_type.encode(), length)
+    return Response(status, headers + described, chunks, length)
+
+
+def header_lines(*headers: tuple[str, str | bytes | int]) -> bytes:
+    """Header lines, from lower-case names and values."""
+    return b"".join(
+        [
+            b"%s: %s\r\n" % (name.encode(), value if isinstance(value, bytes) else str(value).encode())
+            for name, value in headers
+        ]
+    )
+
+
+def gzip(body: bytes, level: int) -> bytes:
+    """The body as one gzip member; levels are isal's, from 0 to 3."""
+    compressor = isal_zlib.compressobj(level, isal_zlib.DEFLATED, _GZIP_WINDOW)
+    return compressor.compress(body) + compressor.flush()
+
+
+def matches(if_none_match: bytes | None, etag: bytes) -> bool:
+    """Whether If-None-Match contains the ETag, by weak comparison (RFC 9110 section 13.1.2)."""
+    if if_none_match is None:
+        return False
+    if if_none_match == etag:
+        return True
+    candidates = [candidate.strip() for candidate in if_none_match.split(b",")]
+    return candidates == [b"*"] or etag in [candidate.removeprefix(b"W/") for candidate in candidates]
+
+
+def accepts_gzip(headers: Headers) -> bool:
+    """Whether gzip is acceptable, and at least as welcome as the plain form (RFC 9110 section 12.5.3)."""
+    accept_encoding = headers.get(b"accept-encoding")
+    return accept_encoding is not None and len(accept_encoding) <= _LONGEST and _accepts_gzip(accept_encoding)
+
+
+@lru_cache(maxsize=256)
+def _accepts_gzip(accept_encoding: bytes) -> bool:
+    weights: dict[str, float] = {}
+    for element in accept_encoding.decode("latin-1").lower().split(","):
+        coding, _, weight = element.partition(";")
+        weights[coding.strip()] = _quality(weight)
+    gzip = weights.get("gzip", weights.get("x-gzip", weights.get("*", 0.0)))
+    return gzip > 0 and gzip >= weights.get("identity", 0.0)
+
+
+def _quality(parameter: str) -> float:
+    name, _, value = parameter.partition("=")
+    if not name.strip():
+        return 1.0
+    try:
+        return min(1.0, max(0.0, float(value.strip()))) if name.strip() == "q" else 0.0
+    except ValueError:
+        return 0.0
+
+
+def _etag(digest: str, zipped: bool) -> bytes:
+    return b'"%s%s"' % (digest.encode(), b"-gzip" if zipped else b"")
