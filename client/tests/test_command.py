@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 import httpx2
 import pytest
 
+import petstore_client
 from petstore_client import Clock, Order, v2
 from petstore_client._types import SYSTEM_CLOCK
 from petstore_client.cli import command, console
@@ -49,7 +50,7 @@ def _run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) ->
         def client(**options: Any) -> Any:
             return fake.client(**{name: value for name, value in options.items() if value is not None})
 
-        monkeypatch.setattr(command, "Client", client)
+        monkeypatch.setattr(petstore_client, "Client", client)
         monkeypatch.setenv("PETSTORE_BASE_URL", "https://api.example.com/v1")
         monkeypatch.setenv("PETSTORE_API_KEY", "key")
         with pytest.raises(SystemExit) as caught:

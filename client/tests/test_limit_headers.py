@@ -5,8 +5,8 @@ from email.utils import formatdate
 
 import pytest
 
-from petstore_client import Order
-from petstore_client._limits import RateLimit, RateWindow, Window, read_limits
+from petstore_client import Order, RateLimit, RateWindow
+from petstore_client._limits import Window, read_limits
 from petstore_client.testing import FakePetstore, RateLimited
 from support.variants import Connect
 

@@ -165,6 +165,25 @@ def test_importing_the_package_needs_only_httpx2_and_msgspec() -> None:
     assert ["petstore_client"] == done.stdout.split()
 
 
+@pytest.mark.parametrize(
+    ("code", "absent"),
+    [
+        ("from petstore_client.cli.command import petstore_client", {"asyncio", "httpx2", "ssl"}),
+        ("from petstore_client import Client; Client('http://x.test/v1', api_key='key')", {"asyncio", "click"}),
+    ],
+    ids=["command", "client"],
+)
+def test_only_what_is_used_is_loaded(code: str, absent: set[str]) -> None:
+    code += "; import sys; print(*sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert set() == absent & set(done.stdout.split())
+
+
+def test_a_name_that_does_not_exist_is_an_attribute_error() -> None:
+    with pytest.raises(AttributeError, match=r"petstore_client.* has no attribute 'Server'"):
+        petstore_client.Server  # type: ignore[attr-defined]  # noqa: B018
+
+
 def test_every_module_is_short_and_has_a_docstring() -> None:
     for module in SOURCE.rglob("*.py"):
         text = module.read_text()

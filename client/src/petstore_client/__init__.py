@@ -1,9 +1,9 @@
 """The Pet Store Orders API from Python: `Client` blocks, `AsyncClient` is awaited."""
 
+import importlib
 import logging
+import typing
 
-from petstore_client._async_client import AsyncClient
-from petstore_client._client import Client
 from petstore_client._limits import RateLimit, RateWindow
 from petstore_client._types import Clock, Order, Pet, RateLimitEvent, ResponseEvent, RetryEvent
 from petstore_client._version import __version__
@@ -24,6 +24,19 @@ from petstore_client.errors import (
     ServerError,
     idempotency_key_of,
 )
+
+if typing.TYPE_CHECKING:
+    from petstore_client._async_client import AsyncClient
+    from petstore_client._client import Client
+else:
+
+    def __getattr__(name):
+        """Load each client when it is first used: blocking programs need no asyncio, and `--help` no HTTP."""
+        module = {"AsyncClient": "_async_client", "Client": "_client"}.get(name)
+        if module is None:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        return globals().setdefault(name, getattr(importlib.import_module(f"{__name__}.{module}"), name))
+
 
 __all__ = [
     "APIConnectionError", "APIStatusError", "APITimeoutError", "AsyncClient", "AuthenticationError", "Client", "Clock",

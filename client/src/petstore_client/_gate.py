@@ -208,15 +208,13 @@ class Gate:
         self._spaced_until, self._next_slot = until + seconds, until
 
 
-_Name = tuple[str, str, Clock]  # test clocks have their own monotonic time, which must not mix with others
-
 lock = threading.RLock()
 """For what has to be done once in this process."""
 
 generation = 0
 """Changes in a child process after a fork."""
 
-_gates: WeakValueDictionary[_Name, Gate] = WeakValueDictionary()
+_gates: WeakValueDictionary[tuple[str, str, Clock], Gate] = WeakValueDictionary()  # test clocks have their own times
 _recent: deque[Gate] = deque(maxlen=_RECENT)
 
 

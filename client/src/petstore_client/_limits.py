@@ -20,7 +20,6 @@ SHORT_WINDOW, LONGEST_WINDOW = 600, 86_400
 FRESH = 1.0
 """Seconds after a response in which a request is safe: the server tolerates it within two of the first 429 (D15)."""
 
-_ADDRESS = "address"
 _ITEM = re.compile(r'"([^"]*)"((?:\s*;\s*[a-z][a-z0-9]*\s*=\s*[^;,\s]+)*)')
 _PARAMETER = re.compile(r";\s*([a-z][a-z0-9]*)\s*=\s*(\d{1,12})(?=\s*(?:;|$))")
 _DIGITS = re.compile(r"\d{1,12}", re.ASCII)
@@ -85,7 +84,7 @@ def read_limits(headers: Mapping[str, str], now: float) -> Limits:
         windows,
         _pause(retry_after, windows),
         retry_after,
-        any(window.name == _ADDRESS for window in windows),
+        any(window.name == "address" for window in windows),
         None if shown is None else _rate_limit(shown, windows, clock),
     )
 
@@ -219,12 +218,9 @@ def _shown(headers: Mapping[str, str]) -> tuple[int, int, int] | None:
 def _rate_limit(shown: tuple[int, int, int], windows: tuple[Window, ...], clock: float) -> RateLimit | None:
     limit, remaining, reset = shown
     try:
-        known = tuple(
-            RateWindow(
-                each.name, each.limit, each.remaining, datetime.fromtimestamp(clock + each.left, UTC), each.seconds
-            )
-            for each in windows
-        )
+        ends = [datetime.fromtimestamp(clock + each.left, UTC) for each in windows]
+        pairs = zip(windows, ends, strict=True)
+        known = tuple(RateWindow(each.name, each.limit, each.remaining, end, each.seconds) for each, end in pairs)
         return RateLimit(limit, remaining, datetime.fromtimestamp(reset, UTC), known)
     except (OverflowError, ValueError, OSError):  # a timestamp after the year 9999
         return None
@@ -232,10 +228,8 @@ def _rate_limit(shown: tuple[int, int, int], windows: tuple[Window, ...], clock:
 
 def _date(value: str | None) -> float | None:
     """Unix seconds of an HTTP-date (RFC 9110 §5.6.7), or None."""
-    if value is None:
-        return None
     try:
-        date = parsedate_to_datetime(value)
+        date = parsedate_to_datetime(value or "")
         return (date if date.tzinfo else date.replace(tzinfo=UTC)).timestamp()
     except (TypeError, ValueError, OverflowError, IndexError):
         return None

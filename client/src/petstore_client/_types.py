@@ -1,6 +1,5 @@
 """Types that callers see: records, events for hooks, and the clock."""
 
-import asyncio
 import re
 import time
 from collections.abc import Callable
@@ -125,6 +124,8 @@ class SystemClock:
         time.sleep(seconds)
 
     async def sleep_async(self, seconds: float) -> None:
+        import asyncio  # which blocking programs do not load
+
         await asyncio.sleep(seconds)
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from petstore_client._client import Client
+import petstore_client as api  # which loads a client, and HTTP, when a command uses it
 from petstore_client._types import Order, RateLimitEvent, RetryEvent
 from petstore_client._version import __version__
 from petstore_client.cli.console import EXIT_CODES_HELP, MAX_RETRIES, RETRY_TIMEOUT, log_to_stderr, report, say
@@ -76,7 +76,7 @@ def list_orders(options: dict[str, Any], /, as_json: bool, as_lines: bool, **fil
     filters = given(filters)
     columns = COLUMNS_V2 if filters else COLUMNS
     with _connect(options) as client:
-        found: Iterable[Order] = filtered(client, filters) if filters else client.iter_orders()
+        found: Iterable[Order] = filtered(client.v2.iter_orders, filters) if filters else client.iter_orders()
         if as_json or as_lines:
             writer = JsonWriter(as_lines)
             for order in found:
@@ -117,7 +117,7 @@ def cancel_orders(ctx: click.Context, order_ids: tuple[str, ...], as_json: bool,
     ctx.exit(code)
 
 
-def _cancel_each(client: Client, numbers: list[int], writer: JsonWriter | None) -> int:
+def _cancel_each(client: "api.Client", numbers: list[int], writer: JsonWriter | None) -> int:
     """Cancel orders one by one. Return the exit code, which is that of the first failure."""
     codes: list[int] = []
     for number in numbers:
@@ -138,14 +138,14 @@ def _cancel_each(client: Client, numbers: list[int], writer: JsonWriter | None) 
     return codes[0] if codes else 0
 
 
-def _connect(options: dict[str, Any]) -> Client:
+def _connect(options: dict[str, Any]) -> "api.Client":
     """A client. Raises ConfigurationError, which names the options of this command."""
     base_url: str | None = options["base_url"]
     if not (os.environ.get("PETSTORE_BASE_URL") if base_url is None else base_url):
         raise ConfigurationError("There is no base URL: give --base-url, or set PETSTORE_BASE_URL.")
     if not os.environ.get("PETSTORE_API_KEY"):
         raise ConfigurationError("There is no API key: set PETSTORE_API_KEY.")
-    return Client(**options, max_retries=MAX_RETRIES, retry_timeout=RETRY_TIMEOUT)
+    return api.Client(**options, max_retries=MAX_RETRIES, retry_timeout=RETRY_TIMEOUT)
 
 
 def _read_ids() -> list[int]:

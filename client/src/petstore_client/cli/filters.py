@@ -7,7 +7,6 @@ from typing import Any, get_args
 
 import click
 
-from petstore_client._client import Client
 from petstore_client._types import read_timestamp
 from petstore_client.v2 import Order, Sort, Status
 
@@ -57,8 +56,8 @@ def given(filters: dict[str, Any]) -> dict[str, Any]:
     return {name: value == "true" if name == "complete" else value for name, value in found.items()}
 
 
-def filtered(client: Client, filters: dict[str, Any]) -> Iterator[Order]:
+def filtered(iter_orders: Callable[..., Iterator[Order]], filters: dict[str, Any]) -> Iterator[Order]:
     """The orders that match, at most `limit` of them, from pages that are no larger than that."""
     limit = filters.pop("limit", None)
-    found = client.v2.iter_orders(**filters, limit=min(limit or LARGEST_PAGE, LARGEST_PAGE))
+    found = iter_orders(**filters, limit=min(limit or LARGEST_PAGE, LARGEST_PAGE))
     return itertools.islice(found, limit)
