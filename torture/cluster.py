@@ -44,7 +44,7 @@ class Cluster:
 
 
 async def cluster(
-    stack: AsyncExitStack, engine: str, servers: int, *, replica: bool = False, direct: bool = False
+    stack: AsyncExitStack, engine: str, servers: int, *, replica: bool = False, direct: bool = False, **more: str
 ) -> Cluster:
     """Start everything: `engine` is sqlite or postgres. `direct`: without proxies, and on SQLite without Redis."""
     folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="petstore-torture-")))
@@ -63,7 +63,7 @@ async def cluster(
         clock.write_text("0")
         made.clocks.append(clock)
         if direct:
-            server = Server(url, {"PETSTORE_REDIS_URL": redis.url} if primary else {})
+            server = Server(url, {**({"PETSTORE_REDIS_URL": redis.url} if primary else {}), **more})
         else:
             own = [await _proxy(stack, each.port) for each in (primary, second) if each is not None]
             to_redis = await _proxy(stack, redis.port)

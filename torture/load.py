@@ -13,7 +13,7 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from itertools import count
 
 _CHUNK = 4096
@@ -118,7 +118,7 @@ def main() -> None:
     import uvloop
 
     measured = uvloop.run(measure(Load(**json.loads(sys.argv[1]))))
-    json.dump(asdict(measured), sys.stdout)
+    json.dump(vars(measured), sys.stdout)
 
 
 if __name__ == "__main__":

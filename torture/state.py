@@ -105,6 +105,8 @@ async def problems(url: str, acknowledged: Iterable[Acknowledged]) -> list[str]:
             found += await _going_on(store)
     except DomainError as error:
         return [f"the store cannot be used: {error}"]
+    except Exception as error:  # noqa: BLE001 - a traceback in place of a sentence is a defect too
+        return [f"the product fails with {error!r}"]
     return found + (check(sqlite_path(url)) if is_sqlite(url) else [])
 
 

@@ -130,6 +130,13 @@ def test_a_damaged_record_is_named_with_its_order(record: str) -> None:
         read_order(record, "pending", 1)
 
 
+@pytest.mark.parametrize("record", [None, 1, b"\xff"])
+def test_a_record_of_another_type_is_damaged(record: Any) -> None:
+    """In a damaged file, a column may have any type."""
+    with pytest.raises(errors.DamagedRecord, match="order 1 "):
+        read_order(record, "pending", 1)
+
+
 def outcome(order: Order, apply: Callable[[Order], Order]) -> Order | str:
     try:
         return apply(order)

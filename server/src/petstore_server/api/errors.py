@@ -83,6 +83,13 @@ class UnsupportedMediaType(DomainError):
     message = "Send the body as JSON in UTF-8, uncompressed, with 'Content-Type: application/json'."
 
 
+class Overloaded(DomainError):
+    """More requests are being answered at the same time than the process, or a share of it for one account, allows."""
+
+    code = "service_unavailable"
+    message = "Too many requests at the same time; retry after the seconds in Retry-After, with fewer connections."
+
+
 class InternalError(DomainError):
     code = "internal_error"
     message = "Internal error; retry later, and quote the X-Request-Id when you report it."
@@ -117,6 +124,7 @@ STATUS: dict[type[DomainError | RequestError], int] = {
     server.UnsupportedTransferCoding: 501,
     domain.ServiceUnavailable: 503,
     domain.Unreachable: 503,
+    Overloaded: 503,
     server.TooManyConnections: 503,
 }
 """Every error that an API client can get. Any other exception is a defect and becomes InternalError."""
@@ -153,6 +161,6 @@ def _headers(failure: DomainError | RequestError) -> bytes:
             | RateLimitExceeded(retry_after=int(seconds))
         ):
             return header_lines(("retry-after", seconds))
-        case server.TooManyConnections():
+        case server.TooManyConnections() | Overloaded():
             return header_lines(("retry-after", 1))
     return b""

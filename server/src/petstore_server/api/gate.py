@@ -19,6 +19,7 @@ from petstore_server.api.access_log import AccessLog
 from petstore_server.api.auth import Authenticator
 from petstore_server.api.call import Call
 from petstore_server.api.clients import ClientAddress
+from petstore_server.api.concurrency import Concurrency
 from petstore_server.api.document_limit import DocumentLimit
 from petstore_server.api.documentation import Documents
 from petstore_server.api.errors import STATUS, ApiKeyBanned, InternalError, RateLimitExceeded, error_response
@@ -67,6 +68,7 @@ class Gate:
         client_address: ClientAddress,
         documents: Documents,
         document_limit: DocumentLimit,
+        concurrency: Concurrency,
         recorders: Recorders,
         new_request_id: Callable[[], bytes],
     ) -> None:
@@ -76,6 +78,7 @@ class Gate:
         self._client_address = client_address
         self._documents = documents
         self._document_limit = document_limit
+        self._concurrency = concurrency
         self._metrics, self._usage, self._access_log = recorders
         self._new_request_id = new_request_id
 
@@ -128,7 +131,11 @@ class Gate:
         call.operation = operation.id
         if operation.scope is not None and operation.scope not in principal.scopes:
             raise InsufficientScope(operation.scope)
-        return await operation.handle(call, principal, decision)
+        self._concurrency.enter(principal.account_id)
+        try:
+            return await operation.handle(call, principal, decision)
+        finally:
+            self._concurrency.leave(principal.account_id)
 
     async def _identify(self, call: Call, authorization: bytes | None) -> Principal:
         """Look the key up. Without a valid one, charge the window of the address.

@@ -9,6 +9,7 @@ from petstore_server.api.access_log import AccessLog
 from petstore_server.api.admin import DRAINING, Readiness, admin_application
 from petstore_server.api.auth import Authenticator
 from petstore_server.api.clients import ClientAddress
+from petstore_server.api.concurrency import Concurrency
 from petstore_server.api.document_limit import DocumentLimit
 from petstore_server.api.documentation import Documents
 from petstore_server.api.gate import Gate, Recorders
@@ -39,6 +40,7 @@ class Application:
         self._makes_backups = is_sqlite(settings.database_url)  # PostgreSQL has its own tools
         self._last_backup = 0.0
         self.metrics = Metrics()
+        self.concurrency = Concurrency()
         self.routes = Routes(
             [
                 *v1.routes(backend.store, backend.activity, clock, settings),
@@ -55,6 +57,7 @@ class Application:
             client_address,
             Documents(settings),
             DocumentLimit(clock),
+            self.concurrency,
             Recorders(self.metrics, backend.activity, access_log if access_log.is_on else None),
             _request_ids(token(6)),
         )
@@ -157,6 +160,11 @@ class Application:
             "petstore_connections_refused",
             "Connections refused because PETSTORE_MAX_CONNECTIONS were open.",
             lambda: sum(server.refused for server in self._servers),
+        )
+        metrics.export_counter(
+            "petstore_requests_refused",
+            "Requests refused because too many were being answered at the same time.",
+            lambda: self.concurrency.refused,
         )
         if self._makes_backups:
             metrics.export_gauge(

@@ -1,0 +1,85 @@
+"""More requests at the same time than the store takes: 503 at once beyond a share, and the others are served (D19)."""
+
+import asyncio
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import apsw
+import httpx2
+import pytest
+
+from petstore_server.api.concurrency import MOST, MOST_OF_AN_ACCOUNT, Concurrency
+from petstore_server.api.errors import Overloaded
+from petstore_server.domain.accounts import Limits, Plan
+from petstore_server.domain.orders import Order
+from support.service import Service, bearer, in_service
+
+ORDERS = "/v1/store/orders"
+UNLIMITED = Limits(1_000_000, 1_000_000)
+BEYOND = 20
+
+
+@contextmanager
+def locked(path: Path) -> Iterator[None]:
+    """No change can be committed: another program keeps the store's file locked."""
+    other = apsw.Connection(str(path))
+    other.execute("BEGIN IMMEDIATE")
+    try:
+        yield
+    finally:
+        other.execute("ROLLBACK")
+        other.close()
+
+
+@pytest.mark.anyio
+async def test_beyond_its_share_an_account_gets_503_at_once_and_another_account_is_served(tmp_path: Path) -> None:
+    async def story(service: Service) -> None:
+        many = MOST_OF_AN_ACCOUNT + BEYOND
+        await service.orders(*(Order(number) for number in range(many + 1)))
+        greedy, other = [await service.key(await service.account(Plan.ENTERPRISE, UNLIMITED)) for _ in range(2)]
+
+        def cancel(order_id: int, key: str) -> asyncio.Task[httpx2.Response]:
+            return asyncio.create_task(service.client.delete(f"{ORDERS}/{order_id}", headers=bearer(key)))
+
+        with locked(tmp_path / "store.db"):
+            sent = [cancel(number, greedy) for number in range(many)]
+            async with asyncio.timeout(4):  # before the store gives up
+                while sum(each.done() for each in sent) < BEYOND:  # noqa: ASYNC110 - of many tasks
+                    await asyncio.sleep(0.01)
+            calm = cancel(many, other)
+            await asyncio.sleep(0.1)
+            refused = [each.result() for each in sent if each.done()]
+            assert not calm.done()
+        assert BEYOND == len(refused)
+        for response in refused:
+            assert (503, "service_unavailable") == (response.status_code, response.json()["code"])
+            assert "1" == response.headers["retry-after"]
+        statuses = [response.status_code for response in await asyncio.gather(*sent, calm)]
+        assert [204] * (MOST_OF_AN_ACCOUNT + 1) == [status for status in statuses if status != 503]
+        assert BEYOND == service.application.concurrency.refused
+        again = await asyncio.gather(*(cancel(number, greedy) for number in range(MOST_OF_AN_ACCOUNT)))
+        assert 503 not in {response.status_code for response in again}
+
+    await in_service(tmp_path, story)
+
+
+def fill(concurrency: Concurrency, account_id: int) -> int:
+    """Enter until it is refused; return how often that succeeded."""
+    for entered in range(MOST + 1):
+        try:
+            concurrency.enter(account_id)
+        except Overloaded:
+            return entered
+    raise AssertionError
+
+
+def test_several_greedy_accounts_leave_room_for_one_more() -> None:
+    concurrency = Concurrency()
+    shares = [fill(concurrency, account_id) for account_id in range(8)]
+    assert [256, 256, 256, 128, 64, 32, 16, 8] == shares
+    assert fill(concurrency, 8) > 0
+    assert sum(shares) < MOST
+    for _ in range(shares[0]):
+        concurrency.leave(0)
+    assert fill(concurrency, 9) > 64

@@ -1,0 +1,96 @@
+"""Memory and descriptors: under millions of requests with hostile variation, and under a long mixed load."""
+
+import asyncio
+import json
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import AsyncExitStack
+from typing import Any
+
+from torture.cluster import cluster
+from torture.groups.overload import send
+from torture.load import Load, percentile
+from torture.plan import Check, Plan, Result
+from torture.programs import Server, environment
+from torture.state import new_key, put_orders
+
+GROWTH = 30_000_000
+SLOPE = 1_000_000
+"""Bytes of memory: those that a hostile run may leave, and those that an hour of mixed load may add."""
+
+ORDERS = 2_000
+ROUNDS = 10
+_WARM = 50_000
+"""Requests that fill the caches and the tables, whose bounds docs/reliability.md lists, before memory is compared."""
+
+
+def checks(plan: Plan) -> Iterator[Check]:
+    for seed in plan.seeds:
+        yield hostile(seed, plan.requests)
+        yield mixed(seed, plan.seconds)
+
+
+async def _attack(server: Server, keys: list[str], requests: int, seed: int) -> dict[str, int]:
+    given = json.dumps({"port": server.port, "keys": keys, "requests": requests, "seed": seed})
+    arguments = [sys.executable, "-m", "torture.hostile", given]
+    pipe = asyncio.subprocess.PIPE
+    sending = await asyncio.create_subprocess_exec(*arguments, env=environment(""), stdout=pipe)
+    out, _ = await sending.communicate()
+    found: dict[str, int] = json.loads(out)
+    return found
+
+
+async def hostile(seed: int, requests: int) -> Result:
+    """Memory and descriptors after a run with hostile variation are those of its start."""
+    async with AsyncExitStack() as stack:
+        made = await cluster(stack, "sqlite", 1, direct=True, PETSTORE_TRUSTED_PROXIES="127.0.0.1")
+        await put_orders(made.url, range(1, ORDERS + 1))
+        keys = [made.key, *[await new_key(made.url, f"other-{number}") for number in range(3)]]
+        server = made.servers[0]
+        await _attack(server, keys, _WARM, seed + 1)
+        memory, files = server.memory(), server.descriptors()
+        began = time.monotonic()
+        statuses = await _attack(server, keys, requests, seed)
+        seconds = time.monotonic() - began
+        await asyncio.sleep(3)
+        grown, left = server.memory() - memory, server.descriptors() - files
+    shown = f"{requests} requests in {seconds:.0f} s, memory {memory / 1e6:.0f} {grown / 1e6:+.1f} MB"
+    problems = [f"memory has grown by {grown / 1e6:.1f} MB"] if grown > GROWTH else []
+    problems += [f"{left} descriptors are left open"] if left > 2 else []
+    problems += ["500 responses"] if statuses.get("500") else []
+    return Result("hostile variation", seed, f"{shown}, descriptors {left:+d}; {statuses}", problems)
+
+
+async def mixed(seed: int, seconds: float) -> Result:
+    """Lists, pages, cancels and placed orders for a while: memory, descriptors and p99 stay as they are."""
+    async with AsyncExitStack() as stack:
+        made = await cluster(stack, "sqlite", 1, direct=True)
+        await put_orders(made.url, range(1, ORDERS + 1))
+        server, rounds = made.servers[0], []
+        for number in range(ROUNDS + 1):
+            first = seed * 10_000_000 + number * 100_000
+            found = await asyncio.gather(
+                *(
+                    send(Load(server.port, made.key, kind, 4, seconds / ROUNDS, pause=0.02, first=first))
+                    for kind in ("list", "page", "cancel", "place")
+                )
+            )
+            latencies = [latency for measured in found for latency in measured.served]
+            rounds.append((server.memory(), server.descriptors(), percentile(latencies, 0.99), len(latencies)))
+    return _mixed(seed, seconds, rounds[1:])
+
+
+def _mixed(seed: int, seconds: float, rounds: list[tuple[Any, ...]]) -> Result:
+    """Compare the rounds, without the first, which fills the caches."""
+    half = len(rounds) // 2
+    early, late = (
+        [sum(values) / len(part) for values in zip(*part, strict=True)] for part in (rounds[:half], rounds[half:])
+    )
+    slope = (late[0] - early[0]) / (seconds / 2) * 3600
+    shown = f"{seconds:.0f} s, {sum(each[3] for each in rounds)} requests, p99 {early[2]:.1f} then {late[2]:.1f} ms"
+    shown += f", {slope / 1e6:+.1f} MB an hour, descriptors {rounds[0][1]} then {rounds[-1][1]}"
+    problems = [f"memory grows by {slope / 1e6:.1f} MB an hour"] if slope > SLOPE else []
+    problems += ["descriptors are left open"] if rounds[-1][1] > rounds[0][1] + 2 else []
+    problems += [f"p99 rises to {late[2]:.1f} ms"] if late[2] > 2 * max(early[2], 5) else []
+    return Result("mixed load", seed, shown, problems)
