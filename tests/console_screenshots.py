@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 SIZES = {"desktop": {"width": 1280, "height": 800}, "phone": {"width": 390, "height": 844}}
 PAGES = {
     "overview": "",
-    "accounts": "accounts?sort=share",
+    "accounts": "accounts?sort=-share",
     "account": "accounts/Acme%20Pet%20Supplies",
     "banned": "accounts/Paws%20Express",
     "demo": "accounts/demo",

@@ -83,7 +83,7 @@ async def test_a_link_opened_from_another_site_goes_on_without_a_redirect(file_s
 async def test_without_a_session_every_page_says_how_to_sign_in(each_backend: Stores, path: str) -> None:
     async with running_console(each_backend) as console:
         assert "petstore console" in await console.browser.get(path, 401)
-        console.browser.http.cookies.set("petstore_console", "invented", domain="127.0.0.1", path="/console")
+        console.browser.http.cookies.set("petstore_session_8081", "invented", domain="127.0.0.1", path="/console")
         assert "petstore console" in await console.browser.get(path, 401)
 
 
@@ -141,7 +141,7 @@ async def test_access_is_audited_without_secrets(each_backend: Stores) -> None:
             entries[2].action,
             entries[2].after,
         )
-        assert console.browser.http.cookies["petstore_console"] not in repr(entries)
+        assert console.browser.http.cookies["petstore_session_8081"] not in repr(entries)
 
 
 @pytest.mark.parametrize(
@@ -150,7 +150,7 @@ async def test_access_is_audited_without_secrets(each_backend: Stores) -> None:
 )
 async def test_known_host_names_are_served(file_store: Stores, host: str) -> None:
     environ = {"PETSTORE_CONSOLE_HOSTS": "ops.example.com", "PETSTORE_ADMIN_HOST": "admin.test"}
-    async with running_console(file_store, **environ) as console:
+    async with running_console(file_store, environ) as console:
         assert 401 == (await console.browser.http.get("/console/", headers={"Host": host})).status_code
 
 

@@ -59,7 +59,7 @@ async def test_a_notice_is_shown_once(each_backend: Stores) -> None:
 async def test_a_notice_that_the_console_did_not_make_is_not_shown(each_backend: Stores) -> None:
     async with running_console(each_backend) as console:
         browser = await console.browser.sign_in()
-        browser.http.cookies.set("petstore_notice", "WyJvayIsImhlbGxvIl0=.0", domain="127.0.0.1", path="/console")
+        browser.http.cookies.set("petstore_notice_8081", "WyJvayIsImhlbGxvIl0=.0", domain="127.0.0.1", path="/console")
         assert "hello" not in await browser.get("/")
 
 
@@ -70,7 +70,7 @@ async def test_a_notice_that_the_console_did_not_make_is_not_shown(each_backend:
         ({"name": "a/b", "plan": "free"}, "is not an account name"),
         ({"name": "pso_live_x", "plan": "free"}, "This is an API key"),
         ({"name": "acme", "plan": "gold"}, "Choose a plan."),
-        ({"name": "acme", "plan": "enterprise"}, "needs this number"),
+        ({"name": "acme", "plan": "enterprise"}, "The plan enterprise has no fixed limits"),
         ({"name": "acme", "plan": "enterprise", "per_minute": "ten", "per_day": "100"}, "Give a whole number"),
         ({"name": "acme", "plan": "enterprise", "per_minute": "100", "per_day": "10"}, "Limits must satisfy"),
     ],
@@ -111,10 +111,10 @@ async def test_accounts_are_searched_sorted_and_paged(each_backend: Stores) -> N
         found = await browser.get("/accounts?search=SHOP+5")
         assert ("10 accounts" in found, "shop 49" in found) == (True, False)
         assert "No account has “unknown”" in await browser.get("/accounts?search=unknown")
-        closest = await browser.get("/accounts?sort=share")
+        closest = await browser.get("/accounts?sort=-share")
         assert closest.index("shop 55") < closest.index("shop 00")
         assert "9 of 10" in closest
-        refused = await browser.get("/accounts?sort=refused")
+        refused = await browser.get("/accounts?sort=-refused")
         assert refused.index("shop 42") < refused.index("shop 00")
         assert "1,234" in refused
         assert "shop 55" in await browser.get("/")  # closest to a limit
@@ -143,9 +143,9 @@ async def test_the_last_use_of_a_key_is_an_hour_and_does_not_look_exact(each_bac
         await add_key(console.store)
         hour = int(START) // 3600 * 3600
         await console.store.usage.save({}, [], Activity({}, {}, {"key_one": hour}))
-        text = f"{format_unix(hour)}"[:16] + "Z"
+        text = f"{format_unix(hour)}"[:16].replace("T", " ")
         await browser.get("/accounts/zoo")
-        shown = f'<td data-name="Last used (hour)"><span><time datetime="{text}">{text}</time></span></td>'
+        shown = f'<td data-name="Last used (hour)"><span>{text}</span></td>'
         assert shown in browser.page
 
 
@@ -231,11 +231,10 @@ async def test_a_key_is_rotated_once(each_backend: Stores) -> None:
         browser = await console.browser.sign_in()
         await add_key(console.store)
         await browser.get("/accounts/zoo")
-        token = {"form_token": browser.form_token}
         page = await browser.submit("/keys/key_one/rotate", {"grace": "1h"})
         old, new = sorted(await console.store.keys.list("zoo"), key=lambda key: key.rotated_from or "")
         assert (digest(secret(page)), "key_one", START + 3600) == (new.digest, new.rotated_from, old.expires_at)
-        assert "already rotated" in await browser.submit("/keys/key_one/rotate", {"grace": "1h", **token}, 409)
+        assert "already rotated" in await browser.submit("/keys/key_one/rotate", {"grace": "1h"}, 409)
 
 
 async def test_a_page_offers_rotation_for_the_keys_that_can_be_rotated(each_backend: Stores) -> None:
@@ -274,11 +273,10 @@ async def test_a_ban_is_shown_and_lifted(each_backend: Stores) -> None:
         await console.store.usage.save({}, [Ban("key_one", int(START) - 10, int(START) + 110, 2)])
         assert "key_one" in await browser.get("/")
         assert "banned" in await browser.get("/accounts/zoo")
-        token = {"form_token": browser.form_token}
         assert "Lifted the ban of key_one" in await browser.submit("/keys/key_one/unban")
         assert "No key is banned." in await browser.get("/")
         assert (ADA, "key.unban", "key:key_one") == (await actions(console))[-1]
-        assert "is not banned" in await browser.submit("/keys/key_one/unban", token, 409)
+        assert "is not banned" in await browser.submit("/keys/key_one/unban", status=409)
 
 
 async def test_a_keys_page_leads_to_its_account(each_backend: Stores) -> None:
@@ -286,7 +284,7 @@ async def test_a_keys_page_leads_to_its_account(each_backend: Stores) -> None:
         browser = await console.browser.sign_in()
         await add_key(console.store)
         response = await browser.http.get("/console/keys/key_one")
-        assert (303, "/console/accounts/zoo#key_one") == (response.status_code, response.headers["location"])
+        assert (303, "/console/accounts/zoo?key=key_one#keys") == (response.status_code, response.headers["location"])
 
 
 async def test_hostile_texts_are_escaped(each_backend: Stores) -> None:
@@ -310,12 +308,3 @@ async def test_what_does_not_exist_is_not_found(each_backend: Stores, path: str)
     async with running_console(each_backend) as console:
         browser = await console.browser.sign_in()
         assert "There is no" in await browser.get(path, 404)
-
-
-async def test_a_page_that_needs_a_redis_that_is_down_says_what_to_check(each_backend: Stores) -> None:
-    async with running_console(each_backend, PETSTORE_REDIS_URL="redis://me:secret@127.0.0.1:1/0") as console:
-        await console.browser.http.get(await console.browser.link())
-        page = await console.browser.get("/", 503)
-        assert "The usage cannot be read from Redis at redis://127.0.0.1:1/0 (" in page
-        assert "Check PETSTORE_REDIS_URL, and that Redis runs." in page
-        assert "The store cannot be used" not in page

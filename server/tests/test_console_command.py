@@ -158,7 +158,7 @@ def uploaded(browser: httpx2.Client, server: Server, content: str) -> str:
 
 
 def form_token(page: str) -> str:
-    found = re.search(r'name="form_token" value="(\w+)"', page)
+    found = re.search(r'name="form_token" value="([^"]+)"', page)
     assert found is not None
     return found[1]
 

@@ -186,7 +186,7 @@ async def test_an_upload_that_breaks_off_leaves_nothing(sqlite_stores: Stores, u
         cookies = "; ".join(f"{cookie.name}={cookie.value}" for cookie in browser.http.cookies.jar)
         await _disconnected(console, form.encode() + GOOD, cookies)
         assert [] == files(uploads_folder)
-        assert "None. What was imported earlier" in await browser.get("/imports/new")
+        assert "Uploads on this server None." in await browser.get("/imports")
 
 
 async def _disconnected(console: Console, body: bytes, cookies: str) -> None:
@@ -311,7 +311,7 @@ async def test_an_upload_is_deleted_by_its_button_and_after_a_time(
         monkeypatch.setattr(import_jobs, "KEPT_SECONDS", 0.01)
         path = await upload(browser, GOOD)
         async with asyncio.timeout(60):
-            while console.services.imports.all():  # noqa: ASYNC110 - a timer deletes it
+            while console.sources.imports.all():  # noqa: ASYNC110 - a timer deletes it
                 await asyncio.sleep(0.05)
         await browser.get(path, 404)
         assert 0 == open_below(uploads_folder)
@@ -346,7 +346,7 @@ async def test_an_import_says_that_the_store_cannot_be_used(
         browser = await console.browser.sign_in()
         path = await upload(browser, GOOD)
         await finished(browser, path)
-        monkeypatch.setattr(console.services.imports, "_database_url", "sqlite:////missing/store.db")
+        monkeypatch.setattr(console.sources.imports, "_database_url", "sqlite:////missing/store.db")
         await browser.submit(f"{path}/import")
         text = await finished(browser, path)
         assert "It failed" in text
@@ -392,4 +392,4 @@ async def test_uploads_wait_for_an_import_under_way(sqlite_stores: Stores, monke
         paths = [await upload(browser, b"".join(b'{"id": %d}\n' % number for number in range(20_000))) for _ in "ab"]
         assert "Checking what the file would do" in await browser.get(paths[1])
         assert ["checked" in await finished(browser, path) for path in paths]
-        assert "Stopped" not in await browser.get("/imports/new")
+        assert "Stopped" not in await browser.get("/imports")

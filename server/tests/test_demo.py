@@ -7,7 +7,6 @@ import pytest
 from petstore_server.domain.audit import Actor
 from petstore_server.domain.keys import Environment
 from petstore_server.domain.orders import CANCEL, Status
-from petstore_server.operations.account_lists import current_bans
 from petstore_server.runtime.demo import fill
 from petstore_server.runtime.demo_usage import recent_requests
 from petstore_server.telemetry.aggregation import Families
@@ -25,17 +24,17 @@ async def test_the_sample_data_has_something_of_everything(each_backend: Stores)
         assert Status.CANCELLED is order.status
         assert Status.SHIPPED is (await console.store.orders.find(demo.shipped)).status
         assert Status.PENDING is (await console.store.orders.find(7)).status
-        assert ["Paws Express"] == [each.account for each in await current_bans(console.store, START)]
+        assert ["Paws Express"] == [key.account for key in (await console.store.keys.banned(START, 9)).keys]
 
         browser = await console.browser.sign_in()
-        listed = await browser.get("/accounts?sort=share")
+        listed = await browser.get("/accounts?sort=-share")
         assert re.search("Nightly Sync .* 1,000 of 1,000 .* Acme Pet Supplies .* 9,300 of 10,000", listed)
         page = await browser.get("/accounts/Acme%20Pet%20Supplies")
         assert "No requests in this period" not in page
         assert "No requests in this period" in await browser.get("/accounts/demo")
         overview = await browser.get("/")
         assert "Sample data." not in overview
-        console.services.is_sample = True
+        console.sources.is_sample = True
         assert "Sample data." in await browser.get("/")
 
 

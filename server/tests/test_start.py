@@ -45,44 +45,32 @@ def test_a_command_starts_without_the_code_of_others() -> None:
 _SHOW_MODULES = """
 import os, signal, sys
 from petstore_server.cli.main import main
-from petstore_server.runtime import application, deferred_console
+from petstore_server.runtime import application
 
-def show(when):
-    print(when, *sys.modules, flush=True)
-
-def load_rest(self):
-    show("ready")
-    self.console.load_soon()
-
-def load_modules(original=deferred_console.load_modules):
-    make_console = original()
-    show("loaded")
+def prepare_rest(self):
+    print(*sys.modules, flush=True)
     os.kill(os.getpid(), signal.SIGTERM)
-    return make_console
 
-application.Application.load_rest = load_rest
-deferred_console.load_modules = load_modules
-deferred_console.LOAD_AFTER_SECONDS = 0
+application.Application.prepare_rest = prepare_rest
 sys.argv[1:] = ["serve", "--port", "0", "--admin-port", "0"]
 main()
 """
 
 
-def test_the_server_loads_the_console_after_it_is_ready_and_contracts_on_request(tmp_path: Path) -> None:
+def test_the_server_loads_no_driver_that_it_does_not_use_and_contracts_on_request(tmp_path: Path) -> None:
     env = {
         **os.environ,
         "PETSTORE_DATABASE_URL": f"sqlite:///{tmp_path / 'store.db'}",
         "PETSTORE_DRAIN_DELAY_SECONDS": "0",
     }
     done = subprocess.run([sys.executable, "-c", _SHOW_MODULES], env=env, capture_output=True, text=True, check=True)
-    modules = {when: set(names) for when, *names in map(str.split, done.stdout.splitlines())}
-    later = {"jinja2", "petstore_server.console.application", "petstore_server.imports.batches"}
-    assert later <= modules["loaded"]
-    assert set() == modules["ready"] & (later | {"yaml", "psycopg", "redis", "rich", "jsonschema"})
+    modules = set(done.stdout.split())
+    assert "petstore_server.console.application" in modules
+    assert set() == modules & {"yaml", "psycopg", "redis", "rich", "jsonschema"}
 
 
 @pytest.mark.anyio
-async def test_the_console_responds_to_a_request_that_comes_before_it_was_loaded(tmp_path: Path) -> None:
+async def test_the_console_responds_as_soon_as_the_server_is_ready(tmp_path: Path) -> None:
     async with running(tmp_path) as service:
         transport = httpx2.ASGITransport(app=service.application.admin)
         async with httpx2.AsyncClient(transport=transport, base_url="http://127.0.0.1:8081") as client:

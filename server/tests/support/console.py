@@ -5,26 +5,27 @@ import re
 import secrets
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from html import unescape
 from typing import Any
 
 import httpx2
 from starlette.applications import Starlette
 
-from petstore_server.console.services import Services
+from petstore_server.console.readings import Pace
+from petstore_server.console.sources import Sources
 from petstore_server.domain.audit import Actor
 from petstore_server.operations.sessions import create_link
 from petstore_server.runtime.console import make_console
-from petstore_server.runtime.deferred_console import Reports
 from petstore_server.settings import read_settings
 from petstore_server.store import Store
 from petstore_server.telemetry.aggregation import Families
-from petstore_server.telemetry.recent import RecentRequests
 from support.open_stores import Stores
 
 HOST = "127.0.0.1:8081"
 START = 1_793_000_000.0
+CURRENT = Pace(old=60, missing=60, rest=0)
+"""Every page waits for measurements that are current."""
 
 
 class Clock:
@@ -38,6 +39,21 @@ class Clock:
 
 
 @dataclass
+class Service:
+    """What the service on this host reports."""
+
+    ready: bool = True
+    detail: dict[str, Any] = field(default_factory=lambda: {"status": "ok"})
+    families: Families = field(default_factory=list)
+
+    async def readiness(self) -> tuple[bool, dict[str, Any]]:
+        return self.ready, self.detail
+
+    async def request_metrics(self) -> Families:
+        return self.families
+
+
+@dataclass
 class Console:
     """A console and the first operator's browser, which is not signed in."""
 
@@ -45,8 +61,8 @@ class Console:
     clock: Clock
     application: Starlette
     browser: "Browser"
-    families: Families
-    services: Services
+    service: "Service"
+    sources: Sources
 
     def another_browser(self) -> "Browser":
         """A browser with its own cookies."""
@@ -107,26 +123,19 @@ def text_of(response: httpx2.Response) -> str:
 
 
 @asynccontextmanager
-async def running_console(stores: Stores, **environ: str) -> AsyncIterator[Console]:
+async def running_console(
+    stores: Stores, environ: Mapping[str, str] | None = None, pace: Pace = CURRENT
+) -> AsyncIterator[Console]:
     """A console over the store, opened at the beginning of the test's time."""
     clock = Clock()
-    families: Families = []
-
-    async def readiness() -> tuple[bool, dict[str, Any]]:
-        return True, {"status": "ok"}
-
-    async def metrics() -> Families:
-        return families
-
+    service = Service()
     async with stores.opened() as store:
-        settings = read_settings({"PETSTORE_DATABASE_URL": stores.url, **environ})
-        reports = Reports(readiness, metrics)
-        console = make_console(settings, store, reports, RecentRequests(metrics, clock), clock)
+        settings = read_settings({"PETSTORE_DATABASE_URL": stores.url, **(environ or {})})
+        console = make_console(settings, store, service, clock, pace)
         application = Starlette(routes=console.routes)
-        console.services.statistics.always_wait()
         browser = Browser(application, store, clock)
         try:
-            yield Console(store, clock, application, browser, families, console.services)
+            yield Console(store, clock, application, browser, service, console.sources)
         finally:
             await console.close()
 

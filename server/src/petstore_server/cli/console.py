@@ -9,11 +9,10 @@ import click
 from petstore_server.cli.commands import WritingCommand, help_values
 from petstore_server.cli.output import log_to_stderr, plural, show, wants_json, write_secret
 from petstore_server.cli.stores import operator, settings_here, with_store
-from petstore_server.console.security import host_name, is_allowed_host
 from petstore_server.domain.sessions import LINK_LIFETIME, SESSION_LIFETIME, TOKEN_BYTES
 from petstore_server.domain.timestamps import HOUR, MINUTE, format_unix
-from petstore_server.operations.admin_port import admin_url
-from petstore_server.operations.sessions import create_link, end_sessions, sign_in_url
+from petstore_server.operations.admin_port import admin_url, host_name, is_allowed_host, sign_in_url
+from petstore_server.operations.sessions import create_link, end_sessions
 from petstore_server.settings import Settings, SettingsError
 
 

@@ -3,7 +3,9 @@
 import asyncio
 import logging
 import secrets
+import shlex
 import socket
+import sys
 import tempfile
 import time
 from contextlib import ExitStack
@@ -20,7 +22,8 @@ from petstore_server.domain.audit import Actor
 from petstore_server.domain.keys import Environment
 from petstore_server.domain.sessions import LINK_LIFETIME, TOKEN_BYTES
 from petstore_server.domain.timestamps import MINUTE
-from petstore_server.operations.sessions import create_link, sign_in_url
+from petstore_server.operations.admin_port import sign_in_url
+from petstore_server.operations.sessions import create_link
 from petstore_server.runtime.application import Application
 from petstore_server.runtime.composition import lock_for_serving, open_backend, require_servable
 from petstore_server.runtime.demo import Demo, fill, show_sample
@@ -68,7 +71,7 @@ async def _serve(settings: Settings, public: socket.socket, admin: socket.socket
         link = await _console_link(settings, backend.store, _address(admin)) if demo else None
         application = Application(settings, backend, time.time, secrets.token_hex)
         if demo and application.console is not None:
-            show_sample(application.console, time.time())
+            show_sample(application.console.sources, time.time(), _sign_in_command(settings, _address(admin)))
 
         async def ready() -> None:
             _log_serving(settings, public, admin)
@@ -111,6 +114,13 @@ async def _console_link(settings: Settings, store: Store, admin: str) -> str | N
         return None
     actor = Actor("operator:demo", time.time())
     return sign_in_url(admin, (await create_link(store, secrets.token_urlsafe(TOKEN_BYTES), actor)).token)
+
+
+def _sign_in_command(settings: Settings, admin: str) -> str:
+    """The command that prints another link, for a shell in the same directory."""
+    program = sys.argv[0] if Path(sys.argv[0]).name == "petstore" else "petstore"
+    command = [f"PETSTORE_DATABASE_URL={settings.database_url}", program, "console", "--as", "demo", "--url", admin]
+    return shlex.join(command)
 
 
 def _welcome(api: str, admin: str, sample: Demo, link: str | None) -> str:

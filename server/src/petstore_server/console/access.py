@@ -3,7 +3,7 @@
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, RedirectResponse, Response
 
-from petstore_server.console.security import NOTICE_COOKIE, PATH, SESSION_COOKIE
+from petstore_server.console.cookies import delete_cookie, set_cookie, set_wanted, wanted
 from petstore_server.console.visit import Visit
 from petstore_server.domain.sessions import TOKEN_BYTES
 from petstore_server.operations import sessions
@@ -12,7 +12,7 @@ _PREFETCH_HEADERS = ("sec-purpose", "purpose", "x-moz", "x-purpose")
 
 
 async def sign_in(visit: Visit) -> Response:
-    """Use up the link, start a session, and go to the first page.
+    """Use up the link, start a session, and go to the page that was wanted, or to the first.
 
     HEAD, as of a program that shows a preview, does nothing. A browser that only fetches the page in advance gets 503,
     and fetches it again when the link is opened.
@@ -22,36 +22,41 @@ async def sign_in(visit: Visit) -> Response:
         return HTMLResponse()
     if _is_prefetch(request):
         return Response(status_code=503, headers={"Retry-After": "1"})
-    token = visit.services.random_token(TOKEN_BYTES)
+    token = visit.sources.random_token(TOKEN_BYTES)
     if await sessions.sign_in(visit.store, visit.query.get("token", ""), token, visit.now) is None:
         return visit.page("signed_out.html", 401, link="used")
-    response = _continue(request)
-    response.set_cookie(SESSION_COOKIE, token, path=PATH, httponly=True, samesite="strict")
+    response = _continue(visit, wanted(request))
+    set_cookie(request, response, "session", token)
+    delete_cookie(request, response, "wanted")
     return response
 
 
 async def sign_out(visit: Visit) -> Response:
     """End this session."""
     await visit.form()
-    await sessions.sign_out(visit.store, visit.request.cookies[SESSION_COOKIE])
+    await sessions.sign_out(visit.store, visit.token)
+    visit.sources.sessions.forget(visit.token)
     visit.session = None
     response = visit.page("signed_out.html", link="signed out")
-    for name in (SESSION_COOKIE, NOTICE_COOKIE):
-        response.delete_cookie(name, path=PATH, httponly=True, samesite="strict")
+    delete_cookie(visit.request, response, "session")
+    delete_cookie(visit.request, response, "notice")
     return response
 
 
-def _continue(request: Request) -> Response:
-    """Go to the first page. Where another site's page has opened the link, browsers would not send the new cookie to
-    the target of a redirect (SameSite=Strict), so that a page of the console goes there instead.
+def ask_to_sign_in(visit: Visit) -> Response:
+    """Say how to sign in, and note the page that was wanted."""
+    response = visit.page("signed_out.html", 401, link=None)
+    set_wanted(visit.request, response)
+    return response
+
+
+def _continue(visit: Visit, path: str) -> Response:
+    """Go to a page. Where another site's page has opened the link, browsers would not send the new cookie to the target
+    of a redirect (SameSite=Strict), so that a page of the console goes there instead.
     """
-    if request.headers.get("sec-fetch-site") == "cross-site":
-        page = (
-            '<!doctype html><html lang="en"><meta charset="utf-8"><title>Signed in</title>'
-            f'<meta http-equiv="refresh" content="0; url={PATH}/"><p><a href="{PATH}/">Open the console</a></p></html>'
-        )
-        return HTMLResponse(page)
-    return RedirectResponse(f"{PATH}/", 303)
+    if visit.request.headers.get("sec-fetch-site") == "cross-site":
+        return visit.page("signed_in.html", target=path)
+    return RedirectResponse(path, 303)
 
 
 def _is_prefetch(request: Request) -> bool:

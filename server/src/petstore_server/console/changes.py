@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 from urllib.parse import quote
 
 from petstore_server.console.entry import account_path
-from petstore_server.console.rendering import plain
+from petstore_server.console.rendering import plain, plain_times
 from petstore_server.domain.audit import AuditEntry
 from petstore_server.operations.audit import entry_fields
 
@@ -37,6 +37,10 @@ _ACTIONS = {
 ACTIONS = tuple(sorted(_ACTIONS))
 """The actions that the audit page offers as filters."""
 
+SIGN_INS = ("console.create_link", "console.sign_in")
+"""The actions that change nothing of the service."""
+
+_IDENTIFIERS = {"id", "petId"}  # numbers that are not counts
 _LONGEST_VALUE = 200  # characters; an import's entry can hold thousands of orders
 _MOST_FIELDS = 12
 _HIDDEN = {"createdIds", "createdChecksums", "orders", "pets"}  # of an import; the page of an order shows its own
@@ -51,7 +55,10 @@ class Field(NamedTuple):
 
 
 class Change(NamedTuple):
-    """An entry. Links are the console's pages about its subject and its actor, None if there are none."""
+    """An entry. Links are the console's pages about its subject and its actor, None if there are none.
+
+    `sentence` says what changed where that is clearer than fields.
+    """
 
     at: float
     actor: str
@@ -60,6 +67,7 @@ class Change(NamedTuple):
     text: str
     subject: str
     link: str | None
+    sentence: str
     fields: list[Field]
     request_id: str | None
 
@@ -81,7 +89,8 @@ def change_of(entry: AuditEntry) -> Change:
         text=_ACTIONS.get(entry.action, entry.action),
         subject=name or entry.subject,
         link=link,
-        fields=_fields(shown["before"], shown["after"]),
+        sentence=_lifted(shown["before"]) if entry.action == "key.unban" else "",
+        fields=[] if entry.action == "key.unban" else _fields(shown["before"], shown["after"]),
         request_id=entry.request_id,
     )
 
@@ -92,11 +101,22 @@ def _fields(before: Any, after: Any) -> list[Field]:
     return [Field(_words(name), _text(old, name), _text(new, name)) for name in names]
 
 
+def _lifted(before: Any) -> str:
+    """What is known of a ban that was lifted."""
+    ban = before.get("ban") if isinstance(before, dict) else None
+    if not isinstance(ban, dict):
+        return ""
+    level = ban.get("level", 1)
+    times = plain_times(f"The ban began at {ban.get('began')} and would have ended at {ban.get('until')}.")
+    return f"{times} It was ban {level} in a row." if level > 1 else times
+
+
 def _words(name: str) -> str:
     """perMinute as words: per minute."""
     return re.sub(r"[A-Z]", lambda match: f" {match[0].lower()}", name)
 
 
 def _text(fields: dict[str, Any], name: str) -> str:
-    text = plain(fields[name]) if name in fields else ""
+    value = fields.get(name)
+    text = "" if name not in fields else str(value) if name in _IDENTIFIERS else plain(value)
     return text if len(text) <= _LONGEST_VALUE else text[: _LONGEST_VALUE - 1] + "…"

@@ -18,7 +18,7 @@ class Series(NamedTuple):
 
 
 class Bar(NamedTuple):
-    """One place on the horizontal axis, and a value for each series, stacked."""
+    """One place on the horizontal axis, and a value for each series, stacked; without values if they are not known."""
 
     label: str
     values: tuple[float, ...]
@@ -64,7 +64,7 @@ def chart(title: str, series: tuple[Series, ...], bars: Sequence[Bar], limit: in
     rectangles: list[Rectangle] = []
     for index, bar in enumerate(bars):
         below = 0.0
-        for value, each in zip(bar.values, series, strict=True):
+        for value, each in zip(bar.values, series, strict=False):
             if value > 0:
                 height = max(1.0, value / top * HEIGHT)
                 below += height

@@ -1,8 +1,8 @@
 """Paths of the console."""
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from typing import NamedTuple
-from urllib.parse import quote
+from urllib.parse import quote, urlencode
 
 from starlette.responses import Response
 
@@ -10,7 +10,7 @@ from petstore_server.console.visit import Visit
 
 
 class Entry(NamedTuple):
-    """A path below /console, the page that responds, and its methods. `public` pages need no session."""
+    """A path below the console's, the page that responds, and its methods. `public` pages need no session."""
 
     path: str
     page: Callable[[Visit], Awaitable[Response]]
@@ -18,6 +18,31 @@ class Entry(NamedTuple):
     public: bool = False
 
 
+class Header(NamedTuple):
+    """The head of a column: its text, the link that sorts by it, and how the list is sorted by it now (aria-sort)."""
+
+    text: str
+    link: str | None = None
+    sorted: str | None = None
+    is_number: bool = False
+
+
+def header(text: str, field: str, sort: str, given: Mapping[str, str], *, is_number: bool = False) -> Header:
+    """The head of a column that sorts by `field`: ascending first (numbers descending), and then the other way.
+
+    `sort` is the field that the list is sorted by, after `-` if descending; `given` are the list's filters.
+    """
+    direction = {field: "ascending", f"-{field}": "descending"}.get(sort)
+    first, other = (f"-{field}", field) if is_number else (field, f"-{field}")
+    link = query_link({**given, "sort": other if sort == first else first})
+    return Header(text, link, direction, is_number)
+
+
+def query_link(given: Mapping[str, str], **more: str | int) -> str:
+    """A link to the same list with these filters; those without a value are left out."""
+    return "?" + urlencode({name: value for name, value in {**given, **more}.items() if value != ""})
+
+
 def account_path(name: str) -> str:
-    """The path of an account below /console."""
+    """The path of an account below the console's."""
     return f"/accounts/{quote(name, safe='')}"

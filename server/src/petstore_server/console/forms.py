@@ -1,19 +1,44 @@
-"""Forms: what was typed, and what is wrong with it, so that a page can show both next to the fields."""
+"""Forms: what was submitted, and what is wrong with it, so that a page can show both next to the fields."""
 
 from collections import defaultdict
 from collections.abc import Callable, Mapping
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 from petstore_server.domain.errors import Conflict, DomainError, InvalidInput
 
 T = TypeVar("T")
 
 
-class FormState:
-    """The values of a form's fields, and what is wrong with some; a field that is not known is empty and right."""
+class Form:
+    """The fields of a submitted form; a field that is missing is empty."""
 
-    def __init__(self, values: Mapping[str, str] | None = None) -> None:
+    def __init__(self, fields: list[tuple[str, str]]) -> None:
+        self._fields = fields
+
+    def __getitem__(self, name: str) -> str:
+        return next((value.strip() for field, value in self._fields if field == name), "")
+
+    def all(self, name: str) -> list[str]:
+        """All values of a field that may occur several times."""
+        return [value for field, value in self._fields if field == name]
+
+
+class FieldError(NamedTuple):
+    """What is wrong with the field that has this id in the page."""
+
+    id: str
+    message: str
+
+
+class FormState:
+    """The values of a form's fields, and what is wrong with some; a field that is not known is empty and right.
+
+    `prefix` begins the ids of its fields, where another form of the page has fields of the same names.
+    """
+
+    def __init__(self, values: Mapping[str, str] | None = None, prefix: str = "") -> None:
         self.values = defaultdict(str, values or {})
+        self._prefix = prefix
         self._errors: dict[str, str] = {}
 
     @property
@@ -21,9 +46,21 @@ class FormState:
         """Whether no field is wrong."""
         return not self._errors
 
+    def id(self, name: str) -> str:
+        """The id of a field in the page."""
+        return self._prefix + name
+
     def error(self, name: str) -> str:
         """What is wrong with a field; empty if nothing is."""
         return self._errors.get(name, "")
+
+    def errors(self) -> list[FieldError]:
+        """What is wrong with all fields."""
+        return [FieldError(self.id(name), message) for name, message in self._errors.items()]
+
+    def is_first(self, name: str) -> bool:
+        """Whether the field is the first that is wrong: the browser goes to it."""
+        return next(iter(self._errors), None) == name
 
     def reject(self, name: str, error: InvalidInput | Conflict | ValueError | str) -> None:
         """Note what is wrong with a field."""

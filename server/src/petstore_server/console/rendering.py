@@ -1,6 +1,7 @@
 """Templates, and how values are shown in them."""
 
 import math
+import re
 from datetime import UTC, datetime
 from functools import cache
 from hashlib import sha256
@@ -10,10 +11,18 @@ from typing import Any
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup, escape
 
+from petstore_server.console.charts import HEIGHT, WIDTH
+from petstore_server.domain.bans import STRIKE_WINDOW
 from petstore_server.domain.sessions import LINK_LIFETIME
-from petstore_server.domain.timestamps import DAY, HOUR, MINUTE, format_hour, format_unix
+from petstore_server.domain.timestamps import DAY, HOUR, MINUTE, format_unix
+from petstore_server.operations.admin_port import CONSOLE_PATH
+
+STALE_SECONDS = 5
+"""A number that was read longer ago is shown with its age."""
 
 _UNITS = ((DAY, "d"), (HOUR, "h"), (MINUTE, "min"), (1, "s"))
+_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
+_RFC3339 = re.compile(r"(\d{4}-\d\d-\d\d)T(\d\d:\d\d(?::\d\d)?)(?:\.\d+)?Z", re.ASCII)
 
 
 @cache
@@ -23,22 +32,36 @@ def environment() -> Environment:
         loader=PackageLoader("petstore_server.console", "templates"),
         autoescape=True,
         undefined=StrictUndefined,
+        finalize=visible,
         trim_blocks=True,
         lstrip_blocks=True,
         auto_reload=False,
     )
-    made.filters |= {"number": number, "percent": percent, "seconds": seconds, "duration": duration, "bytes": file_size}
+    made.filters |= {
+        "number": number,
+        "percent": percent,
+        "seconds": seconds,
+        "duration": duration,
+        "bytes": file_size,
+        "plain_times": plain_times,
+        "capital": lambda text: text[:1].upper() + text[1:],
+    }
     made.globals |= {
+        "console": CONSOLE_PATH,
         "style_version": sha256(static_file("console.css")).hexdigest()[:12],
         "timestamp": timestamp,
-        "hour": hour,
+        "minutes": minutes,
         "link_minutes": LINK_LIFETIME // MINUTE,
+        "strike_minutes": STRIKE_WINDOW // MINUTE,
+        "stale_seconds": STALE_SECONDS,
+        "chart_width": WIDTH,
+        "chart_height": HEIGHT,
     }
     return made
 
 
 def compile_templates(environment: Environment) -> int:
-    """Compile all templates, so that no page has to; return how many. On a thread: it takes a tenth of a second."""
+    """Compile all templates, so that no page has to; return how many."""
     names = environment.list_templates()
     for name in names:
         environment.get_template(name)
@@ -48,6 +71,14 @@ def compile_templates(environment: Environment) -> int:
 def static_file(name: str) -> bytes:
     """The content of a file of `console/static`."""
     return (files("petstore_server.console") / "static" / name).read_bytes()
+
+
+def visible(value: Any) -> Any:
+    """A value with escapes such as `\\x1b` for control characters, and for those that reverse text."""
+    if isinstance(value, str) and _CONTROL.search(value):
+        shown = _CONTROL.sub(lambda match: ascii(match[0])[1:-1], value)
+        return Markup(shown) if isinstance(value, Markup) else shown  # noqa: S704 - it was markup before
+    return value
 
 
 def number(value: float) -> str:
@@ -76,7 +107,7 @@ def seconds(value: float | None) -> str:
 def duration(value: float) -> str:
     """A duration in its largest unit: 3 min, 2 h."""
     whole = max(0, int(value))
-    return next((f"{whole // size} {name}" for size, name in _UNITS if whole >= size), "0 s")
+    return next((f"{whole // size:,} {name}" for size, name in _UNITS if whole >= size), "0 s")
 
 
 def file_size(value: int) -> str:
@@ -87,27 +118,32 @@ def file_size(value: int) -> str:
 
 
 def timestamp(at: float | None, now: float) -> Markup:
-    """A time in UTC with the relative time next to it; both Unix seconds."""
+    """A time with the relative time next to it; both Unix seconds. The page says that times are in UTC."""
     exact = format_unix(at)
     if at is None or exact is None:
         return Markup('<span class="none">–</span>')
-    text = datetime.fromisoformat(exact).astimezone(UTC).strftime("%Y-%m-%d %H:%M:%S")
     relative = f"{duration(now - at)} ago" if at <= now else f"in {duration(at - now)}"
     return Markup('<time datetime="{}">{}</time> <span class="ago">({})</span>').format(
-        escape(exact), escape(text), escape(relative)
+        escape(exact), escape(plain_times(exact)), escape(relative)
     )
 
 
-def hour(start: int) -> Markup:
-    """The hour that begins at `start` (Unix seconds), without a relative time: the time within it is not known."""
-    text = escape(format_hour(start))
-    return Markup('<time datetime="{}">{}</time>').format(text, text)
+def minutes(at: float) -> str:
+    """A time (Unix seconds) to the minute: of an interval of a chart, or of an hour."""
+    return datetime.fromtimestamp(at, UTC).strftime("%Y-%m-%d %H:%M")
+
+
+def plain_times(text: str) -> str:
+    """The text with its times in the form of all pages: 2026-11-23 05:00:00 for 2026-11-23T05:00:00Z."""
+    return _RFC3339.sub(r"\1 \2", text)
 
 
 def plain(value: Any) -> str:
     """A value of an audit entry as text."""
     if isinstance(value, bool):
         return "yes" if value else "no"
+    if isinstance(value, int):
+        return f"{value:,}"
     if isinstance(value, list):
         return ", ".join(map(plain, value)) if all(not isinstance(each, dict) for each in value) else f"{len(value):,}"
-    return "–" if value is None else str(value)
+    return "–" if value is None else plain_times(str(value))

@@ -1,8 +1,10 @@
-"""One request of an operator, and what pages do with it: render, read forms, redirect with a notice."""
+"""One request of an operator, and what pages do with it: read, render, read forms, redirect with a notice."""
 
+import asyncio
 from base64 import urlsafe_b64decode, urlsafe_b64encode
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Coroutine, Mapping, Sequence
+from hashlib import sha256
+from typing import Any, NamedTuple, TypeVar
 from urllib.parse import parse_qsl
 
 import msgspec
@@ -10,10 +12,20 @@ from jinja2 import Environment
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, RedirectResponse, Response
 
-from petstore_server.console.security import NOTICE_COOKIE, PATH, form_token, is_form_token, signature
-from petstore_server.console.services import Services
+from petstore_server.console.cookies import delete_cookie, get_cookie, set_cookie
+from petstore_server.console.forms import Form, FormState
+from petstore_server.console.readings import Reading, read_within
+from petstore_server.console.security import form_token, is_form_token, signature
+from petstore_server.console.sources import Sources
 from petstore_server.domain.audit import Actor
+from petstore_server.domain.errors import ServiceUnavailable
 from petstore_server.domain.sessions import Session
+from petstore_server.operations.admin_port import CONSOLE_PATH
+
+T = TypeVar("T")
+
+PAGE_SECONDS = 1.8
+"""For which a page waits for what it shows; after two seconds at the latest it is there."""
 
 _LARGEST_FORM = 256 * 1024
 _MOST_FIELDS = 2000
@@ -30,33 +42,34 @@ class RefusedRequest(Exception):
         self.text = text
 
 
-class Form:
-    """The fields of a submitted form; a field that is missing is empty."""
+class Repeated(Exception):
+    """A form that was submitted just before; `response` is the response to that."""
 
-    def __init__(self, fields: list[tuple[str, str]]) -> None:
-        self._fields = fields
+    def __init__(self, response: Response) -> None:
+        super().__init__()
+        self.response = response
 
-    def __getitem__(self, name: str) -> str:
-        return next((value.strip() for field, value in self._fields if field == name), "")
 
-    def all(self, name: str) -> list[str]:
-        """All values of a field that may occur several times."""
-        return [value for field, value in self._fields if field == name]
+class Part(NamedTuple):
+    """A line of a notice, and the path below the console of what it is about."""
+
+    text: str
+    link: str = ""
 
 
 class Visit:
-    """A request with its session. `now` is in Unix seconds."""
+    """A request with its session, if it has one. `now` is in Unix seconds."""
 
-    def __init__(
-        self, request: Request, services: Services, templates: Environment, token: str, session: Session | None
-    ) -> None:
+    def __init__(self, request: Request, sources: Sources, templates: Environment) -> None:
         self.request = request
-        self.services = services
-        self.store = services.store
-        self.now = services.clock()
-        self.session = session
+        self.sources = sources
+        self.store = sources.store
+        self.now = sources.clock()
+        self.token = get_cookie(request, "session")
+        self.session: Session | None = None
+        self.submission: bytes | None = None
+        self._ends = asyncio.get_running_loop().time() + PAGE_SECONDS
         self._templates = templates
-        self._token = token
 
     @property
     def actor(self) -> Actor:
@@ -74,33 +87,48 @@ class Visit:
         """The parameters of the URL."""
         return self.request.query_params
 
+    async def read(self, work: Coroutine[Any, Any, T], seconds: float = PAGE_SECONDS) -> Reading[T]:
+        """Read something that the page can do without, in the time that is left for the page."""
+        return await read_within(work, min(seconds, self._ends - asyncio.get_running_loop().time()))
+
+    async def need(self, work: Coroutine[Any, Any, T]) -> T:
+        """Read what the page is about. Raises what that raises, and ServiceUnavailable if it takes too long."""
+        value, _, problem = await self.read(work)
+        if problem:
+            raise ServiceUnavailable(problem.removesuffix("."))
+        return value  # type: ignore[return-value]  # None only if that was read
+
     def page(self, template: str, status: int = 200, **values: Any) -> Response:
         """Render a page. Its notice, if there is one, is shown once."""
         notice = self._notice()
         context = {
             "operator": self.session.operator if self.session else None,
-            "is_sample": self.services.is_sample,
-            "environment": self.services.settings.environment,
-            "form_token": form_token(self._token) if self.session else "",
+            "is_sample": self.sources.is_sample,
+            "settings": self.sources.settings,
+            "history_kept": self.sources.settings.usage_days_days > 0,
+            "sign_in_command": self.sources.sign_in_command,
+            "form_token": form_token(self.token, self.sources.random_token(9)) if self.session else "",
             "now": self.now,
             "path": self.request.url.path,
             "notice": notice,
+            "errors": [error for each in values.values() if isinstance(each, FormState) for error in each.errors()],
         }
         response = HTMLResponse(self._templates.get_template(template).render(context | values), status)
         if notice is not None:
-            response.delete_cookie(NOTICE_COOKIE, path=PATH, httponly=True, samesite="strict")
+            delete_cookie(self.request, response, "notice")
         return response
 
-    def done(self, path: str, text: str, kind: str = "ok") -> Response:
+    def done(self, path: str, *parts: str | Part, kind: str = "ok") -> Response:
         """Redirect to a page of the console that then shows a notice: what was done, or why nothing was."""
-        response = RedirectResponse(PATH + path, 303)
-        content = urlsafe_b64encode(msgspec.json.encode([kind, text[:_LONGEST_NOTICE]])).decode()
-        value = f"{content}.{signature(self._token, content)}"
-        response.set_cookie(NOTICE_COOKIE, value, max_age=60, path=PATH, httponly=True, samesite="strict")
+        response = RedirectResponse(CONSOLE_PATH + path, 303)
+        texts = [part if isinstance(part, Part) else Part(part) for part in parts]
+        cut = [part._replace(text=part.text[: _LONGEST_NOTICE // len(texts)]) for part in texts]
+        content = urlsafe_b64encode(msgspec.json.encode([kind, cut])).decode()
+        set_cookie(self.request, response, "notice", f"{content}.{signature(self.token, content)}", max_age=60)
         return response
 
     async def form(self) -> Form:
-        """Read the submitted form and check that this session's page submitted it. Raises RefusedRequest."""
+        """Read the submitted form and check that this session's page submitted it. Raises RefusedRequest, Repeated."""
         body = bytearray()
         async for chunk in self.request.stream():
             body += chunk
@@ -113,20 +141,24 @@ class Visit:
                 400, "The form cannot be read", "Nothing was changed. Go back and try again."
             ) from None
         self.require_form_token(form["form_token"])
+        submission = sha256(self.token.encode() + self.request.url.path.encode() + body).digest()
+        earlier = self.sources.submissions.begin(submission)
+        if earlier is not None:
+            raise Repeated(await asyncio.shield(earlier))
+        self.submission = submission
         return form
 
     def require_form_token(self, given: str) -> None:
-        """Raises RefusedRequest unless this is the token of the session's forms."""
-        if not is_form_token(given, self._token):
+        """Raises RefusedRequest unless this is a token of the session's forms."""
+        if not is_form_token(given, self.token):
             raise RefusedRequest(
                 403,
                 "The form has expired",
                 "Nothing was changed. The form was made before you last signed in; open its page again and repeat it.",
             )
 
-    def _notice(self) -> tuple[str, str] | None:
-        content, _, given = self.request.cookies.get(NOTICE_COOKIE, "").partition(".")
-        if not content or given != signature(self._token, content):
+    def _notice(self) -> tuple[str, Sequence[Part]] | None:
+        content, _, given = get_cookie(self.request, "notice").partition(".")
+        if not content or given != signature(self.token, content):
             return None
-        kind, text = msgspec.json.decode(urlsafe_b64decode(content), type=tuple[str, str])
-        return kind, text
+        return msgspec.json.decode(urlsafe_b64decode(content), type=tuple[str, list[Part]])

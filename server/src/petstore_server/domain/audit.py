@@ -49,8 +49,9 @@ class AuditEntry(NamedTuple):
 class AuditFilters(NamedTuple):
     """Which entries of the audit log to read: those that satisfy every filter. None, and nothing, mean all.
 
-    `since` is included, `until` is not; both are Unix seconds. For each group of names in `about`, such as `order:7` or
-    `key:<id>`, the subject or the actor of an entry must be one of them.
+    `since` is included, `until` is not; both are Unix seconds. `without` are actions to leave out. `request_id` is that
+    of a request that changed an order. For each group of names in `about`, such as `order:7` or `key:<id>`, the subject
+    or the actor of an entry must be one of them.
     """
 
     actor: str | None = None
@@ -59,6 +60,25 @@ class AuditFilters(NamedTuple):
     since: float | None = None
     until: float | None = None
     about: tuple[tuple[str, ...], ...] = ()
+    request_id: str | None = None
+    without: tuple[str, ...] = ()
+
+
+class ImportEntries(NamedTuple):
+    """The entries of one import: how many, one for each batch, and the times of the first and the last."""
+
+    import_id: str
+    actor: str
+    batches: int
+    began: float
+    ended: float
+
+
+class ImportsPage(NamedTuple):
+    """Imports, newest first. `next` is the position before which there are more entries, None at their end."""
+
+    imports: Sequence[ImportEntries]
+    next: AuditPosition | None
 
 
 class AuditPage(NamedTuple):

@@ -1,49 +1,70 @@
-"""Lists of accounts with their usage: who is closest to a limit, who is refused most, who is banned."""
+"""Lists of accounts with their usage: who is closest to the day's limit, and who is refused most."""
 
 import heapq
 from collections.abc import Callable, Mapping, Sequence
 from enum import StrEnum
 from typing import NamedTuple
 
-from petstore_server.domain.accounts import Account
-from petstore_server.domain.bans import Ban
-from petstore_server.domain.errors import KeyNotFound
+from petstore_server.domain.accounts import Account, Plan
 from petstore_server.domain.timestamps import DAY, MINUTE
 from petstore_server.domain.usage import Usage, UsageCounts
 from petstore_server.domain.windows import roll_window
-from petstore_server.store import Store
 
-_MOST_BANS = 20
 PAGE_SIZE = 50
 
 
 class AccountSort(StrEnum):
-    """The orders of a list of accounts; ties are sorted by name."""
+    """What a list of accounts is sorted by; ties are sorted by name."""
 
     NAME = "name"
+    MINUTE = "minute"
     SHARE = "share"
     REFUSED = "refused"
-    NEWEST = "newest"
+    CREATED = "created"
 
 
 class AccountUsage(NamedTuple):
-    """An account, what its windows were charged with at a time, and its requests in the 24 hours before."""
+    """An account, what its windows were charged with at a time, and its requests in the 24 hours before.
+
+    What is not known is None.
+    """
 
     account: Account
-    minute: int
-    day: int
-    counts: UsageCounts
+    minute: int | None
+    day: int | None
+    counts: UsageCounts | None
+
+    @property
+    def minute_share(self) -> float:
+        """The used part of the minute's limit, from 0 to 1; 0 if it is not known."""
+        return min(1.0, (self.minute or 0) / self.account.limits.per_minute)
 
     @property
     def share(self) -> float:
-        """The used part of the window that is closest to its limit, from 0 to 1."""
-        limits = self.account.limits
-        return min(1.0, max(self.minute / limits.per_minute, self.day / limits.per_day))
+        """The used part of the day's limit, from 0 to 1; 0 if it is not known."""
+        return min(1.0, (self.day or 0) / self.account.limits.per_day)
 
     @property
-    def refused(self) -> int:
+    def refused(self) -> int | None:
         """The requests that were refused in the last 24 hours."""
-        return self.counts.refused
+        return None if self.counts is None else self.counts.refused
+
+
+class Rank(StrEnum):
+    """What accounts are ranked by: requests admitted or refused, or the used share of the day's limit."""
+
+    ADMITTED = "admitted"
+    REFUSED = "refused"
+    SHARE = "share"
+
+
+class AccountFilters(NamedTuple):
+    """Which accounts to list: a part of the name in any case, a plan, a state, and identifiers; None means all."""
+
+    search: str = ""
+    plan: Plan | None = None
+    state: str | None = None
+    ids: frozenset[int] | None = None
 
 
 class AccountsPage(NamedTuple):
@@ -55,64 +76,64 @@ class AccountsPage(NamedTuple):
     pages: int
 
 
-class BannedKey(NamedTuple):
-    """A ban in force, and the account that the key belongs to."""
-
-    ban: Ban
-    account: str
-
-
 def with_usage(
-    accounts: Sequence[Account], usages: Mapping[int, Usage], totals: Mapping[int, UsageCounts], now: float
+    accounts: Sequence[Account],
+    usages: Mapping[int, Usage] | None,
+    totals: Mapping[int, UsageCounts] | None,
+    now: float,
 ) -> list[AccountUsage]:
     """The accounts with their usage at `now` (Unix seconds). `usages` and `totals` are by account id."""
     unused, nothing = Usage(), UsageCounts()
     found = []
     for account in accounts:
-        usage = usages.get(account.id, unused)
-        used = roll_window(usage.minute, MINUTE, now).used, roll_window(usage.day, DAY, now).used
-        found.append(AccountUsage(account, *used, totals.get(account.id, nothing)))
+        minute = day = None
+        if usages is not None:
+            usage = usages.get(account.id, unused)
+            minute, day = roll_window(usage.minute, MINUTE, now).used, roll_window(usage.day, DAY, now).used
+        counts = None if totals is None else totals.get(account.id, nothing)
+        found.append(AccountUsage(account, minute, day, counts))
     return found
 
 
-def page_of_accounts(rows: Sequence[AccountUsage], search: str, sort: AccountSort, page: int) -> AccountsPage:
-    """One page of the accounts whose name contains `search`, in any case; a page beyond the last is the last one.
-
-    `rows` are sorted by name.
-    """
-    search = search.casefold()
-    found = [row for row in rows if search in row.account.name.casefold()] if search else list(rows)
-    if sort is not AccountSort.NAME:  # sorting keeps the order of ties
-        found.sort(key=_SORT_KEYS[sort])
+def page_of_accounts(
+    rows: Sequence[AccountUsage], filters: AccountFilters, sort: AccountSort, page: int, *, descending: bool
+) -> AccountsPage:
+    """One page of the accounts that match; a page beyond the last is the last one. `rows` are sorted by name."""
+    found = [row for row in rows if _matches(row.account, filters)]
+    if sort is AccountSort.NAME:
+        found = found[::-1] if descending else found
+    else:  # sorting keeps the order of ties
+        found.sort(key=_SORT_KEYS[sort], reverse=descending)
     pages = max(1, -(-len(found) // PAGE_SIZE))
     page = min(max(1, page), pages)
     return AccountsPage(found[(page - 1) * PAGE_SIZE : page * PAGE_SIZE], len(found), page, pages)
 
 
+def _matches(account: Account, filters: AccountFilters) -> bool:
+    return (
+        filters.search.casefold() in account.name.casefold()
+        and filters.plan in (None, account.plan)
+        and filters.state in (None, account.state)
+        and (filters.ids is None or account.id in filters.ids)
+    )
+
+
 _SORT_KEYS: Mapping[AccountSort, Callable[[AccountUsage], float]] = {
-    AccountSort.SHARE: lambda row: -row.share,
-    AccountSort.REFUSED: lambda row: -row.refused,
-    AccountSort.NEWEST: lambda row: -row.account.created_at,
+    AccountSort.MINUTE: lambda row: row.minute_share,
+    AccountSort.SHARE: lambda row: row.share,
+    AccountSort.REFUSED: lambda row: row.refused or 0,
+    AccountSort.CREATED: lambda row: row.account.created_at,
 }
 
 
-def busiest_accounts(rows: Sequence[AccountUsage], limit: int) -> list[AccountUsage]:
-    """The accounts that have used the largest share of a window; without unused ones."""
-    return [row for row in heapq.nsmallest(limit, rows, key=_SORT_KEYS[AccountSort.SHARE]) if row.share > 0]
+_RANKED: Mapping[Rank, Callable[[AccountUsage], float]] = {
+    Rank.ADMITTED: lambda row: 0 if row.counts is None else row.counts.admitted,
+    Rank.REFUSED: lambda row: row.refused or 0,
+    Rank.SHARE: lambda row: row.share,
+}
 
 
-def most_refused_accounts(rows: Sequence[AccountUsage], limit: int) -> list[AccountUsage]:
-    """The accounts that were refused most requests; without those that were refused none."""
-    return [row for row in heapq.nsmallest(limit, rows, key=_SORT_KEYS[AccountSort.REFUSED]) if row.refused > 0]
-
-
-async def current_bans(store: Store, now: float) -> list[BannedKey]:
-    """The bans in force at `now` (Unix seconds), those that end last first; at most 20."""
-    bans = sorted((ban for ban in await store.usage.bans() if ban.holds(now)), key=lambda ban: -ban.until)
-    found = []
-    for ban in bans[:_MOST_BANS]:
-        try:
-            found.append(BannedKey(ban, (await store.keys.find(ban.key_id)).account))
-        except KeyNotFound:  # after a restore, a running server may still know the key
-            continue
-    return found
+def top_accounts(rows: Sequence[AccountUsage], rank: Rank, limit: int) -> list[AccountUsage]:
+    """The first accounts of a ranking, ties in the given order; without those that have nothing to show in it."""
+    value = _RANKED[rank]
+    return [row for row in heapq.nlargest(limit, rows, key=value) if value(row) > 0]

@@ -1,11 +1,16 @@
-"""Asking the server that runs on this host, through its admin port."""
+"""The admin port: under which names it responds, where the console is, and asking the server that runs on this host."""
 
+import ipaddress
 import urllib.error
 import urllib.request
 from http.client import HTTPException
 from typing import Any
+from urllib.parse import urlsplit
 
 from petstore_server.settings import Settings
+
+CONSOLE_PATH = "/console"
+"""Where the console is on the admin port, and the path of its cookies."""
 
 _RESPONSE_SECONDS = 5.0
 _LONGEST_BODY = 1 << 20  # bytes
@@ -34,6 +39,39 @@ def _response(url: str) -> Any:
 def admin_url(settings: Settings) -> str:
     """The address of the admin port of the settings, as seen from this machine."""
     return f"http://{_in_url(settings.admin_host)}:{settings.admin_port}"
+
+
+def sign_in_url(address: str, token: str) -> str:
+    """The link that signs in to the console; `address` is that of the admin port, such as http://127.0.0.1:8081."""
+    return f"{address.rstrip('/')}{CONSOLE_PATH}/sign-in?token={token}"
+
+
+def is_allowed_host(host: str, settings: Settings) -> bool:
+    """Whether a Host header names this machine, the admin host, or one of PETSTORE_CONSOLE_HOSTS."""
+    name = host_name(host)
+    return name is not None and (
+        is_loopback(name) or name == settings.admin_host.lower() or name in settings.console_hosts
+    )
+
+
+def host_name(host: str) -> str | None:
+    """The name in a Host header in lower case, without its port; None if the header is malformed."""
+    try:
+        parts = urlsplit(f"//{host}")
+        _ = parts.port
+    except ValueError:
+        return None
+    if parts.username is not None or parts.path or parts.query or parts.fragment:
+        return None
+    return parts.hostname.rstrip(".") if parts.hostname else None
+
+
+def is_loopback(name: str) -> bool:
+    """Whether a host name is that of this machine for itself."""
+    try:
+        return ipaddress.ip_address(name).is_loopback
+    except ValueError:
+        return name == "localhost" or name.endswith(".localhost")
 
 
 def _in_url(host: str) -> str:

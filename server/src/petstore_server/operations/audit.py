@@ -52,13 +52,13 @@ async def read_audit(
         about.append((f"key:{(await store.keys.find(key)).id}",))
     if order is not None:
         about.append((f"order:{order}",))
-    filters = AuditFilters(name, action, since=since, until=until, about=tuple(about))
+    filters = AuditFilters(name, action, since=since, until=until, about=tuple(about), request_id=request_id)
     entries = store.audit.entries(filters, newest_first=newest_first)
-    if order is not None and len(about) == 1 and action in (None, IMPORT_ACTION):  # no account and no key imports
+    # No account, key or request imports.
+    if order is not None and len(about) == 1 and action in (None, IMPORT_ACTION) and request_id is None:
         entries = _with_imports(store, filters, order, newest_first=newest_first)
     async for entry in entries:
-        if request_id is None or entry.request_id == request_id:
-            yield entry
+        yield entry
 
 
 async def _with_imports(

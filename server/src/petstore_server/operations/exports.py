@@ -1,24 +1,32 @@
-"""Export all orders, with their status, in a form that can be imported again."""
+"""Export orders, with their status, in a form that can be imported again."""
 
 from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing
 
 from petstore_server.domain.orders import ORDER_FIELDS, Order
+from petstore_server.domain.search import MAX_LIMIT, Filters
 from petstore_server.store import Store
 
 
-async def export_orders(store: Store, file_format: str) -> AsyncGenerator[tuple[bytes, int]]:
-    """Yield the file in parts, each with the number of orders so far: one snapshot, ascending by id.
+async def export_orders(
+    store: Store,
+    file_format: str,
+    filters: Filters = Filters(),  # noqa: B008 - immutable
+) -> AsyncGenerator[tuple[bytes, int]]:
+    """Yield the file in parts, each with the number of orders so far, ascending by id.
 
-    The formats are those of imports: jsonl, json and csv.
+    All orders are one snapshot; those that match filters are read page by page. The formats are those of imports:
+    jsonl, json and csv.
     """
     begin, encode, between, end = _FORMATS[file_format]
     count = 0
     yield begin, count
-    async with aclosing(store.orders.scan()) as batches:
+    found = store.orders.scan() if filters == Filters() else store.search.walk(filters, MAX_LIMIT)
+    async with aclosing(found) as batches:
         async for orders in batches:
-            yield (between if count else b"") + between.join(map(encode, orders)), count + len(orders)
-            count += len(orders)
+            if orders:
+                yield (between if count else b"") + between.join(map(encode, orders)), count + len(orders)
+                count += len(orders)
     yield (b"\n" if count else b"") + end, count
 
 

@@ -14,11 +14,6 @@ class SignInLink(NamedTuple):
     expires_at: float
 
 
-def sign_in_url(address: str, token: str) -> str:
-    """The link with this token; `address` is that of the admin port, such as http://127.0.0.1:8081."""
-    return f"{address.rstrip('/')}/console/sign-in?token={token}"
-
-
 async def create_link(store: Store, token: str, actor: Actor) -> SignInLink:
     """Allow one sign-in as `actor` with `token`, a random text of TOKEN_BYTES bytes."""
     expires_at = actor.at + LINK_LIFETIME

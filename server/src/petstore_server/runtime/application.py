@@ -1,5 +1,6 @@
 """The application of one serving process: the gate and the admin port over a backend."""
 
+import asyncio
 import itertools
 from collections.abc import Callable
 from contextlib import suppress
@@ -15,11 +16,12 @@ from petstore_server.api.documentation import Documents
 from petstore_server.api.gate import Gate, Recorders
 from petstore_server.api.routes import Routes
 from petstore_server.api.v2.routes import routes as routes_v2
+from petstore_server.console.application import Console
 from petstore_server.domain.errors import ServiceUnavailable
 from petstore_server.domain.keys import Environment
 from petstore_server.runtime.backend import Backend
 from petstore_server.runtime.background import BackgroundTasks, background_tasks
-from petstore_server.runtime.deferred_console import DeferredConsole, Reports
+from petstore_server.runtime.console import make_console, sampling
 from petstore_server.runtime.engines import is_sqlite
 from petstore_server.runtime.open_files import allowed_connections
 from petstore_server.server.listener import Deadlines, PublicServer
@@ -61,9 +63,11 @@ class Application:
             Recorders(self.metrics, backend.activity, access_log if access_log.is_on else None),
             _request_ids(token(6)),
         )
-        self.console = self._console(settings, clock)
+        # With several workers the supervisor has it.
+        has_console = settings.console and settings.workers == 1
+        self.console: Console | None = make_console(settings, backend.store, self, clock) if has_console else None
         tasks = background_tasks(settings, backend, self.confirm, clock)
-        self.background = BackgroundTasks([*tasks, self.console.sampling()] if self.console else tasks)
+        self.background = BackgroundTasks([*tasks, sampling(self.console)] if self.console else tasks)
         routes = self.console.routes if self.console else ()
         self.admin = admin_application(self.readiness, self.exposition, routes)
         self._settings = settings
@@ -78,10 +82,10 @@ class Application:
         self._servers.append(server)
         return server
 
-    def load_rest(self) -> None:
-        """Load, soon, what is not needed to be ready. Called once the servers serve."""
+    def prepare_rest(self) -> None:
+        """Prepare what is not needed to be ready. Called once the servers serve."""
         if self.console is not None:
-            self.console.load_soon()
+            asyncio.get_running_loop().run_in_executor(None, self.console.prepare)
 
     async def close(self) -> None:
         """Stop what runs next to the background tasks. The backend is closed by its owner."""
@@ -104,6 +108,10 @@ class Application:
         await self.readiness()
         return self.metrics.exposition()
 
+    async def request_metrics(self) -> Families:
+        """The metrics of this process."""
+        return collect(self.metrics.registry)
+
     async def _readiness(self) -> Readiness:
         if self.draining:
             return DRAINING
@@ -123,16 +131,6 @@ class Application:
         if self._makes_backups:
             with suppress(ServiceUnavailable):  # and keep the time that was read last
                 self._last_backup = await self.backend.store.backups.last() or 0.0
-
-    def _console(self, settings: Settings, clock: Callable[[], float]) -> DeferredConsole | None:
-        """The operator console, unless the settings remove it or the supervisor of several workers has it."""
-        if not settings.console or settings.workers > 1:
-            return None
-        reports = Reports(self.readiness, self._families)
-        return DeferredConsole(settings, self.backend.store, reports, clock)
-
-    async def _families(self) -> Families:
-        return collect(self.metrics.registry)
 
     def _watch_backend(self) -> None:
         store, limiter, metrics = self.backend.store, self.backend.limiter, self.metrics

@@ -1,48 +1,82 @@
 """The operator console of this process: what it needs, from the settings and the parts that run."""
 
 import secrets
-from collections.abc import Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager
+from typing import Protocol
 
 from petstore_server.console.application import Console
-from petstore_server.console.services import Services
+from petstore_server.console.measurements import UsageSource
+from petstore_server.console.readings import Pace
+from petstore_server.console.sources import Service, Sources
 from petstore_server.domain.usage import Usage
-from petstore_server.runtime import composition
-from petstore_server.runtime.deferred_console import Reports
+from petstore_server.runtime import composition, engines
+from petstore_server.runtime.background import BackgroundTask
 from petstore_server.runtime.installation import LocalInstallation
 from petstore_server.settings import Settings
 from petstore_server.store import Store
-from petstore_server.telemetry.recent import RecentRequests
+from petstore_server.telemetry.aggregation import Families
+from petstore_server.telemetry.recent import SAMPLE_SECONDS, RecentRequests
+
+
+class MeasuredService(Service, Protocol):
+    """The service on this host, with its metrics."""
+
+    async def request_metrics(self) -> Families:
+        """The metrics of all its processes."""
+
+
+class _CountedUsage:
+    """Usage from where it is counted."""
+
+    def __init__(self, settings: Settings, store: Store) -> None:
+        self._settings = settings
+        self._store = store
+
+    async def find(self, account_id: int) -> Usage:
+        return await composition.account_usage(self._settings, self._store, account_id)
+
+    async def all(self) -> Mapping[int, Usage]:
+        return await composition.all_usage(self._settings, self._store)
 
 
 def make_console(
-    settings: Settings,
-    store: Store,
-    reports: Reports,
-    requests: RecentRequests,
-    clock: Callable[[], float],
-    *,
-    is_sample: bool = False,
+    settings: Settings, store: Store, service: MeasuredService, clock: Callable[[], float], pace: Pace | None = None
 ) -> Console:
-    """The console over an open store; `requests` has its metrics of the last hour."""
-
-    async def usages() -> Mapping[int, Usage]:
-        return await composition.all_usage(settings, store)
-
-    async def usage_of(account_id: int) -> Usage:
-        return await composition.account_usage(settings, store, account_id)
-
+    """The console over an open store. `clock` gives Unix seconds."""
+    usage: UsageSource = _CountedUsage(settings, store)
     return Console(
-        Services(
+        Sources(
             settings=settings,
             store=store,
             installation=LocalInstallation(settings),
-            readiness=reports.readiness,
-            requests=requests,
-            usages=usages,
-            usage_of=usage_of,
+            service=service,
+            requests=RecentRequests(service.request_metrics, clock),
+            usage=usage,
             clock=clock,
             random_token=secrets.token_urlsafe,
             random_below=secrets.randbelow,
-            is_sample=is_sample,
+            pace=pace or Pace(),
         )
     )
+
+
+def sampling(console: Console) -> BackgroundTask:
+    """The background task that keeps the console's metrics of the last hour."""
+    return BackgroundTask("sample requests", console.sources.requests.sample, SAMPLE_SECONDS)
+
+
+@asynccontextmanager
+async def open_console(
+    settings: Settings, service: MeasuredService, clock: Callable[[], float]
+) -> AsyncIterator[Console]:
+    """The console of a process that serves no requests. It opens the store, which must exist, and closes it at the end.
+
+    Raises SettingsError, StoreUnusable.
+    """
+    async with engines.opened_store(settings.database_url, composition.timeline_sharing(settings)) as store:
+        console = make_console(settings, store, service, clock)
+        try:
+            yield console
+        finally:
+            await console.close()

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from typing import NamedTuple
 
+from petstore_server.console.sources import Sources
 from petstore_server.domain.accounts import PLAN_LIMITS, Account, Plan
 from petstore_server.domain.audit import Actor
 from petstore_server.domain.keys import DEFAULT_SCOPES, Environment
@@ -19,7 +20,6 @@ from petstore_server.domain.timestamps import DAY, HOUR, format_timestamp
 from petstore_server.operations.accounts import create_account, suspend_account
 from petstore_server.operations.keys import IssuedKey, Randbelow, issue_key
 from petstore_server.operations.orders import change_orders
-from petstore_server.runtime.deferred_console import DeferredConsole
 from petstore_server.runtime.demo_usage import DAYS, PROFILES, fill_usage, recent_requests
 from petstore_server.store import Store
 
@@ -64,13 +64,14 @@ async def fill(
     return Demo(issued.secret, _first(orders, Status.PENDING), _first(orders, Status.SHIPPED))
 
 
-def show_sample(console: DeferredConsole, now: float) -> None:
-    """Mark the pages, which are not loaded yet, as those of sample data, and let the last hour have sample requests.
+def show_sample(sources: Sources, now: float, sign_in_command: str) -> None:
+    """Mark the console's pages as those of sample data, and let the last hour have sample requests.
 
-    `now` is in Unix seconds.
+    `now` is in Unix seconds; `sign_in_command` prints a link to the console of this store.
     """
-    console.is_sample = True
-    console.requests.begin_with(recent_requests(now))
+    sources.is_sample = True
+    sources.sign_in_command = sign_in_command
+    sources.requests.begin_with(recent_requests(now))
 
 
 async def _add_accounts(

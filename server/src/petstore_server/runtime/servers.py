@@ -113,7 +113,7 @@ async def run(
             await first(admin_server.wait_until_started, [*background, *admin_serving])
         freeze_heap()
         await on_ready()
-        application.load_rest()
+        application.prepare_rest()
         if companion is not None:
             background.append(asyncio.ensure_future(companion()))
         await first(stop.wait, [*background, *admin_serving])

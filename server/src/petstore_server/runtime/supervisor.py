@@ -19,7 +19,7 @@ from typing import Any
 from starlette.routing import BaseRoute
 
 from petstore_server.api.admin import DRAINING, Readiness, admin_application
-from petstore_server.runtime.deferred_console import Reports, open_console
+from petstore_server.runtime.console import open_console, sampling
 from petstore_server.runtime.servers import DRAIN_SECONDS, AdminServer, first, stop_signals
 from petstore_server.runtime.worker import Report
 from petstore_server.runtime.worker_process import UNREADABLE, Worker, WorkerFailed
@@ -178,11 +178,9 @@ async def _console_routes(
     """
     if not settings.console:
         return ()
-    console = await opened.enter_async_context(
-        open_console(settings, Reports(workers.readiness, workers.request_metrics), time.time)
-    )
-    console.load_soon()
-    sampled = asyncio.ensure_future(console.sampling().run())
+    console = await opened.enter_async_context(open_console(settings, workers, time.time))
+    asyncio.get_running_loop().run_in_executor(None, console.prepare)
+    sampled = asyncio.ensure_future(sampling(console).run())
     opened.callback(sampled.cancel)
     return console.routes
 

@@ -6,14 +6,30 @@ from typing import Any
 
 import msgspec
 
-from petstore_server.domain.audit import Actor, AuditEntry, AuditFilters, AuditPage, AuditPosition, Change
-from petstore_server.store.audit_pages import end_statement, entries_statement, page_of, page_statement
+from petstore_server.domain.audit import (
+    Actor,
+    AuditEntry,
+    AuditFilters,
+    AuditPage,
+    AuditPosition,
+    Change,
+    ImportEntries,
+    ImportsPage,
+)
+from petstore_server.store.audit_pages import (
+    end_statement,
+    entries_statement,
+    imports_statements,
+    page_of,
+    page_statement,
+)
 from petstore_server.store.engine import Command, Part, Row, Work, snapshot
 
 REQUEST_ID = "request_id"
 """Where an entry keeps the request that made the change, among the values after it."""
 
 _PAGE = 500
+_BATCHES = 2000  # entries of imports that are read for one page of imports
 INSERT_ENTRY = """
     INSERT INTO petstore.audit (at, actor, action, subject, "before", "after") VALUES (%s, %s, %s, %s, %s, %s)
 """
@@ -57,6 +73,18 @@ class AuditLog(Part):
         end = end_statement(filters, before) if len(entries) <= limit else None
         ended = (yield end) if end is not None else []
         return page_of(entries, limit, AuditPosition(*ended[0]) if ended else None)
+
+    @snapshot
+    def imports(self, before: AuditPosition | None = None) -> Work[ImportsPage]:
+        """The latest imports of orders, from before a position or from the newest.
+
+        Each batch has an entry. An import of more batches than are read for a page is also on the next page.
+        """
+        imports, last = imports_statements(before, _BATCHES)
+        found = [ImportEntries(*row) for row in (yield imports)]
+        is_full = sum(each.batches for each in found) == _BATCHES
+        [position] = (yield last) if is_full else [None]
+        return ImportsPage(found, position and AuditPosition(*position))
 
 
 def _entry(row: Row) -> AuditEntry:

@@ -1,8 +1,11 @@
 """API keys, and which of them are valid."""
 
+from collections.abc import Sequence
+from typing import NamedTuple
+
 from petstore_server.domain.accounts import Limits, Plan, require_open
 from petstore_server.domain.audit import Actor, Change, difference
-from petstore_server.domain.bans import Ban
+from petstore_server.domain.bans import CLOCK_TOLERANCE, Ban
 from petstore_server.domain.errors import KeyNotFound
 from petstore_server.domain.keys import (
     VALID,
@@ -35,6 +38,10 @@ _SELECT = """
 """
 _FIND = f"{_SELECT} WHERE keys.id = %s"
 _ORDER = "ORDER BY keys.created_at, keys.number"
+_NEWEST_FIRST = "ORDER BY keys.created_at DESC, keys.number DESC"
+_USABLE = "revoked_at IS NULL AND (expires_at IS NULL OR expires_at > %s)"
+_HOLDS = f"began - {CLOCK_TOLERANCE} <= %s AND until > %s"
+"""Of a ban, as `Ban.holds` has it."""
 _LOCK = "SELECT 1 FROM petstore.keys WHERE id = %s FOR UPDATE"
 _INSERT = """
     INSERT INTO petstore.keys (id, account_id, digest, environment, scopes, note, created_at, expires_at, rotated_from)
@@ -43,6 +50,13 @@ _INSERT = """
 _UPDATE = "UPDATE petstore.keys SET expires_at = %s, revoked_at = %s WHERE id = %s"
 _INSERT_BAN = "INSERT INTO petstore.bans (key_id, began, until, level) VALUES (%s, %s, %s, %s)"
 _DELETE_BAN = "DELETE FROM petstore.bans WHERE key_id = %s"
+
+
+class KeysPage(NamedTuple):
+    """Some of the keys that were asked for; `total` is the number of all."""
+
+    keys: Sequence[ApiKey]
+    total: int
 
 
 class Keys(Part):
@@ -89,6 +103,33 @@ class Keys(Part):
             account_id = (yield from find_account(account)).id
             rows = yield Query(f"{_SELECT} WHERE account_id = %s {_ORDER}", (account_id,))
         return [_key(row) for row in rows]
+
+    @snapshot
+    def page(
+        self, account_id: int, now: float, limit: int, offset: int = 0, *, usable: bool | None = None
+    ) -> Work[KeysPage]:
+        """At most `limit` keys of an account, those that are usable at `now` (Unix seconds) first, newest first.
+
+        `usable` selects those that are, or are not.
+        """
+        choice = {None: "", True: f" AND {_USABLE}", False: f" AND NOT ({_USABLE})"}[usable]
+        chosen = (account_id, *([] if usable is None else [now]))
+        [(total,)] = yield Query(f"SELECT count(*) FROM petstore.keys WHERE account_id = %s{choice}", chosen)  # noqa: S608
+        order = _NEWEST_FIRST.replace("ORDER BY", f"ORDER BY CASE WHEN {_USABLE} THEN 0 ELSE 1 END,")
+        sql = f"{_SELECT} WHERE account_id = %s{choice} {order} LIMIT %s OFFSET %s"
+        return KeysPage([_key(row) for row in (yield Query(sql, (*chosen, now, limit, offset)))], total)
+
+    @snapshot
+    def banned(self, now: float, limit: int, offset: int = 0) -> Work[KeysPage]:
+        """At most `limit` keys with a ban in force at `now` (Unix seconds), those whose ban ends last first."""
+        [(total,)] = yield Query(f"SELECT count(*) FROM petstore.bans WHERE {_HOLDS}", (now, now))  # noqa: S608
+        sql = f"{_SELECT} WHERE {_HOLDS} ORDER BY until DESC, keys.id LIMIT %s OFFSET %s"
+        return KeysPage([_key(row) for row in (yield Query(sql, (now, now, limit, offset)))], total)
+
+    async def banned_accounts(self, now: float) -> frozenset[int]:
+        """The ids of the accounts that have a key with a ban in force at `now` (Unix seconds)."""
+        sql = f"SELECT account_id FROM petstore.bans JOIN petstore.keys ON keys.id = key_id WHERE {_HOLDS}"  # noqa: S608
+        return frozenset(account_id for (account_id,) in await self._engine.query(sql, (now, now), short=False))
 
     @transaction
     def change(self, key_id: str, transition: Transition[ApiKey], actor: Actor) -> Work[ApiKey]:

@@ -9,7 +9,7 @@ are read and sorted instead.
 from typing import NamedTuple
 
 from petstore_server.domain.orders import Status
-from petstore_server.domain.search import Page, Position, Query, SortField
+from petstore_server.domain.search import Filters, Page, Position, Query, Sort, SortField
 from petstore_server.store import engine
 from petstore_server.store.engine import Row, Work
 
@@ -53,6 +53,13 @@ def single_statement(query: Query) -> engine.Query | None:
     """The statement of a page that one index answers: its rows are those of the page."""
     walks = _walks(query)
     return None if len(walks) > 1 or _rest(walks[0], query) else _walked(walks[0], query, query.limit + 1)
+
+
+def count_statement(filters: Filters, most: int) -> engine.Query:
+    """The statement that counts the orders that match, `most` of them at most."""
+    where, values = _all(_rest(Walk(""), Query(filters, Sort())))
+    found = f"SELECT 1 FROM petstore.orders WHERE {where} LIMIT %s"  # noqa: S608 - constants
+    return engine.Query(f"SELECT count(*) FROM ({found}) AS found", [*values, most])  # noqa: S608 - constants
 
 
 def page_of(rows: list[Row], query: Query) -> Page:

@@ -44,6 +44,11 @@ class Search(Part):
         record, status, updated_at, created_at = rows[0]
         return TrackedOrder(record, Status(status), updated_at, created_at)
 
+    async def count(self, filters: Filters, most: int) -> int:
+        """The number of orders that match, counted up to `most`."""
+        [(found,)] = await self._engine.query(*pages.count_statement(filters, most), short=False)
+        return int(found)
+
     async def count_by_status(self) -> Mapping[Status, int]:
         """The number of orders with each status."""
         rows: list[Row] = await self._engine.query(_COUNT_BY_STATUS, short=False)

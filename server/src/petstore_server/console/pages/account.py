@@ -1,33 +1,34 @@
-"""The page of one account: its windows, history, keys, bans and changes, and the forms to change it."""
+"""One account: its windows, history, keys and changes, and what can be done with it."""
 
 import asyncio
 from collections.abc import Sequence
-from datetime import UTC, datetime
 from typing import NamedTuple
 
 from starlette.responses import Response
 
 from petstore_server.console.changes import change_of
 from petstore_server.console.charts import Bar, Chart, Series, chart
+from petstore_server.console.entry import Entry, account_path, query_link
 from petstore_server.console.forms import FormState
+from petstore_server.console.pages.accounts import PLANS, read_plan
+from petstore_server.console.rendering import minutes
 from petstore_server.console.visit import Visit
-from petstore_server.domain.accounts import PLAN_LIMITS, Account, Plan
-from petstore_server.domain.audit import AuditFilters
+from petstore_server.domain.accounts import PLAN_LIMITS, Account
+from petstore_server.domain.audit import AuditFilters, AuditPage
 from petstore_server.domain.keys import DEFAULT_SCOPES, ENDED, ApiKey, KeyState, Scope
+from petstore_server.domain.notes import check_note
 from petstore_server.domain.transitions import version
 from petstore_server.domain.usage import Granularity, UsageRow
+from petstore_server.operations import accounts as operations
 from petstore_server.operations.accounts import report_windows
+from petstore_server.store.keys import KeysPage
 
+KEYS_PAGE = 25
 _HOURS, _DAYS = 48, 90
 _CHANGES = 20
 _MOST_SUBJECTS = 200  # keys whose entries are shown with the account's
 _SERIES = (Series("Admitted", "answered"), Series("Refused", "refused"))
-PLANS = [
-    (str(plan), f"{plan} ({PLAN_LIMITS[plan].per_minute:,} per minute, {PLAN_LIMITS[plan].per_day:,} per day)")
-    for plan in PLAN_LIMITS
-] + [(str(plan), f"{plan} (its own limits)") for plan in Plan if plan not in PLAN_LIMITS]
-
-
+_KEY_FILTERS = (("", "All"), ("usable", "Usable"), ("ended", "Ended"))
 GRACES = (("0s", "at once"), ("1h", "in 1 hour"), ("24h", "in 24 hours"), ("7d", "in 7 days"), ("30d", "in 30 days"))
 """When a key ends after its rotation."""
 
@@ -43,20 +44,11 @@ class KeyRow(NamedTuple):
 
 
 def key_rows(keys: Sequence[ApiKey], now: float) -> list[KeyRow]:
-    """The keys, those that can be used first, newest first."""
-    rows = []
-    for key in reversed(keys):
-        state = key.state(now)
-        rotatable = key.rotation_obstacle(now) is None
-        rows.append(KeyRow(key, state, key.is_banned(now), state not in ENDED, rotatable))
-    return sorted(rows, key=lambda row: not row.usable)
-
-
-def key_form() -> FormState:
-    """The form for a new key, with the default scopes."""
-    form = FormState()
-    form.values["scopes"] = " ".join(sorted(DEFAULT_SCOPES))
-    return form
+    """The keys with what can be done with them at `now` (Unix seconds)."""
+    return [
+        KeyRow(key, state, key.is_banned(now), state not in ENDED, key.rotation_obstacle(now) is None)
+        for key, state in ((key, key.state(now)) for key in keys)
+    ]
 
 
 async def show_account(
@@ -64,61 +56,193 @@ async def show_account(
     account: Account,
     *,
     plan_form: FormState | None = None,
-    new_key: FormState | None = None,
+    key_form: FormState | None = None,
+    details_form: FormState | None = None,
     status: int = 200,
 ) -> Response:
     """Render the page of an account, with forms that may have been filled in."""
     store, now = visit.store, visit.now
-    keys = await store.keys.list(account.name)
-    subjects = (f"account:{account.name}", *(f"key:{key.id}" for key in keys[-_MOST_SUBJECTS:]))
-    usage, hours, days, changes = await asyncio.gather(
-        visit.services.usage_of(account.id),
-        store.usage.history(account.id, _start(now, Granularity.HOUR, _HOURS), int(now) + 1, Granularity.HOUR),
-        store.usage.history(account.id, _start(now, Granularity.DAY, _DAYS), int(now) + 1, Granularity.DAY),
-        store.audit.page(AuditFilters(subjects=subjects), _CHANGES),
+    chosen = visit.query.get("keys", "")
+    only = visit.query.get("key", "")
+    number = visit.query.get("page", "")
+    page = max(1, int(number[:6])) if number.isascii() and number.isdigit() else 1
+    usable = {"usable": True, "ended": False}.get(chosen)
+    offset = (page - 1) * KEYS_PAGE
+    keys, usage, hours, days, changes = await asyncio.gather(
+        visit.need(_keys(visit, account, offset, usable)),
+        visit.read(visit.sources.usage.find(account.id)),
+        visit.read(store.usage.history(account.id, *_period(now, Granularity.HOUR, _HOURS))),
+        visit.read(store.usage.history(account.id, *_period(now, Granularity.DAY, _DAYS))),
+        visit.read(account_changes(visit, account)),
     )
-    limit = account.limits.per_day
+    given = {"keys": chosen} if chosen else {}
     return visit.page(
         "account.html",
         status,
         account=account,
-        windows=report_windows(account, usage, now),
-        hours=_history_chart("Requests per hour, last 48 hours", hours, now, Granularity.HOUR, _HOURS, None),
-        days=_history_chart("Requests per day, last 90 days", days, now, Granularity.DAY, _DAYS, limit),
-        keys=key_rows(keys, now),
-        strikes=visit.services.settings.ban_strikes,
+        usage=usage,
+        windows=report_windows(account, usage.value, now) if usage.value is not None else [],
+        hours=hours,
+        hour_chart=_chart(f"Requests per hour, last {_HOURS} hours", hours.value, now, Granularity.HOUR, _HOURS, None),
+        days=days,
+        day_chart=_chart(
+            f"Requests per day, last {_DAYS} days", days.value, now, Granularity.DAY, _DAYS, account.limits.per_day
+        ),
+        keys=key_rows(keys.keys, now),
+        total_keys=keys.total,
+        chosen_keys="one" if only else chosen,
+        key_filters=_KEY_FILTERS,
+        previous_link=query_link(given, page=page - 1) + "#keys" if page > 1 else None,
+        next_link=query_link(given, page=page + 1) + "#keys" if offset + len(keys.keys) < keys.total else None,
+        strikes=visit.sources.settings.ban_strikes,
         graces=GRACES,
         scopes=[str(scope) for scope in Scope],
-        changes=[change_of(entry) for entry in changes.entries],
-        more_changes=changes.next is not None,
+        changes=changes,
+        shown=[change_of(entry) for entry in changes.value.entries] if changes.value is not None else [],
         plans=PLANS,
-        plan_form=plan_form or _plan_form(account),
-        key_form=new_key or key_form(),
         seen=version(account),
+        key_form=key_form or FormState({"scopes": " ".join(sorted(DEFAULT_SCOPES))}, "key-"),
+        plan_form=plan_form or _plan_form(account),
+        details_form=details_form or FormState({"contact": account.contact, "note": account.note}, "details-"),
     )
 
 
-def _history_chart(
-    title: str, rows: list[UsageRow], now: float, by: Granularity, count: int, limit: int | None
-) -> Chart:
-    found = {row.start: row for row in rows}
-    starts = range(_start(now, by, count), int(now) + 1, by.seconds)
-    form = "%b %d, %H:00" if by is Granularity.HOUR else "%Y-%m-%d"
-    bars = []
-    for start in starts:
-        row = found.get(start)
-        counts = (row.admitted, row.refused) if row is not None else (0, 0)
-        bars.append(Bar(datetime.fromtimestamp(start, UTC).strftime(form), counts))
+async def _keys(visit: Visit, account: Account, offset: int, usable: bool | None) -> KeysPage:
+    """A page of the account's keys, or the one that the URL names."""
+    only = visit.query.get("key")
+    if only is None:
+        return await visit.store.keys.page(account.id, visit.now, KEYS_PAGE, offset, usable=usable)
+    key = await visit.store.keys.find(only)
+    return KeysPage([key] if key.account == account.name else [], 1)
+
+
+async def account_changes(visit: Visit, account: Account) -> AuditPage:
+    """The last changes of the account and of its newest keys."""
+    keys = (await visit.store.keys.page(account.id, visit.now, _MOST_SUBJECTS)).keys
+    subjects = (f"account:{account.name}", *(f"key:{key.id}" for key in keys))
+    return await visit.store.audit.page(AuditFilters(subjects=subjects), _CHANGES)
+
+
+async def show(visit: Visit) -> Response:
+    """One account."""
+    return await show_account(visit, await _account(visit))
+
+
+async def change_plan(visit: Visit) -> Response:
+    """Change the plan, unless it was changed meanwhile."""
+    name, submitted = visit.request.path_params["name"], await visit.form()
+    form = FormState({each: submitted[each] for each in ("plan", "per_minute", "per_day")}, "plan-")
+    plan, limits = read_plan(form)
+    if plan is None or limits is None or not form.is_right:
+        return await show_account(visit, await _account(visit), plan_form=form, status=400)
+    await operations.set_plan(visit.store, name, plan, limits, visit.actor, seen=submitted["seen"])
+    shown = f"{limits.per_minute:,} requests per minute and {limits.per_day:,} per day"
+    return visit.done(account_path(name), f"{name} is on the plan {plan} now: {shown}.")
+
+
+async def edit(visit: Visit) -> Response:
+    """Change the contact and the note."""
+    name, submitted = visit.request.path_params["name"], await visit.form()
+    form = FormState({each: submitted[each] for each in ("contact", "note")}, "details-")
+    contact, note = form.read("contact", lambda text: check_note(text, "contact")), form.read("note", check_note)
+    if not form.is_right:
+        return await show_account(visit, await _account(visit), details_form=form, status=400)
+    await operations.edit_account(visit.store, name, contact, note, visit.actor)
+    return visit.done(account_path(name), f"Saved the contact and the note of {name}.")
+
+
+async def ask_suspend(visit: Visit) -> Response:
+    """Ask before an account is suspended."""
+    account = await _account(visit)
+    return visit.page(
+        "confirm.html",
+        title=f"Suspend {account.name}?",
+        text="All its keys stop working within a second, on every server: requests get 401 invalid_api_key. "
+        "Its usage and its keys are kept, and you can resume it at any time.",
+        action=f"Suspend {account.name}",
+        keep="Keep it active",
+        target=f"{account_path(account.name)}/suspend",
+        back=account_path(account.name),
+        fields=[("seen", version(account))],
+        subjects=[],
+    )
+
+
+async def suspend(visit: Visit) -> Response:
+    """Suspend an account, unless it was changed meanwhile."""
+    name, submitted = visit.request.path_params["name"], await visit.form()
+    await operations.suspend_account(visit.store, name, visit.actor, seen=submitted["seen"])
+    return visit.done(account_path(name), f"Suspended {name}: its keys do not work until you resume it.")
+
+
+async def resume(visit: Visit) -> Response:
+    """Resume an account, unless it was changed meanwhile."""
+    name, submitted = visit.request.path_params["name"], await visit.form()
+    await operations.resume_account(visit.store, name, visit.actor, seen=submitted["seen"])
+    return visit.done(account_path(name), f"Resumed {name}: its keys work again.")
+
+
+async def ask_close(visit: Visit) -> Response:
+    """Ask before an account is closed."""
+    account = await _account(visit)
+    return visit.page(
+        "confirm.html",
+        title=f"Close {account.name}?",
+        text="All its keys are revoked: requests get 401 invalid_api_key within a second, on every server. "
+        "Its history is kept, and its name cannot be used again. This cannot be reversed.",
+        action=f"Close {account.name}",
+        keep="Keep it",
+        target=f"{account_path(account.name)}/close",
+        back=account_path(account.name),
+        fields=[],
+        subjects=[],
+    )
+
+
+async def close(visit: Visit) -> Response:
+    """Close an account and revoke its keys."""
+    name, _ = visit.request.path_params["name"], await visit.form()
+    closed = await operations.close_account(visit.store, name, visit.actor)
+    revoked = f"{closed.revoked:,} key" + ("" if closed.revoked == 1 else "s")
+    return visit.done(account_path(name), f"Closed {name}, and revoked {revoked}.")
+
+
+async def _account(visit: Visit) -> Account:
+    """The account that the path names. Raises AccountNotFound."""
+    return await visit.need(visit.store.accounts.find(visit.request.path_params["name"]))
+
+
+def _chart(
+    title: str, rows: list[UsageRow] | None, now: float, by: Granularity, count: int, limit: int | None
+) -> Chart | None:
+    if rows is None:
+        return None
+    found = {row.start: (row.admitted, row.refused) for row in rows}
+    first, end, _ = _period(now, by, count)
+    starts = range(first, end, by.seconds)
+    bars = [Bar(minutes(start)[: 16 if by is Granularity.HOUR else 10], found.get(start, (0, 0))) for start in starts]
     return chart(title, _SERIES, bars, limit)
 
 
-def _start(now: float, by: Granularity, count: int) -> int:
-    """The start of the first of this many hours or days, of which the last has `now` in it."""
-    return by.start(now) - (count - 1) * by.seconds
+def _period(now: float, by: Granularity, count: int) -> tuple[int, int, Granularity]:
+    """So many hours or days, of which the last has `now` in it."""
+    return by.start(now) - (count - 1) * by.seconds, int(now) + 1, by
 
 
 def _plan_form(account: Account) -> FormState:
     form = {"plan": str(account.plan)}
     if account.plan not in PLAN_LIMITS:
         form |= {"per_minute": str(account.limits.per_minute), "per_day": str(account.limits.per_day)}
-    return FormState(form)
+    return FormState(form, "plan-")
+
+
+ENTRIES = (
+    Entry("/accounts/{name}", show),
+    Entry("/accounts/{name}/plan", change_plan, ("POST",)),
+    Entry("/accounts/{name}/details", edit, ("POST",)),
+    Entry("/accounts/{name}/suspend", ask_suspend),
+    Entry("/accounts/{name}/suspend", suspend, ("POST",)),
+    Entry("/accounts/{name}/resume", resume, ("POST",)),
+    Entry("/accounts/{name}/close", ask_close),
+    Entry("/accounts/{name}/close", close, ("POST",)),
+)

@@ -2,21 +2,22 @@
 
 from datetime import UTC, datetime
 from math import isfinite
-from urllib.parse import urlencode
 
 from starlette.responses import Response
 
 from petstore_server.console.changes import ACTIONS, change_of
-from petstore_server.console.entry import Entry
+from petstore_server.console.entry import Entry, query_link
 from petstore_server.console.forms import FormState
 from petstore_server.console.visit import Visit
 from petstore_server.domain.audit import AuditFilters, AuditPage, AuditPosition
+from petstore_server.domain.errors import AccountNotFound
 from petstore_server.domain.orders import is_int64
 from petstore_server.domain.timestamps import parse_when
 from petstore_server.operations.audit import actor_name
 
 PAGE_SIZE = 50
-_FILTERS = ("actor", "action", "subject", "since", "until")
+_FILTERS = ("actor", "action", "subject", "request", "since", "until")
+_MOST_KEYS = 200  # of an account, whose entries are found with the account's
 
 
 async def audit(visit: Visit) -> Response:
@@ -28,11 +29,13 @@ async def audit(visit: Visit) -> Response:
         filters = AuditFilters(
             actor=actor_name(form.values["actor"]) if form.values["actor"] else None,
             action=form.values["action"] or None,
-            subjects=(_subject(form.values["subject"]),) if form.values["subject"] else (),
+            subjects=await _subjects(visit, form.values["subject"]) if form.values["subject"] else (),
             since=since,
             until=until,
+            request_id=form.values["request"] or None,
         )
-        page = await visit.store.audit.page(filters, PAGE_SIZE, _position(visit.query.get("before", "")))
+        position = parse_position(visit.query.get("before", ""))
+        page = await visit.need(visit.store.audit.page(filters, PAGE_SIZE, position))
     given = {name: form.values[name] for name in _FILTERS if form.values[name]}
     return visit.page(
         "audit.html",
@@ -41,23 +44,35 @@ async def audit(visit: Visit) -> Response:
         changes=[change_of(entry) for entry in page.entries],
         actions=[("", "Any"), *((action, action) for action in ACTIONS)],
         filtered=bool(given),
-        next_link="?" + urlencode({**given, "before": f"{page.next.at!r},{page.next.id}"}) if page.next else None,
-        first_link="?" + urlencode(given) if visit.query.get("before") else None,
+        next_link=query_link(given, before=position_text(page.next)) if page.next else None,
+        first_link=query_link(given) if visit.query.get("before") else None,
     )
 
 
-def _subject(text: str) -> str:
-    """A number means an order, `key_…` a key; anything else is taken as it is."""
+async def _subjects(visit: Visit, text: str) -> tuple[str, ...]:
+    """The subjects that a text means: an order's number, a key's id, an account with its keys, or as the log has it."""
     if text.removeprefix("-").isdigit():
-        return f"order:{text}"
-    return f"key:{text}" if text.startswith("key_") else text
+        return (f"order:{text}",)
+    if text.startswith("key_"):
+        return (f"key:{text}",)
+    try:
+        account = await visit.need(visit.store.accounts.find(text.removeprefix("account:")))
+    except AccountNotFound:
+        return text, f"account:{text}"
+    keys = await visit.need(visit.store.keys.page(account.id, visit.now, _MOST_KEYS))
+    return (f"account:{account.name}", *(f"key:{key.id}" for key in keys.keys))
 
 
 def _when(text: str, now: float) -> float | None:
     return parse_when(text, datetime.fromtimestamp(now, UTC), past=True).timestamp() if text else None
 
 
-def _position(text: str) -> AuditPosition | None:
+def position_text(position: AuditPosition) -> str:
+    """A position for a link."""
+    return f"{position.at!r},{position.id}"
+
+
+def parse_position(text: str) -> AuditPosition | None:
     """A position from a link of the console; an invalid one starts from the newest entry."""
     at, _, entry_id = text.partition(",")
     try:

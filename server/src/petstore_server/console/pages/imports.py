@@ -11,15 +11,16 @@ from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response, StreamingResponse
 from starlette.types import Message
 
-from petstore_server.console.entry import Entry
+from petstore_server.console.entry import Entry, query_link
 from petstore_server.console.forms import FormState
 from petstore_server.console.import_jobs import KEPT_SECONDS, MOST_JOBS, ImportJob, JobState
-from petstore_server.console.security import PATH
+from petstore_server.console.pages.audit import parse_position, position_text
 from petstore_server.console.visit import Visit
 from petstore_server.domain.errors import Conflict, InvalidInput
 from petstore_server.imports.options import EVERY_COLUMN
 from petstore_server.imports.rows import UnreadableFile
 from petstore_server.imports.source import format_of
+from petstore_server.operations.admin_port import CONSOLE_PATH
 
 LARGEST_FILE = 100 * 1024 * 1024
 """Bytes of a file that is accepted."""
@@ -47,8 +48,24 @@ class _Refused(Exception):
         self.field = field
 
 
+async def list_imports(visit: Visit) -> Response:
+    """The uploads of this host, and all imports of the store, newest first."""
+    before = parse_position(visit.query.get("before", ""))
+    found = await visit.read(visit.store.audit.imports(before))
+    later = found.value.next if found.value is not None else None
+    return visit.page(
+        "imports.html",
+        jobs=visit.sources.imports.all(),
+        most_jobs=MOST_JOBS,
+        kept_minutes=int(KEPT_SECONDS // 60),
+        imports=found,
+        next_link=query_link({}, before=position_text(later)) if later is not None else None,
+        first_link=f"{CONSOLE_PATH}/imports" if before is not None else None,
+    )
+
+
 async def ask(visit: Visit) -> Response:
-    """The form for a file, and the uploads of this host."""
+    """The form for a file."""
     return _form(visit, FormState())
 
 
@@ -67,7 +84,7 @@ async def upload(visit: Visit) -> Response:
 
 async def _checked(visit: Visit, form: FormState) -> ImportJob:
     """The upload, once its check has begun to read the file. Raises _Refused, OSError."""
-    jobs = visit.services.imports
+    jobs = visit.sources.imports
     async with AsyncExitStack() as unused:
         try:
             jobs.require_room()
@@ -164,7 +181,7 @@ async def start(visit: Visit) -> Response:
     """Import a file that was checked, unless another operator did."""
     job = _job(visit)
     await visit.form()
-    visit.services.imports.import_(job, visit.operator)
+    visit.sources.imports.import_(job, visit.operator)
     return _show_job(job)
 
 
@@ -172,7 +189,7 @@ async def stop(visit: Visit) -> Response:
     """End a check or an import."""
     job = _job(visit)
     await visit.form()
-    await visit.services.imports.stop(job)
+    await visit.sources.imports.stop(job)
     return _show_job(job)
 
 
@@ -182,8 +199,8 @@ async def discard(visit: Visit) -> Response:
     await visit.form()
     if job.state is JobState.IMPORTING:
         raise Conflict(f"{job.name} is being imported; stop the import first.")
-    await visit.services.imports.discard(job)
-    return visit.done("/imports/new", f"Deleted {job.name} from the server.")
+    await visit.sources.imports.discard(job)
+    return visit.done("/imports", f"Deleted {job.name} from the server.")
 
 
 async def rejects(visit: Visit) -> Response:
@@ -195,11 +212,11 @@ async def rejects(visit: Visit) -> Response:
 
 
 def _job(visit: Visit) -> ImportJob:
-    return visit.services.imports.find(visit.request.path_params["upload"])
+    return visit.sources.imports.find(visit.request.path_params["upload"])
 
 
 def _show_job(job: ImportJob) -> Response:
-    return RedirectResponse(f"{PATH}/imports/{job.id}", 303)
+    return RedirectResponse(f"{CONSOLE_PATH}/imports/{job.id}", 303)
 
 
 def _form(visit: Visit, form: FormState, status: int = 200) -> Response:
@@ -208,15 +225,13 @@ def _form(visit: Visit, form: FormState, status: int = 200) -> Response:
         status,
         form=form,
         formats=_FORMATS,
-        jobs=visit.services.imports.all(),
-        most_jobs=MOST_JOBS,
-        kept_minutes=int(KEPT_SECONDS // 60),
         megabytes=LARGEST_FILE >> 20,
         options_open=any(form.values[name] or form.error(name) for name in _FIELDS),
     )
 
 
 ENTRIES = (
+    Entry("/imports", list_imports),
     Entry("/imports/new", ask),
     Entry("/imports/new", upload, ("POST",)),
     Entry("/imports/{upload}", show),

@@ -4,10 +4,9 @@ from datetime import UTC, datetime
 
 from starlette.responses import RedirectResponse, Response
 
-from petstore_server.console.entry import Entry, account_path
+from petstore_server.console.entry import Entry, account_path, query_link
 from petstore_server.console.forms import FormState
 from petstore_server.console.pages.account import GRACES, show_account
-from petstore_server.console.security import PATH
 from petstore_server.console.visit import Visit
 from petstore_server.domain.errors import InvalidInput
 from petstore_server.domain.keys import Environment, Scope, parse_scopes
@@ -15,13 +14,14 @@ from petstore_server.domain.notes import check_note
 from petstore_server.domain.timestamps import parse_duration, parse_when
 from petstore_server.domain.transitions import version
 from petstore_server.operations import keys as operations
+from petstore_server.operations.admin_port import CONSOLE_PATH
 
 
 async def create(visit: Visit) -> Response:
     """Create a key and show it, once."""
     submitted = await visit.form()
-    account = await visit.store.accounts.find(visit.request.path_params["name"])
-    form = FormState({"note": submitted["note"], "expires": submitted["expires"]})
+    account = await visit.need(visit.store.accounts.find(visit.request.path_params["name"]))
+    form = FormState({"note": submitted["note"], "expires": submitted["expires"]}, "key-")
     form.values["scopes"] = " ".join(submitted.all("scope"))
     scopes = form.read("scopes", _scopes)
     expires_at = form.read("expires", lambda text: _expiry(text, visit.now))
@@ -31,23 +31,23 @@ async def create(visit: Visit) -> Response:
             issued = await operations.issue_key(
                 visit.store,
                 account.name,
-                environment=Environment(visit.services.settings.environment),
+                environment=Environment(visit.sources.settings.environment),
                 scopes=scopes,
                 expires_at=expires_at,
                 note=note,
                 actor=visit.actor,
-                randbelow=visit.services.random_below,
+                randbelow=visit.sources.random_below,
             )
             return visit.page("secret.html", key=issued.key, secret=issued.secret, old=None)
         except InvalidInput as error:
             form.reject("expires", error)
-    return await show_account(visit, account, new_key=form, status=400)
+    return await show_account(visit, account, key_form=form, status=400)
 
 
 async def show(visit: Visit) -> Response:
     """Go to the page of the key's account."""
-    key = await visit.store.keys.find(visit.request.path_params["key"])
-    return RedirectResponse(f"{PATH}{account_path(key.account)}#{key.id}", 303)
+    key = await visit.need(visit.store.keys.find(visit.request.path_params["key"]))
+    return RedirectResponse(f"{CONSOLE_PATH}{account_path(key.account)}{query_link({}, key=key.id)}#keys", 303)
 
 
 async def rotate(visit: Visit) -> Response:
@@ -56,26 +56,46 @@ async def rotate(visit: Visit) -> Response:
     key_id, grace = visit.request.path_params["key"], submitted["grace"] or "24h"
     if grace not in dict(GRACES):
         raise InvalidInput("Choose when the old key ends.")
+    if grace == "0s" and not submitted["confirmed"]:
+        return await _ask_rotate(visit, key_id)
     rotation = await operations.rotate_key(
         visit.store,
         key_id,
         grace=0 if grace == "0s" else parse_duration(grace),
         expires_at=None,
         actor=visit.actor,
-        randbelow=visit.services.random_below,
+        randbelow=visit.sources.random_below,
     )
     return visit.page("secret.html", key=rotation.new.key, secret=rotation.new.secret, old=rotation.old)
 
 
+async def _ask_rotate(visit: Visit, key_id: str) -> Response:
+    """Ask before a key is replaced whose programs stop working."""
+    key = await visit.need(visit.store.keys.find(key_id))
+    return visit.page(
+        "confirm.html",
+        title=f"Rotate {key.id}, and end it at once?",
+        text=f"Programs of {key.account} that use it get 401 invalid_api_key within a second, on every server, until "
+        "they use the new key. To avoid that, keep the old key for some time.",
+        action=f"Rotate {key.id}",
+        keep="Keep it for now",
+        target=f"/keys/{key.id}/rotate",
+        back=account_path(key.account),
+        fields=[("grace", "0s"), ("confirmed", "yes")],
+        subjects=[key.note] if key.note else [],
+    )
+
+
 async def ask_revoke(visit: Visit) -> Response:
     """Ask before a key is revoked."""
-    key = await visit.store.keys.find(visit.request.path_params["key"])
+    key = await visit.need(visit.store.keys.find(visit.request.path_params["key"]))
     return visit.page(
         "confirm.html",
         title=f"Revoke {key.id}?",
         text=f"Programs of {key.account} that use it get 401 invalid_api_key within a second, on every server. "
         "This cannot be reversed. To replace a key without an interruption, rotate it instead.",
-        action="Revoke",
+        action=f"Revoke {key.id}",
+        keep="Keep it",
         target=f"/keys/{key.id}/revoke",
         back=account_path(key.account),
         fields=[("seen", version(key))],

@@ -1,19 +1,19 @@
 """Orders: the list with its filters, one order, and what can be done with one or several."""
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import aclosing
 from datetime import UTC, datetime
 from typing import NamedTuple
-from urllib.parse import urlencode
 
 from starlette.responses import RedirectResponse, Response, StreamingResponse
 
 from petstore_server.console.changes import change_of
-from petstore_server.console.entry import Entry
-from petstore_server.console.forms import FormState
-from petstore_server.console.security import PATH
-from petstore_server.console.visit import Form, RefusedRequest, Visit
-from petstore_server.domain.errors import InvalidInput, InvalidOrderId
+from petstore_server.console.conflicts import explain_order
+from petstore_server.console.entry import Entry, Header, header, query_link
+from petstore_server.console.forms import Form, FormState
+from petstore_server.console.readings import Reading
+from petstore_server.console.visit import Part, RefusedRequest, Visit
+from petstore_server.domain.errors import DomainError, InvalidInput, InvalidOrderId
 from petstore_server.domain.orders import CANCEL, COMPLETE, Order, Status, is_int64, parse_order_id, ship
 from petstore_server.domain.search import (
     Filters,
@@ -28,12 +28,15 @@ from petstore_server.domain.search import (
 from petstore_server.domain.timestamps import file_stamp, parse_when
 from petstore_server.domain.transitions import Transition
 from petstore_server.operations import orders as operations
+from petstore_server.operations.admin_port import CONSOLE_PATH
 from petstore_server.operations.exports import export_orders
 from petstore_server.operations.order_history import order_history
 from petstore_server.store.records import read_order
 
 PAGE_SIZE = 50
 _MOST_SELECTED = 1000
+_MOST_COUNTED = 10_000
+_COUNT_SECONDS = 0.15  # for which a page waits for the number of orders that match
 _CHANGES = 50
 _MOST_REASONS = 5  # orders that a notice explains by themselves
 _FILTERS = ("status", "petId", "complete", "shipDateFrom", "shipDateTo", "sort")
@@ -69,38 +72,65 @@ async def list_orders(visit: Visit) -> Response:
     form = FormState({name: visit.query.get(name, "").strip() for name in _FILTERS})
     if order_id:
         try:
-            return RedirectResponse(f"{PATH}/orders/{parse_order_id(order_id)}", 303)
+            return RedirectResponse(f"{CONSOLE_PATH}/orders/{parse_order_id(order_id)}", 303)
         except InvalidOrderId as error:
             form.values["id"] = order_id
             form.reject("id", error.message)
     query = _read_query(form, visit)
-    rows, after = [], None
+    rows: list[OrderRow] = []
+    after, matches = None, Reading[int]()
+    counts = await visit.sources.measurements.order_counts.get()
     if query is not None and form.is_right:
-        page = await visit.store.search.page(query)
+        page = await visit.need(visit.store.search.page(query))
         rows, after = [_row(order) for order in page.orders], page.next
+        if query.filters != Filters():
+            matches = await visit.read(visit.store.search.count(query.filters, _MOST_COUNTED + 1), _COUNT_SECONDS)
+        elif counts.value is not None:
+            matches = Reading(sum(counts.value.values()), counts.age)
     given = {name: form.values[name] for name in _FILTERS if form.values[name]}
+    here = {**given, "after": visit.query.get("after", "")}
+    all_selected = visit.query.get("select") == "all"
     return visit.page(
         "orders.html",
         200 if form.is_right else 400,
         form=form,
         rows=rows,
-        counts=await visit.services.statistics.status_counts(),
+        headers=_headers(given),
+        counts=counts,
+        matches=matches,
+        most_counted=_MOST_COUNTED,
         statuses=_STATUSES,
         sorts=_SORTS,
         completes=_COMPLETE,
+        given=given,
         filtered=bool(given.keys() - {"sort"}),
-        next_link="?" + urlencode({**given, "after": _position_text(after)}) if after is not None else None,
-        first_link="?" + urlencode(given) if visit.query.get("after") else None,
-        query_text=visit.request.url.query,
+        next_link=query_link(given, after=_position_text(after)) if after is not None else None,
+        first_link=query_link(given) if visit.query.get("after") else None,
+        all_selected=all_selected,
+        select_link=query_link(here) if all_selected else query_link(here, select="all"),
+        back=query_link(here),
         exports=[(name, name.upper()) for name in EXPORTS],
     )
+
+
+def _headers(given: Mapping[str, str]) -> list[Header]:
+    sort = given.get("sort") or "id"
+    return [
+        header("Order", "id", sort, given),
+        Header("Status"),
+        Header("Pet", is_number=True),
+        Header("Quantity", is_number=True),
+        header("Ship date", "shipDate", sort, given),
+        Header("Complete"),
+        header("Last change", "updatedAt", sort, given),
+    ]
 
 
 async def show(visit: Visit) -> Response:
     """One order, and everything that happened to it."""
     order_id = parse_order_id(visit.request.path_params["order"])
-    order = await visit.store.search.find(order_id)
-    history = await order_history(visit.store, order_id, order, _CHANGES)
+    order = await visit.need(visit.store.search.find(order_id))
+    history = await visit.read(order_history(visit.store, order_id, order, _CHANGES))
     transitions = {"ship": _ship_now(visit), "cancel": CANCEL, "complete": COMPLETE}
     return visit.page(
         "order.html",
@@ -110,7 +140,8 @@ async def show(visit: Visit) -> Response:
             for name, transition in transitions.items()
             if transition.is_allowed(read_order(order.record, order.status))
         ],
-        changes=[change_of(entry) for entry in history],
+        history=history,
+        shown=[change_of(entry) for entry in history.value or ()],
     )
 
 
@@ -136,7 +167,8 @@ async def cancel_selected(visit: Visit) -> Response:
         title=f"Cancel {one}?",
         text="A cancelled order cannot be shipped any more, and this cannot be reversed. Orders that have shipped are "
         "not changed.",
-        action="Cancel",
+        action=f"Cancel {one}",
+        keep="Keep it" if len(ids) == 1 else "Keep them",
         target="/orders/cancel",
         back=_back(form),
         fields=[("confirmed", "yes"), ("back", form["back"]), *(("order", str(each)) for each in ids)],
@@ -145,17 +177,22 @@ async def cancel_selected(visit: Visit) -> Response:
 
 
 async def export(visit: Visit) -> Response:
-    """All orders with their status as a file, streamed from one snapshot."""
+    """The orders that match the filters, with their status, as a file."""
     file_format = visit.query.get("format", "csv")
     if file_format not in EXPORTS:
         raise InvalidInput(f"Orders are exported as {', '.join(EXPORTS)}.")
+    form = FormState({name: visit.query.get(name, "").strip() for name in _FILTERS})
+    query = _read_query(form, visit)
+    if query is None or not form.is_right:
+        raise InvalidInput("Correct the filters of the list first; then export it.")
     name = f"orders-{file_stamp(visit.now)}.{file_format}"
     headers = {"Content-Disposition": f'attachment; filename="{name}"'}
-    return StreamingResponse(_exported(visit, file_format), headers=headers, media_type=EXPORTS[file_format])
+    parts = _exported(visit, file_format, query.filters)
+    return StreamingResponse(parts, headers=headers, media_type=EXPORTS[file_format])
 
 
-async def _exported(visit: Visit, file_format: str) -> AsyncIterator[bytes]:
-    async with aclosing(export_orders(visit.store, file_format)) as parts:
+async def _exported(visit: Visit, file_format: str, filters: Filters) -> AsyncIterator[bytes]:
+    async with aclosing(export_orders(visit.store, file_format, filters)) as parts:
         async for part, _ in parts:
             yield part
 
@@ -166,19 +203,19 @@ def _ship_now(visit: Visit) -> Transition[Order]:
 
 async def _change(visit: Visit, done: str, transition: Transition[Order], form: Form) -> Response:
     """Change the selected orders, and report how many were changed and why others were not."""
-    changed, reasons = 0, []
+    changed = 0
+    refused: list[tuple[int, DomainError]] = []
     async for outcome in operations.change_orders(visit.store, _selected(form), transition, visit.actor):
         if outcome.error is None:
             changed += 1
         else:
-            reasons.append(outcome.error.message)
+            refused.append((outcome.order_id, outcome.error))
     orders = f"{changed:,} order" + ("" if changed == 1 else "s")
-    lines = [f"{done} {orders}." if changed else "Nothing was changed."]
-    lines += reasons[:_MOST_REASONS]
-    if len(reasons) > _MOST_REASONS:
-        lines.append(f"{len(reasons) - _MOST_REASONS:,} more orders were not changed for such reasons.")
-    kind = "ok" if not reasons else "warn" if changed else "bad"
-    return visit.done(_back(form), "\n".join(lines), kind)
+    lines = [Part(f"{done} {orders}." if changed else "Nothing was changed.")]
+    lines += [await explain_order(visit, *each) for each in refused[:_MOST_REASONS]]
+    if len(refused) > _MOST_REASONS:
+        lines.append(Part(f"{len(refused) - _MOST_REASONS:,} more orders were not changed for such reasons."))
+    return visit.done(_back(form), *lines, kind="ok" if not refused else "warn" if changed else "bad")
 
 
 def _selected(form: Form) -> list[int]:

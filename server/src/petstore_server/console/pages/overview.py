@@ -2,21 +2,21 @@
 
 import asyncio
 from collections.abc import Sequence
-from datetime import UTC, datetime
+from typing import Any, NamedTuple
 
 from starlette.responses import Response
 
-from petstore_server.console.changes import change_of
+from petstore_server.console.changes import SIGN_INS, change_of
 from petstore_server.console.charts import Bar, Chart, Series, chart
 from petstore_server.console.entry import Entry
+from petstore_server.console.measurements import History
+from petstore_server.console.readings import Cached, Reading
+from petstore_server.console.rendering import minutes
 from petstore_server.console.visit import Visit
 from petstore_server.domain.audit import AuditFilters
-from petstore_server.operations.account_lists import (
-    AccountUsage,
-    busiest_accounts,
-    current_bans,
-    most_refused_accounts,
-)
+from petstore_server.domain.timestamps import DAY
+from petstore_server.domain.usage import Granularity, KeylessCounts, UsageCounts, add
+from petstore_server.operations.account_lists import AccountUsage, Rank, top_accounts
 from petstore_server.telemetry.recent import INTERVALS, REFUSED_STATUSES, SAMPLE_SECONDS, Report
 
 _TOP = 5
@@ -27,59 +27,125 @@ _OUTCOMES = (
     Series("Other client errors", "wrong"),
     Series("Failed (5xx)", "failed"),
 )
+_COUNTED = (
+    Series("Admitted", "answered"),
+    Series("Refused by a limit or a ban", "refused"),
+    Series("Without a valid key", "wrong"),
+)
+_PERIODS = (("hour", "Last hour"), ("day", "Last day"), ("week", "Last week"))
+
+
+class Remedy(NamedTuple):
+    """What the console offers against the result of a check: a page, and its button or link there."""
+
+    text: str
+    link: str
+
+
+_REMEDIES = {
+    "accounts": Remedy("New account", "/accounts#create"),
+    "keys": Remedy("Rotate on the account's page", "/accounts"),
+    "bans": Remedy("Lift ban on the list of banned keys", "/bans"),
+}
+"""By the name of the check. The others can be corrected on the server only."""
 
 
 async def overview(visit: Visit) -> Response:
-    """Health, requests of the last hour, orders by status, accounts, bans and recent changes."""
-    services, store = visit.services, visit.store
-    health, report, counts, bans = await asyncio.gather(
-        services.readiness(),
-        services.requests.report(),
-        services.statistics.status_counts(),
-        current_bans(store, visit.now),
+    """Health, requests of a period, orders by status, accounts, bans and recent changes."""
+    sources, store = visit.sources, visit.store
+    period = visit.query.get("period", "hour")
+    (health, backup_at, checks), (counts, accounts, bans, changes), requests = await asyncio.gather(
+        asyncio.gather(visit.read(sources.service.readiness()), visit.read(store.backups.last()), sources.checks.get()),
+        asyncio.gather(
+            sources.measurements.order_counts.get(),
+            visit.read(sources.measurements.accounts()),
+            visit.read(store.keys.banned(visit.now, _TOP)),
+            visit.read(store.audit.page(AuditFilters(without=SIGN_INS), _RECENT)),
+        ),
+        _requests(visit, period),
     )
-    (rows, usage_known), backup_at, changes = await asyncio.gather(
-        services.statistics.accounts(), store.backups.last(), store.audit.page(AuditFilters(), _RECENT)
-    )
+    rows = accounts.value.rows if accounts.value is not None else []
     busiest, refused = await asyncio.to_thread(_top_accounts, rows)
-    ready, detail = health
     return visit.page(
         "overview.html",
-        ready=ready,
-        detail=detail,
-        checks=services.checks.latest(),
-        checks_age=services.checks.age,
-        report=report,
-        chart=_requests_chart(report),
+        health=health,
+        problems=[each for each in checks.value or () if each.level != "ok"],
+        checks=checks,
+        remedies=_REMEDIES,
+        period=period,
+        periods=_PERIODS,
+        **requests,
         counts=counts,
         bans=bans,
-        strikes=services.settings.ban_strikes,
+        strikes=sources.settings.ban_strikes,
         busiest=busiest,
         refused=refused,
-        usage_known=usage_known,
+        accounts=accounts,
         backup_at=backup_at,
-        changes=[change_of(entry) for entry in changes.entries],
+        changes=changes,
+        shown=[change_of(entry) for entry in changes.value.entries] if changes.value is not None else [],
     )
 
 
 def _top_accounts(rows: Sequence[AccountUsage]) -> tuple[list[AccountUsage], list[AccountUsage]]:
-    """Those closest to a limit, and those refused most."""
-    return busiest_accounts(rows, _TOP), most_refused_accounts(rows, _TOP)
+    """Those closest to the day's limit, and those refused most."""
+    return top_accounts(rows, Rank.SHARE, _TOP), top_accounts(rows, Rank.REFUSED, _TOP)
 
 
-def _requests_chart(report: Report) -> Chart:
-    """The last hour; minutes before the process began are empty."""
+async def _requests(visit: Visit, period: str) -> dict[str, Any]:
+    """The values for the card of requests: `requests` is a reading, `since` the time (Unix seconds) of the first."""
+    days = {"day": 1, "week": 7}.get(period)
+    if days is None:
+        report = await visit.read(visit.sources.requests.report())
+        since = report.value.intervals[0].start if report.value is not None else None
+        return {"requests": report, "chart": report.value and _recent_chart(report.value), "since": since}
+    if not visit.sources.settings.usage_days_days:
+        problem = "No history is kept, because PETSTORE_USAGE_DAYS_DAYS is 0."
+        return {"requests": Reading[History](problem=problem), "chart": None, "since": None}
+    kept: Cached[History] = visit.sources.measurements.day if days == 1 else visit.sources.measurements.week
+    history = await kept.get()
+    return {
+        "requests": history,
+        "chart": history.value and _history_chart(history.value, visit.now, days),
+        "since": None,
+        "counted": history.value and _sums(history.value),
+    }
+
+
+def _recent_chart(report: Report) -> Chart:
+    """The last hour; nothing is known of the minutes before the process began."""
     first = report.intervals[0].start
     missing = [first - SAMPLE_SECONDS * number for number in range(INTERVALS - len(report.intervals), 0, -1)]
-    bars = [Bar(_clock(start), (0, 0, 0, 0)) for start in missing]
+    bars = [Bar(minutes(start), ()) for start in missing]
     bars += [
-        Bar(_clock(each.start), (each.answered, each.refused, each.wrong, each.failed)) for each in report.intervals
+        Bar(minutes(each.start), (each.answered, each.refused, each.wrong, each.failed)) for each in report.intervals
     ]
     return chart("Requests per minute in the last hour", _OUTCOMES, bars)
 
 
-def _clock(at: float) -> str:
-    return datetime.fromtimestamp(at, UTC).strftime("%H:%M")
+def _history_chart(history: History, now: float, days: int) -> Chart:
+    counted = {row.start: (row.admitted, row.refused) for row in history.rows}
+    keyless = {row.start: sum(row.counts) for row in history.keyless}
+    hours = range(Granularity.HOUR.start(now - days * DAY), int(now) + 1, Granularity.HOUR.seconds)
+    bars = [Bar(minutes(hour), (*counted.get(hour, (0, 0)), keyless.get(hour, 0))) for hour in hours]
+    return chart(f"Requests per hour in the last {'24 hours' if days == 1 else '7 days'}", _COUNTED, bars)
+
+
+def _sums(history: History) -> dict[str, int]:
+    """What was counted in the whole period, by name."""
+    counts, keyless = UsageCounts(), KeylessCounts()
+    for row in history.rows:
+        counts = add(counts, row.counts)
+    for each in history.keyless:
+        keyless = add(keyless, each.counts)
+    return {
+        "Admitted": counts.admitted,
+        "Refused by the minute": counts.refused_minute,
+        "Refused by the day": counts.refused_day,
+        "Refused while banned": counts.refused_banned,
+        "Without a valid key": sum(keyless),
+        "Cancelled orders": counts.cancelled,
+    }
 
 
 ENTRIES = (Entry("/", overview),)

@@ -23,6 +23,7 @@ _DIFFERENCES = (
     (" FOR UPDATE", ""),
     (" FOR SHARE", ""),
     ("keys.number", "keys.rowid"),
+    ("::json ->>", " ->>"),
 )
 
 

@@ -1,6 +1,7 @@
 """Checks of what the store holds: accounts, keys, bans, identifiers, and the record of its backups."""
 
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterator, Sequence
+from math import inf
 
 from petstore_server.domain.keys import VALID, ApiKey
 from petstore_server.domain.orders import INT64_MAX
@@ -29,9 +30,8 @@ async def check_partners(store: Store, now: float) -> AsyncIterator[CheckResult]
             f"{_plural(len(accounts), 'account')} ({suspended} suspended); {_plural(len(working), 'working key')}."
         )
         yield CheckResult("accounts", "ok", message)
-    for key in working:
-        for result in _key(key, now):
-            yield result
+    for result in (*_expiring(working, now), *_banned(working, now)):
+        yield result
 
 
 async def check_backups(store: Store, now: float) -> CheckResult:
@@ -56,13 +56,24 @@ async def check_identifiers(store: Store) -> AsyncIterator[CheckResult]:
         yield CheckResult("identifiers", "warn" if left else "fail", message, remedy)
 
 
-def _key(key: ApiKey, now: float) -> Iterator[CheckResult]:
-    if key.expires_at is not None and key.expires_at < now + _SOON and key.rotated_to is None:
-        message = f"Key {key.id} of {key.account} expires at {format_unix(key.expires_at)}."
-        yield CheckResult("keys", "warn", message, f"petstore keys rotate {key.id} --expires 90d")
-    if key.ban is not None and key.is_banned(now):
-        message = f"Key {key.id} of {key.account} is banned until {format_unix(key.ban.until)}."
-        remedy = f"Ask {key.account} to wait as Retry-After says; to lift the ban: petstore keys unban {key.id}"
+def _expiring(keys: Sequence[ApiKey], now: float) -> Iterator[CheckResult]:
+    ending = [key for key in keys if key.rotated_to is None]
+    soon = sorted((key.expires_at, key.id, key.account) for key in ending if (key.expires_at or inf) < now + _SOON)
+    if soon:
+        at, key_id, account = soon[0]
+        first = f"{key_id} of {account} expires at {format_unix(at)}"
+        message = f"Key {first}." if len(soon) == 1 else f"{len(soon):,} keys expire within 7 days; {first}."
+        yield CheckResult("keys", "warn", message, f"petstore keys rotate {key_id} --expires 90d")
+
+
+def _banned(keys: Sequence[ApiKey], now: float) -> Iterator[CheckResult]:
+    bans = sorted((-key.ban.until, key.id, key.account) for key in keys if key.ban is not None and key.is_banned(now))
+    if bans:
+        until, key_id, account = bans[0]
+        message = f"Key {key_id} of {account} is banned until {format_unix(-until)}."
+        if len(bans) > 1:
+            message = f"{len(bans):,} keys are banned; {key_id} of {account} longest, until {format_unix(-until)}."
+        remedy = f"Ask {account} to wait as Retry-After says; to lift the ban: petstore keys unban {key_id}"
         yield CheckResult("bans", "warn", message, remedy)
 
 

@@ -198,6 +198,12 @@ CREATE TABLE petstore.audit (
 CREATE INDEX audit_by_time ON petstore.audit (at, id);
 CREATE INDEX audit_by_subject ON petstore.audit (subject, at, id);
 
+-- The changes of orders that API keys make are most of the log. The first two leave these out; the third has only them.
+-- The conditions are those of `store.audit_pages`, word for word.
+CREATE INDEX audit_by_actor ON petstore.audit (actor, at, id) WHERE substr(actor, 1, 4) <> 'key:';
+CREATE INDEX audit_by_action ON petstore.audit (action, at, id) WHERE action <> 'order.cancel' AND action <> 'order.place';
+CREATE INDEX audit_by_request ON petstore.audit ((after::json ->> 'request_id')) WHERE (action = 'order.cancel' OR action = 'order.place');
+
 -- Sign-in links and sessions of the console. `digest` is the SHA-256 of the token, which itself is stored nowhere;
 -- `actor` is the name under which changes are audited.
 CREATE TABLE petstore.console_sessions (

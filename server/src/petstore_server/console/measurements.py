@@ -1,0 +1,87 @@
+"""Measurements that several pages show and that are expensive with many accounts and orders: read behind the pages."""
+
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
+from typing import NamedTuple, Protocol
+
+from petstore_server.console.readings import Cached, Pace, Reading
+from petstore_server.domain.accounts import Account
+from petstore_server.domain.orders import Status
+from petstore_server.domain.timestamps import DAY
+from petstore_server.domain.usage import Granularity, KeylessRow, Usage, UsageCounts, UsageRow
+from petstore_server.operations.account_lists import AccountUsage, with_usage
+from petstore_server.store import AccessVersion, Store
+
+_KEPT_SECONDS = 30.0  # sums of a day or a week hardly change
+
+
+class UsageSource(Protocol):
+    """Where usage is counted: in the store, or in Redis. Both methods raise ServiceUnavailable."""
+
+    async def find(self, account_id: int) -> Usage:
+        """What an account has used."""
+
+    async def all(self) -> Mapping[int, Usage]:
+        """What all accounts have used, by their ids; those without any may be missing."""
+
+
+class AccountMeasurements(NamedTuple):
+    """All accounts by name, with their usage; what the windows were charged with, and what was counted in 24 hours."""
+
+    rows: list[AccountUsage]
+    windows: Reading[Mapping[int, Usage]]
+    totals: Reading[Mapping[int, UsageCounts]]
+
+
+class History(NamedTuple):
+    """The requests of all accounts by hour, and those without a valid key."""
+
+    rows: list[UsageRow]
+    keyless: list[KeylessRow]
+
+
+class Measurements:
+    """The measurements of one store. `clock` gives Unix seconds."""
+
+    def __init__(self, store: Store, usage: UsageSource, clock: Callable[[], float], pace: Pace) -> None:
+        self._store = store
+        self._clock = clock
+        self._accounts: Sequence[Account] = ()
+        self._version: AccessVersion | None = None
+        self._windows = Cached(usage.all, pace)
+        self._totals = Cached(self._read_totals, pace)
+        self.order_counts: Cached[Mapping[Status, int]] = Cached(store.search.count_by_status, pace)
+        """The number of orders with each status."""
+        self.day = Cached(lambda: self._read_history(1), pace, _KEPT_SECONDS if pace.rest else 0)
+        self.week = Cached(lambda: self._read_history(7), pace, _KEPT_SECONDS if pace.rest else 0)
+
+    async def accounts(self) -> AccountMeasurements:
+        """All accounts, which are current, with their usage. Raises ServiceUnavailable if the store cannot be read."""
+        version = await self._store.access_version()
+        windows, totals, accounts = await asyncio.gather(
+            self._windows.get(), self._totals.get(), self._read_accounts(version)
+        )
+        # On a thread, because there may be tens of thousands.
+        rows = await asyncio.to_thread(with_usage, accounts, windows.value, totals.value, self._clock())
+        return AccountMeasurements(rows, windows, totals)
+
+    async def close(self) -> None:
+        """Stop reading."""
+        for each in (self._windows, self._totals, self.order_counts, self.day, self.week):
+            await each.close()
+
+    async def _read_accounts(self, version: AccessVersion) -> Sequence[Account]:
+        """The accounts, read again if accounts, keys or bans were changed."""
+        if version != self._version:
+            self._accounts, self._version = await self._store.accounts.list(), version
+        return self._accounts
+
+    async def _read_totals(self) -> Mapping[int, UsageCounts]:
+        now = self._clock()
+        return await self._store.usage.totals(Granularity.HOUR.start(now - DAY), int(now) + 1)
+
+    async def _read_history(self, days: int) -> History:
+        now = self._clock()
+        period = Granularity.HOUR.start(now - days * DAY), int(now) + 1, Granularity.HOUR
+        usage = self._store.usage
+        return History(await usage.history(None, *period), await usage.keyless_history(*period))

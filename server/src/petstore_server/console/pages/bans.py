@@ -1,0 +1,27 @@
+"""The keys with a ban in force."""
+
+from starlette.responses import Response
+
+from petstore_server.console.entry import Entry, query_link
+from petstore_server.console.visit import Visit
+
+PAGE_SIZE = 50
+
+
+async def list_bans(visit: Visit) -> Response:
+    """The banned keys, those whose ban ends last first, page by page."""
+    number = visit.query.get("page", "")
+    page = max(1, int(number[:6])) if number.isascii() and number.isdigit() else 1
+    offset = (page - 1) * PAGE_SIZE
+    found = await visit.need(visit.store.keys.banned(visit.now, PAGE_SIZE, offset))
+    return visit.page(
+        "bans.html",
+        keys=found.keys,
+        total=found.total,
+        strikes=visit.sources.settings.ban_strikes,
+        previous_link=query_link({}, page=page - 1) if page > 1 else None,
+        next_link=query_link({}, page=page + 1) if offset + len(found.keys) < found.total else None,
+    )
+
+
+ENTRIES = (Entry("/bans", list_bans),)

@@ -1,0 +1,68 @@
+"""What the pages of the console read and change: the store, the running service, the files on their way into it."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from petstore_server.console.import_jobs import ImportJobs
+from petstore_server.console.measurements import Measurements, UsageSource
+from petstore_server.console.readings import Cached, Pace
+from petstore_server.console.sessions import Sessions
+from petstore_server.console.submissions import Submissions
+from petstore_server.operations.health.examine import Installation, examine
+from petstore_server.operations.health.results import CheckResult
+from petstore_server.settings import Settings
+from petstore_server.store import Store
+from petstore_server.telemetry.recent import RecentRequests
+
+_CHECKS_SECONDS = 60.0
+_UNDER_WAY = Pace(missing=0.02)  # no page waits for the checks, which may take seconds
+
+
+class Service(Protocol):
+    """The service on this host: one process, or a supervisor with its workers."""
+
+    async def readiness(self) -> tuple[bool, dict[str, Any]]:
+        """What /readyz says: whether the service is ready, and the body."""
+
+
+@dataclass
+class Sources:
+    """Everything that pages call.
+
+    `clock` gives Unix seconds, `random_token` a random text made of that many bytes, `random_below` uniform random
+    integers below n. `is_sample` means that the store has sample data. `sign_in_command` is what prints a link.
+    """
+
+    settings: Settings
+    store: Store
+    installation: Installation
+    service: Service
+    requests: RecentRequests
+    usage: UsageSource
+    clock: Callable[[], float]
+    random_token: Callable[[int], str]
+    random_below: Callable[[int], int]
+    pace: Pace = field(default_factory=Pace)
+    is_sample: bool = False
+    sign_in_command: str = "petstore console"
+    measurements: Measurements = field(init=False)
+    checks: Cached[list[CheckResult]] = field(init=False)
+    imports: ImportJobs = field(init=False)
+    sessions: Sessions = field(init=False)
+    submissions: Submissions = field(init=False, default_factory=Submissions)
+
+    def __post_init__(self) -> None:
+        self.measurements = Measurements(self.store, self.usage, self.clock, self.pace)
+        self.checks = Cached(self._examine, _UNDER_WAY, _CHECKS_SECONDS)
+        self.sessions = Sessions(self.store)
+        self.imports = ImportJobs(self.settings.database_url, self.clock)
+
+    async def _examine(self) -> list[CheckResult]:
+        return [result async for result in examine(self.installation, self.clock())]
+
+    async def close(self) -> None:
+        """Stop what runs behind the pages."""
+        await self.imports.close()
+        await self.measurements.close()
+        await self.checks.close()

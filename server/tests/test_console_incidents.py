@@ -1,0 +1,180 @@
+"""The console while something is down or slow: pages show what they have, and say what is missing and why."""
+
+import asyncio
+import re
+from collections.abc import Awaitable, Callable
+from time import monotonic
+from typing import Any
+
+import pytest
+
+from petstore_server.console.readings import Pace
+from petstore_server.console.rendering import minutes
+from petstore_server.domain.errors import ServiceUnavailable
+from petstore_server.domain.orders import Order
+from petstore_server.domain.usage import Activity, KeylessCounts, UsageCounts
+from petstore_server.operations.health.results import CheckResult
+from petstore_server.telemetry.aggregation import Family, Sample
+from support.console import START, Browser, Console, running_console
+from support.open_stores import BY, Stores, add_key
+
+pytestmark = pytest.mark.anyio
+
+NO_REDIS = {"PETSTORE_REDIS_URL": "redis://me:secret@127.0.0.1:1/0"}
+REDIS_PROBLEM = "The usage cannot be read from Redis at redis://127.0.0.1:1/0 ("
+PAGES = ["/", "/accounts", "/accounts/zoo", "/bans", "/orders", "/orders/7", "/imports", "/audit"]
+
+
+async def signed_in(console: Console) -> Browser:
+    """A store with an account and an order, and an operator who has seen it."""
+    await add_key(console.store)
+    await console.store.orders.import_batch([Order(7)], "import-7", BY)
+    return await console.browser.sign_in()
+
+
+def replace_queries(console: Console, perform: Callable[..., Awaitable[Any]]) -> None:
+    """Let the store's engine perform this instead of every query."""
+    for name in ("query", "read"):
+        setattr(console.store._engine, name, perform)
+
+
+async def test_pages_and_actions_work_while_redis_is_down(each_backend: Stores) -> None:
+    async with running_console(each_backend, NO_REDIS) as console:
+        browser = await signed_in(console)
+        for path in PAGES:
+            page = await browser.get(path)
+            if path in ("/", "/accounts", "/accounts/zoo"):
+                assert f"Not known. {REDIS_PROBLEM}" in page, path
+                assert "Check PETSTORE_REDIS_URL, and that Redis runs." in page
+            assert "secret" not in page
+        assert "not known" in await browser.get("/accounts")
+        assert "No account has used any" not in await browser.get("/")
+        await browser.get("/accounts/zoo")
+        fields = {"plan": "pro", "seen": browser.hidden("seen")}
+        assert "zoo is on the plan pro now" in await browser.submit("/accounts/zoo/plan", fields)
+        assert "pso_live_" in await browser.submit("/accounts/zoo/keys", {"scope": ["orders:read"]})
+        await browser.get("/orders/7")
+        assert "Shipped 1 order." in await browser.submit("/orders/ship", {"order": "7", "back": "/7"})
+
+
+async def test_no_page_waits_longer_than_two_seconds_for_a_slow_store(each_backend: Stores) -> None:
+    async with running_console(each_backend, pace=Pace()) as console:
+        browser = await signed_in(console)
+
+        async def never(*_: Any, **__: Any) -> Any:
+            await asyncio.Event().wait()
+
+        replace_queries(console, never)
+        began = monotonic()
+        overview = await browser.get("/")
+        assert monotonic() - began < 2.0
+        assert "Requests per minute in the last hour" in overview
+        assert "Not known. This was not read in time: its source is slow, or down." in overview
+        began = monotonic()
+        assert "This was not read in time" in await browser.get("/accounts/zoo", 503)
+        assert monotonic() - began < 2.0
+
+
+async def test_the_overview_is_there_while_the_store_is_down(each_backend: Stores) -> None:
+    async with running_console(each_backend) as console:
+        browser = await signed_in(console)
+        console.service.ready, console.service.detail = False, {"status": "unavailable", "reason": "the disk is full"}
+
+        async def fail(*_: Any, **__: Any) -> Any:
+            raise ServiceUnavailable("the disk is full")
+
+        replace_queries(console, fail)
+        overview = await browser.get("/")
+        assert "Not ready The disk is full." in overview
+        assert overview.count("Not known. The disk is full.") >= 3
+        assert "The disk is full. Try again shortly." in await browser.get("/accounts", 503)
+        stranger = console.another_browser()
+        stranger.http.cookies.set("petstore_session_8081", "invented", domain="127.0.0.1", path="/console")
+        assert "Overview" not in await stranger.get("/", 503)
+
+
+async def test_a_session_is_over_for_a_store_that_is_down_after_signing_out(each_backend: Stores) -> None:
+    async with running_console(each_backend) as console:
+        browser = await signed_in(console)
+        cookies = dict(browser.http.cookies)
+        await browser.submit("/sign-out")
+
+        async def fail(*_: Any, **__: Any) -> Any:
+            raise ServiceUnavailable("the disk is full")
+
+        replace_queries(console, fail)
+        browser.http.cookies.update(cookies)
+        assert "Overview" not in await browser.get("/", 503)
+
+
+async def test_nothing_is_called_healthy_before_the_checks_have_ended(each_backend: Stores) -> None:
+    async with running_console(each_backend) as console:
+        browser = await signed_in(console)
+        allowed = asyncio.Event()
+
+        async def examine() -> list[CheckResult]:
+            await allowed.wait()
+            return [CheckResult("settings", "ok", "All settings are valid at 2026-11-23T05:00:00Z.")]
+
+        await console.sources.checks.close()
+        console.sources.checks._read = examine
+        console.sources.checks._read_at = console.sources.checks._value = None
+        overview = await browser.get("/")
+        assert "Ready; the checks have not ended yet" in overview
+        assert "healthy" not in overview.lower()
+        allowed.set()
+        await asyncio.sleep(0.05)
+        overview = await browser.get("/")
+        assert "Everything is healthy" in overview
+        assert "valid at 2026-11-23 05:00:00." in overview
+
+
+async def test_a_number_that_is_not_current_carries_its_age(each_backend: Stores) -> None:
+    async with running_console(each_backend, pace=Pace(old=0, missing=60, rest=1e9)) as console:
+        browser = await signed_in(console)
+        assert "Pending 1" in await browser.get("/orders")
+        assert "As of" not in await browser.get("/orders")
+        counted = console.sources.measurements.order_counts
+        assert counted._read_at is not None
+        counted._read_at -= 61
+        for path in ("/", "/orders"):
+            assert "As of 1 min ago." in await browser.get(path)
+
+
+async def test_requests_before_the_server_started_are_not_shown_as_none(each_backend: Stores) -> None:
+    async with running_console(each_backend) as console:
+        browser = await signed_in(console)
+        console.clock.now += 1800
+        since = f"Counted since {minutes(START)}, when this server started; nothing is known of the time before."
+        assert since in await browser.get("/")
+
+
+async def test_a_history_that_is_off_is_not_shown_as_no_requests(each_backend: Stores) -> None:
+    off = {"PETSTORE_USAGE_DAYS_DAYS": "0", "PETSTORE_USAGE_HOURS_DAYS": "0"}
+    async with running_console(each_backend, off) as console:
+        browser = await signed_in(console)
+        reason = "No history is kept, because PETSTORE_USAGE_DAYS_DAYS is 0."
+        for path in ("/", "/?period=week", "/accounts/zoo"):
+            page = await browser.get(path)
+            assert reason in page
+            assert "No account was refused" not in page
+            assert "No requests in this period" not in page or path == "/"
+        assert re.search("not known", await browser.get("/accounts"))
+
+
+async def test_the_overview_shows_the_last_day_and_week(each_backend: Stores) -> None:
+    async with running_console(each_backend) as console:
+        browser = await signed_in(console)
+        account = (await console.store.accounts.find("zoo")).id
+        hour = int(START) // 3600 * 3600
+        old = hour - 3 * 86_400
+        counts = {(account, hour): UsageCounts(1000, 20, 3, 0, 5), (account, old): UsageCounts(admitted=7000)}
+        await console.store.usage.save({}, [], Activity(counts, {hour: KeylessCounts(refused_key=9)}, {}))
+        day, week = await browser.get("/?period=day"), await browser.get("/?period=week")
+        assert "Admitted 1,000 Refused by the minute 20 Refused by the day 3 Refused while banned 0" in day
+        assert "Without a valid key 9 Cancelled orders 5" in day
+        assert "Admitted 8,000" in week
+        console.service.families = [
+            Family("petstore_requests", "", "counter", [Sample("petstore_requests_total", {"status": "200"}, 41)])
+        ]
+        assert "Answered 41" in await browser.get("/?period=hour")

@@ -1,0 +1,135 @@
+"""What a page shows of sources that are slow or down: the last value with its age, or why there is none."""
+
+import asyncio
+
+import pytest
+
+from petstore_server.console.readings import SLOW, Cached, Pace, Reading, read_within
+from petstore_server.domain.errors import NotFound, ServiceUnavailable, Unreachable
+
+pytestmark = pytest.mark.anyio
+
+PATIENT = Pace(old=60, missing=60, rest=0)
+IMPATIENT = Pace(old=0.01, missing=0.01, rest=1000)
+
+
+async def test_closing_waits_for_a_value_that_is_being_read() -> None:
+    done: list[str] = []
+
+    async def read() -> int:
+        for _ in range(10):
+            await asyncio.sleep(0)
+        done.append("connection closed")
+        return 1
+
+    cached = Cached(read, Pace(missing=0))
+    assert Reading() == await cached.get()
+    await cached.close()
+    assert ["connection closed"] == done
+
+
+async def test_closing_cancels_a_value_that_does_not_come() -> None:
+    cancelled: list[str] = []
+
+    async def read() -> int:
+        try:
+            await asyncio.Event().wait()
+        except asyncio.CancelledError:
+            cancelled.append("cancelled")
+            raise
+        return 1
+
+    cached = Cached(read, Pace(missing=0))
+    await cached.get()
+    await asyncio.sleep(0)
+    await cached.close(wait_seconds=0)
+    assert ["cancelled"] == cancelled
+
+
+async def test_a_value_that_takes_long_is_shown_later() -> None:
+    allowed = asyncio.Event()
+    count = 0
+
+    async def read() -> int:
+        nonlocal count
+        await allowed.wait()
+        count += 1
+        return count
+
+    cached = Cached(read, IMPATIENT)
+    assert Reading() == await cached.get()
+    allowed.set()
+    await asyncio.sleep(0)
+    assert 1 == (await cached.get()).value
+    await cached.close()
+
+
+async def test_concurrent_callers_share_a_value() -> None:
+    count = 0
+
+    async def read() -> int:
+        nonlocal count
+        count += 1
+        await asyncio.sleep(0.01)
+        return count
+
+    cached = Cached(read, PATIENT)
+    assert [1, 1, 1] == [each.value for each in await asyncio.gather(*[cached.get() for _ in range(3)])]
+
+
+async def test_a_source_that_goes_down_leaves_the_last_value_with_the_reason() -> None:
+    problem: Exception | None = None
+
+    async def read() -> int:
+        if problem is not None:
+            raise problem
+        return 7
+
+    cached = Cached(read, PATIENT)
+    assert (7, "") == ((await cached.get()).value, (await cached.get()).problem)
+    problem = Unreachable("The usage cannot be read", "refused", "Check Redis.")
+    value, age, reason = await cached.get()
+    assert (7, True, "The usage cannot be read (refused). Check Redis.") == (value, age > 0, reason)
+    problem = None
+    assert (7, "") == ((await cached.get()).value, (await cached.get()).problem)
+
+
+async def test_a_value_that_cannot_be_read_at_all_says_so(caplog: pytest.LogCaptureFixture) -> None:
+    async def read() -> int:
+        raise RuntimeError("a defect")
+
+    value, _, reason = await Cached(read, PATIENT).get()
+    assert (None, "This cannot be read; the log of the server says why.") == (value, reason)
+    assert ["console page lacks a value"] == [record.message for record in caplog.records]
+
+
+async def test_a_value_is_kept_for_a_multiple_of_the_time_that_it_took() -> None:
+    count = 0
+
+    async def read() -> int:
+        nonlocal count
+        count += 1
+        await asyncio.sleep(0.01)
+        return count
+
+    kept, current = (Cached(read, Pace(old=60, missing=60, rest=rest)) for rest in (1000, 0))
+    assert [1, 1] == [(await kept.get()).value, (await kept.get()).value]
+    assert [2, 3] == [(await current.get()).value, (await current.get()).value]
+
+
+async def test_reading_ends_in_time() -> None:
+    async def never() -> int:
+        await asyncio.Event().wait()
+        return 1
+
+    async def down() -> int:
+        raise ServiceUnavailable("the store is gone")
+
+    async def missing() -> int:
+        raise NotFound("There is none.")
+
+    assert Reading(problem=SLOW) == await read_within(never(), 0.01)
+    assert Reading(problem=SLOW) == await read_within(never(), -1)
+    assert Reading(problem="The store is gone.") == await read_within(down(), 1)
+    with pytest.raises(NotFound):
+        await read_within(missing(), 1)
