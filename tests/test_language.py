@@ -20,7 +20,7 @@ AVOIDED = {
     r"ledgers?\b": "usage store",
     r"happenings?\b": "faults",
     r"flavours?\b": "variants",
-    r"statistics\b": "measurements, results, values",
+    r"figures\b": "measurements, results, values",
     r"findings\b": "check results",
     r"upkeep\b": "background tasks, maintenance",
     r"chatter\b": "log to stderr",

@@ -25,7 +25,7 @@ from support.open_stores import Stores
 HOST = "127.0.0.1:8081"
 START = 1_793_000_000.0
 CURRENT = Pace(old=60, missing=60, rest=0)
-"""Every page waits for measurements that are current."""
+"""Every page waits for statistics that are current."""
 
 
 class Clock:

@@ -5,9 +5,9 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from petstore_server.console.import_jobs import ImportJobs
-from petstore_server.console.measurements import Measurements, UsageSource
 from petstore_server.console.readings import Cached, Pace
 from petstore_server.console.sessions import Sessions
+from petstore_server.console.statistics import Statistics, UsageSource
 from petstore_server.console.submissions import Submissions
 from petstore_server.operations.health.examine import Installation, examine
 from petstore_server.operations.health.results import CheckResult
@@ -46,14 +46,14 @@ class Sources:
     pace: Pace = field(default_factory=Pace)
     is_sample: bool = False
     sign_in_command: str = "petstore console"
-    measurements: Measurements = field(init=False)
+    statistics: Statistics = field(init=False)
     checks: Cached[list[CheckResult]] = field(init=False)
     imports: ImportJobs = field(init=False)
     sessions: Sessions = field(init=False)
     submissions: Submissions = field(init=False, default_factory=Submissions)
 
     def __post_init__(self) -> None:
-        self.measurements = Measurements(self.store, self.usage, self.clock, self.pace)
+        self.statistics = Statistics(self.store, self.usage, self.clock, self.pace)
         self.checks = Cached(self._examine, _UNDER_WAY, _CHECKS_SECONDS)
         self.sessions = Sessions(self.store)
         self.imports = ImportJobs(self.settings.database_url, self.clock)
@@ -64,5 +64,5 @@ class Sources:
     async def close(self) -> None:
         """Stop what runs behind the pages."""
         await self.imports.close()
-        await self.measurements.close()
+        await self.statistics.close()
         await self.checks.close()

@@ -6,9 +6,9 @@ from contextlib import asynccontextmanager
 from typing import Protocol
 
 from petstore_server.console.application import Console
-from petstore_server.console.measurements import UsageSource
 from petstore_server.console.readings import Pace
 from petstore_server.console.sources import Service, Sources
+from petstore_server.console.statistics import UsageSource
 from petstore_server.domain.usage import Usage
 from petstore_server.runtime import composition, engines
 from petstore_server.runtime.background import BackgroundTask

@@ -58,18 +58,18 @@ async def _list(visit: Visit, form: FormState, status: int = 200) -> Response:
     query = visit.query
     given = {name: query.get(name, "").strip() for name in ("search", "plan", "state", "sort")}
     sort = given["sort"] if given["sort"].removeprefix("-") in list(AccountSort) else "name"
-    measurements = await visit.need(visit.sources.measurements.accounts())
+    statistics = await visit.need(visit.sources.statistics.accounts())
     filters = await _filters(visit, given)
     number = query.get("page", "")
     page_number = int(number[:9]) if number.isascii() and number.isdigit() else 1
     by, descending = AccountSort(sort.removeprefix("-")), sort.startswith("-")
-    page = await asyncio.to_thread(page_of_accounts, measurements.rows, filters, by, page_number, descending=descending)
+    page = await asyncio.to_thread(page_of_accounts, statistics.rows, filters, by, page_number, descending=descending)
     shown = {name: value for name, value in given.items() if value}
     return visit.page(
         "accounts.html",
         status,
         page=page,
-        measurements=measurements,
+        statistics=statistics,
         filters=FormState({**given, "sort": sort}),
         sorts=SORTS,
         plan_filters=_PLANS,

@@ -79,7 +79,7 @@ async def list_orders(visit: Visit) -> Response:
     query = _read_query(form, visit)
     rows: list[OrderRow] = []
     after, matches = None, Reading[int]()
-    counts = await visit.sources.measurements.order_counts.get()
+    counts = await visit.sources.statistics.order_counts.get()
     if query is not None and form.is_right:
         page = await visit.need(visit.store.search.page(query))
         rows, after = [_row(order) for order in page.orders], page.next

@@ -9,9 +9,9 @@ from starlette.responses import Response
 from petstore_server.console.changes import SIGN_INS, change_of
 from petstore_server.console.charts import Bar, Chart, Series, chart
 from petstore_server.console.entry import Entry
-from petstore_server.console.measurements import History
 from petstore_server.console.readings import Cached, Reading
 from petstore_server.console.rendering import minutes
+from petstore_server.console.statistics import History
 from petstore_server.console.visit import Visit
 from petstore_server.domain.audit import AuditFilters
 from petstore_server.domain.timestamps import DAY
@@ -57,8 +57,8 @@ async def overview(visit: Visit) -> Response:
     (health, backup_at, checks), (counts, accounts, bans, changes), requests = await asyncio.gather(
         asyncio.gather(visit.read(sources.service.readiness()), visit.read(store.backups.last()), sources.checks.get()),
         asyncio.gather(
-            sources.measurements.order_counts.get(),
-            visit.read(sources.measurements.accounts()),
+            sources.statistics.order_counts.get(),
+            visit.read(sources.statistics.accounts()),
             visit.read(store.keys.banned(visit.now, _TOP)),
             visit.read(store.audit.page(AuditFilters(without=SIGN_INS), _RECENT)),
         ),
@@ -102,7 +102,7 @@ async def _requests(visit: Visit, period: str) -> dict[str, Any]:
     if not visit.sources.settings.usage_days_days:
         problem = "No history is kept, because PETSTORE_USAGE_DAYS_DAYS is 0."
         return {"requests": Reading[History](problem=problem), "chart": None, "since": None}
-    kept: Cached[History] = visit.sources.measurements.day if days == 1 else visit.sources.measurements.week
+    kept: Cached[History] = visit.sources.statistics.day if days == 1 else visit.sources.statistics.week
     history = await kept.get()
     return {
         "requests": history,

@@ -1,4 +1,4 @@
-"""Measurements that several pages show and that are expensive with many accounts and orders: read behind the pages."""
+"""Statistics that several pages show and that are expensive with many accounts and orders: read behind the pages."""
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
@@ -25,7 +25,7 @@ class UsageSource(Protocol):
         """What all accounts have used, by their ids; those without any may be missing."""
 
 
-class AccountMeasurements(NamedTuple):
+class AccountStatistics(NamedTuple):
     """All accounts by name, with their usage; what the windows were charged with, and what was counted in 24 hours."""
 
     rows: list[AccountUsage]
@@ -40,8 +40,8 @@ class History(NamedTuple):
     keyless: list[KeylessRow]
 
 
-class Measurements:
-    """The measurements of one store. `clock` gives Unix seconds."""
+class Statistics:
+    """The statistics of one store. `clock` gives Unix seconds."""
 
     def __init__(self, store: Store, usage: UsageSource, clock: Callable[[], float], pace: Pace) -> None:
         self._store = store
@@ -55,7 +55,7 @@ class Measurements:
         self.day = Cached(lambda: self._read_history(1), pace, _KEPT_SECONDS if pace.rest else 0)
         self.week = Cached(lambda: self._read_history(7), pace, _KEPT_SECONDS if pace.rest else 0)
 
-    async def accounts(self) -> AccountMeasurements:
+    async def accounts(self) -> AccountStatistics:
         """All accounts, which are current, with their usage. Raises ServiceUnavailable if the store cannot be read."""
         version = await self._store.access_version()
         windows, totals, accounts = await asyncio.gather(
@@ -63,7 +63,7 @@ class Measurements:
         )
         # On a thread, because there may be tens of thousands.
         rows = await asyncio.to_thread(with_usage, accounts, windows.value, totals.value, self._clock())
-        return AccountMeasurements(rows, windows, totals)
+        return AccountStatistics(rows, windows, totals)
 
     async def close(self) -> None:
         """Stop reading."""
