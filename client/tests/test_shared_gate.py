@@ -403,6 +403,17 @@ def test_a_call_survives_a_429_and_then_lost_responses(connect: Connect) -> None
     assert [0.0, 10.0, 10.0, 10.0, 10.0, 10.0] == pytest.approx(times)
 
 
+def test_a_5xx_counts_as_charged(connect: Connect) -> None:
+    fake = FakePetstore(ORDERS, per_minute=3)
+    limits_met: list[RateLimitEvent] = []
+    with connect(fake, on_rate_limit=limits_met.append, jitter=lambda: 0.0) as petstore:
+        petstore.list_orders()
+        fake.then(*[Failing(500, applied=True)] * 2)
+        petstore.list_orders()
+    assert [False] == [event.refused for event in limits_met]  # the gate held the fourth request
+    assert 4 == len(fake.requests)
+
+
 def test_a_program_with_many_keys_remembers_the_limits_of_clients_in_use_and_of_the_last_thousand_others() -> None:
     fake = FakePetstore(ORDERS)
 
