@@ -28,10 +28,12 @@ from petstore_server.imports.rows import Rejects
 from petstore_server.imports.running import FileImport
 from petstore_server.imports.source import Source
 from petstore_server.runtime import engines
+from petstore_server.runtime.installation import LocalInstallation
 from petstore_server.runtime.scratch import scratch_store
+from petstore_server.settings import read_settings
 from petstore_server.store import Store
 from support.command_line import CommandLine
-from support.open_stores import BY, SqlitePlaces, Stores
+from support.open_stores import BY, SqlitePlaces, Stores, locked
 from support.process import environment
 
 PETSTORE = str(Path(sys.executable).parent / "petstore")
@@ -218,3 +220,28 @@ async def test_what_killed_dry_runs_left_is_deleted_a_day_later(
     async with scratch_store():
         pass
     assert {"petstore-scratch-new", "other"} == {path.name for path in tmp_path.iterdir()}  # noqa: ASYNC240
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize(("at_once", "commits"), [(1, 6), (2_500, 2), (16_000, 1)])
+async def test_rows_share_transactions_as_the_caller_asks(tmp_path: Path, at_once: int, commits: int) -> None:
+    rows = b"\n".join(b'{"id":%d}' % (number % 5_500) if number % 100 else b"{" for number in range(6_000))
+    async with Stores(SqlitePlaces(tmp_path)).opened() as store:
+        sizes: list[int] = []
+        store.stats.committed = sizes.append
+        run = FileImport(ORDERS, Source(io.BytesIO(rows), "-", None), ReadOptions(), Rejects())
+        states = [(run.imported, run.position) async for _ in run.run(store, BY, at_once=lambda: at_once)]
+        assert len(sizes) == len(states) == commits
+        assert states[-1] == (5_940, len(rows))
+        assert run.counts == {"created": 5_445, "unchanged": 495, "replaced": 0, "rejected": 60}
+
+
+def test_transactions_of_an_import_are_short_where_requests_may_wait(tmp_path: Path) -> None:
+    path = tmp_path / "store.db"
+    installation = LocalInstallation(read_settings({"PETSTORE_DATABASE_URL": f"sqlite:///{path}"}))
+    assert installation.rows_at_once() > 1
+    for shared in (False, True):
+        with locked(path, shared=shared):
+            assert installation.rows_at_once() == 1
+    on_postgres = LocalInstallation(read_settings({"PETSTORE_DATABASE_URL": "postgresql://db/petstore"}))
+    assert on_postgres.rows_at_once() == 1

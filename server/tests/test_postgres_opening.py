@@ -32,7 +32,7 @@ def opening(url: str, *, create: bool = False, upgrade: bool = False) -> list[st
     lines: list[str] = []
 
     async def run() -> None:
-        await (await open_store(url, create=create, migrate=upgrade, announce=lines.append)).close()
+        await (await open_store(url, lines.append, create=create, upgrade=upgrade)).close()
 
     asyncio.run(run())
     return lines

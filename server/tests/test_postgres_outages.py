@@ -272,7 +272,7 @@ async def test_an_order_that_another_program_keeps_locked_holds_up_no_other(
 ) -> None:
     async with filled(postgres_stores) as store:
         commits: list[int] = []
-        store.stats.on_commit = commits.append
+        store.stats.committed = commits.append
         with postgres.admin(postgres_stores.url.rpartition("/")[2]) as other, other.transaction():
             other.execute("SELECT 1 FROM petstore.orders WHERE id = 3 FOR UPDATE")
             began = time.perf_counter()

@@ -24,7 +24,6 @@ from petstore_server.engines.sqlite import (
     check,
     connections,
     is_served,
-    lock_for_serving,
     locking,
     migrate,
     open_store,
@@ -33,7 +32,7 @@ from petstore_server.engines.sqlite import (
     opening as opening_module,
 )
 from petstore_server.engines.sqlite.connections import connect_writer
-from support.open_stores import BY, body, opened
+from support.open_stores import BY, body, locked, opened
 from support.subprocesses import PATIENCE
 
 pytestmark = pytest.mark.anyio
@@ -48,7 +47,7 @@ def opening(path: Path, *, create: bool = False, upgrade: bool = False) -> list[
     lines: list[str] = []
 
     async def run() -> None:
-        await (await open_store(path, create=create, migrate=upgrade, announce=lines.append)).close()
+        await (await open_store(path, lines.append, create=create, upgrade=upgrade)).close()
 
     asyncio.run(run())
     return lines
@@ -186,7 +185,7 @@ def test_a_directory_that_cannot_be_written_is_refused(public_directory: Path) -
     assert str(public_directory / "new.db") in message
     assert "permissions" in message
     with pytest.raises(StoreUnusable, match="Permission denied"):
-        lock_for_serving(public_directory / "new.db", shared=False)
+        locked(public_directory / "new.db", shared=False)
 
 
 def _migrate_at_once(path: Path, begin: Any, reports: Any) -> None:
@@ -310,31 +309,31 @@ async def test_orders_can_be_looked_at_with_an_sql_shell(tmp_path: Path) -> None
 
 def test_a_second_server_without_redis_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "store.db"
-    with lock_for_serving(path, shared=False):
+    with locked(path, shared=False):
         for shared in (False, True):
             with pytest.raises(StoreUnusable, match="PETSTORE_REDIS_URL") as caught:
-                lock_for_serving(path, shared=shared)
+                locked(path, shared=shared)
             assert str(path) in caught.value.message
-    lock_for_serving(path, shared=False).close()
+    locked(path, shared=False).close()
 
 
 def test_a_server_waits_for_a_command_that_only_looks_at_the_lock(tmp_path: Path) -> None:
     path = tmp_path / "store.db"
-    held = lock_for_serving(path, shared=False)
+    held = locked(path, shared=False)
     looking = threading.Timer(0.2, held.close)
     looking.start()
-    lock_for_serving(path, shared=False, wait_seconds=20).close()
+    locked(path, shared=False, wait_seconds=20).close()
     looking.join()
 
 
 def test_servers_with_redis_share_the_store(tmp_path: Path) -> None:
     path = tmp_path / "store.db"
-    first, second = lock_for_serving(path, shared=True), lock_for_serving(path, shared=True)
+    first, second = locked(path, shared=True), locked(path, shared=True)
     first.close()
     with pytest.raises(StoreUnusable, match="already uses"):
-        lock_for_serving(path, shared=False)
+        locked(path, shared=False)
     second.close()
-    lock_for_serving(path, shared=False).close()
+    locked(path, shared=False).close()
 
 
 def test_another_name_of_the_same_file_is_the_same_store(tmp_path: Path) -> None:
@@ -342,12 +341,12 @@ def test_another_name_of_the_same_file_is_the_same_store(tmp_path: Path) -> None
     (tmp_path / "link.db").symlink_to(tmp_path / "store.db")
     (tmp_path / "elsewhere").mkdir()
     (tmp_path / "elsewhere" / "hard.db").hardlink_to(tmp_path / "store.db")
-    with lock_for_serving(tmp_path / "store.db", shared=False):
+    with locked(tmp_path / "store.db", shared=False):
         for name in ("link.db", "elsewhere/hard.db"):
             assert is_served(tmp_path / name, shared=True)
             with pytest.raises(StoreUnusable):
-                lock_for_serving(tmp_path / name, shared=False)
-    lock_for_serving(tmp_path / "elsewhere" / "hard.db", shared=False).close()
+                locked(tmp_path / name, shared=False)
+    locked(tmp_path / "elsewhere" / "hard.db", shared=False).close()
 
 
 _WRITES_AT_ONCE = """
@@ -373,13 +372,13 @@ def test_the_lock_leaves_sqlites_own_locks(tmp_path: Path) -> None:
     connection = connect_writer(path)
     connection.execute("SELECT * FROM clock").fetchall()
     assert seen_by_another_process() == "database is locked"
-    lock_for_serving(path, shared=False).close()  # closing a descriptor would release the locks of this process
-    with lock_for_serving(path, shared=True):
+    locked(path, shared=False).close()  # closing a descriptor would release the locks of this process
+    with locked(path, shared=True):
         assert not is_served(path, shared=True)
         assert is_served(path, shared=False)
     assert seen_by_another_process() == "database is locked"
     connection.close()
-    with lock_for_serving(path, shared=False):
+    with locked(path, shared=False):
         assert seen_by_another_process() == "only user"
 
 
@@ -398,6 +397,6 @@ def test_a_server_that_starts_while_a_restore_replaces_the_file_locks_the_new_on
         return descriptor
 
     monkeypatch.setattr(locking, "_acquired", replaced_meanwhile)
-    with lock_for_serving(path, shared=False):
+    with locked(path, shared=False):
         assert path.stat().st_size == 0
         assert is_served(path, shared=True)

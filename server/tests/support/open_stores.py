@@ -6,7 +6,7 @@ import itertools
 import time
 from collections.abc import AsyncIterator, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from contextlib import AbstractAsyncContextManager, ExitStack, asynccontextmanager
 from functools import cache, partial
 from hashlib import sha256
 from pathlib import Path
@@ -19,7 +19,7 @@ from petstore_server.domain.audit import Actor, AuditEntry, AuditFilters
 from petstore_server.domain.errors import ServiceUnavailable
 from petstore_server.domain.keys import DEFAULT_SCOPES, ApiKey, Environment, Successor
 from petstore_server.engines.postgres.engine import PostgresEngine as PostgresStoreEngine
-from petstore_server.engines.sqlite import migrate, open_store
+from petstore_server.engines.sqlite import lock_for_serving, migrate, open_store
 from petstore_server.engines.sqlite.engine import SqliteEngine
 from petstore_server.runtime.engines import is_sqlite, sqlite_path
 from petstore_server.runtime.engines import open_store as open_any
@@ -31,6 +31,13 @@ from support.engines import PostgresEngine
 Result = TypeVar("Result")
 
 BY = Actor("operator:test", 1_000.0)
+
+
+def locked(path: Path, *, shared: bool, wait_seconds: float = 0) -> ExitStack:
+    """Hold the lock of a served store until the result is closed."""
+    held = ExitStack()
+    held.enter_context(lock_for_serving(path, shared=shared, wait_seconds=wait_seconds))
+    return held
 
 
 class Places(Protocol):
@@ -164,7 +171,7 @@ async def opened_at(url: str) -> AsyncIterator[Store]:
 @asynccontextmanager
 async def opened(path: Path) -> AsyncIterator[Store]:
     """A store of the SQLite engine, made where it is missing, and closed at the end."""
-    store = await open_store(path, create=True, migrate=True, announce=lambda line: None)
+    store = await open_store(path, lambda line: None, create=True, upgrade=True)
     try:
         yield store
     finally:

@@ -16,7 +16,7 @@ from petstore_server.cli.arguments import FileToWrite
 from petstore_server.cli.failures import PARTLY_DONE
 from petstore_server.cli.output import log_to_stderr, plural, wants_json, write_json
 from petstore_server.cli.progress import progress
-from petstore_server.cli.stores import operator, settings_here, with_store
+from petstore_server.cli.stores import installation, operator, settings_here, with_store
 from petstore_server.imports import options as checks
 from petstore_server.imports.kinds import RecordKind, T
 from petstore_server.imports.options import EVERY_COLUMN, ReadOptions
@@ -114,20 +114,20 @@ def import_file(
         what = f"{'Checking' if dry_run else 'Importing'} {kind.noun}s"
         shown = _progress_lines(run, dry_run) if progress_lines else _progress(run, what, source.size)
         with _stop_reported(run, kind.noun, dry_run), shown as show:
-            _run(run, dry_run, show)
+            _run(run, dry_run, show, installation().rows_at_once)
     _report(run, rejects, dry_run)
     if run.rejects.count or run.history_changed:
         click.get_current_context().exit(PARTLY_DONE)
 
 
-def _run(run: FileImport[T], dry_run: bool, show: Callable[[], None]) -> None:
+def _run(run: FileImport[T], dry_run: bool, show: Callable[[], None], at_once: Callable[[], int]) -> None:
     # An import makes millions of objects, and no reference cycles: looking for these takes a tenth of its time.
     gc.set_threshold(_OBJECTS_PER_COLLECTION)
 
     async def work(store: Store | None = None) -> None:
         async with AsyncExitStack() as stack:
             scratch = await stack.enter_async_context(scratch_store()) if dry_run else None
-            async for _ in await stack.enter_async_context(aclosing(run.run(store, operator(), scratch))):
+            async for _ in await stack.enter_async_context(aclosing(run.run(store, operator(), scratch, at_once))):
                 show()
 
     if dry_run and _store_is_missing():  # every row would be new

@@ -165,9 +165,8 @@ async def copying(source: Path, url: str, announce: Callable[[str], None], actor
     """
     source = source.resolve()  # noqa: ASYNC240 - nothing else goes on meanwhile
     require_place(source, file_too=True)
-    with advising("Stop it, and copy again."):
-        lock = sqlite.lock_for_serving(source, shared=False)
-    with lock, unusable_on_error(source):
+    locked = sqlite.lock_for_serving(source, shared=False, advice="Stop it, and copy again.")
+    with locked, unusable_on_error(source):
         connection = connect_writer(source)
         try:
             version = schema_version(connection, source)

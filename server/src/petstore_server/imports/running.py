@@ -3,8 +3,9 @@
 import asyncio
 import secrets
 import threading
-from collections.abc import AsyncGenerator, Callable, Iterator, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator, Sequence
 from contextlib import aclosing, suppress
+from itertools import islice
 from queue import SimpleQueue
 from typing import Generic, TypeVar
 
@@ -57,9 +58,12 @@ class FileImport(Generic[T]):
         """Rows that are in the store as the file has them."""
         return sum(self._counts.values())
 
-    async def run(self, store: Store | None, actor: Actor, scratch: Store | None = None) -> AsyncGenerator[None]:
-        """Import every row; yield after each batch. Where it ends early or raises, the store has the batches counted.
+    async def run(
+        self, store: Store | None, actor: Actor, scratch: Store | None = None, at_once: Callable[[], int] = lambda: 1
+    ) -> AsyncGenerator[None]:
+        """Import every row; yield after each commit. Where it ends early or raises, the store has the rows counted.
 
+        `at_once` is asked how many rows the next transaction should have; it has at least one batch.
         With `scratch`, an empty store, it is a dry run, which does not change `store`; None is one that does not exist.
         Afterwards `history_changed` says whether the store had another history at the end than at the beginning.
         Raises UnreadableFile, nearly always before anything was imported, and what the store raises.
@@ -70,8 +74,8 @@ class FileImport(Generic[T]):
         stored = self._kind.records(existing, self._replace_placed, None)
         copies = self._kind.records(scratch, self._replace_placed, existing) if scratch else None
         async with aclosing(_read_ahead(self._batches)) as ahead:
-            async for batch in ahead:
-                storing = asyncio.ensure_future(self._store(batch, stored, copies, actor))
+            async for batches in _groups(ahead, at_once):
+                storing = asyncio.ensure_future(self._store(batches, stored, copies, actor))
                 try:
                     await asyncio.shield(storing)
                 except asyncio.CancelledError:  # a batch under way is committed, so it is counted too
@@ -80,17 +84,24 @@ class FileImport(Generic[T]):
                 yield
         self.history_changed = before.history != (await existing.access_version()).history
 
-    async def _store(self, batch: Batch[T], stored: Records[T], copies: Records[T] | None, actor: Actor) -> None:
-        records = await self._completed(batch.records, batch.missing, stored)
+    async def _store(
+        self, batches: Sequence[Batch[T]], stored: Records[T], copies: Records[T] | None, actor: Actor
+    ) -> None:
+        """Store batches in one transaction."""
+        records: list[T] = []
+        for batch in batches:
+            records += await self._completed(batch.records, batch.missing, stored)
         if copies and records:
             await _copy(records, stored, copies, self.import_id, actor)
         outcomes = await (copies or stored).import_batch(records, self.import_id, actor) if records else []
         for outcome in self._counts:  # before the rejects, whose file may be on a full disk
             self._counts[outcome] += outcomes.count(outcome)
-        rejects = batch.rejects + self._refused(batch, outcomes)
-        for rejected in sorted(rejects, key=lambda rejected: rejected.line):
-            self.rejects.add(rejected)
-        self.position = batch.position
+        of_records = iter(outcomes)
+        for batch in batches:
+            rejects = batch.rejects + self._refused(batch, [*islice(of_records, len(batch.records))])
+            for rejected in sorted(rejects, key=lambda rejected: rejected.line):
+                self.rejects.add(rejected)
+        self.position = batches[-1].position
 
     async def _completed(self, records: list[T], missing: frozenset[str], stored: Records[T]) -> list[T]:
         """The records, with the fields that the file has no column for as the store has them.
@@ -110,6 +121,18 @@ class FileImport(Generic[T]):
             return []
         rows = zip(batch.rows(), outcomes, strict=True)
         return [row.reject(reasons[outcome]) for row, outcome in rows if outcome in reasons]
+
+
+async def _groups(batches: AsyncIterator[Batch[T]], size: Callable[[], int]) -> AsyncGenerator[list[Batch[T]]]:
+    """Yield batches in groups of at least so many rows."""
+    group: list[Batch[T]] = []
+    async for batch in batches:
+        group.append(batch)
+        if sum(len(each.records) + len(each.rejects) for each in group) >= size():
+            yield group
+            group = []
+    if group:
+        yield group
 
 
 async def _copy(records: Sequence[T], stored: Records[T], copies: Records[T], import_id: str, actor: Actor) -> None:

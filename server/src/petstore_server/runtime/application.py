@@ -134,8 +134,8 @@ class Application:
 
     def _watch_backend(self) -> None:
         store, limiter, metrics = self.backend.store, self.backend.limiter, self.metrics
-        store.stats.on_commit = metrics.committed
-        store.stats.on_rebuild = metrics.rebuilt
+        store.stats.committed = metrics.committed
+        store.stats.rebuilt = metrics.rebuilt
         metrics.export_counter("petstore_strikes", "Requests that counted as strikes.", lambda: limiter.strikes)
         metrics.export_counter("petstore_bans", "Bans that began.", lambda: limiter.bans)
         metrics.export_counter("petstore_log_lines_lost", "Log lines that could not be written to stderr.", lost_lines)

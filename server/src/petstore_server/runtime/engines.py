@@ -50,11 +50,11 @@ async def open_store(
     `announce` gets one line if a store is created. Raises SettingsError, StoreUnusable.
     """
     if is_sqlite(url):
-        return await sqlite.open_store(sqlite_path(url), create=create, migrate=migrate, announce=announce)
+        return await sqlite.open_store(sqlite_path(url), announce, create=create, upgrade=migrate)
     require_driver(url)
     from petstore_server.engines import postgres  # an extra, installed where it is needed
 
-    return await postgres.open_store(url, create=create, migrate=migrate, announce=announce, share=share)
+    return await postgres.open_store(url, announce, share, create=create, upgrade=migrate)
 
 
 @asynccontextmanager

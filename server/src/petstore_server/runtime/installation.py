@@ -16,6 +16,9 @@ if TYPE_CHECKING:
     from petstore_server.engines.copy import Copy
 
 
+_ROWS_AT_ONCE = 16_000
+
+
 class LocalInstallation:
     """The installation that the settings name, as seen from this machine. Implements `health.examine.Installation`."""
 
@@ -33,6 +36,13 @@ class LocalInstallation:
 
     def server_holds_store(self) -> bool:
         return self._is_locked(shared=False)
+
+    def rows_at_once(self) -> int:
+        """How many orders of an import one transaction should have: few where a request may wait for it.
+
+        The pages of the indexes that they change are written once.
+        """
+        return 1 if self.store_file is None or self.server_holds_store() else _ROWS_AT_ONCE
 
     async def open_store(self) -> Store:
         return await engines.open_store(self.settings.database_url, composition.timeline_sharing(self.settings))

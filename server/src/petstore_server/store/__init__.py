@@ -3,7 +3,7 @@
 from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
-    from petstore_server.store.engine import Engine, Stats
+    from petstore_server.store.engine import Engine, Stats, Work
 
 
 class AccessVersion(NamedTuple):
@@ -84,15 +84,22 @@ class Store:
         return str(self._epoch)
 
     async def verify(self) -> None:
-        """Raises ServiceUnavailable if another server has taken the place of the one that has the store."""
+        """Raises ServiceUnavailable if the disk is full, or another server has taken the place of this one."""
         await self._engine.verify()
 
     async def check(self) -> None:
-        """Prove that the store can be read and written. Raises ServiceUnavailable with the reason."""
+        """Prove with a small write and a read that the store can be used. Raises ServiceUnavailable with the reason."""
         await self._engine.verify()
-        await self._engine.check()
+        await self._engine.transaction(_beat)
+        await self._engine.query("SELECT heartbeat FROM petstore.store")
 
     async def close(self) -> None:
         """Finish what is queued, and close the store."""
         await self.listing.close()
         await self._engine.close()
+
+
+def _beat() -> "Work[None]":
+    from petstore_server.store.engine import Command
+
+    yield Command("UPDATE petstore.store SET heartbeat = heartbeat + 1")

@@ -68,25 +68,17 @@ class TryAgain(Exception):
 
 
 class Stats:
-    """What a store reports for metrics, on the event loop. It also counts commits, and how often it read the list."""
+    """What a store reports for metrics: functions, called on the event loop, which the metrics replace."""
 
     def __init__(self) -> None:
-        self.commits = 0
-        self.rebuilds = 0
-        self.on_commit: Callable[[int], None] | None = None
+        self.committed: Callable[[int], object] = _ignore
         """Called with the number of changes that a commit made durable."""
-        self.on_rebuild: Callable[[float], None] | None = None
+        self.rebuilt: Callable[[float], object] = _ignore
         """Called with the seconds that reading the list took."""
 
-    def committed(self, changes: int) -> None:
-        self.commits += 1
-        if self.on_commit is not None:
-            self.on_commit(changes)
 
-    def rebuilt(self, seconds: float) -> None:
-        self.rebuilds += 1
-        if self.on_rebuild is not None:
-            self.on_rebuild(seconds)
+def _ignore(_: float) -> None:
+    """Report nothing."""
 
 
 class Dialect(Protocol):
@@ -175,10 +167,7 @@ class Engine(Protocol):
         """
 
     async def verify(self) -> None:
-        """Raises ServiceUnavailable if another server has taken the place of the one that is connected."""
-
-    async def check(self) -> None:
-        """Prove with a small write that the store can be used. Raises ServiceUnavailable with the reason."""
+        """Raises ServiceUnavailable if the disk is full, or another server has taken the place of this one."""
 
     async def close(self) -> None:
         """Finish what is queued, and close the store."""

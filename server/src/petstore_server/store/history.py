@@ -85,13 +85,10 @@ class UsageHistory(Part):
         """The hours or days of an account, or the sums of all if it is None, ascending; without those of no request."""
         rows: list[UsageRow] = []
         for table in _tables(_TABLES, by):
-            if account_id is None:
-                sql = f"SELECT start, {_sums(_COUNTS)} FROM petstore.{table} WHERE {_PERIOD} GROUP BY start"  # noqa: S608
-                found = yield Query(sql, (start, end))
-            else:
-                sql = f"SELECT start, {_columns(_COUNTS)} FROM petstore.{table} WHERE account_id = %s AND {_PERIOD}"  # noqa: S608
-                found = yield Query(sql, (account_id, start, end))
-            rows += [UsageRow(first, UsageCounts(*counts)) for first, *counts in found]
+            chosen = "" if account_id is None else "account_id = %s AND "
+            sql = f"SELECT start, {_sums(_COUNTS)} FROM petstore.{table} WHERE {chosen}{_PERIOD} GROUP BY start"  # noqa: S608
+            values = (start, end) if account_id is None else (account_id, start, end)
+            rows += [UsageRow(first, UsageCounts(*counts)) for first, *counts in (yield Query(sql, values))]
         return merge_rows(rows, by)
 
     @snapshot

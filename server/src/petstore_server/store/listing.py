@@ -34,13 +34,6 @@ _RECORDS = """
 _PIECES_AT_ONCE = 16  # about 1.5 MB: read in milliseconds, so the time limit of a statement holds
 
 
-class Range(NamedTuple):
-    """Identifiers from `first` to `last`, both included."""
-
-    first: int
-    last: int
-
-
 class Mark(NamedTuple):
     """Identifies a list: the store's history, and the number of the last change that the list shows."""
 
@@ -155,9 +148,9 @@ def all_starts(found: Iterable[int]) -> tuple[int, ...]:
     return (INT64_MIN, *(start for start in found if start != INT64_MIN))
 
 
-def range_of(starts: Sequence[int], index: int) -> Range:
-    """The range of the piece at an index; all together cover all of int64."""
-    return Range(starts[index], starts[index + 1] - 1 if index + 1 < len(starts) else INT64_MAX)
+def range_of(starts: Sequence[int], index: int) -> tuple[int, int]:
+    """The first and the last identifier of the piece at an index; all pieces together cover all of int64."""
+    return starts[index], starts[index + 1] - 1 if index + 1 < len(starts) else INT64_MAX
 
 
 def starts_after(starts: tuple[int, ...], changed: Sequence[int]) -> tuple[tuple[int, ...], list[int]]:

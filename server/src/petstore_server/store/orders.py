@@ -13,6 +13,9 @@ from petstore_server.store.audit import audit_row, record
 from petstore_server.store.engine import Part, Query, Row, TryAgain, Work, bulk_transaction
 from petstore_server.store.records import order_row, read_order
 
+AUDITED_TOGETHER = 1000
+"""Imported orders that have one entry in the audit log."""
+
 _SELECT = "SELECT id, record, status FROM petstore.orders"
 _FIND = f"{_SELECT} WHERE id = %s"
 _FIND_MANY = f"{_SELECT} WHERE id = ANY(%s::bigint[])"
@@ -83,21 +86,28 @@ class Orders(Part):
         replace_placed: bool = False,
         placed: Collection[int] = (),
     ) -> Work[list[Import]]:
-        """Import the orders in one transaction with one audit entry; return the outcome of each.
+        """Import the orders in one transaction; return the outcome of each. AUDITED_TOGETHER have one audit entry.
 
         Only the orders of the batch are locked, so others can be changed meanwhile (D6). Orders that were placed over
         the API, and those in `placed`, are replaced only with `replace_placed`. Raises DamagedRecord if one of the
         orders is stored already and cannot be read.
         """
-        if not orders:
-            return []
+        outcomes: list[Import] = []
+        for at in range(0, len(orders), AUDITED_TOGETHER):
+            protected = None if replace_placed else set(placed)
+            outcomes += yield from self._import(orders[at : at + AUDITED_TOGETHER], import_id, actor, protected)
+        return outcomes
+
+    def _import(
+        self, orders: Sequence[Order], import_id: str, actor: Actor, placed: set[int] | None
+    ) -> Work[list[Import]]:
+        """Import the orders; with `placed` None, also over those that were placed."""
         existing = {row[0]: _order(row) for row in (yield from _locked_rows(sorted({order.id for order in orders})))}
-        protected = set() if replace_placed else set(placed)
-        if existing and not replace_placed:
-            protected |= {row[0] for row in (yield Query(_PLACED, (list(existing),)))}
+        if existing and placed is not None:
+            placed |= {row[0] for row in (yield Query(_PLACED, (list(existing),)))}
 
         def rule(stored: Order | None, incoming: Order) -> Import:
-            return evaluate_import(stored, incoming, incoming.id in protected)
+            return evaluate_import(stored, incoming, placed is not None and incoming.id in placed)
 
         outcomes, changed = evaluate(orders, existing, rule)
         new = sorted([order for order in changed.values() if order.id not in existing])

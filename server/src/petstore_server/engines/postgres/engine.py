@@ -13,7 +13,7 @@ from petstore_server.engines.postgres.failures import NO_RESPONSE
 from petstore_server.engines.postgres.pool import Pool
 from petstore_server.engines.postgres.session import BULK, SCAN, SNAPSHOT, WRITE
 from petstore_server.engines.postgres.timelines import IDENTITY, Timelines
-from petstore_server.store.engine import Command, Query, Row, Stats, TryAgain, Work
+from petstore_server.store.engine import Query, Row, Stats, TryAgain, Work
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
@@ -87,10 +87,6 @@ class PostgresEngine:
         [(cluster, database)] = await self._pool.rows(Query(IDENTITY))
         return f"{cluster}-{database}"
 
-    async def check(self) -> None:
-        """Prove with a small write that the store can be used."""
-        await self._pool.transaction(_beat)
-
     async def verify(self) -> None:
         await self._pool.verify()
 
@@ -104,7 +100,3 @@ class PostgresEngine:
         outcomes = await self._pool.transaction(lambda: perform(items))
         self.stats.committed(len(items))
         return outcomes
-
-
-def _beat() -> Work[None]:
-    yield Command("UPDATE petstore.store SET heartbeat = heartbeat + 1")

@@ -35,27 +35,25 @@ _TABLES = """
 
 
 async def open_store(
-    url: str, *, create: bool, migrate: bool, announce: Callable[[str], None], share: Share | None = None
+    url: str, announce: Callable[[str], None], share: Share | None = None, *, create: bool, upgrade: bool
 ) -> Store:
-    """Open the store, after making a missing one where `create`, and bringing an older one up to date where `migrate`.
-
-    `announce` gets one line if it is created. Raises StoreUnusable.
-    """
-    await _prepare(url, share, create=create, upgrade=migrate, announce=announce)
+    """Open the store after `migrate`, which the arguments are for. Raises StoreUnusable."""
+    await migrate(url, announce, share, create=create, upgrade=upgrade)
     return Store(PostgresEngine(url, Timelines(share)))
 
 
-async def migrate(url: str, announce: Callable[[str], None], share: Share | None = None) -> tuple[int, int]:
-    """Bring the store up to date, creating a missing one; return its schema version before and after.
-
-    Raises StoreUnusable.
-    """
-    return await _prepare(url, share, create=True, upgrade=True, announce=announce)
-
-
-async def _prepare(
-    url: str, share: Share | None, *, create: bool, upgrade: bool, announce: Callable[[str], None]
+async def migrate(
+    url: str,
+    announce: Callable[[str], None],
+    share: Share | None = None,
+    *,
+    create: bool = True,
+    upgrade: bool = True,
 ) -> tuple[int, int]:
+    """Make a missing store where `create`, bring an older one up to date where `upgrade`.
+
+    Return the schema version before and after. `announce` gets one line if the store is created. Raises StoreUnusable.
+    """
     where = f"in {place(url)}"
     async with connected(url, share) as driver:
         version = await schema_version(driver, url)

@@ -2,7 +2,6 @@
 
 import asyncio
 import logging
-from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from functools import lru_cache
@@ -65,8 +64,7 @@ class Pool:
         self._url = url
         self._timelines = timelines or Timelines()
         self._idle: list[Driver] = []
-        self._free = CONNECTIONS
-        self._waiting: deque[asyncio.Future[bool]] = deque()
+        self._free = asyncio.Semaphore(CONNECTIONS)
         self._loop = asyncio.get_running_loop()
         self._closed = False
         self._connecting: set[asyncio.Task[Driver]] = set()
@@ -124,8 +122,14 @@ class Pool:
     @asynccontextmanager
     async def _session(self, options: TransactionOptions, ends: float) -> AsyncIterator[Session]:
         """A connection for one user. Raises ServiceUnavailable if none is available in time."""
+        if self._closed:
+            raise ServiceUnavailable("the store is closed")
         ready = min(ends, self._loop.time() + READ.total)
-        await self._take_place(ready)
+        try:
+            async with asyncio.timeout_at(ready):
+                await self._free.acquire()
+        except TimeoutError:
+            raise ServiceUnavailable(f"all {CONNECTIONS} connections to PostgreSQL are busy") from None
         try:
             driver = self._idle.pop() if self._idle else await self._connect(ready)
             session = Session(driver, options, ends)
@@ -137,36 +141,7 @@ class Pool:
                 else:
                     await driver.close()
         finally:
-            self._release_place()
-
-    async def _take_place(self, ends: float) -> None:
-        if self._closed:
-            raise ServiceUnavailable("the store is closed")
-        if self._free:
-            self._free -= 1
-            return
-        place: asyncio.Future[bool] = self._loop.create_future()
-        self._waiting.append(place)
-        timer = self._loop.call_at(ends, _expire, place)
-        try:
-            acquired = await place
-        except asyncio.CancelledError:
-            if place.done() and not place.cancelled() and place.result():  # it was given just before
-                self._release_place()
-            raise
-        finally:
-            timer.cancel()
-        if not acquired:
-            raise ServiceUnavailable(f"all {CONNECTIONS} connections to PostgreSQL are busy")
-
-    def _release_place(self) -> None:
-        """Give the place to the first who waits."""
-        while self._waiting:
-            place = self._waiting.popleft()
-            if not place.done():
-                place.set_result(True)
-                return
-        self._free += 1
+            self._free.release()
 
     async def _connect(self, ready: float) -> Driver:
         """Return a new connection; one that is ready too late for its user is kept for the next."""
@@ -207,11 +182,6 @@ class Pool:
         """After one connection was found dead, the others may be dead too."""
         while self._idle:
             await self._idle.pop().close()
-
-
-def _expire(place: asyncio.Future[bool]) -> None:
-    if not place.done():
-        place.set_result(False)
 
 
 def _fault(connecting: asyncio.Task[Driver]) -> str | None:

@@ -82,6 +82,8 @@ def connect_reader(path: Path, flags: int = apsw.SQLITE_OPEN_READWRITE) -> apsw.
     connection = connect(path, flags)
     # Not opened read-only: the first to open a store after a crash must be able to recover its log.
     connection.execute("PRAGMA query_only = ON")
+    # A page of version 2 may read 1,500 orders from as many places of the file. 8,000 KiB hold them for the next page.
+    connection.execute("PRAGMA cache_size = -8000")
     return connection
 
 

@@ -1,20 +1,26 @@
-"""One store in one file: reads at once or on threads, writes on the writer's thread."""
+"""One store in one file: short reads at once, longer ones on threads, writes on the writer's thread."""
 
+import asyncio
 import shutil
 import threading
+from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from contextlib import asynccontextmanager
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any, TypeVar
 
+import apsw
+
 from petstore_server.domain.errors import ServiceUnavailable
+from petstore_server.engines.sqlite.connections import connect_inline, connect_reader, snapshot, unavailable
 from petstore_server.engines.sqlite.dialect import SqliteDialect
-from petstore_server.engines.sqlite.reader import Reader
 from petstore_server.engines.sqlite.statements import rows_of, run
-from petstore_server.engines.sqlite.writer import Writer
-from petstore_server.store.engine import Command, Query, Row, Stats, Work
+from petstore_server.engines.sqlite.writer import Perform, Writer
+from petstore_server.store.engine import Query, Row, Stats, Work
 
 _LEAST_FREE = 1 << 18  # bytes: several times what a commit of many changes writes
+_READERS = 2  # one for the list, so that an export or a report does not delay it
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
@@ -28,26 +34,31 @@ class SqliteEngine:
         self.dialect = SqliteDialect()
         self.stats = Stats()
         self._path = path
-        self._reader = Reader(path)
+        self._inline = connect_inline(path)
+        self._idle: deque[apsw.Connection] = deque()
+        self._readers = ThreadPoolExecutor(_READERS, thread_name_prefix="petstore-read")
         self._writer = Writer(path, self.stats)
+        self._closed = False
 
     def peek(self, sql: str, parameters: Sequence[Any] = ()) -> list[Row]:
-        return self._reader.now(Query(sql, parameters))
+        try:
+            return rows_of(self._inline, Query(sql, parameters))
+        except apsw.Error as error:
+            raise unavailable(error) from error
 
     async def query(
         self, sql: str, parameters: Sequence[Any] = (), in_order: bool = False, *, short: bool = True
     ) -> list[Row]:
-        query = Query(sql, parameters)
         if short:
-            return self._reader.now(query)
-        return await self._reader.run(lambda connection: rows_of(connection, query))
+            return self.peek(sql, parameters)
+        return await self._on_thread(self._read, lambda connection: rows_of(connection, Query(sql, parameters)))
 
     async def read(self, work: Callable[[], Work[Result]]) -> Result:
-        return await self._reader.run(lambda connection: run(connection, work()))
+        return await self._on_thread(self._read, lambda connection: run(connection, work()))
 
     @asynccontextmanager
     async def snapshot(self) -> AsyncIterator[Callable[[Query], Awaitable[list[Row]]]]:
-        connection = await self._reader.call(self._reader.connect)
+        connection = await self._on_thread(connect_reader, self._path)
         lock = threading.Lock()  # a consumer that stops early closes while a thread may still read
 
         def read(query: Query) -> list[Row]:
@@ -55,8 +66,8 @@ class SqliteEngine:
                 return rows_of(connection, query)
 
         try:
-            await self._reader.call(read, Query("BEGIN"))
-            yield lambda query: self._reader.call(read, query)
+            await self._on_thread(read, Query("BEGIN"))
+            yield lambda query: self._on_thread(read, query)
         finally:
             with lock:
                 connection.close()
@@ -64,9 +75,7 @@ class SqliteEngine:
     async def transaction(self, work: Callable[[], Work[Result]], *, bulk: bool = False) -> Result:
         return await self._writer.run(work, bulk=bulk)
 
-    async def submit(
-        self, perform: Callable[[Sequence[Item]], Work[Sequence[Result | Exception]]], item: Item
-    ) -> Result:
+    async def submit(self, perform: Perform[Item, Result], item: Item) -> Result:
         return await self._writer.submit(perform, item)
 
     async def identity(self) -> str:
@@ -75,20 +84,31 @@ class SqliteEngine:
         return f"{identity}-{self._path.stat().st_ino}"
 
     async def verify(self) -> None:
-        """Nothing to do: no other file takes the place of this one while it is open."""
-
-    async def check(self) -> None:
-        """Prove with a small write and a read that the store can be used, and that its file is still in place."""
         # A change needs more pages than the heartbeat: in the rest of the log, that one may find room for a long time.
         if shutil.disk_usage(self._path.parent).free < _LEAST_FREE:
             raise ServiceUnavailable("the store cannot be used: the disk is full")
-        await self._writer.run(_beat)
-        self.peek("SELECT heartbeat FROM store")
 
     async def close(self) -> None:
         await self._writer.close()
-        await self._reader.close()
+        self._closed = True
+        await asyncio.to_thread(self._readers.shutdown)
+        for connection in (*self._idle, self._inline):
+            with suppress(apsw.Error):
+                connection.close()
 
+    async def _on_thread(self, function: Callable[..., Result], *arguments: object) -> Result:
+        if self._closed:
+            raise ServiceUnavailable("the store is closed")
+        try:
+            return await asyncio.get_running_loop().run_in_executor(self._readers, function, *arguments)
+        except apsw.Error as error:
+            raise unavailable(error) from error
 
-def _beat() -> Work[None]:
-    yield Command("UPDATE store SET heartbeat = heartbeat + 1")
+    def _read(self, read: Callable[[apsw.Connection], Result]) -> Result:
+        """Read in one transaction, on the connection of a thread."""
+        connection = self._idle.pop() if self._idle else connect_reader(self._path)
+        try:
+            with snapshot(connection):
+                return read(connection)
+        finally:
+            self._idle.append(connection)

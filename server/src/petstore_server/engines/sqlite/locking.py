@@ -3,9 +3,10 @@
 import fcntl
 import os
 from collections import defaultdict
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from time import monotonic, sleep
-from types import TracebackType
 
 from petstore_server.domain.errors import StoreUnusable
 from petstore_server.engines.sqlite.connections import create_private
@@ -23,48 +24,27 @@ keeps flock apart from those locks.
 """
 
 
-class ServingLock:
-    """A lock that is held until `close`; the system releases it after a crash."""
-
-    def __init__(self, descriptor: int) -> None:
-        self._descriptor: int | None = descriptor
-
-    def __enter__(self) -> "ServingLock":
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
-
-    def close(self) -> None:
-        """Release the lock."""
-        if self._descriptor is not None:
-            _release(self._descriptor)
-            self._descriptor = None
-
-
-def lock_for_serving(path: Path, *, shared: bool, wait_seconds: float = 0) -> ServingLock:
+@contextmanager
+def lock_for_serving(
+    path: Path, *, shared: bool, wait_seconds: float = 0, advice: str = _SEVERAL_SERVERS
+) -> Iterator[None]:
     """Lock the store's file for a server: exclusive without Redis, `shared` with it (D12). A missing file is created.
 
-    Raises StoreUnusable if another server holds the lock, in a way that excludes this one, for longer than
-    `wait_seconds`.
+    The system releases the lock after a crash. Raises StoreUnusable, with this advice, if another server holds the lock
+    in a way that excludes this one for longer than `wait_seconds`.
     """
     path = path.resolve()
     require_place(path, file_too=False)
     deadline = monotonic() + wait_seconds
     with unusable_on_error(path):
-        while True:
-            create_private(path)
-            descriptor = _acquired(path, shared=shared)
-            if descriptor is not None and _is_named(descriptor, path):
-                return ServingLock(descriptor)
-            if descriptor is not None:
-                _release(descriptor)  # a restore has replaced the file meanwhile
-            elif monotonic() >= deadline:
-                raise StoreUnusable(_TAKEN.format(path=path), _SEVERAL_SERVERS)
-            else:
-                sleep(_LOCK_PAUSE)
+        while (descriptor := _locked_descriptor(path, shared=shared)) is None:
+            if monotonic() >= deadline:
+                raise StoreUnusable(_TAKEN.format(path=path), advice)
+            sleep(_LOCK_PAUSE)
+    try:
+        yield
+    finally:
+        _release(descriptor)
 
 
 def is_served(path: Path, *, shared: bool) -> bool:
@@ -79,6 +59,16 @@ def is_served(path: Path, *, shared: bool) -> bool:
     if descriptor is not None:
         _release(descriptor)
     return descriptor is None
+
+
+def _locked_descriptor(path: Path, *, shared: bool) -> int | None:
+    """A descriptor that holds the lock of the file with this name now; None if another one excludes it."""
+    while True:
+        create_private(path)
+        descriptor = _acquired(path, shared=shared)
+        if descriptor is None or _is_named(descriptor, path):
+            return descriptor
+        _release(descriptor)  # a restore has replaced the file meanwhile
 
 
 def _acquired(path: Path, *, shared: bool) -> int | None:

@@ -99,9 +99,7 @@ def restore(path: Path, source: Path, actor: Actor) -> Path | None:
                 _write_over(copy, path, kept)
             except (apsw.NotADBError, apsw.CorruptError):
                 _require_mark(path)
-                with advising("Stop it, and restore again."):
-                    lock = lock_for_serving(path, shared=False)
-                with lock:
+                with lock_for_serving(path, shared=False, advice="Stop it, and restore again."):
                     _replace_file(copy, path, kept)
     return kept
 

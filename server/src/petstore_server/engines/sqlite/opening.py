@@ -34,49 +34,40 @@ MIGRATION_SECONDS = 120.0
 _PAUSE = 0.01  # seconds between attempts
 
 
-async def open_store(path: Path, *, create: bool, migrate: bool, announce: Callable[[str], None]) -> Store:
-    """Open the store, after making a missing one where `create`, and bringing an older one up to date where `migrate`.
-
-    `announce` gets one line if it is created. Raises StoreUnusable.
-    """
-    path = path.resolve()  # noqa: ASYNC240 - a start has nothing else to do meanwhile
+async def open_store(path: Path, announce: Callable[[str], None], *, create: bool, upgrade: bool) -> Store:
+    """Open the store after `migrate`, which the arguments are for. Raises StoreUnusable."""
+    migrate(path, announce, create=create, upgrade=upgrade)
     with unusable_on_error(path):
-        prepare(path, create=create, upgrade=migrate, announce=announce)
-        return Store(SqliteEngine(path))
+        return Store(SqliteEngine(path.resolve()))  # noqa: ASYNC240 - a start has nothing else to do meanwhile
 
 
-def migrate(path: Path, announce: Callable[[str], None]) -> tuple[int, int]:
-    """Bring the store up to date, creating a missing one; return its schema version before and after.
+def migrate(
+    path: Path, announce: Callable[[str], None], *, create: bool = True, upgrade: bool = True
+) -> tuple[int, int]:
+    """Make a missing store where `create`, bring an older one up to date where `upgrade`.
 
-    Raises StoreUnusable.
+    Return the schema version before and after. `announce` gets one line if the store is created. Where several programs
+    do this at once, one does it and the others wait: for the lock of its transaction, and by trying again where SQLite
+    does not wait, which is while another one switches to the log or removes it. Raises StoreUnusable.
     """
     path = path.resolve()
-    with unusable_on_error(path):
-        return prepare(path, create=True, upgrade=True, announce=announce)
-
-
-def prepare(path: Path, *, create: bool, upgrade: bool, announce: Callable[[str], None]) -> tuple[int, int]:
-    """Bring the file to the latest schema where allowed; return the version before and after. Raises apsw.Error too.
-
-    Where several programs do this at once, one does it and the others wait: for the lock of its transaction, and by
-    trying again where SQLite does not wait, which is while another one switches to the log or removes it.
-    """
     deadline = monotonic() + BUSY_SECONDS
-    while True:
-        try:
-            before = _prepare(path, create=create, upgrade=upgrade)
-        except apsw.BusyError:
-            if monotonic() >= deadline:
-                raise
-            sleep(_PAUSE)
-        else:
-            if before == 0:
-                announce(f"Created a new store at {path}.")
-            return before, LATEST_VERSION
+    with unusable_on_error(path):
+        while True:
+            try:
+                before = _migrate(path, create=create, upgrade=upgrade)
+                break
+            except apsw.BusyError:
+                if monotonic() >= deadline:
+                    raise
+                sleep(_PAUSE)
+    if before == 0:
+        announce(f"Created a new store at {path}.")
+    return before, LATEST_VERSION
 
 
-def _prepare(path: Path, *, create: bool, upgrade: bool) -> int:
-    """What `prepare` does, once; return the version before."""
+def _migrate(path: Path, *, create: bool, upgrade: bool) -> int:
+    """What `migrate` does, once; return the version before."""
     require_place(path, file_too=not create)
     with closing(connect_writer(path, CREATE if create else apsw.SQLITE_OPEN_READWRITE)) as connection:
         before = schema_version(connection, path)

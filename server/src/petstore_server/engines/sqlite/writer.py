@@ -17,7 +17,7 @@ from petstore_server.batching import Batcher
 from petstore_server.domain.errors import ServiceUnavailable
 from petstore_server.engines.sqlite.connections import connect_writer, unavailable
 from petstore_server.engines.sqlite.statements import run
-from petstore_server.store.engine import Stats, Work
+from petstore_server.store.engine import Query, Stats, Work
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
@@ -25,6 +25,9 @@ Perform = Callable[[Sequence[Item]], Work[Sequence[Result | Exception]]]
 
 BULK_GAP_SECONDS = 0.003
 """The pause after a bulk transaction, in which others can write. A waiting writer tries every millisecond."""
+
+
+_BULK_CACHE = "PRAGMA cache_size = -64000"  # KiB
 
 
 class _Job(NamedTuple):
@@ -47,6 +50,7 @@ class Writer:
         self._batcher: Batcher[_Job, Any] = Batcher(self._perform)
         self._bulk = asyncio.Lock()
         self._bulk_ended = 0.0
+        self._has_bulk_cache = False
         self._closed = False
 
     async def run(self, work: Callable[[], Work[Result]], *, bulk: bool = False) -> Result:
@@ -60,7 +64,7 @@ class Writer:
         async with self._bulk:
             await asyncio.sleep(self._bulk_ended + BULK_GAP_SECONDS - time.monotonic())
             try:
-                done = await self._submit(_Job(None, work))
+                done = await self._submit(_Job(None, lambda: self._cached(work)))
             finally:
                 self._bulk_ended = time.monotonic()
             return done
@@ -69,6 +73,13 @@ class Writer:
         """Perform the item together with all others that share its commit."""
         result: Result = await self._submit(_Job(perform, item))
         return result
+
+    def _cached(self, work: Callable[[], Work[Result]]) -> Work[Result]:
+        """Do the work with room for the pages of the indexes that it changes."""
+        if not self._has_bulk_cache:
+            yield Query(_BULK_CACHE)
+            self._has_bulk_cache = True
+        return (yield from work())
 
     async def close(self) -> None:
         """Finish what was submitted, and close the store."""
