@@ -106,25 +106,24 @@ class Faults:
     def __init__(self, made: Cluster, chance: random.Random) -> None:
         self._made = made
         self._chance = chance
-        self._kinds: list[Callable[[], Awaitable[None]]] = [
-            self.kill, self.restart, self.freeze, self.cut, self.slow, self.unconfirmed, self.step, self.freeze_redis
-        ]  # fmt: skip
+        often = [self.cut, self.slow, self.unconfirmed, self.step, self.freeze, self.freeze_redis]
+        self._kinds: list[Callable[[], Awaitable[None]]] = [*often * 4, self.kill, self.kill, self.restart]
         if made.primary is not None:
-            self._kinds += [self.freeze_postgres, self.crash_postgres]
+            self._kinds += [self.freeze_postgres, self.freeze_postgres, self.crash_postgres]
 
     async def run(self, seconds: float) -> None:
         """Faults until the time is over; afterwards all is well again, except for the clocks."""
         clock = asyncio.get_running_loop().time
         ends = clock() + seconds
         while clock() < ends or self._made.replica is not None:
-            await asyncio.sleep(self._chance.uniform(0.05, 0.4))
+            await asyncio.sleep(self._chance.uniform(0.02, 0.2))
             due = self._made.replica is not None and clock() > ends - seconds / 2
             fault = self.promote if due else self._chance.choice(self._kinds)
             self._made.faults.append(fault.__name__)
             await fault()
 
     def _pause(self) -> float:
-        return self._chance.uniform(0.05, 0.8)
+        return self._chance.uniform(0.05, 0.5)
 
     async def kill(self) -> None:
         """A server is killed, and started again."""

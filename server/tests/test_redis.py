@@ -150,6 +150,23 @@ async def test_strikes_expire_by_themselves(engine: RedisEngine) -> None:
     await made.close()
 
 
+@pytest.mark.parametrize("ahead", [-7200, -90, 90, 7200])
+async def test_a_clock_that_differs_from_that_of_redis_gives_no_new_window_in_an_outage(
+    own: RedisEngine, ahead: int
+) -> None:
+    counters, local = RedisCounters(own.url, POLICY), MemoryLimiter(POLICY, lambda: time.time() + ahead)
+    made = FallbackLimiter(counters, local)
+    await made.start()
+    decisions = [await made.admit(principal()) for _ in range(LIMITS.per_minute + 1)]
+    assert LIMITS.per_minute == admitted(decisions)
+    with own.frozen():
+        refused = [await made.admit(principal()) for _ in range(10)]
+    assert 10 == made.local_decisions
+    assert 0 == admitted(refused)
+    assert all(each.retry_after <= 60 for each in refused)
+    await made.close()
+
+
 async def test_stores_that_share_a_redis_do_not_share_counters_bans_or_addresses(engine: RedisEngine) -> None:
     clock = Clock()
     async with limiter(engine.url, clock, "production") as one, limiter(engine.url, clock, "staging") as other:

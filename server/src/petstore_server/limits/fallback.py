@@ -232,7 +232,10 @@ class FallbackLimiter:
 
     def _evaluate(self, principal: Principal, counted: AccountCount) -> Decision:
         new = counted.ban if counted.step is Step.BANNED_NOW else None
-        self._local.follow(principal, counted.minute, counted.day, new, struck=counted.struck)
+        ahead = round(self._local.now() - counted.now)
+        self._local.follow(
+            principal, _moved(counted.minute, ahead), _moved(counted.day, ahead), new, struck=counted.struck
+        )
         if counted.ban is not None:
             return evaluate_ban(counted.ban, counted.minute, counted.day, principal.limits, counted.now)
         admitted = counted.step is Step.ADMITTED
@@ -246,6 +249,11 @@ class FallbackLimiter:
 
 
 _NO_BAN = StoredBan()
+
+
+def _moved(count: WindowCount, seconds: int) -> WindowCount:
+    """The window by a clock that is ahead by so many seconds; by that one it may seem to have ended long ago."""
+    return WindowCount(count.start + seconds, count.used) if seconds else count
 
 
 def _evaluate_address(counted: AddressCount) -> Decision:
