@@ -11,6 +11,7 @@ from petstore_server.server.errors import RequestError
 from petstore_server.server.parser import RememberedRequests, RequestParser
 
 LIST = b"GET /v1/store/orders HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer k\r\n\r\n"
+NAMES = (b"X-Request-Id", b"x-request-id")
 MESSAGES = (
     LIST,
     LIST.replace(b"Bearer k", b"Bearer other"),
@@ -55,9 +56,51 @@ def parsed(pieces: list[bytes], remembered: RememberedRequests) -> list[object]:
             break
         finally:
             known.append((one.in_message, one.begun))
-    known += [(request.head, request.peer, request.complete, request.body) for request in one.requests]
+    known += [
+        (request.head._replace(headers=request.headers), request.headers, request.peer, request.complete, request.body)
+        for request in one.requests
+    ]
     one.close()
     return known
+
+
+IDENTIFIED = (
+    *(
+        LIST.replace(b"Host: x", b"Host: x\r\n%s: %s" % (name, value))
+        for name in NAMES
+        for value in (b"1", b"a b", b"2")
+    ),
+    LIST.replace(b"Host: x", b"X-Request-Id: 3\r\nHost: x\r\nX-Request-Id: 4"),
+    LIST.replace(b"Host: x", b"x-Request-ID: 3\r\nHost: x\r\nX-Request-Id: 4"),
+    LIST.replace(b"Host: x", b"X-REQUEST-ID: 5\r\nHost: x"),
+    LIST.replace(b"Host: x", b"X-REQUEST-ID: 5\r\nHost: x\r\nX-Request-Id: 6"),
+    LIST.replace(b"Host: x", b"Host: x\r\nX-Request-Id: 7\r\n 8"),
+    LIST.replace(b"Host: x", b"Host: x\r\n 8"),
+)
+ID_LINE = b"\r\nX-Request-Id: 9"
+
+
+def test_requests_with_another_identifier_are_the_same_as_parsed_ones() -> None:
+    remembered = RememberedRequests()
+    messages = (*MESSAGES, *IDENTIFIED)
+    for message in messages:
+        parsed([message], remembered)
+    for message in messages:
+        for place in range(min(len(message), 200) + 1):
+            for line in (ID_LINE, ID_LINE + b"\r\n"):
+                data = message[:place] + line + message[place:]
+                assert parsed([data], Forgetful()) == parsed([data], remembered)
+
+
+def test_an_identifier_of_its_own_costs_a_request_no_parsing(monkeypatch: pytest.MonkeyPatch) -> None:
+    remembered = RememberedRequests()
+    parsed([LIST.replace(b"Host: x", b"Host: x\r\nX-Request-Id: 1")], remembered)
+    monkeypatch.setattr(RequestParser, "_parse", lambda self, data: pytest.fail("parsed again"))
+    one = RequestParser("192.0.2.1", remembered)
+    for data in (LIST.replace(b"Host: x", b"X-Request-Id: 2\r\nHost: x"), LIST):
+        one.feed(memoryview(data))
+    assert [b"2", None] == [request.headers.get(b"x-request-id") for request in one.requests]
+    one.close()
 
 
 @given(st.lists(st.sampled_from(MESSAGES), max_size=6), st.lists(st.integers(0, 600), max_size=4))
@@ -90,7 +133,7 @@ def test_remembered_requests_are_bounded_and_the_oldest_is_dropped(monkeypatch: 
     remembered = RememberedRequests()
     requests = [LIST.replace(b"orders", b"%d" % number) for number in range(5)]
     parsed(requests, remembered)
-    assert [False, False, True, True, True] == [remembered.find(data) is not None for data in requests]
+    assert [False, False, True, True, True] == [remembered.find(data, None) is not None for data in requests]
 
 
 @pytest.mark.parametrize(
@@ -107,4 +150,4 @@ def test_remembered_requests_are_bounded_and_the_oldest_is_dropped(monkeypatch: 
 def test_other_requests_are_not_remembered(message: bytes) -> None:
     remembered = RememberedRequests()
     parsed([message], remembered)
-    assert remembered.find(message) is None
+    assert remembered.find(message, None) is None

@@ -2,7 +2,6 @@
 
 import re
 from collections import deque
-from collections.abc import Callable
 from functools import lru_cache
 
 import httptools
@@ -30,6 +29,10 @@ MAX_REMEMBERED = 2048
 _REMEMBERED_BYTES = 512  # of a request at most
 _REMEMBERED_HEADERS = 32
 
+_BLANK = b"\r\n\r\n"
+_REQUEST_ID = b"x-request-id"
+_REQUEST_ID_LINE = re.compile(rb"\r\n[Xx]-[Rr]equest-[Ii]d: ([!-~]{1,128})(?=\r\n[^ \t])")
+
 _LONGEST_HOST = 300  # bytes; names in the DNS have 253
 _HOST = re.compile(rb"(?:\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._~!$&'()*+,;=%-]+)(?::[0-9]*)?")
 _FRAMING = (b"content-length", b"transfer-encoding")
@@ -38,21 +41,51 @@ _FRAMING = (b"content-length", b"transfer-encoding")
 class RememberedRequests:
     """The heads of recent requests by their bytes, as many clients send the same bytes again and again.
 
-    Only requests without a body and without effect are kept: others seldom repeat.
+    Only requests without a body and without effect are kept: others seldom repeat. Requests that differ in nothing but
+    the value of X-Request-Id share one head.
     """
 
     def __init__(self) -> None:
         self._heads: dict[bytes, Head] = {}
-        self.find: Callable[[bytes], Head | None] = self._heads.get
+
+    def find(self, data: bytes, peer: str | None) -> Request | None:
+        """The request that exactly this data is, if that is known."""
+        data, request_id = _without_request_id(data)
+        head = self._heads.get(data)
+        if head is None:
+            return None
+        request = Request(head, peer)
+        if request_id is not None:
+            if _REQUEST_ID in head.headers:  # in another spelling
+                return None
+            request.headers = {**head.headers, _REQUEST_ID: request_id}
+        request.complete = True
+        return request
 
     def add(self, data: bytes, request: Request) -> None:
         """Remember a request that has been parsed from exactly this data."""
-        if not request.complete or request.body or not request.keep_alive:
+        if not request.keep_alive or data[:1] == b"\r" or data.find(_BLANK) + 4 != len(data):
+            return  # it is more than a head: blank lines before it, a body, trailers
+        if request.method not in ("GET", "HEAD") or len(request.headers) > _REMEMBERED_HEADERS:
             return
-        if request.method in ("GET", "HEAD") and len(request.headers) <= _REMEMBERED_HEADERS:
-            if len(self._heads) >= MAX_REMEMBERED:
-                del self._heads[next(iter(self._heads))]  # the oldest
-            self._heads[data] = request.head
+        head = request.head
+        data, request_id = _without_request_id(data)
+        if request_id is not None:
+            if request.headers.get(_REQUEST_ID) != request_id:  # there is another one
+                return
+            head = head._replace(headers={name: value for name, value in head.headers.items() if name != _REQUEST_ID})
+        if len(self._heads) >= MAX_REMEMBERED:
+            del self._heads[next(iter(self._heads))]  # the oldest
+        self._heads[data] = head
+
+
+def _without_request_id(data: bytes) -> tuple[bytes, bytes | None]:
+    """The data without its first line X-Request-Id, and that line's value.
+
+    If the rest is known to be a whole head, the line is one of its headers: the line after it does not continue it.
+    """
+    found = _REQUEST_ID_LINE.search(data)
+    return (data, None) if found is None else (data[: found.start()] + data[found.end() :], found[1])
 
 
 class RequestParser:
@@ -105,11 +138,9 @@ class RequestParser:
             self._parse(data)
             return
         begun, text = self.begun, bytes(data)
-        head = self._remembered.find(text)
-        if head is not None:
+        request = self._remembered.find(text, self._peer)
+        if request is not None:
             self.begun += 1
-            request = Request(head, self._peer)
-            request.complete = True
             self.requests.append(request)
             return
         self._parse(data)
