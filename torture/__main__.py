@@ -6,8 +6,9 @@ import importlib
 import signal
 import sys
 import time
+import traceback
 
-from torture.plan import Plan
+from torture.plan import Plan, Result
 
 GROUPS = ("power", "histories", "overload", "resources", "time")
 
@@ -25,7 +26,10 @@ def main() -> int:
     for name in names:
         for check in importlib.import_module(f"torture.groups.{name}").checks(plan):
             began = time.monotonic()
-            result = asyncio.run(check)
+            try:
+                result = asyncio.run(check)
+            except Exception:  # noqa: BLE001 - of one check: the others go on
+                result = Result(check.__name__, 0, "not finished", [traceback.format_exc()])
             failed = failed or bool(result.problems)
             print(f"{name}: {result} ({time.monotonic() - began:.0f} s)", flush=True)
     return 1 if failed else 0

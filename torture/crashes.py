@@ -7,12 +7,14 @@ import shutil
 import signal
 import subprocess
 import tempfile
+import time
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from support.engines import PostgresEngine
 from support.redis_engine import own_redis
+from support.subprocesses import running
 from torture.client import Connection, NoReply
 from torture.power import STORE, Outcome
 from torture.programs import Server, command, environment, petstore, serving
@@ -30,6 +32,13 @@ class Promises:
     busy: int = 0
     go: asyncio.Event = field(default_factory=asyncio.Event)
 
+    async def more(self, seconds: float = 20.0) -> None:
+        """Return when some more changes were promised. Raises TimeoutError: the service does not recover."""
+        before = len(self.kept)
+        async with asyncio.timeout(seconds):
+            while len(self.kept) < before + CLIENTS:
+                await asyncio.sleep(0.01)
+
     async def pause(self) -> None:
         """Return when no request is under way."""
         self.go.clear()
@@ -44,6 +53,8 @@ def kill_all(engine: PostgresEngine) -> None:
         with suppress(ProcessLookupError):
             os.kill(process, signal.SIGKILL)
     engine.stop(signal.SIGKILL)
+    while running(processes):
+        time.sleep(0.005)
 
 
 async def client(server: Server, key: str, first: int, promises: Promises, chance: random.Random) -> None:
@@ -86,7 +97,8 @@ async def killed(seed: int, kills: int) -> Outcome:
         ]
         for _ in range(kills):
             promises.go.set()
-            await asyncio.sleep(chance.uniform(0.05, 0.5))
+            await promises.more()
+            await asyncio.sleep(chance.uniform(0, 0.3))
             await asyncio.to_thread(kill_all, engine)
             await asyncio.to_thread(engine.start)
             await promises.pause()

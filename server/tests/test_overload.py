@@ -83,3 +83,17 @@ def test_several_greedy_accounts_leave_room_for_one_more() -> None:
     for _ in range(shares[0]):
         concurrency.leave(0)
     assert fill(concurrency, 9) > 64
+
+
+@pytest.mark.anyio
+@pytest.mark.usefixtures("each_engine")
+async def test_more_new_keys_than_connections_wait_for_their_turn(tmp_path: Path) -> None:
+    """A new key is looked up before anything else waits, where a request does not run in a task yet."""
+
+    async def story(service: Service) -> None:
+        account = await service.account(Plan.ENTERPRISE, UNLIMITED)
+        keys = [await service.key(account) for _ in range(40)]
+        asked = [service.client.get(ORDERS, headers=bearer(key)) for key in keys]
+        assert [200] * len(keys) == [response.status_code for response in await asyncio.gather(*asked)]
+
+    await in_service(tmp_path, story)

@@ -126,7 +126,11 @@ class Pool:
             raise ServiceUnavailable("the store is closed")
         ready = min(ends, self._loop.time() + READ.total)
         try:
-            async with asyncio.timeout_at(ready):
+            if self._free.locked():
+                await asyncio.sleep(0)  # before it first waits, a request runs outside of a task (`server/eager.py`)
+                async with asyncio.timeout_at(ready):
+                    await self._free.acquire()
+            else:
                 await self._free.acquire()
         except TimeoutError:
             raise ServiceUnavailable(f"all {CONNECTIONS} connections to PostgreSQL are busy") from None

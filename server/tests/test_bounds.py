@@ -1,0 +1,39 @@
+"""What a process keeps in memory: every cache, queue and table is in the list of bounds, and nothing else is."""
+
+import re
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+SOURCE = ROOT / "server" / "src" / "petstore_server"
+LIST = "What is kept in memory"
+SERVING = ("api", "server", "limits", "telemetry", "engines", "domain", "console", "batching.py")
+"""The parts that serve requests. Commands end after each run."""
+
+KEEPS = re.compile(
+    r"lru_cache\(|^@cache$|deque\(|Queue\(|"
+    r"^\w+: (?:dict|set|list|defaultdict)\[.*\] = (?:defaultdict\(|\{\}|set\(\)|\[\])|"
+    r"self\.\w+: (?:dict|set|list|defaultdict|deque)\[",
+    re.MULTILINE,
+)
+NOT_SERVING = {"engines/copy.py"}
+
+
+def listed() -> set[str]:
+    """The files that the list of bounds names."""
+    section = (ROOT / "docs" / "architecture.md").read_text().partition(f"## {LIST}")[2].partition("\n## ")[0]
+    return set(re.findall(r"`([\w/]+\.py)`", section))
+
+
+def keeping() -> set[str]:
+    """The files with something that lasts longer than a call."""
+    files = [path for name in SERVING for path in ([SOURCE / name] if "." in name else (SOURCE / name).rglob("*.py"))]
+    found = {str(path.relative_to(SOURCE)) for path in files if KEEPS.search(path.read_text())}
+    return found - NOT_SERVING
+
+
+def test_the_list_of_bounds_names_every_file_that_keeps_something() -> None:
+    assert set() == keeping() - listed()
+
+
+def test_the_list_of_bounds_names_files_that_exist() -> None:
+    assert [] == [name for name in listed() if not (SOURCE / name).is_file()]
