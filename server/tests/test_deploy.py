@@ -4,6 +4,7 @@ import json
 import re
 import runpy
 import shlex
+import subprocess
 from collections.abc import Iterator
 from configparser import RawConfigParser
 from pathlib import Path
@@ -161,6 +162,15 @@ def test_the_backup_unit_runs_a_command_and_the_timer_starts_it(tmp_path: Path) 
     group.commands[arguments[1]].make_context("backup", [here, *options])  # raises if the arguments are wrong
     assert Path(file).parent.relative_to("/var/lib") == Path(unit["Service"]["StateDirectory"].split()[-1])
     assert "[Timer]\nOnCalendar=" in (DEPLOY / "systemd/petstore-backup.timer").read_text()
+
+
+@pytest.mark.system
+@pytest.mark.parametrize("unit", ["petstore.service", "petstore-backup.service"])
+def test_the_units_grant_little(unit: str) -> None:
+    """Exposure of 1.5 of 10 at most."""
+    command = ["systemd-analyze", "security", "--offline=yes", "--threshold=15", str(DEPLOY / "systemd" / unit)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert 0 == done.returncode, done.stdout
 
 
 def test_the_service_accepts_the_compose_file() -> None:

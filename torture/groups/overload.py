@@ -16,7 +16,7 @@ from torture.programs import environment
 from torture.state import new_key, put_orders
 
 GREEDY, SLOW, PROBES = 500, 50, 4
-ORDERS = 20_000
+ORDERS = 100_000
 FACTOR = 5
 """By which the p99 of another account may grow under a load."""
 
@@ -65,7 +65,7 @@ async def overloaded(seed: int, engine: str, kind: str, seconds: float) -> Resul
         probe = Load(server.port, other, kind, PROBES, seconds, pause=0.02, first=1)
         idle = await send(probe)
         before = server.memory()
-        greedy = Load(server.port, made.key, kind, GREEDY, seconds + 1, first=100_000)
+        greedy = Load(server.port, made.key, kind, GREEDY, seconds + 1, first=20_000)
         slow = Load(server.port, made.key, "list", SLOW, seconds + 1, slow=True)
         loads = [asyncio.create_task(send(load)) for load in (greedy, slow)]
         await asyncio.sleep(0.7)

@@ -41,14 +41,14 @@ async def _attack(server: Server, keys: list[str], requests: int, seed: int) -> 
     return found
 
 
-async def hostile(seed: int, requests: int) -> Result:
+async def hostile(seed: int, requests: int, warm: int = _WARM) -> Result:
     """Memory and descriptors after a run with hostile variation are those of its start."""
     async with AsyncExitStack() as stack:
         made = await cluster(stack, "sqlite", 1, direct=True, PETSTORE_TRUSTED_PROXIES="127.0.0.1")
         await put_orders(made.url, range(1, ORDERS + 1))
         keys = [made.key, *[await new_key(made.url, f"other-{number}") for number in range(3)]]
         server = made.servers[0]
-        await _attack(server, keys, _WARM, seed + 1)
+        await _attack(server, keys, warm, seed + 1)
         memory, files = server.memory(), server.descriptors()
         began = time.monotonic()
         statuses = await _attack(server, keys, requests, seed)
