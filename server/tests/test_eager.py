@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from petstore_server.server.eager import start
+from petstore_server.server.eager import run_eagerly
 
 pytestmark = pytest.mark.anyio
 
@@ -61,7 +61,7 @@ WORK = [no_wait, sleep, result_of_a_future, recovery_from_a_failed_future, timeo
 
 @pytest.mark.parametrize("work", WORK)
 async def test_the_result_is_that_of_the_coroutine(work: Callable[[], Coroutine[Any, Any, str]]) -> None:
-    outcome = start(work())
+    outcome = run_eagerly(work())
     assert isinstance(outcome, str) == (work is no_wait)
     assert "done" == (outcome if isinstance(outcome, str) else await outcome)
 
@@ -72,12 +72,12 @@ async def test_an_error_is_raised_at_once_or_by_the_task() -> None:
             await asyncio.sleep(0)
         raise Failed
 
-    task = start(fail(True))
+    task = run_eagerly(fail(True))
     assert isinstance(task, asyncio.Task)
     with pytest.raises(Failed):
         await task
     with pytest.raises(Failed):
-        start(fail(False))
+        run_eagerly(fail(False))
 
 
 @pytest.mark.parametrize("first", [True, False])
@@ -93,7 +93,7 @@ async def test_a_cancellation_reaches_the_coroutine(first: bool) -> None:
             await asyncio.sleep(0)
             cleaned.append("done")
 
-    task = start(wait())
+    task = run_eagerly(wait())
     assert isinstance(task, asyncio.Task)
     await asyncio.sleep(0.01)
     task.cancel()

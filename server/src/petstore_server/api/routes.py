@@ -1,5 +1,6 @@
 """Routes: which operation serves a path and a method. Each version of the API declares its own."""
 
+import re
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import NamedTuple
 from urllib.parse import unquote
@@ -9,6 +10,8 @@ from petstore_server.api.errors import MethodNotAllowed, RouteNotFound
 from petstore_server.domain.keys import Principal, Scope
 from petstore_server.domain.windows import Decision
 from petstore_server.server.response import Response
+
+_PARAMETER = re.compile(r"\{.*\}")
 
 Handler = Callable[[Call, Principal, Decision], Awaitable[Response]]
 """Carries out a call for the principal whose key it has; the decision admitted it."""
@@ -59,47 +62,24 @@ class Routes:
 
     def __init__(self, routes: Sequence[Route]) -> None:
         self.all = routes
-        self._versions = {_segments(route)[0] for route in routes}
-        self._fixed = {tuple(_segments(route)): route for route in routes if not _has_parameter(route)}
-        self._by_prefix = {tuple(_segments(route)[:-1]): route for route in routes if _has_parameter(route)}
+        self._table = {tuple(_PARAMETER.sub("", route.template).split("/")[1:]): route for route in routes}
+        self._versions = {segments[0] for segments in self._table}
         # Most requests spell a path without a parameter exactly so; these need not be taken apart.
-        self._as_declared = {
-            route.template.encode(): Match(_segments(route), _segments(route)[0], route)
-            for route in self._fixed.values()
-        }
-        # So do most with one: what a path leads to by all of it but its last segment.
-        self._parents = {
-            route.template.rpartition("/")[0].encode(): Match(_segments(route)[:-1], _segments(route)[0], route)
-            for route in self._by_prefix.values()
-        }
+        declared = (route.template.encode() for route in routes if not _PARAMETER.search(route.template))
+        self._as_declared = {path: self._take_apart(path) for path in declared}
 
     def find(self, path: bytes) -> Match:
         """What a path, as it was sent, leads to."""
-        declared = self._as_declared.get(path)
-        if declared is not None:
-            return declared
-        prefix, _, last = path.rpartition(b"/")
-        parent = self._parents.get(prefix)
-        if parent is not None and last and b"%" not in last:
-            return Match([*parent.segments, last.decode("latin-1")], parent.version, parent.route)
+        return self._as_declared.get(path) or self._take_apart(path)
+
+    def _take_apart(self, path: bytes) -> Match:
         segments = path_segments(path)
         if not segments or segments[0] not in self._versions:
             return Match(segments, None, None)
-        return Match(segments, segments[0], self._route(segments))
-
-    def _route(self, segments: list[str]) -> Route | None:
-        fixed = self._fixed.get(tuple(segments))
-        if fixed is not None or not segments[-1]:
-            return fixed
-        return self._by_prefix.get(tuple(segments[:-1]))
-
-
-def _segments(route: Route) -> list[str]:
-    return route.template.split("/")[1:]
-
-
-def _has_parameter(route: Route) -> bool:
-    return "{" in route.template
+        route = None
+        if segments[-1]:  # a parameter is not empty
+            route = self._table.get(tuple(segments)) or self._table.get((*segments[:-1], ""))
+        return Match(segments, segments[0], route)
 
 
 def path_segments(path: bytes) -> list[str]:

@@ -9,7 +9,7 @@ from enum import Enum, auto
 from http import HTTPStatus
 from typing import TYPE_CHECKING, cast
 
-from petstore_server.server.eager import start
+from petstore_server.server.eager import run_eagerly
 from petstore_server.server.errors import RequestError
 from petstore_server.server.parser import RequestParser
 from petstore_server.server.request import Request
@@ -216,7 +216,7 @@ class Connection(asyncio.BufferedProtocol):
         request.turn = turn
         if request.awaits_continue:
             request.on_invite(lambda: self._transport.write(_CONTINUE))
-        outcome = start(self._server.respond(request))
+        outcome = run_eagerly(self._server.respond(request))
         if isinstance(outcome, asyncio.Task):
             self.task = outcome
             outcome.add_done_callback(self._answered)

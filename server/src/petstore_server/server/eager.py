@@ -10,14 +10,14 @@ Result = TypeVar("Result")
 
 if sys.version_info >= (3, 12):
 
-    def start(work: Coroutine[Any, Any, Result]) -> "Result | asyncio.Task[Result]":
+    def run_eagerly(work: Coroutine[Any, Any, Result]) -> "Result | asyncio.Task[Result]":
         """Run `work` until it ends or waits; return its result, or the task that goes on with it."""
         task = asyncio.Task(work, loop=asyncio.get_running_loop(), eager_start=True)
         return task.result() if task.done() else task
 
 else:
 
-    def start(work: Coroutine[Any, Any, Result]) -> "Result | asyncio.Task[Result]":
+    def run_eagerly(work: Coroutine[Any, Any, Result]) -> "Result | asyncio.Task[Result]":
         """Run `work` until it ends or waits; return its result, or the task that goes on with it.
 
         Until `work` first waits it runs outside of a task, so it must not use `asyncio.timeout` before that.

@@ -32,6 +32,7 @@ _REMEMBERED_HEADERS = 32
 _BLANK = b"\r\n\r\n"
 _REQUEST_ID = b"x-request-id"
 _REQUEST_ID_LINE = re.compile(rb"\r\n[Xx]-[Rr]equest-[Ii]d: ([!-~]{1,128})(?=\r\n[^ \t])")
+"""If the rest is known to be a whole head, the line is one of its headers: the line after it does not continue it."""
 
 _LONGEST_HOST = 300  # bytes; names in the DNS have 253
 _HOST = re.compile(rb"(?:\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._~!$&'()*+,;=%-]+)(?::[0-9]*)?")
@@ -50,15 +51,15 @@ class RememberedRequests:
 
     def find(self, data: bytes, peer: str | None) -> Request | None:
         """The request that exactly this data is, if that is known."""
-        data, request_id = _without_request_id(data)
-        head = self._heads.get(data)
+        line = _REQUEST_ID_LINE.search(data)
+        head = self._heads.get(data if line is None else _without(line, data))
         if head is None:
             return None
         request = Request(head, peer)
-        if request_id is not None:
+        if line is not None:
             if _REQUEST_ID in head.headers:  # in another spelling
                 return None
-            request.headers = {**head.headers, _REQUEST_ID: request_id}
+            request.headers = {**head.headers, _REQUEST_ID: line[1]}
         request.complete = True
         return request
 
@@ -69,23 +70,19 @@ class RememberedRequests:
         if request.method not in ("GET", "HEAD") or len(request.headers) > _REMEMBERED_HEADERS:
             return
         head = request.head
-        data, request_id = _without_request_id(data)
-        if request_id is not None:
-            if request.headers.get(_REQUEST_ID) != request_id:  # there is another one
+        line = _REQUEST_ID_LINE.search(data)
+        if line is not None:
+            if request.headers.get(_REQUEST_ID) != line[1]:  # there is another one
                 return
+            data = _without(line, data)
             head = head._replace(headers={name: value for name, value in head.headers.items() if name != _REQUEST_ID})
         if len(self._heads) >= MAX_REMEMBERED:
             del self._heads[next(iter(self._heads))]  # the oldest
         self._heads[data] = head
 
 
-def _without_request_id(data: bytes) -> tuple[bytes, bytes | None]:
-    """The data without its first line X-Request-Id, and that line's value.
-
-    If the rest is known to be a whole head, the line is one of its headers: the line after it does not continue it.
-    """
-    found = _REQUEST_ID_LINE.search(data)
-    return (data, None) if found is None else (data[: found.start()] + data[found.end() :], found[1])
+def _without(line: re.Match[bytes], data: bytes) -> bytes:
+    return data[: line.start()] + data[line.end() :]
 
 
 class RequestParser:
