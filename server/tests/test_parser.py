@@ -6,9 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from petstore_server.server import parser
+from petstore_server.server import remembered as known_requests
 from petstore_server.server.errors import RequestError
-from petstore_server.server.parser import RememberedRequests, RequestParser
+from petstore_server.server.parser import RequestParser
+from petstore_server.server.remembered import RememberedRequests
 
 LIST = b"GET /v1/store/orders HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer k\r\n\r\n"
 NAMES = (b"X-Request-Id", b"x-request-id")
@@ -129,7 +130,7 @@ def test_the_same_bytes_are_parsed_once_for_all_connections(monkeypatch: pytest.
 
 
 def test_remembered_requests_are_bounded_and_the_oldest_is_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(parser, "MAX_REMEMBERED", 3)
+    monkeypatch.setattr(known_requests, "MAX_REMEMBERED", 3)
     remembered = RememberedRequests()
     requests = [LIST.replace(b"orders", b"%d" % number) for number in range(5)]
     parsed(requests, remembered)

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 from petstore_server.server.connection import Connection
 from petstore_server.server.errors import RequestError, TooManyConnections
-from petstore_server.server.parser import RememberedRequests
+from petstore_server.server.remembered import RememberedRequests
 from petstore_server.server.request import Request
 from petstore_server.server.response import Answer
 
