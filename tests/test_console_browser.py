@@ -128,7 +128,7 @@ def test_a_newcomer_finds_answers_in_the_sample_data(visit: ConsoleVisit) -> Non
     visit.open("")
     visit.page.get_by_role("heading", name=re.compile("Healthy|Everything is healthy")).wait_for()
     visit.says("Sample data.")
-    closest = visit.page.locator("section", has=visit.page.get_by_role("heading", name="Closest to a limit"))
+    closest = visit.page.locator("section", has=visit.page.get_by_role("heading", name="Closest to the day's limit"))
     assert ["Nightly Sync", "Acme Pet Supplies"] == closest.locator("tbody th").all_inner_texts()[:2]
     banned = visit.page.locator("section", has=visit.page.get_by_role("heading", name="Banned keys"))
     assert "did not wait for the Retry-After of a 429" in banned.inner_text()

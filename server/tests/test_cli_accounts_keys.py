@@ -394,8 +394,9 @@ def test_the_remedy_that_doctor_gives_for_an_expiring_key_works(acme: CommandLin
         return [result["remedy"] for result in found if result["check"] == "keys"]
 
     (remedy,) = remedies()
-    assert f"petstore keys rotate {old['id']} --expires 90d" == remedy
-    acme.must(*remedy.split()[1:])
+    command = f"keys rotate {old['id']} --expires 90d"
+    assert f"Replace it by a new one. petstore {command}" == remedy
+    acme.must(*command.split())
     assert [] == remedies()
 
 

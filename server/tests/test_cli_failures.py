@@ -1,8 +1,10 @@
 """Every failure is one line and an exit code, or one object with `--json`. No traceback reaches a user."""
 
+import ast
 import errno
 import json
 import os
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -11,6 +13,7 @@ import apsw
 import click
 import pytest
 
+import petstore_server
 from petstore_server.cli import stores
 from petstore_server.cli.failures import explain
 from petstore_server.cli.main import petstore
@@ -19,6 +22,7 @@ from petstore_server.domain.errors import StoreUnusable
 from petstore_server.engines.sqlite.opening import unusable_on_error
 from petstore_server.settings import SettingsError
 from support.command_line import CommandLine
+from support.generated_tables import subcommands
 from support.process import petstore_bytes
 
 
@@ -30,7 +34,7 @@ def cli(tmp_path: Path) -> CommandLine:
 def commands(
     group: click.Group = petstore, path: tuple[str, ...] = ()
 ) -> Iterator[tuple[tuple[str, ...], click.Command]]:
-    for name, command in group.commands.items():
+    for name, command in subcommands(group).items():
         if isinstance(command, click.Group):
             yield from commands(command, (*path, name))
         else:
@@ -46,9 +50,15 @@ def test_the_commands_are_those_of_the_interface() -> None:
         "accounts edit, accounts close, keys create, keys list, keys show, keys find, keys rotate, keys revoke, "
         "keys unban, usage show, usage top, orders import, orders export, "
         "orders list, orders show, orders ship, orders complete, orders cancel, pets import, audit, openapi, doctor, "
-        "db migrate, db check, db backup, db restore, db copy, console, completion"
+        "db migrate, db check, db backup, db restore, db copy, console"
     )
     assert sorted(expected.split(", ")) == sorted(" ".join(path) for path in COMMANDS)
+
+
+def test_the_help_of_the_whole_lists_each_command_with_its_first_sentence(cli: CommandLine) -> None:
+    shown = " ".join(cli.must("--help").out.split())
+    for name, command in subcommands(petstore).items():
+        assert f" {name} {command.get_short_help_str(limit=1000)} " in shown
 
 
 @pytest.mark.parametrize("path", COMMANDS, ids=" ".join)
@@ -77,6 +87,7 @@ def test_help_states_limits_lifetimes_and_default_scopes(path: str, text: str, c
 
 ERRORS: list[tuple[BaseException, str, int]] = [
     (errors.AccountNotFound("x"), "account_not_found", 5),
+    (errors.InvalidOrderId(), "invalid_order_id", 2),
     (errors.OrderNotFound(1), "order_not_found", 5),
     (errors.PetNotFound(), "pet_not_found", 5),
     (errors.AccountExists("x"), "account_exists", 6),
@@ -112,6 +123,48 @@ def test_every_error_has_a_code_a_line_and_an_exit_code(
     assert done.error()["message"] in plain.err
 
 
+@pytest.mark.parametrize(
+    ("error", "command"),
+    [
+        (errors.AccountNotFound("x"), ["accounts", "list"]),
+        (errors.KeyNotFound("x"), ["keys", "list"]),
+        (errors.KeyNotUsable("x", "revoked"), ["keys", "create"]),
+        (errors.DamagedRecord(1), ["db", "check"]),
+        (errors.NoStore("There is no store."), ["db", "migrate"]),
+        (errors.StoreOutdated("It is old."), ["db", "migrate"]),
+        (errors.StoreDamaged("It is damaged."), ["db", "restore"]),
+    ],
+)
+def test_a_failure_names_the_command_that_helps(error: errors.DomainError, command: list[str]) -> None:
+    message = explain(error).message
+    assert message.startswith(error.message)
+    assert f"`petstore {' '.join(command)}`" in message
+    assert tuple(command) in COMMANDS
+
+
+def test_only_the_command_line_names_commands_and_options() -> None:
+    """What is below it is also shown by the console, to people without a command line.
+
+    `imports` is left out: both run it only through `petstore orders import`.
+    """
+    root = Path(petstore_server.__file__).parent
+    below = [file for name in ("domain", "store", "engines", "operations") for file in (root / name).rglob("*.py")]
+    assert len(below) > 50
+    named = [
+        (file.name, text) for file in below for text in texts(file) if re.search(r"petstore [a-z]|(^|\W)--[a-z]", text)
+    ]
+    assert [] == named
+
+
+def texts(file: Path) -> Iterator[str]:
+    """The strings of a module, without its docstrings."""
+    tree = ast.parse(file.read_text())
+    docstrings = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in docstrings:
+            yield node.value
+
+
 def test_a_defect_shows_its_traceback_only_at_the_debug_level(
     cli: CommandLine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -139,7 +192,6 @@ def test_wrong_usage_is_exit_code_2_and_one_object_with_json(cli: CommandLine, a
     [
         (["accounts", "create", "acme"], "Missing option '--plan'. Choose from: free, pro, business, enterprise"),
         (["accounts", "set-plan", "acme"], "Missing argument 'PLAN'. Choose from: free, pro, business, enterprise"),
-        (["completion"], "Missing argument 'SHELL'. Choose from: bash, zsh, fish"),
     ],
 )
 def test_a_missing_choice_lists_what_can_be_chosen_on_one_line(
@@ -246,10 +298,10 @@ def test_an_import_that_stops_says_what_is_kept(cli: CommandLine, monkeypatch: p
         return await take(self, *args, **options)
 
     monkeypatch.setattr(Orders, "import_batch", fail_at_the_third)
-    done = cli("orders", "import", "-", stdin="".join(f'{{"id":{number}}}\n' for number in range(14_000)))
+    done = cli("orders", "import", "-", stdin="".join(f'{{"id":{number}}}\n' for number in range(40_000)))
     assert 1 == done.code
     kept = len(cli.must("orders", "export", "-").out.splitlines())
-    assert 0 < kept < 14_000
+    assert 0 < kept < 40_000
     assert f"Stopped after {kept} orders; what was imported is in the store" in done.err
     assert "the disk is full" in done.err
 

@@ -321,6 +321,13 @@ def completions(environment: dict[str, str], words: str) -> list[str]:
     return sorted(line.removeprefix("plain,") for line in done.stdout.split())
 
 
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_completion_is_a_script_for_the_shell(environment: dict[str, str], shell: str) -> None:
+    done = run({**environment, "_PETSTORE_COMPLETE": f"{shell}_source"})
+    assert (0, "") == (done.returncode, done.stderr)
+    assert f"_PETSTORE_COMPLETE={shell}_complete" in done.stdout
+
+
 def test_the_shell_completes_commands_account_names_and_key_ids(environment: dict[str, str]) -> None:
     assert ["cancel", "complete"] == completions(environment, "petstore orders c")
     assert [] == completions(environment, "petstore accounts show ac")  # no store, and none is created

@@ -1,4 +1,4 @@
-"""`petstore db`, `doctor`, `openapi` and `completion`."""
+"""`petstore db`, `doctor` and `openapi`."""
 
 import json
 import os
@@ -9,14 +9,15 @@ from collections.abc import Iterator
 from datetime import UTC, datetime
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from types import SimpleNamespace
 
 import apsw
 import pytest
 import yaml
 
+from petstore_server.cli import db
 from petstore_server.engines import sqlite
 from petstore_server.engines.sqlite import connections, maintenance
-from petstore_server.operations.backups import back_up
 from petstore_server.operations.health.engines import check_postgres
 from petstore_server.operations.health.files import LARGE_LOG, check_clock, check_disk
 from support.command_line import CommandLine
@@ -344,12 +345,6 @@ def test_the_contract_is_printed_as_yaml_or_json(cli: CommandLine) -> None:
     assert ("2.0.0-beta.1", "https://api.example.com/v2") == (second["info"]["version"], second["servers"][0]["url"])
 
 
-@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
-def test_completion_is_a_script_for_the_shell(cli: CommandLine, shell: str) -> None:
-    assert "_PETSTORE_COMPLETE" in cli.must("completion", shell).out
-    assert 2 == cli("completion", "tcsh").code
-
-
 def test_doctor_says_once_that_the_store_cannot_be_used(cli: CommandLine) -> None:
     connection = apsw.Connection(str(cli.store))
     connection.execute("BEGIN IMMEDIATE")
@@ -386,7 +381,7 @@ def test_a_backup_that_cannot_be_restored_gets_advice_for_a_restore(
 def test_a_copy_that_cannot_start_gets_advice_for_a_copy(cli: CommandLine) -> None:
     to = ("--to", "postgresql://me:secret@127.0.0.1:1/x")
     unreachable = cli("db", "copy", *to)
-    assert (1, True) == (unreachable.code, unreachable.err.endswith("Check the URL given with --to.\n"))
+    assert (1, True) == (unreachable.code, unreachable.err.endswith("Check the URL of the target.\n"))
     with sqlite.lock_for_serving(cli.store, shared=False):
         held = cli("db", "copy", *to)
     assert (1, True) == (held.code, held.err.endswith("Stop it, and copy again.\n"))
@@ -399,7 +394,7 @@ def test_a_copy_that_cannot_start_gets_advice_for_a_copy(cli: CommandLine) -> No
         assert "ret@" not in done.err
 
 
-def test_a_series_of_backups_keeps_the_newest(cli: CommandLine, tmp_path: Path) -> None:
+def test_dated_backups_are_removed_except_for_the_newest(cli: CommandLine, tmp_path: Path) -> None:
     folder = tmp_path / "backups"
     folder.mkdir()
     others = ["orders.db", "orders-2026.db", "orders-20261120T093000Z.db.old", "other-20261120T093000Z.db"]
@@ -415,20 +410,21 @@ def test_a_series_of_backups_keeps_the_newest(cli: CommandLine, tmp_path: Path) 
     assert 2 == cli("db", "backup", str(folder / "orders.db"), "--keep", "0").code
 
 
-def test_backups_of_one_second_have_different_names(tmp_path: Path) -> None:
+def test_backups_of_one_second_have_different_names(
+    cli: CommandLine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     at = datetime(2026, 11, 20, 9, 30, tzinfo=UTC).timestamp()
-    made = [
-        back_up(
-            tmp_path / "orders.db",
-            5,
-            at,
-            copy=lambda target: target.touch(exist_ok=False),
-            record=lambda name: None,
-            not_recorded=lambda error: pytest.fail(str(error)),
-        ).file.name
-        for _ in range(2)
-    ]
-    assert ["orders-20261120T093000Z.db", "orders-20261120T093001Z.db"] == made
+    monkeypatch.setattr(db, "time", SimpleNamespace(time=lambda: at))
+    made = [cli.must("db", "backup", str(tmp_path / "orders.db"), "--keep", "5", "--json").json() for _ in range(2)]
+    names = [f"orders-20261120T0930{second}Z.db" for second in ("00", "01")]
+    assert [{"backup": str(tmp_path / name), "removed": []} for name in names] == made
+
+
+def test_the_backup_that_was_just_made_is_kept_whatever_the_clock_says(cli: CommandLine, tmp_path: Path) -> None:
+    later = tmp_path / "orders-20991120T093000Z.db"
+    later.touch()
+    done = cli.must("db", "backup", str(tmp_path / "orders.db"), "--keep", "1", "--json").json()
+    assert ([str(later)], True) == (done["removed"], Path(done["backup"]).exists())
 
 
 def test_a_backup_that_fails_removes_no_other(tmp_path: Path) -> None:

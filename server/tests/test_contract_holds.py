@@ -114,7 +114,7 @@ def test_the_contracts_have_different_titles() -> None:
 @each_version
 def test_an_error_with_a_documented_code_has_its_status_in_the_table(version: str) -> None:
     lost = {error for error in all_errors() if error.code in codes(version) and error not in STATUS}
-    abstract = {"DomainError", "NotFound", "OrderConflict"}  # these are never raised
+    abstract = {"DomainError", "NotFound"}  # these are never raised
     assert abstract == {error.__name__ for error in lost}
 
 

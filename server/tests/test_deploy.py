@@ -23,7 +23,7 @@ from petstore_server.server.errors import MAX_HEADERS
 from petstore_server.server.listener import Deadlines
 from petstore_server.settings import SETTINGS, read_settings
 from support.documents import ROOT, block, table
-from support.generated_tables import OPERATING
+from support.generated_tables import OPERATING, subcommands
 
 DEPLOY = ROOT / "deploy"
 FILES = sorted(path for path in DEPLOY.rglob("*") if path.is_file())
@@ -155,7 +155,7 @@ def test_the_backup_unit_runs_a_command_and_the_timer_starts_it(tmp_path: Path) 
     unit.read(DEPLOY / "systemd/petstore-backup.service")
     program, *arguments = shlex.split(unit["Service"]["ExecStart"])
     assert "/opt/petstore/bin/petstore" == program
-    group = command_line.commands[arguments[0]]
+    group = subcommands(command_line)[arguments[0]]
     assert isinstance(group, Group)
     file, *options = arguments[2:]
     here = str(tmp_path / Path(file).name)  # the unit's directory is made by systemd
@@ -202,7 +202,7 @@ def test_the_image_runs_as_a_user_and_uses_existing_lock_files() -> None:
     assert f"EXPOSE {settings.port} {settings.admin_port}\n" in text
     entry = [json.loads(words) for words in re.findall(r"^(?:ENTRYPOINT|CMD) (.+)$", text, re.MULTILINE)]
     assert [["petstore"], ["serve"]] == entry
-    assert "serve" in command_line.commands
+    assert "serve" in subcommands(command_line)
     assert re.search(r"^USER \d+$", text, re.MULTILINE)
     assert ["requirements/scale-out.lock"] == re.findall(r"requirements/[\w-]+\.lock", text)
 

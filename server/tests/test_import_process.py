@@ -10,9 +10,6 @@ import sys
 import time
 from pathlib import Path
 
-import pytest
-
-from petstore_server.cli.progress import State, progress_line
 from support.process import environment, petstore
 
 PETSTORE = str(Path(sys.executable).parent / "petstore")
@@ -85,7 +82,7 @@ def test_an_interrupted_import_keeps_and_counts_what_it_has_committed(tmp_path: 
     store, file = tmp_path / "store.db", tmp_path / "orders.csv"
     file.write_text("id,status\n" + "x,lost\n" + "".join(f"{number},\n" for number in range(600_000)))
     terminal = Terminal(store, "orders", "import", str(file))
-    terminal.wait_for(r"\[#*\.*\] +\d+ %  [1-9][\d,]+.*, 1 rejected")
+    terminal.wait_for(r"━+.* \d+%.* [1-9][\d,]+, [\d,]+/s, 1 rejected")
     terminal.process.send_signal(signal.SIGINT)
     assert 130 == terminal.end()
     stopped = re.search(r"Stopped after (\d+) orders", terminal.shown)
@@ -102,16 +99,12 @@ def test_an_import_shows_no_progress_in_a_pipe(tmp_path: Path) -> None:
     assert "\x1b" not in done.stderr
 
 
-@pytest.mark.parametrize(
-    ("state", "width", "line"),
-    [
-        (State(0.2, 0, 1000, 0), 80, "Work  [....................]   0 %  0"),
-        (State(2.0, 250, 1000, 5000), 80, "Work  [#####...............]  25 %  5,000, 2,500/s, 0:06 left"),
-        (State(90.0, 1, 101, 9000, "1 rejected"), 61, "Work  [.......]   0 %  9,000, 100/s, 2:30:00 left, 1 rejected"),
-        (State(90.0, 1, 101, 9000, "1 rejected"), 50, "Work    0 %  9,000, 100/s, 2:30:00 left, 1 rejecte"),
-        (State(61.0, 2000, 1000, 1000), 80, "Work  [####################] 100 %  1,000, 16/s, 0:00 left"),
-        (State(61.0, 1000, None, 1000), 80, "Work  1,000, 16/s, 1:01"),
-    ],
-)
-def test_progress_shows_the_part_the_number_the_rate_and_the_time_left(state: State, width: int, line: str) -> None:
-    assert line == progress_line("Work", state, width)
+def test_progress_shows_the_part_the_number_the_rate_and_the_rejects(tmp_path: Path) -> None:
+    file = tmp_path / "orders.jsonl"
+    file.write_text("bad\n" + "".join(f'{{"id":{n}}}\n' for n in range(60_000)))
+    terminal = Terminal(tmp_path / "store.db", "orders", "import", str(file))
+    assert 3 == terminal.end()
+    shown = terminal.shown
+    assert re.search(r"Importing orders .*\d+%.* [\d,]+, [\d,]+/s, 1 rejected", shown)
+    assert shown.rindex("\x1b[?25h") > shown.rindex("\x1b[?25l")  # the cursor is back
+    assert "60000 created" in shown.rpartition("\x1b[2K")[2]  # the line is gone

@@ -4,7 +4,8 @@ import asyncio
 import os
 import pwd
 import threading
-from contextlib import closing
+from collections.abc import Callable
+from contextlib import closing, nullcontext
 from pathlib import Path
 
 import apsw
@@ -248,18 +249,50 @@ async def test_a_restore_makes_a_missing_store(tmp_path: Path) -> None:
     assert await listed(tmp_path / "new.db") == await listed(tmp_path / "store.db")
 
 
-async def test_a_restore_replaces_a_store_that_cannot_be_opened_unless_it_is_served(tmp_path: Path) -> None:
-    path = await filled(tmp_path / "store.db")
+def damage_header(path: Path) -> None:
+    """Overwrite the first bytes of the file, by which SQLite recognises a database."""
+    path.write_bytes(b"\xff" * 16 + path.read_bytes()[16:])
+
+
+def cut_off(path: Path) -> None:
+    path.write_bytes(path.read_bytes()[:5000])
+
+
+BROKEN = [damage, damage_header, cut_off]
+
+
+@pytest.mark.parametrize("served", [False, True])
+@pytest.mark.parametrize("break_it", BROKEN)
+async def test_a_restore_replaces_a_store_that_cannot_be_opened(
+    tmp_path: Path, break_it: Callable[[Path], None], served: bool
+) -> None:
+    path = await filled(tmp_path / "store.db", 300)
     expected = await listed(path)
     backup(path, tmp_path / "copy.db")
-    damage(path)
-    with locked(path, shared=False), pytest.raises(StoreUnusable, match="already uses"):
-        restore(path, tmp_path / "copy.db", BY)
+    break_it(path)
     broken = path.read_bytes()
-    kept = restore(path, tmp_path / "copy.db", BY)
+    with locked(path, shared=False) if served else nullcontext():
+        kept = restore(path, tmp_path / "copy.db", BY)
     assert kept is not None
     assert kept.read_bytes() == broken
     assert await listed(path) == expected
+    assert check(path) == []
+    assert sorted(modes_in(tmp_path)) == ["copy.db", "store.db", kept.name]
+
+
+async def test_a_restore_does_not_replace_a_damaged_store_that_a_server_has_open(tmp_path: Path) -> None:
+    path = await filled(tmp_path / "store.db", 300)
+    backup(path, tmp_path / "copy.db")
+    async with opened(path):
+        with path.open("r+b") as file:
+            file.write(b"\xff" * 16)
+        broken = path.read_bytes()
+        with pytest.raises(StoreUnusable, match=r"locked\. Stop the servers, and restore again\."):
+            restore(path, tmp_path / "copy.db", BY)
+        assert path.read_bytes() == broken
+    kept = restore(path, tmp_path / "copy.db", BY)
+    assert kept is not None
+    assert check(path) == []
 
 
 async def test_a_restore_does_not_replace_what_is_not_a_store(tmp_path: Path) -> None:

@@ -69,9 +69,7 @@ def test_a_missing_store_is_created_and_announced_once(tmp_path: Path) -> None:
 
 def test_a_missing_store_is_not_made_by_those_who_only_read(tmp_path: Path) -> None:
     path = tmp_path / "store.db"
-    message = refusal(path, upgrade=True)
-    assert str(path) in message
-    assert "petstore db migrate" in message
+    assert f"There is no store at {path}." == refusal(path, upgrade=True)
     assert not path.exists()
 
 
@@ -84,9 +82,7 @@ def test_a_relative_path_is_reported_as_an_absolute_one(tmp_path: Path, monkeypa
 def test_a_store_that_was_not_migrated_is_for_serve_and_db_migrate(tmp_path: Path) -> None:
     path = tmp_path / "store.db"
     path.touch()
-    message = refusal(path)
-    assert str(path) in message
-    assert "petstore db migrate" in message
+    assert f"There is no store at {path}." == refusal(path)
     assert migrate(path, silent) == (0, LATEST_VERSION)
     assert migrate(path, silent) == (LATEST_VERSION, LATEST_VERSION)
     assert opening(path) == []
@@ -132,7 +128,7 @@ def test_a_damaged_store_is_refused(tmp_path: Path) -> None:
     path.write_bytes(content)
     message = refusal(path)
     assert "damaged" in message
-    assert "petstore db restore" in message
+    assert "restore a backup" in message
 
 
 def test_a_missing_directory_and_a_directory_in_its_place_are_named(tmp_path: Path) -> None:
@@ -211,7 +207,7 @@ def test_a_store_of_an_earlier_build_is_refused_and_not_touched(tmp_path: Path) 
         with pytest.raises(StoreUnusable) as caught:
             attempt()
         assert "before 1.0.0" in caught.value.message
-        assert "petstore orders export" in caught.value.message
+        assert "Export its orders with that build" in caught.value.message
         assert "\n" not in caught.value.message
     assert "before 1.0.0" in check(path)[0]
     assert files == {file.name: file.read_bytes() for file in tmp_path.iterdir() if not file.name.endswith("-shm")}

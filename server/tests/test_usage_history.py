@@ -23,7 +23,8 @@ from petstore_server.domain.usage import (
 )
 from petstore_server.domain.windows import Count, evaluate_account, evaluate_address, evaluate_ban
 from petstore_server.limits.activity import UsageRecorder
-from petstore_server.operations.usage import TopOrder, report_usage, top_accounts
+from petstore_server.operations.account_lists import AccountFilters, AccountSort, Rank, page_of_accounts, with_usage
+from petstore_server.operations.usage import rank_accounts, report_usage
 from petstore_server.runtime.background import compact_history
 from petstore_server.settings import read_settings
 from support.open_stores import BY, Stores, add_key, successor
@@ -241,21 +242,30 @@ async def test_the_top_accounts_by_each_order(each_backend: Stores) -> None:
         used = {}
         for name, plan, day_used in (("busy", Plan.PRO, 5000), ("full", Plan.FREE, 900), ("idle", Plan.FREE, 0)):
             account = await store.accounts.create(name, plan, PLAN_LIMITS[plan], BY)
-            used[account.id] = Usage(Count(FIRST, 0), Count(FIRST, day_used))
+            used[account.id] = Usage(Count(FIRST, 300 if name == "busy" else 0), Count(FIRST, day_used))
         busy, full, _ = used
         await store.usage.save(used, [], activity(busy, FIRST, 500, refused_minute=1))
         await store.usage.save({}, [], activity(full, FIRST, 100, refused_day=70))
 
-        async def names(order: TopOrder, limit: int = 10) -> list[str]:
-            found = await top_accounts(store, store.usage.all, order, FIRST, FIRST + 100, limit)
-            return [entry.account.name for entry in found]
+        async def names(rank: Rank, limit: int = 10) -> list[str]:
+            found = await rank_accounts(store, store.usage.all, rank, FIRST, FIRST + 100, limit)
+            return [entry.account.name for entry in found.rows]
 
-        assert ["busy", "full"] == await names(TopOrder.ADMITTED)
-        assert ["full", "busy"] == await names(TopOrder.REFUSED)
-        assert ["full", "busy"] == await names(TopOrder.SHARE)
-        assert ["busy"] == await names(TopOrder.ADMITTED, limit=1)
-        [first, _] = await top_accounts(store, store.usage.all, TopOrder.SHARE, FIRST, FIRST + 100, 10)
-        assert 0.9 == first.share
+        assert ["busy", "full"] == await names(Rank.ADMITTED)
+        assert ["full", "busy"] == await names(Rank.REFUSED)
+        assert ["full", "busy"] == await names(Rank.SHARE)
+        assert ["busy"] == await names(Rank.ADMITTED, limit=1)
+        found = await rank_accounts(store, store.usage.all, Rank.SHARE, FIRST, FIRST + 100, 10)
+        assert ([0.9, 0.5], True) == ([entry.share for entry in found.rows], found.usage_known)
+        # The console ranks by the same share, though the other account has used its minute.
+        rows = with_usage(await store.accounts.list(), await store.usage.all(), {}, FIRST + 1)
+        ranked = page_of_accounts(rows, AccountFilters(), AccountSort.SHARE, 1, descending=True).rows
+        assert ["full", "busy", "idle"] == [row.account.name for row in ranked]
+
+        async def unknown() -> None:
+            return None
+
+        assert ([], False) == await rank_accounts(store, unknown, Rank.SHARE, FIRST, FIRST + 100, 10)
 
 
 async def test_a_report_begins_with_the_whole_hour_or_day_of_its_start(each_backend: Stores) -> None:

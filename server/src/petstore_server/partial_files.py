@@ -1,34 +1,30 @@
 """Files that get their name when they are complete; until then they have a hidden name in the same directory."""
 
+import math
 import os
-import re
 import secrets
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from petstore_server.domain.timestamps import FILE_STAMP, HOUR
+from petstore_server.domain.timestamps import HOUR
 
 _ABANDONED_SECONDS = 6 * HOUR  # a process that is at work writes more often
-_SQLITE_LOGS = ("-journal", "-wal", "-shm")
 
 
 @contextmanager
 def partial_file(target: Path) -> Iterator[Path]:
     """A hidden name for a file that is to get the name `target`; whatever has it at the end is removed.
 
-    Files that killed processes left for this target are removed first, and for others of its series: those whose names
-    differ only in the time.
+    Files that killed processes left in this directory are removed first.
     """
-    _remove_abandoned(target)
-    partial = target.with_name(f".{target.name}.{secrets.token_hex(4)}.partial")
+    _remove(target.parent.glob(".petstore-*.partial*"), before=time.time() - _ABANDONED_SECONDS)
+    partial = target.with_name(f".petstore-{secrets.token_hex(4)}.partial")
     try:
         yield partial
     finally:
-        for suffix in ("", *_SQLITE_LOGS):
-            with suppress(OSError):  # it would hide the error for which the file is incomplete
-                partial.with_name(partial.name + suffix).unlink()
+        _remove(partial.with_name(partial.name + suffix) for suffix in ("", "-journal", "-wal", "-shm"))
 
 
 def put_in_place(file: Path, target: Path) -> None:
@@ -42,10 +38,9 @@ def put_in_place(file: Path, target: Path) -> None:
             os.close(descriptor)
 
 
-def _remove_abandoned(target: Path) -> None:
-    series = re.sub(FILE_STAMP, lambda _: FILE_STAMP, re.escape(target.name))
-    name = re.compile(rf"\.{series}\.[0-9a-f]{{8}}\.partial({'|'.join(_SQLITE_LOGS)})?", re.ASCII)
-    with suppress(OSError):  # it is enough that the next process removes them
-        for file in target.parent.iterdir():
-            if name.fullmatch(file.name) and file.stat().st_mtime < time.time() - _ABANDONED_SECONDS:
+def _remove(files: Iterable[Path], before: float = math.inf) -> None:
+    """Remove those that exist and were written before a time, in Unix seconds; what cannot be removed remains."""
+    for file in files:
+        with suppress(OSError):  # it would hide the error for which the file is incomplete
+            if file.stat().st_mtime < before:
                 file.unlink()

@@ -5,7 +5,7 @@
 writes them; `test_documentation.py` fails while they differ.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
 import click
@@ -46,7 +46,7 @@ def with_tables(text: str) -> str:
 
 def _commands(command: click.Command, path: str) -> Iterator[tuple[str, str, str]]:
     if isinstance(command, click.Group):
-        for name, below in command.commands.items():
+        for name, below in subcommands(command).items():
             yield from _commands(below, f"{path} {name}")
         return
     context = click.Context(command, info_name=path)
@@ -54,6 +54,14 @@ def _commands(command: click.Command, path: str) -> Iterator[tuple[str, str, str
     options = [option.opts[0] for option in command.params if isinstance(option, click.Option)]
     shown = ", ".join(f"`{name}`" for name in options if name != "--json")
     yield " ".join([path, *arguments]), shown, command.get_short_help_str(limit=1000)
+
+
+def subcommands(group: click.Group) -> Mapping[str, click.Command]:
+    """The commands of a group by name, of which the root imports each when it is asked for it."""
+    context = click.Context(group)
+    for name in group.list_commands(context):
+        group.get_command(context, name)
+    return group.commands
 
 
 def _table(header: Iterable[str], rows: Iterable[Iterable[str]]) -> str:

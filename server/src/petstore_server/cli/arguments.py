@@ -177,7 +177,8 @@ def limits_of(plan: Plan, per_minute: int | None, per_day: int | None) -> Limits
     try:
         return plan_limits(plan, per_minute, per_day)
     except InvalidInput as error:
-        raise click.UsageError(error.message, click.get_current_context()) from None
+        message = f"{error.message} The options are --per-minute and --per-day."
+        raise click.UsageError(message, click.get_current_context()) from None
 
 
 def _completions(find: Callable[[Store], Awaitable[Iterable[CompletionItem]]], incomplete: str) -> list[CompletionItem]:

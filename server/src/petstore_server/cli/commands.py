@@ -2,8 +2,7 @@
 
 import os
 import sys
-from collections import UserDict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from importlib import import_module
 from typing import Any, TypeVar
 
@@ -74,7 +73,29 @@ class Group(click.Group):
 
 
 class Root(Group):
-    """The whole command line. Every error below it is reported here, and only here."""
+    """The whole command line. Every error below it is reported here, and only here.
+
+    `summaries` has its commands by name, each of which is imported from the module with this name when it is needed.
+    """
+
+    def __init__(self, *args: Any, summaries: Mapping[str, str], **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self._summaries = summaries
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """The names of the commands."""
+        return list(self._summaries)
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """List the commands without importing them."""
+        with formatter.section("Commands"):
+            formatter.write_dl(list(self._summaries.items()))
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """The command with this name, imported if it was not yet."""
+        if cmd_name in self._summaries and cmd_name not in self.commands:
+            self.add_command(getattr(import_module(f"petstore_server.cli.{cmd_name}"), cmd_name))
+        return super().get_command(ctx, cmd_name)
 
     def main(self, args: Sequence[str] | None = None, *rest: Any, **extra: Any) -> Any:
         """Run and exit. Takes click's arguments; every error becomes one line and an exit code."""
@@ -101,30 +122,6 @@ class Root(Group):
             return super().invoke(ctx)
         except BrokenPipeError:
             raise _PipeClosed from None  # click would make it exit code 1
-
-
-class ImportedCommands(UserDict[str, click.Command]):
-    """Commands by name, each imported from the given module when it is needed: importing all takes longer than most
-    commands.
-    """
-
-    def __init__(self, modules: Mapping[str, str]) -> None:
-        super().__init__()
-        self._modules = modules
-
-    def __missing__(self, name: str) -> click.Command:
-        command: click.Command = getattr(import_module(self._modules[name]), name)
-        self.data[name] = command
-        return command
-
-    def __contains__(self, name: object) -> bool:
-        return name in self._modules
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._modules)
-
-    def __len__(self) -> int:
-        return len(self._modules)
 
 
 def help_values(**values: object) -> Callable[[Function], Function]:

@@ -1,8 +1,8 @@
 """`petstore db`: the store as a whole: migrate, check, back up, restore, copy."""
 
+import re
 import time
 from pathlib import Path
-from typing import Any
 
 import click
 
@@ -14,7 +14,7 @@ from petstore_server.cli.output import log_to_stderr, plural, show, show_done, w
 from petstore_server.cli.progress import progress
 from petstore_server.cli.stores import operator, settings_here, with_store
 from petstore_server.domain.errors import DomainError
-from petstore_server.operations.backups import back_up
+from petstore_server.domain.timestamps import FILE_STAMP, file_stamp
 from petstore_server.runtime import composition, engines
 
 
@@ -86,20 +86,22 @@ def backup(file: Path, keep: int | None) -> None:
       petstore db backup /backups/orders-2026-11-20.db
       petstore db backup /backups/orders.db --keep 7
     """
-
-    def copy_to(target: Path) -> None:
-        with progress("Backing up (pages)") as advance:
-            engines.backup_store(settings_here().database_url, target, lambda done, total: advance(done))
-
-    def record(name: str) -> None:
-        with_store(lambda store: store.backups.record(name, operator()))
-
-    made = back_up(file, keep, time.time(), copy=copy_to, record=record, not_recorded=_say_not_recorded)
-    fields: dict[str, Any] = {"backup": str(made.file.absolute())}
-    if keep is not None:
-        fields["removed"] = [str(each.absolute()) for each in made.removed]
-    removed = f" Removed {plural(len(made.removed), 'older backup')}." if made.removed else ""
-    show_done(fields, f"Backed up to {made.file.absolute()}.{removed}")
+    target = (file if keep is None else _dated(file)).absolute()
+    with progress("Backing up (pages)") as advance:
+        engines.backup_store(settings_here().database_url, target, lambda done, total: advance(done))
+    try:
+        with_store(lambda store: store.backups.record(target.name, operator()))
+    except DomainError as error:
+        log_to_stderr(f"The backup is good but was not recorded in the store: {explain(error).message}")
+    if keep is None:
+        show_done({"backup": str(target)}, f"Backed up to {target}.")
+        return
+    others = [each for each in _dated_backups(file) if each != target]  # also if the clock was wrong
+    older = others[: max(0, len(others) + 1 - keep)]
+    for each in older:
+        each.unlink()
+    removed = f" Removed {plural(len(older), 'older backup')}." if older else ""
+    show_done({"backup": str(target), "removed": list(map(str, older))}, f"Backed up to {target}.{removed}")
 
 
 @db.command(cls=WritingCommand)
@@ -110,7 +112,7 @@ def restore(file: Path, yes: bool) -> None:
 
     Asks first. Changes made since the backup are no longer in the store: cancelled and shipped orders, but also
     revoked and new keys. The previous content is kept in a file next to the store, and the audit log of the restored
-    store records the restore. A store that is too damaged to be opened is replaced too, if no server runs.
+    store records the restore. A store that is too damaged to be read is replaced too, while no server has it open.
 
     \b
     Example:
@@ -130,5 +132,15 @@ def restore(file: Path, yes: bool) -> None:
         show_done({**fields, "kept": str(kept)}, f"Restored {path} from {file}. The previous content is in {kept}.")
 
 
-def _say_not_recorded(error: DomainError) -> None:
-    log_to_stderr(f"The backup is good but was not recorded in the store: {explain(error).message}")
+def _dated(file: Path) -> Path:
+    """The name with the current time, such as orders-20261120T093000Z.db; the next free second if it is taken."""
+    at = time.time()
+    while (dated := file.with_name(f"{file.stem}-{file_stamp(at)}{file.suffix}")).exists():
+        at += 1
+    return dated
+
+
+def _dated_backups(file: Path) -> list[Path]:
+    """The files that `_dated` named for this one, oldest first."""
+    name = re.compile(rf"{re.escape(file.stem)}-{FILE_STAMP}{re.escape(file.suffix)}", re.ASCII)
+    return sorted(each for each in file.absolute().parent.iterdir() if name.fullmatch(each.name) and each.is_file())

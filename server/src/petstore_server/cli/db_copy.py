@@ -1,6 +1,7 @@
 """`petstore db copy`: from the SQLite file to PostgreSQL, when one process is no longer enough."""
 
 import asyncio
+from contextlib import aclosing
 
 import click
 
@@ -40,7 +41,9 @@ def copy(target: str) -> None:
 async def _copy(settings: Settings, target: str) -> None:
     async with installation.copying(settings, target, log_to_stderr, operator()) as work:
         total = sum(work.rows.values())
-        with progress("Copying and verifying (rows)", 2 * total) as advance:
-            await work.run(advance)
+        async with aclosing(work.run()) as steps:
+            with progress("Copying and verifying (rows)", total) as advance:
+                async for done in steps:
+                    advance(done)
     counts = ", ".join(f"{count} {name}" for name, count in work.rows.items())
     show_done({"rows": work.rows}, f"Copied and verified {plural(total, 'row')} ({counts}).")

@@ -2,6 +2,7 @@
 
 import asyncio
 import time
+from collections.abc import Mapping
 
 import click
 
@@ -10,15 +11,25 @@ from petstore_server.cli.failures import FAILURE
 from petstore_server.cli.output import paint, printable, show, wrapped
 from petstore_server.cli.stores import installation
 from petstore_server.operations.health.examine import examine
-from petstore_server.operations.health.results import CheckResult
+from petstore_server.operations.health.results import Action, CheckResult
 from petstore_server.settings import SettingsError
 
 _LABELS = {"ok": ("ok  ", "green"), "warn": ("warn", "yellow"), "fail": ("FAIL", "red")}
 
+_COMMANDS: Mapping[Action, str] = {
+    "create account": "petstore accounts create NAME --plan free",
+    "create key": "petstore keys create ACCOUNT",
+    "rotate key": "petstore keys rotate {} --expires 90d",
+    "lift ban": "petstore keys unban {}",
+    "back up": "petstore db backup FILE --keep 14",
+    "restore": "petstore db restore FILE",
+    "check store": "petstore db check reads all of it.",
+}
+
 
 @click.command(cls=Command)
 def doctor() -> None:
-    """Check the settings, store, disk, ports, clock, keys, Redis and PostgreSQL; say what is wrong and what to do.
+    """Check settings, store, disk, ports, clock, keys, Redis and PostgreSQL, and say what to do.
 
     Exit code 1 if a check fails. Changes no data, and never shows a password or a key.
 
@@ -27,8 +38,9 @@ def doctor() -> None:
       petstore doctor
       petstore doctor --json
     """
-    results = asyncio.run(_examined())
-    show([result._asdict() for result in results], lambda: "\n".join(map(_lines, results)))
+    results = [result._replace(remedy=_remedy(result)) for result in asyncio.run(_examined())]
+    fields = ("check", "level", "message", "remedy")
+    show([dict(zip(fields, result, strict=False)) for result in results], lambda: "\n".join(map(_lines, results)))
     if any(result.level == "fail" for result in results):
         click.get_current_context().exit(FAILURE)
 
@@ -39,6 +51,12 @@ async def _examined() -> list[CheckResult]:
     except SettingsError as error:
         return [CheckResult("settings", "fail", str(error), "Correct the variable; the other checks need it.")]
     return [result async for result in examine(here, time.time())]
+
+
+def _remedy(result: CheckResult) -> str:
+    """The remedy, and the command for it."""
+    command = _COMMANDS[result.action].format(result.subject) if result.action else ""
+    return " ".join(filter(None, (result.remedy, command)))
 
 
 def _lines(result: CheckResult) -> str:

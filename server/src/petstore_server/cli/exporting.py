@@ -12,7 +12,7 @@ import click
 from petstore_server.cli.progress import progress
 from petstore_server.cli.stores import with_store
 from petstore_server.domain.errors import Conflict, InvalidInput
-from petstore_server.imports.source import STDIN
+from petstore_server.imports.options import STDIN
 from petstore_server.operations.exports import export_orders
 from petstore_server.partial_files import partial_file, put_in_place
 from petstore_server.store import Store

@@ -4,22 +4,25 @@ import errno
 import json
 import os
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 import click
 
 from petstore_server.cli.output import log_to_stderr, printable, write_to_stderr
 from petstore_server.domain.errors import (
+    AccountNotFound,
     Conflict,
+    DamagedRecord,
     DomainError,
     InvalidInput,
-    InvalidOrderId,
+    KeyNotFound,
+    KeyNotUsable,
+    NoStore,
     NotFound,
-    OrderConflict,
-    OrderNotFound,
-    PetNotFound,
     ServiceUnavailable,
+    StoreDamaged,
+    StoreOutdated,
     Unreachable,
 )
 from petstore_server.settings import SettingsError
@@ -34,13 +37,19 @@ EXIT_CODES_HELP = (
 
 _EXIT_CODES: tuple[tuple[type[DomainError], int], ...] = (
     (InvalidInput, USAGE),
-    (InvalidOrderId, USAGE),
     (NotFound, NOT_FOUND),
-    (OrderNotFound, NOT_FOUND),
-    (PetNotFound, NOT_FOUND),
     (Conflict, CONFLICT),
-    (OrderConflict, CONFLICT),
 )
+_REMEDIES: Mapping[type[DomainError], str] = {
+    AccountNotFound: "`petstore accounts list` lists all accounts.",
+    KeyNotFound: "`petstore keys list` lists all keys.",
+    KeyNotUsable: "`petstore keys create` creates a key.",
+    DamagedRecord: "`petstore db check` says how.",
+    NoStore: "Create one with `petstore db migrate`, or correct PETSTORE_DATABASE_URL.",
+    StoreOutdated: "Run `petstore db migrate`.",
+    StoreDamaged: "`petstore db restore` brings a backup back.",
+}
+"""The commands that help. Messages from below the command line do not name any."""
 
 
 class Interrupted(Exception):
@@ -67,7 +76,7 @@ def explain(error: BaseException) -> Failure:
         return Failure(error.code, f"This cannot be done now: {error.reason}", FAILURE)
     if isinstance(error, DomainError):
         exit_code = next((code for kind, code in _EXIT_CODES if isinstance(error, kind)), FAILURE)
-        return Failure(error.code, error.message, exit_code)
+        return Failure(error.code, f"{error.message} {_REMEDIES.get(type(error), '')}".rstrip(), exit_code)
     if isinstance(error, click.Abort | Interrupted):
         return _explain_interruption(error)
     if isinstance(error, UnicodeEncodeError):

@@ -9,15 +9,13 @@ import click
 
 from petstore_server.cli.arguments import FileToRead, FileToWrite, OrderId, When, WholeNumber
 from petstore_server.cli.commands import Group, WritingCommand
-from petstore_server.cli.exporting import export_to
 from petstore_server.cli.failures import explain, report
-from petstore_server.cli.importing import FORMAT, import_file, import_options, order_options
+from petstore_server.cli.import_options import FORMAT, import_options, order_options
 from petstore_server.cli.output import details, plural, show, show_done, wants_json, write, write_json
 from petstore_server.cli.stores import now, operator, with_store
 from petstore_server.domain.orders import CANCEL, COMPLETE, INT64_MAX, INT64_MIN, ORDER_FIELDS, Order, Status, ship
 from petstore_server.domain.transitions import Transition
-from petstore_server.imports.kinds import ORDERS
-from petstore_server.imports.source import STDIN
+from petstore_server.imports.options import STDIN
 from petstore_server.operations import orders as operations
 from petstore_server.store import Store
 
@@ -53,6 +51,9 @@ def import_orders(file: str, **options: Any) -> None:
       petstore orders import export.csv --timezone Europe/Berlin --map Bestellnr=id --ignore-column Kunde
       zcat orders.csv.gz | petstore orders import - --format csv
     """
+    from petstore_server.cli.importing import import_file  # which loads much
+    from petstore_server.imports.kinds import ORDERS
+
     import_file(ORDERS, file, **options)
 
 
@@ -72,6 +73,8 @@ def export(file: str, file_format: str | None, force: bool) -> None:
       petstore orders export orders.jsonl
       petstore orders export - --format csv | head
     """
+    from petstore_server.cli.exporting import export_to  # which loads much
+
     count = export_to(file, file_format, force)
     if file != STDIN:
         show_done({"file": file, "exported": count}, f"Exported {plural(count, 'order')} to {file}.")

@@ -31,11 +31,11 @@ _COLOUR = re.compile("(\x1b\\[(?:0|31|32|33)m)")  # the sequences that `paint` p
 _PLAIN = str.maketrans(
     {"→": "->", "…": "...", "≤": "<=", "–": "-", "█": "#", "░": "."}
 )  # for encodings other than UTF-8
-_SHORTEST = 12  # columns to which a cell is shortened at most
+_SHORTEST = 12  # columns to which a cell is narrowed at most
 
 
 class Column(NamedTuple):
-    """A column of a table. The cells of one that `shrinks` may be shortened to fit a terminal."""
+    """A column of a table. The cells of one that `shrinks` may be wrapped to fit a terminal."""
 
     title: str
     shrinks: bool = False
@@ -92,13 +92,6 @@ def write_to_stderr(text: str) -> None:
     """Write lines, which bring their own line ends, to stderr. A stderr that nothing reads any more is ignored."""
     with suppress(OSError):
         sys.stderr.write(_encodable(hide_keys(_escape(text)), sys.stderr))
-        sys.stderr.flush()
-
-
-def write_status(text: str) -> None:
-    """Replace the line of stderr on which the cursor is by the text; an empty text removes it."""
-    with suppress(OSError):
-        sys.stderr.write(f"\r{_encodable(printable(text), sys.stderr)}\x1b[K")
         sys.stderr.flush()
 
 
@@ -167,23 +160,41 @@ def table(titles: Sequence[str | Column], rows: Sequence[Sequence[object]]) -> s
     """Rows in columns under a header; None is shown as `-`.
 
     On a terminal that is too narrow, columns without a value are left out, then cells of columns that shrink are
-    shortened; if that is not enough, each row becomes a block of names and values.
+    wrapped; if that is not enough, each row becomes a block of names and values.
     """
     header = [Column(column) if isinstance(column, str) else column for column in titles]
     cells = [[printable(value) for value in row] for row in rows]
     width = terminal_width()
-    if width is not None and not _fits(header, cells, width):
-        kept = [index for index in range(len(header)) if any(row[index] != "-" for row in cells)]
-        header, cells = [header[index] for index in kept], [[row[index] for index in kept] for row in cells]
-        short = _shortened(header, cells, width)
-        if not _fits(header, short, width):
-            return "\n\n".join(_block(header, row) for row in cells)
-        cells = short
-    widths = _widths(header, cells)
+    if width is not None and sum(_widths(header, cells)) + 2 * (len(header) - 1) > width:
+        return _narrow_table(header, cells, width)
     lines = [[column.title for column in header], *cells]
-    return "\n".join(
-        "  ".join(_padded(cell, width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in lines
-    )
+    return "\n".join("  ".join(map(_padded, line, _widths(header, cells))).rstrip() for line in lines)
+
+
+def _widths(header: Sequence[Column], cells: Sequence[Sequence[str]]) -> list[int]:
+    return [max(map(columns, texts)) for texts in zip([each.title for each in header], *cells, strict=True)]
+
+
+def _narrow_table(header: Sequence[Column], cells: Sequence[Sequence[str]], width: int) -> str:
+    from rich.console import Console  # takes longer to import than most commands
+    from rich.table import Table
+    from rich.text import Text
+
+    kept = [index for index in range(len(header)) if any(row[index] != "-" for row in cells)]
+    header, cells = [header[index] for index in kept], [[row[index] for index in kept] for row in cells]
+    shown = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
+    for (title, shrinks), widest in zip(header, _widths(header, cells), strict=True):
+        minimum = min(widest, _SHORTEST) if shrinks else widest
+        shown.add_column(title, no_wrap=not shrinks, overflow="fold", min_width=minimum)
+    for row in cells:
+        shown.add_row(*map(Text, row))
+    if sum(column.min_width or 0 for column in shown.columns) + 2 * (len(header) - 1) > width:
+        titles = [column.title.lower() for column in header]
+        return "\n\n".join(details(zip(titles, row, strict=True)) for row in cells)
+    console = Console(width=width, color_system=None)
+    with console.capture() as captured:
+        console.print(shown)
+    return "\n".join(map(str.rstrip, captured.get().splitlines()))
 
 
 def _escape(text: str) -> str:
@@ -208,40 +219,6 @@ def _encodable(text: str, stream: Any) -> str:
 
 def _is_utf8(stream: Any) -> bool:
     return (getattr(stream, "encoding", None) or "").lower().replace("-", "") == "utf8"
-
-
-def _widths(header: Sequence[Column], cells: Sequence[Sequence[str]]) -> list[int]:
-    return [
-        max(columns(column.title), *(columns(row[index]) for row in cells), 0) for index, column in enumerate(header)
-    ]
-
-
-def _fits(header: Sequence[Column], cells: Sequence[Sequence[str]], width: int) -> bool:
-    return sum(_widths(header, cells)) + 2 * (len(header) - 1) <= width
-
-
-def _block(header: Sequence[Column], row: Sequence[str]) -> str:
-    return details((column.title.lower(), cell) for column, cell in zip(header, row, strict=True))
-
-
-def _shortened(header: Sequence[Column], cells: list[list[str]], width: int) -> list[list[str]]:
-    """The cells with those of columns that shrink shortened, from the right, as far as the width demands."""
-    widths = _widths(header, cells)
-    excess = sum(widths) + 2 * (len(header) - 1) - width
-    for index in reversed(range(len(header))):
-        if header[index].shrinks and excess > 0:
-            room = max(_SHORTEST, widths[index] - excess)
-            excess -= max(0, widths[index] - room)
-            cells = [[_cut(cell, room) if at == index else cell for at, cell in enumerate(row)] for row in cells]
-    return cells
-
-
-def _cut(text: str, width: int) -> str:
-    if columns(text) <= width:
-        return text
-    while columns(text) > width - 1:
-        text = text[:-1]
-    return text + "…"
 
 
 def _padded(text: str, width: int) -> str:

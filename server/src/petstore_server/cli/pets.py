@@ -6,8 +6,7 @@ import click
 
 from petstore_server.cli.arguments import FileToRead
 from petstore_server.cli.commands import Group, WritingCommand
-from petstore_server.cli.importing import import_file, import_options
-from petstore_server.imports.kinds import PETS
+from petstore_server.cli.import_options import import_options
 
 
 @click.group(cls=Group)
@@ -32,4 +31,7 @@ def import_pets(file: str, **options: Any) -> None:
     Example:
       petstore pets import pets.jsonl --rejects rejects.jsonl
     """
+    from petstore_server.cli.importing import import_file
+    from petstore_server.imports.kinds import PETS
+
     import_file(PETS, file, **options)

@@ -46,13 +46,17 @@ def with_store(work: Callable[[Store], Awaitable[T]], *, writes: bool = False) -
     """
     import asyncio
 
-    from petstore_server.runtime import composition, engines
+    from petstore_server.runtime import engines
 
     settings = settings_here()
-    url, share = settings.database_url, composition.timeline_sharing(settings)
+    share = None
+    if settings.redis_url is not None:
+        from petstore_server.runtime.composition import timeline_sharing
+
+        share = timeline_sharing(settings)
 
     async def run() -> T:
-        async with engines.opened_store(url, share, create=writes, announce=log_to_stderr) as store:
+        async with engines.opened_store(settings.database_url, share, create=writes, announce=log_to_stderr) as store:
             return await work(store)
 
     return asyncio.run(run())

@@ -14,7 +14,9 @@ from petstore_server.cli.stores import installation, settings_here, with_store
 from petstore_server.domain.timestamps import DAY, format_hour, format_unix
 from petstore_server.domain.usage import Granularity, UsageCounts
 from petstore_server.operations import usage as operations
-from petstore_server.operations.usage import TopAccount, TopOrder, UsageReport
+from petstore_server.operations.account_lists import AccountUsage, Rank
+from petstore_server.operations.usage import TopAccounts, UsageReport
+from petstore_server.store import Store
 
 _BY_HOUR_SECONDS = 3 * DAY  # a longer period is shown by day unless asked for
 _BAR = 30
@@ -85,8 +87,8 @@ def show_usage(account: str | None, since: datetime, by: str | None) -> None:
 @SINCE
 @click.option(
     "--by",
-    type=click.Choice([str(each) for each in TopOrder]),
-    default=str(TopOrder.ADMITTED),
+    type=click.Choice([str(each) for each in Rank]),
+    default=str(Rank.ADMITTED),
     help="Order by requests admitted, by requests refused, or by the used share of the day's limit.",
 )
 @click.option(
@@ -107,15 +109,16 @@ def top(since: datetime, by: str, limit: int) -> None:
       petstore usage top --by share
     """
     _say_if_off()
-    now, order, here = time.time(), TopOrder(by), installation()
+    now, rank, here = time.time(), Rank(by), installation()
 
-    async def find(store: Any) -> list[TopAccount]:
-        return await operations.top_accounts(store, lambda: here.all_usage(store), order, since.timestamp(), now, limit)
+    async def find(store: Store) -> TopAccounts:
+        return await operations.rank_accounts(store, lambda: here.all_usage(store), rank, since.timestamp(), now, limit)
 
-    found = with_store(find)
-    if order is TopOrder.SHARE and not found:
-        log_to_stderr("No account has used any of its day's limit, or PETSTORE_REDIS_URL is missing to read it.")
-    show([_top_fields(entry) for entry in found], lambda: _top_page(found))
+    found, usage_known = with_store(find)
+    if rank is Rank.SHARE and not usage_known:
+        log_to_stderr("What accounts use is counted in Redis; set PETSTORE_REDIS_URL as for the server.")
+    shares = [round(each.share, 4) if usage_known else None for each in found]
+    show([_top_fields(*each) for each in zip(found, shares, strict=True)], lambda: _top_page(found, shares))
 
 
 def _say_if_off() -> None:
@@ -152,12 +155,12 @@ def _count_fields(counts: UsageCounts) -> dict[str, int]:
     }
 
 
-def _top_fields(entry: TopAccount) -> dict[str, Any]:
-    share = None if entry.share is None else round(entry.share, 4)
+def _top_fields(entry: AccountUsage, share: float | None) -> dict[str, Any]:
+    account = entry.account
     return {
-        "account": entry.account.name,
-        "plan": str(entry.account.plan),
-        **_count_fields(entry.counts),
+        "account": account.name,
+        "plan": str(account.plan),
+        **_count_fields(entry.counts or UsageCounts()),
         "dayShare": share,
     }
 
@@ -180,7 +183,7 @@ def _report_page(by: Granularity, report: UsageReport) -> str:
     return _with_bars(table(header, rows), [counted.get(start, UsageCounts()) for start in starts])
 
 
-def _top_page(found: Sequence[TopAccount]) -> str:
+def _top_page(found: Sequence[AccountUsage], shares: Sequence[float | None]) -> str:
     if not found:
         return "No accounts to show in this period."
     header = (Column("ACCOUNT", shrinks=True), "PLAN", *_COUNTS, "OF DAY LIMIT")
@@ -188,10 +191,10 @@ def _top_page(found: Sequence[TopAccount]) -> str:
         (
             entry.account.name,
             entry.account.plan,
-            *_count_fields(entry.counts).values(),
-            None if entry.share is None else f"{entry.share:.1%}",
+            *_count_fields(entry.counts or UsageCounts()).values(),
+            None if share is None else f"{share:.1%}",
         )
-        for entry in found
+        for entry, share in zip(found, shares, strict=True)
     ]
     return table(header, rows)
 

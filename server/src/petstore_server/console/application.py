@@ -21,8 +21,6 @@ from petstore_server.domain.errors import (
     InvalidInput,
     InvalidOrderId,
     NotFound,
-    OrderConflict,
-    OrderNotFound,
     ServiceUnavailable,
 )
 from petstore_server.operations.admin_port import CONSOLE_PATH, is_allowed_host
@@ -139,9 +137,8 @@ async def _missing(_: Visit) -> Response:
 
 _STATUSES: tuple[tuple[type[DomainError], int, str], ...] = (
     (NotFound, 404, "Not found"),
-    (OrderNotFound, 404, "Not found"),
-    (InvalidOrderId, 404, "Not found"),
-    (OrderConflict, 409, "Nothing was changed"),
+    (InvalidOrderId, 404, "Not found"),  # of an address
+    (Conflict, 409, "Nothing was changed"),
     (InvalidInput, 400, "This cannot be done"),
 )
 

@@ -1,21 +1,20 @@
 """The error tree. An error has a code and a message of whole sentences; `api.errors` maps it to an HTTP status.
 
 DomainError
-├── for API clients (D3; mapped to responses by `api.errors`)
-│   ├── MissingApiKey · InvalidApiKey · InsufficientScope
-│   ├── InvalidOrderId · OrderNotFound · PetNotFound
-│   ├── IdempotencyKeyReused · IdempotencyKeyInUse
-│   ├── OrderConflict
-│   │   ├── OrderAlreadyShipped · OrderAlreadyCancelled    (raised by a cancel)
-│   │   └── OrderNotPending · OrderNotShipped · OrderAlreadyComplete  (raised by operators' changes)
-│   └── ServiceUnavailable
-└── for operators (mapped to exit codes by `cli.failures`)
-    ├── InvalidInput  (InvalidField)
-    ├── NotFound      (AccountNotFound, KeyNotFound)
-    ├── Conflict      (AccountExists, AccountClosed, ChangedMeanwhile, KeyNotUsable, KeyNotBanned)
-    ├── Unreachable   (a ServiceUnavailable)
-    ├── DamagedRecord (to an API client it is an internal error)
-    └── StoreUnusable
+├── MissingApiKey · InvalidApiKey · InsufficientScope
+├── IdempotencyKeyReused · IdempotencyKeyInUse
+├── InvalidInput         (InvalidField · InvalidOrderId)
+├── NotFound             (OrderNotFound · PetNotFound · AccountNotFound · KeyNotFound)
+├── Conflict
+│   ├── OrderConflict    (OrderAlreadyShipped · OrderAlreadyCancelled: raised by a cancel;
+│   │                     OrderNotPending · OrderNotShipped · OrderAlreadyComplete: by operators' changes)
+│   └── AccountExists · AccountClosed · ChangedMeanwhile · KeyNotUsable · KeyNotBanned
+├── ServiceUnavailable   (Unreachable)
+├── DamagedRecord        (to an API client it is an internal error)
+└── StoreUnusable        (NoStore · StoreOutdated · StoreDamaged)
+
+`cli.failures` maps it to an exit code. A message may say what to do, but names no command, option or form field: the
+command line and the console add how it is done there.
 """
 
 import json
@@ -72,21 +71,35 @@ class InsufficientScope(DomainError):
         self.scope = scope
 
 
-class InvalidOrderId(DomainError):
+class InvalidInput(DomainError):
+    """Something an operator typed or a file holds is malformed."""
+
+    code = "invalid_input"
+
+
+class NotFound(DomainError):
+    code = "not_found"
+
+
+class Conflict(DomainError):
+    code = "conflict"
+
+
+class InvalidOrderId(InvalidInput):
     """The path's identifier is not an int64 in its one plain form (D4)."""
 
     code = "invalid_order_id"
     message = "An order identifier is a whole number of at most 64 bits in plain digits, such as 42."
 
 
-class OrderNotFound(DomainError):
+class OrderNotFound(NotFound):
     code = "order_not_found"
 
     def __init__(self, order_id: int) -> None:
         super().__init__(f"There is no order {order_id}; list the orders to see which identifiers exist.")
 
 
-class PetNotFound(DomainError):
+class PetNotFound(NotFound):
     code = "pet_not_found"
     message = "There is no pet with this identifier; pet identifiers come from an order's petId."
 
@@ -106,7 +119,7 @@ class IdempotencyKeyInUse(DomainError):
     message = "A request with this Idempotency-Key is being processed; retry after Retry-After."
 
 
-class OrderConflict(DomainError):
+class OrderConflict(Conflict):
     """The order's state does not allow the transition (spec S3)."""
 
 
@@ -168,12 +181,6 @@ class Unreachable(ServiceUnavailable):
         self.explanation = f"{problem} ({reason}). {remedy}"
 
 
-class InvalidInput(DomainError):
-    """Something an operator typed or a file holds is malformed."""
-
-    code = "invalid_input"
-
-
 class InvalidField(InvalidInput):
     """One field of a record is malformed. The message is made of the field's name, its value and the problem.
 
@@ -193,26 +200,18 @@ def _quote(value: object) -> str:
     return f"'{text}'" if len(text) <= _MAX_QUOTED else f"'{text[:_MAX_QUOTED]}…'"
 
 
-class NotFound(DomainError):
-    code = "not_found"
-
-
 class AccountNotFound(NotFound):
     code = "account_not_found"
 
     def __init__(self, name: str) -> None:
-        super().__init__(f"There is no account '{name}'; `petstore accounts list` lists all accounts.")
+        super().__init__(f"There is no account '{name}'.")
 
 
 class KeyNotFound(NotFound):
     code = "key_not_found"
 
     def __init__(self, key_id: str) -> None:
-        super().__init__(f"There is no key with the id '{key_id}'; `petstore keys list` lists all keys.")
-
-
-class Conflict(DomainError):
-    code = "conflict"
+        super().__init__(f"There is no key with the id '{key_id}'.")
 
 
 class AccountExists(Conflict):
@@ -231,14 +230,14 @@ class AccountClosed(Conflict):
 
 class ChangedMeanwhile(Conflict):
     code = "changed_meanwhile"
-    message = "This was changed since you opened the page, so nothing was done. Check what it is now, then repeat."
+    message = "This was changed meanwhile, so nothing was done. Check what it is now, then repeat."
 
 
 class KeyNotUsable(Conflict):
     code = "key_not_usable"
 
     def __init__(self, key_id: str, state: str) -> None:
-        super().__init__(f"Key {key_id} is {state}; create a new one with `petstore keys create`.")
+        super().__init__(f"Key {key_id} is {state}; create a new one.")
 
 
 class KeyNotBanned(Conflict):
@@ -255,7 +254,7 @@ class DamagedRecord(DomainError):
 
     def __init__(self, order_id: int | None) -> None:
         order = "an order" if order_id is None else f"order {order_id}"
-        super().__init__(f"The stored record of {order} is damaged; `petstore db check` says how.")
+        super().__init__(f"The stored record of {order} is damaged.")
 
 
 class StoreUnusable(DomainError):
@@ -269,6 +268,18 @@ class StoreUnusable(DomainError):
     def __init__(self, problem: str, remedy: str = "") -> None:
         super().__init__(f"{problem} {remedy}".rstrip())
         self.problem = problem
+
+
+class NoStore(StoreUnusable):
+    """There is no store under the address."""
+
+
+class StoreOutdated(StoreUnusable):
+    """The store lacks migrations of this version."""
+
+
+class StoreDamaged(StoreUnusable):
+    """The file is damaged, or it is not a store."""
 
 
 @contextmanager

@@ -4,7 +4,7 @@ All of it is one transaction of PostgreSQL: an interrupted copy leaves nothing, 
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, Iterator
 from contextlib import asynccontextmanager
 from itertools import islice
 from pathlib import Path
@@ -14,21 +14,14 @@ import apsw
 from petstore_server.domain.audit import Actor, Change
 from petstore_server.domain.errors import Conflict, StoreUnusable, advising
 from petstore_server.engines import postgres, sqlite
-from petstore_server.engines.postgres.opening import connected, place
+from petstore_server.engines.postgres.opening import connected
 from petstore_server.engines.postgres.session import Driver
 from petstore_server.engines.sqlite.connections import connect_writer, snapshot
 from petstore_server.engines.sqlite.opening import SCHEMA, require_place, schema_version, unusable_on_error
 from petstore_server.store.audit import record
 from petstore_server.store.engine import Row
 
-Advance = Callable[[int], None]
-"""Is called with the number of rows that are done."""
-
-COPIED = "store.copy"
-"""The action of the audit entry that the target gets."""
-
 _BATCH = 5_000
-
 
 # In an order in which every row comes after those that it refers to, each with the columns that sort its rows.
 _TABLES = {
@@ -50,7 +43,6 @@ _COLUMNS = """
     SELECT string_agg(quote_ident(attname), ', ' ORDER BY attnum) FROM pg_attribute
     WHERE attrelid = ('petstore.' || %s)::regclass AND attnum > 0 AND NOT attisdropped
 """
-_COPIED_ROWS = {"audit": f"WHERE action <> '{COPIED}'"}
 _SEQUENCES = (("accounts", "id"), ("keys", "number"), ("audit", "id"))
 _CLOCK = "SELECT change, at, last_order_id FROM clock"
 _SET_CLOCK = "UPDATE petstore.clock SET change = %s, at = %s, last_order_id = %s"
@@ -59,101 +51,71 @@ _SET_CLOCK = "UPDATE petstore.clock SET change = %s, at = %s, last_order_id = %s
 class Copy:
     """A copy under way. Made by `copying`; `rows` is the number of rows in the source, by table."""
 
-    def __init__(self, source: Path, connection: apsw.Connection, url: str, driver: Driver, actor: Actor) -> None:
+    def __init__(self, source: Path, connection: apsw.Connection, driver: Driver, actor: Actor) -> None:
         self._path = source
         self._source = connection
-        self._url = url
         self._driver = driver
         self._actor = actor
         self.rows = {
             table: int(connection.execute(f"SELECT count(*) FROM {table}").get)  # noqa: S608 - constants
             for table in _TABLES
         }
-        self._columns: dict[str, str] = {}
 
-    async def run(self, advance: Advance) -> None:
-        """Copy all rows and verify them; where they were copied before, only verify. `advance` counts each row twice.
+    async def run(self) -> AsyncGenerator[int]:
+        """Copy all rows and verify them, table by table; yield the number of rows that are done.
 
-        Raises Conflict where the target holds other data, StoreUnusable where a copied row differs.
+        Raises Conflict where the target is not empty, StoreUnusable where a copied row differs.
         """
-        for table in _TABLES:
-            [(self._columns[table],)] = await (await self._driver.execute(_COLUMNS, (table,))).fetchall()
-        if await self._is_empty():
-            async with self._driver.transaction():
-                await self._copy(advance)
-                differing = await self._differing(advance)
-                if differing is not None:
-                    raise StoreUnusable(f"The copy in {place(self._url)} differs from the source in its {differing}.")
-                change = Change(None, {"source": self._path.name, "rows": self.rows})
-                await self._driver.execute(*record(self._actor, COPIED, "store", change))
-            await self._driver.execute("ANALYZE")
-            return
-        advance(sum(self.rows.values()))
-        differing = await self._differing(advance)
-        if differing is not None:
-            raise Conflict(
-                f"There is other data in {place(self._url)} already: it differs from the source in its {differing}. "
-                "Copy to an empty database."
-            )
-
-    async def _is_empty(self) -> bool:
-        found = [await self._ask(f"SELECT 1 FROM petstore.{table} LIMIT 1") for table in _TABLES]  # noqa: S608
-        return not any(found)
-
-    async def _copy(self, advance: Advance) -> None:
         done = 0
-        for table in _TABLES:
-            rows = self._rows(table)
-            while batch := list(islice(rows, _BATCH)):
-                await self.write(table, batch)
-                done += len(batch)
-                advance(done)
-        for name, column in _SEQUENCES:
-            await self._driver.execute(
-                f"SELECT setval(pg_get_serial_sequence('petstore.{name}', '{column}'), max({column}))"  # noqa: S608
-                f" FROM petstore.{name} HAVING max({column}) > 0"
-            )
-        await self._driver.execute(_SET_CLOCK, self._source.execute(_CLOCK).fetchall()[0])
+        async with self._driver.transaction():
+            for table in _TABLES:
+                [(columns,)] = await self._ask(_COLUMNS, (table,))
+                if await self._ask(f"SELECT 1 FROM petstore.{table} LIMIT 1"):  # noqa: S608
+                    raise Conflict(f"The target has other data in its {table} already. Copy to an empty database.")
+                rows = self._rows(table, columns)
+                while batch := list(islice(rows, _BATCH)):
+                    await self.write(table, columns, batch)
+                    done += len(batch)
+                    yield done
+                if not await self._is_equal(table, columns):
+                    raise StoreUnusable(f"The copy differs from the source in its {table}.")
+            for name, column in _SEQUENCES:
+                await self._driver.execute(
+                    f"SELECT setval(pg_get_serial_sequence('petstore.{name}', '{column}'), max({column}))"  # noqa: S608
+                    f" FROM petstore.{name} HAVING max({column}) > 0"
+                )
+            await self._driver.execute(_SET_CLOCK, self._source.execute(_CLOCK).fetchall()[0])
+            change = Change(None, {"source": self._path.name, "rows": self.rows})
+            await self._driver.execute(*record(self._actor, "store.copy", "store", change))
+        await self._driver.execute("ANALYZE")
 
-    async def write(self, table: str, rows: Iterable[Row]) -> None:
+    async def write(self, table: str, columns: str, rows: Iterable[Row]) -> None:
         """Add rows to a table of the target."""
         async with (
             self._driver.cursor() as cursor,
-            cursor.copy(f"COPY petstore.{table} ({self._columns[table]}) FROM STDIN") as copy,
+            cursor.copy(f"COPY petstore.{table} ({columns}) FROM STDIN") as copy,
         ):
             for row in rows:
                 await copy.write_row(row)
 
-    async def _differing(self, advance: Advance) -> str | None:
-        """Return the first table whose rows differ between the source and the target."""
-        done = sum(self.rows.values())
-        for table in _TABLES:
-            if not await self._is_equal(table):
-                return table
-            done += self.rows[table]
-            advance(done)
-        return None
-
-    def _rows(self, table: str) -> Iterator[Row]:
+    def _rows(self, table: str, columns: str) -> Iterator[Row]:
         """The source's rows, ascending. SQLite numbers keys by itself."""
-        columns = self._columns[table].replace("number", "rowid AS number")
+        columns = columns.replace("number", "rowid AS number")
         return iter(self._source.execute(f"SELECT {columns} FROM {table} ORDER BY {_TABLES[table]}"))  # noqa: S608
 
-    async def _is_equal(self, table: str) -> bool:
-        rows = self._rows(table)
-        async with self._driver.transaction():
-            await self._driver.execute(
-                f"DECLARE copied NO SCROLL CURSOR FOR SELECT {self._columns[table]} FROM petstore.{table}"  # noqa: S608
-                f" {_COPIED_ROWS.get(table, '')} ORDER BY {_TABLES[table]}"
-            )
-            equal = True
-            while equal and (page := await self._ask(f"FETCH {_BATCH} FROM copied")):
-                equal = page == list(islice(rows, len(page)))
-            await self._driver.execute("CLOSE copied")
+    async def _is_equal(self, table: str, columns: str) -> bool:
+        rows = self._rows(table, columns)
+        await self._driver.execute(
+            f"DECLARE copied NO SCROLL CURSOR FOR SELECT {columns} FROM petstore.{table} ORDER BY {_TABLES[table]}"  # noqa: S608
+        )
+        equal = True
+        while equal and (page := await self._ask(f"FETCH {_BATCH} FROM copied")):
+            equal = page == list(islice(rows, len(page)))
+        await self._driver.execute("CLOSE copied")
         return equal and next(rows, None) is None
 
-    async def _ask(self, sql: str) -> list[Row]:
-        return await (await self._driver.execute(sql)).fetchall()
+    async def _ask(self, sql: str, parameters: Row = ()) -> list[Row]:
+        return await (await self._driver.execute(sql, parameters)).fetchall()
 
 
 @asynccontextmanager
@@ -172,10 +134,10 @@ async def copying(source: Path, url: str, announce: Callable[[str], None], actor
             version = schema_version(connection, source)
             if outdated := SCHEMA.outdated(version, f"at {source}"):
                 raise StoreUnusable(outdated)
-            with advising("Check the URL given with --to."):
+            with advising("Check the URL of the target."):
                 await postgres.migrate(url, announce)
             with snapshot(connection, locked=True):
                 async with connected(url) as driver:
-                    yield Copy(source, connection, url, driver, actor)
+                    yield Copy(source, connection, driver, actor)
         finally:
             await asyncio.to_thread(connection.close)

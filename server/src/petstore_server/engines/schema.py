@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from petstore_server.domain.errors import StoreUnusable
+from petstore_server.domain.errors import NoStore, StoreOutdated, StoreUnusable
 
 
 class Schema:
@@ -31,13 +31,10 @@ class Schema:
             )
 
     def outdated(self, version: int, where: str) -> str | None:
-        """Return what to do about a store that was not migrated yet; None if it was."""
+        """Return what is wrong with a store that was not migrated yet; None if it was."""
         if version >= self.latest:
             return None
-        return (
-            f"The store {where} has schema version {version}, this program needs {self.latest}; "
-            "run `petstore db migrate`."
-        )
+        return f"The store {where} has schema version {version}, and this program needs {self.latest}: migrate it."
 
     def must_migrate(self, version: int, where: str, *, create: bool, upgrade: bool) -> bool:
         """Whether the caller has to apply migrations: to a missing store (version 0) or to an older one.
@@ -49,18 +46,17 @@ class Schema:
             return False
         if upgrade or (create and version == 0):
             return True
-        raise no_store(where) if version == 0 else StoreUnusable(problem)
+        raise no_store(where) if version == 0 else StoreOutdated(problem)
 
 
-def no_store(where: str) -> StoreUnusable:
+def no_store(where: str) -> NoStore:
     """The error for a store that does not exist."""
-    advice = "Create one with `petstore db migrate`, or correct PETSTORE_DATABASE_URL."
-    return StoreUnusable(f"There is no store {where}.", advice)
+    return NoStore(f"There is no store {where}.")
 
 
 def earlier_build(where: str) -> StoreUnusable:
     """The error for a store that was written before the first release."""
     return StoreUnusable(
         f"The store {where} was written by a build from before 1.0.0, which this program does not read.",
-        "Write its orders to a file with `petstore orders export` of that build, and import them into a new store.",
+        "Export its orders with that build, and import them into a new store.",
     )

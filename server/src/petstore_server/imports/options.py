@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta, timezone, tzinfo
 from zoneinfo import ZoneInfo
 
+FORMATS = ("jsonl", "json", "csv")
+STDIN = "-"
 EVERY_COLUMN = "*"
 """As an ignored column: every column that is not a field."""
 

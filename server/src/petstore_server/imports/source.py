@@ -8,10 +8,9 @@ from itertools import chain
 from pathlib import Path
 from typing import BinaryIO, NamedTuple, cast
 
+from petstore_server.imports.options import STDIN
 from petstore_server.imports.rows import MAX_ROW_BYTES, UnreadableFile
 
-FORMATS = ("jsonl", "json", "csv")
-STDIN = "-"
 BLOCK_ROWS = 1000
 """Rows that are read, and stored, at a time at most: storing them takes some 20 ms, so no cancel waits long (D6)."""
 

@@ -2,13 +2,13 @@
 
 import re
 from collections.abc import AsyncIterator
-from operator import attrgetter
 from typing import Any
 
 from petstore_server.domain.audit import SERVICE, AuditEntry, AuditFilters
 from petstore_server.domain.errors import InvalidInput
 from petstore_server.domain.imports import IMPORT_ACTION
 from petstore_server.domain.timestamps import format_unix
+from petstore_server.operations.order_history import order_history
 from petstore_server.store import Store
 
 _LONGEST_NAME = 100
@@ -54,32 +54,10 @@ async def read_audit(
         about.append((f"order:{order}",))
     filters = AuditFilters(name, action, since=since, until=until, about=tuple(about), request_id=request_id)
     entries = store.audit.entries(filters, newest_first=newest_first)
-    # No account, key or request imports.
     if order is not None and len(about) == 1 and action in (None, IMPORT_ACTION) and request_id is None:
-        entries = _with_imports(store, filters, order, newest_first=newest_first)
+        entries = order_history(store, order, filters, newest_first=newest_first)  # no account, key or request imports
     async for entry in entries:
         yield entry
-
-
-async def _with_imports(
-    store: Store, filters: AuditFilters, order_id: int, *, newest_first: bool
-) -> AsyncIterator[AuditEntry]:
-    """The entries about the order, and what imports did to it."""
-    imports = filters._replace(action=IMPORT_ACTION, about=())
-    entries = [entry async for entry in store.audit.entries(filters)]
-    entries += [part async for entry in store.audit.entries(imports) if (part := part_of_import(entry, order_id))]
-    for entry in sorted(entries, key=attrgetter("position"), reverse=newest_first):
-        yield entry
-
-
-def part_of_import(entry: AuditEntry, order_id: int) -> AuditEntry | None:
-    """The entry of an imported batch, reduced to one order; None if the batch left the order as it was."""
-    before, after = _fields(entry.before, order_id), _fields(entry.after, order_id)
-    if after is not None:
-        changed = {name for name in {**(before or {}), **after} if (before or {}).get(name) != after.get(name)}
-        return entry._replace(before=_only(before, changed), after=_only(after, changed))
-    ranges = (entry.after or {}).get("createdIds", ())
-    return entry._replace(after={}) if any(first <= order_id <= last for first, last in ranges) else None
 
 
 def actor_name(text: str) -> str:
@@ -128,12 +106,3 @@ def _shown_field(name: str, value: Any) -> Any:
 
 def _camel_case(name: str) -> str:
     return re.sub(r"_([a-z])", lambda match: match[1].upper(), name)
-
-
-def _fields(values: dict[str, Any] | None, order_id: int) -> dict[str, Any] | None:
-    orders = (values or {}).get("orders", ())
-    return next((fields for fields in orders if fields["id"] == order_id), None)
-
-
-def _only(fields: dict[str, Any] | None, names: set[str]) -> dict[str, Any] | None:
-    return fields and {name: value for name, value in fields.items() if name in names}

@@ -1,7 +1,6 @@
 """API keys: issue, rotate and revoke them, lift their bans, and find a key by its text."""
 
 from collections.abc import Callable
-from hmac import compare_digest
 from typing import NamedTuple
 
 from petstore_server.domain.audit import Actor
@@ -108,11 +107,10 @@ async def find_key_by_secret(store: Store, secret: str) -> ApiKey:
     """
     if not is_well_formed(secret):
         raise InvalidInput("This is not an API key: its form or its checksum is wrong. Check that it is complete.")
-    wanted = digest(secret)
-    for key in await store.keys.list():
-        if compare_digest(key.digest, wanted):
-            return key
-    raise NotFound("This key is not in this store.")
+    key = await store.keys.with_digest(digest(secret))
+    if key is None:
+        raise NotFound("This key is not in this store.")
+    return key
 
 
 def _check_expiry(expires_at: float | None, now: float) -> None:

@@ -7,7 +7,7 @@ from itertools import islice
 from typing import NamedTuple
 
 from petstore_server.domain.audit import Actor
-from petstore_server.domain.errors import DomainError, OrderConflict, OrderNotFound, ServiceUnavailable
+from petstore_server.domain.errors import Conflict, DomainError, NotFound, ServiceUnavailable
 from petstore_server.domain.orders import Order, Status
 from petstore_server.domain.search import MAX_LIMIT, Filters
 from petstore_server.domain.transitions import Transition
@@ -64,5 +64,5 @@ async def change_orders(
 async def _change(store: Store, order_id: int, transition: Transition[Order], actor: Actor) -> Changed:
     try:
         return Changed(order_id, await store.orders.change(order_id, transition, actor), None)
-    except (OrderNotFound, OrderConflict, ServiceUnavailable) as error:
+    except (NotFound, Conflict, ServiceUnavailable) as error:
         return Changed(order_id, None, error)

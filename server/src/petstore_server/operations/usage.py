@@ -1,24 +1,14 @@
 """Reports of the usage history: what an account did, and which accounts are most active, refused, or near a limit."""
 
 from collections.abc import Awaitable, Callable, Mapping
-from enum import StrEnum
 from typing import NamedTuple
 
-from petstore_server.domain.accounts import Account
-from petstore_server.domain.usage import Granularity, KeylessRow, Usage, UsageCounts, UsageRow
-from petstore_server.operations.accounts import report_windows
+from petstore_server.domain.usage import Granularity, KeylessRow, Usage, UsageRow
+from petstore_server.operations.account_lists import AccountUsage, Rank, top_accounts, with_usage
 from petstore_server.store import Store
 
 AllUsage = Callable[[], Awaitable[Mapping[int, Usage] | None]]
 """Finds the usage of all accounts by their ids; None if it is counted where it cannot be read from here."""
-
-
-class TopOrder(StrEnum):
-    """What `top_accounts` orders by: requests admitted or refused in the period, or the share of the day's limit."""
-
-    ADMITTED = "admitted"
-    REFUSED = "refused"
-    SHARE = "share"
 
 
 class UsageReport(NamedTuple):
@@ -31,12 +21,11 @@ class UsageReport(NamedTuple):
     keyless: list[KeylessRow] | None
 
 
-class TopAccount(NamedTuple):
-    """An account with its counts in the period; `share` is the used share of its day's limit now, None if unknown."""
+class TopAccounts(NamedTuple):
+    """The first accounts of a ranking, with their counts in the period; whether the use of their limits is known."""
 
-    account: Account
-    counts: UsageCounts
-    share: float | None
+    rows: list[AccountUsage]
+    usage_known: bool
 
 
 async def report_usage(store: Store, account: str | None, start: float, end: float, by: Granularity) -> UsageReport:
@@ -52,31 +41,14 @@ async def report_usage(store: Store, account: str | None, start: float, end: flo
     return UsageReport(rows, await store.usage.keyless_history(*period, by))
 
 
-async def top_accounts(
-    store: Store, all_usage: AllUsage, order: TopOrder, start: float, now: float, limit: int
-) -> list[TopAccount]:
-    """The first accounts in this order, at most `limit`, from the hour of `start` until `now` (Unix seconds).
+async def rank_accounts(
+    store: Store, all_usage: AllUsage, rank: Rank, start: float, now: float, limit: int
+) -> TopAccounts:
+    """The first accounts of a ranking, at most `limit`, from the hour of `start` until `now` (Unix seconds).
 
-    Accounts that have nothing to show in this order are left out. Raises ServiceUnavailable.
+    Raises ServiceUnavailable.
     """
     totals = await store.usage.totals(Granularity.HOUR.start(start), int(now) + 1)
     usage = await all_usage()
-    found = [
-        TopAccount(account, totals.get(account.id, UsageCounts()), _share(account, usage, now))
-        for account in await store.accounts.list()
-    ]
-    ranked = sorted(found, key=lambda each: (-_rank(each, order), each.account.name))
-    return [each for each in ranked if _rank(each, order) > 0][:limit]
-
-
-def _share(account: Account, usage: Mapping[int, Usage] | None, now: float) -> float | None:
-    if usage is None:
-        return None
-    _, day = report_windows(account, usage.get(account.id, Usage()), now)
-    return day.used / day.limit
-
-
-def _rank(entry: TopAccount, order: TopOrder) -> float:
-    if order is TopOrder.SHARE:
-        return entry.share or 0
-    return entry.counts.admitted if order is TopOrder.ADMITTED else entry.counts.refused
+    rows = with_usage(await store.accounts.list(), usage or {}, totals, now)
+    return TopAccounts(top_accounts(rows, rank, limit), usage is not None)

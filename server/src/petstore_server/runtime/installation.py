@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 from petstore_server.domain.audit import Actor
 from petstore_server.domain.usage import Usage
 from petstore_server.engines import sqlite
-from petstore_server.runtime import composition, engines
+from petstore_server.operations.admin_port import admin_url
+from petstore_server.runtime import admin_port, composition, engines
 from petstore_server.settings import Settings
 from petstore_server.store import Store
 
@@ -54,6 +55,13 @@ class LocalInstallation:
         return await engines.durability_settings(
             self.settings.database_url, composition.timeline_sharing(self.settings)
         )
+
+    @property
+    def admin_url(self) -> str:
+        return admin_url(self.settings)
+
+    def ask_server(self, path: str) -> tuple[int, bytes]:
+        return admin_port.ask_server(self.settings, path)
 
     def store_problems(self) -> list[str]:
         return engines.check_store(self.settings.database_url, composition.timeline_sharing(self.settings))

@@ -37,6 +37,7 @@ _SELECT = """
     FROM petstore.keys JOIN petstore.accounts ON accounts.id = account_id LEFT JOIN petstore.bans ON key_id = keys.id
 """
 _FIND = f"{_SELECT} WHERE keys.id = %s"
+_FIND_DIGEST = f"{_SELECT} WHERE digest = %s"
 _ORDER = "ORDER BY keys.created_at, keys.number"
 _NEWEST_FIRST = "ORDER BY keys.created_at DESC, keys.number DESC"
 _USABLE = "revoked_at IS NULL AND (expires_at IS NULL OR expires_at > %s)"
@@ -93,6 +94,11 @@ class Keys(Part):
     async def find(self, key_id: str) -> ApiKey:
         """Raises KeyNotFound."""
         return _one(await self._engine.query(_FIND, (key_id,)), key_id)
+
+    async def with_digest(self, digest: bytes) -> ApiKey | None:
+        """Return the key with this SHA-256, of whatever environment and state."""
+        rows = await self._engine.query(_FIND_DIGEST, (digest,))
+        return _key(rows[0]) if rows else None
 
     @snapshot
     def list(self, account: str | None = None) -> Work[list[ApiKey]]:

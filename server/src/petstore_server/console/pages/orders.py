@@ -13,6 +13,7 @@ from petstore_server.console.entry import Entry, Header, header, query_link
 from petstore_server.console.forms import Form, FormState
 from petstore_server.console.readings import Reading
 from petstore_server.console.visit import Part, RefusedRequest, Visit
+from petstore_server.domain.audit import AuditEntry, AuditFilters
 from petstore_server.domain.errors import DomainError, InvalidInput, InvalidOrderId
 from petstore_server.domain.orders import CANCEL, COMPLETE, Order, Status, is_int64, parse_order_id, ship
 from petstore_server.domain.search import (
@@ -31,6 +32,7 @@ from petstore_server.operations import orders as operations
 from petstore_server.operations.admin_port import CONSOLE_PATH
 from petstore_server.operations.exports import export_orders
 from petstore_server.operations.order_history import order_history
+from petstore_server.store import Store
 from petstore_server.store.records import read_order
 
 PAGE_SIZE = 50
@@ -38,6 +40,8 @@ _MOST_SELECTED = 1000
 _MOST_COUNTED = 10_000
 _COUNT_SECONDS = 0.15  # for which a page waits for the number of orders that match
 _CHANGES = 50
+_IMPORTS = 10  # batches of imports that are searched for the order
+_LATER = 1.0  # seconds by which an entry may be younger than the change, as two clocks took their times
 _MOST_REASONS = 5  # orders that a notice explains by themselves
 _FILTERS = ("status", "petId", "complete", "shipDateFrom", "shipDateTo", "sort")
 _SORTS = (
@@ -130,7 +134,8 @@ async def show(visit: Visit) -> Response:
     """One order, and everything that happened to it."""
     order_id = parse_order_id(visit.request.path_params["order"])
     order = await visit.need(visit.store.search.find(order_id))
-    history = await visit.read(order_history(visit.store, order_id, order, _CHANGES))
+    until = from_microseconds(order.updated_at).timestamp() + _LATER
+    history = await visit.read(_history(visit.store, order_id, AuditFilters(until=until)))
     transitions = {"ship": _ship_now(visit), "cancel": CANCEL, "complete": COMPLETE}
     return visit.page(
         "order.html",
@@ -143,6 +148,11 @@ async def show(visit: Visit) -> Response:
         history=history,
         shown=[change_of(entry) for entry in history.value or ()],
     )
+
+
+async def _history(store: Store, order_id: int, filters: AuditFilters) -> list[AuditEntry]:
+    found = order_history(store, order_id, filters, newest_first=True, most=_CHANGES, batches=_IMPORTS)
+    return [entry async for entry in found]
 
 
 async def ship_selected(visit: Visit) -> Response:

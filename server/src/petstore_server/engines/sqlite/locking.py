@@ -13,7 +13,7 @@ from petstore_server.engines.sqlite.connections import create_private
 from petstore_server.engines.sqlite.opening import require_place, unusable_on_error
 
 _LOCK_PAUSE = 0.02  # seconds between attempts
-_TAKEN = "Another `petstore serve` already uses the store at {path}."
+_TAKEN = "Another server already uses the store at {path}."
 _SEVERAL_SERVERS = "Stop it, or set PETSTORE_REDIS_URL for both, so that they count limits together."
 
 idle: dict[tuple[int, int], list[int]] = defaultdict(list)

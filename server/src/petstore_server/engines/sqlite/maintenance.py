@@ -1,9 +1,11 @@
 """Backup, restore and check of the store's file."""
 
+import shutil
 from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, nullcontext
 from itertools import islice
 from pathlib import Path
+from typing import BinaryIO
 
 import apsw
 
@@ -12,15 +14,16 @@ from petstore_server.domain.errors import Conflict, InvalidInput, ServiceUnavail
 from petstore_server.domain.orders import INT64_MAX
 from petstore_server.domain.timestamps import file_stamp
 from petstore_server.engines.sqlite.connections import (
+    BUSY_SECONDS,
     CREATE,
     connect,
     connect_reader,
     connect_writer,
     create_private,
+    patience,
     plain_words,
     snapshot,
 )
-from petstore_server.engines.sqlite.locking import lock_for_serving
 from petstore_server.engines.sqlite.opening import (
     APPLICATION_ID,
     SCHEMA,
@@ -75,12 +78,11 @@ def backup(path: Path, target: Path, progress: Progress = lambda done, total: No
 
 
 def restore(path: Path, source: Path, actor: Actor) -> Path | None:
-    """Replace the store's content by a backup; running servers see it with their next read.
+    """Replace the store's content by a backup in one transaction; running servers see it with their next read.
 
     Return the file that keeps the previous content, next to the store; None if there was no store. The backup is
     verified and migrated in a copy, which gets a new epoch, the store's identity and an audit entry, before the store
-    changes. A store too damaged to be opened is replaced as a file, for which no server may run. Raises StoreUnusable,
-    and ServiceUnavailable if the disk is full.
+    changes. Raises StoreUnusable, and ServiceUnavailable if the disk is full.
     """
     path, source = path.resolve(), source.resolve()
     require_place(path, file_too=False)
@@ -99,8 +101,11 @@ def restore(path: Path, source: Path, actor: Actor) -> Path | None:
                 _write_over(copy, path, kept)
             except (apsw.NotADBError, apsw.CorruptError):
                 _require_mark(path)
-                with lock_for_serving(path, shared=False, advice="Stop it, and restore again."):
-                    _replace_file(copy, path, kept)
+            else:
+                return kept
+        # Not while the error is handled: until then it keeps its connection open, and with it SQLite's locks.
+        with advising("Stop the servers, and restore again."), unusable_on_error(path):
+            _write_over(copy, path, kept, damaged=True)
     return kept
 
 
@@ -176,30 +181,58 @@ def _unused_name(path: Path, at: float) -> Path:
     return next(kept for kept in names if not kept.exists())
 
 
-def _write_over(copy: Path, path: Path, kept: Path | None) -> None:
-    """Replace the content in one transaction: readers see the store before or after it, and nothing in between."""
-    with closing(connect_writer(copy)) as source, closing(connect_writer(path, CREATE)) as destination:
-        schema_version(destination, path)  # what is not a store is not replaced
-        use_log(destination, path)  # so that the present content can be read while the transaction is open
+def _write_over(copy: Path, path: Path, kept: Path | None, *, damaged: bool = False) -> None:
+    """Replace the content in one transaction: readers see the store before or after it, and nothing in between.
+
+    A file that is too `damaged` to be read is overwritten unread, unless a server has it open, which locks it.
+    """
+    with (
+        path.open(mode="rb") if damaged else nullcontext() as unreadable,  # closed last, which releases SQLite's locks
+        closing(connect_writer(copy)) as source,
+        closing(_connect_unread(path) if damaged else connect_writer(path, CREATE)) as destination,
+    ):
+        if not damaged:
+            schema_version(destination, path)  # what is not a store is not replaced
+            use_log(destination, path)  # so that the present content can be read while the transaction is open
         with destination.backup("main", source, "main") as steps:
             # This begins the transaction: nothing can change between the copy that is kept and the new content.
             steps.step(0)
-            if kept is not None:
+            if kept is not None and unreadable is not None:
+                _keep_unread(unreadable, path, kept)
+            elif kept is not None:
                 _keep(path, kept)
                 _carry_over(source, kept)
             while not steps.done:
                 steps.step(-1)
+        destination.config(apsw.SQLITE_DBCONFIG_RESET_DATABASE, 0)
         use_log(destination, path)
 
 
+def _connect_unread(path: Path) -> apsw.Connection:
+    """Open a connection that takes the file for an empty one, so that it can be overwritten whatever is in it."""
+    connection = apsw.Connection(str(path), flags=apsw.SQLITE_OPEN_READWRITE)
+    connection.set_busy_handler(patience(BUSY_SECONDS))
+    connection.config(apsw.SQLITE_DBCONFIG_RESET_DATABASE, 1)
+    return connection
+
+
 def _keep(path: Path, kept: Path) -> None:
-    """Copy the store's present content, damaged or not, to a separate file, and flush it to the disk."""
+    """Copy the store's present content to a separate file, and flush it to the disk."""
     with partial_file(kept) as copy:
         create_private(copy, like=path)
         with closing(connect_reader(path)) as original, closing(connect(copy, CREATE)) as duplicate:
             with duplicate.backup("main", original, "main") as steps:
                 steps.step(-1)
             duplicate.pragma("journal_mode", "delete")
+        put_in_place(copy, kept)
+
+
+def _keep_unread(file: BinaryIO, path: Path, kept: Path) -> None:
+    """Copy the bytes of a file that SQLite cannot read; it has written its log into the file before."""
+    with partial_file(kept) as copy:
+        create_private(copy, like=path)
+        with copy.open("wb") as duplicate:
+            shutil.copyfileobj(file, duplicate)
         put_in_place(copy, kept)
 
 
@@ -223,18 +256,6 @@ def _require_mark(path: Path) -> None:
         if file.read(_MARK.stop)[_MARK] != APPLICATION_ID.to_bytes(4):
             advice = "Correct PETSTORE_DATABASE_URL; if the file was a store, move it away and restore again."
             raise StoreUnusable(f"{path} is not a store, so it is not replaced.", advice)
-
-
-def _replace_file(copy: Path, path: Path, kept: Path | None) -> None:
-    """Replace a file that cannot be opened; at every instant there is one under its name."""
-    if kept is not None:
-        kept.unlink(missing_ok=True)  # a copy that was complete before the damage was found
-        kept.hardlink_to(path)
-    for log in ("-wal", "-shm"):
-        file = path.with_name(path.name + log)
-        if file.exists():
-            file.rename(path.with_name(f"{kept.name if kept else path.name}{log}"))
-    put_in_place(copy, path)
 
 
 def _require_sound(copy: Path, otherwise: str) -> None:

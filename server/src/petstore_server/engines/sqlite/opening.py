@@ -8,7 +8,7 @@ from time import monotonic, sleep
 
 import apsw
 
-from petstore_server.domain.errors import StoreUnusable
+from petstore_server.domain.errors import StoreDamaged, StoreUnusable
 from petstore_server.engines.schema import Schema, earlier_build, no_store
 from petstore_server.engines.sqlite.connections import (
     BUSY_SECONDS,
@@ -139,12 +139,13 @@ def unusable_on_error(path: Path) -> Iterator[None]:
     try:
         yield
     except (apsw.Error, OSError) as error:
-        raise StoreUnusable(f"{path} cannot be used as a store: {plain_words(error)}.", _advice(error)) from error
+        kind = StoreDamaged if isinstance(error, apsw.NotADBError | apsw.CorruptError) else StoreUnusable
+        raise kind(f"{path} cannot be used as a store: {plain_words(error)}.", _advice(error)) from error
 
 
 def _advice(error: apsw.Error | OSError) -> str:
     if isinstance(error, apsw.NotADBError | apsw.CorruptError):
-        return "Check PETSTORE_DATABASE_URL, or bring a backup back with `petstore db restore`."
+        return "Check PETSTORE_DATABASE_URL, or restore a backup."
     if isinstance(error, apsw.BusyError):
         return "Try again when it has finished."
     if isinstance(error, apsw.FullError) or (isinstance(error, OSError) and error.errno == errno.ENOSPC):

@@ -2,11 +2,13 @@
 
 import ipaddress
 import socket
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
-from petstore_server.operations.admin_port import admin_url, ask_server
 from petstore_server.operations.health.results import CheckResult
 from petstore_server.settings import Settings
+
+AskServer = Callable[[str], tuple[int, bytes]]
+"""Asks the admin port for a path: the status and the body of the response. Raises OSError if no server responds."""
 
 _FEWEST_BITS = 8  # of a network that may consist of proxies, such as 10.0.0.0/8
 _ALL_ADDRESSES = {"0.0.0.0", "::"}  # noqa: S104 - compared only
@@ -45,18 +47,18 @@ def _check_addresses(settings: Settings) -> Iterator[CheckResult]:
         yield CheckResult("ports", "fail", message, "Choose another port for one of them.")
 
 
-def find_server(settings: Settings, *, holds_store: bool) -> CheckResult | None:
-    """Ask the server at the admin port of the settings whether it is ready.
+def find_server(ask_server: AskServer, where: str, *, holds_store: bool) -> CheckResult | None:
+    """Ask the server at the admin port, whose address is `where`, whether it is ready.
 
     `holds_store` is whether a server is known to run on this store. Otherwise the one that answers may use another
     store, and the result is None if none answers.
     """
-    address = f"{admin_url(settings)}/readyz"
+    address = f"{where}/readyz"
     server, unknown = "A server runs on this store", ""
     if not holds_store:
         server, unknown = f"A server answers at {address}", "; whether it uses this store is not known"
     try:
-        status, body = ask_server(settings, "/readyz")
+        status, body = ask_server("/readyz")
     except OSError:
         if not holds_store:
             return None

@@ -1,4 +1,4 @@
-"""All health checks in order. `petstore doctor` and the operator console show the results."""
+"""All health checks in order. The command line and the operator console show the results."""
 
 import asyncio
 from collections.abc import AsyncIterator, Iterator, Mapping
@@ -40,6 +40,13 @@ class Installation(Protocol):
 
     async def postgres_settings(self) -> Mapping[str, str]:
         """PostgreSQL's settings that make an acknowledged change durable, by name. Raises StoreUnusable."""
+
+    @property
+    def admin_url(self) -> str:
+        """The address of the admin port, as seen from this machine."""
+
+    def ask_server(self, path: str) -> tuple[int, bytes]:
+        """The status and the body of the admin port's response to GET. Raises OSError if no server responds."""
 
     def store_problems(self) -> list[str]:
         """Read the whole SQLite store; return what is wrong with it, an empty list if it is sound."""
@@ -100,7 +107,7 @@ async def _store(installation: Installation, now: float) -> AsyncIterator[CheckR
         if installation.store_file is None:
             results += check_postgres(await installation.postgres_settings())
     except (DomainError, SettingsError, OSError) as error:
-        yield CheckResult("store", "fail", _reason(error), "Correct that, then run `petstore doctor` again.")
+        yield CheckResult("store", "fail", _reason(error), "Correct that, then check again.")
         return
     for result in results:
         yield result
@@ -116,12 +123,12 @@ def _reason(error: Exception) -> str:
 def _integrity(installation: Installation) -> CheckResult:
     file = installation.store_file
     if file is None or not is_quick_to_read(file):
-        return CheckResult("integrity", "ok", "The store was not read in full; `petstore db check` does that.")
+        return CheckResult("integrity", "ok", "The store was not read in full.", action="check store")
     problems = installation.store_problems()
     if not problems:
         return CheckResult("integrity", "ok", "The store was read in full and is sound.")
     message = f"The store was read in full and is not sound: {problems[0]}"
-    return CheckResult("integrity", "fail", message, "petstore db restore FILE, with the latest sound backup.")
+    return CheckResult("integrity", "fail", message, "Restore the latest sound backup.", "restore")
 
 
 def _server(installation: Installation) -> Iterator[CheckResult]:
@@ -130,7 +137,7 @@ def _server(installation: Installation) -> Iterator[CheckResult]:
     if not holds_store and installation.store_file is not None:
         yield CheckResult("server", "ok", "No server runs on this store.")
         yield from check_ports(settings)
-    elif server := find_server(settings, holds_store=holds_store):
+    elif server := find_server(installation.ask_server, installation.admin_url, holds_store=holds_store):
         yield server
     else:
         yield from check_ports(settings)

@@ -20,11 +20,10 @@ async def check_partners(store: Store, now: float) -> AsyncIterator[CheckResult]
     working = [key for key in keys if key.state(now) in VALID]
     suspended = sum(account.suspended_at is not None for account in accounts)
     if not accounts:
-        remedy = "petstore accounts create NAME --plan free"
-        yield CheckResult("accounts", "warn", "There are no accounts yet.", remedy)
+        remedy = "Create one for each partner."
+        yield CheckResult("accounts", "warn", "There are no accounts yet.", remedy, "create account")
     elif not working:
-        remedy = "petstore keys create ACCOUNT"
-        yield CheckResult("keys", "warn", "No account has a key that works.", remedy)
+        yield CheckResult("keys", "warn", "No account has a key that works.", "Create a key.", "create key")
     else:
         message = (
             f"{_plural(len(accounts), 'account')} ({suspended} suspended); {_plural(len(working), 'working key')}."
@@ -37,12 +36,12 @@ async def check_partners(store: Store, now: float) -> AsyncIterator[CheckResult]
 async def check_backups(store: Store, now: float) -> CheckResult:
     """Whether a backup of a SQLite store was made lately, at `now` (Unix seconds)."""
     last = await store.backups.last()
-    remedy = "petstore db backup FILE --keep 14, every night; deploy/ has a timer for it."
+    remedy = "Make one every night; deploy/ has a timer for it."
     if last is None:
-        return CheckResult("backup", "warn", "No backup of this store has been made.", remedy)
+        return CheckResult("backup", "warn", "No backup of this store has been made.", remedy, "back up")
     message = f"The last backup was made at {format_unix(last)}."
     if last < now - _BACKUP_AGE:
-        return CheckResult("backup", "warn", message, remedy)
+        return CheckResult("backup", "warn", message, remedy, "back up")
     return CheckResult("backup", "ok", message)
 
 
@@ -63,7 +62,7 @@ def _expiring(keys: Sequence[ApiKey], now: float) -> Iterator[CheckResult]:
         at, key_id, account = soon[0]
         first = f"{key_id} of {account} expires at {format_unix(at)}"
         message = f"Key {first}." if len(soon) == 1 else f"{len(soon):,} keys expire within 7 days; {first}."
-        yield CheckResult("keys", "warn", message, f"petstore keys rotate {key_id} --expires 90d")
+        yield CheckResult("keys", "warn", message, "Replace it by a new one.", "rotate key", key_id)
 
 
 def _banned(keys: Sequence[ApiKey], now: float) -> Iterator[CheckResult]:
@@ -73,8 +72,8 @@ def _banned(keys: Sequence[ApiKey], now: float) -> Iterator[CheckResult]:
         message = f"Key {key_id} of {account} is banned until {format_unix(-until)}."
         if len(bans) > 1:
             message = f"{len(bans):,} keys are banned; {key_id} of {account} longest, until {format_unix(-until)}."
-        remedy = f"Ask {account} to wait as Retry-After says; to lift the ban: petstore keys unban {key_id}"
-        yield CheckResult("bans", "warn", message, remedy)
+        remedy = f"Ask {account} to wait as Retry-After says, or lift the ban."
+        yield CheckResult("bans", "warn", message, remedy, "lift ban", key_id)
 
 
 def _plural(count: int, noun: str) -> str:
