@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Literal
 import pytest
 
 from support.browser import ServedDemo, Visit, chromium, served_demo
+from support.documents import SOURCE
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Locator, Page
@@ -14,6 +15,7 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.system
 
 OTHER_HOST = "https://api.petstore.example/v1"
+GUIDE = SOURCE / "api" / "guide" / "guide.md"
 
 
 class DocsVisit(Visit):
@@ -168,6 +170,30 @@ def test_identifiers_of_64_bits_are_sent_with_every_digit(visit: DocsVisit) -> N
     cancelling.locator(".execute").click()
     expect(cancelling.locator(".live-responses-table .response-col_status").nth(1)).to_contain_text("401")
     assert f"{visit.demo.api}/v1/store/orders/9223372036854775807" in visit.requested
+
+
+def test_the_guide_is_readable_and_complains_of_nothing(visit: DocsVisit) -> None:
+    from playwright.sync_api import expect
+
+    visit.page.get_by_role("navigation", name="On this page").get_by_text("Guide").click()
+    expect(visit.page.locator("h1")).to_have_text("Using the API")
+    expect(visit.page.locator("main")).to_contain_text(OTHER_HOST)
+    visit.page.get_by_role("link", name="Following changes").first.click()
+    assert visit.page.url.endswith("/docs/guide#following-changes")
+    assert visit.complaints == []
+
+
+def test_the_guides_javascript_keeps_every_digit(visit: DocsVisit) -> None:
+    (script,) = re.findall(r"```javascript\n(.*?)```", GUIDE.read_text(), re.DOTALL)
+    shown = visit.page.evaluate(
+        f"""async () => {{
+            {script}
+            globalThis.fetch = async () => new Response('[{{"id":9223372036854775807,"quantity":2}}]');
+            const [order] = await listOrders("", "");
+            return [String(order.id), typeof order.id, order.quantity];
+        }}"""
+    )
+    assert shown == ["9223372036854775807", "bigint", 2]
 
 
 def test_what_the_pages_policy_refuses_would_be_noticed(visit: DocsVisit) -> None:

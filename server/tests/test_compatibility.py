@@ -13,7 +13,7 @@ import yaml
 
 from support.compatibility import breaking_changes
 
-SHIPPED = Path(__file__).parents[1] / "src" / "petstore_server" / "http"
+SHIPPED = Path(__file__).parents[1] / "src" / "petstore_server" / "api"
 BASELINES = Path(__file__).parent / "baselines"
 LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # the C loader is not in every build of PyYAML
 FILES = {"openapi.yaml": "openapi-v1.yaml", "openapi-v2.yaml": "openapi-v2.yaml"}

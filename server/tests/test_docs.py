@@ -4,6 +4,7 @@ import gzip
 import json
 import re
 from html.parser import HTMLParser
+from urllib.parse import urldefrag, urljoin
 
 import pytest
 import yaml
@@ -91,9 +92,12 @@ class Links(HTMLParser):
         super().__init__()
         self.targets: list[str] = []
         self.inline: list[str] = []
+        self.anchors: set[str] = set()
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         for name, value in attrs:
+            if name == "id" and value:
+                self.anchors.add(value)
             if name in ("href", "src") and value:
                 self.targets.append(value)
             if name == "style" or name.startswith("on"):
@@ -102,14 +106,67 @@ class Links(HTMLParser):
             self.inline.append(tag)
 
 
-def test_the_page_loads_only_files_from_this_server(documents: Documents) -> None:
-    links = Links()
-    links.feed(body(get(documents, "/docs")).decode())
-    targets = [target for target in links.targets if not target.startswith("#")]
+@pytest.mark.parametrize("path", ["/", "/docs", "/docs/guide", "/docs/versions", "/docs/changelog"])
+def test_pages_load_and_link_only_files_of_this_server(documents: Documents, path: str) -> None:
+    page = _page(documents, path)
+    targets = [urldefrag(target) for target in page.targets if not target.startswith("mailto:")]
     assert len(targets) > 5
-    for target in targets:
-        assert get(documents, f"/{target.partition('?')[0]}").status == 200
-    assert links.inline == []
+    for target, anchor in targets:
+        there = urljoin(path, target.partition("?")[0])
+        assert get(documents, there).status == 200
+        assert not anchor or anchor.startswith("operations-") or anchor in _page(documents, there).anchors
+    assert page.inline == []
+
+
+def _page(documents: Documents, path: str) -> "Links":
+    links = Links()
+    links.feed(body(get(documents, path)).decode())
+    return links
+
+
+def test_the_guide_shows_the_addresses_and_the_contact_of_this_deployment() -> None:
+    text = _guide(
+        PETSTORE_BASE_URL="https://api.example/v1",
+        PETSTORE_STAGING_BASE_URL="https://staging.example/v1",
+        PETSTORE_CONTACT="partners@shop.example",
+        PETSTORE_PETS_SUNSET="2028-02-01",
+    )
+    for shown in (
+        "<td><code>https://api.example/v1</code></td>",
+        "<td><code>https://staging.example/v1</code></td>",
+        '<a href="mailto:partners@shop.example">partners@shop.example</a>',
+        "<td><code>2028-02-01T00:00:00Z</code></td>",
+        "export API=https://api.example/v1 ",
+    ):
+        assert shown in text
+    assert "127.0.0.1" not in text
+
+
+def test_the_guide_without_settings_has_the_address_of_make_run_and_no_empty_rows() -> None:
+    text = _guide()
+    assert "export API=http://127.0.0.1:8080/v1 " in text
+    assert "Contact" not in text
+    assert "Base address of staging" not in text
+    assert "<!-- " not in text
+
+
+def _guide(**environ: str) -> str:
+    return body(get(Documents(read_settings(environ)), "/docs/guide")).decode()
+
+
+@pytest.mark.parametrize(
+    ("contact", "shown"),
+    [
+        ("a@shop.example", {"email": "a@shop.example"}),
+        ("https://shop.example/help", {"url": "https://shop.example/help"}),
+    ],
+)
+def test_the_contracts_name_the_contact_and_link_to_the_guide(contact: str, shown: dict[str, str]) -> None:
+    documents = Documents(read_settings({"PETSTORE_BASE_URL": "https://api.example/v1", "PETSTORE_CONTACT": contact}))
+    for path in ("/openapi.json", "/openapi-v2.json"):
+        contract = json.loads(body(get(documents, path)))
+        assert contract["info"]["contact"] == shown
+        assert contract["externalDocs"]["url"] == "https://api.example/docs/guide"
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""Breaking changes between two versions of an OpenAPI document, as docs/versions.md defines them.
+"""Breaking changes between two versions of an OpenAPI document, as versions.md of the guide defines them.
 
 A change breaks a client if a request that succeeded no longer does, or if a response is no longer what the client was
 promised. Requests must therefore not become narrower, and responses not wider. Operations that are experimental in the

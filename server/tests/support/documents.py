@@ -17,7 +17,13 @@ from typing import NamedTuple
 ROOT = Path(__file__).resolve().parents[3]
 SOURCE = ROOT / "server" / "src" / "petstore_server"
 DOCUMENTS = sorted(
-    [*ROOT.glob("*.md"), ROOT / "server" / "README.md", ROOT / "deploy" / "README.md", *ROOT.glob("docs/**/*.md")]
+    [
+        *ROOT.glob("*.md"),
+        ROOT / "server" / "README.md",
+        ROOT / "deploy" / "README.md",
+        *ROOT.glob("docs/**/*.md"),
+        *SOURCE.glob("api/guide/*.md"),
+    ]
 )
 
 _EXAMPLE = re.compile(r"<!-- runs(?:: (?P<outcome>[^>]+?))? -->\n```sh\n(?P<script>.*?)```\n", re.DOTALL)

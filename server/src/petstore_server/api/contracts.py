@@ -29,6 +29,10 @@ def load_contract(settings: Settings, version: str = "v1") -> dict[str, Any]:
     ]
     if servers:  # without any, the contract is relative to itself
         contract["servers"] = servers
+    if settings.base_url:
+        contract["externalDocs"]["url"] = settings.base_url.removesuffix("/v1") + contract["externalDocs"]["url"]
+    if settings.contact:
+        contract["info"]["contact"] = {"email" if "@" in settings.contact else "url": settings.contact}
     if version == "v1":
         headers = contract["components"]["headers"]
         dates = deprecation_dates(settings.pets_deprecated_at, settings.pets_sunset)

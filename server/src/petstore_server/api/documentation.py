@@ -1,6 +1,7 @@
-"""The contracts, and the page that explains them: served outside of the API, without a key (D1, D18).
+"""The contracts, their page, and the guide: served outside of the API, without a key (D1, D18).
 
-The page is Swagger UI from the installed package, in a frame of our own; nothing on it comes from another host.
+The page of the contracts is Swagger UI from the installed package, in a frame of our own; nothing on any page comes
+from another host.
 """
 
 from collections.abc import Callable
@@ -13,6 +14,7 @@ from typing import NamedTuple
 
 from petstore_server.api.contracts import CONTRACTS, contract_json, contract_yaml
 from petstore_server.api.errors import MethodNotAllowed, RouteNotFound
+from petstore_server.api.guide import PAGES, guide_page
 from petstore_server.api.representation import Headers, Representation, accepts_gzip, gzip, header_lines, represent
 from petstore_server.server.response import Response
 from petstore_server.settings import Settings
@@ -70,6 +72,8 @@ class Documents:
             sources[f"{name}.json",] = _Source(as_json, "application/json", _REVALIDATE)
             as_yaml = partial(_contract_yaml, settings, version)
             sources[f"{name}.yaml",] = _Source(as_yaml, "application/yaml", _REVALIDATE)
+        for name in PAGES:
+            sources["docs", name] = _Source(partial(guide_page, settings, name), html, _REVALIDATE)
         for name, content_type in _OWN_FILES.items():
             sources["docs", name] = _Source((page / name).read_bytes, content_type, _REVALIDATE)
         for name, content_type in _SWAGGER_FILES.items():

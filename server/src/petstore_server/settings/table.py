@@ -29,6 +29,7 @@ class Settings:
     environment: str
     base_url: str | None
     staging_base_url: str | None
+    contact: str | None
     trusted_proxies: tuple[values.Network, ...]
     forwarded_header: str
     ban_strikes: int
@@ -160,6 +161,12 @@ SETTINGS = (
         "Public address of staging, ending in /v1; shown in the contract.",
         values.base_url,
         values.show_url,
+    ),
+    Setting(
+        "PETSTORE_CONTACT",
+        "",
+        "Whom partners ask: an e-mail address, or the https:// address of a page; shown in the guide and the contract.",
+        values.contact,
     ),
     Setting(
         "PETSTORE_TRUSTED_PROXIES",

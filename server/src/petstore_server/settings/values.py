@@ -148,6 +148,17 @@ def base_url(value: str) -> str | None:
     return value.rstrip("/")
 
 
+def contact(value: str) -> str | None:
+    if value and not _CONTACT.fullmatch(value):
+        raise ValueError("must be an e-mail address or an https:// URL")
+    return value or None
+
+
+_CONTACT = re.compile(
+    r"[\w.+-]+@[a-z0-9.-]+\.[a-z]+|https://[a-z0-9.-]+(?::\d+)?(?:/[\w./%~?=&-]*)?", re.ASCII | re.IGNORECASE
+)
+
+
 def host_names(value: str) -> frozenset[str]:
     names = [part.strip().lower().rstrip(".") for part in value.split(",") if part.strip()]
     for name in names:

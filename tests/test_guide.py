@@ -1,0 +1,169 @@
+"""The guide for partners: every example in Python runs, and both recipes for following changes skip nothing."""
+
+import http.server
+import os
+import re
+import runpy
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from petstore_server.domain.accounts import PLAN_LIMITS
+from petstore_server.domain.keys import Scope
+from support.documents import SOURCE, table
+from support.process import Server, petstore, petstore_json, serving
+from support.subprocesses import PATIENCE
+
+GUIDE = SOURCE / "api" / "guide" / "guide.md"
+TEXT = GUIDE.read_text()
+EXAMPLES = re.findall(r"^```python\n(.*?)^```", TEXT, re.DOTALL | re.MULTILINE)
+FOLLOW_IN_SHELL, FOLLOW_IN_PYTHON = re.findall(
+    r"<!-- follow -->\n(?:<!-- runs.*? -->\n)?```\w+\n(.*?)```", TEXT, re.DOTALL
+)
+(BACKOFF,) = [example for example in EXAMPLES if "def send(" in example]
+PAGE = 100
+AT_ONCE = 250
+"""Orders of one transaction, and so of one `updatedAt`: more than fit two pages."""
+
+
+@pytest.fixture(name="store")
+def _store(tmp_path: Path) -> Path:
+    return tmp_path / "store.db"
+
+
+@pytest.fixture(name="server")
+def _server(store: Path) -> Iterator[Server]:
+    lines = "".join(f'{{"id":{number},"quantity":1}}\n' for number in range(1, AT_ONCE + 1))
+    assert 0 == petstore(store, "orders", "import", "-", "--format", "jsonl", text=lines).returncode
+    assert 0 == petstore(store, "orders", "ship", "4").returncode
+    assert 0 == petstore(store, "pets", "import", "-", "--format", "jsonl", text='{"id":1,"name":"Rex"}\n').returncode
+    with serving(store) as server:
+        yield server
+
+
+@pytest.fixture(name="environ")
+def _environ(store: Path, server: Server, monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
+    """The variables that the guide asks its reader to set."""
+    petstore_json(store, "accounts", "create", "acme", "--plan", "free")
+    scopes = [part for scope in Scope for part in ("--scope", str(scope))]
+    key: str = petstore_json(store, "keys", "create", "acme", *scopes)["key"]
+    api = f"{server.api}/v1"
+    environ = {"API": api, "KEY": key, "PETSTORE_BASE_URL": api, "PETSTORE_API_KEY": key}
+    for name, value in environ.items():
+        monkeypatch.setenv(name, value)
+    return environ
+
+
+def _run(example: str, folder: Path) -> None:
+    script = folder / "example.py"
+    script.write_text(example)
+    runpy.run_path(str(script), run_name="__main__")
+
+
+def test_every_example_in_python_runs(
+    environ: dict[str, str], tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    assert environ
+    for example in EXAMPLES:
+        _run(example, tmp_path)
+    assert "" == capfd.readouterr().err
+
+
+def test_the_examples_in_python_are_type_checked(tmp_path: Path) -> None:
+    for number, example in enumerate(EXAMPLES):
+        (tmp_path / f"example_{number}.py").write_text(example)
+    done = subprocess.run(
+        [sys.executable, "-m", "mypy", "--strict", "--no-error-summary", "--cache-dir", str(tmp_path), str(tmp_path)],
+        cwd=tmp_path,
+        env={**os.environ, "MYPYPATH": str(GUIDE.parents[5] / "client" / "src")},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert "" == done.stdout
+
+
+def test_following_changes_in_python_reads_all_pages_and_keeps_its_position(
+    environ: dict[str, str], tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    assert environ
+    _run(FOLLOW_IN_PYTHON, tmp_path)
+    seen = re.findall(r"^(\d+) (\w+)$", capfd.readouterr().out, re.MULTILINE)
+    assert {*range(1, AT_ONCE + 1)} == {int(number) for number, _ in seen}
+    _run(FOLLOW_IN_PYTHON.replace("2026, 1, 1", "2100, 1, 1") + "\nprint(position)\n", tmp_path)
+    assert "2100-01-01 00:00:00+00:00\n" == capfd.readouterr().out
+
+
+def test_following_changes_in_a_shell_reads_all_pages_and_keeps_its_position(
+    environ: dict[str, str], tmp_path: Path
+) -> None:
+    shown = _shell(FOLLOW_IN_SHELL, environ, tmp_path)
+    assert {*range(1, AT_ONCE + 1)} == {int(number) for number in re.findall(r'"id":(\d+)', shown)}
+    assert (AT_ONCE - 1) // PAGE + 2 <= shown.count("HTTP/1.1 200")
+    later = _shell(FOLLOW_IN_SHELL.replace("2026-", "2100-") + "\necho\necho $POSITION\n", environ, tmp_path)
+    assert (2, "2100-01-01T00:00:00Z") == (later.count("HTTP/1.1 200"), later.splitlines()[-1])
+
+
+def _shell(script: str, environ: dict[str, str], folder: Path) -> str:
+    done = subprocess.run(
+        ["sh", "-eu", "-c", script],
+        cwd=folder,
+        env={**os.environ, **environ},
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE,
+        check=False,
+    )
+    assert 0 == done.returncode, done.stderr
+    return done.stdout
+
+
+def test_the_backoff_doubles_and_is_never_shorter_than_retry_after(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    refusals = iter([(429, "3"), (429, "3"), (503, None), (503, None)])
+
+    class Refusing(http.server.BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            status, retry_after = next(refusals, (200, None))
+            self.send_response(status)
+            if retry_after is not None:
+                self.send_header("Retry-After", retry_after)
+            self.send_header("Content-Length", "2")
+            self.end_headers()
+            self.wfile.write(b"[]")
+
+        def log_message(self, *_: object) -> None:
+            """Keep stderr empty."""
+
+    with http.server.HTTPServer(("127.0.0.1", 0), Refusing) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        monkeypatch.setenv("PETSTORE_BASE_URL", f"http://127.0.0.1:{server.server_port}")
+        monkeypatch.setenv("PETSTORE_API_KEY", "pso_live_x")
+        pauses: list[float] = []
+        monkeypatch.setattr(time, "sleep", pauses.append)
+        _run(BACKOFF, tmp_path)
+        server.shutdown()
+    assert all(least <= pause <= least + 1 for least, pause in zip((3, 6, 12, 24), pauses, strict=True)), pauses
+    assert "b'[]'\n" == capfd.readouterr().out
+
+
+def test_the_table_of_an_order_has_the_fields_of_the_contract() -> None:
+    import yaml
+
+    contract = yaml.safe_load((SOURCE / "api" / "openapi.yaml").read_text())
+    assert list(contract["components"]["schemas"]["Order"]["properties"]) == [row[0] for row in table(GUIDE, "order")]
+
+
+def test_the_polling_intervals_leave_a_quarter_of_the_day() -> None:
+    rows = dict(re.findall(r"^\| (Free|Pro|Business) \| ([\d.]+ \w+) \|$", TEXT, re.MULTILINE))
+    seconds = {plan: float(text.split()[0]) * (60 if text.endswith("minutes") else 1) for plan, text in rows.items()}
+    assert {"Free", "Pro", "Business"} == set(seconds)
+    for plan, limits in PLAN_LIMITS.items():
+        if (interval := seconds.get(str(plan).capitalize())) is not None:
+            assert 86_400 / interval <= 0.75 * limits.per_day
