@@ -10,8 +10,12 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
+from functools import partial
 from pathlib import Path
 
+from support.preloaded import ServerProcess
+from support.subprocesses import end
+from torture import recording
 from torture.recording import Options
 
 PATIENCE = 60.0
@@ -46,17 +50,15 @@ class Server:
     options: Options | None = None
     port: int = 0
     admin_port: int = 0
-    process: subprocess.Popen[bytes] | None = None
+    process: ServerProcess | None = None
     log: Path = field(default_factory=lambda: Path(tempfile.mkstemp(prefix="petstore-torture-", suffix=".log")[1]))
 
     def start(self) -> "Server":
         """Start it, and wait until it serves."""
         ports = ["--port", str(self.port), "--admin-port", str(self.admin_port)]
         begin = self.log.stat().st_size
-        with self.log.open("ab") as log:
-            self.process = subprocess.Popen(
-                command(self.options, "serve", *ports), env=environment(self.url, **self.settings), stderr=log
-            )
+        prepare = partial(recording.prepare, self.options or Options())
+        self.process = ServerProcess(ports, environment(self.url, **self.settings), self.log, prepare)
         deadline = time.monotonic() + PATIENCE
         while time.monotonic() < deadline and self.process.poll() is None:
             for line in self.log.read_bytes()[begin:].splitlines():
@@ -76,15 +78,7 @@ class Server:
         if self.process is None:
             return 0
         process, self.process = self.process, None
-        process.send_signal(number)
-        if number is signal.SIGKILL:
-            process.send_signal(signal.SIGCONT)
-        try:
-            return process.wait(PATIENCE)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
-            raise AssertionError(f"it did not end: {self.log.read_text()[-2000:]}") from None
+        return end(process, number, self.log, PATIENCE)
 
     def memory(self) -> int:
         """Bytes resident."""

@@ -143,13 +143,17 @@ def shift_clock(file: str) -> None:
     time.time = shifted
 
 
+def prepare(options: Options) -> RecordedFiles | None:
+    """Make the faults and the recording of this process."""
+    if options.clock:
+        shift_clock(options.clock)
+    return record(Recorder(options)) if options.log else None
+
+
 def main() -> None:
     """Run the command line, with what the first argument asks for."""
-    options = Options(**json.loads(sys.argv[1]))
+    files = prepare(Options(**json.loads(sys.argv[1])))
     sys.argv = ["petstore", *sys.argv[2:]]
-    if options.clock:
-        shift_clock(options.clock)  # before modules of the program take the function
-    files = record(Recorder(options)) if options.log else None
     from petstore_server.cli.main import main as petstore
 
     try:

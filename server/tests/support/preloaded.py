@@ -9,7 +9,7 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 _LOADED = [
@@ -28,9 +28,12 @@ _context.set_forkserver_preload(_LOADED)
 class ServerProcess:
     """`petstore serve` with the methods of `subprocess.Popen` that tests use."""
 
-    def __init__(self, options: list[str], environ: Mapping[str, str], log: Path) -> None:
+    def __init__(
+        self, options: list[str], environ: Mapping[str, str], log: Path, prepare: Callable[[], object] | None = None
+    ) -> None:
+        """`prepare` is called in the process before it serves."""
         self.args = ["petstore", "serve", *options]
-        self._process = _context.Process(target=_serve, args=(self.args, dict(environ), log, Path.cwd()))
+        self._process = _context.Process(target=_serve, args=(self.args, dict(environ), log, Path.cwd(), prepare))
         self._process.start()
         assert self._process.pid is not None
         self.pid = self._process.pid
@@ -52,7 +55,9 @@ class ServerProcess:
             os.kill(self.pid, number)
 
 
-def _serve(arguments: list[str], environ: dict[str, str], log: Path, folder: Path) -> None:
+def _serve(
+    arguments: list[str], environ: dict[str, str], log: Path, folder: Path, prepare: Callable[[], object] | None
+) -> None:
     os.environ.clear()
     os.environ.update(environ)
     os.chdir(folder)
@@ -61,6 +66,10 @@ def _serve(arguments: list[str], environ: dict[str, str], log: Path, folder: Pat
         os.dup2(opened, descriptor)
         os.close(opened)
     sys.argv = arguments
+    prepared = prepare and prepare()  # kept until the end: it may be what SQLite's files go through
     from petstore_server.cli.main import main
 
-    main()
+    try:
+        main()
+    finally:
+        del prepared
