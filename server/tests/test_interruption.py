@@ -169,8 +169,9 @@ def ignore_hangup() -> None:
 
 def test_ctrl_c_shows_no_traceback_wherever_it_arrives() -> None:
     code = """
-import logging, weakref
+import click, logging, weakref
 from petstore_server.cli import main
+from petstore_server.cli.commands import Command
 
 class Object: pass
 
@@ -183,7 +184,8 @@ def command():
     del held  # in the callback, and then where nothing handles it
     ctrl_c()
 
-main.petstore = command
+test = Command("test", callback=command)
+main.petstore = lambda: test.invoke(click.Context(test))
 main.main()
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)

@@ -42,6 +42,21 @@ def test_a_command_starts_without_the_code_of_others() -> None:
     assert set() == loaded(command("keys", "--help")) & others
 
 
+@pytest.mark.parametrize("options", [(), ("--json",)])
+def test_what_is_not_printed_to_a_terminal_needs_no_layout(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, options: tuple[str, ...]
+) -> None:
+    monkeypatch.setenv("PETSTORE_DATABASE_URL", f"sqlite:///{tmp_path / 'store.db'}")
+    for arguments in (
+        ("accounts", "create", "acme", "--plan", "free"),
+        ("accounts", "list"),
+        ("accounts", "show", "acme"),
+    ):
+        found = loaded(command(*arguments, *options))
+        assert "petstore_server.cli.accounts" in found
+        assert "rich" not in found
+
+
 _SHOW_MODULES = """
 import os, signal, sys
 from petstore_server.cli.main import main

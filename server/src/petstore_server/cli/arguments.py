@@ -1,10 +1,10 @@
 """Parameter types: what operators type, parsed into what the domain takes. Bad input is wrong usage (exit code 2)."""
 
 import re
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable
 from datetime import datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import click
 from click.shell_completion import CompletionItem
@@ -18,6 +18,7 @@ from petstore_server.domain.timestamps import parse_duration, parse_when
 from petstore_server.operations.audit import check_operator_name
 from petstore_server.store import Store
 
+T = TypeVar("T")
 _SURROGATE = re.compile("[\ud800-\udfff]")
 
 
@@ -46,34 +47,20 @@ class OrderId(click.ParamType[int]):
             self.fail(f"'{value}': {error.message}", param, ctx)
 
 
-class FileToRead(click.Path):
-    """A file that exists, or `-` for stdin if `allow_dash`."""
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        if not (self.allow_dash and value == "-"):
-            _require_file_name(self, value, param, ctx)
-            if not Path(value).exists():
-                self.fail(f"There is no file {value}; check the name.", param, ctx)
-        return super().convert(value, param, ctx)
-
-
 class FileToWrite(click.Path):
     """A file whose directory exists, or `-` for stdout if `allow_dash`."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        if not (self.allow_dash and value == "-"):
-            _require_file_name(self, value, param, ctx)
-            directory = Path(value).parent
-            if not directory.is_dir():
-                self.fail(f"The directory {directory} does not exist; create it or choose another name.", param, ctx)
+        if not value:
+            self.fail("The name of the file is empty.", param, ctx)
+        if not Path(value).parent.is_dir():
+            missing = Path(value).parent
+            self.fail(f"The directory {missing} does not exist; create it or choose another name.", param, ctx)
         return super().convert(value, param, ctx)
 
 
-def _require_file_name(kind: click.Path, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> None:
-    if not value:
-        kind.fail("The name of the file is empty.", param, ctx)
-    if Path(value).is_dir():
-        kind.fail(f"{value} is a directory; give the name of a file.", param, ctx)
+FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
+FILE_OR_STDIN = click.Path(exists=True, dir_okay=False, allow_dash=True)
 
 
 class WholeNumber(click.IntRange):
@@ -109,11 +96,8 @@ class AccountName(Text):
 
     def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
         """The accounts whose names start with what was typed."""
-
-        async def find(store: Store) -> list[CompletionItem]:
-            return [CompletionItem(account.name, help=str(account.plan)) for account in await store.accounts.list()]
-
-        return _completions(find, incomplete)
+        accounts = _listed(lambda store: store.accounts.list())
+        return [CompletionItem(each.name, help=each.plan) for each in accounts if each.name.startswith(incomplete)]
 
 
 class KeyId(Text):
@@ -134,11 +118,8 @@ class KeyId(Text):
 
     def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
         """The keys whose ids start with what was typed."""
-
-        async def find(store: Store) -> list[CompletionItem]:
-            return [CompletionItem(key.id, help=f"{key.account} {key.note}") for key in await store.keys.list()]
-
-        return _completions(find, incomplete)
+        keys = _listed(lambda store: store.keys.list())
+        return [CompletionItem(each.id, help=each.account) for each in keys if each.id.startswith(incomplete)]
 
 
 class When(click.ParamType[datetime]):
@@ -181,9 +162,9 @@ def limits_of(plan: Plan, per_minute: int | None, per_day: int | None) -> Limits
         raise click.UsageError(message, click.get_current_context()) from None
 
 
-def _completions(find: Callable[[Store], Awaitable[Iterable[CompletionItem]]], incomplete: str) -> list[CompletionItem]:
-    """Those of the found items that start with what was typed; none if the store cannot be read."""
+def _listed(find: Callable[[Store], Awaitable[list[T]]]) -> list[T]:
+    """What is found in the store; nothing if it cannot be read."""
     try:
-        return [item for item in with_store(find) if item.value.startswith(incomplete)]
+        return with_store(find)
     except Exception:  # noqa: BLE001 - a shell that completes must not print an error
         return []

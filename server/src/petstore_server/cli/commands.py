@@ -34,8 +34,13 @@ class Command(click.Command):
 
     def invoke(self, ctx: click.Context) -> Any:
         """Run the command, which cleans up and reports if a signal ends it."""
-        from petstore_server.cli.interruption import interruptible  # `--help` and `--version` do not need it
+        import logging  # `--help` and `--version` need neither
 
+        from petstore_server.cli.interruption import interruptible
+
+        # Otherwise Python writes the messages of libraries to stderr, such as asyncio's about a task that Ctrl-C ended.
+        if not logging.getLogger().handlers:
+            logging.getLogger().addHandler(logging.NullHandler())
         with interruptible():
             return super().invoke(ctx)
 

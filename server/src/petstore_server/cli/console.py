@@ -1,7 +1,6 @@
 """`petstore console`: sign-in links of the operator console, and the end of its sessions."""
 
 import secrets
-from typing import Any
 from urllib.parse import urlsplit
 
 import click
@@ -16,22 +15,19 @@ from petstore_server.operations.sessions import create_link, end_sessions
 from petstore_server.settings import Settings, SettingsError
 
 
-class _Address(click.ParamType[str]):
+def _check_address(_: click.Context, __: click.Parameter, url: str | None) -> str | None:
     """The address of the admin port as a browser reaches it: a scheme, a host, and a port if it has one."""
-
-    name = "url"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
-        if not _is_address(str(value)):
-            example = "such as https://ops.example.com"
-            self.fail(f"must be an http:// or https:// address without a path, {example}.", param, ctx)
-        return str(value)
+    if url is not None and not _is_address(url):
+        raise click.BadParameter(
+            "must be an http:// or https:// address without a path, such as https://ops.example.com."
+        )
+    return url
 
 
 @click.command(cls=WritingCommand)
 @click.option(
     "--url",
-    type=_Address(),
+    callback=_check_address,
     metavar="URL",
     help="Where the admin port is reached, such as https://ops.example.com; default: http://ADMIN_HOST:ADMIN_PORT.",
 )

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from petstore_server.cli.arguments import FileToRead, FileToWrite, WholeNumber
+from petstore_server.cli.arguments import FILE, FileToWrite, WholeNumber
 from petstore_server.cli.commands import Group, WritingCommand, confirm
 from petstore_server.cli.db_copy import copy
 from petstore_server.cli.failures import FAILURE, explain
@@ -105,7 +105,7 @@ def backup(file: Path, keep: int | None) -> None:
 
 
 @db.command(cls=WritingCommand)
-@click.argument("file", type=FileToRead(path_type=Path, exists=True, dir_okay=False))
+@click.argument("file", type=FILE)
 @click.option("--yes", is_flag=True, help="Do not ask; required if stdin is not a terminal.")
 def restore(file: Path, yes: bool) -> None:
     """Replace the content of the store by the backup FILE; running servers show it at once.

@@ -3,7 +3,6 @@
 import errno
 import json
 import os
-import traceback
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
@@ -101,6 +100,8 @@ def report_error(error: Exception, as_json: bool) -> int:
     """Write the error that ended a command to stderr; return the exit code."""
     failure = explain(error)
     if failure.code == "internal_error" and os.environ.get("PETSTORE_LOG_LEVEL", "").lower() == "debug":
+        import traceback  # loading it takes long
+
         traceback.print_exception(error)
     if isinstance(error, click.UsageError) and error.ctx is not None and not as_json:
         hint = f"Try '{error.ctx.command_path} --help' for help."

@@ -31,12 +31,19 @@ _IGNORED = f"A column to leave out, repeatable; '{EVERY_COLUMN}' for every colum
 _PROGRESS = "With --json: write the progress to stdout too, an object a line; the last line is the result."
 _PLACED = "Also replace pending orders that were placed over the API; without it, their rows are rejected."
 
+_REJECTS = FileToWrite(dir_okay=False)
+
 FORMAT = click.option(
     "--format", "file_format", type=click.Choice(FORMATS), help="The format, if the name of the file does not show it."
 )
 _OPTIONS = (
     FORMAT,
-    click.option("--rejects", type=FileToWrite(), metavar="FILE", help="Write rejected rows here, with the reasons."),
+    click.option(
+        "--rejects",
+        type=FileToWrite(dir_okay=False),
+        metavar="FILE",
+        help="Write rejected rows here, with the reasons.",
+    ),
     click.option("--dry-run", is_flag=True, help="Report what the import would do, and change nothing."),
     click.option("--map", "columns", type=_MAPPING, metavar="COLUMN=FIELD", multiple=True, help="A field's column."),
     click.option("--ignore-column", "ignored", metavar="COLUMN", multiple=True, help=_IGNORED),

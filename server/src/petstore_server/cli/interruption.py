@@ -30,16 +30,28 @@ def interruptible() -> Iterator[None]:
 @contextmanager
 def interrupted() -> Iterator[None]:
     """The same on the main thread, for what handles Ctrl-C even where that is ignored."""
-    handler = _Handler()
+    received: list[int] = []
+
+    def interrupt(number: int, frame: FrameType | None) -> None:
+        if received:  # a terminal may send SIGHUP twice
+            return
+        received.append(number)
+        signal.signal(signal.SIGALRM, _cut_off)
+        signal.alarm(_PATIENCE)
+        ctrl_c = signal.getsignal(signal.SIGINT)  # that of asyncio, while it runs: it cancels the task
+        if not callable(ctrl_c):  # it is ignored
+            raise KeyboardInterrupt
+        ctrl_c(signal.SIGINT, frame)
+
     handled = [each for each in (signal.SIGTERM, signal.SIGHUP) if signal.getsignal(each) is signal.SIG_DFL]
     for each in handled:
-        signal.signal(each, handler)
+        signal.signal(each, interrupt)
     try:
         yield
     except (KeyboardInterrupt, click.Abort):
-        if handler.received is None:
+        if not received:
             raise
-        raise Interrupted(handler.received, signal.Signals(handler.received).name) from None
+        raise Interrupted(received[0], signal.Signals(received[0]).name) from None
     finally:
         signal.alarm(0)
         for each in handled:
@@ -63,24 +75,6 @@ def _blocked_if_ignored(number: signal.Signals) -> Iterator[None]:
     finally:
         signal.signal(number, signal.SIG_IGN)
         signal.pthread_sigmask(signal.SIG_UNBLOCK, [number])
-
-
-class _Handler:
-    """Does with the first signal what Ctrl-C would do, and ignores others: a terminal may send SIGHUP twice."""
-
-    def __init__(self) -> None:
-        self.received: int | None = None
-
-    def __call__(self, number: int, frame: FrameType | None) -> None:
-        if self.received is not None:
-            return
-        self.received = number
-        signal.signal(signal.SIGALRM, _cut_off)
-        signal.alarm(_PATIENCE)
-        ctrl_c = signal.getsignal(signal.SIGINT)  # that of asyncio, while it runs: it cancels the task
-        if not callable(ctrl_c):  # it is ignored
-            raise KeyboardInterrupt
-        ctrl_c(signal.SIGINT, frame)
 
 
 def _cut_off(_: int, __: FrameType | None) -> None:

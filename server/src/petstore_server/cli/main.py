@@ -1,6 +1,5 @@
 """`petstore`: the operator's command line."""
 
-import logging
 import sys
 from typing import TYPE_CHECKING
 
@@ -55,8 +54,6 @@ def petstore() -> None:
 def main() -> None:
     """The entry point; exits. Ctrl-C never shows a traceback, also not while the effect of another is reported."""
     sys.unraisablehook = _report_unraisable
-    # Otherwise Python writes the messages of libraries to stderr, such as asyncio's about a task that Ctrl-C ended.
-    logging.getLogger().addHandler(logging.NullHandler())
     try:
         petstore()
     except KeyboardInterrupt:

@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from petstore_server.cli.arguments import FileToRead, FileToWrite, OrderId, When, WholeNumber
+from petstore_server.cli.arguments import FILE_OR_STDIN, FileToWrite, OrderId, When, WholeNumber
 from petstore_server.cli.commands import Group, WritingCommand
 from petstore_server.cli.failures import explain, report
 from petstore_server.cli.import_options import FORMAT, import_options, order_options
@@ -33,7 +33,7 @@ def orders() -> None:
 
 
 @orders.command("import", cls=WritingCommand)
-@click.argument("file", type=FileToRead(allow_dash=True))
+@click.argument("file", type=FILE_OR_STDIN)
 @import_options
 @order_options
 def import_orders(file: str, **options: Any) -> None:
@@ -58,7 +58,7 @@ def import_orders(file: str, **options: Any) -> None:
 
 
 @orders.command()
-@click.argument("file", type=FileToWrite(allow_dash=True))
+@click.argument("file", type=FileToWrite(dir_okay=False, allow_dash=True))
 @FORMAT
 @click.option("--force", is_flag=True, help="Replace FILE if it exists.")
 def export(file: str, file_format: str | None, force: bool) -> None:

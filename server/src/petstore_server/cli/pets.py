@@ -4,7 +4,7 @@ from typing import Any
 
 import click
 
-from petstore_server.cli.arguments import FileToRead
+from petstore_server.cli.arguments import FILE_OR_STDIN
 from petstore_server.cli.commands import Group, WritingCommand
 from petstore_server.cli.import_options import import_options
 
@@ -20,7 +20,7 @@ def pets() -> None:
 
 
 @pets.command("import", cls=WritingCommand)
-@click.argument("file", type=FileToRead(allow_dash=True))
+@click.argument("file", type=FILE_OR_STDIN)
 @import_options
 def import_pets(file: str, **options: Any) -> None:
     """Import the pets in FILE (- for stdin): JSON Lines, a JSON array, or CSV, with the fields id, name and tag.

@@ -5,7 +5,6 @@ import re
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta, timezone, tzinfo
-from zoneinfo import ZoneInfo
 
 FORMATS = ("jsonl", "json", "csv")
 STDIN = "-"
@@ -35,6 +34,8 @@ def parse_timezone(text: str) -> tzinfo:
     if match := re.fullmatch(r"([+-])(\d{2}):?([0-5]\d)", text, re.ASCII):
         offset = timedelta(hours=int(match[2]), minutes=int(match[3]))
         return timezone(-offset if match[1] == "-" else offset)
+    from zoneinfo import ZoneInfo  # loading it takes long, and most commands do not need it
+
     try:
         return ZoneInfo(text)
     except (ValueError, OSError, KeyError):  # KeyError: ZoneInfoNotFoundError

@@ -1,6 +1,5 @@
 """The settings: one table of names, defaults and help, from which they are read and documented."""
 
-import difflib
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -90,6 +89,8 @@ def _refuse_unknown_names(environ: Mapping[str, str]) -> None:
     for name in sorted(environ):
         if not name.startswith("PETSTORE_") or name in known or name in _FOREIGN or _KUBERNETES.match(name):
             continue
+        import difflib  # only for this
+
         close = difflib.get_close_matches(name, known, n=1)
         hint = f"did you mean {close[0]}?" if close else "`petstore serve --help` lists them all."
         raise SettingsError(f"{name} is not a setting of this service; {hint}")
