@@ -59,6 +59,30 @@ def add_usage(store: Store, number: int) -> None:
     _insert(store, "key_use", ("key_id", "last_hour"), ((_key_id(each), hour) for each in accounts))
 
 
+def add_bans(store: Store, number: int) -> None:
+    """Ban keys of the accounts that `add_keys` made, for some hours."""
+    now = int(time.time())
+    keys = (_key_id(account) for account in range(_FIRST, _FIRST + number))
+    _insert(store, "bans", ("key_id", "began", "until", "level"), ((key, now, now + 36_000, 1) for key in keys))
+
+
+def add_audit(store: Store, number: int, accounts: int) -> None:
+    """Add entries to the audit log: mostly cancels by the keys of accounts, and changes of these by five operators."""
+    now = time.time()
+    keys = [_key_id(account) for account in range(_FIRST, _FIRST + accounts)]
+    entries = []
+    for index in range(number):
+        at, account = now - index * 10, _FIRST + index % accounts
+        if index % 10:
+            after = f'{{"status":"cancelled","request_id":"abc123-{index:x}"}}'
+            actor, action, subject = f"key:{keys[index % accounts]}", "order.cancel", f"order:{index}"
+        else:
+            after = '{"plan":"enterprise"}'
+            actor, action, subject = f"operator:op{index // 10 % 5}", "account.set_plan", f"account:Account {account}"
+        entries.append((at, actor, action, subject, '{"status":"pending"}', after))
+    _insert(store, "audit", ("at", "actor", "action", "subject", '"before"', '"after"'), entries)
+
+
 def _insert(store: Store, table: str, columns: Sequence[str], rows: Rows) -> None:
     url = store.environment["PETSTORE_DATABASE_URL"]
     names = ", ".join(columns)

@@ -243,3 +243,45 @@ async def test_a_restore_ends_the_sessions_of_the_backup(tmp_path: Path) -> None
     async with running_console(each_backend) as other:
         other.browser.http.cookies = console.browser.http.cookies
         await other.browser.get("/", 401)
+
+
+async def test_cookies_are_named_by_the_port_so_that_two_consoles_can_share_a_host(file_store: Stores) -> None:
+    async with running_console(file_store) as console:
+        names = []
+        for host in ("127.0.0.1:8081", "127.0.0.1:9000", "127.0.0.1"):
+            response = await console.browser.http.get(await console.browser.link(), headers={"Host": host})
+            names.append(response.headers["set-cookie"].partition("=")[0])
+        assert ["petstore_session_8081", "petstore_session_9000", "petstore_session_http"] == names
+
+
+@pytest.mark.parametrize(("headers", "secure"), [({}, False), ({"X-Forwarded-Proto": "https"}, True)])
+async def test_cookies_are_secure_behind_tls(file_store: Stores, headers: dict[str, str], secure: bool) -> None:
+    async with running_console(file_store) as console:
+        for path in (await console.browser.link(), "/console/orders"):
+            response = await console.another_browser().http.get(path, headers=headers)
+            assert secure is ("secure" in response.headers["set-cookie"].lower())
+
+
+@pytest.mark.parametrize("path", ["/console/orders?status=pending&after=.7", "/console/accounts/acme%20corp"])
+async def test_signing_in_leads_to_the_page_that_was_wanted(file_store: Stores, path: str) -> None:
+    async with running_console(file_store) as console:
+        assert 401 == (await console.browser.http.get(path)).status_code
+        response = await console.browser.http.get(await console.browser.link())
+        assert (303, path) == (response.status_code, response.headers["location"])
+        assert "petstore_wanted_8081" not in console.browser.http.cookies
+
+
+@pytest.mark.parametrize(
+    "wanted", ["https://evil.example/", "//evil.example/", "/console/sign-in?token=x", "/console", "/console/a;b", ""]
+)
+async def test_signing_in_never_leads_elsewhere(file_store: Stores, wanted: str) -> None:
+    async with running_console(file_store) as console:
+        headers = {"Cookie": f'petstore_wanted_8081="{wanted}"'}
+        response = await console.browser.http.get(await console.browser.link(), headers=headers)
+        assert (303, "/console/") == (response.status_code, response.headers["location"])
+
+
+async def test_a_page_without_a_session_says_how_to_get_in_to_this_store(file_store: Stores) -> None:
+    async with running_console(file_store) as console:
+        console.sources.sign_in_command = "PETSTORE_DATABASE_URL=sqlite:////tmp/demo.db petstore console"
+        assert "PETSTORE_DATABASE_URL=sqlite:////tmp/demo.db petstore console" in await console.browser.get("/", 401)

@@ -1,5 +1,6 @@
 """Accounts and keys in the console: what the pages show, each action and its audit entry, conflicts, bad input."""
 
+import asyncio
 import re
 from dataclasses import replace
 from html import escape
@@ -14,6 +15,7 @@ from petstore_server.domain.keys import digest, is_well_formed, revoke
 from petstore_server.domain.timestamps import format_unix
 from petstore_server.domain.usage import Activity, Usage, UsageCounts
 from petstore_server.domain.windows import Count
+from petstore_server.operations.health.partners import check_partners
 from support.console import START, Console, running_console
 from support.open_stores import BY, Stores, add_key, api_key, log, successor
 
@@ -308,3 +310,148 @@ async def test_what_does_not_exist_is_not_found(each_backend: Stores, path: str)
     async with running_console(each_backend) as console:
         browser = await console.browser.sign_in()
         assert "There is no" in await browser.get(path, 404)
+
+
+async def test_a_form_that_is_submitted_twice_does_one_thing_and_shows_it_twice(each_backend: Stores) -> None:
+    async with running_console(each_backend) as console:
+        browser = await console.browser.sign_in()
+        await add_key(console.store)
+        await browser.get("/accounts/zoo")
+        data = {"form_token": browser.form_token, "scope": "orders:read"}
+        pages = await asyncio.gather(*[browser.http.post("/console/accounts/zoo/keys", data=data) for _ in range(3)])
+        assert 1 == len({secret(page.text) for page in pages})
+        assert 2 == len(await console.store.keys.list("zoo"))
+        await browser.get("/accounts/zoo")
+        data["form_token"] = browser.form_token
+        again = await browser.http.post("/console/accounts/zoo/keys", data=data)
+        assert secret(again.text) != secret(pages[0].text)
+
+
+@pytest.mark.parametrize("path", ["/accounts", "/accounts/zoo/plan"])
+async def test_limits_for_a_plan_that_has_its_own_are_refused(each_backend: Stores, path: str) -> None:
+    async with running_console(each_backend) as console:
+        browser = await console.browser.sign_in()
+        await add_key(console.store)
+        await browser.get("/accounts/zoo")
+        fields = {"name": "acme", "plan": "pro", "per_minute": "600", "per_day": "", "seen": browser.hidden("seen")}
+        page = await browser.submit(path, fields, 400)
+        assert "The plan pro has fixed limits" in page
+        assert "<title>Error: " in browser.page
+        assert re.search(r'<a href="#(new|plan)-per_minute">', browser.page)
+        assert re.search(r'id="(new|plan)-per_minute"[^>]* autofocus', browser.page)
+        assert Plan.FREE == (await console.store.accounts.find("zoo")).plan
+
+
+async def test_a_conflict_says_what_changed_and_by_whom(each_backend: Stores) -> None:
+    async with running_console(each_backend) as console:
+        one, other = await console.browser.sign_in(), await console.another_browser().sign_in("bob")
+        await add_key(console.store)
+        await one.get("/keys/key_one/revoke")
+        await other.get("/keys/key_one/revoke")
+        await other.submit("/keys/key_one/revoke", {"seen": other.hidden("seen")})
+        page = await one.submit("/keys/key_one/revoke", {"seen": one.hidden("seen")}, 409)
+        assert "The last changes of key_one Revoked the key key_one operator bob" in page
+        assert 'href="/console/keys/key_one"' in one.page
+
+
+async def test_contact_and_note_are_edited_and_wrong_ones_refused(each_backend: Stores) -> None:
+    async with running_console(each_backend) as console:
+        browser = await console.browser.sign_in()
+        await add_key(console.store)
+        await browser.get("/accounts/zoo")
+        page = await browser.submit("/accounts/zoo/details", {"contact": "a@example.com", "note": "calls on Mondays"})
+        assert "Saved the contact and the note of zoo." in page
+        assert "Contact: a@example.com · calls on Mondays" in page
+        assert "at most 200 characters" in await browser.submit("/accounts/zoo/details", {"note": "x" * 201}, 400)
+        assert "calls on Mondays" == (await console.store.accounts.find("zoo")).note
+        assert (ADA, "account.edit", "account:zoo") == (await actions(console))[-1]
+
+
+async def test_an_account_is_closed_after_asking(each_backend: Stores) -> None:
+    async with running_console(each_backend) as console:
+        browser = await console.browser.sign_in()
+        await add_key(console.store)
+        assert "Close zoo? All its keys are revoked" in await browser.get("/accounts/zoo/close")
+        page = await browser.submit("/accounts/zoo/close")
+        assert "Closed zoo, and revoked 1 key." in page
+        assert "New key" not in page
+        assert "closed" == (await console.store.accounts.find("zoo")).state
+        assert "zoo" in await browser.get("/accounts?state=closed")
+        assert "No account matches" in await browser.get("/accounts?state=active")
+
+
+async def test_rotating_a_key_that_ends_at_once_asks_first(each_backend: Stores) -> None:
+    async with running_console(each_backend) as console:
+        browser = await console.browser.sign_in()
+        await add_key(console.store)
+        await browser.get("/accounts/zoo")
+        assert "and end it at once?" in await browser.submit("/keys/key_one/rotate", {"grace": "0s"})
+        assert 1 == len(await console.store.keys.list("zoo"))
+        confirmed = {"grace": "0s", "confirmed": browser.hidden("confirmed")}
+        assert "The key was rotated" in await browser.submit("/keys/key_one/rotate", confirmed)
+
+
+async def test_the_keys_of_an_account_are_paged_and_filtered(each_backend: Stores) -> None:
+    async with running_console(each_backend) as console:
+        browser = await console.browser.sign_in()
+        await add_key(console.store)
+        for number in range(30):
+            await console.store.keys.create(api_key(f"k{number:02}"), BY)
+        for number in range(10):
+            await console.store.keys.change(f"key_k{number:02}", revoke(START), BY)
+
+        async def shown(query: str) -> list[str]:
+            await browser.get(f"/accounts/zoo{query}")
+            return re.findall(r'<tr id="(\w+)"', browser.page)
+
+        first, second = await shown(""), await shown("?page=2")
+        assert (25, 6, 31) == (len(first), len(second), len({*first, *second}))
+        assert set(second) <= {f"key_k{number:02}" for number in range(10)}
+        assert 21 == len(await shown("?keys=usable"))
+        assert 10 == len(await shown("?keys=ended"))
+        assert ["key_k03"] == await shown("?key=key_k03")
+
+
+async def test_bans_are_one_warning_and_paged(each_backend: Stores) -> None:
+    async with running_console(each_backend) as console:
+        browser = await console.browser.sign_in()
+        await add_key(console.store)
+        for number in range(60):
+            await console.store.keys.create(api_key(f"k{number:02}"), BY)
+        now = int(START)
+        bans = [Ban(f"key_k{number:02}", now - 10, now + 110 + number, 1) for number in range(60)]
+        await console.store.usage.save({}, [*bans, Ban("key_one", now - 500, now - 1, 1)])
+        results = [each async for each in check_partners(console.store, START)]
+        assert ["60 keys are banned; key_k59 of zoo longest, until "] == [
+            each.message[:50] for each in results if each.check == "bans"
+        ]
+        first = await browser.get("/bans")
+        assert (50, "60 banned keys") == (first.count("Lift ban"), re.findall("60 banned keys", first)[0])
+        assert "key_k59" in first
+        assert 10 == (await browser.get("/bans?page=2")).count("Lift ban")
+        overview = await browser.get("/")
+        assert "All 60 banned keys" in overview
+        assert 5 == overview.count("until 2026")
+        assert "1 account" in await browser.get("/accounts?state=banned")
+
+
+async def test_a_lifted_ban_is_described_in_a_sentence(each_backend: Stores) -> None:
+    async with running_console(each_backend) as console:
+        browser = await console.browser.sign_in()
+        await add_key(console.store)
+        await console.store.usage.save({}, [Ban("key_one", int(START) - 10, int(START) + 110, 2)])
+        await browser.get("/accounts/zoo")
+        await browser.submit("/keys/key_one/unban")
+        page = await browser.get("/audit?action=key.unban")
+        assert re.search(r"The ban began at \S+ \S+ and would have ended at \S+ \S+\. It was ban 2 in a row\.", page)
+        assert "level" not in page
+
+
+async def test_control_characters_are_shown_as_escapes(each_backend: Stores) -> None:
+    async with running_console(each_backend) as console:
+        browser = await console.browser.sign_in()
+        await add_key(console.store)
+        await console.store.keys.create(replace(api_key("two"), note="a\x1b[31mb\u202ec"), BY)
+        assert r"a\x1b[31mb\u202ec" in await browser.get("/accounts/zoo")
+        assert "\x1b" not in browser.page
+        assert "\u202e" not in browser.page

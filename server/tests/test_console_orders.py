@@ -8,11 +8,14 @@ import pytest
 
 import petstore_server
 from petstore_server.console.changes import ACTIONS
+from petstore_server.console.pages import orders
 from petstore_server.domain.accounts import PLAN_LIMITS, Limits, Plan
-from petstore_server.domain.audit import Actor
+from petstore_server.domain.audit import Actor, AuditFilters
 from petstore_server.domain.orders import CANCEL, Order, Status
+from petstore_server.store import audit
+from petstore_server.store.audit_pages import page_statement
 from support.console import START, Console, running_console
-from support.open_stores import BY, Stores, log
+from support.open_stores import BY, SqlitePlaces, Stores, add_key, api_key, log
 
 pytestmark = pytest.mark.anyio
 
@@ -283,3 +286,144 @@ async def test_an_orders_page_shows_the_imports_that_created_and_changed_it(each
         assert "import-first" not in await browser.get("/orders/8")
         await browser.get("/audit?subject=import-second")
         assert "createdChecksums" not in browser.page
+
+
+async def test_the_audit_log_finds_accounts_requests_and_times(each_backend: Stores) -> None:
+    async with running_console(each_backend) as console:
+        browser = await console.browser.sign_in()
+        await console.store.accounts.create("acme", *_free(), Actor("operator:bob", START - 3600))
+        await console.store.keys.create(api_key("one", "acme"), Actor("operator:bob", START - 60))
+        await add_orders(console, Order(1), Order(2))
+        await console.store.orders.change(1, CANCEL, Actor("key:key_one", START, "abc-7f"))
+        page = await browser.get("/audit?subject=acme")
+        assert "Created the account acme" in page
+        assert "Created the key key_one" in page
+        assert "Cancelled the order" not in page
+        assert "Cancelled the order 1" in await browser.get("/audit?request=abc-7f")
+        assert "No change matches" in await browser.get("/audit?request=abc-7")
+        assert "Created the key" not in await browser.get("/audit?subject=acme&until=10m")
+        assert "Created the key" in await browser.get("/audit?actor=bob&action=key.create&since=10m")
+        assert "Cancelled the order 1" in await browser.get("/audit?action=order.cancel&actor=key:key_one")
+
+
+async def test_recent_changes_are_without_sign_ins(each_backend: Stores) -> None:
+    async with running_console(each_backend) as console:
+        browser = await console.browser.sign_in()
+        assert "Nothing was changed lately." in await browser.get("/")
+        assert "Signed in to the console" in await browser.get("/audit")
+
+
+@pytest.mark.parametrize(
+    ("text", "path"),
+    [
+        ("7", "/orders/7"),
+        ("-7", "/orders/-7"),
+        ("key_one", "/keys/key_one"),
+        ("import-1", "/audit?subject=import-1"),
+        ("zoo", "/accounts/zoo"),
+        ("abc-7f", "/audit?request=abc-7f"),
+        ("zo o", "/accounts?search=zo+o"),
+    ],
+)
+async def test_the_search_box_leads_to_what_it_names(each_backend: Stores, text: str, path: str) -> None:
+    async with running_console(each_backend) as console:
+        browser = await console.browser.sign_in()
+        await add_key(console.store)
+        await add_orders(console, Order(1))
+        await console.store.orders.change(1, CANCEL, Actor("key:key_one", START, "abc-7f"))
+        response = await browser.http.get("/console/search", params={"q": text})
+        assert (303, f"/console{path}") == (response.status_code, response.headers["location"])
+
+
+async def test_a_key_is_not_searched(each_backend: Stores) -> None:
+    async with running_console(each_backend) as console:
+        browser = await console.browser.sign_in()
+        assert "This is an API key." in await browser.get(f"/search?q=pso_live_{'x' * 33}", 400)
+
+
+async def test_a_list_says_how_many_orders_match_and_exports_them(
+    each_backend: Stores, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(orders, "_COUNT_SECONDS", 60.0)
+    monkeypatch.setattr(orders, "_MOST_COUNTED", 100)
+    async with running_console(each_backend) as console:
+        browser = await console.browser.sign_in()
+        shipped = [Order(number, 8, status=Status.SHIPPED) for number in range(1, 4)]
+        await add_orders(console, *shipped, *(Order(number, 7) for number in range(10, 130)))
+        assert "123 orders." in await browser.get("/orders")
+        assert "3 orders match." in await browser.get("/orders?status=shipped")
+        assert "More than 100 orders match." in await browser.get("/orders?petId=7")
+        exported = await browser.http.get("/console/orders/export?format=jsonl&status=shipped")
+        assert [1, 2, 3] == [json.loads(line)["id"] for line in exported.text.splitlines()]
+        assert "Correct the filters" in await browser.get("/orders/export?petId=cat", 400)
+
+
+async def test_all_orders_of_a_page_are_selected_by_a_link(each_backend: Stores) -> None:
+    async with running_console(each_backend) as console:
+        browser = await console.browser.sign_in()
+        await add_orders(console, *(Order(number) for number in range(1, 61)))
+        await browser.get("/orders?sort=-id&select=all")
+        assert (50, 50) == (browser.page.count(" checked>"), len(ids(browser.page)))
+        assert 'name="back" value="?sort=-id"' in browser.page
+        await browser.get("/orders?sort=-id")
+        assert 0 == browser.page.count(" checked>")
+
+
+async def test_an_order_that_was_not_changed_is_explained_with_a_link(each_backend: Stores) -> None:
+    async with running_console(each_backend) as console:
+        browser = await console.browser.sign_in()
+        await add_orders(console, Order(1))
+        await console.store.orders.change(1, CANCEL, Actor("operator:bob", START - 120))
+        await browser.get("/orders")
+        page = await browser.submit("/orders/ship", {"order": "1"})
+        assert "Order 1 is cancelled; only a pending order can be shipped. Cancelled the order: operator bob" in page
+        assert ", 2 min ago." in page
+        assert 'href="/console/orders/1">Show it' in browser.page
+
+
+async def test_imports_are_listed(each_backend: Stores) -> None:
+    async with running_console(each_backend) as console:
+        browser = await console.browser.sign_in()
+        assert "No orders were imported yet." in await browser.get("/imports")
+        for number in range(3):
+            for batch in range(2):
+                actor = Actor("operator:bob", START + number)
+                await console.store.orders.import_batch([Order(10 * number + batch)], f"import-{number}", actor)
+        page = await browser.get("/imports")
+        assert page.index("import-2 bob 2") < page.index("import-1 bob 2") < page.index("import-0 bob 2")
+        first = await console.store.audit.imports()
+        assert (["import-2", "import-1", "import-0"], None) == ([each.import_id for each in first.imports], first.next)
+
+
+async def test_imports_are_paged(each_backend: Stores, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(audit, "_BATCHES", 2)
+    async with running_console(each_backend) as console:
+        for number in range(5):
+            actor = Actor("operator:bob", START + number)
+            await console.store.orders.import_batch([Order(number)], f"import-{number}", actor)
+        seen, position = [], None
+        while True:
+            page = await console.store.audit.imports(position)
+            seen.append([each.import_id for each in page.imports])
+            position = page.next
+            if position is None:
+                break
+        assert [["import-4", "import-3"], ["import-2", "import-1"], ["import-0"]] == seen
+
+
+@pytest.mark.parametrize(
+    ("filters", "index"),
+    [
+        (AuditFilters(request_id="abc-7f"), "audit_by_request"),
+        (AuditFilters(actor="operator:bob"), "audit_by_actor"),
+        (AuditFilters(action="key.create"), "audit_by_action"),
+        (AuditFilters(subjects=("order:7", "key:key_one")), "audit_by_subject"),
+        (AuditFilters(since=START), "audit_by_time"),
+        (AuditFilters(action="order.cancel"), "audit_by_time"),
+    ],
+)
+async def test_changes_are_found_by_an_index(tmp_path: Path, filters: AuditFilters, index: str) -> None:
+    async with Stores(SqlitePlaces(tmp_path)).opened() as store:
+        query = page_statement(filters, 50, None)
+        plan = await store._engine.query(f"EXPLAIN QUERY PLAN {query.sql}", query.parameters)
+        assert index in str(plan)

@@ -138,7 +138,6 @@ async def _missing(_: Visit) -> Response:
 _STATUSES: tuple[tuple[type[DomainError], int, str], ...] = (
     (NotFound, 404, "Not found"),
     (InvalidOrderId, 404, "Not found"),  # of an address
-    (Conflict, 409, "Nothing was changed"),
     (InvalidInput, 400, "This cannot be done"),
 )
 

@@ -5,6 +5,7 @@ host do not sign each other out.
 """
 
 from typing import Literal
+from urllib.parse import quote
 
 from starlette.requests import Request
 from starlette.responses import Response
@@ -49,7 +50,7 @@ def delete_cookie(request: Request, response: Response, cookie: Cookie) -> None:
 
 def set_wanted(request: Request, response: Response) -> None:
     """Note the page that an operator wanted who is not signed in."""
-    path = request.url.path + (f"?{request.url.query}" if request.url.query else "")
+    path = quote(request.url.path) + (f"?{request.url.query}" if request.url.query else "")
     if request.method == "GET" and _is_page(path):
         set_cookie(request, response, "wanted", path, max_age=_WANTED_SECONDS, strict=False)
 

@@ -232,7 +232,7 @@ def _period(now: float, by: Granularity, count: int) -> tuple[int, int, Granular
 def _plan_form(account: Account) -> FormState:
     form = {"plan": str(account.plan)}
     if account.plan not in PLAN_LIMITS:
-        form |= {"per_minute": str(account.limits.per_minute), "per_day": str(account.limits.per_day)}
+        form |= {"per_minute": f"{account.limits.per_minute:,}", "per_day": f"{account.limits.per_day:,}"}
     return FormState(form, "plan-")
 
 

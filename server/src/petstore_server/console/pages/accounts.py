@@ -118,11 +118,13 @@ def read_plan(form: FormState) -> tuple[Plan | None, Limits | None]:
         form.reject("plan", "Choose a plan.")
         return None, None
     numbers = form.read("per_minute", whole_number), form.read("per_day", whole_number)
-    if form.is_right:
+    if not form.error("per_minute") and not form.error("per_day"):
         try:
             return plan, plan_limits(plan, *numbers)
         except InvalidInput as error:
-            form.reject("per_day" if numbers[0] is not None and numbers[1] is None else "per_minute", error)
+            minute, day = numbers
+            at_fault = minute is None and day is not None if plan in PLAN_LIMITS else minute is not None and day is None
+            form.reject("per_day" if at_fault else "per_minute", error)
     return plan, None
 
 
