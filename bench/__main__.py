@@ -26,7 +26,7 @@ def main() -> int:
         names, commit = _chosen(options.only), revision()
         published = options.report or not (options.quick or commit.endswith(CHANGED))
         documents = report.in_repository(ROOT) if published else report.in_folder(ROOT, ROOT / "build" / "bench")
-        file = RESULTS if published else documents.page.with_name("results.json")
+        file = RESULTS if published else documents.folder / "results.json"
         if not published and not options.quick:
             progress("the work tree has local changes: results go to build/bench; commit to publish them")
         failed = [] if options.report else _measure(names, options, file, commit)
@@ -37,7 +37,7 @@ def main() -> int:
     except BenchError as error:
         print(f"bench: {error}", file=sys.stderr)
         return 1
-    progress(f"results in {file.relative_to(ROOT)}, tables and charts in {documents.page.relative_to(ROOT)}")
+    progress(f"results in {file.relative_to(ROOT)}, tables and charts in {' and '.join(report.PAGES)}")
     if failed:
         print(f"bench: not measured: {', '.join(failed)}", file=sys.stderr)
     return 1 if failed else 0

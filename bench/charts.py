@@ -16,6 +16,7 @@ _INK, _GRID = "#24292f", "#d8dee4"
 _COLORS = {MET: "#1a7f64", IN_MEDIAN: "#d4a72c", SHORT: "#bc4c00"}
 _LINES = ("#0b6bcb", "#bc4c00", "#1a7f64", "#8250df", "#57606a", "#9a6700")
 _WIDTH = 8.0  # inches
+_VISIBLE = 100  # the largest reading is at most so many times the smallest where the y axis is linear
 _STYLE: dict[Any, Any] = {
     "font.family": "sans-serif",
     "font.size": 10,
@@ -68,12 +69,14 @@ def _goals(claims: list[Claim]) -> Figure:
     for bar, claim in zip(axes.patches, claims, strict=True):
         bar.set_facecolor(_COLORS[claim.verdict])
     axes.axvline(1, color=_INK, linewidth=1)
+    axes.set_xlabel("reached ÷ goal, or goal ÷ reached for a goal with ≤ (logarithmic); more is better")
     return figure
 
 
 def _rivals(factors: list[tuple[str, float]]) -> Figure:
     figure, axes = _bars(factors, "petstore is this many times as fast as", "{:.3g}")
     axes.axvline(1, color=_INK, linewidth=1)
+    axes.set_xlabel("times as fast (logarithmic); more is better")
     return figure
 
 
@@ -97,7 +100,10 @@ def _bars(values: list[tuple[str, float]], title: str, form: str) -> tuple[Figur
 
 
 def _curve(curve: Curve) -> Figure:
-    """A line for each series, on logarithmic axes, with the range of the readings behind it."""
+    """A line for each series over a logarithmic x axis, with the range of the readings behind it.
+
+    The y axis begins at 0, unless the readings differ by so much that small ones could not be seen.
+    """
     figure = Figure(figsize=(_WIDTH, 3.8), layout="constrained")
     axes = figure.subplots()
     for color, (name, points) in zip(_LINES, curve.series.items(), strict=False):
@@ -106,17 +112,22 @@ def _curve(curve: Curve) -> Figure:
         axes.fill_between(sizes, low, high, color=color, alpha=0.15, linewidth=0)
         axes.plot(sizes, medians, color=color, marker="o", markersize=4, linewidth=1.6, label=name)
     axes.set_xscale("log")
-    axes.set_yscale("log")
     readings = [reading for points in curve.series.values() for found in points.values() for reading in found]
-    axes.set_ylim(10 ** math.floor(math.log10(min(readings))), 10 ** math.ceil(math.log10(max(readings) * 1.01)))
-    for axis in (axes.xaxis, axes.yaxis):
-        axis.set_major_formatter("{x:,g}")
+    logarithmic = max(readings) > _VISIBLE * min(readings)
+    if logarithmic:
+        axes.set_yscale("log")
+        axes.set_ylim(10 ** math.floor(math.log10(min(readings))), 10 ** math.ceil(math.log10(max(readings) * 1.01)))
+    else:
+        axes.set_ylim(0, max(readings) * 1.05)
+    axes.xaxis.set_major_formatter("{x:,.0f}")
+    axes.yaxis.set_major_formatter(lambda value, _: f"{value:,.10g}")
     axes.minorticks_off()
     axes.set_xlabel(curve.x)
-    axes.set_ylabel(curve.unit)
+    axes.set_ylabel(f"{curve.unit} (logarithmic)" if logarithmic else curve.unit)
     axes.set_title(curve.title)
     axes.grid(visible=True)
-    axes.legend(loc="best")
+    if len(curve.series) > 1:
+        axes.legend(loc="best")
     return figure
 
 

@@ -19,7 +19,13 @@ ROOT = Path(__file__).resolve().parents[1]
 CHANGED = "+"
 """Marks a revision with local changes."""
 
-WRITTEN = ("bench/results.json", "docs/performance.md", "docs/scaling.md", "docs/img/performance-*.svg")
+WRITTEN = (
+    "bench/results.json",
+    "bench/results.md",
+    "docs/performance.md",
+    "docs/scaling.md",
+    "docs/img/performance-*.svg",
+)
 """What `make bench` writes into the repository."""
 
 

@@ -1,8 +1,8 @@
-"""Tables and charts of results, written into a Markdown page between markers.
+"""Tables and charts of results, written into two Markdown pages between markers.
 
-A page has a place for each group, `<!-- bench:NAME -->` to `<!-- /bench:NAME -->`, and one for `summary`. A place may
-name several groups, with commas between, which then share their tables. Whatever stands outside the markers is written
-by hand and kept.
+`docs/performance.md` has a place for the `summary`, `<!-- bench:summary -->` to `<!-- /bench:summary -->`, and
+`bench/results.md` one for each group. A place may name several groups, with commas between, which share their tables.
+Whatever stands outside the markers is written by hand and kept.
 """
 
 import re
@@ -16,42 +16,47 @@ from bench.results import IN_MEDIAN, MET, PRODUCT, SHORT, Claim, Goal, Group, Re
 
 _MARKED = re.compile(r"(<!-- bench:([\w,]+) -->\n).*?(<!-- /bench:\2 -->)", re.DOTALL)
 _LOWER_IS_BETTER = {"s", "ms", "MB"}
+_CHARTS = "../docs/img/performance-"
 NOT_MEASURED = "Not measured yet."
 SUMMARY = "summary"
+PAGES = ("docs/performance.md", "bench/results.md")
 
 
 class Documents(NamedTuple):
-    """The page to write, the text to begin with, and the folder of the charts, which is next to the page."""
+    """The texts of the pages by the files to write, which have their charts in `docs/img` of the folder."""
 
-    page: Path
-    text: str
-    charts: Path
+    folder: Path
+    texts: dict[Path, str]
+
+    @property
+    def charts(self) -> Path:
+        return self.folder / "docs" / "img"
 
 
 def in_repository(root: Path) -> Documents:
     """The committed documentation."""
-    page = root / "docs" / "performance.md"
-    return Documents(page, page.read_text(), page.with_name("img"))
+    return Documents(root, {root / name: (root / name).read_text() for name in PAGES})
 
 
 def in_folder(root: Path, folder: Path) -> Documents:
     """A copy in another folder, for runs that are not to be committed."""
-    return Documents(folder / "performance.md", in_repository(root).text, folder / "img")
+    return Documents(folder, {folder / name: (root / name).read_text() for name in PAGES})
 
 
 def write(documents: Documents, results: Results) -> None:
-    """Write the page with its tables, and the charts that they show."""
+    """Write the pages with their tables, and the charts that they show."""
     from bench import charts
 
-    text = page(documents.text, results)
+    ordered = in_order(documents, results)
     documents.charts.mkdir(parents=True, exist_ok=True)
-    documents.page.write_text(text)
-    charts.draw(_in_order(documents.text, results), documents.charts)
+    for file, text in documents.texts.items():
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(page(text, ordered))
+    charts.draw(ordered, documents.charts)
 
 
-def page(text: str, results: Results) -> str:
+def page(text: str, ordered: Results) -> str:
     """The page with the content of every place replaced."""
-    ordered = _in_order(text, results)
 
     def content(found: re.Match[str]) -> str:
         body = summary(ordered)
@@ -67,16 +72,17 @@ def places(text: str) -> list[str]:
     return [name for _, names, _ in _MARKED.findall(text) for name in names.split(",") if name != SUMMARY]
 
 
-def _in_order(text: str, results: Results) -> Results:
-    """The groups in the order of their places on the page."""
-    homeless = set(results) - set(places(text))
+def in_order(documents: Documents, results: Results) -> Results:
+    """The groups in the order of their places on the pages. Raises BenchError if a group has no place."""
+    names = places("".join(documents.texts.values()))
+    homeless = set(results) - set(names)
     if homeless:
-        raise BenchError(f"docs/performance.md has no place for {', '.join(sorted(homeless))}.")
-    return {name: results[name] for name in places(text) if name in results}
+        raise BenchError(f"{PAGES[-1]} has no place for {', '.join(sorted(homeless))}.")
+    return {name: results[name] for name in names if name in results}
 
 
 def summary(results: Results) -> str:
-    """How many goals are met, those that are not met in every round, the charts, and what was measured."""
+    """How many goals are met, all goals with what was reached, the chart of them, and what was measured."""
     claims = all_claims(results)
     if not claims:
         return ""
@@ -86,13 +92,10 @@ def summary(results: Results) -> str:
     )
     lines = [
         (claim.title, _reached(claim), goal_text(claim.goal, claim.unit), _emphasized(claim.verdict))
-        for claim in claims
-        if claim.verdict != MET
+        for claim in sorted(claims, key=lambda claim: (SHORT, IN_MEDIAN, MET).index(claim.verdict))
     ]
-    charts = ["![Reached, as a share of the goal](img/performance-goals.svg)"]
-    if any(rival_factors(row) for row in all_rows(results) if row.is_comparison):
-        charts.append("![How many times as fast as other services](img/performance-rivals.svg)")
-    parts = [counted, _table(("", "reached", "goal", ""), lines), "\n".join(charts), _origins(results)]
+    chart = f"![{counted} Bars right of the line at 1 meet their goal.](img/performance-goals.svg)"
+    parts = [counted, _table(("", "reached", "goal", ""), lines), chart, _origins(results)]
     return "\n\n".join(part for part in parts if part)
 
 
@@ -138,8 +141,10 @@ def section(groups: Sequence[Group]) -> str:
     """The tables, charts and notes of the groups of one place."""
     rows = [row for group in groups for row in group.rows]
     parts = [_against_reference(rows), _comparison(rows)]
+    if any(rival_factors(row) for row in rows if row.is_comparison):
+        parts.append(f"![How many times as fast as other services]({_CHARTS}rivals.svg)")
     parts.append(
-        "\n".join(f"![{curve.title}](img/performance-{curve.name}.svg)" for group in groups for curve in group.curves)
+        "\n".join(f"![{curve.title}]({_CHARTS}{curve.name}.svg)" for group in groups for curve in group.curves)
     )
     parts.append("\n".join(f"- {row.title}: {row.note}" for row in rows if row.note))
     return "\n\n".join(part for part in parts if part)

@@ -7,6 +7,7 @@ import pytest
 from bench import machine, report, results
 from bench.groups import GROUPS
 from bench.machine import BenchError
+from bench.report import Documents
 from bench.results import Curve, Goal, Group, Machine, Results, Row
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -99,11 +100,12 @@ def test_a_goal_is_met_only_if_every_round_meets_it(readings: list[float], verdi
     assert verdict == Goal(-0.5, at_most=True).verdict([-reading for reading in readings])
 
 
-def test_the_summary_counts_the_goals_and_lists_those_that_are_not_met_in_every_round() -> None:
+def test_the_summary_counts_the_goals_and_lists_those_that_are_not_met_first() -> None:
     text = report.summary(recorded(LIST, START, VARIANTS))
     assert text.startswith("Of 4 goals, 2 are met, 1 only in the median, 1 not.\n")
     assert "| Start | 0.51 s (0.4–0.62) | ≤ 0.5 s | **short** |" in text
-    assert "List of 10 orders" not in text
+    lines = [line.split(" | ")[0][2:] for line in text.splitlines() if line.startswith("| ")]
+    assert ["Start", "Slowest pair, PostgreSQL", "List of 10 orders", "Slowest pair, SQLite"] == lines[2:]
     assert "Measured on: A processor, 2 cores, 8 GiB; nginx 1.22.1." in text
 
 
@@ -124,7 +126,7 @@ def test_a_time_that_is_half_as_long_counts_as_twice_as_fast() -> None:
 
 def test_a_curve_is_shown_as_a_chart() -> None:
     text = report.section([recorded(curves=[CURVE])["lists"]])
-    assert text == "![Time by orders](img/performance-orders.svg)"
+    assert text == "![Time by orders](../docs/img/performance-orders.svg)"
 
 
 def test_only_what_is_between_the_markers_of_a_page_is_replaced() -> None:
@@ -145,7 +147,7 @@ def test_groups_that_share_a_place_share_their_tables() -> None:
 
 def test_a_group_without_a_place_on_the_page_is_an_error() -> None:
     with pytest.raises(BenchError, match="no place for lists"):
-        report.page("Nothing here.\n", recorded(LIST))
+        report.in_order(Documents(Path(), {Path("page.md"): "Nothing here.\n"}), recorded(LIST))
 
 
 def test_results_are_read_as_they_were_written_and_merged_by_group(tmp_path: Path) -> None:
@@ -165,25 +167,45 @@ def test_charts_are_drawn_for_goals_rivals_and_curves(tmp_path: Path) -> None:
     charts.draw(recorded(LIST, START, SERVICES, curves=[CURVE]), tmp_path)
     names = ["performance-goals.svg", "performance-orders.svg", "performance-rivals.svg"]
     assert names == sorted(file.name for file in tmp_path.iterdir())
-    assert "Time by orders" in (tmp_path / "performance-orders.svg").read_text()
+    drawn = (tmp_path / "performance-orders.svg").read_text()
+    assert "Time by orders" in drawn
+    assert "(logarithmic)" not in drawn  # of readings from 9 to 30
+    assert "more is better" in (tmp_path / "performance-goals.svg").read_text()
+
+
+def test_a_chart_has_a_logarithmic_axis_only_where_a_linear_one_hides_readings(tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib", reason="`make bench` installs matplotlib")
+    from bench import charts
+
+    wide = Curve("orders", "Time by orders", "orders", "µs", {"list": {10: [1.0], 1000: [200.0]}})
+    charts.draw(recorded(LIST, curves=[wide]), tmp_path)
+    assert "µs (logarithmic)" in (tmp_path / "performance-orders.svg").read_text()
 
 
 def test_the_documentation_has_a_place_for_every_group_and_shows_the_committed_results() -> None:
-    text = report.in_repository(ROOT).text
-    assert set(GROUPS) == set(report.places(text))
-    assert text == report.page(text, results.read(ROOT / "bench" / "results.json"))
+    documents = report.in_repository(ROOT)
+    assert sorted(GROUPS) == sorted(report.places("".join(documents.texts.values())))
+    ordered = report.in_order(documents, results.read(ROOT / "bench" / "results.json"))
+    for text in documents.texts.values():
+        assert text == report.page(text, ordered)
 
 
 def test_only_a_commit_is_published(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """What the benchmark writes itself is not a change; anything else is."""
-    for name in ("bench/results.json", "docs/performance.md", "docs/img/performance-goals.svg", "docs/img/logo.svg"):
+    for name in (
+        "bench/results.json",
+        "bench/results.md",
+        "docs/performance.md",
+        "docs/img/performance-goals.svg",
+        "docs/img/logo.svg",
+    ):
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text("one")
     git = ("git", "-C", str(tmp_path), "-c", "user.name=A", "-c", "user.email=a@example.com")
     for command in (["init", "-q"], ["add", "."], ["commit", "-q", "-m", "One"]):
         subprocess.run([*git, *command], check=True)
     monkeypatch.setattr(machine, "ROOT", tmp_path)
-    for name in ("bench/results.json", "docs/performance.md", "docs/img/performance-goals.svg"):
+    for name in ("bench/results.json", "bench/results.md", "docs/performance.md", "docs/img/performance-goals.svg"):
         (tmp_path / name).write_text("two")
     assert not machine.revision().endswith("+")
     (tmp_path / "docs" / "img" / "logo.svg").write_text("two")

@@ -1,7 +1,7 @@
 """The groups of benchmarks, in the order in which they run and are reported.
 
 A group is a module with `measure(plan)`, which returns the rows and curves it measured. To add one, write the module
-and name it in `GROUPS`; the report has a section for each group, and `docs/performance.md` a place for it.
+and name it in `GROUPS`; the report has a section for each group, and `bench/results.md` a place for it.
 """
 
 from collections.abc import Callable

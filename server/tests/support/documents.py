@@ -20,6 +20,7 @@ DOCUMENTS = sorted(
     [
         *ROOT.glob("*.md"),
         ROOT / "server" / "README.md",
+        *ROOT.glob("bench/*.md"),
         ROOT / "deploy" / "README.md",
         *ROOT.glob("docs/**/*.md"),
         *SOURCE.glob("api/guide/*.md"),
