@@ -21,7 +21,7 @@ from petstore_server.domain.search import Filters, Query, Sort, SortField
 from petstore_server.engines.postgres import check
 from support.engines import SERVER_USER, PostgresEngine
 from support.open_stores import BY, PostgresPlaces, add_key, body, log, opened_at, seconds_to_recovery
-from support.subprocesses import BUSY, PATIENCE, free_port
+from support.subprocesses import PATIENCE, busy, free_port
 
 pytestmark = pytest.mark.system
 
@@ -161,7 +161,7 @@ def test_behind_a_pooler_the_service_recovers_as_quickly_as_without(
             await asyncio.to_thread(debian.start)
             return await seconds_to_recovery(store)
 
-    assert asyncio.run(run()) < 5 + BUSY
+    assert asyncio.run(run()) < 5 + busy()
 
 
 def test_no_statement_of_a_page_is_compiled_though_jit_is_on() -> None:
@@ -198,7 +198,7 @@ def test_no_statement_of_a_page_is_compiled_though_jit_is_on() -> None:
     finally:
         engine.remove()
     assert len(seconds) >= 24  # at the same time
-    assert max(seconds) < 1 + BUSY
+    assert max(seconds) < 1 + busy()
     assert log.count("Query Text:") > len(seconds)
     assert "JIT:" not in log
 

@@ -77,6 +77,7 @@ def test_a_command_that_reads_does_not_create_a_missing_store(cli: CommandLine) 
         (["--plan", "enterprise", "--per-minute", "5", "--per-day", "50"], 0),
         (["--plan", "enterprise"], 2),
         (["--plan", "enterprise", "--per-minute", "50", "--per-day", "5"], 2),
+        (["--plan", "enterprise", "--per-minute", "0", "--per-day", "50"], 2),
         (["--plan", "free", "--per-minute", "5"], 2),
         (["--plan", "gold"], 2),
         ([], 2),

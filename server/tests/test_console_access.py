@@ -87,6 +87,25 @@ async def test_without_a_session_every_page_says_how_to_sign_in(each_backend: St
         assert "petstore console" in await console.browser.get(path, 401)
 
 
+async def test_the_token_of_a_link_is_no_session(each_backend: Stores) -> None:
+    async with running_console(each_backend) as console:
+        link = await console.browser.link()
+        thief = console.another_browser()
+        for name in ("petstore_session_8081", "petstore_session"):
+            thief.http.cookies.set(name, link.partition("=")[2], domain="127.0.0.1", path="/console")
+        await thief.get("/", 401)
+        assert 303 == (await console.browser.http.get(link)).status_code
+
+
+async def test_the_twelve_hours_begin_anew_with_every_request(each_backend: Stores) -> None:
+    async with running_console(each_backend) as console:
+        await console.browser.sign_in()
+        console.clock.now += 3_600
+        await console.browser.get("/")
+        console.clock.now += SESSION_LIFETIME - 1
+        await console.browser.get("/")
+
+
 async def test_a_session_ends_after_twelve_hours_without_a_request(each_backend: Stores) -> None:
     async with running_console(each_backend) as console:
         await console.browser.sign_in()

@@ -17,7 +17,7 @@ from support.engines import PostgresEngine, running_engine
 from support.open_stores import BY, log, opened_at, seconds_to_recovery, served
 from support.process import URLS, Server, petstore, serving
 from support.redis_engine import own_redis
-from support.subprocesses import BUSY, PATIENCE, within
+from support.subprocesses import PATIENCE, busy, within
 
 pytestmark = pytest.mark.anyio
 
@@ -103,7 +103,7 @@ async def test_a_failover_under_load_loses_no_acknowledged_change(pair: Pair) ->
         await asyncio.to_thread(pair.primary.stop, signal.SIGQUIT)
         await asyncio.gather(*cancelling)
         await asyncio.to_thread(promote, pair.replica)
-        assert await seconds_to_recovery(store) < 5 + BUSY
+        assert await seconds_to_recovery(store) < 5 + busy()
         cancelled = {
             order.id async for batch in store.orders.scan() for order in batch if order.status is Status.CANCELLED
         }

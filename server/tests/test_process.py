@@ -32,7 +32,7 @@ from support.process import (
     receive,
     serving,
 )
-from support.subprocesses import BUSY, PATIENCE, demo_output, end, free_port, within
+from support.subprocesses import PATIENCE, busy, demo_output, end, free_port, within
 
 ORDERS = "/v1/store/orders"
 
@@ -300,7 +300,7 @@ def test_a_reader_that_takes_nothing_does_not_hold_up_the_stop(store: Path) -> N
             assert stuck.recv(10)
             began = time.monotonic()
             assert 0 == server.stop()
-            assert time.monotonic() - began < 10 + BUSY
+            assert time.monotonic() - began < 10 + busy()
             received = len(receive(stuck))
         assert received < 6_500_000  # cut off, not closed as if whole: 7.5 MB were announced
 

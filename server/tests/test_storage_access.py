@@ -5,10 +5,28 @@ from itertools import product
 
 import pytest
 
-from petstore_server.domain.accounts import PLAN_LIMITS, RESUME, Account, Limits, Plan, close, set_plan, suspend
+from petstore_server.domain.accounts import (
+    PLAN_LIMITS,
+    RESUME,
+    Account,
+    Limits,
+    Plan,
+    check_account_name,
+    close,
+    plan_limits,
+    set_plan,
+    suspend,
+)
 from petstore_server.domain.audit import Actor
 from petstore_server.domain.bans import Ban
-from petstore_server.domain.errors import AccountExists, AccountNotFound, KeyNotBanned, KeyNotFound, KeyNotUsable
+from petstore_server.domain.errors import (
+    AccountExists,
+    AccountNotFound,
+    InvalidInput,
+    KeyNotBanned,
+    KeyNotFound,
+    KeyNotUsable,
+)
 from petstore_server.domain.keys import (
     DEFAULT_SCOPES,
     VALID,
@@ -101,6 +119,27 @@ async def test_revoking_and_suspending_end_a_key_and_resuming_brings_it_back(eac
         assert (await store.keys.change(key.id, revoke(6.0), Actor("operator:x", 6.0))).revoked_at == 6.0
         assert not await granted(other, "one")
         assert (await other.keys.find(key.id)).revoked_at == 6.0
+
+
+async def test_closing_a_suspended_account_keeps_the_time_of_its_suspension(each_backend: Stores) -> None:
+    async with each_backend.opened() as store:
+        await add_key(store)
+        await store.accounts.change("zoo", suspend(5.0), Actor("operator:x", 5.0))
+        closed = await store.accounts.change("zoo", close(7.0), Actor("operator:x", 7.0))
+        assert (closed.suspended_at, closed.closed_at) == (5.0, 7.0)
+
+
+@pytest.mark.parametrize("name", ["acme ", " acme", "", "-acme", "a" * 101, "acme\n", "ácme"])
+def test_a_name_that_looks_like_another_or_like_an_option_is_refused(name: str) -> None:
+    with pytest.raises(InvalidInput):
+        check_account_name(name)
+
+
+@pytest.mark.parametrize("limits", [(0, 50), (51, 50), (-1, -1), (1, 1_000_000_001)])
+def test_limits_of_an_enterprise_account_are_at_least_one_and_at_most_a_billion(limits: tuple[int, int]) -> None:
+    assert plan_limits(Plan.ENTERPRISE, 1, 1_000_000_000) == (1, 1_000_000_000)
+    with pytest.raises(InvalidInput):
+        plan_limits(Plan.ENTERPRISE, *limits)
 
 
 async def test_doing_it_twice_changes_nothing(each_backend: Stores) -> None:

@@ -14,7 +14,8 @@ import pytest
 from petstore_server.api.list_cache import ListCache
 from petstore_server.domain.errors import Conflict, InvalidInput, OrderConflict, StoreUnusable
 from petstore_server.domain.orders import CANCEL, Order, Status
-from petstore_server.engines.sqlite import LATEST_VERSION, backup, check, restore
+from petstore_server.engines.sqlite import LATEST_VERSION, backup, check, connections, restore
+from petstore_server.engines.sqlite.connections import connect_writer
 from petstore_server.operations.health.files import check_files
 from support.open_stores import BY, add_key, body, locked, log, opened
 
@@ -421,3 +422,38 @@ def test_the_doctor_finds_what_belongs_to_root_in_the_directory_of_the_service(d
     assert [result] == list(check_files(path))
     os.chown(log, _SERVICE, _SERVICE)
     assert [result.level for result in check_files(path)] == ["ok"]
+
+
+async def test_a_backup_and_a_restored_store_are_on_the_disk_before_they_have_their_names(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = await filled(tmp_path / "store.db")
+    flushed: set[int] = set()
+    fsync, rename = os.fsync, Path.rename
+    named = []
+
+    def note_flush(descriptor: int) -> None:
+        flushed.add(os.fstat(descriptor).st_ino)
+        fsync(descriptor)
+
+    def note_name(file: Path, target: Path) -> Path:
+        assert file.stat().st_ino in flushed
+        named.append(target.name)
+        flushed.clear()
+        return rename(file, target)
+
+    directory = tmp_path.stat().st_ino  # noqa: ASYNC240
+    monkeypatch.setattr(os, "fsync", note_flush)
+    monkeypatch.setattr(Path, "rename", note_name)
+    backup(path, tmp_path / "copy.db")
+    assert directory in flushed
+    kept = restore(path, tmp_path / "copy.db", BY)
+    assert kept is not None
+    assert directory in flushed
+    assert named == ["copy.db", kept.name]
+
+
+def test_a_commit_is_flushed_before_it_is_acknowledged(tmp_path: Path) -> None:
+    opened_file = connect_writer(tmp_path / "store.db", connections.CREATE)
+    assert [(2,)] == opened_file.execute("PRAGMA synchronous").fetchall()  # FULL
+    assert [(1,)] == opened_file.execute("PRAGMA fullfsync").fetchall()

@@ -18,7 +18,7 @@ import pytest
 from support.load import send_all
 from support.process import PETSTORE, UNLIMITED, Server, environment, new_key, petstore, petstore_process, serving
 from support.redis_engine import shared_redis
-from support.subprocesses import BUSY, PATIENCE, demo_output, descendants, within
+from support.subprocesses import PATIENCE, busy, demo_output, descendants, within
 
 ORDERS = "/v1/store/orders"
 
@@ -139,7 +139,7 @@ def test_a_stop_drains_all_workers(store: Path, redis: str, how: signal.Signals)
         assert {"200": 10} == send(server, key, 10)  # it goes on accepting for the delay
         began = time.monotonic()
         assert 0 == server.process.wait(timeout=PATIENCE)
-        assert time.monotonic() - began < 10 + BUSY
+        assert time.monotonic() - began < 10 + busy()
         assert not any(Path(f"/proc/{pid}").exists() for pid in pids)
         assert "Traceback" not in server.log.read_text()
 

@@ -28,14 +28,18 @@ def partial_file(target: Path) -> Iterator[Path]:
 
 
 def put_in_place(file: Path, target: Path) -> None:
-    """Give a complete file its name, replacing what has it, and flush both to the disk."""
+    """Flush a complete file to the disk, and only then give it its name, replacing what has it."""
+    _flush(file)
     file.rename(target)
-    for path in (target, target.parent):
-        descriptor = os.open(path, os.O_RDONLY)
-        try:
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
+    _flush(target.parent)
+
+
+def _flush(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
 
 
 def _remove(files: Iterable[Path], before: float = math.inf) -> None:
