@@ -429,6 +429,9 @@ async def test_bans_are_one_warning_and_paged(each_backend: Stores) -> None:
         assert (50, "60 banned keys") == (first.count("Lift ban"), re.findall("60 banned keys", first)[0])
         assert "key_k59" in first
         assert 10 == (await browser.get("/bans?page=2")).count("Lift ban")
+        assert "60 banned keys" in await browser.get("/bans?name=zoo")
+        assert 1 == (await browser.get("/bans?name=key_k07")).count("Lift ban")
+        assert "is banned. Show all" in await browser.get("/bans?name=acme")
         overview = await browser.get("/")
         assert "All 60 banned keys" in overview
         assert 5 == overview.count("until 2026")

@@ -391,6 +391,8 @@ async def test_imports_are_listed(each_backend: Stores) -> None:
                 await console.store.orders.import_batch([Order(10 * number + batch)], f"import-{number}", actor)
         page = await browser.get("/imports")
         assert page.index("import-2 bob 2") < page.index("import-1 bob 2") < page.index("import-0 bob 2")
+        assert "import-2" in await browser.get("/imports?actor=bob")
+        assert "None of the imports examined is by eve." in await browser.get("/imports?actor=eve")
         first = await console.store.audit.imports()
         assert (["import-2", "import-1", "import-0"], None) == ([each.import_id for each in first.imports], first.next)
 

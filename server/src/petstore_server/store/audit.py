@@ -75,12 +75,12 @@ class AuditLog(Part):
         return page_of(entries, limit, AuditPosition(*ended[0]) if ended else None)
 
     @snapshot
-    def imports(self, before: AuditPosition | None = None) -> Work[ImportsPage]:
-        """The latest imports of orders, from before a position or from the newest.
+    def imports(self, before: AuditPosition | None = None, actor: str | None = None) -> Work[ImportsPage]:
+        """The latest imports of orders, of all actors or one, from before a position or from the newest.
 
         Each batch has an entry. An import of more batches than are read for a page is also on the next page.
         """
-        imports, last = imports_statements(before, _BATCHES)
+        imports, last = imports_statements(before, _BATCHES, actor)
         found = [ImportEntries(*row) for row in (yield imports)]
         is_full = sum(each.batches for each in found) == _BATCHES
         [position] = (yield last) if is_full else [None]

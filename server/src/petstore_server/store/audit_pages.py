@@ -20,6 +20,7 @@ _BY_ACTION = "action = %s AND action <> 'order.cancel' AND action <> 'order.plac
 
 _IMPORT_BATCHES = f"""
     SELECT subject, actor, at, id FROM petstore.audit WHERE {_BY_ACTION} AND (at, id) < (%s, %s)
+        AND (actor = %s OR CAST(%s AS text) IS NULL)
     {_NEWEST_FIRST} LIMIT %s
 """  # noqa: S608 - constants
 _IMPORTS = f"""
@@ -40,6 +41,11 @@ def entries_statement(filters: AuditFilters, limit: int, last: AuditPosition | N
 def page_statement(filters: AuditFilters, limit: int, before: AuditPosition | None) -> Query:
     """Select one more entry than `limit`, so that its presence shows that the log goes on."""
     ranges, matching = _ranges(filters, "<", before), _matching(filters)
+    if filters.request_id is not None and not filters.subjects:
+        # Found first, and then sorted: PostgreSQL might otherwise walk the whole log in its order.
+        where = _and(ranges, matching)
+        first = f"WITH found AS MATERIALIZED (SELECT {ENTRY_COLUMNS} FROM petstore.audit{where.sql})"  # noqa: S608
+        return Query(f"{first} SELECT * FROM found {_NEWEST_FIRST} LIMIT {limit + 1}", where.parameters)  # noqa: S608
     if not _is_scan(filters):
         return _select("petstore.audit", _and(ranges, matching), limit + 1)
     scanned = _select("petstore.audit", ranges, SCAN_LIMIT)
@@ -56,9 +62,9 @@ def end_statement(filters: AuditFilters, before: AuditPosition | None) -> Query 
     return Query(sql, ranges.parameters)
 
 
-def imports_statements(before: AuditPosition | None, batches: int) -> tuple[Query, Query]:
+def imports_statements(before: AuditPosition | None, batches: int, actor: str | None) -> tuple[Query, Query]:
     """Select the imports among so many of their entries before a position, and the position of the last of these."""
-    parameters = (IMPORT_ACTION, *(before or (float("inf"), 0)), batches)
+    parameters = (IMPORT_ACTION, *(before or (float("inf"), 0)), actor, actor, batches)
     return Query(_IMPORTS, parameters), Query(_LAST_BATCH, parameters)
 
 

@@ -44,6 +44,10 @@ _USABLE = "revoked_at IS NULL AND (expires_at IS NULL OR expires_at > %s)"
 _HOLDS = f"began - {CLOCK_TOLERANCE} <= %s AND until > %s"
 """Of a ban, as `Ban.holds` has it."""
 _LOCK = "SELECT 1 FROM petstore.keys WHERE id = %s FOR UPDATE"
+_NAMED = """
+    SELECT keys.id FROM petstore.keys JOIN petstore.accounts ON accounts.id = account_id
+    WHERE accounts.name = %s OR keys.id = %s
+"""
 _INSERT = """
     INSERT INTO petstore.keys (id, account_id, digest, environment, scopes, note, created_at, expires_at, rotated_from)
     VALUES (%s, %s, %s, %s, %s, %s, %s, %s, %s)
@@ -126,11 +130,22 @@ class Keys(Part):
         return KeysPage([_key(row) for row in (yield Query(sql, (*chosen, now, limit, offset)))], total)
 
     @snapshot
-    def banned(self, now: float, limit: int, offset: int = 0) -> Work[KeysPage]:
-        """At most `limit` keys with a ban in force at `now` (Unix seconds), those whose ban ends last first."""
-        [(total,)] = yield Query(f"SELECT count(*) FROM petstore.bans WHERE {_HOLDS}", (now, now))  # noqa: S608
-        sql = f"{_SELECT} WHERE {_HOLDS} ORDER BY until DESC, keys.id LIMIT %s OFFSET %s"
-        return KeysPage([_key(row) for row in (yield Query(sql, (now, now, limit, offset)))], total)
+    def banned(self, now: float, limit: int, offset: int = 0, *, name: str = "") -> Work[KeysPage]:
+        """At most `limit` keys with a ban in force at `now` (Unix seconds), those whose ban ends last first.
+
+        `name` selects one key by its id, or the keys of one account; empty: all.
+        """
+        where = f"FROM petstore.bans WHERE {_HOLDS}"
+        if name:
+            where += (
+                " AND key_id IN (SELECT keys.id FROM petstore.keys JOIN petstore.accounts ON accounts.id = account_id"
+            )
+            where += " WHERE accounts.name = %s OR keys.id = %s)"
+        chosen = (now, now, *((name, name) if name else ()))
+        [(total,)] = yield Query(f"SELECT count(*) {where}", chosen)
+        ids = f"SELECT key_id {where} ORDER BY until DESC, key_id LIMIT %s OFFSET %s"
+        sql = f"{_SELECT} WHERE keys.id IN ({ids}) ORDER BY until DESC, keys.id"
+        return KeysPage([_key(row) for row in (yield Query(sql, (*chosen, limit, offset)))], total)
 
     async def banned_accounts(self, now: float) -> frozenset[int]:
         """The ids of the accounts that have a key with a ban in force at `now` (Unix seconds)."""

@@ -3,6 +3,7 @@
 from starlette.responses import Response
 
 from petstore_server.console.entry import Entry, query_link
+from petstore_server.console.forms import FormState
 from petstore_server.console.visit import Visit
 
 PAGE_SIZE = 50
@@ -13,14 +14,17 @@ async def list_bans(visit: Visit) -> Response:
     number = visit.query.get("page", "")
     page = max(1, int(number[:6])) if number.isascii() and number.isdigit() else 1
     offset = (page - 1) * PAGE_SIZE
-    found = await visit.need(visit.store.keys.banned(visit.now, PAGE_SIZE, offset))
+    name = visit.query.get("name", "").strip()
+    given = {"name": name} if name else {}
+    found = await visit.need(visit.store.keys.banned(visit.now, PAGE_SIZE, offset, name=name))
     return visit.page(
         "bans.html",
+        form=FormState({"name": name}),
         keys=found.keys,
         total=found.total,
         strikes=visit.sources.settings.ban_strikes,
-        previous_link=query_link({}, page=page - 1) if page > 1 else None,
-        next_link=query_link({}, page=page + 1) if offset + len(found.keys) < found.total else None,
+        previous_link=query_link(given, page=page - 1) if page > 1 else None,
+        next_link=query_link(given, page=page + 1) if offset + len(found.keys) < found.total else None,
     )
 
 

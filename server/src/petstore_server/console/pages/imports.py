@@ -21,6 +21,7 @@ from petstore_server.imports.options import EVERY_COLUMN
 from petstore_server.imports.rows import UnreadableFile
 from petstore_server.imports.source import format_of
 from petstore_server.operations.admin_port import CONSOLE_PATH
+from petstore_server.operations.audit import actor_name
 
 LARGEST_FILE = 100 * 1024 * 1024
 """Bytes of a file that is accepted."""
@@ -51,16 +52,19 @@ class _Refused(Exception):
 async def list_imports(visit: Visit) -> Response:
     """The uploads of this host, and all imports of the store, newest first."""
     before = parse_position(visit.query.get("before", ""))
-    found = await visit.read(visit.store.audit.imports(before))
+    by = visit.query.get("actor", "").strip()
+    given = {"actor": by} if by else {}
+    found = await visit.read(visit.store.audit.imports(before, actor_name(by) if by else None))
     later = found.value.next if found.value is not None else None
     return visit.page(
         "imports.html",
         jobs=visit.sources.imports.all(),
         most_jobs=MOST_JOBS,
         kept_minutes=int(KEPT_SECONDS // 60),
+        form=FormState(given),
         imports=found,
-        next_link=query_link({}, before=position_text(later)) if later is not None else None,
-        first_link=f"{CONSOLE_PATH}/imports" if before is not None else None,
+        next_link=query_link(given, before=position_text(later)) if later is not None else None,
+        first_link=query_link(given) if before is not None else None,
     )
 
 

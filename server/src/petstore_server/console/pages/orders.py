@@ -10,23 +10,27 @@ from starlette.responses import RedirectResponse, Response, StreamingResponse
 from petstore_server.console.changes import change_of
 from petstore_server.console.conflicts import explain_order
 from petstore_server.console.entry import Entry, Header, header, query_link
-from petstore_server.console.forms import Form, FormState
+from petstore_server.console.forms import Form
+from petstore_server.console.pages.order_filters import (
+    COMPLETE_CHOICES,
+    FIELDS,
+    SORTS,
+    STATUSES,
+    position_text,
+    read_form,
+    read_query,
+)
 from petstore_server.console.readings import Reading
 from petstore_server.console.visit import Part, RefusedRequest, Visit
 from petstore_server.domain.audit import AuditEntry, AuditFilters
 from petstore_server.domain.errors import DomainError, InvalidInput, InvalidOrderId
-from petstore_server.domain.orders import CANCEL, COMPLETE, Order, Status, is_int64, parse_order_id, ship
+from petstore_server.domain.orders import CANCEL, COMPLETE, Order, parse_order_id, ship
 from petstore_server.domain.search import (
     Filters,
-    Position,
-    Query,
-    Sort,
-    SortField,
     TrackedOrder,
     from_microseconds,
-    microseconds,
 )
-from petstore_server.domain.timestamps import file_stamp, parse_when
+from petstore_server.domain.timestamps import file_stamp
 from petstore_server.domain.transitions import Transition
 from petstore_server.operations import orders as operations
 from petstore_server.operations.admin_port import CONSOLE_PATH
@@ -35,7 +39,6 @@ from petstore_server.operations.order_history import order_history
 from petstore_server.store import Store
 from petstore_server.store.records import read_order
 
-PAGE_SIZE = 50
 _MOST_SELECTED = 1000
 _MOST_COUNTED = 10_000
 _COUNT_SECONDS = 0.15  # for which a page waits for the number of orders that match
@@ -43,17 +46,6 @@ _CHANGES = 50
 _IMPORTS = 10  # batches of imports that are searched for the order
 _LATER = 1.0  # seconds by which an entry may be younger than the change, as two clocks took their times
 _MOST_REASONS = 5  # orders that a notice explains by themselves
-_FILTERS = ("status", "petId", "complete", "shipDateFrom", "shipDateTo", "sort")
-_SORTS = (
-    ("id", "Id, ascending"),
-    ("-id", "Id, descending"),
-    ("shipDate", "Ship date, earliest first"),
-    ("-shipDate", "Ship date, latest first"),
-    ("-updatedAt", "Last changed first"),
-    ("updatedAt", "Last changed last"),
-)
-_STATUSES = [("", "Any"), *((str(status), str(status).capitalize()) for status in Status)]
-_COMPLETE = (("", "Any"), ("true", "Yes"), ("false", "No"))
 EXPORTS = {"csv": "text/csv; charset=utf-8", "jsonl": "application/jsonl", "json": "application/json"}
 
 
@@ -73,25 +65,25 @@ class OrderRow(NamedTuple):
 async def list_orders(visit: Visit) -> Response:
     """The orders that match the filters, a page at a time, and the number of orders with each status."""
     order_id = visit.query.get("id", "").strip()
-    form = FormState({name: visit.query.get(name, "").strip() for name in _FILTERS})
+    form = read_form(visit.query)
     if order_id:
         try:
             return RedirectResponse(f"{CONSOLE_PATH}/orders/{parse_order_id(order_id)}", 303)
         except InvalidOrderId as error:
             form.values["id"] = order_id
             form.reject("id", error.message)
-    query = _read_query(form, visit)
+    query = read_query(form, visit.query.get("after", ""), visit.now)
     rows: list[OrderRow] = []
     after, matches = None, Reading[int]()
     counts = await visit.sources.statistics.order_counts.get()
-    if query is not None and form.is_right:
+    if query is not None:
         page = await visit.need(visit.store.search.page(query))
         rows, after = [_row(order) for order in page.orders], page.next
         if query.filters != Filters():
             matches = await visit.read(visit.store.search.count(query.filters, _MOST_COUNTED + 1), _COUNT_SECONDS)
         elif counts.value is not None:
             matches = Reading(sum(counts.value.values()), counts.age)
-    given = {name: form.values[name] for name in _FILTERS if form.values[name]}
+    given = {name: form.values[name] for name in FIELDS if form.values[name]}
     here = {**given, "after": visit.query.get("after", "")}
     all_selected = visit.query.get("select") == "all"
     return visit.page(
@@ -103,12 +95,12 @@ async def list_orders(visit: Visit) -> Response:
         counts=counts,
         matches=matches,
         most_counted=_MOST_COUNTED,
-        statuses=_STATUSES,
-        sorts=_SORTS,
-        completes=_COMPLETE,
+        statuses=STATUSES,
+        sorts=SORTS,
+        completes=COMPLETE_CHOICES,
         given=given,
         filtered=bool(given.keys() - {"sort"}),
-        next_link=query_link(given, after=_position_text(after)) if after is not None else None,
+        next_link=query_link(given, after=position_text(after)) if after is not None else None,
         first_link=query_link(given) if visit.query.get("after") else None,
         all_selected=all_selected,
         select_link=query_link(here) if all_selected else query_link(here, select="all"),
@@ -191,9 +183,9 @@ async def export(visit: Visit) -> Response:
     file_format = visit.query.get("format", "csv")
     if file_format not in EXPORTS:
         raise InvalidInput(f"Orders are exported as {', '.join(EXPORTS)}.")
-    form = FormState({name: visit.query.get(name, "").strip() for name in _FILTERS})
-    query = _read_query(form, visit)
-    if query is None or not form.is_right:
+    form = read_form(visit.query)
+    query = read_query(form, visit.query.get("after", ""), visit.now)
+    if query is None:
         raise InvalidInput("Correct the filters of the list first; then export it.")
     name = f"orders-{file_stamp(visit.now)}.{file_format}"
     headers = {"Content-Disposition": f'attachment; filename="{name}"'}
@@ -242,54 +234,6 @@ def _back(form: Form) -> str:
     """The page from which the form was submitted: an order or the list, with its filters."""
     back = form["back"]
     return f"/orders{back}" if back.startswith(("?", "/")) and "//" not in back and back.isprintable() else "/orders"
-
-
-def _read_query(form: FormState, visit: Visit) -> Query | None:
-    statuses, pet_id = form.read("status", _statuses), form.read("petId", _pet_id)
-    sort = form.read("sort", _sort)
-    starts = form.read("shipDateFrom", lambda text: _when(text, visit.now))
-    ends = form.read("shipDateTo", lambda text: _when(text, visit.now))
-    complete_text = form.values["complete"]
-    is_complete = {"true": True, "false": False}.get(complete_text)
-    if statuses is None or sort is None:
-        return None
-    filters = Filters(statuses, pet_id, is_complete, starts, ends)
-    return Query(filters, sort, PAGE_SIZE, _position(visit.query.get("after", "")))
-
-
-def _statuses(text: str) -> frozenset[Status]:
-    if text and text not in list(Status):
-        raise InvalidInput(f"Choose one of {', '.join(Status)}.")
-    return frozenset({Status(text)}) if text else frozenset()
-
-
-def _pet_id(text: str) -> int | None:
-    if text and not is_int64(text):
-        raise InvalidInput("A pet id is a whole number in plain digits, such as 42.")
-    return int(text) if text else None
-
-
-def _sort(text: str) -> Sort:
-    if text and text not in dict(_SORTS):
-        raise InvalidInput("Choose one of the given orders.")
-    field = text.removeprefix("-") or "id"
-    return Sort(SortField(field), text.startswith("-"))
-
-
-def _when(text: str, now: float) -> int | None:
-    return microseconds(parse_when(text, datetime.fromtimestamp(now, UTC), past=True)) if text else None
-
-
-def _position_text(position: Position) -> str:
-    return f"{'' if position.value is None else position.value}.{position.id}"
-
-
-def _position(text: str) -> Position | None:
-    """A position from a link of the console; an invalid one starts from the beginning."""
-    value, _, order_id = text.partition(".")
-    if not is_int64(order_id) or (value and not is_int64(value)):
-        return None
-    return Position(int(value) if value else None, int(order_id))
 
 
 def _row(found: TrackedOrder) -> OrderRow:
