@@ -22,12 +22,13 @@ from petstore_server.domain.audit import Actor
 from petstore_server.domain.imports import id_ranges
 from petstore_server.domain.orders import Import, Order, Status
 from petstore_server.domain.placement import Placement
+from petstore_server.engines.sqlite import backup, restore
 from petstore_server.imports.kinds import ORDERS
 from petstore_server.imports.options import ReadOptions
 from petstore_server.imports.rows import Rejects
 from petstore_server.imports.running import FileImport
 from petstore_server.imports.source import Source
-from petstore_server.runtime import engines
+from petstore_server.runtime.engines import sqlite_path
 from petstore_server.runtime.installation import LocalInstallation
 from petstore_server.runtime.scratch import scratch_store
 from petstore_server.settings import read_settings
@@ -66,14 +67,14 @@ async def ended(batches: AsyncIterator[None]) -> None:
 async def test_an_import_during_which_the_store_was_restored_says_so(tmp_path: Path, restores: bool) -> None:
     stores = Stores(SqlitePlaces(tmp_path))
     async with stores.opened() as store:
-        engines.backup_store(stores.url, tmp_path / "backup", lambda *_: None)
+        backup(sqlite_path(stores.url), tmp_path / "backup")
         held = Held(store)
         kind = replace(ORDERS, records=lambda *_: held)
         run = FileImport(kind, Source(io.BytesIO(b'{"id":2}'), "-", None), ReadOptions(), Rejects())
         running = asyncio.create_task(ended(run.run(store, BY)))
         await held.begun.wait()
         if restores:
-            engines.restore_store(stores.url, tmp_path / "backup", BY)
+            restore(sqlite_path(stores.url), tmp_path / "backup", BY)
         held.may_go_on.set()
         await running
         assert restores is run.history_changed

@@ -10,7 +10,8 @@ from petstore_server.domain.audit import Actor
 from petstore_server.domain.errors import IdempotencyKeyReused, ServiceUnavailable
 from petstore_server.domain.orders import CANCEL, INT64_MAX, Order, Status
 from petstore_server.domain.placement import KEY_LIFETIME, NO_IDENTIFIER_LEFT, Placed, Placement
-from petstore_server.runtime import engines
+from petstore_server.engines.sqlite import backup, restore
+from petstore_server.runtime.engines import sqlite_path
 from petstore_server.store import Store
 from support.open_stores import BY, SqlitePlaces, Stores, add_key, log
 
@@ -141,14 +142,14 @@ async def test_no_new_order_gets_an_identifier_that_a_restore_took_back(tmp_path
     stores = Stores(places)
     async with stores.opened() as store:
         account_id = await account(store)
-        engines.backup_store(stores.url, tmp_path / "backup", lambda *_: None)
+        backup(sqlite_path(stores.url), tmp_path / "backup")
         placed = await store.placements.place(placement(account_id, "one"), BY)
         await store.orders.import_batch([Order(40)], "import-1", BY)
-        engines.restore_store(stores.url, tmp_path / "backup", BY)
+        restore(sqlite_path(stores.url), tmp_path / "backup", BY)
         again = await store.placements.place(placement(account_id, "one"), BY)
         assert (1, 41, False) == (placed.order_id, again.order_id, again.replayed)
         await store.orders.import_batch([Order(60), Order(INT64_MAX)], "import-2", BY)
-        engines.restore_store(stores.url, tmp_path / "backup", BY)
+        restore(sqlite_path(stores.url), tmp_path / "backup", BY)
         assert 61 == (await store.placements.place(placement(account_id, "two"), BY)).order_id
 
 

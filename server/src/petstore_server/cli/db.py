@@ -12,10 +12,10 @@ from petstore_server.cli.db_copy import copy
 from petstore_server.cli.failures import FAILURE, explain
 from petstore_server.cli.output import log_to_stderr, plural, show, show_done, wants_json
 from petstore_server.cli.progress import progress
-from petstore_server.cli.stores import operator, settings_here, with_store
+from petstore_server.cli.stores import installation, operator, settings_here, with_store
 from petstore_server.domain.errors import DomainError
 from petstore_server.domain.timestamps import FILE_STAMP, file_stamp
-from petstore_server.runtime import composition, engines
+from petstore_server.runtime import engines
 
 
 @click.group(cls=Group)
@@ -41,9 +41,7 @@ def migrate() -> None:
     Example:
       petstore db migrate
     """
-    settings = settings_here()
-    share = composition.timeline_sharing(settings)
-    before, after = engines.migrate_store(settings.database_url, log_to_stderr, share)
+    before, after = installation().migrate(log_to_stderr)
     message = f"Migrated the schema from version {before} to {after}."
     if before == after:
         message = f"The schema has version {after} already; nothing was changed."
@@ -58,8 +56,7 @@ def check() -> None:
     Example:
       petstore db check
     """
-    settings = settings_here()
-    problems = engines.check_store(settings.database_url, composition.timeline_sharing(settings))
+    problems = installation().store_problems()
     show({"sound": not problems, "problems": problems}, lambda: "\n".join(problems) or "The store is sound.")
     if problems:
         if not wants_json():
@@ -88,7 +85,7 @@ def backup(file: Path, keep: int | None) -> None:
     """
     target = (file if keep is None else _dated(file)).absolute()
     with progress("Backing up (pages)") as advance:
-        engines.backup_store(settings_here().database_url, target, lambda done, total: advance(done))
+        installation().backup(target, lambda done, total: advance(done))
     try:
         with_store(lambda store: store.backups.record(target.name, operator()))
     except DomainError as error:
@@ -118,13 +115,12 @@ def restore(file: Path, yes: bool) -> None:
     Example:
       petstore db restore /backups/orders-2026-11-20.db
     """
-    settings = settings_here()
-    path = engines.sqlite_path(settings.database_url)
+    path = engines.sqlite_path(settings_here().database_url)
     if path.exists() and path.samefile(file):
         raise click.UsageError(f"{file} is the store itself; give the file of a backup.")
     if path.exists() and not yes:
         confirm(f"Replace the content of {path} by the backup {file}?", "Nothing was restored.")
-    kept = engines.restore_store(settings.database_url, file, operator())
+    kept = installation().restore(file, operator())
     fields = {"restored": str(path), "from": str(file.absolute())}
     if kept is None:
         show_done(fields, f"Restored {path} from {file}.")

@@ -8,9 +8,8 @@ import click
 from petstore_server.cli.commands import WritingCommand
 from petstore_server.cli.output import log_to_stderr, plural, show_done
 from petstore_server.cli.progress import progress
-from petstore_server.cli.stores import operator, settings_here
-from petstore_server.runtime import installation
-from petstore_server.settings import Settings, SettingsError, read_settings
+from petstore_server.cli.stores import installation, operator
+from petstore_server.settings import SettingsError, read_settings
 
 
 @click.command(cls=WritingCommand)
@@ -35,11 +34,11 @@ def copy(target: str) -> None:
     except SettingsError as error:
         reason = str(error).removeprefix("PETSTORE_DATABASE_URL ")
         raise click.BadParameter(reason, param_hint="--to") from None
-    asyncio.run(_copy(settings_here(), target))
+    asyncio.run(_copy(target))
 
 
-async def _copy(settings: Settings, target: str) -> None:
-    async with installation.copying(settings, target, log_to_stderr, operator()) as work:
+async def _copy(target: str) -> None:
+    async with installation().copying(target, log_to_stderr, operator()) as work:
         total = sum(work.rows.values())
         async with aclosing(work.run()) as steps:
             with progress("Copying and verifying (rows)", total) as advance:

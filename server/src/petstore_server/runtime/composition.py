@@ -1,13 +1,12 @@
 """The composition root: from the settings to the adapters that they select."""
 
 import importlib.util
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractContextManager, AsyncExitStack, asynccontextmanager, nullcontext, suppress
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from petstore_server.domain.bans import BanPolicy
 from petstore_server.domain.errors import Unreachable
-from petstore_server.domain.usage import Usage
 from petstore_server.engines import sqlite
 from petstore_server.limits.activity import NoUsageRecorder, UsageRecorder
 from petstore_server.limits.fallback import CountersUnavailable, FallbackLimiter
@@ -15,7 +14,6 @@ from petstore_server.limits.memory import MemoryLimiter
 from petstore_server.runtime import engines
 from petstore_server.runtime.backend import Backend
 from petstore_server.settings import Settings, SettingsError, describe_url
-from petstore_server.store import Store
 
 if TYPE_CHECKING:
     from petstore_server.limits.redis import RedisCounters
@@ -95,39 +93,11 @@ def timeline_sharing(settings: Settings) -> engines.Share | None:
 
     async def share(store_id: str, timeline: int) -> int:
         with suppress(Unreachable):
-            async with _counters(settings) as counters:
+            async with read_counters(settings) as counters:
                 return await counters.newest_timeline(store_id, timeline)
         return timeline
 
     return share
-
-
-async def account_usage(settings: Settings, store: Store, account_id: int) -> Usage:
-    """Read what the account has used from where it is counted. Raises SettingsError, ServiceUnavailable."""
-    if settings.redis_url is None:
-        return await store.usage.find(account_id)
-    async with _counters(settings) as counters:
-        counters.use_store(await store.identity())
-        return (await counters.usages([account_id]))[account_id]
-
-
-async def all_usage(settings: Settings, store: Store) -> Mapping[int, Usage]:
-    """Read what all accounts have used, by their ids, from where it is counted.
-
-    Raises SettingsError, ServiceUnavailable.
-    """
-    if settings.redis_url is None:
-        return await store.usage.all()
-    accounts = [account.id for account in await store.accounts.list()]
-    async with _counters(settings) as counters:
-        counters.use_store(await store.identity())
-        return await counters.usages(accounts)
-
-
-async def redis_info(settings: Settings) -> dict[str, Any]:
-    """Read what Redis reports about itself (INFO). Raises SettingsError, ServiceUnavailable."""
-    async with _counters(settings) as counters:
-        return await counters.info()
 
 
 def _limiter(
@@ -142,7 +112,7 @@ def _policy(settings: Settings) -> BanPolicy:
 
 
 @asynccontextmanager
-async def _counters(settings: Settings) -> AsyncIterator["RedisCounters"]:
+async def read_counters(settings: Settings) -> AsyncIterator["RedisCounters"]:
     """Connect to the counters in Redis to read them. Raises SettingsError, ServiceUnavailable."""
     counters = _redis(settings)
     try:

@@ -10,7 +10,6 @@ from petstore_server.console.readings import Pace
 from petstore_server.console.sources import Service, Sources
 from petstore_server.console.statistics import UsageSource
 from petstore_server.domain.usage import Usage
-from petstore_server.runtime import composition, engines
 from petstore_server.runtime.background import BackgroundTask
 from petstore_server.runtime.installation import LocalInstallation
 from petstore_server.settings import Settings
@@ -27,29 +26,30 @@ class MeasuredService(Service, Protocol):
 
 
 class _CountedUsage:
-    """Usage from where it is counted."""
+    """Usage from where it is counted, which the settings of a server say."""
 
-    def __init__(self, settings: Settings, store: Store) -> None:
-        self._settings = settings
+    def __init__(self, installation: LocalInstallation, store: Store) -> None:
+        self._installation = installation
         self._store = store
 
     async def find(self, account_id: int) -> Usage:
-        return await composition.account_usage(self._settings, self._store, account_id)
+        return await self._installation.account_usage(self._store, account_id) or Usage()
 
     async def all(self) -> Mapping[int, Usage]:
-        return await composition.all_usage(self._settings, self._store)
+        return await self._installation.all_usage(self._store) or {}
 
 
 def make_console(
     settings: Settings, store: Store, service: MeasuredService, clock: Callable[[], float], pace: Pace | None = None
 ) -> Console:
     """The console over an open store. `clock` gives Unix seconds."""
-    usage: UsageSource = _CountedUsage(settings, store)
+    installation = LocalInstallation(settings, serves=True)
+    usage: UsageSource = _CountedUsage(installation, store)
     return Console(
         Sources(
             settings=settings,
             store=store,
-            installation=LocalInstallation(settings),
+            installation=installation,
             service=service,
             requests=RecentRequests(service.request_metrics, clock),
             usage=usage,
@@ -74,7 +74,7 @@ async def open_console(
 
     Raises SettingsError, StoreUnusable.
     """
-    async with engines.opened_store(settings.database_url, composition.timeline_sharing(settings)) as store:
+    async with LocalInstallation(settings).opened_store() as store:
         console = make_console(settings, store, service, clock)
         try:
             yield console

@@ -1,12 +1,10 @@
-"""From the URL of a store to its engine: open, migrate, check, back up and restore stores."""
+"""From the URL of a store to its engine."""
 
-import asyncio
 import importlib.util
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 
-from petstore_server.domain.audit import Actor
 from petstore_server.engines import sqlite
 from petstore_server.settings import SettingsError
 from petstore_server.store import Store
@@ -72,59 +70,6 @@ async def opened_store(
         yield store
     finally:
         await store.close()
-
-
-def migrate_store(url: str, announce: Announce, share: Share | None = None) -> tuple[int, int]:
-    """Migrate the store to this version's schema, creating a missing one; return its version before and after.
-
-    Raises SettingsError, StoreUnusable.
-    """
-    if is_sqlite(url):
-        return sqlite.migrate(sqlite_path(url), announce)
-    require_driver(url)
-    from petstore_server.engines import postgres
-
-    return asyncio.run(postgres.migrate(url, announce, share))
-
-
-def check_store(url: str, share: Share | None = None) -> list[str]:
-    """Read the whole store and return what is wrong with it, an empty list if it is sound.
-
-    Raises SettingsError, StoreUnusable.
-    """
-    if is_sqlite(url):
-        return sqlite.check(sqlite_path(url))
-    require_driver(url)
-    from petstore_server.engines import postgres
-
-    return asyncio.run(postgres.check(url, share))
-
-
-async def durability_settings(url: str, share: Share | None = None) -> dict[str, str]:
-    """Return PostgreSQL's settings that decide whether an acknowledged change is durable, by name.
-
-    Raises SettingsError, StoreUnusable.
-    """
-    require_driver(url)
-    from petstore_server.engines import postgres
-
-    return await postgres.durability_settings(url, share)
-
-
-def backup_store(url: str, target: Path, progress: Callable[[int, int], None]) -> None:
-    """Copy a SQLite store to a file while others use it; `progress` gets the pages copied and the total.
-
-    Raises StoreUnusable, Conflict, InvalidInput, and SettingsError for PostgreSQL, which has its own tool.
-    """
-    sqlite.backup(sqlite_path(url), target, progress)
-
-
-def restore_store(url: str, source: Path, actor: Actor) -> Path | None:
-    """Replace the content of a SQLite store by a backup; return the file that keeps the previous content, if any.
-
-    Raises StoreUnusable when the backup is damaged or the store in use, and SettingsError for PostgreSQL.
-    """
-    return sqlite.restore(sqlite_path(url), source, actor)
 
 
 def require_driver(url: str, setting: str = "PETSTORE_DATABASE_URL") -> None:

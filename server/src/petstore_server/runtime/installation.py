@@ -1,8 +1,10 @@
 """What an installation consists of, as commands and health checks see it: its store, its Redis, its server."""
 
+import asyncio
 from collections.abc import Callable, Mapping
 from contextlib import AbstractAsyncContextManager
 from pathlib import Path
+from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from petstore_server.domain.audit import Actor
@@ -16,21 +18,32 @@ from petstore_server.store import Store
 if TYPE_CHECKING:
     from petstore_server.engines.copy import Copy
 
-
 _ROWS_AT_ONCE = 16_000
 
 
 class LocalInstallation:
-    """The installation that the settings name, as seen from this machine. Implements `health.examine.Installation`."""
+    """The installation that the settings name, as seen from this machine. Implements `health.examine.Installation`.
 
-    def __init__(self, settings: Settings) -> None:
+    Methods that use the store raise SettingsError and StoreUnusable; those that work on the file of a SQLite store
+    raise SettingsError for PostgreSQL, which has its own tools.
+    """
+
+    def __init__(self, settings: Settings, *, serves: bool = False) -> None:
+        """`serves`: this process is a server with these settings, so usage is counted where they say."""
         self.settings = settings
+        self._serves = serves
+        self._url = settings.database_url
 
     @property
     def store_file(self) -> Path | None:
-        if not engines.is_sqlite(self.settings.database_url):
-            return None
-        return engines.sqlite_path(self.settings.database_url).resolve()
+        return engines.sqlite_path(self._url).resolve() if engines.is_sqlite(self._url) else None
+
+    @property
+    def admin_url(self) -> str:
+        return admin_url(self.settings)
+
+    def ask_server(self, path: str) -> tuple[int, bytes]:
+        return admin_port.ask_server(self.settings, path)
 
     def require_servable(self) -> None:
         composition.require_servable(self.settings)
@@ -46,63 +59,92 @@ class LocalInstallation:
         return 1 if self.store_file is None or self.server_holds_store() else _ROWS_AT_ONCE
 
     async def open_store(self) -> Store:
-        return await engines.open_store(self.settings.database_url, composition.timeline_sharing(self.settings))
+        return await engines.open_store(self._url, self._share)
 
-    async def redis_info(self) -> Mapping[str, Any]:
-        return await composition.redis_info(self.settings)
+    def opened_store(
+        self, *, create: bool = False, announce: Callable[[str], None] = lambda _: None
+    ) -> AbstractAsyncContextManager[Store]:
+        """The store, closed at the end; a missing one is created if `create`, and `announce` says so."""
+        return engines.opened_store(self._url, self._share, create=create, announce=announce)
 
-    async def postgres_settings(self) -> Mapping[str, str]:
-        return await engines.durability_settings(
-            self.settings.database_url, composition.timeline_sharing(self.settings)
-        )
-
-    @property
-    def admin_url(self) -> str:
-        return admin_url(self.settings)
-
-    def ask_server(self, path: str) -> tuple[int, bytes]:
-        return admin_port.ask_server(self.settings, path)
+    def migrate(self, announce: Callable[[str], None]) -> tuple[int, int]:
+        """Bring the store to this version's schema, creating a missing one; return its version before and after."""
+        if engines.is_sqlite(self._url):
+            return sqlite.migrate(engines.sqlite_path(self._url), announce)
+        before, after = asyncio.run(self._postgres.migrate(self._url, announce, self._share))
+        return before, after
 
     def store_problems(self) -> list[str]:
-        return engines.check_store(self.settings.database_url, composition.timeline_sharing(self.settings))
+        if engines.is_sqlite(self._url):
+            return sqlite.check(engines.sqlite_path(self._url))
+        return list(asyncio.run(self._postgres.check(self._url, self._share)))
+
+    async def postgres_settings(self) -> Mapping[str, str]:
+        return dict(await self._postgres.durability_settings(self._url, self._share))
+
+    def backup(self, target: Path, progress: Callable[[int, int], None] = lambda done, total: None) -> None:
+        """Copy a SQLite store to a file while others use it; `progress` gets the pages copied and the total.
+
+        Raises Conflict, InvalidInput too.
+        """
+        sqlite.backup(engines.sqlite_path(self._url), target, progress)
+
+    def restore(self, source: Path, actor: Actor) -> Path | None:
+        """Replace the content of a SQLite store by a backup; return the file that keeps the previous one, if any."""
+        return sqlite.restore(engines.sqlite_path(self._url), source, actor)
+
+    def copying(
+        self, target: str, announce: Callable[[str], None], actor: Actor
+    ) -> "AbstractAsyncContextManager[Copy]":
+        """Copy a SQLite store to the PostgreSQL database `target` (a URL), whose audit log names the actor.
+
+        Raises Conflict too.
+        """
+        engines.require_driver(target, "--to")
+        from petstore_server.engines.copy import copying  # needs the driver, which is an extra
+
+        return copying(engines.sqlite_path(self._url), target, announce, actor)
+
+    async def redis_info(self) -> Mapping[str, Any]:
+        async with composition.read_counters(self.settings) as counters:
+            return await counters.info()
 
     async def account_usage(self, store: Store, account_id: int) -> Usage | None:
         """The usage of an account, or None if it is counted in a Redis that the settings do not name.
 
         Raises SettingsError, ServiceUnavailable.
         """
-        if self._counted_elsewhere():
-            return None
-        return await composition.account_usage(self.settings, store, account_id)
+        if self.settings.redis_url is None:
+            return None if self._counted_elsewhere() else await store.usage.find(account_id)
+        async with composition.read_counters(self.settings) as counters:
+            counters.use_store(await store.identity())
+            return (await counters.usages([account_id]))[account_id]
 
     async def all_usage(self, store: Store) -> Mapping[int, Usage] | None:
-        """The usage of all accounts by their ids, or None if it is counted in a Redis that the settings do not name.
+        """The same for all accounts, by their ids."""
+        if self.settings.redis_url is None:
+            return None if self._counted_elsewhere() else await store.usage.all()
+        accounts = [account.id for account in await store.accounts.list()]
+        async with composition.read_counters(self.settings) as counters:
+            counters.use_store(await store.identity())
+            return await counters.usages(accounts)
 
-        Raises SettingsError, ServiceUnavailable.
-        """
-        if self._counted_elsewhere():
-            return None
-        return await composition.all_usage(self.settings, store)
+    @property
+    def _share(self) -> engines.Share | None:
+        return composition.timeline_sharing(self.settings)
+
+    @property
+    def _postgres(self) -> ModuleType:
+        engines.require_driver(self._url)
+        from petstore_server.engines import postgres  # an extra, installed where it is needed
+
+        return postgres
 
     def _counted_elsewhere(self) -> bool:
-        return self.settings.redis_url is None and (self.store_file is None or self._served_with_redis())
-
-    def _served_with_redis(self) -> bool:
-        """Whether a server that counts in Redis holds the lock: it shares the lock, others do not (D12)."""
-        return self._is_locked(shared=False) and not self._is_locked(shared=True)
+        """Whether a server counts in a Redis: it shares the lock, others do not (D12). With PostgreSQL all do."""
+        if self._serves:
+            return False
+        return self.store_file is None or (self._is_locked(shared=False) and not self._is_locked(shared=True))
 
     def _is_locked(self, *, shared: bool) -> bool:
         return self.store_file is not None and sqlite.is_served(self.store_file, shared=shared)
-
-
-def copying(
-    settings: Settings, target: str, announce: Callable[[str], None], actor: Actor
-) -> "AbstractAsyncContextManager[Copy]":
-    """Copy a SQLite store to the PostgreSQL database `target` (a URL), whose audit log names the actor.
-
-    Raises SettingsError if the driver is missing or the settings name no SQLite store, StoreUnusable, Conflict.
-    """
-    engines.require_driver(target, "--to")
-    from petstore_server.engines.copy import copying  # needs the driver, which is an extra
-
-    return copying(engines.sqlite_path(settings.database_url), target, announce, actor)
