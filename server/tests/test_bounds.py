@@ -20,7 +20,7 @@ NOT_SERVING = {"engines/copy.py"}
 
 def listed() -> set[str]:
     """The files that the list of bounds names."""
-    section = (ROOT / "docs" / "architecture.md").read_text().partition(f"## {LIST}")[2].partition("\n## ")[0]
+    section = (ROOT / "docs" / "reference.md").read_text().partition(f"## {LIST}")[2].partition("\n## ")[0]
     return set(re.findall(r"`([\w/]+\.py)`", section))
 
 

@@ -23,12 +23,12 @@ from petstore_server.server.errors import MAX_HEADERS
 from petstore_server.server.listener import Deadlines
 from petstore_server.settings import SETTINGS, read_settings
 from support.documents import ROOT, block, table
-from support.generated_tables import OPERATING, subcommands
+from support.generated_tables import REFERENCE, subcommands
 
 DEPLOY = ROOT / "deploy"
 FILES = sorted(path for path in DEPLOY.rglob("*") if path.is_file())
 DEFAULTS = read_settings({})
-METRICS = {metric: set(labels.replace(",", "").split()) for metric, labels, _ in table(OPERATING, "metrics")}
+METRICS = {metric: set(labels.replace(",", "").split()) for metric, labels, _ in table(REFERENCE, "metrics")}
 VALUES = {
     "operation": {"listOrders", "cancelOrder", "getPet", "none"},
     "outcome": {outcome.value for outcome in Outcome},

@@ -28,9 +28,8 @@ from support.documents import (
     links,
     name,
     table,
-    tree,
 )
-from support.generated_tables import OPERATING, TABLES, subcommands, with_tables
+from support.generated_tables import REFERENCE, TABLES, subcommands, summary, with_table
 from support.process import PETSTORE, Server, environment, petstore, petstore_json, serving
 from support.service import Service, bearer, in_service
 from support.subprocesses import PATIENCE
@@ -48,10 +47,24 @@ HOSTS = {"127.0.0.1:8080", "127.0.0.1:8081", "api.example.com", "ops.example.com
 every_document = pytest.mark.parametrize("document", DOCUMENTS, ids=name)
 
 
-def test_the_tree_in_the_architecture_lists_exactly_the_files_of_the_package() -> None:
-    files = {str(file.relative_to(SOURCE)) for file in SOURCE.rglob("*") if file.is_file()}
-    ignored = ("__init__.py", ".pyc", "py.typed")
-    assert {file for file in files if not file.endswith(ignored)} == tree(block(ARCHITECTURE, "tree"))
+def test_the_first_line_of_every_module_says_what_it_is_for() -> None:
+    modules = list(SOURCE.rglob("*.py"))
+    assert [] == [name(file) for file in modules if not re.fullmatch(r"\S.{10,110}[.:].*", summary(file))]
+
+
+def test_every_place_on_the_paths_of_the_architecture_exists() -> None:
+    section = _section(ARCHITECTURE, "Five paths")
+    paths = [line for line in section.splitlines() if "→" in line]
+    assert ["a list", "a cancel", "a placed order", "a console page", "a command"] == [
+        line.split("|")[1].strip() for line in paths
+    ]
+    code = "\n".join(file.read_text() for file in SOURCE.rglob("*.py"))
+    for place in re.findall(r"`([\w.]+)`", section.replace(".py`", "`")):
+        owner, _, member = place.rpartition(".")
+        assert not owner or re.search(rf"^class {owner}\b", code, re.MULTILINE), place
+        assert re.search(rf"^ *(?:async )?def {member}\b|^{member}(?::.*)? = ", code, re.MULTILINE), place
+    for member, module in re.findall(r"`(\w+)` in `([\w/.]+)`", section):
+        assert re.search(rf"^ *(?:async )?def {member}\b|^{member}\b.* = ", (SOURCE / module).read_text(), re.MULTILINE)
 
 
 def test_layers_in_the_documentation_equal_those_the_linter_enforces() -> None:
@@ -60,12 +73,13 @@ def test_layers_in_the_documentation_equal_those_the_linter_enforces() -> None:
 
 
 @pytest.mark.parametrize("which", TABLES)
-def test_tables_of_settings_and_commands_match_the_code(which: str) -> None:
-    documented = OPERATING.read_text()
-    assert with_tables(documented) == documented, (
+def test_generated_tables_match_the_code(which: str) -> None:
+    document, make = TABLES[which]
+    documented = document.read_text()
+    assert with_table(documented, which) == documented, (
         f"The table of {which} differs; regenerate it: .venv/bin/python server/tests/support/generated_tables.py"
     )
-    assert f"<!-- {which} -->\n{TABLES[which]()}" in documented
+    assert f"<!-- {which} -->\n{make()}" in documented
 
 
 def test_every_error_code_is_documented_with_its_status() -> None:
@@ -96,7 +110,7 @@ async def test_every_metric_is_documented_with_its_labels(tmp_path: Path) -> Non
             if not metric.name.endswith("_created")
         }
 
-    documented = {metric: set(labels.replace(",", "").split()) for metric, labels, _ in table(OPERATING, "metrics")}
+    documented = {metric: set(labels.replace(",", "").split()) for metric, labels, _ in table(REFERENCE, "metrics")}
     assert await in_service(tmp_path, story) == documented
 
 
@@ -104,17 +118,17 @@ def test_every_log_event_is_documented_with_its_level() -> None:
     code = "\n".join(file.read_text() for file in SOURCE.rglob("*.py"))
     written = {(event, level) for level, event in re.findall(r'(?:log|get_logger\(\))\.([a-z]+)\(\s*"([^"]+)"', code)}
     written.add((ACCESS_LOG_EVENT, "info"))  # written as a record
-    assert written == {(event, level) for event, level, _ in table(OPERATING, "events")}
+    assert written == {(event, level) for event, level, _ in table(REFERENCE, "events")}
 
 
 def test_every_message_under_troubleshooting_exists() -> None:
     code = "\n".join(file.read_text() for file in SOURCE.rglob("*.py"))
     messages = re.sub(r'"\n\s*f?"', "", code).replace("`", "")
-    shown = re.findall(r"^\| `([^`]+)` \|", _section(OPERATING, "Troubleshooting"), re.MULTILINE)
+    shown = re.findall(r"^\| `([^`]+)` \|", _section(REFERENCE, "Troubleshooting"), re.MULTILINE)
     parts = {part.strip() for message in shown for part in message.split("…")}
     assert {"Cannot listen on"} <= parts
     outdated = sorted(part for part in parts if part not in messages)
-    assert [] == outdated, "Correct these messages in docs/operating.md, Troubleshooting."
+    assert [] == outdated, "Correct these messages in docs/reference.md, Troubleshooting."
 
 
 def _section(document: Path, heading: str) -> str:

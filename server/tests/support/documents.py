@@ -1,4 +1,4 @@
-"""Parse the repository's documents for tests: examples, links, headings, tables, trees.
+"""Parse the repository's documents for tests: examples, links, headings, tables.
 
 A comment before a fenced `sh` block marks it as an example to run, with `sh -eu`:
 
@@ -86,19 +86,3 @@ def table(document: Path, mark: str) -> list[list[str]]:
     """The rows of the table after the comment `<!-- mark -->`, without its header and without backticks."""
     lines = document.read_text().partition(f"<!-- {mark} -->\n")[2].partition("\n\n")[0].splitlines()
     return [[cell.strip().replace("`", "") for cell in line.strip("|").split("|")] for line in lines[2:]]
-
-
-def tree(text: str) -> set[str]:
-    """The files of a tree drawn by indentation: `folder/`, and below it `file.py   description`."""
-    folders: list[tuple[int, str]] = []
-    files = set()
-    for line in text.splitlines():
-        indent, entry = len(line) - len(line.lstrip()), line.split()[0]
-        while folders and folders[-1][0] >= indent:
-            folders.pop()
-        path = (folders[-1][1] if folders else "") + entry
-        if entry.endswith("/"):
-            folders.append((indent, path))
-        else:
-            files.add(path)
-    return files

@@ -1,19 +1,25 @@
-"""Generate the tables of docs/operating.md from the code.
+"""Generate the tables of the documents from the code.
 
     .venv/bin/python server/tests/support/generated_tables.py
 
 writes them; `test_documentation.py` fails while they differ.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+import ast
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 
 import click
 
+from petstore_server.cli.failures import EXIT_CODES
 from petstore_server.cli.main import petstore
 from petstore_server.settings import SETTINGS
 
-OPERATING = Path(__file__).resolve().parents[3] / "docs" / "operating.md"
+ROOT = Path(__file__).resolve().parents[3]
+SOURCE = ROOT / "server" / "src" / "petstore_server"
+DOCS = ROOT / "docs"
+OPERATING, REFERENCE = DOCS / "operating.md", DOCS / "reference.md"
 
 
 def settings_table() -> str:
@@ -30,18 +36,51 @@ def commands_table() -> str:
     return _table(("Command", "Options", "What it does"), rows)
 
 
-TABLES = {"settings": settings_table, "commands": commands_table}
+def exit_codes_table() -> str:
+    """Every exit code of the commands."""
+    return _table(("Exit code", "Meaning"), [(str(code), meaning) for code, meaning in EXIT_CODES.items()])
 
 
-def with_tables(text: str) -> str:
-    """The document with each table inserted between `<!-- name -->` and `<!-- /name -->`."""
-    for name, table in TABLES.items():
-        before, opening, rest = text.partition(f"<!-- {name} -->\n")
-        _, closing, after = rest.partition(f"<!-- /{name} -->")
-        if not opening or not closing:
-            raise ValueError(f"There is no marker for the table of {name}.")
-        text = f"{before}{opening}{table()}{closing}{after}"
-    return text
+def packages_table() -> str:
+    """Every package of the server, with the first line of its docstring."""
+    packages = [file.parent for file in sorted(SOURCE.rglob("__init__.py")) if file.parent != SOURCE]
+    return _table(
+        ("Package", "What it is for"),
+        [(f"`{package.relative_to(SOURCE)}/`", summary(package / "__init__.py")) for package in packages],
+    )
+
+
+def decisions_table() -> str:
+    """Every decision, with its title."""
+    rows = []
+    for file in sorted((DOCS / "decisions").glob("0*.md")):
+        number, title = file.read_text().partition("\n")[0].removeprefix("# ").split(" ", 1)
+        rows.append((f"[{number}]({file.name})", title))
+    return _table(("", "Decision"), rows)
+
+
+def summary(module: Path) -> str:
+    """The first line of a module's docstring, or nothing."""
+    return (ast.get_docstring(ast.parse(module.read_text())) or "").partition("\n")[0]
+
+
+TABLES: dict[str, tuple[Path, Callable[[], str]]] = {
+    "settings": (REFERENCE, settings_table),
+    "commands": (REFERENCE, commands_table),
+    "exit codes": (REFERENCE, exit_codes_table),
+    "packages": (DOCS / "architecture.md", packages_table),
+    "decisions": (DOCS / "decisions" / "README.md", decisions_table),
+}
+"""For each table, the document that has it, and how it is made."""
+
+
+def with_table(text: str, name: str) -> str:
+    """The document with the table inserted between `<!-- name -->` and `<!-- /name -->`."""
+    _, make = TABLES[name]
+    marked = re.compile(rf"(<!-- {name} -->\n).*?(<!-- /{name} -->)", re.DOTALL)
+    if not marked.search(text):
+        raise ValueError(f"There is no marker for the table of {name}.")
+    return marked.sub(lambda found: found[1] + make() + found[2], text)
 
 
 def _commands(command: click.Command, path: str) -> Iterator[tuple[str, str, str]]:
@@ -72,4 +111,5 @@ def _table(header: Iterable[str], rows: Iterable[Iterable[str]]) -> str:
 
 
 if __name__ == "__main__":
-    OPERATING.write_text(with_tables(OPERATING.read_text()))
+    for table_name, (document, _) in TABLES.items():
+        document.write_text(with_table(document.read_text(), table_name))

@@ -29,9 +29,20 @@ from petstore_server.settings import SettingsError
 FAILURE, USAGE, PARTLY_DONE, NOT_FOUND, CONFLICT = 1, 2, 3, 5, 6
 INTERRUPTED, PIPE_CLOSED = 130, 141  # 128 + the signal, as shells count; see also Interrupted
 
+EXIT_CODES = {
+    0: "success",
+    FAILURE: "failure: the store cannot be used, or a check failed",
+    USAGE: "wrong usage or a bad setting",
+    PARTLY_DONE: "partly done: an import with rejects",
+    NOT_FOUND: "not found",
+    CONFLICT: "conflict: the order has shipped, the account exists, the key is not banned",
+    129: "ended by SIGHUP",
+    INTERRUPTED: "ended by Ctrl-C",
+    PIPE_CLOSED: "the reader of stdout has closed it",
+    143: "ended by SIGTERM",
+}
 EXIT_CODES_HELP = (
-    "Exit codes: 0 success, 1 failure, 2 wrong usage or a bad setting, 3 partly done (an import with rejects), "
-    "5 not found, 6 conflict, 130 interrupted (143 by SIGTERM, 129 by SIGHUP)."
+    "Exit codes: " + ", ".join(f"{code} {text.partition(':')[0]}" for code, text in EXIT_CODES.items()) + "."
 )
 
 _EXIT_CODES: tuple[tuple[type[DomainError], int], ...] = (
