@@ -87,7 +87,7 @@ async def test_without_a_session_every_page_says_how_to_sign_in(each_backend: St
         assert "petstore console" in await console.browser.get(path, 401)
 
 
-async def test_the_token_of_a_link_is_no_session(each_backend: Stores) -> None:
+async def test_the_token_of_a_link_is_not_a_session(each_backend: Stores) -> None:
     async with running_console(each_backend) as console:
         link = await console.browser.link()
         thief = console.another_browser()
