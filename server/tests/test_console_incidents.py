@@ -6,6 +6,7 @@ from collections.abc import Awaitable, Callable
 from time import monotonic
 from typing import Any
 
+import psycopg
 import pytest
 
 from petstore_server.console.readings import Pace
@@ -13,6 +14,7 @@ from petstore_server.console.rendering import minutes
 from petstore_server.domain.errors import ServiceUnavailable
 from petstore_server.domain.orders import Order
 from petstore_server.domain.usage import Activity, KeylessCounts, UsageCounts
+from petstore_server.engines.postgres.pool import CONNECTIONS
 from petstore_server.operations.health.results import CheckResult
 from petstore_server.telemetry.aggregation import Family, Sample
 from support.console import START, Browser, Console, running_console
@@ -73,6 +75,23 @@ async def test_no_page_waits_longer_than_two_seconds_for_a_slow_store(each_backe
         began = monotonic()
         assert "This was not read in time" in await browser.get("/accounts/zoo", 503)
         assert monotonic() - began < 2.0
+
+
+async def test_pages_do_not_wait_for_locked_tables_and_recover(postgres_stores: Stores) -> None:
+    """More pages at a time than there are connections."""
+    async with running_console(postgres_stores, pace=Pace()) as console:
+        browser = await signed_in(console)
+        async with await psycopg.AsyncConnection.connect(postgres_stores.url) as other:
+            await other.execute("LOCK TABLE petstore.audit, petstore.bans, petstore.orders, petstore.accounts")
+            began = monotonic()
+            pages = await asyncio.gather(*[browser.http.get("/console/") for _ in range(CONNECTIONS + 4)])
+            assert monotonic() - began < 2.5
+            assert {200} == {page.status_code for page in pages}
+            assert all("Not known." in page.text for page in pages)
+            await other.rollback()
+        async with asyncio.timeout(60):
+            while "Not known." in await browser.get("/"):  # noqa: ASYNC110 - pages read again
+                await asyncio.sleep(0.1)
 
 
 async def test_the_overview_is_there_while_the_store_is_down(each_backend: Stores) -> None:

@@ -6,7 +6,7 @@ from petstore_server.domain.sessions import Session, token_digest
 from petstore_server.operations.sessions import find_session
 from petstore_server.store import Store
 
-_SECONDS = 0.9  # for which a page waits for its session: half of its time
+_SECONDS = 0.7  # for which a page waits for its session: half of its time
 _MOST = 100
 
 

@@ -24,7 +24,7 @@ from petstore_server.operations.admin_port import CONSOLE_PATH
 
 T = TypeVar("T")
 
-PAGE_SECONDS = 1.8
+PAGE_SECONDS = 1.5
 """For which a page waits for what it shows; after two seconds at the latest it is there."""
 
 _LARGEST_FORM = 256 * 1024
