@@ -17,6 +17,8 @@ from dataclasses import dataclass, field
 from itertools import count
 
 _CHUNK = 4096
+_LATE_SECONDS = 5.0
+"""For which responses are awaited after the end."""
 
 
 @dataclass
@@ -67,7 +69,11 @@ def _requests(load: Load) -> Iterator[bytes]:
 async def measure(load: Load) -> Measured:
     """Send the load, and measure."""
     measured, requests, ends = Measured(), _requests(load), time.monotonic() + load.seconds
-    await asyncio.gather(*(_connection(load, requests, measured, ends) for _ in range(load.connections)))
+    tasks = [asyncio.create_task(_connection(load, requests, measured, ends)) for _ in range(load.connections)]
+    _, late = await asyncio.wait(tasks, timeout=load.seconds + _LATE_SECONDS)
+    for task in late:
+        task.cancel()
+    measured.statuses["late"] += len(late)
     return measured
 
 

@@ -16,7 +16,7 @@ from torture.programs import environment
 from torture.state import new_key, put_orders
 
 GREEDY, SLOW, PROBES = 500, 50, 4
-ORDERS = 100_000
+ORDERS, LISTED = 100_000, 1_000
 FACTOR = 5
 """By which the p99 of another account may grow under a load."""
 
@@ -60,7 +60,7 @@ async def overloaded(seed: int, engine: str, kind: str, seconds: float) -> Resul
     """One account sends all it can over many connections, some of them slow readers; another one measures."""
     async with AsyncExitStack() as stack:
         made = await cluster(stack, engine, 1, direct=True)
-        await put_orders(made.url, range(1, ORDERS + 1))
+        await put_orders(made.url, range(1, (LISTED if kind == "list" else ORDERS) + 1))
         server, other = made.servers[0], await new_key(made.url, "other")
         probe = Load(server.port, other, kind, PROBES, seconds, pause=0.02, first=1)
         idle = await send(probe)
