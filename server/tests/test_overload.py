@@ -3,7 +3,9 @@
 import asyncio
 from collections.abc import Iterator
 from contextlib import contextmanager
+from itertools import pairwise
 from pathlib import Path
+from typing import cast
 
 import apsw
 import httpx2
@@ -13,6 +15,10 @@ from petstore_server.api.concurrency import MOST, MOST_OF_AN_ACCOUNT, Concurrenc
 from petstore_server.api.errors import Overloaded
 from petstore_server.domain.accounts import Limits, Plan
 from petstore_server.domain.orders import Order
+from petstore_server.server.connection import Connection
+from petstore_server.server.listener import CONNECTIONS_PER_TURN, PublicServer
+from petstore_server.server.request import Request
+from petstore_server.server.response import Answer
 from support.service import Service, bearer, in_service
 
 ORDERS = "/v1/store/orders"
@@ -97,3 +103,32 @@ async def test_more_new_keys_than_connections_wait_for_their_turn(tmp_path: Path
         assert [200] * len(keys) == [response.status_code for response in await asyncio.gather(*asked)]
 
     await in_service(tmp_path, story)
+
+
+class Waiting:
+    """A connection as far as a server's turns concern it."""
+
+    def __init__(self, number: int, advanced: list[int]) -> None:
+        self.scheduled = False
+        self._number = number
+        self._advanced = advanced
+
+    def advance(self) -> None:
+        self.scheduled = False
+        self._advanced.append(self._number)
+
+
+async def _unused(request: Request) -> Answer | None:
+    raise AssertionError
+
+
+@pytest.mark.anyio
+async def test_other_work_goes_on_between_the_requests_of_many_connections() -> None:
+    server, advanced, seen = PublicServer(_unused, lambda: 0.0, 1_000), list[int](), list[int]()
+    for number in range(3 * CONNECTIONS_PER_TURN + 1):
+        server.schedule(cast(Connection, Waiting(number, advanced)))
+    while len(advanced) <= 3 * CONNECTIONS_PER_TURN:
+        await asyncio.sleep(0)  # as long as a response of the store or of Redis has to wait
+        seen.append(len(advanced))
+    assert list(range(3 * CONNECTIONS_PER_TURN + 1)) == advanced
+    assert CONNECTIONS_PER_TURN >= max(after - before for before, after in pairwise([0, *seen]))
