@@ -7,6 +7,7 @@ from html import escape
 
 import pytest
 
+from petstore_server.console.readings import Cached
 from petstore_server.domain.accounts import PLAN_LIMITS, Limits, Plan
 from petstore_server.domain.audit import Actor
 from petstore_server.domain.bans import Ban
@@ -16,7 +17,8 @@ from petstore_server.domain.timestamps import format_unix
 from petstore_server.domain.usage import Activity, Usage, UsageCounts
 from petstore_server.domain.windows import Count
 from petstore_server.operations.health.partners import check_partners
-from support.console import START, Console, running_console
+from petstore_server.operations.health.results import CheckResult
+from support.console import CURRENT, START, Console, running_console
 from support.open_stores import BY, Stores, add_key, api_key, log, successor
 
 pytestmark = pytest.mark.anyio
@@ -436,6 +438,22 @@ async def test_bans_are_one_warning_and_paged(each_backend: Stores) -> None:
         assert "All 60 banned keys" in overview
         assert 5 == overview.count("until 2026")
         assert "1 account" in await browser.get("/accounts?state=banned")
+
+
+async def test_a_warning_leads_to_the_button_that_helps(each_backend: Stores) -> None:
+    async with running_console(each_backend) as console:
+        await add_key(console.store)
+        await console.store.keys.create(replace(api_key("two"), expires_at=START + 60), BY)
+        browser = await console.browser.sign_in()
+
+        async def examine() -> list[CheckResult]:
+            return [each async for each in check_partners(console.store, START)]
+
+        await console.sources.checks.close()
+        console.sources.checks = Cached(examine, CURRENT)
+        await browser.get("/")
+        assert '<a href="/console/keys/key_two">Rotate</a>' in browser.page
+        assert "petstore keys" not in browser.page
 
 
 async def test_a_lifted_ban_is_described_in_a_sentence(each_backend: Stores) -> None:

@@ -124,7 +124,7 @@ def plan_limits(plan: Plan, per_minute: int | None, per_day: int | None) -> Limi
         raise InvalidInput("The plan enterprise has no fixed limits; give its requests per minute and per day.")
     if not 1 <= per_minute <= per_day <= _HIGHEST_LIMIT:
         raise InvalidInput(
-            f"Limits must satisfy 1 ≤ per minute ≤ per day ≤ {_HIGHEST_LIMIT}; got {per_minute} and {per_day}."
+            f"Limits must satisfy 1 ≤ per minute ≤ per day ≤ {_HIGHEST_LIMIT:,}; got {per_minute:,} and {per_day:,}."
         )
     return Limits(per_minute, per_day)
 

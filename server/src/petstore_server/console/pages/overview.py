@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 from starlette.responses import Response
 
@@ -35,19 +35,13 @@ _COUNTED = (
 _PERIODS = (("hour", "Last hour"), ("day", "Last day"), ("week", "Last week"))
 
 
-class Remedy(NamedTuple):
-    """What the console offers against the result of a check: a page, and its button or link there."""
-
-    text: str
-    link: str
-
-
-_REMEDIES = {
-    "accounts": Remedy("New account", "/accounts#create"),
-    "keys": Remedy("Rotate on the account's page", "/accounts"),
-    "bans": Remedy("Lift ban on the list of banned keys", "/bans"),
+_BUTTONS = {
+    "create account": ("Create account", "/accounts#create"),
+    "create key": ("Create key", "/accounts"),
+    "rotate key": ("Rotate", "/keys/{}"),
+    "lift ban": ("Lift ban", "/bans"),
 }
-"""By the name of the check. The others can be corrected on the server only."""
+"""The button for what a check advises, and its page; `{}` is the identifier. The rest is done on the server only."""
 
 
 async def overview(visit: Visit) -> Response:
@@ -71,7 +65,7 @@ async def overview(visit: Visit) -> Response:
         health=health,
         problems=[each for each in checks.value or () if each.level != "ok"],
         checks=checks,
-        remedies=_REMEDIES,
+        buttons=_BUTTONS,
         period=period,
         periods=_PERIODS,
         **requests,

@@ -26,7 +26,7 @@ async def check_partners(store: Store, now: float) -> AsyncIterator[CheckResult]
         yield CheckResult("keys", "warn", "No account has a key that works.", "Create a key.", "create key")
     else:
         message = (
-            f"{_plural(len(accounts), 'account')} ({suspended} suspended); {_plural(len(working), 'working key')}."
+            f"{_plural(len(accounts), 'account')} ({suspended:,} suspended); {_plural(len(working), 'working key')}."
         )
         yield CheckResult("accounts", "ok", message)
     for result in (*_expiring(working, now), *_banned(working, now)):
@@ -77,4 +77,4 @@ def _banned(keys: Sequence[ApiKey], now: float) -> Iterator[CheckResult]:
 
 
 def _plural(count: int, noun: str) -> str:
-    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
+    return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"
