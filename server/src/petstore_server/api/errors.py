@@ -42,13 +42,13 @@ class RateLimitExceeded(DomainError):
     code = "rate_limit_exceeded"
 
     def __init__(self, retry_after: int | None = None) -> None:
-        super().__init__("Rate limit exceeded; wait for the seconds in Retry-After, then back off exponentially.")
+        super().__init__("Rate limit exceeded; wait the number of seconds in Retry-After, then back off exponentially.")
         self.retry_after = retry_after
 
 
 class ApiKeyBanned(DomainError):
     code = "api_key_banned"
-    message = "This API key is banned for repeated requests after 429; wait for the seconds in Retry-After."
+    message = "This API key is banned for repeated requests after 429; wait the number of seconds in Retry-After."
 
 
 class InvalidParameter(DomainError):

@@ -144,7 +144,7 @@ def find_key() -> None:
     "--expires",
     type=When(),
     metavar="WHEN",
-    help="When the new key expires: 90d, or 2027-01-01. When the old one would have, if not given.",
+    help="Expiry of the new key, such as 90d or 2027-01-01. Default: that of the old key.",
 )
 def rotate(key_id: str, grace: int, expires: datetime | None) -> None:
     """Replace the key ID by a new key and print that once, as the only line on stdout.

@@ -89,7 +89,7 @@ def export(file: str, file_format: str | None, force: bool) -> None:
     help="Only orders with this status; repeatable.",
 )
 @click.option("--pet-id", type=WholeNumber(INT64_MIN, INT64_MAX), metavar="ID", help="Only orders of this pet.")
-@click.option("--limit", type=WholeNumber(1), metavar="N", help="The first N orders at most.")
+@click.option("--limit", type=WholeNumber(1), metavar="N", help="Show at most N orders.")
 def list_orders(statuses: tuple[str, ...], pet_id: int | None, limit: int | None) -> None:
     """List orders with their status, ascending by id; with --json one object a line.
 

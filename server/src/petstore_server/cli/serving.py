@@ -130,7 +130,7 @@ def _welcome(api: str, admin: str, sample: Demo, link: str | None) -> str:
 The Pet Store Orders API is served with sample data that is gone at exit.
 
   Key (plan free: {PLAN_LIMITS[Plan.FREE].per_minute} requests a minute)   {sample.key}{console}
-  API documentation, to try it in         {api}/docs
+  API documentation (interactive)         {api}/docs
   Health and metrics                      {admin}/readyz   {admin}/metrics
 
 Paste into another terminal:

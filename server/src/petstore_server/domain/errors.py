@@ -167,7 +167,7 @@ class ServiceUnavailable(DomainError):
     code = "service_unavailable"
 
     def __init__(self, reason: str, retry_after: int = 1) -> None:
-        super().__init__("The service cannot answer just now; retry after the seconds in Retry-After.")
+        super().__init__("The service is temporarily unavailable; retry after the seconds in Retry-After.")
         self.reason = reason
         self.explanation = f"{reason[:1].upper()}{reason[1:]}."
         self.retry_after = retry_after  # seconds, at least 1

@@ -58,4 +58,4 @@ class TooManyConnections(RequestError):
     """As many connections as allowed are open."""
 
     code = "service_unavailable"
-    message = "The service cannot answer just now; retry after the seconds in Retry-After."
+    message = "The service is temporarily unavailable; retry after the seconds in Retry-After."

@@ -92,7 +92,7 @@ def _refuse_unknown_names(environ: Mapping[str, str]) -> None:
         import difflib  # only for this
 
         close = difflib.get_close_matches(name, known, n=1)
-        hint = f"did you mean {close[0]}?" if close else "`petstore serve --help` lists them all."
+        hint = f"did you mean {close[0]}?" if close else "docs/reference.md lists them all."
         raise SettingsError(f"{name} is not a setting of this service; {hint}")
 
 
@@ -237,4 +237,4 @@ SETTINGS = (
         values.host_names,
     ),
 )
-"""Every setting; `docs/operating.md` is checked against this table."""
+"""Every setting; `docs/reference.md` is generated from this table."""
