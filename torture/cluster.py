@@ -70,6 +70,7 @@ async def cluster(
             made.proxies += [*own, to_redis]
             settings = {"PETSTORE_REDIS_URL": f"redis://127.0.0.1:{to_redis.port}/0", **_LENIENT}
             server = Server(_url([each.port for each in own]) if own else url, settings, Options(clock=str(clock)))
+        stack.callback(server.log.unlink)
         stack.callback(server.end, signal.SIGKILL)
         made.servers.append(server)
         await asyncio.to_thread(server.start)

@@ -215,6 +215,8 @@ async def limits(seed: int, seconds: float) -> Result:
 
 async def own_decisions(admin_port: int) -> int:
     """How many decisions on limits a server made by itself."""
-    reply = await Connection(admin_port, "").request("GET", "/metrics")
+    connection = Connection(admin_port, "")
+    reply = await connection.request("GET", "/metrics")
+    connection.close()
     found = _OWN.search(reply.body.decode())
     return int(float(found[1])) if found else 0
