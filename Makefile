@@ -20,7 +20,8 @@ run: .venv/.run
 test: .venv/.dev
 	$(BIN)/python -m pytest -m "not system" -n $(TEST_PROCESSES) --dist worksteal
 
-# These come from the system: apt-get install chromium nginx-light openssl postgresql-15 pgbouncer prometheus
+# These come from the system: apt-get install chromium nginx-light openssl postgresql-15 pgbouncer prometheus debootstrap
+# The test of docs/install.md runs only as root.
 test-system: .venv/.system
 	$(BIN)/python -m pytest -m system
 

@@ -178,7 +178,7 @@ def test_the_guide_is_readable_and_complains_of_nothing(visit: DocsVisit) -> Non
     visit.page.get_by_role("navigation", name="On this page").get_by_text("Guide").click()
     expect(visit.page.locator("h1")).to_have_text("Using the API")
     expect(visit.page.locator("main")).to_contain_text(OTHER_HOST)
-    visit.page.get_by_role("link", name="Following changes").first.click()
+    visit.page.get_by_role("link", name="follow changes").first.click()
     assert visit.page.url.endswith("/docs/guide#following-changes")
     assert visit.complaints == []
 

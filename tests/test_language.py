@@ -5,8 +5,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
-PLACES = ("server/src", "server/tests", "client", "tests", "bench", "torture", "docs")
-KINDS = {".py", ".md", ".sql", ".lua", ".yaml", ".html"}
+PLACES = ("server/src", "server/tests", "client", "tests", "bench", "torture", "docs", "deploy")
+KINDS = {".py", ".md", ".sql", ".lua", ".yaml", ".yml", ".html", ".conf", ".service", ".env"}
 
 AVOIDED = {
     r"(?:no|some)body\b": "no client, one client",
