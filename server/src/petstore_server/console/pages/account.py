@@ -8,7 +8,7 @@ from starlette.responses import Response
 
 from petstore_server.console.changes import change_of
 from petstore_server.console.charts import Bar, Chart, Series, chart
-from petstore_server.console.entry import Entry, account_path, query_link
+from petstore_server.console.entry import Entry, account_path, page_number, query_link
 from petstore_server.console.forms import FormState
 from petstore_server.console.pages.accounts import PLANS, read_plan
 from petstore_server.console.rendering import minutes
@@ -64,8 +64,7 @@ async def show_account(
     store, now = visit.store, visit.now
     chosen = visit.query.get("keys", "")
     only = visit.query.get("key", "")
-    number = visit.query.get("page", "")
-    page = max(1, int(number[:6])) if number.isascii() and number.isdigit() else 1
+    page = page_number(visit.query.get("page", ""))
     usable = {"usable": True, "ended": False}.get(chosen)
     offset = (page - 1) * KEYS_PAGE
     keys, usage, hours, days, changes = await asyncio.gather(

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 
 from starlette.responses import Response
 
-from petstore_server.console.entry import Entry, Header, account_path, header, query_link
+from petstore_server.console.entry import Entry, Header, account_path, header, page_number, query_link
 from petstore_server.console.forms import FormState, whole_number
 from petstore_server.console.visit import Visit
 from petstore_server.domain.accounts import PLAN_LIMITS, Limits, Plan, check_account_name, plan_limits
@@ -60,10 +60,9 @@ async def _list(visit: Visit, form: FormState, status: int = 200) -> Response:
     sort = given["sort"] if given["sort"].removeprefix("-") in list(AccountSort) else "name"
     statistics = await visit.need(visit.sources.statistics.accounts())
     filters = await _filters(visit, given)
-    number = query.get("page", "")
-    page_number = int(number[:9]) if number.isascii() and number.isdigit() else 1
+    number = page_number(query.get("page", ""))
     by, descending = AccountSort(sort.removeprefix("-")), sort.startswith("-")
-    page = await asyncio.to_thread(page_of_accounts, statistics.rows, filters, by, page_number, descending=descending)
+    page = await asyncio.to_thread(page_of_accounts, statistics.rows, filters, by, number, descending=descending)
     shown = {name: value for name, value in given.items() if value}
     return visit.page(
         "accounts.html",
@@ -96,10 +95,10 @@ def _headers(sort: str, given: Mapping[str, str]) -> list[Header]:
     return [
         header("Account", "name", sort, given),
         Header("Plan"),
-        header("This minute", "minute", sort, given, is_number=True)._replace(is_number=False),
-        header("This day", "share", sort, given, is_number=True)._replace(is_number=False),
-        header("Refused in 24 h", "refused", sort, given, is_number=True),
-        header("Created", "created", sort, given, is_number=True)._replace(is_number=False),
+        header("This minute", "minute", sort, given, largest_first=True),
+        header("This day", "share", sort, given, largest_first=True),
+        header("Refused in 24 h", "refused", sort, given, largest_first=True, is_number=True),
+        header("Created", "created", sort, given, largest_first=True),
         Header("State"),
     ]
 

@@ -2,7 +2,7 @@
 
 from starlette.responses import Response
 
-from petstore_server.console.entry import Entry, query_link
+from petstore_server.console.entry import Entry, page_number, query_link
 from petstore_server.console.forms import FormState
 from petstore_server.console.visit import Visit
 
@@ -11,8 +11,7 @@ PAGE_SIZE = 50
 
 async def list_bans(visit: Visit) -> Response:
     """The banned keys, those whose ban ends last first, page by page."""
-    number = visit.query.get("page", "")
-    page = max(1, int(number[:6])) if number.isascii() and number.isdigit() else 1
+    page = page_number(visit.query.get("page", ""))
     offset = (page - 1) * PAGE_SIZE
     name = visit.query.get("name", "").strip()
     given = {"name": name} if name else {}
