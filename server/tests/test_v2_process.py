@@ -108,9 +108,10 @@ def test_two_servers_place_one_order_for_one_key(tmp_path: Path, scaled_out: dic
         requests = [(client, number) for number in bodies for client in (first, second, first, second)]
         for number, response in pool.map(lambda request: place(*request), requests):
             assert response is not None
-            if response.status_code == 409:
-                assert "idempotency_key_in_use" == response.json()["code"]
+            if response.status_code in (409, 503):  # 503 if PostgreSQL is slow, on a busy machine
+                assert response.json()["code"] in ("idempotency_key_in_use", "service_unavailable")
             else:
+                assert 201 == response.status_code
                 bodies[number].add(response.content)
         assert [1] * 60 == [len(found) for found in bodies.values()]
         assert all_orders(first) == all_orders(second)

@@ -17,6 +17,7 @@ PATIENCE = 120.0
 """Seconds for what ends by itself, such as a process after a signal, on a machine that is busy with other tests."""
 
 _SLEPT = 0.02
+_sleep = time.sleep  # a test may replace that of the module
 
 
 class _Lateness(threading.Thread):
@@ -29,7 +30,7 @@ class _Lateness(threading.Thread):
     def run(self) -> None:
         while True:
             began = time.monotonic()
-            time.sleep(_SLEPT)
+            _sleep(_SLEPT)
             self._found.append(time.monotonic() - began - _SLEPT)
 
     @property
