@@ -166,7 +166,7 @@ async def test_a_moved_store_takes_no_changes_until_it_is_back(tmp_path: Path) -
 async def test_a_read_only_store_is_reported(tmp_path: Path, connections_made: list[apsw.Connection]) -> None:
     async with opened(tmp_path / "store.db") as store:
         set_pragma(connections_made, "query_only", 1)
-        with pytest.raises(ServiceUnavailable, match="cannot answer") as caught:
+        with pytest.raises(ServiceUnavailable, match="temporarily unavailable") as caught:
             await store.check()
         assert caught.value.reason == "the store cannot be used: it is not writable"
 
