@@ -96,11 +96,12 @@ def _commands(command: click.Command, path: str) -> Iterator[tuple[str, str, str
 
 
 def subcommands(group: click.Group) -> Mapping[str, click.Command]:
-    """The commands of a group by name, of which the root imports each when it is asked for it."""
+    """The commands of a group by name, in the order of its help, whichever of the root's were imported before."""
+    if group is not petstore:
+        return group.commands
     context = click.Context(group)
-    for name in group.list_commands(context):
-        group.get_command(context, name)
-    return group.commands
+    found = {name: group.get_command(context, name) for name in group.list_commands(context)}
+    return {name: command for name, command in found.items() if command is not None}
 
 
 def _table(header: Iterable[str], rows: Iterable[Iterable[str]]) -> str:
