@@ -156,21 +156,23 @@ class FallbackLimiter:
         return await self._local.admit(principal)
 
     async def admit_address(self, address: str) -> Decision:
-        if self._fault is None:
-            try:
-                return _evaluate_address(await self._counters.count_address(address, charge=True))
-            except CountersUnavailable as error:
-                self._open(error)
+        counted = await self._count_address(address, charge=True)
+        if counted is not None:
+            return counted
         self.local_decisions += 1
         return await self._local.admit_address(address)
 
     async def peek_address(self, address: str) -> Decision:
+        return await self._count_address(address, charge=False) or await self._local.peek_address(address)
+
+    async def _count_address(self, address: str, *, charge: bool) -> Decision | None:
+        """What the counters say of an address; None while they cannot be used."""
         if self._fault is None:
             try:
-                return _evaluate_address(await self._counters.count_address(address, charge=False))
+                return _evaluate_address(await self._counters.count_address(address, charge=charge))
             except CountersUnavailable as error:
                 self._open(error)
-        return await self._local.peek_address(address)
+        return None
 
     async def check(self) -> str | None:
         """Test whether the counters work, and use them again if they do; return what is wrong, if anything."""

@@ -5,13 +5,16 @@ sentence "… must be".
 """
 
 import re
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any, Generic, Protocol, TypeVar
 
 from petstore_server.domain.orders import INT64_MAX, INT64_MIN, is_int64
 from petstore_server.domain.search import microseconds
 from petstore_server.domain.timestamps import parse_timestamp
+
+Value = TypeVar("Value")
 
 _TIMESTAMP = (
     "([0-9]{3}[1-9]|[0-9]{2}[1-9]0|[0-9][1-9]00|[1-9]000)-(0[1-9]|1[0-2])-(0[1-9]|[12][0-9]|3[01])[Tt]"
@@ -41,8 +44,18 @@ class Kind(Protocol):
         """Read a member of a body. Raises ValueError."""
 
 
+class _OfText(ABC, Generic[Value]):
+    """A kind whose values are texts in JSON too, with the same content as in a parameter."""
+
+    @abstractmethod
+    def from_text(self, text: str) -> Value: ...
+
+    def from_json(self, value: object) -> Value:
+        return self.from_text(_text(value))
+
+
 @dataclass(frozen=True)
-class Choice:
+class Choice(_OfText[str]):
     """One of several texts."""
 
     values: Sequence[str]
@@ -59,9 +72,6 @@ class Choice:
         if text not in self.values:
             raise ValueError(self.allowed)
         return text
-
-    def from_json(self, value: object) -> str:
-        return self.from_text(_text(value))
 
 
 @dataclass(frozen=True)
@@ -115,7 +125,7 @@ class Boolean:
 
 
 @dataclass(frozen=True)
-class Timestamp:
+class Timestamp(_OfText[int]):
     """An RFC 3339 date-time with an offset, read as Unix microseconds.
 
     Many libraries write digits finer than a microsecond, which are cut off, or an offset without its colon.
@@ -133,12 +143,9 @@ class Timestamp:
     def from_text(self, text: str) -> int:
         return microseconds(parse_timestamp(_OFFSET.sub(r"\1:\2", _FINER.sub(r"\1", text))))
 
-    def from_json(self, value: object) -> int:
-        return self.from_text(_text(value))
-
 
 @dataclass(frozen=True)
-class Text:
+class Text(_OfText[str]):
     """A text that a pattern describes."""
 
     pattern: str
@@ -153,12 +160,9 @@ class Text:
             raise ValueError(self.allowed)
         return text
 
-    def from_json(self, value: object) -> str:
-        return self.from_text(_text(value))
-
 
 @dataclass(frozen=True)
-class Opaque:
+class Opaque(_OfText[str]):
     """A text that the service issued and reads itself; here it only must not be empty."""
 
     allowed: str
@@ -172,9 +176,6 @@ class Opaque:
         if not text:
             raise ValueError(self.allowed)
         return text
-
-    def from_json(self, value: object) -> str:
-        return self.from_text(_text(value))
 
 
 _SAFE_NAME = re.compile(r"[A-Za-z$_][A-Za-z0-9$_.\[\]-]{0,31}", re.ASCII)

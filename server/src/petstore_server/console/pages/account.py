@@ -153,8 +153,7 @@ async def edit(visit: Visit) -> Response:
 async def ask_suspend(visit: Visit) -> Response:
     """Ask before an account is suspended."""
     account = await _account(visit)
-    return visit.page(
-        "confirm.html",
+    return visit.confirm(
         title=f"Suspend {account.name}?",
         text="All its keys stop working within a second, on every server: requests get 401 invalid_api_key. "
         "Its usage and its keys are kept, and you can resume it at any time.",
@@ -163,7 +162,6 @@ async def ask_suspend(visit: Visit) -> Response:
         target=f"{account_path(account.name)}/suspend",
         back=account_path(account.name),
         fields=[("seen", version(account))],
-        subjects=[],
     )
 
 
@@ -184,8 +182,7 @@ async def resume(visit: Visit) -> Response:
 async def ask_close(visit: Visit) -> Response:
     """Ask before an account is closed."""
     account = await _account(visit)
-    return visit.page(
-        "confirm.html",
+    return visit.confirm(
         title=f"Close {account.name}?",
         text="All its keys are revoked: requests get 401 invalid_api_key within a second, on every server. "
         "Its history is kept, and its name cannot be used again. This cannot be reversed.",
@@ -193,8 +190,6 @@ async def ask_close(visit: Visit) -> Response:
         keep="Keep it",
         target=f"{account_path(account.name)}/close",
         back=account_path(account.name),
-        fields=[],
-        subjects=[],
     )
 
 

@@ -72,8 +72,7 @@ async def rotate(visit: Visit) -> Response:
 async def _ask_rotate(visit: Visit, key_id: str) -> Response:
     """Ask before a key is replaced whose programs stop working."""
     key = await visit.need(visit.store.keys.find(key_id))
-    return visit.page(
-        "confirm.html",
+    return visit.confirm(
         title=f"Rotate {key.id}, and end it at once?",
         text=f"Programs of {key.account} that use it get 401 invalid_api_key within a second, on every server, until "
         "they use the new key. To avoid that, keep the old key for some time.",
@@ -89,8 +88,7 @@ async def _ask_rotate(visit: Visit, key_id: str) -> Response:
 async def ask_revoke(visit: Visit) -> Response:
     """Ask before a key is revoked."""
     key = await visit.need(visit.store.keys.find(visit.request.path_params["key"]))
-    return visit.page(
-        "confirm.html",
+    return visit.confirm(
         title=f"Revoke {key.id}?",
         text=f"Programs of {key.account} that use it get 401 invalid_api_key within a second, on every server. "
         "This cannot be reversed. To replace a key without an interruption, rotate it instead.",

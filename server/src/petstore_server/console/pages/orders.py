@@ -164,8 +164,7 @@ async def cancel_selected(visit: Visit) -> Response:
     if form["confirmed"]:
         return await _change(visit, "Cancelled", CANCEL, form)
     one = f"order {ids[0]}" if len(ids) == 1 else f"{len(ids):,} orders"
-    return visit.page(
-        "confirm.html",
+    return visit.confirm(
         title=f"Cancel {one}?",
         text="A cancelled order cannot be shipped any more, and this cannot be reversed. Orders that have shipped are "
         "not changed.",
