@@ -2,7 +2,7 @@
 --
 -- Arguments after `--`: KIND [ARGUMENT]...
 --   same                  the same request each time, which wrk prepares once
---   fresh PREFIX COUNT    the same request with an X-Request-Id of its own each time; COUNT of them are prepared
+--   fresh PREFIX COUNT    the same request with another X-Request-Id each time; COUNT of them are prepared
 --   ids FIRST METHOD      METHOD on PATH/id for successive ids, beginning with FIRST
 --   keys FILE FIRST       the same request with successive API keys, one per line of FILE, beginning with line FIRST
 --   place FIRST           POST of an order with a new Idempotency-Key each time

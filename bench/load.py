@@ -18,12 +18,12 @@ from bench.plan import Plan
 CONNECTIONS = 32
 SCRIPT = Path(__file__).with_name("load.lua")
 TIMEOUT = 60  # seconds that a load waits for one response
-FRESH_PER_SECOND = 150_000  # requests with an identifier of their own that are prepared before a load
+FRESH_PER_SECOND = 150_000  # requests with different identifiers that are prepared before a load
 
 Kind = tuple[str | int | Path, ...]
 SAME: Kind = ("same",)
 FRESH: Kind = ("fresh",)
-"""Identical requests, and requests with an X-Request-Id of its own each, as the project's client sends them."""
+"""Identical requests, and requests with a different X-Request-Id each, as the project's client sends them."""
 
 
 class Wrk(msgspec.Struct):

@@ -1,4 +1,4 @@
-"""Requests with hostile variation, from a process of its own: whatever is remembered for each of them would grow.
+"""Requests with hostile variation, from a separate process: whatever is remembered for each of them would grow.
 
     python -m torture.hostile '{"port": 8080, "keys": ["…"], "requests": 100000, "seed": 1}'
 

@@ -1,4 +1,4 @@
-"""A load in a process of its own: many connections that each send one request after the other.
+"""A load in a separate process: many connections that each send one request after the other.
 
     python -m torture.load '{"port": 8080, "key": "…", "kind": "cancel", "connections": 500, "seconds": 5}'
 

@@ -1,6 +1,6 @@
 """Processes that share a key: each gets its part of the limit, and the key is not banned.
 
-A process is a client with a gate of its own. All of them run on one simulated clock.
+A process is a client with a separate gate. All of them run on one simulated clock.
 """
 
 import asyncio
@@ -17,7 +17,7 @@ MINUTES, PER_MINUTE = 10, 60
 
 
 class ClockOfOneProcess:
-    """The clock of all, as an object of its own, because clients with different clocks do not share a gate.
+    """The clock of all, as a separate object, because clients with different clocks do not share a gate.
 
     After a long sleep the process wakes `late` seconds late, as a busy or distant one does.
     """

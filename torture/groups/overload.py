@@ -32,7 +32,7 @@ def checks(plan: Plan) -> Iterator[Check]:
 
 
 async def send(load: Load) -> Measured:
-    """Send a load from a process of its own."""
+    """Send a load from a separate process."""
     arguments = [sys.executable, "-m", "torture.load", json.dumps(asdict(load))]
     pipe = asyncio.subprocess.PIPE
     sending = await asyncio.create_subprocess_exec(*arguments, env=environment(""), stdout=pipe)
