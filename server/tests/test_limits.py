@@ -280,6 +280,21 @@ def test_counts_survive_from_one_limiter_to_the_next() -> None:
     assert {1: Usage(Count(1_000_000, 3), Count(1_000_000, 3))} == unsaved.usage
 
 
+def test_bans_survive_from_one_limiter_to_the_next() -> None:
+    limiter = MemoryLimiter(POLICY, Clock())
+    limiter.load("store", {}, [Ban("key_a", 1_000_000, 1_000_120, 1)])
+    assert now(limiter.admit(principal())).outcome is Outcome.BANNED
+
+
+def test_an_account_is_noted_once_until_it_is_saved() -> None:
+    limiter = MemoryLimiter(POLICY, Clock())
+    for _ in range(2):
+        for _ in range(3):
+            now(limiter.admit(principal(limits=Limits(60, 1000))))
+        assert [1] == limiter._unsaved_accounts
+        limiter.take_unsaved()
+
+
 def test_an_address_gets_sixty_requests_per_minute(each_backend: Limiters) -> None:
     limiter = each_backend.make(POLICY, Clock())
     assert ADDRESS_LIMIT == admitted([each_backend.run(limiter.admit_address("192.0.2.1")) for _ in range(100)])
@@ -305,6 +320,15 @@ def test_windows_that_were_moved_because_the_clock_was_set_back_are_saved() -> N
     assert Outcome.LIMITED is now(limiter.admit(principal())).outcome
     [usage] = limiter.take_unsaved().usage.values()
     assert (int(clock.now), 3) == usage.minute
+
+
+def test_the_window_of_an_address_opens_and_ends_at_a_whole_second(each_backend: Limiters) -> None:
+    clock = Clock(1_000_000.0)
+    limiter = each_backend.make(POLICY, clock)
+    used = [each_backend.run(limiter.admit_address("192.0.2.1")).shown.remaining for _ in range(2)]
+    clock.now += 60
+    used.append(each_backend.run(limiter.admit_address("192.0.2.1")).shown.remaining)
+    assert [59, 58, 59] == used
 
 
 def test_a_clock_that_is_set_back_gives_no_address_a_new_window(each_backend: Limiters) -> None:
@@ -359,6 +383,39 @@ def test_recent_strikes_are_kept_when_records_are_dropped() -> None:
     assert [Outcome.ADMITTED, Outcome.LIMITED] == [admit(), admit()]
     clock.now += 3
     assert Outcome.BANNED is admit()
+
+
+def test_one_recent_strike_is_kept_when_records_are_dropped() -> None:
+    clock = Clock()
+    limiter = MemoryLimiter(POLICY._replace(grace_seconds=0), clock)
+    assert 3 == admitted([now(limiter.admit(principal())) for _ in range(5)])
+    struck_at = clock.now
+    for seconds, kept in ((0, True), (599.9, True), (600, False)):
+        clock.now = struck_at + seconds
+        limiter.forget()
+        assert kept is ("key_a" in limiter._abuse)
+
+
+@pytest.mark.parametrize(("length", "kept_for"), [(120, 86_400), (100_000, 100_000)])
+def test_a_ban_is_remembered_for_a_day_after_its_start_and_never_less_than_it_lasts(length: int, kept_for: int) -> None:
+    clock = Clock(1_000_000.0)
+    limiter = MemoryLimiter(POLICY, clock)
+    limiter.replace_bans([Ban("key_a", 1_000_000, 1_000_000 + length, 1)])
+    for seconds, kept in ((kept_for - 1, True), (kept_for, False)):
+        clock.now = 1_000_000.0 + seconds
+        limiter.forget()
+        assert kept is (limiter.ban("key_a") is not None)
+
+
+def test_a_change_of_bans_does_not_end_a_series_of_refusals(each_backend: Limiters) -> None:
+    clock = Clock()
+    limiter = each_backend.make(POLICY._replace(strikes=2), clock)
+    for _ in range(4):
+        each_backend.run(limiter.admit(principal()))
+    clock.now += 3
+    each_backend.run(limiter.admit(principal()))
+    limiter.replace_bans([Ban("key_b", int(clock.now), int(clock.now) + 120, 1)])
+    assert Outcome.BANNED is each_backend.run(limiter.admit(principal())).outcome
 
 
 @pytest.mark.anyio
