@@ -82,14 +82,14 @@ def test_sixty_bans_are_one_warning_and_a_list_of_their_own(page: "Page", server
     page.get_by_role("link", name="Next").click()
     assert BANNED - 50 == page.get_by_role("button", name="Lift ban").count()
     page.goto(address(server, "/accounts?state=banned"))
-    assert f"{BANNED} accounts, page 1 of 2" in page.inner_text("main")
+    assert f"{BANNED} accounts match." in page.inner_text("main")
 
 
 def test_the_keys_of_an_account_are_paged_and_filtered(page: "Page", server: Server) -> None:
     page.goto(address(server, ACME))
-    assert (25, f"{KEYS} keys") == (
+    assert (25, f"{KEYS} keys.") == (
         page.locator("table.many tbody tr").count(),
-        page.inner_text(".pages span >> nth=0"),
+        page.inner_text(".matches"),
     )
     page.get_by_role("link", name="Ended").click()
     assert KEYS // 2 == page.locator("table.many tbody tr").count()
@@ -156,7 +156,26 @@ def test_a_double_click_creates_one_key_and_shows_it(page: "Page", server: Serve
     page.get_by_role("button", name="Create key").dblclick()
     assert page.locator(".secret").inner_text().startswith("pso_live_")
     page.goto(address(server, "/accounts/shop 00"))
-    assert "2 keys" == page.inner_text(".pages span >> nth=0")
+    assert "2 keys." == page.inner_text(".matches")
+
+
+def test_a_double_click_uploads_and_imports_a_file_once(page: "Page", server: Server) -> None:
+    page.goto(address(server, "/imports/new"))
+    row = b'{"id": 5, "petId": 7, "quantity": 3}'
+    page.set_input_files("#file", {"name": "one.jsonl", "mimeType": "application/jsonl", "buffer": row})
+    page.get_by_role("button", name="Check the file").dblclick(delay=200)
+    page.get_by_role("button", name="Import", exact=True).dblclick()
+    page.get_by_role("heading", name="Imported", exact=True).wait_for()
+    page.goto(address(server, "/imports"))
+    assert 1 == page.get_by_role("link", name="one.jsonl").count()
+    assert "2 imports." == page.inner_text(".matches")
+
+
+def test_the_audit_log_and_the_imports_say_how_many_match(page: "Page", server: Server) -> None:
+    page.goto(address(server, "/audit?subject=shop+30"))
+    assert "3 changes match." == page.inner_text(".matches")
+    page.goto(address(server, "/audit?request=abc123-7f"))
+    assert "1 change matches." == page.inner_text(".matches")
 
 
 def test_a_conflict_says_what_changed_and_by_whom(

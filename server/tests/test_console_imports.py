@@ -298,6 +298,24 @@ async def test_a_file_is_imported_once(each_backend: Stores) -> None:
         assert ["operator:bob"] == entries
 
 
+async def test_a_file_that_is_uploaded_by_a_double_click_is_one_upload(sqlite_stores: Stores) -> None:
+    async with running_console(sqlite_stores) as console:
+        browser = await console.browser.sign_in()
+        await browser.get("/imports/new")
+
+        async def submit(content: bytes, **fields: str) -> str:
+            data = {"form_token": browser.form_token, **fields}
+            files = {"file": ("orders.jsonl", content)}
+            response = await browser.http.post("/console/imports/new", data=data, files=files)
+            return response.headers["location"]
+
+        first, second = await asyncio.gather(submit(b'{"id": 1}'), submit(b'{"id": 1}'))
+        assert first == second
+        assert first != await submit(b'{"id": 2}')
+        assert first != await submit(b'{"id": 1}', replace_placed="yes")
+        assert 3 == len(console.sources.imports.all())
+
+
 async def test_an_upload_is_deleted_by_its_button_and_after_a_time(
     sqlite_stores: Stores, uploads_folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -8,11 +8,12 @@ import pytest
 
 import petstore_server
 from petstore_server.console.changes import ACTIONS
+from petstore_server.console.pages import audit as audit_page
 from petstore_server.console.pages import orders
 from petstore_server.domain.accounts import PLAN_LIMITS, Limits, Plan
 from petstore_server.domain.audit import Actor, AuditFilters
 from petstore_server.domain.orders import CANCEL, Order, Status
-from petstore_server.store import audit
+from petstore_server.store import audit, audit_pages
 from petstore_server.store.audit_pages import page_statement
 from support.console import START, Console, running_console
 from support.open_stores import BY, SqlitePlaces, Stores, add_key, api_key, log
@@ -352,7 +353,7 @@ async def test_a_list_says_how_many_orders_match_and_exports_them(
         await add_orders(console, *shipped, *(Order(number, 7) for number in range(10, 130)))
         assert "123 orders." in await browser.get("/orders")
         assert "3 orders match." in await browser.get("/orders?status=shipped")
-        assert "More than 100 orders match." in await browser.get("/orders?petId=7")
+        assert "At least 100 orders match." in await browser.get("/orders?petId=7")
         exported = await browser.http.get("/console/orders/export?format=jsonl&status=shipped")
         assert [1, 2, 3] == [json.loads(line)["id"] for line in exported.text.splitlines()]
         assert "Correct the filters" in await browser.get("/orders/export?petId=cat", 400)
@@ -381,6 +382,28 @@ async def test_an_order_that_was_not_changed_is_explained_with_a_link(each_backe
         assert 'href="/console/orders/1">Show it' in browser.page
 
 
+async def test_the_audit_log_says_how_many_entries_match(each_backend: Stores, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(audit_page, "COUNT_SECONDS", 60.0)
+    async with running_console(each_backend) as console:
+        browser = await console.browser.sign_in()
+        for number in range(60):
+            await console.store.accounts.create(f"shop {number}", *_free(), Actor("operator:bob", START - number))
+        await add_orders(console, Order(1), Order(2))
+        for number in (1, 2):
+            await console.store.orders.change(number, CANCEL, Actor("key:key_one", START, f"abc-{number}"))
+        assert "65 changes." in await browser.get("/audit")
+        assert "60 changes match." in await browser.get("/audit?actor=bob")
+        assert "1 change matches." in await browser.get("/audit?subject=shop 7")
+        assert "1 change matches." in await browser.get("/audit?subject=1&actor=key:key_one")
+        assert "1 change matches." in await browser.get("/audit?request=abc-2")
+        assert "2 changes match." in await browser.get("/audit?action=order.cancel")
+        assert "11 changes match." in await browser.get("/audit?since=10s&action=account.create")
+        monkeypatch.setattr(audit_pages, "SCAN_LIMIT", 20)
+        assert "At least 20 changes." in await browser.get("/audit")
+        assert "At least 20 changes match." in await browser.get("/audit?actor=bob")
+        assert "At least 2 changes match." in await browser.get("/audit?action=order.cancel")
+
+
 async def test_imports_are_listed(each_backend: Stores) -> None:
     async with running_console(each_backend) as console:
         browser = await console.browser.sign_in()
@@ -390,8 +413,11 @@ async def test_imports_are_listed(each_backend: Stores) -> None:
                 actor = Actor("operator:bob", START + number)
                 await console.store.orders.import_batch([Order(10 * number + batch)], f"import-{number}", actor)
         page = await browser.get("/imports")
+        assert "3 imports." in page
         assert page.index("import-2 bob 2") < page.index("import-1 bob 2") < page.index("import-0 bob 2")
-        assert "import-2" in await browser.get("/imports?actor=bob")
+        page = await browser.get("/imports?actor=bob")
+        assert "3 imports match." in page
+        assert "import-2" in page
         assert "None of the imports examined is by eve." in await browser.get("/imports?actor=eve")
         first = await console.store.audit.imports()
         assert (["import-2", "import-1", "import-0"], None) == ([each.import_id for each in first.imports], first.next)

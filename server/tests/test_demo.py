@@ -24,7 +24,7 @@ async def test_the_sample_data_has_something_of_everything(each_backend: Stores)
         assert Status.CANCELLED is order.status
         assert Status.SHIPPED is (await console.store.orders.find(demo.shipped)).status
         assert Status.PENDING is (await console.store.orders.find(7)).status
-        assert ["Paws Express"] == [key.account for key in (await console.store.keys.banned(START, 9)).keys]
+        assert ["Paws Express"] == [key.account for key in (await console.store.keys.banned(START, 9)).items]
 
         browser = await console.browser.sign_in()
         listed = await browser.get("/accounts?sort=-share")

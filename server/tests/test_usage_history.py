@@ -259,7 +259,7 @@ async def test_the_top_accounts_by_each_order(each_backend: Stores) -> None:
         assert ([0.9, 0.5], True) == ([entry.share for entry in found.rows], found.usage_known)
         # The console ranks by the same share, though the other account has used its minute.
         rows = with_usage(await store.accounts.list(), await store.usage.all(), {}, FIRST + 1)
-        ranked = page_of_accounts(rows, AccountFilters(), AccountSort.SHARE, 1, descending=True).rows
+        ranked = page_of_accounts(rows, AccountFilters(), AccountSort.SHARE, 1, descending=True).items
         assert ["full", "busy", "idle"] == [row.account.name for row in ranked]
 
         async def unknown() -> None:

@@ -46,6 +46,11 @@ class FormState:
         """Whether no field is wrong."""
         return not self._errors
 
+    @property
+    def given(self) -> dict[str, str]:
+        """The values of the fields that have one."""
+        return {name: value for name, value in self.values.items() if value}
+
     def id(self, name: str) -> str:
         """The id of a field in the page."""
         return self._prefix + name

@@ -125,14 +125,10 @@ class ImportJobs:
             )
         return self._jobs[job_id]
 
-    def require_room(self) -> None:
-        """Raises Conflict if there are as many uploads as there may be."""
-        if len(self._jobs) >= MOST_JOBS:
-            raise Conflict(f"There are {MOST_JOBS} uploads on this host already; discard one first.")
-
     def check(self, file: IO[bytes], name: str, size: int, options: list[str], operator: str) -> ImportJob:
         """Find out behind this call what importing the file would do. Raises Conflict, OSError."""
-        self.require_room()
+        if len(self._jobs) >= MOST_JOBS:
+            raise Conflict(f"There are {MOST_JOBS} uploads on this host already; discard one first.")
         job = ImportJob(secrets.token_hex(16), file, name, size, options, operator, self._clock())
         self._jobs[job.id] = job
         self._start(job, operator, JobState.CHECKING)

@@ -12,6 +12,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup, escape
 
 from petstore_server.console.charts import HEIGHT, WIDTH
+from petstore_server.console.lists import query_link
 from petstore_server.domain.bans import STRIKE_WINDOW
 from petstore_server.domain.sessions import LINK_LIFETIME
 from petstore_server.domain.timestamps import DAY, HOUR, MINUTE, format_unix
@@ -49,6 +50,7 @@ def environment() -> Environment:
     made.globals |= {
         "console": CONSOLE_PATH,
         "style_version": sha256(static_file("console.css")).hexdigest()[:12],
+        "query_link": query_link,
         "timestamp": timestamp,
         "minutes": minutes,
         "link_minutes": LINK_LIFETIME // MINUTE,

@@ -87,6 +87,10 @@ class Visit:
         """The parameters of the URL."""
         return self.request.query_params
 
+    def filters(self, *names: str) -> FormState:
+        """The filters of a list as they were typed."""
+        return FormState({name: self.query.get(name, "").strip() for name in names})
+
     async def read(self, work: Coroutine[Any, Any, T], seconds: float = PAGE_SECONDS) -> Reading[T]:
         """Read something that the page can do without, in the time that is left for the page."""
         return await read_within(work, min(seconds, self._ends - asyncio.get_running_loop().time()))
@@ -170,12 +174,16 @@ class Visit:
                 400, "The form cannot be read", "Nothing was changed. Go back and try again."
             ) from None
         self.require_form_token(form["form_token"])
-        submission = sha256(self.token.encode() + self.request.url.path.encode() + body).digest()
+        await self.submit_once(bytes(body))
+        return form
+
+    async def submit_once(self, content: bytes) -> None:
+        """Raises Repeated if this content, which has the token of its page, was submitted just before."""
+        submission = sha256(self.token.encode() + self.request.url.path.encode() + content).digest()
         earlier = self.sources.submissions.begin(submission)
         if earlier is not None:
             raise Repeated(await asyncio.shield(earlier))
         self.submission = submission
-        return form
 
     def require_form_token(self, given: str) -> None:
         """Raises RefusedRequest unless this is a token of the session's forms."""

@@ -6,6 +6,7 @@ from enum import StrEnum
 from typing import NamedTuple
 
 from petstore_server.domain.accounts import Account, Plan
+from petstore_server.domain.lists import NumberedPage, page_place
 from petstore_server.domain.timestamps import DAY, MINUTE
 from petstore_server.domain.usage import Usage, UsageCounts
 from petstore_server.domain.windows import roll_window
@@ -67,15 +68,6 @@ class AccountFilters(NamedTuple):
     ids: frozenset[int] | None = None
 
 
-class AccountsPage(NamedTuple):
-    """One page of a list of accounts: `page` of `pages`, counted from 1; `total` accounts match."""
-
-    rows: list[AccountUsage]
-    total: int
-    page: int
-    pages: int
-
-
 def with_usage(
     accounts: Sequence[Account],
     usages: Mapping[int, Usage] | None,
@@ -96,17 +88,16 @@ def with_usage(
 
 
 def page_of_accounts(
-    rows: Sequence[AccountUsage], filters: AccountFilters, sort: AccountSort, page: int, *, descending: bool
-) -> AccountsPage:
-    """One page of the accounts that match; a page beyond the last is the last one. `rows` are sorted by name."""
+    rows: Sequence[AccountUsage], filters: AccountFilters, sort: AccountSort, number: int, *, descending: bool
+) -> NumberedPage[AccountUsage]:
+    """One page of the accounts that match. `rows` are sorted by name."""
     found = [row for row in rows if _matches(row.account, filters)]
     if sort is AccountSort.NAME:
         found = found[::-1] if descending else found
     else:  # sorting keeps the order of ties
         found.sort(key=_SORT_KEYS[sort], reverse=descending)
-    pages = max(1, -(-len(found) // PAGE_SIZE))
-    page = min(max(1, page), pages)
-    return AccountsPage(found[(page - 1) * PAGE_SIZE : page * PAGE_SIZE], len(found), page, pages)
+    number, pages = page_place(len(found), PAGE_SIZE, number)
+    return NumberedPage(found[(number - 1) * PAGE_SIZE : number * PAGE_SIZE], len(found), number, pages)
 
 
 def _matches(account: Account, filters: AccountFilters) -> bool:

@@ -16,14 +16,18 @@ from petstore_server.domain.audit import (
     ImportEntries,
     ImportsPage,
 )
+from petstore_server.domain.lists import Count
 from petstore_server.store.audit_pages import (
+    count_of,
+    count_statement,
     end_statement,
     entries_statement,
+    imports_count_statement,
     imports_statements,
     page_of,
     page_statement,
 )
-from petstore_server.store.engine import Command, Part, Row, Work, snapshot
+from petstore_server.store.engine import Command, Part, Query, Row, Work, snapshot
 
 REQUEST_ID = "request_id"
 """Where an entry keeps the request that made the change, among the values after it."""
@@ -73,6 +77,18 @@ class AuditLog(Part):
         end = end_statement(filters, before) if len(entries) <= limit else None
         ended = (yield end) if end is not None else []
         return page_of(entries, limit, AuditPosition(*ended[0]) if ended else None)
+
+    async def count(self, filters: AuditFilters) -> Count:
+        """The number of entries that match, of which as many are examined as for a page of them."""
+        return await self._count(count_statement(filters))
+
+    async def count_imports(self, actor: str | None = None) -> Count:
+        """The number of imports, of all actors or one."""
+        return await self._count(imports_count_statement(actor))
+
+    async def _count(self, statement: Query) -> Count:
+        [row] = await self._engine.query(*statement, short=False)
+        return count_of(row)
 
     @snapshot
     def imports(self, before: AuditPosition | None = None, actor: str | None = None) -> Work[ImportsPage]:

@@ -2,7 +2,8 @@
 
 from petstore_server.domain.audit import AuditEntry, AuditFilters, AuditPage, AuditPosition
 from petstore_server.domain.imports import IMPORT_ACTION
-from petstore_server.store.engine import Query
+from petstore_server.domain.lists import Count
+from petstore_server.store.engine import Query, Row
 
 SCAN_LIMIT = 20_000
 """Entries examined for one page at most, where no index finds those that match."""
@@ -60,6 +61,31 @@ def end_statement(filters: AuditFilters, before: AuditPosition | None) -> Query 
     ranges = _ranges(filters, "<", before)
     sql = f"SELECT at, id FROM petstore.audit{ranges.sql} {_NEWEST_FIRST} LIMIT 1 OFFSET {SCAN_LIMIT - 1}"  # noqa: S608
     return Query(sql, ranges.parameters)
+
+
+def count_statement(filters: AuditFilters) -> Query:
+    """Count the entries that match among the newest that are examined, and these: SCAN_LIMIT at most."""
+    ranges, matching = _ranges(filters, "<", None), _matching(filters)
+    if _is_scan(filters):
+        examined, chosen = _select("petstore.audit", ranges, SCAN_LIMIT, "actor, action, subject"), matching
+    else:
+        where, chosen = _and(ranges, matching), Query(" WHERE TRUE")
+        examined = Query(f"SELECT 1 FROM petstore.audit{where.sql} LIMIT {SCAN_LIMIT}", where.parameters)  # noqa: S608
+    matches = f"count(CASE WHEN {chosen.sql.removeprefix(' WHERE ')} THEN 1 END)"
+    sql = f"SELECT {matches}, count(*) FROM ({examined.sql}) AS examined"  # noqa: S608 - constants
+    return Query(sql, (*chosen.parameters, *examined.parameters))
+
+
+def count_of(row: Row) -> Count:
+    """The count from its row."""
+    number, examined = row
+    return Count(number, examined == SCAN_LIMIT)
+
+
+def imports_count_statement(actor: str | None) -> Query:
+    """Count the imports among the newest of their entries, and these: SCAN_LIMIT at most."""
+    parameters = (IMPORT_ACTION, float("inf"), 0, actor, actor, SCAN_LIMIT)
+    return Query(f"SELECT count(DISTINCT subject), count(*) FROM ({_IMPORT_BATCHES}) AS batches", parameters)  # noqa: S608
 
 
 def imports_statements(before: AuditPosition | None, batches: int, actor: str | None) -> tuple[Query, Query]:

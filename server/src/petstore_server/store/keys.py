@@ -1,8 +1,5 @@
 """API keys, and which of them are valid."""
 
-from collections.abc import Sequence
-from typing import NamedTuple
-
 from petstore_server.domain.accounts import Limits, Plan, require_open
 from petstore_server.domain.audit import Actor, Change, difference
 from petstore_server.domain.bans import CLOCK_TOLERANCE, Ban
@@ -19,6 +16,7 @@ from petstore_server.domain.keys import (
     parse_scopes,
     rotate,
 )
+from petstore_server.domain.lists import NumberedPage, page_place
 from petstore_server.domain.transitions import Transition
 from petstore_server.store.accounts import ACCESS_CHANGED, find_account
 from petstore_server.store.audit import record
@@ -55,13 +53,6 @@ _INSERT = """
 _UPDATE = "UPDATE petstore.keys SET expires_at = %s, revoked_at = %s WHERE id = %s"
 _INSERT_BAN = "INSERT INTO petstore.bans (key_id, began, until, level) VALUES (%s, %s, %s, %s)"
 _DELETE_BAN = "DELETE FROM petstore.bans WHERE key_id = %s"
-
-
-class KeysPage(NamedTuple):
-    """Some of the keys that were asked for; `total` is the number of all."""
-
-    keys: Sequence[ApiKey]
-    total: int
 
 
 class Keys(Part):
@@ -116,9 +107,9 @@ class Keys(Part):
 
     @snapshot
     def page(
-        self, account_id: int, now: float, limit: int, offset: int = 0, *, usable: bool | None = None
-    ) -> Work[KeysPage]:
-        """At most `limit` keys of an account, those that are usable at `now` (Unix seconds) first, newest first.
+        self, account_id: int, now: float, size: int, number: int = 1, *, usable: bool | None = None
+    ) -> Work[NumberedPage[ApiKey]]:
+        """One page of the keys of an account, those that are usable at `now` (Unix seconds) first, newest first.
 
         `usable` selects those that are, or are not.
         """
@@ -127,11 +118,13 @@ class Keys(Part):
         [(total,)] = yield Query(f"SELECT count(*) FROM petstore.keys WHERE account_id = %s{choice}", chosen)  # noqa: S608
         order = _NEWEST_FIRST.replace("ORDER BY", f"ORDER BY CASE WHEN {_USABLE} THEN 0 ELSE 1 END,")
         sql = f"{_SELECT} WHERE account_id = %s{choice} {order} LIMIT %s OFFSET %s"
-        return KeysPage([_key(row) for row in (yield Query(sql, (*chosen, now, limit, offset)))], total)
+        number, pages = page_place(total, size, number)
+        rows = yield Query(sql, (*chosen, now, size, (number - 1) * size))
+        return NumberedPage([_key(row) for row in rows], total, number, pages)
 
     @snapshot
-    def banned(self, now: float, limit: int, offset: int = 0, *, name: str = "") -> Work[KeysPage]:
-        """At most `limit` keys with a ban in force at `now` (Unix seconds), those whose ban ends last first.
+    def banned(self, now: float, size: int, number: int = 1, *, name: str = "") -> Work[NumberedPage[ApiKey]]:
+        """One page of the keys with a ban in force at `now` (Unix seconds), those whose ban ends last first.
 
         `name` selects one key by its id, or the keys of one account; empty: all.
         """
@@ -145,7 +138,9 @@ class Keys(Part):
         [(total,)] = yield Query(f"SELECT count(*) {where}", chosen)
         ids = f"SELECT key_id {where} ORDER BY until DESC, key_id LIMIT %s OFFSET %s"
         sql = f"{_SELECT} WHERE keys.id IN ({ids}) ORDER BY until DESC, keys.id"
-        return KeysPage([_key(row) for row in (yield Query(sql, (*chosen, limit, offset)))], total)
+        number, pages = page_place(total, size, number)
+        rows = yield Query(sql, (*chosen, size, (number - 1) * size))
+        return NumberedPage([_key(row) for row in rows], total, number, pages)
 
     async def banned_accounts(self, now: float) -> frozenset[int]:
         """The ids of the accounts that have a key with a ban in force at `now` (Unix seconds)."""

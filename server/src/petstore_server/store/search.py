@@ -3,6 +3,7 @@
 from collections.abc import AsyncGenerator, Mapping
 
 from petstore_server.domain.errors import OrderNotFound
+from petstore_server.domain.lists import Count
 from petstore_server.domain.orders import Order, Status
 from petstore_server.domain.search import Filters, Page, Query, Sort, TrackedOrder
 from petstore_server.store import pages
@@ -44,10 +45,10 @@ class Search(Part):
         record, status, updated_at, created_at = rows[0]
         return TrackedOrder(record, Status(status), updated_at, created_at)
 
-    async def count(self, filters: Filters, most: int) -> int:
+    async def count(self, filters: Filters, most: int) -> Count:
         """The number of orders that match, counted up to `most`."""
-        [(found,)] = await self._engine.query(*pages.count_statement(filters, most), short=False)
-        return int(found)
+        [(found,)] = await self._engine.query(*pages.count_statement(filters, most + 1), short=False)
+        return Count(min(found, most), more=found > most)
 
     async def count_by_status(self) -> Mapping[Status, int]:
         """The number of orders with each status."""

@@ -8,20 +8,21 @@ from starlette.responses import Response
 
 from petstore_server.console.changes import change_of
 from petstore_server.console.charts import Bar, Chart, Series, chart
-from petstore_server.console.entry import Entry, account_path, page_number, query_link
+from petstore_server.console.entry import Entry, account_path
 from petstore_server.console.forms import FormState
+from petstore_server.console.lists import page_number
 from petstore_server.console.pages.accounts import PLANS, read_plan
 from petstore_server.console.rendering import minutes
 from petstore_server.console.visit import Visit
 from petstore_server.domain.accounts import PLAN_LIMITS, Account
 from petstore_server.domain.audit import AuditFilters, AuditPage
 from petstore_server.domain.keys import DEFAULT_SCOPES, ENDED, ApiKey, KeyState, Scope
+from petstore_server.domain.lists import NumberedPage
 from petstore_server.domain.notes import check_note
 from petstore_server.domain.transitions import version
 from petstore_server.domain.usage import Granularity, UsageRow
 from petstore_server.operations import accounts as operations
 from petstore_server.operations.accounts import report_windows
-from petstore_server.store.keys import KeysPage
 
 KEYS_PAGE = 25
 _HOURS, _DAYS = 48, 90
@@ -63,18 +64,13 @@ async def show_account(
     """Render the page of an account, with forms that may have been filled in."""
     store, now = visit.store, visit.now
     chosen = visit.query.get("keys", "")
-    only = visit.query.get("key", "")
-    page = page_number(visit.query.get("page", ""))
-    usable = {"usable": True, "ended": False}.get(chosen)
-    offset = (page - 1) * KEYS_PAGE
     keys, usage, hours, days, changes = await asyncio.gather(
-        visit.need(_keys(visit, account, offset, usable)),
+        visit.need(_keys(visit, account, chosen)),
         visit.read(visit.sources.usage.find(account.id)),
         visit.read(store.usage.history(account.id, *_period(now, Granularity.HOUR, _HOURS))),
         visit.read(store.usage.history(account.id, *_period(now, Granularity.DAY, _DAYS))),
         visit.read(account_changes(visit, account)),
     )
-    given = {"keys": chosen} if chosen else {}
     return visit.page(
         "account.html",
         status,
@@ -87,12 +83,10 @@ async def show_account(
         day_chart=_chart(
             f"Requests per day, last {_DAYS} days", days.value, now, Granularity.DAY, _DAYS, account.limits.per_day
         ),
-        keys=key_rows(keys.keys, now),
-        total_keys=keys.total,
-        chosen_keys="one" if only else chosen,
+        page=keys,
+        keys=key_rows(keys.items, now),
+        chosen_keys="one" if visit.query.get("key") else chosen,
         key_filters=_KEY_FILTERS,
-        previous_link=query_link(given, page=page - 1) + "#keys" if page > 1 else None,
-        next_link=query_link(given, page=page + 1) + "#keys" if offset + len(keys.keys) < keys.total else None,
         strikes=visit.sources.settings.ban_strikes,
         graces=GRACES,
         scopes=[str(scope) for scope in Scope],
@@ -106,18 +100,19 @@ async def show_account(
     )
 
 
-async def _keys(visit: Visit, account: Account, offset: int, usable: bool | None) -> KeysPage:
+async def _keys(visit: Visit, account: Account, chosen: str) -> NumberedPage[ApiKey]:
     """A page of the account's keys, or the one that the URL names."""
     only = visit.query.get("key")
     if only is None:
-        return await visit.store.keys.page(account.id, visit.now, KEYS_PAGE, offset, usable=usable)
+        usable, number = {"usable": True, "ended": False}.get(chosen), page_number(visit.query.get("page", ""))
+        return await visit.store.keys.page(account.id, visit.now, KEYS_PAGE, number, usable=usable)
     key = await visit.store.keys.find(only)
-    return KeysPage([key] if key.account == account.name else [], 1)
+    return NumberedPage([key] if key.account == account.name else [], 1)
 
 
 async def account_changes(visit: Visit, account: Account) -> AuditPage:
     """The last changes of the account and of its newest keys."""
-    keys = (await visit.store.keys.page(account.id, visit.now, _MOST_SUBJECTS)).keys
+    keys = (await visit.store.keys.page(account.id, visit.now, _MOST_SUBJECTS)).items
     subjects = (f"account:{account.name}", *(f"key:{key.id}" for key in keys))
     return await visit.store.audit.page(AuditFilters(subjects=subjects), _CHANGES)
 

@@ -5,8 +5,9 @@ from collections.abc import Mapping
 
 from starlette.responses import Response
 
-from petstore_server.console.entry import Entry, Header, account_path, header, page_number, query_link
+from petstore_server.console.entry import Entry, account_path
 from petstore_server.console.forms import FormState, whole_number
+from petstore_server.console.lists import Header, header, page_number
 from petstore_server.console.visit import Visit
 from petstore_server.domain.accounts import PLAN_LIMITS, Limits, Plan, check_account_name, plan_limits
 from petstore_server.domain.errors import AccountExists, InvalidInput
@@ -55,34 +56,33 @@ async def create(visit: Visit) -> Response:
 
 
 async def _list(visit: Visit, form: FormState, status: int = 200) -> Response:
-    query = visit.query
-    given = {name: query.get(name, "").strip() for name in ("search", "plan", "state", "sort")}
-    sort = given["sort"] if given["sort"].removeprefix("-") in list(AccountSort) else "name"
+    filters = visit.filters("search", "plan", "state", "sort")
+    given = filters.given
+    sort = given["sort"] if given.get("sort", "").removeprefix("-") in list(AccountSort) else "name"
+    filters.values["sort"] = sort
     statistics = await visit.need(visit.sources.statistics.accounts())
-    filters = await _filters(visit, given)
-    number = page_number(query.get("page", ""))
+    number = page_number(visit.query.get("page", ""))
     by, descending = AccountSort(sort.removeprefix("-")), sort.startswith("-")
-    page = await asyncio.to_thread(page_of_accounts, statistics.rows, filters, by, number, descending=descending)
-    shown = {name: value for name, value in given.items() if value}
+    wanted = await _wanted(visit, filters.values)
+    page = await asyncio.to_thread(page_of_accounts, statistics.rows, wanted, by, number, descending=descending)
     return visit.page(
         "accounts.html",
         status,
         page=page,
         statistics=statistics,
-        filters=FormState({**given, "sort": sort}),
+        filters=filters,
+        given=given,
         sorts=SORTS,
         plan_filters=_PLANS,
         states=_STATES,
-        headers=_headers(sort, shown),
-        filtered=bool(shown.keys() - {"sort"}),
-        previous_link=query_link(shown, page=page.page - 1) if page.page > 1 else None,
-        next_link=query_link(shown, page=page.page + 1) if page.page < page.pages else None,
+        headers=_headers(sort, given),
+        filtered=bool(given.keys() - {"sort"}),
         form=form,
         plans=PLANS,
     )
 
 
-async def _filters(visit: Visit, given: Mapping[str, str]) -> AccountFilters:
+async def _wanted(visit: Visit, given: Mapping[str, str]) -> AccountFilters:
     plan = Plan(given["plan"]) if given["plan"] in list(Plan) else None
     state = given["state"] if given["state"] in dict(_STATES) else ""
     if state == "banned":

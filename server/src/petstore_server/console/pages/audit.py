@@ -6,25 +6,27 @@ from math import isfinite
 from starlette.responses import Response
 
 from petstore_server.console.changes import ACTIONS, change_of
-from petstore_server.console.entry import Entry, query_link
-from petstore_server.console.forms import FormState
+from petstore_server.console.entry import Entry
+from petstore_server.console.lists import query_link
+from petstore_server.console.readings import Reading
 from petstore_server.console.visit import Visit
 from petstore_server.domain.audit import AuditFilters, AuditPage, AuditPosition
 from petstore_server.domain.errors import AccountNotFound
+from petstore_server.domain.lists import Count
 from petstore_server.domain.orders import is_int64
 from petstore_server.domain.timestamps import parse_when
 from petstore_server.operations.audit import actor_name
 
 PAGE_SIZE = 50
-_FILTERS = ("actor", "action", "subject", "request", "since", "until")
+COUNT_SECONDS = 0.3  # for which a page waits for the number of entries that match
 _MOST_KEYS = 200  # of an account, whose entries are found with the account's
 
 
 async def audit(visit: Visit) -> Response:
     """The entries that match the filters, newest first, a page at a time."""
-    form = FormState({name: visit.query.get(name, "").strip() for name in _FILTERS})
+    form = visit.filters("actor", "action", "subject", "request", "since", "until")
     since, until = (form.read(name, lambda text: _when(text, visit.now)) for name in ("since", "until"))
-    page = AuditPage([], None)
+    page, count = AuditPage([], None), Reading[Count]()
     if form.is_right:
         filters = AuditFilters(
             actor=actor_name(form.values["actor"]) if form.values["actor"] else None,
@@ -36,14 +38,15 @@ async def audit(visit: Visit) -> Response:
         )
         position = parse_position(visit.query.get("before", ""))
         page = await visit.need(visit.store.audit.page(filters, PAGE_SIZE, position))
-    given = {name: form.values[name] for name in _FILTERS if form.values[name]}
+        count = await visit.read(visit.store.audit.count(filters), COUNT_SECONDS)
+    given = form.given
     return visit.page(
         "audit.html",
         200 if form.is_right else 400,
         form=form,
         changes=[change_of(entry) for entry in page.entries],
         actions=[("", "Any"), *((action, action) for action in ACTIONS)],
-        filtered=bool(given),
+        count=count,
         next_link=query_link(given, before=position_text(page.next)) if page.next else None,
         first_link=query_link(given) if visit.query.get("before") else None,
     )
@@ -60,7 +63,7 @@ async def _subjects(visit: Visit, text: str) -> tuple[str, ...]:
     except AccountNotFound:
         return text, f"account:{text}"
     keys = await visit.need(visit.store.keys.page(account.id, visit.now, _MOST_KEYS))
-    return (f"account:{account.name}", *(f"key:{key.id}" for key in keys.keys))
+    return (f"account:{account.name}", *(f"key:{key.id}" for key in keys.items))
 
 
 def _when(text: str, now: float) -> float | None:

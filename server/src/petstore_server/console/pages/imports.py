@@ -2,6 +2,7 @@
 
 import asyncio
 from contextlib import AsyncExitStack, suppress
+from hashlib import sha256
 from typing import IO
 from urllib.parse import quote
 
@@ -11,10 +12,11 @@ from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response, StreamingResponse
 from starlette.types import Message
 
-from petstore_server.console.entry import Entry, query_link
+from petstore_server.console.entry import Entry
 from petstore_server.console.forms import FormState
 from petstore_server.console.import_jobs import KEPT_SECONDS, MOST_JOBS, ImportJob, JobState
-from petstore_server.console.pages.audit import parse_position, position_text
+from petstore_server.console.lists import query_link
+from petstore_server.console.pages.audit import COUNT_SECONDS, parse_position, position_text
 from petstore_server.console.visit import Visit
 from petstore_server.domain.errors import Conflict, InvalidInput
 from petstore_server.imports.options import EVERY_COLUMN
@@ -52,19 +54,21 @@ class _Refused(Exception):
 async def list_imports(visit: Visit) -> Response:
     """The uploads of this host, and all imports of the store, newest first."""
     before = parse_position(visit.query.get("before", ""))
-    by = visit.query.get("actor", "").strip()
-    given = {"actor": by} if by else {}
-    found = await visit.read(visit.store.audit.imports(before, actor_name(by) if by else None))
+    form = visit.filters("actor")
+    actor = actor_name(form.values["actor"]) if form.values["actor"] else None
+    found = await visit.read(visit.store.audit.imports(before, actor))
+    count = await visit.read(visit.store.audit.count_imports(actor), COUNT_SECONDS)
     later = found.value.next if found.value is not None else None
     return visit.page(
         "imports.html",
         jobs=visit.sources.imports.all(),
         most_jobs=MOST_JOBS,
         kept_minutes=int(KEPT_SECONDS // 60),
-        form=FormState(given),
+        form=form,
         imports=found,
-        next_link=query_link(given, before=position_text(later)) if later is not None else None,
-        first_link=query_link(given) if before is not None else None,
+        count=count,
+        next_link=query_link(form.given, before=position_text(later)) if later is not None else None,
+        first_link=query_link(form.given) if before is not None else None,
     )
 
 
@@ -91,12 +95,12 @@ async def _checked(visit: Visit, form: FormState) -> ImportJob:
     jobs = visit.sources.imports
     async with AsyncExitStack() as unused:
         try:
-            jobs.require_room()
             received = await _receive(visit.request)
             unused.push_async_callback(received.close)
             visit.require_form_token(_text(received, "form_token"))
             form.values.update({name: _text(received, name) for name in _FIELDS})
             file, name, size = _file(received)
+            await visit.submit_once(await asyncio.to_thread(_content, received, file))
             job = jobs.check(file, name, size, _options(form, name), visit.operator)
         except Conflict as error:
             raise _Refused(error.message, 503) from None
@@ -154,6 +158,16 @@ def _file(form: FormData) -> tuple[IO[bytes], str, int]:
     if file.size > LARGEST_FILE:
         raise _Refused(_TOO_LARGE, 413)
     return file.file, name, file.size
+
+
+def _content(form: FormData, file: IO[bytes]) -> bytes:
+    """What identifies the form, of which a browser writes the same content in other bytes each time. Takes long."""
+    digest = sha256()
+    while part := file.read(1 << 20):
+        digest.update(part)
+    file.seek(0)
+    texts = [(name, value if isinstance(value, str) else value.filename) for name, value in form.multi_items()]
+    return repr(texts).encode() + digest.digest()
 
 
 def _options(form: FormState, name: str) -> list[str]:

@@ -4,8 +4,9 @@ from datetime import UTC, datetime
 
 from starlette.responses import RedirectResponse, Response
 
-from petstore_server.console.entry import Entry, account_path, query_link
+from petstore_server.console.entry import Entry, account_path
 from petstore_server.console.forms import FormState
+from petstore_server.console.lists import query_link
 from petstore_server.console.pages.account import GRACES, show_account
 from petstore_server.console.visit import Visit
 from petstore_server.domain.errors import InvalidInput

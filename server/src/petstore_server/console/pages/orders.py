@@ -9,8 +9,9 @@ from starlette.responses import RedirectResponse, Response, StreamingResponse
 
 from petstore_server.console.changes import change_of
 from petstore_server.console.conflicts import explain_order
-from petstore_server.console.entry import Entry, Header, header, query_link
+from petstore_server.console.entry import Entry
 from petstore_server.console.forms import Form
+from petstore_server.console.lists import Header, header, query_link
 from petstore_server.console.pages.order_filters import (
     COMPLETE_CHOICES,
     FIELDS,
@@ -24,6 +25,7 @@ from petstore_server.console.readings import Reading
 from petstore_server.console.visit import Part, RefusedRequest, Visit
 from petstore_server.domain.audit import AuditEntry, AuditFilters
 from petstore_server.domain.errors import DomainError, InvalidInput, InvalidOrderId
+from petstore_server.domain.lists import Count
 from petstore_server.domain.orders import CANCEL, COMPLETE, Order, parse_order_id, ship
 from petstore_server.domain.search import (
     Filters,
@@ -74,15 +76,15 @@ async def list_orders(visit: Visit) -> Response:
             form.reject("id", error.message)
     query = read_query(form, visit.query.get("after", ""), visit.now)
     rows: list[OrderRow] = []
-    after, matches = None, Reading[int]()
+    after, count = None, Reading[Count]()
     counts = await visit.sources.statistics.order_counts.get()
     if query is not None:
         page = await visit.need(visit.store.search.page(query))
         rows, after = [_row(order) for order in page.orders], page.next
         if query.filters != Filters():
-            matches = await visit.read(visit.store.search.count(query.filters, _MOST_COUNTED + 1), _COUNT_SECONDS)
+            count = await visit.read(visit.store.search.count(query.filters, _MOST_COUNTED), _COUNT_SECONDS)
         elif counts.value is not None:
-            matches = Reading(sum(counts.value.values()), counts.age)
+            count = Reading(Count(sum(counts.value.values())), counts.age)
     given = {name: form.values[name] for name in FIELDS if form.values[name]}
     here = {**given, "after": visit.query.get("after", "")}
     all_selected = visit.query.get("select") == "all"
@@ -93,8 +95,7 @@ async def list_orders(visit: Visit) -> Response:
         rows=rows,
         headers=_headers(given),
         counts=counts,
-        matches=matches,
-        most_counted=_MOST_COUNTED,
+        count=count,
         statuses=STATUSES,
         sorts=SORTS,
         completes=COMPLETE_CHOICES,
