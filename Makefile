@@ -12,7 +12,7 @@ BENCH_PACKAGES := nginx-light wrk redis-tools
 # Commands and tests start faster with compiled modules, even where the environment turns them off, as in many containers.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: run test test-system torture bench bench-profile bench-setup check format lock clean
+.PHONY: run test test-system torture bench bench-profile bench-setup check audit format lock clean
 
 run: .venv/.run
 	@$(BIN)/petstore serve --demo
@@ -52,6 +52,10 @@ check: .venv/.tools
 	$(BIN)/ruff check
 	$(BIN)/mypy server/src server/tests client/src client/tests tests bench torture
 	$(BIN)/lint-imports
+
+# Not part of `check`: it needs the network, and a new advisory would fail a change that has nothing to do with it.
+audit: .venv/.tools
+	$(BIN)/uv tool run pip-audit --strict --disable-pip --require-hashes $(patsubst %,-r %,$(wildcard requirements/*.lock))
 
 format: .venv/.tools
 	$(BIN)/ruff format
