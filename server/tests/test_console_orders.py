@@ -452,6 +452,6 @@ async def test_imports_are_paged(each_backend: Stores, monkeypatch: pytest.Monke
 )
 async def test_changes_are_found_by_an_index(tmp_path: Path, filters: AuditFilters, index: str) -> None:
     async with Stores(SqlitePlaces(tmp_path)).opened() as store:
-        query = page_statement(filters, 50, None)
+        query = page_statement(filters, 50, None, newest_first=True)
         plan = await store._engine.query(f"EXPLAIN QUERY PLAN {query.sql}", query.parameters)
         assert index in str(plan)

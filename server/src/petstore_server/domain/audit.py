@@ -82,7 +82,7 @@ class ImportsPage(NamedTuple):
 
 
 class AuditPage(NamedTuple):
-    """Entries, newest first. `next` is the position before which the log goes on, None at its end.
+    """Entries in order. `next` is the position behind which the log goes on, None at its end.
 
     A page may be shorter than its limit, even empty, and still have a `next`: the work for one page is bounded.
     """

@@ -21,10 +21,8 @@ from petstore_server.store.audit_pages import (
     count_of,
     count_statement,
     end_statement,
-    entries_statement,
     imports_count_statement,
     imports_statements,
-    page_of,
     page_statement,
 )
 from petstore_server.store.engine import Command, Part, Query, Row, Work, snapshot
@@ -62,21 +60,25 @@ class AuditLog(Part):
         newest_first: bool = False,
     ) -> AsyncIterator[AuditEntry]:
         """Yield the entries that match, oldest first unless told, in bounded memory: no transaction stays open."""
-        last: AuditPosition | None = None
-        while page := await self._engine.query(
-            *entries_statement(filters, _PAGE, last, newest_first=newest_first), short=False
-        ):
-            for row in page:
-                yield _entry(row)
-            last = AuditPosition(page[-1][1], page[-1][0])
+        page = AuditPage((), None)
+        while True:
+            page = await self.page(filters, _PAGE, page.next, newest_first=newest_first)
+            for entry in page.entries:
+                yield entry
+            if page.next is None:
+                return
 
     @snapshot
-    def page(self, filters: AuditFilters, limit: int, before: AuditPosition | None = None) -> Work[AuditPage]:
-        """At most `limit` entries that match, newest first, from before a position or from the newest."""
-        entries = [_entry(row) for row in (yield page_statement(filters, limit, before))]
-        end = end_statement(filters, before) if len(entries) <= limit else None
+    def page(
+        self, filters: AuditFilters, limit: int, last: AuditPosition | None = None, *, newest_first: bool = True
+    ) -> Work[AuditPage]:
+        """At most `limit` entries that match, from behind the position `last` or from the first in their order."""
+        entries = [_entry(row) for row in (yield page_statement(filters, limit, last, newest_first=newest_first))]
+        if len(entries) > limit:
+            return AuditPage(entries[:limit], entries[limit - 1].position)
+        end = end_statement(filters, last, newest_first=newest_first)
         ended = (yield end) if end is not None else []
-        return page_of(entries, limit, AuditPosition(*ended[0]) if ended else None)
+        return AuditPage(entries, AuditPosition(*ended[0]) if ended else None)
 
     async def count(self, filters: AuditFilters) -> Count:
         """The number of entries that match, of which as many are examined as for a page of them."""

@@ -1,15 +1,16 @@
 """Statements that read the audit log, written for PostgreSQL; the same for every engine."""
 
-from petstore_server.domain.audit import AuditEntry, AuditFilters, AuditPage, AuditPosition
+from petstore_server.domain.audit import AuditFilters, AuditPosition
 from petstore_server.domain.imports import IMPORT_ACTION
 from petstore_server.domain.lists import Count
 from petstore_server.store.engine import Query, Row
 
 SCAN_LIMIT = 20_000
-"""Entries examined for one page at most, where no index finds those that match."""
+"""Entries examined for one page at most."""
 
-ENTRY_COLUMNS = 'id, at, actor, action, subject, "before", "after"'
-_NEWEST_FIRST = "ORDER BY at DESC, id DESC"
+_ENTRY_COLUMNS = 'id, at, actor, action, subject, "before", "after"'
+_ORDER = {True: "ORDER BY at DESC, id DESC", False: "ORDER BY at, id"}
+"""The order of a page, by whether the newest entries are first."""
 
 # The changes of orders that API keys make are most of the log: indexes leave out the entries that have no use for them.
 # Each condition is the index's, word for word.
@@ -22,7 +23,7 @@ _BY_ACTION = "action = %s AND action <> 'order.cancel' AND action <> 'order.plac
 _IMPORT_BATCHES = f"""
     SELECT subject, actor, at, id FROM petstore.audit WHERE {_BY_ACTION} AND (at, id) < (%s, %s)
         AND (actor = %s OR CAST(%s AS text) IS NULL)
-    {_NEWEST_FIRST} LIMIT %s
+    {_ORDER[True]} LIMIT %s
 """  # noqa: S608 - constants
 _IMPORTS = f"""
     SELECT subject, min(actor), count(*), min(at), max(at) FROM ({_IMPORT_BATCHES}) AS batches
@@ -31,49 +32,40 @@ _IMPORTS = f"""
 _LAST_BATCH = f"SELECT at, id FROM ({_IMPORT_BATCHES}) AS batches ORDER BY at, id LIMIT 1"  # noqa: S608 - constants
 
 
-def entries_statement(filters: AuditFilters, limit: int, last: AuditPosition | None, *, newest_first: bool) -> Query:
-    """Select at most `limit` entries in their order, from behind the position `last` or from the first."""
-    where = _and(_ranges(filters, "<" if newest_first else ">", last), _matching(filters))
-    order = _NEWEST_FIRST if newest_first else "ORDER BY at, id"
-    sql = f"SELECT {ENTRY_COLUMNS} FROM petstore.audit{where.sql} {order} LIMIT {limit}"  # noqa: S608
-    return Query(sql, where.parameters)
-
-
-def page_statement(filters: AuditFilters, limit: int, before: AuditPosition | None) -> Query:
-    """Select one more entry than `limit`, so that its presence shows that the log goes on."""
-    ranges, matching = _ranges(filters, "<", before), _matching(filters)
-    if filters.request_id is not None and not filters.subjects:
+def page_statement(filters: AuditFilters, limit: int, last: AuditPosition | None, *, newest_first: bool) -> Query:
+    """Select one more entry than `limit`, from behind the position `last`: its presence shows that the log goes on."""
+    order, ranges, matching = (
+        _ORDER[newest_first],
+        _ranges(filters, last, newest_first=newest_first),
+        _matching(filters),
+    )
+    entries = f"SELECT {_ENTRY_COLUMNS} FROM petstore.audit{ranges.sql}"  # noqa: S608 - constants
+    if filters.request_id is not None:
         # Found first, and then sorted: PostgreSQL might otherwise walk the whole log in its order.
-        where = _and(ranges, matching)
-        first = f"WITH found AS MATERIALIZED (SELECT {ENTRY_COLUMNS} FROM petstore.audit{where.sql})"  # noqa: S608
-        return Query(f"{first} SELECT * FROM found {_NEWEST_FIRST} LIMIT {limit + 1}", where.parameters)  # noqa: S608
-    if not _is_scan(filters):
-        return _select("petstore.audit", _and(ranges, matching), limit + 1)
-    scanned = _select("petstore.audit", ranges, SCAN_LIMIT)
-    found = _select(f"({scanned.sql}) AS scanned", matching, limit + 1, "*")
-    return Query(found.sql, (*scanned.parameters, *found.parameters))
+        found = f"WITH found AS MATERIALIZED ({entries}) SELECT * FROM found{matching.sql} {order}"  # noqa: S608
+    else:
+        found = f"SELECT * FROM ({entries} {order} LIMIT {SCAN_LIMIT}) AS scanned{matching.sql}"  # noqa: S608
+    return Query(f"{found} LIMIT {limit + 1}", (*ranges.parameters, *matching.parameters))
 
 
-def end_statement(filters: AuditFilters, before: AuditPosition | None) -> Query | None:
-    """Select the position at which the scan of `page_statement` ended; None if it had no bound."""
-    if not _is_scan(filters):
+def end_statement(filters: AuditFilters, last: AuditPosition | None, *, newest_first: bool) -> Query | None:
+    """Select the position at which the scan of `page_statement` ended; None if every entry that it reads matches."""
+    if filters.request_id is not None or not _matching(filters).parameters:
         return None
-    ranges = _ranges(filters, "<", before)
-    sql = f"SELECT at, id FROM petstore.audit{ranges.sql} {_NEWEST_FIRST} LIMIT 1 OFFSET {SCAN_LIMIT - 1}"  # noqa: S608
-    return Query(sql, ranges.parameters)
+    ranges = _ranges(filters, last, newest_first=newest_first)
+    end = f"{_ORDER[newest_first]} LIMIT 1 OFFSET {SCAN_LIMIT - 1}"
+    return Query(f"SELECT at, id FROM petstore.audit{ranges.sql} {end}", ranges.parameters)  # noqa: S608 - constants
 
 
 def count_statement(filters: AuditFilters) -> Query:
     """Count the entries that match among the newest that are examined, and these: SCAN_LIMIT at most."""
-    ranges, matching = _ranges(filters, "<", None), _matching(filters)
-    if _is_scan(filters):
-        examined, chosen = _select("petstore.audit", ranges, SCAN_LIMIT, "actor, action, subject"), matching
-    else:
-        where, chosen = _and(ranges, matching), Query(" WHERE TRUE")
-        examined = Query(f"SELECT 1 FROM petstore.audit{where.sql} LIMIT {SCAN_LIMIT}", where.parameters)  # noqa: S608
-    matches = f"count(CASE WHEN {chosen.sql.removeprefix(' WHERE ')} THEN 1 END)"
-    sql = f"SELECT {matches}, count(*) FROM ({examined.sql}) AS examined"  # noqa: S608 - constants
-    return Query(sql, (*chosen.parameters, *examined.parameters))
+    ranges, matching = _ranges(filters, None, newest_first=True), _matching(filters)
+    columns, order = ("actor, action, subject", _ORDER[True]) if matching.parameters else ("1", "")
+    order = "" if filters.request_id is not None else order  # as in `page_statement`
+    examined = f"SELECT {columns} FROM petstore.audit{ranges.sql} {order} LIMIT {SCAN_LIMIT}"  # noqa: S608 - constants
+    matches = f"count(CASE WHEN {matching.sql.removeprefix(' WHERE ') or 'TRUE'} THEN 1 END)"
+    sql = f"SELECT {matches}, count(*) FROM ({examined}) AS examined"  # noqa: S608 - constants
+    return Query(sql, (*matching.parameters, *ranges.parameters))
 
 
 def count_of(row: Row) -> Count:
@@ -94,34 +86,22 @@ def imports_statements(before: AuditPosition | None, batches: int, actor: str | 
     return Query(_IMPORTS, parameters), Query(_LAST_BATCH, parameters)
 
 
-def page_of(entries: list[AuditEntry], limit: int, end: AuditPosition | None) -> AuditPage:
-    """The page made of the entries found, where a scan that did not find enough ended at `end`."""
-    if len(entries) > limit:
-        return AuditPage(entries[:limit], entries[limit - 1].position)
-    return AuditPage(entries, end)
-
-
-def _is_scan(filters: AuditFilters) -> bool:
-    """Whether many entries may have to be examined for each that matches."""
-    return not filters.subjects and filters.request_id is None and bool(_matching(filters).parameters)
-
-
-def _ranges(filters: AuditFilters, direction: str, position: AuditPosition | None) -> Query:
-    """The conditions that an index answers, from the position on in this direction (< or >)."""
+def _ranges(filters: AuditFilters, last: AuditPosition | None, *, newest_first: bool) -> Query:
+    """The conditions that an index answers, from behind the position `last` on."""
     return _where(
         ("at >= %s", filters.since),
         ("at < %s", filters.until),
-        (f"(at, id) {direction} (%s, %s)", position),
+        (f"(at, id) {'<' if newest_first else '>'} (%s, %s)", last),
         _indexed(filters),
     )
 
 
 def _indexed(filters: AuditFilters) -> tuple[str, object]:
     """The equality that an index answers best, without a value if there is none."""
-    if filters.subjects:
-        return f"subject IN {_list(filters.subjects)}", filters.subjects
     if filters.request_id is not None:
         return _BY_REQUEST, filters.request_id
+    if filters.subjects:
+        return f"subject IN {_list(filters.subjects)}", filters.subjects
     if filters.actor is not None and not filters.actor.startswith("key:"):
         return _BY_ACTOR, filters.actor
     return _BY_ACTION, filters.action if filters.action not in _FROM_REQUESTS else None
@@ -131,7 +111,7 @@ def _matching(filters: AuditFilters) -> Query:
     """The other conditions."""
     about = [(f"(subject IN {_list(names)} OR actor IN {_list(names)})", (*names, *names)) for names in filters.about]
     rest = [
-        (_BY_REQUEST, filters.request_id),
+        (f"subject IN {_list(filters.subjects)}", filters.subjects or None),
         ("actor = %s", filters.actor),
         ("action = %s", filters.action),
         (f"action NOT IN {_list(filters.without)}", filters.without or None),
@@ -145,18 +125,8 @@ def _list(names: tuple[str, ...]) -> str:
     return f"({', '.join(['%s'] * len(names))})"
 
 
-def _select(table: str, where: Query, limit: int, columns: str = ENTRY_COLUMNS) -> Query:
-    sql = f"SELECT {columns} FROM {table}{where.sql} {_NEWEST_FIRST} LIMIT {limit}"  # noqa: S608 - constants
-    return Query(sql, where.parameters)
-
-
 def _where(*conditions: tuple[str, object]) -> Query:
     given = [(text, value) for text, value in conditions if value is not None]
     texts = [text for text, _ in given]
     parameters = [each for _, value in given for each in (value if isinstance(value, tuple) else (value,))]
     return Query(f" WHERE {' AND '.join(texts)}" if texts else "", tuple(parameters))
-
-
-def _and(one: Query, other: Query) -> Query:
-    sql = one.sql + (other.sql.replace(" WHERE ", " AND ", 1) if one.sql else other.sql)
-    return Query(sql, (*one.parameters, *other.parameters))
