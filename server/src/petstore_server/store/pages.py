@@ -22,7 +22,8 @@ NARROW = 1500
 _COLUMN = {SortField.ID: "id", SortField.SHIP_DATE: "ship_date", SortField.UPDATED_AT: "updated_at"}
 _PAGE = "record, status, updated_at, created_at, id, ship_date"
 """The columns of a page's row: those of a TrackedOrder, and then those of its position."""
-_FILTERED = f"{_PAGE}, pet_id, complete"
+_CONDITIONAL = "id, status, pet_id, complete, ship_date, updated_at"
+"""The columns of conditions and sorts."""
 
 Condition = tuple[str, tuple[int | str, ...]]
 """A condition with its parameters."""
@@ -52,12 +53,12 @@ class Walk(NamedTuple):
 def single_statement(query: Query) -> engine.Query | None:
     """The statement of a page that one index answers: its rows are those of the page."""
     walks = _walks(query)
-    return None if len(walks) > 1 or _rest(walks[0], query) else _walked(walks[0], query, query.limit + 1)
+    return None if len(walks) > 1 or _rest(walks[0], query.filters) else _walked(walks[0], query, query.limit + 1)
 
 
 def count_statement(filters: Filters, most: int) -> engine.Query:
     """The statement that counts the orders that match, `most` of them at most."""
-    where, values = _all(_rest(Walk(""), Query(filters, Sort())))
+    where, values = _all(_rest(Walk(""), filters))
     found = f"SELECT 1 FROM petstore.orders WHERE {where} LIMIT %s"  # noqa: S608 - constants
     return engine.Query(f"SELECT count(*) FROM ({found}) AS found", [*values, most])  # noqa: S608 - constants
 
@@ -73,7 +74,8 @@ def read_page(query: Query) -> Work[Page]:
     """Read a page on one snapshot."""
     narrow = yield from _narrow(query)
     if narrow is not None:
-        return page_of((yield _sorted(narrow, query)), query)
+        found = yield _sorted(narrow, query)
+        return page_of(sorted(found, key=lambda row: _place(row, query.sort)), query)
     rows: list[Row] = []
     for walk in _walks(query):
         rows += yield _walked(walk, query, query.limit + 1 - len(rows))
@@ -91,43 +93,34 @@ def _position(row: Row, field: SortField) -> Position:
 
 def _walks(query: Query) -> list[Walk]:
     """The walks that have the list in its order, one after the other."""
-    filters, (field, descending), after = query.filters, query.sort, query.after
+    (field, descending), after, indexed = query.sort, query.after, _indexed(query.filters)
+    column = _COLUMN[field]
     if field is SortField.ID:
-        equal = next(iter(_equalities(query)), Walk("id"))
-        return [equal._replace(descending=descending, after=after)]
-    if field is SortField.UPDATED_AT:
-        return [Walk("updated_at", low=filters.updated_from, descending=descending, after=after)]
-    dated = Walk("ship_date", None, filters.ship_date_from, filters.ship_date_to, False, descending, after)
-    if dated.low is not None or dated.high is not None:
-        return [dated]
-    undated = Walk("ship_date", missing=True, descending=descending)  # last in both directions
-    return [undated._replace(after=after)] if after is not None and after.value is None else [dated, undated]
+        found = next((walk for walk in indexed if walk.equal is not None), Walk(column))
+    else:
+        found = next((walk for walk in indexed if walk.column == column), Walk(column))
+    first = found._replace(descending=descending, after=after)
+    if field is not SortField.SHIP_DATE or found in indexed:
+        return [first]
+    undated = Walk(column, missing=True, descending=descending)  # last in both directions
+    return [undated._replace(after=after)] if after is not None and after.value is None else [first, undated]
 
 
-def _equalities(query: Query) -> list[Walk]:
-    """The walks of the filters that select one value of an indexed column."""
-    found = []
-    if query.filters.pet_id is not None:
-        found.append(Walk("pet_id", equal=query.filters.pet_id))
-    if len(query.filters.statuses) == 1:
-        found.append(Walk("status", equal=str(*query.filters.statuses)))
-    return found
-
-
-def _ranges(query: Query) -> list[Walk]:
-    """The walks of the filters that select a range of an indexed column."""
-    filters, found = query.filters, []
-    if filters.updated_from is not None:
-        found.append(Walk("updated_at", low=filters.updated_from))
-    if filters.ship_date_from is not None or filters.ship_date_to is not None:
-        found.append(Walk("ship_date", low=filters.ship_date_from, high=filters.ship_date_to))
-    return found
+def _indexed(filters: Filters) -> list[Walk]:
+    """The walks of the filters on indexed columns, those of one value first."""
+    walks = [
+        Walk("pet_id", equal=filters.pet_id),
+        Walk("status", equal=str(*filters.statuses) if len(filters.statuses) == 1 else None),
+        Walk("updated_at", low=filters.updated_from),
+        Walk("ship_date", low=filters.ship_date_from, high=filters.ship_date_to),
+    ]
+    return [walk for walk in walks if walk != Walk(walk.column)]
 
 
 def _narrow(query: Query) -> Work[Walk | None]:
     """Find a filter with few orders among those that the walk of the list does not answer."""
     walked = _walks(query)[0]
-    others = [walk for walk in (*_equalities(query), *_ranges(query)) if walk.column != walked.column]
+    others = [walk for walk in _indexed(query.filters) if walk.column != walked.column]
     if not others:
         return None
     probes = [_select(walk, "1", 1, offset=NARROW) for walk in others]
@@ -139,11 +132,11 @@ def _narrow(query: Query) -> Work[Walk | None]:
 
 def _walked(walk: Walk, query: Query, limit: int) -> engine.Query:
     """The statement of the first orders of a walk that match; after fewer, where it ends if at WORK_LIMIT."""
-    rest = _rest(walk, query)
+    rest = _rest(walk, query.filters)
     if not rest:
         return _select(walk, _PAGE, limit)
     where, values = _all(rest)
-    entries = _select(walk, _FILTERED, WORK_LIMIT)
+    entries = _select(walk, f"record, created_at, {_CONDITIONAL}", WORK_LIMIT)
     value = "id" if walk.is_sorted_by_id else walk.column
     names = f"{value} AS updated_at, {value} AS created_at, id, {value} AS ship_date"
     if walk.missing:
@@ -157,31 +150,34 @@ def _walked(walk: Walk, query: Query, limit: int) -> engine.Query:
 
 
 def _sorted(narrow: Walk, query: Query) -> engine.Query:
-    """The statement of the first orders of a narrow walk that match, sorted."""
-    conditions = _rest(narrow, query) + _after(query)
-    where, values = _all(conditions)
-    entries = _select(narrow, _FILTERED, NARROW)
+    """The statement of the first orders of a narrow walk that match, in any order: a join may change it.
+
+    They are found without their records. SQLite would copy those of all orders that it sorts.
+    """
+    where, values = _all(_rest(narrow, query.filters) + _after(query))
+    entries = _select(narrow, _CONDITIONAL, NARROW)
     column, direction = _COLUMN[query.sort.field], " DESC" if query.sort.descending else ""
     order = f"{column} IS NULL, {column}{direction}, id{direction}"
-    sql = f"SELECT {_PAGE} FROM ({entries.sql}) AS narrow WHERE {where} ORDER BY {order} LIMIT %s"  # noqa: S608
+    found = f"SELECT id AS found FROM ({entries.sql}) AS narrow WHERE {where} ORDER BY {order} LIMIT %s"  # noqa: S608
+    sql = f"SELECT {_PAGE} FROM ({found}) AS first CROSS JOIN petstore.orders WHERE id = found"  # noqa: S608
     return engine.Query(sql, [*entries.parameters, *values, query.limit + 1], in_order=True)
 
 
-def _rest(walk: Walk, query: Query) -> list[Condition]:
+def _place(row: Row, sort: Sort) -> tuple[bool, int, int]:
+    """The key that sorts rows of orders: those without a value are last in both directions."""
+    value, order_id = _position(row, sort.field)
+    sign = -1 if sort.descending else 1
+    return value is None, sign * (value or 0), sign * order_id
+
+
+def _rest(walk: Walk, filters: Filters) -> list[Condition]:
     """The filters that the walk does not answer."""
-    filters = query.filters
-    conditions: list[Condition] = []
-    if walk.column != "status" and 0 < len(filters.statuses) < len(Status):
+    conditions = [each for other in _indexed(filters) if other.column != walk.column for each in _filter(other)]
+    if 1 < len(filters.statuses) < len(Status):
         marks = ", ".join(["%s"] * len(filters.statuses))
         conditions.append((f"status IN ({marks})", tuple(sorted(map(str, filters.statuses)))))
-    if walk.column != "pet_id" and filters.pet_id is not None:
-        conditions.append(("pet_id = %s", (filters.pet_id,)))
     if filters.complete is not None:
         conditions.append(("complete = %s", (int(filters.complete),)))
-    if walk.column != "ship_date":
-        conditions += _bounds("ship_date", filters.ship_date_from, filters.ship_date_to)
-    if walk.column != "updated_at":
-        conditions += _bounds("updated_at", filters.updated_from, None)
     return conditions
 
 
@@ -226,29 +222,26 @@ def _conditions(walk: Walk) -> list[list[Condition]]:
     """
     sign, column, after = "<" if walk.descending else ">", walk.column, walk.after
     if walk.is_sorted_by_id:
-        base: list[Condition] = [] if column == "id" else [_same(walk)]
-        return [base + ([] if after is None else [(f"id {sign} %s", (after.id,))])]
+        return [_filter(walk) + ([] if after is None else [(f"id {sign} %s", (after.id,))])]
     if after is None or after.value is None:
-        return [[(f"{column} IS NOT NULL", ()), *_bounds(column, walk.low, walk.high)]]
-    tied = [_same(walk._replace(equal=after.value)), (f"id {sign} %s", (after.id,))]
-    rest = _bounds(column, walk.low, None) if walk.descending else _bounds(column, None, walk.high)
-    return [tied, [(f"{column} {sign} %s", (after.value,)), *rest]]
+        return [[(f"{column} IS NOT NULL", ()), *_filter(walk)]]
+    tied = [*_filter(walk._replace(equal=after.value)), (f"id {sign} %s", (after.id,))]
+    rest = walk._replace(high=None) if walk.descending else walk._replace(low=None)
+    return [tied, [(f"{column} {sign} %s", (after.value,)), *_filter(rest)]]
 
 
-def _same(walk: Walk) -> Condition:
-    """Equality with the first column of an index.
+def _filter(walk: Walk) -> list[Condition]:
+    """The conditions on the walk's column.
 
     Not `=`: PostgreSQL would leave a constant column out of the order, and might read an index that does not begin with
     it, which has the orders of all other values too.
     """
-    if walk.missing or walk.equal is None:
-        return f"{walk.column} IS NULL", ()
-    return f"{walk.column} = ANY(ARRAY[%s])", (walk.equal,)
-
-
-def _bounds(column: str, low: int | None, high: int | None) -> list[Condition]:
-    bounds = ((">=", low), ("<", high))
-    return [(f"{column} {sign} %s", (value,)) for sign, value in bounds if value is not None]
+    if walk.missing:
+        return [(f"{walk.column} IS NULL", ())]
+    if walk.equal is not None:
+        return [(f"{walk.column} = ANY(ARRAY[%s])", (walk.equal,))]
+    bounds = ((">=", walk.low), ("<", walk.high))
+    return [(f"{walk.column} {sign} %s", (value,)) for sign, value in bounds if value is not None]
 
 
 def _all(conditions: list[Condition]) -> Condition:
