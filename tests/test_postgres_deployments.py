@@ -130,7 +130,7 @@ async def _work_through(url: str) -> None:
         for number in range(5_000, 5_050):
             await one.orders.import_batch([Order(number)], "import:3", BY)
             assert f'{{"id":{number}}}'.encode() in await body(other)
-        assert 4_070 == sum([len(batch) async for batch in other.orders.scan(500)])
+        assert 4_070 == sum([len(batch) async for batch in other.orders.scan(batch_size=500)])
         assert 200 == [entry.action for entry in await log(one)].count("order.cancel")
         await asyncio.gather(one.check(), other.check(), one.access_version(), other.access_version())
     assert [] == await check(url)

@@ -19,7 +19,8 @@ from petstore_server.domain.pets import Pet
 from petstore_server.domain.placement import Placement
 from petstore_server.engines.postgres.engine import CONCURRENCY
 from petstore_server.engines.postgres.pool import CONNECTIONS, Pool
-from petstore_server.engines.postgres.session import SCAN, WRITE
+from petstore_server.engines.postgres.session import READ, SCAN, WRITE
+from petstore_server.engines.postgres.timelines import Timelines
 from petstore_server.store import Store
 from petstore_server.store.engine import Query, Work
 from support.engines import PostgresEngine, running_engine
@@ -235,7 +236,7 @@ async def test_connections_that_are_ended_under_load_lose_no_acknowledged_change
 
 
 async def test_transactions_that_wait_for_each_other_in_a_circle_are_done_again(postgres_stores: Stores) -> None:
-    pool = Pool(postgres_stores.url)
+    pool = Pool(postgres_stores.url, Timelines())
     async with filled(postgres_stores):
         tries = 0
 
@@ -246,7 +247,8 @@ async def test_transactions_that_wait_for_each_other_in_a_circle_are_done_again(
             yield Query("SELECT pg_sleep(0.2)")
             yield Query("SELECT 1 FROM petstore.orders WHERE id = %s FOR UPDATE", (second,))
 
-        await asyncio.gather(pool.transaction(lambda: lock(1, 2)), pool.transaction(lambda: lock(2, 1)))
+        works = [lambda session: session.transaction(lock(1, 2)), lambda session: session.transaction(lock(2, 1))]
+        await asyncio.gather(*(pool.use(work, WRITE) for work in works))
         assert 3 == tries
         await pool.close()
 
@@ -255,14 +257,15 @@ async def test_transactions_that_wait_for_each_other_in_a_circle_are_done_again(
 async def test_all_attempts_of_a_call_share_one_time_limit(
     postgres_stores: Stores, conflict: type[psycopg.Error]
 ) -> None:
-    pool = Pool(postgres_stores.url)
+    pool = Pool(postgres_stores.url, Timelines())
     async with filled(postgres_stores):
 
         def meet_another() -> Work[None]:
             yield Query("SELECT pg_sleep(0.4)")
             raise conflict
 
-        call = partial(pool.transaction, meet_another, WRITE._replace(conflicts=(conflict,)))
+        options = WRITE._replace(conflicts=(conflict,))
+        call = partial(pool.use, lambda session: session.transaction(meet_another()), options)
         assert 0.4 < await time_to_refusal(call) < SOON + busy()
         await pool.close()
 
@@ -381,7 +384,7 @@ async def test_an_order_that_is_free_again_in_time_is_changed(
 
 async def test_readers_that_keep_all_connections_are_the_reported_reason(postgres_stores: Stores) -> None:
     async with filled(postgres_stores) as store:
-        scans = [store.orders.scan(2) for _ in range(CONNECTIONS)]
+        scans = [store.orders.scan(batch_size=2) for _ in range(CONNECTIONS)]
         for scan in scans:
             await anext(scan)
         with pytest.raises(ServiceUnavailable) as caught:
@@ -396,19 +399,19 @@ async def test_readers_that_keep_all_connections_are_the_reported_reason(postgre
 async def test_a_request_that_is_cancelled_as_it_gets_a_connection_leaves_it_to_others(
     postgres_stores: Stores, turns: int
 ) -> None:
-    pool = Pool(postgres_stores.url)
+    pool = Pool(postgres_stores.url, Timelines())
     async with filled(postgres_stores), AsyncExitStack() as reads:
         for _ in range(CONNECTIONS - 1):
             await reads.enter_async_context(pool.long_read(SCAN))
         async with pool.long_read(SCAN):
-            request = asyncio.create_task(pool.rows(Query("SELECT 1")))
+            request = asyncio.create_task(pool.use(lambda session: session.rows(Query("SELECT 1")), READ))
             await asyncio.sleep(0.01)
         for _ in range(turns):
             await asyncio.sleep(0)
         request.cancel()
         await asyncio.wait([request])
         assert request.cancelled()
-        assert [(2,)] == await pool.rows(Query("SELECT 2"))
+        assert [(2,)] == await pool.use(lambda session: session.rows(Query("SELECT 2")), READ)
     await pool.close()
 
 

@@ -267,7 +267,7 @@ async def test_a_scan_is_one_snapshot_and_its_memory_is_bounded(each_backend: St
             )
         tracemalloc.start()
         seen, last = 0, -1
-        async for batch in store.orders.scan(500):
+        async for batch in store.orders.scan(batch_size=500):
             if seen == 0:
                 await store.orders.change(29_999, SHIP, BY)
             seen += len(batch)
@@ -282,7 +282,7 @@ async def test_a_scan_is_one_snapshot_and_its_memory_is_bounded(each_backend: St
 async def test_a_scan_that_is_left_early_leaves_no_connection_open(each_backend: Stores) -> None:
     async with each_backend.opened() as store:
         await store.orders.import_batch([Order(number) for number in range(10)], "import:1", BY)
-        scan = store.orders.scan(3)
+        scan = store.orders.scan(batch_size=3)
         assert len(await anext(scan)) == 3
         await scan.aclose()
     # the fixture sees to it that no connection is left

@@ -29,11 +29,10 @@ async def list_orders(
 ) -> AsyncGenerator[list[Order]]:
     """The orders with one of these statuses (none: any) and this pet, ascending by id, in batches, `limit` in all.
 
-    With a condition, indexes find them, page by page; otherwise they are one consistent snapshot.
+    They are one consistent snapshot.
     """
-    filters = Filters(frozenset(statuses), pet_id)
-    page_size = min(limit or MAX_LIMIT, MAX_LIMIT)
-    found = store.orders.scan() if filters == Filters() else store.search.walk(filters, page_size)
+    batch_size = min(limit or MAX_LIMIT, MAX_LIMIT)
+    found = store.orders.scan(Filters(frozenset(statuses), pet_id), batch_size)
     async with aclosing(found):
         async for batch in found:
             if batch[:limit]:

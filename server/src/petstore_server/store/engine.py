@@ -120,6 +120,12 @@ class Dialect(Protocol):
         """
 
 
+class Snapshot(Protocol):
+    """Runs the queries of `work` on the snapshot that it stands for."""
+
+    def __call__(self, work: Callable[[], Work[Result]], /) -> Awaitable[Result]: ...
+
+
 class Engine(Protocol):
     """Runs statements on one store. Every method raises ServiceUnavailable if the store cannot be used."""
 
@@ -142,8 +148,8 @@ class Engine(Protocol):
     async def read(self, work: Callable[[], Work[Result]]) -> Result:
         """Run the queries of `work` on one snapshot."""
 
-    def snapshot(self) -> AbstractAsyncContextManager[Callable[[Query], Awaitable[list[Row]]]]:
-        """One snapshot for as long as the caller takes, as a function that runs a query on it."""
+    def snapshot(self) -> AbstractAsyncContextManager[Snapshot]:
+        """One snapshot for as long as the caller takes, as a function that runs queries on it."""
 
     async def transaction(self, work: Callable[[], Work[Result]], *, bulk: bool = False) -> Result:
         """Run `work` in one transaction; return once it is durable. Raises what `work` raises, after a rollback.
@@ -161,13 +167,10 @@ class Engine(Protocol):
         """
 
     async def identity(self) -> str:
-        """Return a text that no other store has, copies of this one included.
-
-        Stays the same across restarts, restores in place and failovers.
-        """
+        """As `Store.identity`."""
 
     async def verify(self) -> None:
-        """Raises ServiceUnavailable if the disk is full, or another server has taken the place of this one."""
+        """As `Store.verify`."""
 
     async def close(self) -> None:
         """Finish what is queued, and close the store."""

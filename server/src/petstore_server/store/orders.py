@@ -2,15 +2,19 @@
 
 from bisect import bisect_right
 from collections.abc import AsyncGenerator, Collection, Mapping, Sequence
+from functools import partial
 from typing import NamedTuple
 
+from petstore_server.domain import search
 from petstore_server.domain.audit import Actor, Change
 from petstore_server.domain.errors import OrderNotFound
 from petstore_server.domain.imports import IMPORT_ACTION, audit_change, evaluate, id_ranges
-from petstore_server.domain.orders import INT64_MAX, INT64_MIN, ORDER_FIELDS, Import, Order, evaluate_import
+from petstore_server.domain.orders import ORDER_FIELDS, Import, Order, evaluate_import
+from petstore_server.domain.search import MAX_LIMIT, Filters, Sort
 from petstore_server.domain.transitions import Transition
 from petstore_server.store.audit import audit_row, record
 from petstore_server.store.engine import Part, Query, Row, TryAgain, Work, bulk_transaction
+from petstore_server.store.pages import read_page
 from petstore_server.store.records import order_row, read_order
 
 AUDITED_TOGETHER = 1000
@@ -19,7 +23,6 @@ AUDITED_TOGETHER = 1000
 _SELECT = "SELECT id, record, status FROM petstore.orders"
 _FIND = f"{_SELECT} WHERE id = %s"
 _FIND_MANY = f"{_SELECT} WHERE id = ANY(%s::bigint[])"
-_SCAN = f"{_SELECT} WHERE id >= %s ORDER BY id LIMIT %s"
 # In ascending order, as in every transaction, so that two of them never wait for each other.
 _LOCK = f"{_FIND_MANY} ORDER BY id FOR UPDATE"
 _LOCK_IF_FREE = f"{_LOCK} SKIP LOCKED"
@@ -58,19 +61,23 @@ class Orders(Part):
         """The orders that exist among these identifiers, in any order."""
         return [_order(row) for row in await self._engine.query(_FIND_MANY, (list(ids),), short=False)]
 
-    async def scan(self, batch_size: int = 1000) -> AsyncGenerator[list[Order]]:
-        """Yield all orders of one consistent snapshot, ascending by id, in bounded memory.
+    async def scan(
+        self,
+        filters: Filters = Filters(),  # noqa: B008 - immutable
+        batch_size: int = MAX_LIMIT,
+    ) -> AsyncGenerator[list[Order]]:
+        """Yield the orders of one consistent snapshot that match, ascending by id, in bounded memory.
 
-        It holds a read transaction until it ends, so a caller that may stop earlier closes it (`aclosing`).
+        It holds a read transaction until it ends, so a caller that may stop earlier closes it (`aclosing`). A batch may
+        be empty.
         """
+        query = search.Query(filters, Sort(), batch_size)
         async with self._engine.snapshot() as read:
-            first: int | None = INT64_MIN
-            while first is not None:
-                batch = [_order(row) for row in await read(Query(_SCAN, (first, batch_size)))]
-                if batch:
-                    yield batch
-                more = len(batch) == batch_size and batch[-1].id < INT64_MAX
-                first = batch[-1].id + 1 if more else None
+            more = True
+            while more:
+                page = await read(partial(read_page, query))
+                yield [read_order(row[0], row[1], row[4]) for row in page.rows]
+                query, more = query._replace(after=page.next), page.next is not None
 
     async def placed(self, ids: Sequence[int]) -> list[int]:
         """The orders among these identifiers that were placed over the API."""

@@ -1,14 +1,13 @@
 """Searching orders: pages and single orders of version 2, and counts."""
 
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import Mapping
 
 from petstore_server.domain.errors import OrderNotFound
 from petstore_server.domain.lists import Count
-from petstore_server.domain.orders import Order, Status
-from petstore_server.domain.search import Filters, Page, Query, Sort, TrackedOrder
+from petstore_server.domain.orders import Status
+from petstore_server.domain.search import Filters, Page, Query, TrackedOrder
 from petstore_server.store import pages
-from petstore_server.store.engine import Part, Row
-from petstore_server.store.records import read_order
+from petstore_server.store.engine import Part
 
 SHORT_PAGE = 200
 """Orders on a page that one index answers: on SQLite to read it takes less time than to pass it to a thread."""
@@ -27,16 +26,6 @@ class Search(Part):
             return await self._engine.read(lambda: pages.read_page(query))
         return pages.page_of(await self._engine.query(*statement), query)
 
-    async def walk(self, filters: Filters, page_size: int) -> AsyncGenerator[list[Order]]:
-        """Yield the orders that match, ascending by id, page by page. Raises DamagedRecord."""
-        query = Query(filters, Sort(), page_size)
-        while True:
-            page = await self.page(query)
-            yield [read_order(order.record, order.status) for order in page.orders]
-            if page.next is None:
-                return
-            query = query._replace(after=page.next)
-
     async def find(self, order_id: int) -> TrackedOrder:
         """One order. Raises OrderNotFound."""
         rows = await self._engine.query(_FIND, (order_id,))
@@ -52,5 +41,5 @@ class Search(Part):
 
     async def count_by_status(self) -> Mapping[Status, int]:
         """The number of orders with each status."""
-        rows: list[Row] = await self._engine.query(_COUNT_BY_STATUS, short=False)
+        rows = await self._engine.query(_COUNT_BY_STATUS, short=False)
         return dict.fromkeys(Status, 0) | {Status(status): count for status, count in rows}

@@ -1,7 +1,7 @@
 """One store in one database: each transaction takes a connection of the pool."""
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from math import inf
 from typing import Any, TypeVar
@@ -11,9 +11,9 @@ from petstore_server.domain.errors import ServiceUnavailable
 from petstore_server.engines.postgres.dialect import PostgresDialect
 from petstore_server.engines.postgres.failures import NO_RESPONSE
 from petstore_server.engines.postgres.pool import Pool
-from petstore_server.engines.postgres.session import BULK, SCAN, SNAPSHOT, WRITE
+from petstore_server.engines.postgres.session import BULK, READ, SCAN, SNAPSHOT, WRITE
 from petstore_server.engines.postgres.timelines import IDENTITY, Timelines
-from petstore_server.store.engine import Query, Row, Stats, TryAgain, Work
+from petstore_server.store.engine import Query, Row, Snapshot, Stats, TryAgain, Work
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
@@ -34,7 +34,8 @@ class PostgresEngine:
         """`url` names a database with the latest schema; nothing is connected before it is needed."""
         self.dialect = PostgresDialect()
         self.stats = Stats()
-        self._pool = Pool(url, timelines)
+        self._timelines = timelines or Timelines()
+        self._pool = Pool(url, self._timelines)
         self._batchers: dict[Perform[Any, Any], Batcher[Any, Any]] = {}
         self._closed = False
 
@@ -44,18 +45,18 @@ class PostgresEngine:
     async def query(
         self, sql: str, parameters: Sequence[Any] = (), in_order: bool = False, *, short: bool = True
     ) -> list[Row]:
-        return await self._pool.rows(Query(sql, parameters, in_order))
+        return await self._pool.use(lambda session: session.rows(Query(sql, parameters, in_order)), READ)
 
     async def read(self, work: Callable[[], Work[Result]]) -> Result:
-        return await self._pool.transaction(work, SNAPSHOT)
+        return await self._pool.use(lambda session: session.transaction(work()), SNAPSHOT)
 
     @asynccontextmanager
-    async def snapshot(self) -> AsyncIterator[Callable[[Query], Awaitable[list[Row]]]]:
+    async def snapshot(self) -> AsyncIterator[Snapshot]:
         async with self._pool.long_read(SCAN) as session:
-            yield session.rows
+            yield lambda work: session.run(work())
 
     async def transaction(self, work: Callable[[], Work[Result]], *, bulk: bool = False) -> Result:
-        return await self._pool.transaction(work, BULK if bulk else WRITE)
+        return await self._pool.use(lambda session: session.transaction(work()), BULK if bulk else WRITE)
 
     async def submit(self, perform: Perform[Item, Result], item: Item) -> Result:
         """All attempts share the time limit of the call. It does not bound their transactions, which others share."""
@@ -84,11 +85,11 @@ class PostgresEngine:
         raise ServiceUnavailable(reason)
 
     async def identity(self) -> str:
-        [(cluster, database)] = await self._pool.rows(Query(IDENTITY))
+        [(cluster, database)] = await self.query(IDENTITY)
         return f"{cluster}-{database}"
 
     async def verify(self) -> None:
-        await self._pool.verify()
+        await self._pool.use(lambda session: session.verify(self._timelines), READ)
 
     async def close(self) -> None:
         self._closed = True
@@ -97,6 +98,6 @@ class PostgresEngine:
         await self._pool.close()
 
     async def _perform(self, perform: Perform[Any, Any], items: Sequence[Any]) -> Sequence[Any]:
-        outcomes = await self._pool.transaction(lambda: perform(items))
+        outcomes = await self.transaction(lambda: perform(items))
         self.stats.committed(len(items))
         return outcomes

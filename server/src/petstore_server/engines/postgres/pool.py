@@ -12,9 +12,9 @@ from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
 from petstore_server.domain.errors import ServiceUnavailable
 from petstore_server.engines.postgres.failures import CONNECTION_ENDED, NO_RESPONSE, unavailable
-from petstore_server.engines.postgres.session import READ, WRITE, Driver, Session, TransactionOptions
+from petstore_server.engines.postgres.session import READ, Driver, Session, TransactionOptions
 from petstore_server.engines.postgres.timelines import Timelines
-from petstore_server.store.engine import Query, Row, Work
+from petstore_server.store.engine import Query
 
 Result = TypeVar("Result")
 
@@ -60,35 +60,20 @@ def _complete(url: str) -> str:
 class Pool:
     """Connections that are not in use, and a bound on those that are."""
 
-    def __init__(self, url: str, timelines: Timelines | None = None) -> None:
+    def __init__(self, url: str, timelines: Timelines) -> None:
         self._url = url
-        self._timelines = timelines or Timelines()
+        self._timelines = timelines
         self._idle: list[Driver] = []
         self._free = asyncio.Semaphore(CONNECTIONS)
         self._loop = asyncio.get_running_loop()
         self._closed = False
         self._connecting: set[asyncio.Task[Driver]] = set()
 
-    async def rows(self, query: Query) -> list[Row]:
-        """Return the rows of one statement that an index answers. Raises ServiceUnavailable."""
-        return await self._attempt(lambda session: session.rows(query), READ)
-
-    async def verify(self) -> None:
-        """Close the connections to a server that was replaced since. Raises ServiceUnavailable if there is no other."""
-        await self._attempt(lambda session: session.verify(self._timelines), READ)
-
-    async def transaction(self, work: Callable[[], Work[Result]], options: TransactionOptions = WRITE) -> Result:
-        """Do the work in one transaction; repeat it after a conflict with another one.
-
-        Raises what the work raises, psycopg.IntegrityError, and ServiceUnavailable. If the connection failed during
-        the commit, the changes may have been made nevertheless (D19).
-        """
-        return await self._attempt(lambda session: session.transaction(work()), options)
-
     @asynccontextmanager
     async def long_read(self, options: TransactionOptions) -> AsyncIterator[Session]:
         """A read-only transaction that the caller ends. Raises ServiceUnavailable."""
-        await self.rows(Query("SELECT 1"))  # leaves a connection that works, if there is one
+        # Leaves a connection that works, if there is one.
+        await self.use(lambda session: session.rows(Query("SELECT 1")), READ)
         async with self._session(options, self._loop.time() + options.total) as session:
             try:
                 await session.begin()
@@ -98,16 +83,18 @@ class Pool:
             finally:
                 await session.roll_back()
 
-    async def _attempt(self, use: Callable[[Session], Awaitable[Result]], options: TransactionOptions) -> Result:
-        """Use a connection. All attempts share the time limit of the call.
+    async def use(self, work: Callable[[Session], Awaitable[Result]], options: TransactionOptions) -> Result:
+        """Do the work on a connection; repeat it after a conflict with another transaction, or on the next connection.
 
-        If a connection turns out to be dead, as all may be after a restart, the next one is used.
+        After a restart, all connections may turn out to be dead. All attempts share the time limit of the call. Raises
+        what the work raises, psycopg.IntegrityError, and ServiceUnavailable. If the connection failed during a commit,
+        the changes may have been made nevertheless (D19).
         """
         ends = self._loop.time() + options.total
         for left in reversed(range(_ATTEMPTS)):
             async with self._session(options, ends) as session:
                 try:
-                    return await use(session)
+                    return await work(session)
                 except psycopg.Error as error:
                     conflict = isinstance(error, options.conflicts)
                     if isinstance(error, psycopg.IntegrityError) and not conflict:

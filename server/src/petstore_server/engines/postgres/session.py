@@ -113,7 +113,7 @@ class Session:
         """
         try:
             self._unsent.append(self._options.begin)
-            result = await self._run(work)
+            result = await self.run(work)
             if not self._answered:  # a connection that was dead from the start must not look as if it died later
                 await self._send()
             self._committing = True
@@ -125,7 +125,8 @@ class Session:
         self._committing = False
         return result
 
-    async def _run(self, work: Work[Result]) -> Result:
+    async def run(self, work: Work[Result]) -> Result:
+        """Do the work in the transaction that was begun. Raises what the work raises, and psycopg.Error."""
         send: Callable[[], Any] = partial(next, work)
         try:
             while True:

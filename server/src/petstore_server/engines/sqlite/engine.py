@@ -4,7 +4,7 @@ import asyncio
 import shutil
 import threading
 from collections import deque
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
@@ -17,7 +17,7 @@ from petstore_server.engines.sqlite.connections import connect_inline, connect_r
 from petstore_server.engines.sqlite.dialect import SqliteDialect
 from petstore_server.engines.sqlite.statements import rows_of, run
 from petstore_server.engines.sqlite.writer import Perform, Writer
-from petstore_server.store.engine import Query, Row, Stats, Work
+from petstore_server.store.engine import Query, Row, Snapshot, Stats, Work
 
 _LEAST_FREE = 1 << 18  # bytes: several times what a commit of many changes writes
 _READERS = 2  # one for the list, so that an export or a report does not delay it
@@ -57,17 +57,17 @@ class SqliteEngine:
         return await self._on_thread(self._read, lambda connection: run(connection, work()))
 
     @asynccontextmanager
-    async def snapshot(self) -> AsyncIterator[Callable[[Query], Awaitable[list[Row]]]]:
+    async def snapshot(self) -> AsyncIterator[Snapshot]:
         connection = await self._on_thread(connect_reader, self._path)
         lock = threading.Lock()  # a consumer that stops early closes while a thread may still read
 
-        def read(query: Query) -> list[Row]:
+        def read(work: Callable[[], Work[Result]]) -> Result:
             with lock:
-                return rows_of(connection, query)
+                return run(connection, work())
 
         try:
-            await self._on_thread(read, Query("BEGIN"))
-            yield lambda query: self._on_thread(read, query)
+            await self._on_thread(connection.execute, "BEGIN")
+            yield lambda work: self._on_thread(read, work)
         finally:
             with lock:
                 connection.close()
