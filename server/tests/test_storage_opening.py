@@ -1,6 +1,7 @@
 """Finding, creating, migrating and locking the store's file; every failure is one sentence that says what to do."""
 
 import asyncio
+import fcntl
 import multiprocessing
 import os
 import sqlite3
@@ -24,7 +25,6 @@ from petstore_server.engines.sqlite import (
     check,
     connections,
     is_served,
-    locking,
     migrate,
     open_store,
 )
@@ -378,21 +378,20 @@ def test_the_lock_leaves_sqlites_own_locks(tmp_path: Path) -> None:
         assert seen_by_another_process() == "only user"
 
 
-def test_a_server_that_starts_while_a_restore_replaces_the_file_locks_the_new_one(
+def test_a_server_that_starts_while_its_file_is_replaced_locks_the_new_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path, restored = tmp_path / "store.db", tmp_path / "restored.db"
     opening(path, create=True)
     restored.touch()
-    acquired = locking._acquired
+    flock = fcntl.flock
 
-    def replaced_meanwhile(path: Path, *, shared: bool) -> int | None:
-        descriptor = acquired(path, shared=shared)
+    def replaced_meanwhile(descriptor: int, operation: int) -> None:
+        flock(descriptor, operation)
         if restored.exists():
             restored.rename(path)
-        return descriptor
 
-    monkeypatch.setattr(locking, "_acquired", replaced_meanwhile)
+    monkeypatch.setattr(fcntl, "flock", replaced_meanwhile)
     with locked(path, shared=False):
         assert path.stat().st_size == 0
         assert is_served(path, shared=True)

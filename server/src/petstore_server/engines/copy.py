@@ -105,14 +105,12 @@ class Copy:
 
     async def _is_equal(self, table: str, columns: str) -> bool:
         rows = self._rows(table, columns)
-        await self._driver.execute(
-            f"DECLARE copied NO SCROLL CURSOR FOR SELECT {columns} FROM petstore.{table} ORDER BY {_TABLES[table]}"  # noqa: S608
-        )
-        equal = True
-        while equal and (page := await self._ask(f"FETCH {_BATCH} FROM copied")):
-            equal = page == list(islice(rows, len(page)))
-        await self._driver.execute("CLOSE copied")
-        return equal and next(rows, None) is None
+        async with self._driver.cursor("copied") as copied:
+            await copied.execute(f"SELECT {columns} FROM petstore.{table} ORDER BY {_TABLES[table]}".encode())  # noqa: S608
+            while page := await copied.fetchmany(_BATCH):
+                if page != list(islice(rows, len(page))):
+                    return False
+        return next(rows, None) is None
 
     async def _ask(self, sql: str, parameters: Row = ()) -> list[Row]:
         return await (await self._driver.execute(sql, parameters)).fetchall()

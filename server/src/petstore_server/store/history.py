@@ -110,35 +110,25 @@ class UsageHistory(Part):
                 found[account_id] = add(found.get(account_id, UsageCounts()), UsageCounts(*counts))
         return found
 
-    async def compact(self, hours_before: int, days_before: int) -> bool:
+    @bulk_transaction
+    def compact(self, hours_before: int, days_before: int) -> Work[bool]:
         """Sum the hours of one day that ended before `hours_before` into that day; delete days before `days_before`.
 
         Both are starts of days in Unix seconds. Returns whether there may be more to do.
         """
-        [(oldest,)] = await self._engine.query(_OLDEST)
-        if oldest is not None and oldest < hours_before:
-            return await self._sum_oldest_day(hours_before)
-        await self._delete_days(days_before)
-        return False
-
-    @bulk_transaction
-    def _sum_oldest_day(self, hours_before: int) -> Work[bool]:
         yield Query(_LOCK)  # another process may do the same: it then finds no hours left
         [(oldest,)] = yield Query(_OLDEST)
         if oldest is None or oldest >= hours_before:
+            for table in _TABLES[Granularity.DAY], _KEYLESS_TABLES[Granularity.DAY]:
+                yield Command(f"DELETE FROM petstore.{table} WHERE start < %s", (days_before,))  # noqa: S608 - constants
             return False
         day = Granularity.DAY.start(oldest)
         period = day, day + _DAY
         yield Command(_SUM_INTO_DAY, (day, *period))
         yield Command(_SUM_KEYLESS_INTO_DAY, (day, *period))
-        for table in ("usage_hours", "keyless_hours"):
+        for table in _TABLES[Granularity.HOUR], _KEYLESS_TABLES[Granularity.HOUR]:
             yield Command(f"DELETE FROM petstore.{table} WHERE {_PERIOD}", period)  # noqa: S608 - constants
         return True
-
-    @bulk_transaction
-    def _delete_days(self, days_before: int) -> Work[None]:
-        for table in ("usage_days", "keyless_days"):
-            yield Command(f"DELETE FROM petstore.{table} WHERE start < %s", (days_before,))  # noqa: S608 - constants
 
 
 def _tables(names: dict[Granularity, Any], by: Granularity) -> list[str]:

@@ -130,10 +130,7 @@ class Keys(Part):
         """
         where = f"FROM petstore.bans WHERE {_HOLDS}"
         if name:
-            where += (
-                " AND key_id IN (SELECT keys.id FROM petstore.keys JOIN petstore.accounts ON accounts.id = account_id"
-            )
-            where += " WHERE accounts.name = %s OR keys.id = %s)"
+            where += f" AND key_id IN ({_NAMED})"
         chosen = (now, now, *((name, name) if name else ()))
         [(total,)] = yield Query(f"SELECT count(*) {where}", chosen)
         ids = f"SELECT key_id {where} ORDER BY until DESC, key_id LIMIT %s OFFSET %s"

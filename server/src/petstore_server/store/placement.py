@@ -34,14 +34,6 @@ class PlacementRequest(NamedTuple):
         return self.placement.account_id, self.placement.key
 
 
-class _Remembered(NamedTuple):
-    """What an idempotency key was used for: the digest of the body, the order, and when it was placed (Unix µs)."""
-
-    digest: bytes
-    order_id: int
-    placed_at: int
-
-
 class Placements(Part):
     """Placed orders of one store, and their idempotency keys."""
 
@@ -68,7 +60,7 @@ class Placements(Part):
         keys = [request.key for request in requests]
         now = max(request.actor.at for request in requests)
         free, known = yield from self._engine.dialect.find_keys(keys, now - KEY_LIFETIME)
-        stored = {(row[0], row[1]): _Remembered(*row[2:]) for row in known}
+        stored: dict[KeyName, Row] = {(row[0], row[1]): row[2:] for row in known}
         first: dict[KeyName, PlacementRequest] = {}
         for request, key, is_free in zip(requests, keys, free, strict=True):
             if is_free and key not in stored:
@@ -77,7 +69,7 @@ class Placements(Part):
             rows = [_row(request) for request in first.values()]
             placed = yield from self._engine.dialect.place_orders(rows, now)
             for request, (order_id, placed_at) in zip(first.values(), placed, strict=False):
-                stored[request.key] = _Remembered(request.placement.digest, order_id, placed_at)
+                stored[request.key] = request.placement.digest, order_id, placed_at
 
         return [
             _outcome(request, stored.get(request.key), is_free=is_free, is_first=first.get(request.key) is request)
@@ -85,16 +77,16 @@ class Placements(Part):
         ]
 
 
-def _outcome(
-    request: PlacementRequest, found: _Remembered | None, *, is_free: bool, is_first: bool
-) -> Placed | Exception:
+def _outcome(request: PlacementRequest, found: Row | None, *, is_free: bool, is_first: bool) -> Placed | Exception:
+    """The outcome of a request whose key was used for `found`: digest, order and Unix microseconds of its placement."""
     if not is_free:
         return IdempotencyKeyInUse()
     if found is None:
         return ServiceUnavailable(NO_IDENTIFIER_LEFT)
-    if found.digest != request.placement.digest:
+    digest, order_id, placed_at = found
+    if digest != request.placement.digest:
         return IdempotencyKeyReused()
-    return request.placement.placed(found.order_id, found.placed_at, replayed=not is_first)
+    return request.placement.placed(order_id, placed_at, replayed=not is_first)
 
 
 def _row(request: PlacementRequest) -> Row:

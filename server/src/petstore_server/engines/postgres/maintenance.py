@@ -13,7 +13,6 @@ _INDEXES = """
 _DURABILITY = """
     SELECT name, setting FROM pg_settings WHERE name IN ('fsync', 'full_page_writes', 'synchronous_commit')
 """
-_ORDERS = f"DECLARE sound NO SCROLL CURSOR FOR {CHECKED} ORDER BY id"
 
 
 async def durability_settings(url: str, share: Share | None = None) -> dict[str, str]:
@@ -34,10 +33,8 @@ async def check(url: str, share: Share | None = None) -> list[str]:
             return [outdated]
         for (name,) in await (await driver.execute(_INDEXES)).fetchall():
             problems.append(f"The index {name} is not valid; REINDEX it.")
-        async with driver.transaction():
-            await driver.execute(_ORDERS)
-            while page := await (await driver.execute(f"FETCH {_PAGE} FROM sound")).fetchall():
+        async with driver.transaction(), driver.cursor("checked") as orders:
+            await orders.execute(f"{CHECKED} ORDER BY id")
+            while len(problems) < MOST_PROBLEMS and (page := await orders.fetchmany(_PAGE)):
                 problems += [problem for row in page if (problem := order_problem(row)) is not None]
-                if len(problems) >= MOST_PROBLEMS:
-                    break
     return problems[:MOST_PROBLEMS]

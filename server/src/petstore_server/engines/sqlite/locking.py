@@ -37,7 +37,8 @@ def lock_for_serving(
     require_place(path, file_too=False)
     deadline = monotonic() + wait_seconds
     with unusable_on_error(path):
-        while (descriptor := _locked_descriptor(path, shared=shared)) is None:
+        create_private(path)
+        while (descriptor := _acquired(path, shared=shared)) is None:
             if monotonic() >= deadline:
                 raise StoreUnusable(_TAKEN.format(path=path), advice)
             sleep(_LOCK_PAUSE)
@@ -61,41 +62,23 @@ def is_served(path: Path, *, shared: bool) -> bool:
     return descriptor is None
 
 
-def _locked_descriptor(path: Path, *, shared: bool) -> int | None:
-    """A descriptor that holds the lock of the file with this name now; None if another one excludes it."""
-    while True:
-        create_private(path)
-        descriptor = _acquired(path, shared=shared)
-        if descriptor is None or _is_named(descriptor, path):
-            return descriptor
-        _release(descriptor)  # a restore has replaced the file meanwhile
-
-
 def _acquired(path: Path, *, shared: bool) -> int | None:
-    """A descriptor that holds the lock; None if another one excludes it. Raises OSError."""
-    descriptor = _descriptor(path)
-    try:
-        fcntl.flock(descriptor, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)
-    except BlockingIOError:
-        _release(descriptor)
-        return None
-    return descriptor
-
-
-def _descriptor(path: Path) -> int:
-    found = path.stat()
-    descriptors = idle[found.st_dev, found.st_ino]
-    return descriptors.pop() if descriptors else os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    """A descriptor that holds the lock of the file with this name; None if another one excludes it. Raises OSError."""
+    while True:
+        found = path.stat()
+        descriptors = idle[found.st_dev, found.st_ino]
+        descriptor = descriptors.pop() if descriptors else os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            fcntl.flock(descriptor, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)
+        except BlockingIOError:
+            _release(descriptor)
+            return None
+        if os.path.samestat(os.fstat(descriptor), path.stat()):
+            return descriptor
+        _release(descriptor)  # another file was put into place meanwhile
 
 
 def _release(descriptor: int) -> None:
     fcntl.flock(descriptor, fcntl.LOCK_UN)
     found = os.fstat(descriptor)
     idle[found.st_dev, found.st_ino].append(descriptor)
-
-
-def _is_named(descriptor: int, path: Path) -> bool:
-    try:
-        return os.path.samestat(os.fstat(descriptor), path.stat())
-    except FileNotFoundError:
-        return False

@@ -70,6 +70,7 @@ def backup(path: Path, target: Path, progress: Progress = lambda done, total: No
         raise InvalidInput(f"The directory {target.parent} does not exist; create it or choose another name.")
     with partial_file(target) as copy:
         with unusable_on_error(path):
+            _require_store(path)
             create_private(copy, like=path if target.parent == path.parent else None)
             _copy(path, copy, progress)
         _require_sound(copy, f"The store at {path} is damaged, so no backup was made")
@@ -91,6 +92,7 @@ def restore(path: Path, source: Path, actor: Actor) -> Path | None:
     kept = _unused_name(path, actor.at) if path.exists() and path.stat().st_size else None
     with partial_file(path) as copy:
         with advising("Nothing was restored; choose another backup."), unusable_on_error(source):
+            _require_store(source)
             create_private(copy, like=path)
             _copy(source, copy)
             with _naming_full_disk(copy):
@@ -138,14 +140,18 @@ def _problems(connection: apsw.Connection, path: Path) -> Iterator[str]:
             yield problem
 
 
+def _require_store(path: Path) -> None:
+    with closing(connect_reader(path)) as connection:
+        if schema_version(connection, path) == 0:
+            raise StoreUnusable(f"There is no store in {path}.")
+
+
 def _copy(source: Path, copy: Path, progress: Progress = lambda done, total: None) -> None:
     """Copy the current state of a store into a new file, without a log next to it."""
     with closing(connect_reader(source)) as original, closing(connect(copy, CREATE)) as duplicate:
-        if schema_version(original, source) == 0:
-            raise StoreUnusable(f"There is no store in {source}.")
         # One read transaction for all steps: otherwise the copy would begin again after every change.
         with _naming_full_disk(copy), snapshot(original), duplicate.backup("main", original, "main") as steps:
-            original.execute("SELECT epoch FROM store").fetchall()
+            original.execute("SELECT * FROM sqlite_schema").fetchall()
             while not steps.done:
                 steps.step(_PAGES_A_STEP)
                 progress(steps.page_count - steps.remaining, steps.page_count)
@@ -197,11 +203,10 @@ def _write_over(copy: Path, path: Path, kept: Path | None, *, damaged: bool = Fa
         with destination.backup("main", source, "main") as steps:
             # This begins the transaction: nothing can change between the copy that is kept and the new content.
             steps.step(0)
-            if kept is not None and unreadable is not None:
-                _keep_unread(unreadable, path, kept)
-            elif kept is not None:
-                _keep(path, kept)
-                _carry_over(source, kept)
+            if kept is not None:
+                _keep(path, kept, unreadable)
+                if not damaged:
+                    _carry_over(source, kept)
             while not steps.done:
                 steps.step(-1)
         destination.config(apsw.SQLITE_DBCONFIG_RESET_DATABASE, 0)
@@ -216,23 +221,18 @@ def _connect_unread(path: Path) -> apsw.Connection:
     return connection
 
 
-def _keep(path: Path, kept: Path) -> None:
-    """Copy the store's present content to a separate file, and flush it to the disk."""
+def _keep(path: Path, kept: Path, unreadable: BinaryIO | None) -> None:
+    """Copy the store's present content to a separate file, and flush it to the disk.
+
+    What SQLite cannot read is copied as bytes: SQLite has written its log into the file before.
+    """
     with partial_file(kept) as copy:
         create_private(copy, like=path)
-        with closing(connect_reader(path)) as original, closing(connect(copy, CREATE)) as duplicate:
-            with duplicate.backup("main", original, "main") as steps:
-                steps.step(-1)
-            duplicate.pragma("journal_mode", "delete")
-        put_in_place(copy, kept)
-
-
-def _keep_unread(file: BinaryIO, path: Path, kept: Path) -> None:
-    """Copy the bytes of a file that SQLite cannot read; it has written its log into the file before."""
-    with partial_file(kept) as copy:
-        create_private(copy, like=path)
-        with copy.open("wb") as duplicate:
-            shutil.copyfileobj(file, duplicate)
+        if unreadable is None:
+            _copy(path, copy)
+        else:
+            with copy.open("wb") as duplicate:
+                shutil.copyfileobj(unreadable, duplicate)
         put_in_place(copy, kept)
 
 

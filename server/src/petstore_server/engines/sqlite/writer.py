@@ -17,7 +17,7 @@ from petstore_server.batching import Batcher
 from petstore_server.domain.errors import ServiceUnavailable
 from petstore_server.engines.sqlite.connections import connect_writer, unavailable
 from petstore_server.engines.sqlite.statements import run
-from petstore_server.store.engine import Query, Stats, Work
+from petstore_server.store.engine import Command, Query, Stats, Work
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
@@ -25,15 +25,13 @@ Perform = Callable[[Sequence[Item]], Work[Sequence[Result | Exception]]]
 
 BULK_GAP_SECONDS = 0.003
 """The pause after a bulk transaction, in which others can write. A waiting writer tries every millisecond."""
-
-
 _BULK_CACHE = "PRAGMA cache_size = -64000"  # KiB
 
 
 class _Job(NamedTuple):
-    """An item and what performs it together with others; None for a transaction, of which the item is the work."""
+    """An item and what performs it together with others."""
 
-    perform: Perform[Any, Any] | None
+    perform: Perform[Any, Any]
     item: Any
 
 
@@ -59,19 +57,19 @@ class Writer:
         Raises what the work raises, after undoing what it wrote, and ServiceUnavailable if the transaction failed.
         """
         if not bulk:
-            done: Result = await self._submit(_Job(None, work))
-            return done
+            return await self.submit(_do_each, work)
         async with self._bulk:
             await asyncio.sleep(self._bulk_ended + BULK_GAP_SECONDS - time.monotonic())
             try:
-                done = await self._submit(_Job(None, lambda: self._cached(work)))
+                return await self.submit(_do_each, lambda: self._cached(work))
             finally:
                 self._bulk_ended = time.monotonic()
-            return done
 
     async def submit(self, perform: Perform[Item, Result], item: Item) -> Result:
         """Perform the item together with all others that share its commit."""
-        result: Result = await self._submit(_Job(perform, item))
+        if self._closed:
+            raise ServiceUnavailable("the store is closed")
+        result: Result = await self._batcher.submit(_Job(perform, item))
         return result
 
     def _cached(self, work: Callable[[], Work[Result]]) -> Work[Result]:
@@ -87,11 +85,6 @@ class Writer:
         await self._batcher.close()
         await asyncio.to_thread(self._thread.shutdown)
         await asyncio.to_thread(self._connection.close)
-
-    async def _submit(self, job: _Job) -> Any:
-        if self._closed:
-            raise ServiceUnavailable("the store is closed")
-        return await self._batcher.submit(job)
 
     async def _perform(self, jobs: list[_Job]) -> list[Any]:
         outcomes = await asyncio.get_running_loop().run_in_executor(self._thread, self._commit, jobs)
@@ -109,8 +102,7 @@ class Writer:
                 raise FileNotFoundError(self._path)
             self._connection.execute("BEGIN IMMEDIATE")
             for perform, group in groupby(jobs, key=attrgetter("perform")):
-                items = [job.item for job in group]
-                outcomes += self._run_each(items) if perform is None else run(self._connection, perform(items))
+                outcomes += run(self._connection, perform([job.item for job in group]))
             self._connection.execute("COMMIT")
         except apsw.Error as error:
             raise unavailable(error) from error
@@ -123,20 +115,22 @@ class Writer:
                     self._connection.execute("ROLLBACK")
         return outcomes
 
-    def _run_each(self, works: Sequence[Callable[[], Work[Any]]]) -> list[Any]:
-        """Run transactions one by one; what one of them raises is its own outcome, and undoes only what it wrote."""
-        outcomes: list[Any] = []
-        for work in works:
-            self._connection.execute("SAVEPOINT work")
-            try:
-                outcomes.append(run(self._connection, work()))
-            except apsw.Error:  # of the store: it fails the whole transaction
-                raise
-            except Exception as error:  # noqa: BLE001 - for its caller; it must not affect the others
-                self._connection.execute("ROLLBACK TO work")
-                outcomes.append(error)
-            self._connection.execute("RELEASE work")
-        return outcomes
+
+def _do_each(works: Sequence[Callable[[], Work[Any]]]) -> Work[list[Any]]:
+    """Do transactions one by one; what one of them raises is its own outcome, and undoes only what it wrote.
+
+    An error of the store ends all of them: `run` raises it.
+    """
+    outcomes: list[Any] = []
+    for work in works:
+        yield Command("SAVEPOINT work")
+        try:
+            outcomes.append((yield from work()))
+        except Exception as error:  # noqa: BLE001 - for its caller; it must not affect the others
+            yield Command("ROLLBACK TO work")
+            outcomes.append(error)
+        yield Command("RELEASE work")
+    return outcomes
 
 
 def _identity(path: Path) -> tuple[int, int]:
