@@ -91,6 +91,23 @@ class TestRecorder:
         assert [UsageRow(FIRST, UsageCounts(admitted=5))] == recorder.pending(1)
         assert {(1, FIRST): UsageCounts(admitted=5)} == recorder.take().accounts
 
+    def test_what_is_put_back_is_added_hour_by_hour_and_a_key_keeps_its_latest_hour(self) -> None:
+        recorder = UsageRecorder()
+
+        def count_both_in(hour: int) -> None:
+            record(recorder, hour, admitted=1)
+            recorder.decided(None, evaluate_address(True, Count(hour, 1), float(hour)))
+
+        count_both_in(FIRST + HOUR)
+        taken = recorder.take()
+        for hour in (FIRST, FIRST + HOUR, FIRST):  # the clock was set back
+            count_both_in(hour)
+        recorder.put_back(taken)
+        again = recorder.take()
+        assert {FIRST: KeylessCounts(2), FIRST + HOUR: KeylessCounts(2)} == again.keyless
+        assert [2, 2] == [again.accounts[1, hour].admitted for hour in (FIRST, FIRST + HOUR)]
+        assert {"key_a": FIRST + HOUR} == again.keys
+
     def test_a_key_is_recorded_once_an_hour(self) -> None:
         recorder = UsageRecorder()
         record(recorder, FIRST, admitted=1)

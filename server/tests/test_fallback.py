@@ -1,0 +1,243 @@
+"""What a process asks of shared counters, and what it does while they do not respond (D19)."""
+
+import logging
+
+import pytest
+
+from petstore_server.domain.accounts import Limits, Plan
+from petstore_server.domain.bans import CLOCK_TOLERANCE, Ban, BanPolicy
+from petstore_server.domain.keys import DEFAULT_SCOPES, Principal
+from petstore_server.domain.windows import ADDRESS_LIMIT, Outcome
+from petstore_server.limits.fallback import (
+    BAN_BRIDGE_SECONDS,
+    AccountCount,
+    AddressCount,
+    CountersUnavailable,
+    FallbackLimiter,
+    Step,
+    StoredBan,
+    WindowCount,
+)
+from petstore_server.limits.memory import MemoryLimiter
+
+pytestmark = pytest.mark.anyio
+
+NOW = 1_793_000_000.0
+PRINCIPAL = Principal("key_a", 1, "acme", Plan.ENTERPRISE, Limits(60, 1000), DEFAULT_SCOPES)
+BAN = Ban("key_a", int(NOW), int(NOW) + 120, 2)
+
+
+class Shared:
+    """Counters that tests set: `used` requests were counted in windows that began at NOW, by their clock."""
+
+    def __init__(self) -> None:
+        self.fault: CountersUnavailable | None = None
+        self.used = 0
+        self.step = Step.ADMITTED
+        self.ban: Ban | None = None
+        self.calls: list[str] = []
+        self.stored: list[StoredBan] = []
+
+    def _called(self, name: str) -> None:
+        self.calls.append(name)
+        if self.fault is not None:
+            raise self.fault
+
+    def use_store(self, store_id: str) -> None:
+        self.calls.append(store_id)
+
+    async def count(self, principal: Principal, ban: StoredBan) -> AccountCount:
+        self._called("count")
+        self.stored.append(ban)
+        window = WindowCount(int(NOW), self.used)
+        return AccountCount(NOW, self.step, window, window, self.step is Step.BANNED_NOW, self.ban)
+
+    async def count_address(self, address: str, *, charge: bool) -> AddressCount:
+        self._called("charge" if charge else "read")
+        return AddressCount(NOW, self.step, WindowCount(int(NOW), self.used))
+
+    async def newest_timeline(self, store_id: str, timeline: int) -> int:
+        self._called("timeline")
+        return 7
+
+    async def connect(self) -> None:
+        self._called("connect")
+
+    async def prove(self) -> None:
+        self._called("prove")
+
+    async def close(self) -> None:
+        self._called("close")
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now = NOW
+
+    def __call__(self) -> float:
+        return self.now
+
+
+@pytest.fixture
+def shared() -> Shared:
+    return Shared()
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+@pytest.fixture
+async def limiter(shared: Shared, clock: Clock) -> FallbackLimiter:
+    """Connected."""
+    made = FallbackLimiter(shared, MemoryLimiter(BanPolicy(strikes=1, grace_seconds=0), clock))
+    await made.start()
+    shared.calls.clear()
+    return made
+
+
+def logged(caplog: pytest.LogCaptureFixture) -> list[tuple[int, object]]:
+    return [(line.levelno, vars(line).get("reason", vars(line).get("after"))) for line in caplog.records]
+
+
+async def test_no_request_asks_the_counters_before_they_are_connected_or_after_a_fault_until_a_check(
+    shared: Shared, clock: Clock, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
+    one = FallbackLimiter(shared, MemoryLimiter(BanPolicy(), clock))
+    await one.admit(PRINCIPAL)
+    await one.admit_address("192.0.2.1")
+    await one.peek_address("192.0.2.1")
+    assert ([], 2, "not connected yet") == (shared.calls, one.local_decisions, one.fault)
+    shared.fault = CountersUnavailable("gone")
+    await one.start()
+    await one.admit(PRINCIPAL)
+    assert (["connect"], 3, "gone") == (shared.calls, one.local_decisions, one.fault)
+    assert "gone" == await one.check()
+    shared.fault = None
+    assert (None, None) == (await one.check(), await one.check())
+    assert ["connect", "connect", "connect", "prove"] == shared.calls
+    shared.fault = CountersUnavailable("slow")
+    assert Outcome.ADMITTED is (await one.admit(PRINCIPAL)).outcome
+    await one.peek_address("192.0.2.1")
+    assert (["count"], 4, "slow") == (shared.calls[4:], one.local_decisions, one.fault)
+    assert [(logging.ERROR, "gone"), (logging.INFO, "gone"), (logging.ERROR, "slow")] == logged(caplog)
+
+
+async def test_only_counters_that_reject_this_process_prevent_its_start(shared: Shared, clock: Clock) -> None:
+    one = FallbackLimiter(shared, MemoryLimiter(BanPolicy(), clock))
+    shared.fault = CountersUnavailable("password", refused=True)
+    with pytest.raises(CountersUnavailable, match="password"):
+        await one.start()
+    shared.fault = CountersUnavailable("gone")
+    await one.start()
+
+
+async def test_a_check_that_fails_opens_the_breaker_for_requests(shared: Shared, limiter: FallbackLimiter) -> None:
+    shared.fault = CountersUnavailable("gone")
+    assert "gone" == await limiter.check()
+    await limiter.admit_address("192.0.2.1")
+    assert ["prove"] == shared.calls
+
+
+async def test_the_decision_is_that_of_the_counters(shared: Shared, limiter: FallbackLimiter) -> None:
+    shared.used = 60
+    assert (Outcome.ADMITTED, 0) == ((one := await limiter.admit(PRINCIPAL)).outcome, one.shown.remaining)
+    assert (Outcome.ADMITTED, 0) == ((one := await limiter.admit_address("a")).outcome, one.shown.remaining)
+    shared.step = Step.REFUSED
+    assert Outcome.LIMITED is (await limiter.admit(PRINCIPAL)).outcome
+    assert Outcome.LIMITED is (await limiter.admit_address("a")).outcome
+    assert ["count", "charge", "count", "charge"] == shared.calls
+    await limiter.peek_address("a")
+    assert (["read"], 0, 0) == (shared.calls[4:], limiter.local_decisions, limiter.bans)
+
+
+async def test_only_the_request_that_earned_a_ban_is_counted_as_one(shared: Shared, limiter: FallbackLimiter) -> None:
+    shared.step, shared.ban = Step.BANNED_NOW, BAN
+    assert Outcome.BANNED is (await limiter.admit(PRINCIPAL)).outcome
+    shared.step = Step.BANNED
+    assert Outcome.BANNED is (await limiter.admit(PRINCIPAL)).outcome
+    assert (1, 1, (BAN,)) == (limiter.strikes, limiter.bans, limiter.take_unsaved().bans)
+
+
+@pytest.mark.parametrize("ahead", [-90.0, 0.0, 0.4, 90.0])
+async def test_in_an_outage_the_windows_of_the_counters_go_on_by_the_own_clock(
+    shared: Shared, limiter: FallbackLimiter, clock: Clock, ahead: float
+) -> None:
+    clock.now += ahead
+    shared.used = 59
+    await limiter.admit(PRINCIPAL)
+    shared.fault = CountersUnavailable("gone")
+    decisions = [await limiter.admit(PRINCIPAL) for _ in range(2)]
+    assert [Outcome.ADMITTED, Outcome.LIMITED] == [each.outcome for each in decisions]
+    assert decisions[1].retry_after == 60
+
+
+async def test_the_counters_get_what_the_store_has_of_a_ban_and_for_a_while_that_it_was_lifted(
+    shared: Shared, limiter: FallbackLimiter, clock: Clock
+) -> None:
+    limiter.load("store", {}, [BAN])
+    assert ["store"] == shared.calls
+    await limiter.admit(PRINCIPAL)
+    limiter.replace_bans([])
+    await limiter.admit(PRINCIPAL)
+    for seconds in (BAN_BRIDGE_SECONDS + CLOCK_TOLERANCE - 1, BAN_BRIDGE_SECONDS + CLOCK_TOLERANCE):
+        clock.now = NOW + seconds
+        limiter.forget()
+        await limiter.admit(PRINCIPAL)
+    lifted = StoredBan(BAN.began, 0, 0)
+    assert [StoredBan(BAN.began, BAN.until, 2), lifted, lifted, StoredBan(0, 0, 0)] == shared.stored
+
+
+async def test_a_ban_that_the_store_has_again_is_not_taken_for_lifted(shared: Shared, limiter: FallbackLimiter) -> None:
+    for bans in ([BAN], [], [BAN], []):
+        limiter.replace_bans(bans)
+    await limiter.admit(PRINCIPAL)
+    limiter.replace_bans([BAN])
+    assert {} == limiter._lifted
+    await limiter.admit(PRINCIPAL)
+    assert [BAN.began, BAN.began] == [each.began for each in shared.stored]
+    assert [0, 2] == [each.level for each in shared.stored]
+
+
+async def test_usage_is_not_saved_and_bans_are_until_they_have_been(shared: Shared, limiter: FallbackLimiter) -> None:
+    shared.step, shared.ban = Step.BANNED_NOW, BAN
+    await limiter.admit(PRINCIPAL)
+    shared.fault = CountersUnavailable("gone")
+    await limiter.admit(Principal("key_b", 2, "zoo", Plan.FREE, Limits(60, 1000), DEFAULT_SCOPES))
+    unsaved = limiter.take_unsaved()
+    assert ({}, (BAN,)) == unsaved
+    limiter.put_back(unsaved)
+    assert unsaved == limiter.take_unsaved()
+    limiter.saved(unsaved)
+    assert ({}, ()) == limiter.take_unsaved()
+
+
+async def test_the_newest_timeline_is_that_of_the_counters_or_the_own_without_them(
+    shared: Shared, limiter: FallbackLimiter
+) -> None:
+    assert 7 == await limiter.newest_timeline("store", 3)
+    shared.fault = CountersUnavailable("gone")
+    assert (3, None) == (await limiter.newest_timeline("store", 3), limiter.fault)
+    await limiter.admit(PRINCIPAL)
+    shared.fault = None
+    assert 3 == await limiter.newest_timeline("store", 3)
+    assert ["timeline", "timeline", "count"] == shared.calls
+
+
+async def test_an_address_has_its_whole_limit_in_each_process_during_an_outage(
+    shared: Shared, limiter: FallbackLimiter
+) -> None:
+    shared.fault = CountersUnavailable("gone")
+    admitted = [(await limiter.admit_address("a")).outcome is Outcome.ADMITTED for _ in range(ADDRESS_LIMIT + 1)]
+    assert [True] * ADDRESS_LIMIT + [False] == admitted
+    assert (await limiter.peek_address("a")).shown.remaining == 0
+    assert (["charge"], ADDRESS_LIMIT + 1) == (shared.calls, limiter.local_decisions)
+
+
+async def test_the_connection_to_the_counters_is_closed_with_the_limiter(
+    shared: Shared, limiter: FallbackLimiter
+) -> None:
+    await limiter.close()
+    assert ["close"] == shared.calls
