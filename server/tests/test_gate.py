@@ -603,6 +603,11 @@ async def test_the_deprecated_operation_says_so_until_its_sunset_and_is_gone_aft
             missing = await service.client.get(f"/v1/pets/{pet_id}", headers=headers)
             assert (404, "pet_not_found") == code(missing)
             assert "sunset" in missing.headers
+        refused = [await service.client.get("/v1/pets/3")]
+        refused += [await service.client.get("/v1/pets/3", headers=headers) for _ in range(60)]
+        assert [(401, False), (429, False)] == [
+            (response.status_code, "deprecation" in response.headers) for response in (refused[0], refused[-1])
+        ]
         service.clock.now = 1_827_619_200.0
         gone = await service.client.get("/v1/pets/3", headers=headers)
         assert (410, "gone") == code(gone)
