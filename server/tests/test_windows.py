@@ -74,6 +74,11 @@ def test_waiting_for_retry_after_reaches_the_reset_and_is_at_least_a_second(now:
     assert decision.retry_after <= DAY
 
 
+def test_retry_after_is_a_second_even_when_the_window_has_just_ended() -> None:
+    assert 1 == evaluate_account(False, Count(1000, 60), Count(1000, 60), LIMITS, 1060.0).retry_after
+    assert 1 == evaluate_address(False, Count(1000, 60), 1060.0).retry_after
+
+
 def test_a_ban_shows_the_minute_limit_zero_remaining_and_its_own_end() -> None:
     ban = Ban("key_a", 1000, 1120, 1)
     decision = evaluate_ban(ban, Count(1000, 3), Count(1000, 3), LIMITS, 1000.5)
@@ -91,6 +96,8 @@ def test_a_ban_shows_the_end_of_an_exhausted_window_if_that_is_later() -> None:
     ban = Ban("key_a", 1000, 1120, 1)
     assert 900 + DAY == evaluate_ban(ban, Count(1000, 60), Count(900, 1000), LIMITS, 1000.5).shown.reset
     assert 1120 == evaluate_ban(ban, Count(1000, 60), Count(900, 60), LIMITS, 1000.5).shown.reset
+    assert 1130 == evaluate_ban(ban, Count(1070, 60), Count(900, 60), LIMITS, 1070.5).shown.reset
+    assert 1120 == evaluate_ban(ban, Count(1070, 59), Count(900, 999), LIMITS, 1070.5).shown.reset
 
 
 def test_an_address_has_one_window_of_sixty_requests_per_minute() -> None:
