@@ -1,5 +1,7 @@
-"""The request parser: requests that it remembers are the same as those that it parses."""
+"""The request parser: its bounds, and that requests that it remembers are the same as those that it parses."""
 
+import asyncio
+import gc
 from itertools import pairwise
 
 import pytest
@@ -7,9 +9,21 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from petstore_server.server import remembered as known_requests
-from petstore_server.server.errors import RequestError
-from petstore_server.server.parser import RequestParser
-from petstore_server.server.remembered import RememberedRequests
+from petstore_server.server.errors import (
+    MAX_BODY,
+    MAX_HEADER_LINES,
+    MAX_HEADERS,
+    MAX_TARGET,
+    BadRequest,
+    HeadersTooLarge,
+    PayloadTooLarge,
+    RequestError,
+    UnsupportedTransferCoding,
+    UriTooLong,
+)
+from petstore_server.server.parser import MAX_HEAD, RequestParser
+from petstore_server.server.remembered import LONGEST, RememberedRequests
+from petstore_server.server.request import Disconnected, Request
 
 LIST = b"GET /v1/store/orders HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer k\r\n\r\n"
 NAMES = (b"X-Request-Id", b"x-request-id")
@@ -152,3 +166,249 @@ def test_other_requests_are_not_remembered(message: bytes) -> None:
     remembered = RememberedRequests()
     parsed([message], remembered)
     assert remembered.find(message, None) is None
+
+
+def feed(*pieces: bytes) -> tuple[list[Request], type[RequestError] | None]:
+    """The requests in these pieces, and with what the parser refused them."""
+    one = RequestParser("192.0.2.1", Forgetful())
+    refused: type[RequestError] | None = None
+    try:
+        for piece in pieces:
+            one.feed(memoryview(piece))
+    except RequestError as error:
+        refused = type(error)
+    requests = list(one.requests)
+    one.close()
+    return requests, refused
+
+
+def request(*lines: bytes, target: bytes = b"/", version: bytes = b"1.1") -> bytes:
+    return b"\r\n".join([b"POST %s HTTP/%s" % (target, version), *lines, b"", b""])
+
+
+def fault(message: bytes) -> type[RequestError] | None:
+    [one], refused = feed(message)
+    assert refused is None
+    return one.fault
+
+
+@pytest.mark.parametrize(
+    ("start", "refusal"),
+    [
+        (b"GET / HTTP/1.1\r\nX: ", HeadersTooLarge),
+        (b"GET /%s HTTP/1.1\r\nX: " % (b"x" * (MAX_TARGET - 1)), HeadersTooLarge),
+        (b"GET /%s HTTP/1.1\r\nX: " % (b"x" * MAX_TARGET), UriTooLong),
+        (b"GET /", UriTooLong),
+    ],
+    ids=["headers", "headers behind the longest target", "headers behind a longer one", "target"],
+)
+def test_a_head_of_64_kib_without_an_end_is_waited_for_and_a_longer_one_is_refused(
+    start: bytes, refusal: type[RequestError]
+) -> None:
+    first, rest = start[:1], start[1:].ljust(MAX_HEAD, b"x")  # counted behind the piece with which the request begins
+    pieces = [rest[place : place + 1024] for place in range(0, MAX_HEAD, 1024)]
+    assert ([], None) == feed(first, rest) == feed(first, *pieces)
+    assert ([], refusal) == feed(first, rest, b"x") == feed(first, *pieces, b"x")
+
+
+def test_trailers_are_bounded_and_the_parts_of_a_body_are_not_counted_with_them() -> None:
+    head = request(b"Host: x", b"Transfer-Encoding: chunked")
+    chunks = [b"1\r\nx\r\n"] * 16_000  # more bytes than a head may have
+    [one], refused = feed(head, *chunks, b"0\r\n\r\n")
+    assert (None, True, None, 16_000) == (refused, one.complete, one.fault, len(one.body))
+    trailer = b"0\r\nX: "
+    assert feed(head, trailer.ljust(MAX_HEAD, b"x"))[1] is None
+    assert feed(head, trailer.ljust(MAX_HEAD + 1, b"x"))[1] is HeadersTooLarge
+
+
+def test_each_request_of_a_connection_is_counted_by_itself() -> None:
+    lines = [b"Host: x", *[b"X: " + b"x" * (MAX_HEADERS // 100)] * 60]
+    targets = [b"/%d%s" % (number, b"x" * 5000) for number in range(4)]
+    requests, refused = feed(*[request(*lines, target=target) for target in targets])
+    assert (None, targets) == (refused, [one.path for one in requests])
+    assert {None} == {one.fault for one in requests}
+
+
+@pytest.mark.parametrize("parts", [1, 3])
+def test_a_target_and_headers_are_too_large_beyond_their_bounds(parts: int) -> None:
+    for size, target_fault in ((MAX_TARGET, None), (MAX_TARGET + 1, UriTooLong)):
+        assert target_fault is fault(request(b"Host: x", target=b"/".ljust(size, b"x")))
+    host = len(b"host: x\r\n")
+    each = (MAX_HEADERS - host) // parts
+    for more, headers_fault in ((0, None), (1, HeadersTooLarge)):
+        sizes = [each] * (parts - 1) + [MAX_HEADERS - host - each * (parts - 1) + more]
+        lines = [b"%c: " % (97 + number) + b"x" * (size - 5) for number, size in enumerate(sizes)]
+        assert headers_fault is fault(request(b"Host: x", *lines))
+
+
+def test_a_repeated_header_is_joined_as_long_as_the_headers_are_within_their_bound() -> None:
+    [one], _ = feed(request(b"Host: x", b"X: 1", b"x: 2", b"X: 3"))
+    assert {b"host": b"x", b"x": b"1, 2, 3"} == one.headers
+    half = b"X: " + b"x" * (MAX_HEADERS // 2)
+    [large], _ = feed(request(b"Host: x", half, half))
+    assert (HeadersTooLarge, MAX_HEADERS // 2) == (large.fault, len(large.headers[b"x"]))
+
+
+def test_more_than_100_header_lines_are_refused_at_once() -> None:
+    lines = [b"Host: x", *[b"a:"] * (MAX_HEADER_LINES - 1)]
+    assert fault(request(*lines)) is None
+    assert ([], HeadersTooLarge) == feed(request(*lines, b"a:"))
+
+
+@pytest.mark.parametrize(
+    ("host", "version", "expected"),
+    [
+        (b"Host: " + b"x" * 300, b"1.1", None),
+        (b"Host: " + b"x" * 301, b"1.1", BadRequest),
+        (b"Host: x y", b"1.1", BadRequest),
+        (b"Host: [2001:db8::1]:80", b"1.1", None),
+        (b"A: b", b"1.1", BadRequest),
+        (b"A: b", b"1.0", None),
+        (b"Host: x y", b"1.0", BadRequest),
+    ],
+)
+def test_the_host_is_checked(host: bytes, version: bytes, expected: type[RequestError] | None) -> None:
+    assert expected is fault(request(host, version=version))
+
+
+def test_other_versions_are_refused() -> None:
+    assert ([], BadRequest) == feed(request(b"Host: x", version=b"0.9"))
+    assert ([], BadRequest) == feed(request(b"Host: x", version=b"2.0"))
+
+
+@pytest.mark.parametrize(
+    ("length", "expected"),
+    [
+        (b"0", None),
+        (b"%d" % MAX_BODY, None),
+        (b"000%d" % MAX_BODY, None),
+        (b"%d" % (MAX_BODY + 1), PayloadTooLarge),
+        (b"9" * 12, PayloadTooLarge),
+        (b"0" * 5_000, None),
+    ],
+)
+def test_a_content_length_beyond_64_kib_is_a_fault_of_the_head(
+    length: bytes, expected: type[RequestError] | None
+) -> None:
+    assert expected is fault(request(b"Host: x", b"Content-Length: " + length))
+
+
+@pytest.mark.parametrize(
+    ("coding", "version", "expected"),
+    [
+        (b"chunked", b"1.1", None),
+        (b"Chunked", b"1.1", None),
+        (b"gzip, chunked", b"1.1", UnsupportedTransferCoding),
+        (b"gzip,chunked", b"1.1", UnsupportedTransferCoding),
+        (b"gzip", b"1.1", BadRequest),
+        (b"chunked", b"1.0", BadRequest),
+    ],
+)
+def test_the_only_transfer_coding_is_chunked(
+    coding: bytes, version: bytes, expected: type[RequestError] | None
+) -> None:
+    assert expected is feed(request(b"Host: x", b"Transfer-Encoding: " + coding, version=version))[1]
+
+
+@pytest.mark.parametrize(
+    ("lines", "version", "keep_alive", "awaits_continue"),
+    [
+        ((b"Expect: 100-Continue", b"Content-Length: 1"), b"1.1", True, True),
+        ((b"Expect: 200-continue", b"Content-Length: 1"), b"1.1", True, False),
+        ((b"Expect: 100-continue", b"Content-Length: 1"), b"1.0", False, False),
+        ((b"Connection: keep-alive", b"Content-Length: 1"), b"1.0", True, False),
+        ((b"Connection: close", b"Content-Length: 1"), b"1.1", False, False),
+    ],
+)
+def test_the_head_says_whether_the_connection_goes_on_and_whether_100_is_awaited(
+    lines: tuple[bytes, ...], version: bytes, keep_alive: bool, awaits_continue: bool
+) -> None:
+    [one], _ = feed(request(b"Host: x", *lines, target=b"/a?b?c", version=version))
+    assert (version == b"1.0", keep_alive, awaits_continue) == (one.http_1_0, one.keep_alive, one.awaits_continue)
+    assert ("POST", b"/a", b"b?c", "192.0.2.1", False) == (one.method, one.path, one.query, one.peer, one.complete)
+
+
+@pytest.mark.parametrize("lines", [(b"Upgrade: h2c", b"Connection: upgrade"), ()], ids=["upgrade", "plain"])
+@pytest.mark.parametrize(
+    ("framing", "body"),
+    [
+        ((b"Content-Length: 5",), b"ab\r\nc"),
+        ((b"Transfer-Encoding: chunked",), b"5\r\nab\r\nc\r\n0\r\nX-Trailer: y\r\n\r\n"),
+        ((), b""),
+    ],
+    ids=["length", "chunked", "none"],
+)
+def test_a_body_ends_where_its_framing_says_with_and_without_an_upgrade(
+    lines: tuple[bytes, ...], framing: tuple[bytes, ...], body: bytes
+) -> None:
+    data = request(b"Host: x", *lines, *framing, target=b"/1") + body + request(b"Host: y", target=b"/2")
+    for pieces in ([data], [data[:-30], data[-30:]], [bytes([byte]) for byte in data]):
+        requests, refused = feed(*pieces)
+        assert (None, [b"/1", b"/2"]) == (refused, [one.path for one in requests])
+        assert [b"ab\r\nc" if body else b"", b""] == [one.body for one in requests]
+        assert ([True, True], b"y") == ([one.complete for one in requests], requests[1].headers[b"host"])
+        assert b"x-trailer" not in requests[0].headers
+
+
+def test_nothing_behind_a_connect_is_a_request_on_a_connection_that_goes_on() -> None:
+    requests, _ = feed(request(b"Host: x", target=b"x:443").replace(b"POST", b"CONNECT"))
+    assert [("CONNECT", False)] == [(one.method, one.keep_alive) for one in requests]
+
+
+def test_the_parser_knows_what_has_begun_and_what_is_still_arriving() -> None:
+    one = RequestParser(None, Forgetful())
+    states = []
+    for piece in (b"PO", b"ST / HTTP/1.1\r\nHost: x\r\nContent-Length: 2\r\n\r\n", b"a", b"b", b"P"):
+        one.feed(memoryview(piece))
+        states.append((one.in_message, one.begun, one.incoming is not None))
+    assert [(True, 1, False), (True, 1, True), (True, 1, True), (False, 1, False), (True, 2, False)] == states
+    one.close()
+    assert (False, None, 0) == (one.in_message, one.incoming, len(one.requests))
+
+
+@pytest.mark.parametrize("current", [True, False], ids=["being answered", "answered"])
+def test_a_malformed_body_is_refused_once_in_place_of_its_request_unless_that_was_answered(current: bool) -> None:
+    one = RequestParser("192.0.2.1", Forgetful())
+    one.feed(memoryview(request(b"Host: x", b"Transfer-Encoding: chunked")))
+    with pytest.raises(BadRequest):
+        one.feed(memoryview(b"x"))
+    taken = one.requests.popleft()
+    one.refuse(BadRequest(), taken if current else None)
+    assert (True, True) == (taken.lost, one.in_message)
+    with pytest.raises(Disconnected):
+        asyncio.run(taken.receive_body())
+    assert [(True, "192.0.2.1")] * current == [(each.refusal is not None, each.peer) for each in one.requests]
+    one.close()
+
+
+def test_a_malformed_body_is_refused_in_place_of_its_request_before_that_is_answered() -> None:
+    one = RequestParser("192.0.2.1", Forgetful())
+    one.feed(memoryview(LIST + request(b"Host: x", b"Transfer-Encoding: chunked")))
+    with pytest.raises(BadRequest):
+        one.feed(memoryview(b"x"))
+    one.refuse(BadRequest())
+    assert [None, BadRequest] == [each.refusal and type(each.refusal) for each in one.requests]
+    one.close()
+
+
+def test_a_closed_parser_is_not_left_to_the_collector() -> None:
+    gc.collect()
+    gc.disable()
+    try:
+        one = RequestParser(None, Forgetful())
+        one.feed(memoryview(request(b"Host: x", b"Content-Length: 2")))
+        one.close()
+        del one
+        assert [] == [each for each in gc.get_objects() if isinstance(each, RequestParser)]
+    finally:
+        gc.enable()
+
+
+def test_requests_are_remembered_up_to_their_longest_size() -> None:
+    for size, found in ((LONGEST, True), (LONGEST + 1, False)):
+        remembered = RememberedRequests()
+        data = LIST.replace(b"Host: x", b"Host: x\r\nX: ")
+        data = data.replace(b"X: ", b"X: " + b"x" * (size - len(data)))
+        assert size == len(data)
+        parsed([data], remembered)
+        assert found is (remembered.find(data, None) is not None)
