@@ -18,6 +18,7 @@ from petstore_server.limits.fallback import (
     StoredBan,
     WindowCount,
 )
+from petstore_server.limits.limiter import Unsaved
 from petstore_server.limits.memory import MemoryLimiter
 
 pytestmark = pytest.mark.anyio
@@ -207,7 +208,7 @@ async def test_usage_is_not_saved_and_bans_are_until_they_have_been(shared: Shar
     shared.fault = CountersUnavailable("gone")
     await limiter.admit(Principal("key_b", 2, "zoo", Plan.FREE, Limits(60, 1000), DEFAULT_SCOPES))
     unsaved = limiter.take_unsaved()
-    assert ({}, (BAN,)) == unsaved
+    assert Unsaved({}, (BAN,)) == unsaved
     limiter.put_back(unsaved)
     assert unsaved == limiter.take_unsaved()
     limiter.saved(unsaved)
