@@ -89,6 +89,7 @@ TYPICAL = v2.Order(
     ship_date=datetime(2026, 11, 20, 12, 0, tzinfo=UTC),
     complete=False,
     status="pending",
+    created_at=datetime(2026, 11, 2, 9, 0, tzinfo=UTC),
     updated_at=datetime(2026, 11, 2, 9, 59, 59, 123456, UTC),
 )
 
@@ -217,7 +218,8 @@ def test_a_list_of_version_2_has_columns_for_status_and_change(run: Run, monkeyp
 
 
 def test_a_status_of_the_server_does_not_control_the_terminal(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    body = {"data": [{"id": 1, "status": "a\x1b[2J[red]b", "updatedAt": "2026-11-20T12:00:00Z"}]}
+    order = {"id": 1, "createdAt": "2026-11-20T12:00:00Z", "updatedAt": "2026-11-20T12:00:00Z"}
+    body = {"data": [{**order, "status": "a\x1b[2J[red]b"}]}
     for terminal in (False, True):
         monkeypatch.setattr(sys.stdout, "isatty", lambda terminal=terminal: terminal)
         monkeypatch.setenv("COLUMNS", "200")

@@ -40,6 +40,7 @@ from support.variants import Connect
 JSON = {"content-type": "application/json"}
 NOON = datetime(2026, 11, 20, 12, tzinfo=UTC)
 START = datetime.fromtimestamp(1_800_000_000, UTC)
+TIMES = b'"createdAt":"2026-11-20T12:00:00Z","updatedAt":"2026-11-20T12:00:00Z"'
 
 
 def ids(orders: Any) -> list[int]:
@@ -174,8 +175,13 @@ def test_a_cursor_that_does_not_advance_ends_the_iteration_with_an_error(connect
     assert 2 == len(fake.requests)
 
 
+WITHOUT_CREATED = b'{"data":[{"id":1,"status":"pending","updatedAt":"2026-11-20T12:00:00Z"}]}'
+
+
 @pytest.mark.parametrize(
-    "body", [b"[]", b"{}", b'{"data":{}}', b'{"data":[{"id":1}]}', b'{"data":[],"nextCursor":7}', b"\xff"], ids=str
+    "body",
+    [b"[]", b"{}", b'{"data":{}}', b'{"data":[{"id":1}]}', WITHOUT_CREATED, b'{"data":[],"nextCursor":7}', b"\xff"],
+    ids=str,
 )
 def test_a_response_that_is_not_a_page_is_rejected(connect: Connect, body: bytes) -> None:
     fake = FakePetstore()
@@ -185,7 +191,7 @@ def test_a_response_that_is_not_a_page_is_rejected(connect: Connect, body: bytes
 
 
 def test_a_page_may_be_large_but_not_endless(connect: Connect) -> None:
-    order = b'{"id":1,"status":"pending","updatedAt":"2026-11-20T12:00:00Z","note":"%s"}'
+    order = b'{"id":1,"status":"pending",%s,"note":"%%s"}' % TIMES
     fake = FakePetstore()
     fake.then(Answered(200, b'{"data":[%s]}' % (order % (b"x" * 1_000_000)), JSON))
     fake.then(Answered(200, b'{"data":[%s]}' % (order % (b"x" * 5_000_000)), JSON))
@@ -197,10 +203,11 @@ def test_a_page_may_be_large_but_not_endless(connect: Connect) -> None:
 
 def test_a_status_and_fields_of_a_later_version_are_accepted(connect: Connect) -> None:
     fake = FakePetstore()
-    body = b'{"data":[{"id":1,"status":"lost","updatedAt":"2026-11-20T12:00:00Z","x":1}],"more":2}'
+    body = b'{"data":[{"id":1,"status":"lost",%s,"x":1}],"more":2}' % TIMES
     fake.then(Answered(200, body, JSON))
     with connect(fake) as petstore:
-        assert v2.Page(data=[v2.Order(id=1, status="lost", updated_at=NOON)]) == petstore.v2.list_orders()
+        lost = v2.Order(id=1, status="lost", created_at=NOON, updated_at=NOON)
+        assert v2.Page(data=[lost]) == petstore.v2.list_orders()
 
 
 def test_changes_are_followed_by_time_of_change(connect: Connect) -> None:

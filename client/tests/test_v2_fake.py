@@ -40,7 +40,7 @@ def orders_of(drawn: dict[int, tuple[Any, ...]]) -> list[v2.Order]:
     return [
         v2.Order(
             id=order_id, pet_id=pet, complete=complete, ship_date=shipped, status=status,
-            updated_at=START + timedelta(hours=hours),
+            created_at=START, updated_at=START + timedelta(hours=hours),
         )
         for order_id, (pet, complete, shipped, status, hours) in drawn.items()
     ]  # fmt: skip

@@ -45,14 +45,14 @@ class Filters(TypedDict, total=False):
 class Order(OrderV1, frozen=True, kw_only=True, omit_defaults=True, gc=False):
     """An order of version 2: the fields of version 1, its status and the times of its creation and last change.
 
-    `status` is one of `Status`; a later server may send others. `created_at` is None for orders older than version 2.
-    All datetimes are aware.
+    `status` is one of `Status`; a later server may send others. `created_at` is when the order was first imported or
+    placed. All datetimes are aware.
     """
 
     id: int
     status: str
+    created_at: Timestamp = field(name="createdAt")
     updated_at: Timestamp = field(name="updatedAt")
-    created_at: Timestamp | None = field(default=None, name="createdAt")
 
 
 class Page(Record, frozen=True, kw_only=True, omit_defaults=True, gc=False):
