@@ -226,6 +226,11 @@ def test_ci_runs_the_same_checks_as_the_readme_names() -> None:
     )
 
 
+def test_the_readme_counts_the_direct_dependencies() -> None:
+    project = tomllib.loads((ROOT / "server" / "pyproject.toml").read_text())["project"]
+    assert f"The server has {len(project['dependencies'])} direct dependencies" in (ROOT / "README.md").read_text()
+
+
 @pytest.mark.parametrize("document", WITH_EXAMPLES, ids=name)
 def test_examples_run(document: Path, tmp_path: Path) -> None:
     _require_curl()
