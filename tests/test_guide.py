@@ -4,11 +4,13 @@ import http.server
 import os
 import re
 import runpy
+import sqlite3
 import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from datetime import datetime
 from pathlib import Path
 
 import pytest
@@ -29,6 +31,9 @@ FOLLOW_IN_SHELL, FOLLOW_IN_PYTHON = re.findall(
 PAGE = 100
 AT_ONCE = 250
 """Orders of one transaction, and so of one `updatedAt`: more than fit two pages."""
+
+Follow = Callable[[], list[int]]
+"""Runs a recipe; returns the identifiers of the orders that it handled."""
 
 
 @pytest.fixture(name="store")
@@ -66,9 +71,10 @@ def _run(example: str, folder: Path) -> None:
 
 
 def test_every_example_in_python_runs(
-    environ: dict[str, str], tmp_path: Path, capfd: pytest.CaptureFixture[str]
+    environ: dict[str, str], tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert environ
+    monkeypatch.chdir(tmp_path)
     for example in EXAMPLES:
         _run(example, tmp_path)
     assert "" == capfd.readouterr().err
@@ -88,25 +94,43 @@ def test_the_examples_in_python_are_type_checked(tmp_path: Path) -> None:
     assert "" == done.stdout
 
 
-def test_following_changes_in_python_reads_all_pages_and_keeps_its_position(
-    environ: dict[str, str], tmp_path: Path, capfd: pytest.CaptureFixture[str]
-) -> None:
+@pytest.fixture(name="follow_in_python")
+def _follow_in_python(
+    environ: dict[str, str], tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> Follow:
     assert environ
-    _run(FOLLOW_IN_PYTHON, tmp_path)
-    seen = re.findall(r"^(\d+) (\w+)$", capfd.readouterr().out, re.MULTILINE)
-    assert {*range(1, AT_ONCE + 1)} == {int(number) for number, _ in seen}
-    _run(FOLLOW_IN_PYTHON.replace("2026, 1, 1", "2100, 1, 1") + "\nprint(position)\n", tmp_path)
-    assert "2100-01-01 00:00:00+00:00\n" == capfd.readouterr().out
+    monkeypatch.chdir(tmp_path)
+
+    def follow() -> list[int]:
+        _run(FOLLOW_IN_PYTHON, tmp_path)
+        return [int(number) for number in re.findall(r"^(\d+) \w+$", capfd.readouterr().out, re.MULTILINE)]
+
+    return follow
 
 
-def test_following_changes_in_a_shell_reads_all_pages_and_keeps_its_position(
-    environ: dict[str, str], tmp_path: Path
+@pytest.fixture(name="follow_in_a_shell")
+def _follow_in_a_shell(environ: dict[str, str], tmp_path: Path) -> Follow:
+    script = FOLLOW_IN_SHELL.replace("limit=1000", f"limit={PAGE}")
+    return lambda: [int(number) for number in re.findall(r'"id":(\d+)', _shell(script, environ, tmp_path))]
+
+
+@pytest.mark.parametrize("language", ["python", "a_shell"])
+def test_following_changes_begins_with_the_oldest_and_continues_at_the_stored_position(
+    language: str, request: pytest.FixtureRequest, store: Path, tmp_path: Path
 ) -> None:
-    shown = _shell(FOLLOW_IN_SHELL, environ, tmp_path)
-    assert {*range(1, AT_ONCE + 1)} == {int(number) for number in re.findall(r'"id":(\d+)', shown)}
-    assert (AT_ONCE - 1) // PAGE + 2 <= shown.count("HTTP/1.1 200")
-    later = _shell(FOLLOW_IN_SHELL.replace("2026-", "2100-") + "\necho\necho $POSITION\n", environ, tmp_path)
-    assert (2, "2100-01-01T00:00:00Z") == (later.count("HTTP/1.1 200"), later.splitlines()[-1])
+    follow: Follow = request.getfixturevalue(f"follow_in_{language}")
+    with sqlite3.connect(store) as database:
+        database.execute("UPDATE orders SET updated_at = 1 WHERE id = 7")
+    position = tmp_path / "position.txt"
+    first = follow()
+    assert (7, {*range(1, AT_ONCE + 1)}) == (first[0], set(first))
+    stored = datetime.fromisoformat(position.read_text().strip())
+    assert 1 == first.count(7)
+    assert 0 == petstore(store, "orders", "ship", "9").returncode
+    assert {4, 9} == set(follow())
+    assert stored < datetime.fromisoformat(position.read_text().strip())
+    position.write_text(later := "2100-01-01T00:00:00+00:00")
+    assert ([], later) == (follow(), position.read_text().strip())
 
 
 def _shell(script: str, environ: dict[str, str], folder: Path) -> str:
