@@ -1,6 +1,7 @@
 """Checks the files in deploy/ against the service: metrics, settings, ports, bounds and commands."""
 
 import json
+import os
 import re
 import runpy
 import shlex
@@ -136,6 +137,35 @@ def test_the_service_accepts_the_environment_file() -> None:
     assert ["127.0.0.1/32"] == [str(network) for network in read_settings(given).trusted_proxies]
     assert read_settings({**given, **scaled}).database_url.startswith("postgresql://")
     assert read_settings({**given, **scaled}).redis_url is not None
+
+
+def test_the_command_passes_the_settings_of_the_service_as_they_are_written(tmp_path: Path) -> None:
+    settings = tmp_path / "petstore.env"
+    settings.write_text(
+        "# PETSTORE_HOST=commented\n"
+        "PETSTORE_DATABASE_URL=postgresql://petstore@db.internal/petstore?options=-c%20x=\n"
+        "PETSTORE_CONTACT= $HOME \\ 'ask' \n"
+        "PATH=/nowhere\n"
+        "PETSTORE_REDIS_URL=redis://redis.internal"  # an editor may leave the last line without a line feed
+    )
+    script = (DEPLOY / "petstore").read_text()
+    service = "setpriv --reuid petstore --regid petstore --init-groups /opt/petstore/bin/petstore"
+    for installed, here in (
+        (service, "env"),
+        ("/etc/petstore/petstore.env", settings),
+        ("/var/lib/petstore", tmp_path),
+    ):
+        assert script.count(str(installed)) == 1
+        script = script.replace(str(installed), str(here))
+    environ = {"PATH": os.environ["PATH"], "SUDO_USER": "ada"}
+    shown = subprocess.run(["sh", "-c", script], env=environ, capture_output=True, text=True, check=True).stdout
+    passed = dict(line.split("=", 1) for line in shown.splitlines())
+    assert {
+        "PETSTORE_DATABASE_URL": "postgresql://petstore@db.internal/petstore?options=-c%20x=",
+        "PETSTORE_CONTACT": " $HOME \\ 'ask' ",
+        "PETSTORE_REDIS_URL": "redis://redis.internal",
+    } == {name: value for name, value in passed.items() if name.startswith("PETSTORE_")}
+    assert ("ada", str(tmp_path), os.environ["PATH"]) == (passed["SUDO_USER"], passed["HOME"], passed["PATH"])
 
 
 def test_the_unit_uses_its_state_directory_and_waits_for_the_drain() -> None:
