@@ -1,5 +1,6 @@
 """Checks the documents against the code: tables, paths, links and messages. Runs their examples."""
 
+import itertools
 import os
 import re
 import shutil
@@ -27,6 +28,7 @@ from support.documents import (
     headings,
     links,
     name,
+    prose,
     table,
 )
 from support.generated_tables import REFERENCE, TABLES, subcommands, summary, with_table
@@ -143,6 +145,21 @@ def test_links_have_a_target(document: Path) -> None:
         if not link.target.exists() or (link.heading and link.heading not in headings(link.target))
     ]
     assert [] == broken
+
+
+@every_document
+def test_lists_begin_after_an_empty_line(document: Path) -> None:
+    """Text that is wrapped before `-` or a number with a point would be shown as a list."""
+    lines = prose(document).splitlines()
+    item = re.compile(r"[-*+] |\d+[.)] ")
+    in_list = False
+    begun_within = []
+    for before, line in itertools.pairwise(["", *lines]):
+        begins = item.match(line)
+        if begins and before and not in_list:
+            begun_within.append(line)
+        in_list = bool(begins) or (in_list and (not line or line.startswith(" ")))
+    assert [] == begun_within
 
 
 @every_document

@@ -61,10 +61,15 @@ def examples(document: Path) -> list[Example]:
     return found
 
 
+def prose(document: Path) -> str:
+    """The text without its fenced blocks."""
+    return _FENCED.sub("", document.read_text())
+
+
 def links(document: Path) -> list[Link]:
     """The links within the repository."""
     found = []
-    for target in _LINK.findall(_FENCED.sub("", document.read_text())):
+    for target in _LINK.findall(prose(document)):
         if "://" not in target:
             path, _, heading = target.partition("#")
             found.append(Link((document.parent / path).resolve() if path else document, heading))
@@ -73,7 +78,7 @@ def links(document: Path) -> list[Link]:
 
 def headings(document: Path) -> list[str]:
     """The anchors of the document's headings, as used in links."""
-    lines = re.findall(r"^#+ (.+)$", _FENCED.sub("", document.read_text()), re.MULTILINE)
+    lines = re.findall(r"^#+ (.+)$", prose(document), re.MULTILINE)
     return [re.sub(r"[^\w\- ]", "", line.lower()).replace(" ", "-") for line in lines]
 
 

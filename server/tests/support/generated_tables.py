@@ -19,7 +19,7 @@ from petstore_server.settings import SETTINGS
 ROOT = Path(__file__).resolve().parents[3]
 SOURCE = ROOT / "server" / "src" / "petstore_server"
 DOCS = ROOT / "docs"
-OPERATING, REFERENCE = DOCS / "operating.md", DOCS / "reference.md"
+REFERENCE = DOCS / "reference.md"
 
 
 def settings_table() -> str:

@@ -1,6 +1,6 @@
 """The gate: every request passes it, and it holds the one order of checks.
 
-    identify → admit → check the form → route → scope → handler → response        (D2)
+    identify → admit → check the form → route → scope → concurrency → handler → response        (D2)
 
 Nothing else makes a response, so every response under a version of the API, or to what is not a request, has the limit
 headers, and every error the Error body (D3, D13). Errors propagate unchanged to here.

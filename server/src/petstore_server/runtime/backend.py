@@ -82,7 +82,7 @@ class Backend:
             await self._log_ban(ban)
 
     async def history(self, account_id: int, start: int, end: int, by: Granularity) -> list[UsageRow]:
-        """The usage history of an account, with what this process has not saved yet: `ports.UsageStore.history`.
+        """The usage history of an account, with what this process has not saved yet.
 
         Raises ServiceUnavailable.
         """

@@ -132,7 +132,7 @@ def background_tasks(
     return [
         BackgroundTask("check limits", backend.limiter.check),
         BackgroundTask("watch access", lambda: backend.watch_access(confirm)),
-        BackgroundTask("watch for another primary", backend.store.verify, _VERIFY_SECONDS),
+        BackgroundTask("verify the store", backend.store.verify, _VERIFY_SECONDS),
         BackgroundTask("save usage", backend.save),
         BackgroundTask("forget", forget, _FORGET_SECONDS),
         BackgroundTask(
