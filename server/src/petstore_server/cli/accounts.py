@@ -5,7 +5,7 @@ from typing import Any
 
 import click
 
-from petstore_server.cli.arguments import NEW_ACCOUNT_NAME, AccountName, Text, limits_of
+from petstore_server.cli.arguments import ACCOUNT_NAME, NEW_ACCOUNT_NAME, TEXT, limits_of
 from petstore_server.cli.commands import Group, WritingCommand, confirm, help_values
 from petstore_server.cli.keys import ban_end, key_fields
 from petstore_server.cli.output import Column, details, log_to_stderr, plural, show, table, wants_json
@@ -21,9 +21,7 @@ from petstore_server.store import Store
 def accounts() -> None:
     """Accounts of partners: their plans and their usage.
 
-    \b
-    Example:
-      petstore accounts create acme --plan pro
+    $ petstore accounts create acme --plan pro
     """
 
 
@@ -37,8 +35,8 @@ PER_DAY = click.option("--per-day", type=int, metavar="N", help="Requests per da
 @click.option("--plan", type=PLAN, required=True, help="The plan, which sets the limits.")
 @PER_MINUTE
 @PER_DAY
-@click.option("--contact", type=Text(), default="", metavar="TEXT", help="Whom to write to, such as an e-mail address.")
-@click.option("--note", type=Text(), default="", metavar="TEXT", help="What operators should know about the account.")
+@click.option("--contact", type=TEXT, default="", metavar="TEXT", help="Whom to write to, such as an e-mail address.")
+@click.option("--note", type=TEXT, default="", metavar="TEXT", help="What operators should know about the account.")
 @help_values(**PLAN_LIMITS)
 def create(name: str, plan: str, per_minute: int | None, per_day: int | None, contact: str, note: str) -> None:
     """Create the account NAME.
@@ -47,10 +45,8 @@ def create(name: str, plan: str, per_minute: int | None, per_day: int | None, co
     pro {pro.per_minute} and {pro.per_day}, business {business.per_minute} and {business.per_day}.
     An enterprise account has its own limits.
 
-    \b
-    Examples:
-      petstore accounts create acme --plan free --contact ops@acme.example
-      petstore accounts create globex --plan enterprise --per-minute 5000 --per-day 2000000
+    $ petstore accounts create acme --plan free --contact ops@acme.example
+    $ petstore accounts create globex --plan enterprise --per-minute 5000 --per-day 2000000
     """
     limits = limits_of(Plan(plan), per_minute, per_day)
 
@@ -64,9 +60,7 @@ def create(name: str, plan: str, per_minute: int | None, per_day: int | None, co
 def list_accounts() -> None:
     """List all accounts by name.
 
-    \b
-    Example:
-      petstore accounts list
+    $ petstore accounts list
     """
     found = with_store(lambda store: store.accounts.list())
     header = ("NAME", "PLAN", "PER MINUTE", "PER DAY", "STATE", "CREATED")
@@ -80,16 +74,14 @@ def list_accounts() -> None:
 
 
 @accounts.command("show")
-@click.argument("name", type=AccountName())
+@click.argument("name", type=ACCOUNT_NAME)
 def show_account(name: str) -> None:
     """Show one account: its limits, the usage of both windows, its keys and their bans.
 
     The usage is read from where servers count: from Redis if PETSTORE_REDIS_URL is set, else from the store, where it
     is at most a second old.
 
-    \b
-    Example:
-      petstore accounts show acme
+    $ petstore accounts show acme
     """
     now = time.time()
     here = installation()
@@ -108,7 +100,7 @@ def show_account(name: str) -> None:
 
 
 @accounts.command(cls=WritingCommand)
-@click.argument("name", type=AccountName())
+@click.argument("name", type=ACCOUNT_NAME)
 @click.argument("plan", metavar="PLAN", type=PLAN)
 @PER_MINUTE
 @PER_DAY
@@ -117,48 +109,40 @@ def set_plan(name: str, plan: str, per_minute: int | None, per_day: int | None) 
 
     Its usage is preserved; servers apply it within a second.
 
-    \b
-    Example:
-      petstore accounts set-plan acme business
+    $ petstore accounts set-plan acme business
     """
     limits = limits_of(Plan(plan), per_minute, per_day)
     _show(with_store(lambda store: operations.set_plan(store, name, Plan(plan), limits, operator()), writes=True))
 
 
 @accounts.command(cls=WritingCommand)
-@click.argument("name", type=AccountName())
+@click.argument("name", type=ACCOUNT_NAME)
 def suspend(name: str) -> None:
     """Make all keys of the account NAME invalid until it is resumed; servers apply it within a second.
 
-    \b
-    Example:
-      petstore accounts suspend acme
+    $ petstore accounts suspend acme
     """
     _show(with_store(lambda store: operations.suspend_account(store, name, operator()), writes=True))
 
 
 @accounts.command(cls=WritingCommand)
-@click.argument("name", type=AccountName())
+@click.argument("name", type=ACCOUNT_NAME)
 def resume(name: str) -> None:
     """Make the keys of the suspended account NAME valid again; servers apply it within a second.
 
-    \b
-    Example:
-      petstore accounts resume acme
+    $ petstore accounts resume acme
     """
     _show(with_store(lambda store: operations.resume_account(store, name, operator()), writes=True))
 
 
 @accounts.command(cls=WritingCommand)
-@click.argument("name", type=AccountName())
-@click.option("--contact", type=Text(), metavar="TEXT", help="Whom to write to; an empty text removes it.")
-@click.option("--note", type=Text(), metavar="TEXT", help="What operators should know; an empty text removes it.")
+@click.argument("name", type=ACCOUNT_NAME)
+@click.option("--contact", type=TEXT, metavar="TEXT", help="Whom to write to; an empty text removes it.")
+@click.option("--note", type=TEXT, metavar="TEXT", help="What operators should know; an empty text removes it.")
 def edit(name: str, contact: str | None, note: str | None) -> None:
     """Change the contact or the note of the account NAME.
 
-    \b
-    Example:
-      petstore accounts edit acme --contact ops@acme.example --note "renews in March"
+    $ petstore accounts edit acme --contact ops@acme.example --note "renews in March"
     """
     if contact is None and note is None:
         raise click.UsageError("Give --contact, --note, or both.", click.get_current_context())
@@ -166,7 +150,7 @@ def edit(name: str, contact: str | None, note: str | None) -> None:
 
 
 @accounts.command(cls=WritingCommand)
-@click.argument("name", type=AccountName())
+@click.argument("name", type=ACCOUNT_NAME)
 @click.option("--yes", is_flag=True, help="Do not ask; required if stdin is not a terminal.")
 def close(name: str, yes: bool) -> None:
     """End the account NAME for good, and revoke all its keys; servers apply it within a second.
@@ -174,9 +158,7 @@ def close(name: str, yes: bool) -> None:
     Asks first: neither can be reversed. The account stays in lists and in the audit log, and its name is not free
     again. To make keys invalid for a time, suspend the account instead.
 
-    \b
-    Example:
-      petstore accounts close acme
+    $ petstore accounts close acme
     """
     if not yes:
         confirm(f"Close the account {name} for good, and revoke all its keys?", "Nothing was changed.")

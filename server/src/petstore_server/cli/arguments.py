@@ -1,7 +1,7 @@
 """Parameter types: what operators type, parsed into what the domain takes. Bad input is wrong usage (exit code 2)."""
 
 import re
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from datetime import datetime
 from pathlib import Path
 from typing import Any, TypeVar
@@ -19,32 +19,46 @@ from petstore_server.operations.audit import check_operator_name
 from petstore_server.store import Store
 
 T = TypeVar("T")
+Suggestions = Callable[[Store], Awaitable[Iterable[tuple[str, str]]]]
+"""Finds what the shell may complete: texts, each with a description."""
+
 _SURROGATE = re.compile("[\ud800-\udfff]")
 
 
-class Text(click.ParamType[str]):
-    """Text of an argument or option, which must be UTF-8."""
+class Parsed(click.ParamType[T]):
+    """Text, which must be UTF-8, as a function reads it. Its InvalidInput or ValueError is wrong usage.
 
-    name = "text"
+    The message of a ValueError is the end of a sentence about the text.
+    """
 
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
-        if _SURROGATE.search(str(value)):
+    def __init__(self, name: str, read: Callable[[str], T], suggestions: Suggestions | None = None) -> None:
+        self.name = name
+        self._read = read
+        self._suggestions = suggestions
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> T:
+        if _SURROGATE.search(value):
             self.fail(f"'{value}' is not UTF-8; check the encoding of your terminal or script.", param, ctx)
-        return str(value)
-
-
-class OrderId(click.ParamType[int]):
-    """An order identifier in its one plain form (D4)."""
-
-    name = "id"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
         try:
-            return parse_order_id(str(value))
-        except InvalidOrderId as error:
-            if str(value).startswith("-"):
-                raise click.NoSuchOption(str(value), ctx=ctx) from None
-            self.fail(f"'{value}': {error.message}", param, ctx)
+            return self._read(value)
+        except InvalidInput as error:
+            self.fail(error.message, param, ctx)
+        except ValueError as error:
+            self.fail(f"'{value}' {error}.", param, ctx)
+
+    def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+        """What begins with what was typed; nothing if the store cannot be read."""
+        try:
+            found = with_store(self._suggestions) if self._suggestions else ()
+        except Exception:  # noqa: BLE001 - a shell that completes must not print an error
+            return []
+        return [CompletionItem(text, help=about) for text, about in found if text.startswith(incomplete)]
+
+
+class WholeNumber(click.IntRange):
+    """A whole number within bounds."""
+
+    name = "whole number"
 
 
 class FileToWrite(click.Path):
@@ -59,98 +73,55 @@ class FileToWrite(click.Path):
         return super().convert(value, param, ctx)
 
 
+def _order_id(text: str) -> int:
+    try:
+        return parse_order_id(text)
+    except InvalidOrderId as error:
+        if text.startswith("-"):
+            raise click.NoSuchOption(text, ctx=click.get_current_context()) from None
+        raise InvalidInput(f"'{text}': {error.message}") from None
+
+
+def _key_id(text: str) -> str:
+    if looks_like_key(text):
+        raise InvalidInput(
+            "This is an API key, and commands take the key's id, such as key_3kTMd9QxBv1a. Other users of this "
+            "machine can see arguments, and your shell may have saved it: rotate the key."
+        )
+    return text
+
+
+async def _accounts(store: Store) -> list[tuple[str, str]]:
+    return [(each.name, each.plan) for each in await store.accounts.list()]
+
+
+async def _keys(store: Store) -> list[tuple[str, str]]:
+    return [(each.id, each.account) for each in await store.keys.list()]
+
+
 FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 FILE_OR_STDIN = click.Path(exists=True, dir_okay=False, allow_dash=True)
 
+TEXT = Parsed("text", str)
+ACCOUNT_NAME = Parsed("account", str, _accounts)
+"""Of an account in the store."""
 
-class WholeNumber(click.IntRange):
-    """A whole number within bounds."""
+NEW_ACCOUNT_NAME = Parsed("name", check_account_name)
+KEY_ID = Parsed("id", _key_id, _keys)
+ORDER_ID = Parsed("id", _order_id)
+"""In its one plain form (D4)."""
 
-    name = "whole number"
-
-
-class Name(Text):
-    """A name that a function checks, which raises InvalidInput."""
-
-    name = "name"
-
-    def __init__(self, check: Callable[[str], str]) -> None:
-        self._check = check
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
-        try:
-            return self._check(super().convert(value, param, ctx))
-        except InvalidInput as error:
-            self.fail(error.message, param, ctx)
-
-
-NEW_ACCOUNT_NAME = Name(check_account_name)
-OPERATOR_NAME = Name(check_operator_name)
+OPERATOR_NAME = Parsed("name", check_operator_name)
 """For the audit log."""
 
+FUTURE: Parsed[datetime] = Parsed("when", lambda text: parse_when(text, now(), past=False))
+"""A time: RFC 3339, a date, or a duration from now."""
 
-class AccountName(Text):
-    """The name of an account in the store, which the shell completes."""
+PAST: Parsed[datetime] = Parsed("when", lambda text: parse_when(text, now(), past=True))
+"""The same, with durations before now."""
 
-    name = "account"
-
-    def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
-        """The accounts whose names start with what was typed."""
-        accounts = _listed(lambda store: store.accounts.list())
-        return [CompletionItem(each.name, help=each.plan) for each in accounts if each.name.startswith(incomplete)]
-
-
-class KeyId(Text):
-    """The id of a key in the store, which the shell completes."""
-
-    name = "id"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
-        text = super().convert(value, param, ctx)
-        if looks_like_key(text):
-            self.fail(
-                "This is an API key, and commands take the key's id, such as key_3kTMd9QxBv1a. Other users of this "
-                "machine can see arguments, and your shell may have saved it: rotate the key.",
-                param,
-                ctx,
-            )
-        return text
-
-    def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
-        """The keys whose ids start with what was typed."""
-        keys = _listed(lambda store: store.keys.list())
-        return [CompletionItem(each.id, help=each.account) for each in keys if each.id.startswith(incomplete)]
-
-
-class When(click.ParamType[datetime]):
-    """A time: RFC 3339, a date, or a duration from now (before now if `past`)."""
-
-    name = "when"
-
-    def __init__(self, *, past: bool = False) -> None:
-        self._past = past
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> datetime:
-        if isinstance(value, datetime):
-            return value
-        try:
-            return parse_when(str(value), now(), past=self._past)
-        except InvalidInput as error:
-            self.fail(error.message, param, ctx)
-
-
-class Duration(click.ParamType[int]):
-    """A duration in seconds, such as 24h, or 0."""
-
-    name = "duration"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
-        if isinstance(value, int):
-            return value
-        try:
-            return 0 if value == "0" else parse_duration(str(value))
-        except ValueError as error:
-            self.fail(f"'{value}' {error}.", param, ctx)
+DURATION = Parsed("duration", lambda text: 0 if text == "0" else parse_duration(text))
+"""In seconds."""
 
 
 def limits_of(plan: Plan, per_minute: int | None, per_day: int | None) -> Limits:
@@ -160,11 +131,3 @@ def limits_of(plan: Plan, per_minute: int | None, per_day: int | None) -> Limits
     except InvalidInput as error:
         message = f"{error.message} The options are --per-minute and --per-day."
         raise click.UsageError(message, click.get_current_context()) from None
-
-
-def _listed(find: Callable[[Store], Awaitable[list[T]]]) -> list[T]:
-    """What is found in the store; nothing if it cannot be read."""
-    try:
-        return with_store(find)
-    except Exception:  # noqa: BLE001 - a shell that completes must not print an error
-        return []

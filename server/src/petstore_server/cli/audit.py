@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from petstore_server.cli.arguments import AccountName, KeyId, OrderId, Text, When, WholeNumber
+from petstore_server.cli.arguments import ACCOUNT_NAME, KEY_ID, ORDER_ID, PAST, TEXT, WholeNumber
 from petstore_server.cli.commands import Command
 from petstore_server.cli.output import printable, wants_json, wrapped, write, write_json
 from petstore_server.cli.stores import with_store
@@ -17,18 +17,16 @@ _SHOWN = 200  # characters of a change on one line
 
 
 @click.command(cls=Command)
+@click.option("--since", type=PAST, metavar="WHEN", help="Only changes since then: 24h (ago), or 2026-11-20.")
+@click.option("--until", type=PAST, metavar="WHEN", help="Only changes before then.")
+@click.option("--account", type=ACCOUNT_NAME, metavar="NAME", help="Only the account, its keys, and what they did.")
+@click.option("--key", type=KEY_ID, metavar="ID", help="Only the key, and what it did.")
 @click.option(
-    "--since", type=When(past=True), metavar="WHEN", help="Only changes since then: 24h (ago), or 2026-11-20."
+    "--order", type=ORDER_ID, metavar="ID", help="Only the order, and the imports that created or changed it."
 )
-@click.option("--until", type=When(past=True), metavar="WHEN", help="Only changes before then.")
-@click.option("--account", type=AccountName(), metavar="NAME", help="Only the account, its keys, and what they did.")
-@click.option("--key", type=KeyId(), metavar="ID", help="Only the key, and what it did.")
-@click.option(
-    "--order", type=OrderId(), metavar="ID", help="Only the order, and the imports that created or changed it."
-)
-@click.option("--actor", type=Text(), metavar="NAME", help="Only changes by this operator, key:ID, or service.")
-@click.option("--action", type=Text(), metavar="NAME", help="Only this action, such as order.cancel or key.revoke.")
-@click.option("--request-id", type=Text(), metavar="ID", help="Only what the request with this X-Request-Id changed.")
+@click.option("--actor", type=TEXT, metavar="NAME", help="Only changes by this operator, key:ID, or service.")
+@click.option("--action", type=TEXT, metavar="NAME", help="Only this action, such as order.cancel or key.revoke.")
+@click.option("--request-id", type=TEXT, metavar="ID", help="Only what the request with this X-Request-Id changed.")
 @click.option("--limit", type=WholeNumber(min=1), metavar="N", help="At most N changes: the first in the order shown.")
 @click.option("--newest-first", is_flag=True, help="The newest change first.")
 @click.option("--full", is_flag=True, help="With --json: long lists of an import in full.")
@@ -39,12 +37,10 @@ def audit(limit: int | None, full: bool, since: datetime | None, until: datetime
     batches, such as an import, has one entry per batch; of a long list in it the beginning is shown, and how many more
     it has. A change that a request made ends with the request's X-Request-Id.
 
-    \b
-    Examples:
-      petstore audit --since 24h
-      petstore audit --account acme --since 2026-11-01 --until 2026-12-01
-      petstore audit --order 42
-      petstore audit --newest-first --limit 20
+    $ petstore audit --since 24h
+    $ petstore audit --account acme --since 2026-11-01 --until 2026-12-01
+    $ petstore audit --order 42
+    $ petstore audit --newest-first --limit 20
     """
 
     async def stream(store: Store) -> None:

@@ -4,6 +4,7 @@ import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from importlib import import_module
+from inspect import cleandoc
 from typing import Any, TypeVar
 
 import click
@@ -16,7 +17,16 @@ from petstore_server.cli.stores import OPERATOR_KEY
 Function = TypeVar("Function", bound=Callable[..., None])
 
 
-class Command(click.Command):
+class Documented(click.Command):
+    """A command or a group whose help is a docstring. The lines at its end that begin with `$` are examples."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        text, *examples = cleandoc(self.help or "").split("\n$ ")
+        self.help = "\n  ".join([f"{text}\n\b\nExamples:", *examples]) if examples else text
+
+
+class Command(Documented):
     """A command that takes `--json`."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
@@ -63,7 +73,7 @@ class WritingCommand(Command):
         )
 
 
-class Group(click.Group):
+class Group(Documented, click.Group):
     """A noun; its verbs are commands that take `--json`."""
 
     command_class = Command

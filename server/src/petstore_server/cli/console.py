@@ -39,10 +39,8 @@ def console(url: str | None, end: bool) -> None:
     The link works once and for {minutes} minutes. What you change in the console is audited under your name, or the
     name that --as gives. The session ends after {hours} hours without a request.
 
-    \b
-    Examples:
-      petstore console --as ada
-      petstore console --end-sessions
+    $ petstore console --as ada
+    $ petstore console --end-sessions
     """
     if end:
         count = with_store(lambda store: end_sessions(store, operator()), writes=True)

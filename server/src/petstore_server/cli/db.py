@@ -22,9 +22,7 @@ from petstore_server.runtime import engines
 def db() -> None:
     """The store as a whole, named by PETSTORE_DATABASE_URL: migrate, check, back up, restore, copy.
 
-    \b
-    Example:
-      petstore db backup /backups/orders.db
+    $ petstore db backup /backups/orders.db
     """
 
 
@@ -37,9 +35,7 @@ def migrate() -> None:
 
     The previous version of this program continues to work on a migrated store.
 
-    \b
-    Example:
-      petstore db migrate
+    $ petstore db migrate
     """
     before, after = installation().migrate(log_to_stderr)
     message = f"Migrated the schema from version {before} to {after}."
@@ -52,9 +48,7 @@ def migrate() -> None:
 def check() -> None:
     """Read the whole store and verify it; exit code 1 if it is not sound.
 
-    \b
-    Example:
-      petstore db check
+    $ petstore db check
     """
     problems = installation().store_problems()
     show({"sound": not problems, "problems": problems}, lambda: "\n".join(problems) or "The store is sound.")
@@ -78,10 +72,8 @@ def backup(file: Path, keep: int | None) -> None:
     The copy is verified before it gets its name. FILE must not exist; with --keep 7, orders.db becomes, for example,
     orders-20261120T093000Z.db, and only after a good backup are older ones removed.
 
-    \b
-    Examples:
-      petstore db backup /backups/orders-2026-11-20.db
-      petstore db backup /backups/orders.db --keep 7
+    $ petstore db backup /backups/orders-2026-11-20.db
+    $ petstore db backup /backups/orders.db --keep 7
     """
     target = (file if keep is None else _dated(file)).absolute()
     with progress("Backing up (pages)") as advance:
@@ -111,9 +103,7 @@ def restore(file: Path, yes: bool) -> None:
     revoked and new keys. The previous content is kept in a file next to the store, and the audit log of the restored
     store records the restore. A store that is too damaged to be read is replaced too, while no server has it open.
 
-    \b
-    Example:
-      petstore db restore /backups/orders-2026-11-20.db
+    $ petstore db restore /backups/orders-2026-11-20.db
     """
     path = engines.sqlite_path(settings_here().database_url)
     if path.exists() and path.samefile(file):

@@ -23,9 +23,7 @@ def copy(target: str) -> None:
     copy leaves nothing behind: run it again. The store itself is not changed. Afterwards set PETSTORE_DATABASE_URL to
     the URL, and PETSTORE_REDIS_URL.
 
-    \b
-    Example:
-      petstore db copy --to postgresql://petstore@db.internal/petstore
+    $ petstore db copy --to postgresql://petstore@db.internal/petstore
     """
     if not target.startswith(("postgresql://", "postgres://")):
         raise click.BadParameter("must be postgresql://USER@HOST/NAME.", param_hint="--to")

@@ -33,10 +33,8 @@ def doctor() -> None:
 
     Exit code 1 if a check fails. Changes no data, and never shows a password or a key.
 
-    \b
-    Examples:
-      petstore doctor
-      petstore doctor --json
+    $ petstore doctor
+    $ petstore doctor --json
     """
     results = [result._replace(remedy=_remedy(result)) for result in asyncio.run(_examined())]
     fields = ("check", "level", "message", "remedy")

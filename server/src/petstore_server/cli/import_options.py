@@ -6,44 +6,25 @@ from typing import Any, TypeVar
 
 import click
 
-from petstore_server.cli.arguments import FileToWrite
+from petstore_server.cli.arguments import FileToWrite, Parsed
 from petstore_server.imports import options as checks
 from petstore_server.imports.options import EVERY_COLUMN, FORMATS
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
-
-def _checked(check: Callable[[str], Any]) -> Callable[[str], Any]:
-    """The type of an option whose text a function checks: its ValueError is the end of a sentence about the text."""
-
-    def convert(text: str) -> Any:
-        try:
-            return check(text)
-        except ValueError as error:
-            raise click.BadParameter(f"'{text}' {error}.") from None
-
-    return convert
-
-
-_MAPPING, _ENCODING = _checked(checks.parse_mapping), _checked(checks.check_encoding)
-_ZONE, _DATE_FORMAT = _checked(checks.parse_timezone), _checked(checks.check_date_format)
+_REJECTS = FileToWrite(dir_okay=False)
+_MAPPING, _ENCODING = Parsed("mapping", checks.parse_mapping), Parsed("encoding", checks.check_encoding)
+_ZONE, _DATE_FORMAT = Parsed("zone", checks.parse_timezone), Parsed("format", checks.check_date_format)
 _IGNORED = f"A column to leave out, repeatable; '{EVERY_COLUMN}' for every column that is not a field."
 _PROGRESS = "With --json: write the progress to stdout too, an object a line; the last line is the result."
 _PLACED = "Also replace pending orders that were placed over the API; without it, their rows are rejected."
-
-_REJECTS = FileToWrite(dir_okay=False)
 
 FORMAT = click.option(
     "--format", "file_format", type=click.Choice(FORMATS), help="The format, if the name of the file does not show it."
 )
 _OPTIONS = (
     FORMAT,
-    click.option(
-        "--rejects",
-        type=FileToWrite(dir_okay=False),
-        metavar="FILE",
-        help="Write rejected rows here, with the reasons.",
-    ),
+    click.option("--rejects", type=_REJECTS, metavar="FILE", help="Write rejected rows here, with the reasons."),
     click.option("--dry-run", is_flag=True, help="Report what the import would do, and change nothing."),
     click.option("--map", "columns", type=_MAPPING, metavar="COLUMN=FIELD", multiple=True, help="A field's column."),
     click.option("--ignore-column", "ignored", metavar="COLUMN", multiple=True, help=_IGNORED),
@@ -51,13 +32,7 @@ _OPTIONS = (
     click.option("--progress", "progress_lines", is_flag=True, help=_PROGRESS),
 )
 _ORDER_OPTIONS = (
-    click.option(
-        "--timezone",
-        "zone",
-        type=_ZONE,
-        metavar="ZONE",
-        help="Of times without an offset: Europe/Berlin.",
-    ),
+    click.option("--timezone", "zone", type=_ZONE, metavar="ZONE", help="Of times without an offset: Europe/Berlin."),
     click.option("--date-format", type=_DATE_FORMAT, metavar="FORMAT", help="Of dates, such as '%d/%m/%Y %H:%M'."),
     click.option("--replace-placed", is_flag=True, help=_PLACED),
 )

@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from petstore_server.cli.arguments import AccountName, Duration, KeyId, Text, When
+from petstore_server.cli.arguments import ACCOUNT_NAME, DURATION, FUTURE, KEY_ID, TEXT
 from petstore_server.cli.commands import Group, WritingCommand
 from petstore_server.cli.output import Column, details, log_to_stderr, show, table, wants_json, write_secret
 from petstore_server.cli.stores import operator, settings_here, with_store
@@ -25,14 +25,12 @@ _DEFAULT_NAMES = ", ".join(scope for scope in Scope if scope in DEFAULT_SCOPES)
 def keys() -> None:
     """API keys: create, list, rotate and revoke them, lift bans.
 
-    \b
-    Example:
-      petstore keys create acme --note "warehouse"
+    $ petstore keys create acme --note "warehouse"
     """
 
 
 @keys.command(cls=WritingCommand)
-@click.argument("account", type=AccountName())
+@click.argument("account", type=ACCOUNT_NAME)
 @click.option(
     "--scope",
     "scopes",
@@ -41,18 +39,16 @@ def keys() -> None:
     help=f"What the key allows; repeat for several. Default: {_DEFAULT_NAMES}.",
 )
 @click.option(
-    "--expires", type=When(), metavar="WHEN", help="When the key expires: 90d, or 2027-01-01. Never if not given."
+    "--expires", type=FUTURE, metavar="WHEN", help="When the key expires: 90d, or 2027-01-01. Never if not given."
 )
-@click.option("--note", type=Text(), default="", metavar="TEXT", help="What the key is for; shown in lists.")
+@click.option("--note", type=TEXT, default="", metavar="TEXT", help="What the key is for; shown in lists.")
 def create(account: str, scopes: tuple[str, ...], expires: datetime | None, note: str) -> None:
     """Create a key for ACCOUNT and print it once, as the only line on stdout.
 
     The key is valid in PETSTORE_ENVIRONMENT: pso_live_… for production, pso_test_… for staging.
 
-    \b
-    Examples:
-      petstore keys create acme
-      KEY=$(petstore keys create acme --scope orders:read --expires 90d)
+    $ petstore keys create acme
+    $ KEY=$(petstore keys create acme --scope orders:read --expires 90d)
     """
     environment = Environment(settings_here().environment)
     issued = with_store(
@@ -72,15 +68,13 @@ def create(account: str, scopes: tuple[str, ...], expires: datetime | None, note
 
 
 @keys.command("list")
-@click.argument("account", required=False, type=AccountName())
+@click.argument("account", required=False, type=ACCOUNT_NAME)
 @click.option("--banned", is_flag=True, help="Only keys that are banned now.")
 def list_keys(account: str | None, banned: bool) -> None:
     """List the keys of ACCOUNT, or of all accounts, oldest first.
 
-    \b
-    Examples:
-      petstore keys list acme
-      petstore keys list --banned
+    $ petstore keys list acme
+    $ petstore keys list --banned
     """
     now = time.time()
     found = with_store(lambda store: store.keys.list(account))
@@ -100,13 +94,11 @@ def list_keys(account: str | None, banned: bool) -> None:
 
 
 @keys.command("show")
-@click.argument("key_id", metavar="ID", type=KeyId())
+@click.argument("key_id", metavar="ID", type=KEY_ID)
 def show_key(key_id: str) -> None:
     """Show everything known about the key ID; the key itself is not stored.
 
-    \b
-    Example:
-      petstore keys show key_3kTMd9QxBv1a
+    $ petstore keys show key_3kTMd9QxBv1a
     """
     _show(with_store(lambda store: store.keys.find(key_id)))
 
@@ -118,10 +110,8 @@ def find_key() -> None:
     The key is never an argument, which other users of this machine could see. On a terminal it is asked for, and not
     shown while it is typed.
 
-    \b
-    Examples:
-      petstore keys find
-      petstore keys find < leaked.txt
+    $ petstore keys find
+    $ petstore keys find < leaked.txt
     """
     if sys.stdin.isatty():
         secret = click.prompt("API key", hide_input=True, err=True)
@@ -131,10 +121,10 @@ def find_key() -> None:
 
 
 @keys.command(cls=WritingCommand)
-@click.argument("key_id", metavar="ID", type=KeyId())
+@click.argument("key_id", metavar="ID", type=KEY_ID)
 @click.option(
     "--grace",
-    type=Duration(),
+    type=DURATION,
     default="24h",
     show_default=True,
     metavar="DURATION",
@@ -142,7 +132,7 @@ def find_key() -> None:
 )
 @click.option(
     "--expires",
-    type=When(),
+    type=FUTURE,
     metavar="WHEN",
     help="Expiry of the new key, such as 90d or 2027-01-01. Default: that of the old key.",
 )
@@ -152,10 +142,8 @@ def rotate(key_id: str, grace: int, expires: datetime | None) -> None:
     The new key has the scopes, the note and any ban of the old one, and uses the same limits. The old key expires
     after --grace, or earlier if it would have.
 
-    \b
-    Examples:
-      petstore keys rotate key_3kTMd9QxBv1a --grace 7d
-      petstore keys rotate key_3kTMd9QxBv1a --expires 90d
+    $ petstore keys rotate key_3kTMd9QxBv1a --grace 7d
+    $ petstore keys rotate key_3kTMd9QxBv1a --expires 90d
     """
     rotation = with_store(
         lambda store: operations.rotate_key(
@@ -180,25 +168,21 @@ def rotate(key_id: str, grace: int, expires: datetime | None) -> None:
 
 
 @keys.command(cls=WritingCommand)
-@click.argument("key_id", metavar="ID", type=KeyId())
+@click.argument("key_id", metavar="ID", type=KEY_ID)
 def revoke(key_id: str) -> None:
     """End the key ID now and permanently; servers apply it within a second.
 
-    \b
-    Example:
-      petstore keys revoke key_3kTMd9QxBv1a
+    $ petstore keys revoke key_3kTMd9QxBv1a
     """
     _show(with_store(lambda store: operations.revoke_key(store, key_id, operator()), writes=True))
 
 
 @keys.command(cls=WritingCommand)
-@click.argument("key_id", metavar="ID", type=KeyId())
+@click.argument("key_id", metavar="ID", type=KEY_ID)
 def unban(key_id: str) -> None:
     """Lift the ban of the key ID; its next ban is as short as a first one. Servers apply it within a second.
 
-    \b
-    Example:
-      petstore keys unban key_3kTMd9QxBv1a
+    $ petstore keys unban key_3kTMd9QxBv1a
     """
     _show(with_store(lambda store: operations.unban_key(store, key_id, operator()), writes=True))
 

@@ -41,13 +41,11 @@ def petstore() -> None:
     Settings are PETSTORE_* environment variables; PETSTORE_DATABASE_URL names the store (sqlite:///petstore.db
     unless set).
 
-    \b
-    Examples:
-      petstore serve --demo                        a server with sample data
-      petstore orders import orders.csv            load orders
-      petstore accounts create acme --plan free    a partner
-      petstore keys create acme                    and a key for it
-      petstore doctor                              what is wrong and what to do
+    $ petstore serve --demo                        a server with sample data
+    $ petstore orders import orders.csv            load orders
+    $ petstore accounts create acme --plan free    a partner
+    $ petstore keys create acme                    and a key for it
+    $ petstore doctor                              what is wrong and what to do
     """
 
 

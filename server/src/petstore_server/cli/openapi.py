@@ -12,10 +12,8 @@ from petstore_server.cli.stores import settings_here
 def openapi(api: str) -> None:
     """Print the OpenAPI contract as this service serves it: YAML, or JSON with --json.
 
-    \b
-    Examples:
-      petstore openapi > openapi.yaml
-      petstore openapi --api v2 --json > openapi-v2.json
+    $ petstore openapi > openapi.yaml
+    $ petstore openapi --api v2 --json > openapi-v2.json
     """
     from petstore_server.api.contracts import contract_yaml, load_contract
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from petstore_server.cli.arguments import FILE_OR_STDIN, FileToWrite, OrderId, When, WholeNumber
+from petstore_server.cli.arguments import FILE_OR_STDIN, FUTURE, ORDER_ID, FileToWrite, WholeNumber
 from petstore_server.cli.commands import Group, WritingCommand
 from petstore_server.cli.failures import explain, report
 from petstore_server.cli.import_options import FORMAT, import_options, order_options
@@ -19,16 +19,14 @@ from petstore_server.imports.options import STDIN
 from petstore_server.operations import orders as operations
 from petstore_server.store import Store
 
-_NEGATIVE_IDS = {"ignore_unknown_options": True}  # so that -5 is an identifier; `OrderId` rejects other options
+_NEGATIVE_IDS = {"ignore_unknown_options": True}  # so that -5 is an identifier; `ORDER_ID` rejects other options
 
 
 @click.group(cls=Group)
 def orders() -> None:
     """Orders: import, export, list, ship, complete, cancel.
 
-    \b
-    Example:
-      petstore orders import orders.csv --rejects rejects.jsonl
+    $ petstore orders import orders.csv --rejects rejects.jsonl
     """
 
 
@@ -44,12 +42,10 @@ def import_orders(file: str, **options: Any) -> None:
     rejected if it has shipped, was cancelled, or was placed over the API. Bad rows are rejected with their line,
     column and reason; the others are imported, and the exit code is 3.
 
-    \b
-    Examples:
-      petstore orders import orders.jsonl
-      petstore orders import export.csv --dry-run --rejects rejects.jsonl
-      petstore orders import export.csv --timezone Europe/Berlin --map Bestellnr=id --ignore-column Kunde
-      zcat orders.csv.gz | petstore orders import - --format csv
+    $ petstore orders import orders.jsonl
+    $ petstore orders import export.csv --dry-run --rejects rejects.jsonl
+    $ petstore orders import export.csv --timezone Europe/Berlin --map Bestellnr=id --ignore-column Kunde
+    $ zcat orders.csv.gz | petstore orders import - --format csv
     """
     from petstore_server.cli.importing import import_file  # which loads much
     from petstore_server.imports.kinds import ORDERS
@@ -68,10 +64,8 @@ def export(file: str, file_format: str | None, force: bool) -> None:
 
     The file can be imported again. It appears only when it is complete.
 
-    \b
-    Examples:
-      petstore orders export orders.jsonl
-      petstore orders export - --format csv | head
+    $ petstore orders export orders.jsonl
+    $ petstore orders export - --format csv | head
     """
     from petstore_server.cli.exporting import export_to  # which loads much
 
@@ -93,10 +87,8 @@ def export(file: str, file_format: str | None, force: bool) -> None:
 def list_orders(statuses: tuple[str, ...], pet_id: int | None, limit: int | None) -> None:
     """List orders with their status, ascending by id; with --json one object a line.
 
-    \b
-    Examples:
-      petstore orders list --status pending --limit 20
-      petstore orders list --pet-id 266 --json
+    $ petstore orders list --status pending --limit 20
+    $ petstore orders list --pet-id 266 --json
     """
     chosen = frozenset(map(Status, statuses))
 
@@ -116,33 +108,29 @@ def list_orders(statuses: tuple[str, ...], pet_id: int | None, limit: int | None
 
 
 @orders.command("show", context_settings=_NEGATIVE_IDS)
-@click.argument("order_id", type=OrderId(), metavar="ID")
+@click.argument("order_id", type=ORDER_ID, metavar="ID")
 def show_order(order_id: int) -> None:
     """Show the order ID with its status.
 
-    \b
-    Example:
-      petstore orders show 42
+    $ petstore orders show 42
     """
     order = with_store(lambda store: store.orders.find(order_id))
     fields = {name: order.fields().get(name) for name in ORDER_FIELDS}
     show(order.fields(), lambda: details((name, _plain(value)) for name, value in fields.items()))
 
 
-ORDER_IDS = click.argument("order_ids", type=OrderId(), nargs=-1, required=True, metavar="ID...")
+ORDER_IDS = click.argument("order_ids", type=ORDER_ID, nargs=-1, required=True, metavar="ID...")
 SEVERAL = "With several ids each is tried; the exit code is that of the first that failed."
 
 
 @orders.command("ship", cls=WritingCommand, context_settings=_NEGATIVE_IDS, epilog=SEVERAL)
 @ORDER_IDS
-@click.option("--at", type=When(), metavar="WHEN", help="The ship date to set; now unless given.")
+@click.option("--at", type=FUTURE, metavar="WHEN", help="The ship date to set; now unless given.")
 def ship_orders(order_ids: tuple[int, ...], at: datetime | None) -> None:
     """Ship pending orders: their status becomes shipped, and shipDate is set.
 
-    \b
-    Examples:
-      petstore orders ship 42
-      petstore orders ship 42 43 44 --at 2026-11-20T09:30:00Z
+    $ petstore orders ship 42
+    $ petstore orders ship 42 43 44 --at 2026-11-20T09:30:00Z
     """
     _change(order_ids, ship(at or now()))
 
@@ -152,9 +140,7 @@ def ship_orders(order_ids: tuple[int, ...], at: datetime | None) -> None:
 def complete_orders(order_ids: tuple[int, ...]) -> None:
     """Mark shipped orders as complete: they have been fulfilled.
 
-    \b
-    Example:
-      petstore orders complete 42
+    $ petstore orders complete 42
     """
     _change(order_ids, COMPLETE)
 
@@ -164,9 +150,7 @@ def complete_orders(order_ids: tuple[int, ...]) -> None:
 def cancel_orders(order_ids: tuple[int, ...]) -> None:
     """Cancel pending orders. What has shipped cannot be cancelled.
 
-    \b
-    Example:
-      petstore orders cancel 42
+    $ petstore orders cancel 42
     """
     _change(order_ids, CANCEL)
 

@@ -13,9 +13,7 @@ from petstore_server.cli.import_options import import_options
 def pets() -> None:
     """Pets, which an order's petId names.
 
-    \b
-    Example:
-      petstore pets import pets.csv
+    $ petstore pets import pets.csv
     """
 
 
@@ -27,9 +25,7 @@ def import_pets(file: str, **options: Any) -> None:
 
     A pet that is in the store already is replaced. Bad rows are rejected as in `petstore orders import`.
 
-    \b
-    Example:
-      petstore pets import pets.jsonl --rejects rejects.jsonl
+    $ petstore pets import pets.jsonl --rejects rejects.jsonl
     """
     from petstore_server.cli.importing import import_file
     from petstore_server.imports.kinds import PETS

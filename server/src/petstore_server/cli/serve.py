@@ -4,11 +4,12 @@ import os
 
 import click
 
+from petstore_server.cli.commands import Documented
 from petstore_server.runtime.loading import loading
 from petstore_server.settings import read_settings
 
 
-@click.command()
+@click.command(cls=Documented)
 @click.option("--host", metavar="H", help="Address on which the API listens (PETSTORE_HOST, 127.0.0.1).")
 @click.option("--port", metavar="P", help="Port of the API (PETSTORE_PORT, 8080); 0 takes a free one.")
 @click.option(
@@ -24,8 +25,7 @@ def serve(demo: bool, **options: str | None) -> None:
     A missing store is created, an older one migrated. Settings come from PETSTORE_* variables; the options override
     them. SIGTERM, SIGHUP or Ctrl-C drains: /readyz turns 503, requests in progress are finished, counts are saved.
 
-    \b
-    Example: PETSTORE_DATABASE_URL=sqlite:////var/lib/petstore/orders.db petstore serve --port 8000
+    $ PETSTORE_DATABASE_URL=sqlite:////var/lib/petstore/orders.db petstore serve --port 8000
     """
     with loading():
         from petstore_server.cli.serving import serve_in_foreground  # slow to import, and no other command needs it

@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from petstore_server.cli.arguments import AccountName, When, WholeNumber
+from petstore_server.cli.arguments import ACCOUNT_NAME, PAST, WholeNumber
 from petstore_server.cli.commands import Command, Group
 from petstore_server.cli.output import Column, log_to_stderr, show, table, terminal_width
 from petstore_server.cli.stores import installation, settings_here, with_store
@@ -39,17 +39,15 @@ def usage() -> None:
 
     Without a command, `show` runs.
 
-    \b
-    Examples:
-      petstore usage
-      petstore usage acme --since 7d
-      petstore usage top --by refused
+    $ petstore usage
+    $ petstore usage acme --since 7d
+    $ petstore usage top --by refused
     """
 
 
 SINCE = click.option(
     "--since",
-    type=When(past=True),
+    type=PAST,
     default="24h",
     metavar="WHEN",
     help="Start of the period: a duration such as 7d, a date or a time; 24h if not given.",
@@ -57,7 +55,7 @@ SINCE = click.option(
 
 
 @usage.command("show", cls=Command)
-@click.argument("account", type=AccountName(), required=False)
+@click.argument("account", type=ACCOUNT_NAME, required=False)
 @SINCE
 @click.option(
     "--by",
@@ -70,10 +68,8 @@ def show_usage(account: str | None, since: datetime, by: str | None) -> None:
     Hours and days without requests are left out. Servers save their counts four times a second. Hours are kept for
     PETSTORE_USAGE_HOURS_DAYS, days for PETSTORE_USAGE_DAYS_DAYS.
 
-    \b
-    Examples:
-      petstore usage acme
-      petstore usage acme --since 30d --by day
+    $ petstore usage acme
+    $ petstore usage acme --since 30d --by day
     """
     _say_if_off()
     now = time.time()
@@ -102,11 +98,9 @@ def show_usage(account: str | None, since: datetime, by: str | None) -> None:
 def top(since: datetime, by: str, limit: int) -> None:
     """Show the accounts that are most active, that are refused most, or that are closest to the day's limit.
 
-    \b
-    Examples:
-      petstore usage top
-      petstore usage top --since 7d --by refused
-      petstore usage top --by share
+    $ petstore usage top
+    $ petstore usage top --since 7d --by refused
+    $ petstore usage top --by share
     """
     _say_if_off()
     now, rank, here = time.time(), Rank(by), installation()
