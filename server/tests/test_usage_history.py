@@ -265,24 +265,20 @@ async def test_the_top_accounts_by_each_order(each_backend: Stores) -> None:
         await store.usage.save({}, [], activity(full, FIRST, 100, refused_day=70))
 
         async def names(rank: Rank, limit: int = 10) -> list[str]:
-            found = await rank_accounts(store, store.usage.all, rank, FIRST, FIRST + 100, limit)
-            return [entry.account.name for entry in found.rows]
+            found = await rank_accounts(store, await store.usage.all(), rank, FIRST, FIRST + 100, limit)
+            return [entry.account.name for entry in found]
 
         assert ["busy", "full"] == await names(Rank.ADMITTED)
         assert ["full", "busy"] == await names(Rank.REFUSED)
         assert ["full", "busy"] == await names(Rank.SHARE)
         assert ["busy"] == await names(Rank.ADMITTED, limit=1)
-        found = await rank_accounts(store, store.usage.all, Rank.SHARE, FIRST, FIRST + 100, 10)
-        assert ([0.9, 0.5], True) == ([entry.share for entry in found.rows], found.usage_known)
+        found = await rank_accounts(store, await store.usage.all(), Rank.SHARE, FIRST, FIRST + 100, 10)
+        assert [0.9, 0.5] == [entry.share for entry in found]
         # The console ranks by the same share, though the other account has used its minute.
         rows = with_usage(await store.accounts.list(), await store.usage.all(), {}, FIRST + 1)
         ranked = page_of_accounts(rows, AccountFilters(), AccountSort.SHARE, 1, descending=True).items
         assert ["full", "busy", "idle"] == [row.account.name for row in ranked]
-
-        async def unknown() -> None:
-            return None
-
-        assert ([], False) == await rank_accounts(store, unknown, Rank.SHARE, FIRST, FIRST + 100, 10)
+        assert [] == await rank_accounts(store, None, Rank.SHARE, FIRST, FIRST + 100, 10)
 
 
 async def test_a_report_begins_with_the_whole_hour_or_day_of_its_start(each_backend: Stores) -> None:

@@ -1,6 +1,7 @@
 """`petstore accounts`: partners, their plans and their usage."""
 
 import time
+from functools import partial
 from typing import Any
 
 import click
@@ -87,7 +88,8 @@ def show_account(name: str) -> None:
     here = installation()
 
     async def look(store: Store) -> AccountReport:
-        return await operations.report_account(store, name, lambda number: here.account_usage(store, number), now)
+        usage_of = None if here.counts_elsewhere() else partial(here.account_usage, store)
+        return await operations.report_account(store, name, usage_of, now)
 
     report = with_store(look)
     windows = report.windows and [

@@ -10,8 +10,8 @@ from petstore_server.cli.commands import Command
 from petstore_server.cli.failures import FAILURE
 from petstore_server.cli.output import paint, printable, show, wrapped
 from petstore_server.cli.stores import installation
-from petstore_server.operations.health.examine import examine
 from petstore_server.operations.health.results import Action, CheckResult
+from petstore_server.runtime.health import examine
 from petstore_server.settings import SettingsError
 
 _LABELS = {"ok": ("ok  ", "green"), "warn": ("warn", "yellow"), "fail": ("FAIL", "red")}
@@ -48,7 +48,7 @@ async def _examined() -> list[CheckResult]:
         here = installation()
     except SettingsError as error:
         return [CheckResult("settings", "fail", str(error), "Correct the variable; the other checks need it.")]
-    return [result async for result in examine(here, time.time())]
+    return await examine(here, time.time())
 
 
 def _remedy(result: CheckResult) -> str:

@@ -46,17 +46,10 @@ def with_store(work: Callable[[Store], Awaitable[T]], *, writes: bool = False) -
     """
     import asyncio
 
-    from petstore_server.runtime import engines
-
-    settings = settings_here()
-    share = None
-    if settings.redis_url is not None:
-        from petstore_server.runtime.composition import timeline_sharing
-
-        share = timeline_sharing(settings)
+    here = installation()
 
     async def run() -> T:
-        async with engines.opened_store(settings.database_url, share, create=writes, announce=log_to_stderr) as store:
+        async with here.opened_store(create=writes, announce=log_to_stderr) as store:
             return await work(store)
 
     return asyncio.run(run())

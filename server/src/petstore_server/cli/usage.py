@@ -15,7 +15,7 @@ from petstore_server.domain.timestamps import DAY, format_hour, format_unix
 from petstore_server.domain.usage import Granularity, UsageCounts
 from petstore_server.operations import usage as operations
 from petstore_server.operations.account_lists import AccountUsage, Rank
-from petstore_server.operations.usage import TopAccounts, UsageReport
+from petstore_server.operations.usage import UsageReport
 from petstore_server.store import Store
 
 _BY_HOUR_SECONDS = 3 * DAY  # a longer period is shown by day unless asked for
@@ -105,13 +105,14 @@ def top(since: datetime, by: str, limit: int) -> None:
     _say_if_off()
     now, rank, here = time.time(), Rank(by), installation()
 
-    async def find(store: Store) -> TopAccounts:
-        return await operations.rank_accounts(store, lambda: here.all_usage(store), rank, since.timestamp(), now, limit)
+    async def find(store: Store) -> list[AccountUsage]:
+        usages = None if here.counts_elsewhere() else await here.all_usage(store)
+        return await operations.rank_accounts(store, usages, rank, since.timestamp(), now, limit)
 
-    found, usage_known = with_store(find)
-    if rank is Rank.SHARE and not usage_known:
+    found = with_store(find)
+    if rank is Rank.SHARE and here.counts_elsewhere():
         log_to_stderr("What accounts use is counted in Redis; set PETSTORE_REDIS_URL as for the server.")
-    shares = [round(each.share, 4) if usage_known else None for each in found]
+    shares = [None if each.day is None else round(each.share, 4) for each in found]
     show([_top_fields(*each) for each in zip(found, shares, strict=True)], lambda: _top_page(found, shares))
 
 

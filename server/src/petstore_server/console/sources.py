@@ -1,18 +1,19 @@
 """What the pages of the console read and change: the store, the running service, the files on their way into it."""
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from petstore_server.console.import_jobs import ImportJobs
 from petstore_server.console.readings import Cached, Pace
 from petstore_server.console.sessions import Sessions
-from petstore_server.console.statistics import Statistics, UsageSource
+from petstore_server.console.statistics import Statistics
 from petstore_server.console.submissions import Submissions
-from petstore_server.operations.health.examine import Installation, examine
+from petstore_server.domain.usage import Usage
 from petstore_server.operations.health.results import CheckResult
 from petstore_server.settings import Settings
 from petstore_server.store import Store
+from petstore_server.telemetry.aggregation import Families
 from petstore_server.telemetry.recent import RecentRequests
 
 _CHECKS_SECONDS = 60.0
@@ -25,6 +26,9 @@ class Service(Protocol):
     async def readiness(self) -> tuple[bool, dict[str, Any]]:
         """What /readyz says: whether the service is ready, and the body."""
 
+    async def request_metrics(self) -> Families:
+        """The metrics of all its processes."""
+
 
 @dataclass
 class Sources:
@@ -36,16 +40,17 @@ class Sources:
 
     settings: Settings
     store: Store
-    installation: Installation
     service: Service
-    requests: RecentRequests
-    usage: UsageSource
+    examine: Callable[[], Awaitable[list[CheckResult]]]
+    usage_of: Callable[[int], Coroutine[Any, Any, Usage]]
+    all_usage: Callable[[], Awaitable[Mapping[int, Usage]]]
     clock: Callable[[], float]
     random_token: Callable[[int], str]
     random_below: Callable[[int], int]
     pace: Pace = field(default_factory=Pace)
     is_sample: bool = False
     sign_in_command: str = "petstore console"
+    requests: RecentRequests = field(init=False)
     statistics: Statistics = field(init=False)
     checks: Cached[list[CheckResult]] = field(init=False)
     imports: ImportJobs = field(init=False)
@@ -53,13 +58,11 @@ class Sources:
     submissions: Submissions = field(init=False, default_factory=Submissions)
 
     def __post_init__(self) -> None:
-        self.statistics = Statistics(self.store, self.usage, self.clock, self.pace)
-        self.checks = Cached(self._examine, _UNDER_WAY, _CHECKS_SECONDS)
+        self.requests = RecentRequests(self.service.request_metrics, self.clock)
+        self.statistics = Statistics(self.store, self.all_usage, self.clock, self.pace)
+        self.checks = Cached(self.examine, _UNDER_WAY, _CHECKS_SECONDS)
         self.sessions = Sessions(self.store)
         self.imports = ImportJobs(self.settings.database_url, self.clock)
-
-    async def _examine(self) -> list[CheckResult]:
-        return [result async for result in examine(self.installation, self.clock())]
 
     async def close(self) -> None:
         """Stop what runs behind the pages."""

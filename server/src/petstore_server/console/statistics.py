@@ -1,8 +1,8 @@
 """Statistics that several pages show and that are expensive with many accounts and orders: read behind the pages."""
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
-from typing import NamedTuple, Protocol
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import NamedTuple
 
 from petstore_server.console.readings import Cached, Pace, Reading
 from petstore_server.domain.accounts import Account
@@ -13,16 +13,6 @@ from petstore_server.operations.account_lists import AccountUsage, with_usage
 from petstore_server.store import AccessVersion, Store
 
 _KEPT_SECONDS = 30.0  # sums of a day or a week hardly change
-
-
-class UsageSource(Protocol):
-    """Where usage is counted: in the store, or in Redis. Both methods raise ServiceUnavailable."""
-
-    async def find(self, account_id: int) -> Usage:
-        """What an account has used."""
-
-    async def all(self) -> Mapping[int, Usage]:
-        """What all accounts have used, by their ids; those without any may be missing."""
 
 
 class AccountStatistics(NamedTuple):
@@ -41,14 +31,16 @@ class History(NamedTuple):
 
 
 class Statistics:
-    """The statistics of one store. `clock` gives Unix seconds."""
+    """The statistics of one store. `usage` finds what all accounts have used; `clock` gives Unix seconds."""
 
-    def __init__(self, store: Store, usage: UsageSource, clock: Callable[[], float], pace: Pace) -> None:
+    def __init__(
+        self, store: Store, usage: Callable[[], Awaitable[Mapping[int, Usage]]], clock: Callable[[], float], pace: Pace
+    ) -> None:
         self._store = store
         self._clock = clock
         self._accounts: Sequence[Account] = ()
         self._version: AccessVersion | None = None
-        self._windows = Cached(usage.all, pace)
+        self._windows = Cached(usage, pace)
         self._totals = Cached(self._read_totals, pace)
         self.order_counts: Cached[Mapping[Status, int]] = Cached(store.search.count_by_status, pace)
         """The number of orders with each status."""

@@ -14,9 +14,6 @@ from petstore_server.domain.usage import Usage
 from petstore_server.domain.windows import evaluate_account, roll_window
 from petstore_server.store import Store
 
-UsageSource = Callable[[int], Awaitable[Usage | None]]
-"""Finds the usage of an account by its id; None if it is counted where it cannot be read from here."""
-
 
 class WindowReport(NamedTuple):
     """A rate limit window of an account: requests used, its limit, requests remaining.
@@ -102,10 +99,16 @@ async def resume_account(store: Store, name: str, actor: Actor, *, seen: str | N
     return await store.accounts.change(name, unless_changed(accounts.RESUME, seen), actor)
 
 
-async def report_account(store: Store, name: str, usage_of: UsageSource, now: float) -> AccountReport:
-    """An account, its windows at `now` (Unix seconds) and its keys. Raises AccountNotFound, ServiceUnavailable."""
+async def report_account(
+    store: Store, name: str, usage_of: Callable[[int], Awaitable[Usage]] | None, now: float
+) -> AccountReport:
+    """An account, its windows at `now` (Unix seconds) and its keys.
+
+    `usage_of` finds the usage of an account by its id; None if it cannot be read from here. Raises AccountNotFound,
+    ServiceUnavailable.
+    """
     account = await store.accounts.find(name)
-    usage = await usage_of(account.id)
+    usage = await usage_of(account.id) if usage_of else None
     return AccountReport(account, usage and report_windows(account, usage, now), await store.keys.list(name))
 
 

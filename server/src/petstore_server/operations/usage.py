@@ -1,14 +1,11 @@
 """Reports of the usage history: what an account did, and which accounts are most active, refused, or near a limit."""
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Mapping
 from typing import NamedTuple
 
 from petstore_server.domain.usage import Granularity, KeylessRow, Usage, UsageRow
 from petstore_server.operations.account_lists import AccountUsage, Rank, top_accounts, with_usage
 from petstore_server.store import Store
-
-AllUsage = Callable[[], Awaitable[Mapping[int, Usage] | None]]
-"""Finds the usage of all accounts by their ids; None if it is counted where it cannot be read from here."""
 
 
 class UsageReport(NamedTuple):
@@ -19,13 +16,6 @@ class UsageReport(NamedTuple):
 
     rows: list[UsageRow]
     keyless: list[KeylessRow] | None
-
-
-class TopAccounts(NamedTuple):
-    """The first accounts of a ranking, with their counts in the period; whether the use of their limits is known."""
-
-    rows: list[AccountUsage]
-    usage_known: bool
 
 
 async def report_usage(store: Store, account: str | None, start: float, end: float, by: Granularity) -> UsageReport:
@@ -42,13 +32,12 @@ async def report_usage(store: Store, account: str | None, start: float, end: flo
 
 
 async def rank_accounts(
-    store: Store, all_usage: AllUsage, rank: Rank, start: float, now: float, limit: int
-) -> TopAccounts:
+    store: Store, usages: Mapping[int, Usage] | None, rank: Rank, start: float, now: float, limit: int
+) -> list[AccountUsage]:
     """The first accounts of a ranking, at most `limit`, from the hour of `start` until `now` (Unix seconds).
 
-    Raises ServiceUnavailable.
+    `usages` is by account id, None if it cannot be read from here. Raises ServiceUnavailable.
     """
     totals = await store.usage.totals(Granularity.HOUR.start(start), int(now) + 1)
-    usage = await all_usage()
-    rows = with_usage(await store.accounts.list(), usage or {}, totals, now)
-    return TopAccounts(top_accounts(rows, rank, limit), usage is not None)
+    rows = with_usage(await store.accounts.list(), usages, totals, now)
+    return top_accounts(rows, rank, limit)

@@ -1,17 +1,17 @@
 """What an installation consists of, as commands and health checks see it: its store, its Redis, its server."""
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 from types import ModuleType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from petstore_server.domain.audit import Actor
 from petstore_server.domain.usage import Usage
 from petstore_server.engines import sqlite
-from petstore_server.operations.admin_port import admin_url
-from petstore_server.runtime import admin_port, composition, engines
+from petstore_server.runtime import engines
+from petstore_server.runtime.counters import read_counters, timeline_sharing
 from petstore_server.settings import Settings
 from petstore_server.store import Store
 
@@ -22,33 +22,23 @@ _ROWS_AT_ONCE = 16_000
 
 
 class LocalInstallation:
-    """The installation that the settings name, as seen from this machine. Implements `health.examine.Installation`.
+    """The installation that the settings name, as seen from this machine.
 
     Methods that use the store raise SettingsError and StoreUnusable; those that work on the file of a SQLite store
     raise SettingsError for PostgreSQL, which has its own tools.
     """
 
-    def __init__(self, settings: Settings, *, serves: bool = False) -> None:
-        """`serves`: this process is a server with these settings, so usage is counted where they say."""
+    def __init__(self, settings: Settings) -> None:
         self.settings = settings
-        self._serves = serves
         self._url = settings.database_url
 
     @property
     def store_file(self) -> Path | None:
+        """The file of a SQLite store; None for PostgreSQL."""
         return engines.sqlite_path(self._url).resolve() if engines.is_sqlite(self._url) else None
 
-    @property
-    def admin_url(self) -> str:
-        return admin_url(self.settings)
-
-    def ask_server(self, path: str) -> tuple[int, bytes]:
-        return admin_port.ask_server(self.settings, path)
-
-    def require_servable(self) -> None:
-        composition.require_servable(self.settings)
-
     def server_holds_store(self) -> bool:
+        """Whether a server holds the lock of a SQLite store; always False for PostgreSQL."""
         return self._is_locked(shared=False)
 
     def rows_at_once(self) -> int:
@@ -57,9 +47,6 @@ class LocalInstallation:
         The pages of the indexes that they change are written once.
         """
         return 1 if self.store_file is None or self.server_holds_store() else _ROWS_AT_ONCE
-
-    async def open_store(self) -> Store:
-        return await engines.open_store(self._url, self._share)
 
     def opened_store(
         self, *, create: bool = False, announce: Callable[[str], None] = lambda _: None
@@ -75,11 +62,13 @@ class LocalInstallation:
         return before, after
 
     def store_problems(self) -> list[str]:
+        """Read the whole store; return what is wrong with it, an empty list if it is sound."""
         if engines.is_sqlite(self._url):
             return sqlite.check(engines.sqlite_path(self._url))
         return list(asyncio.run(self._postgres.check(self._url, self._share)))
 
     async def postgres_settings(self) -> Mapping[str, str]:
+        """PostgreSQL's settings that make an acknowledged change durable, by name."""
         return dict(await self._postgres.durability_settings(self._url, self._share))
 
     def backup(self, target: Path, progress: Callable[[int, int], None] = lambda done, total: None) -> None:
@@ -105,33 +94,35 @@ class LocalInstallation:
 
         return copying(engines.sqlite_path(self._url), target, announce, actor)
 
-    async def redis_info(self) -> Mapping[str, Any]:
-        async with composition.read_counters(self.settings) as counters:
-            return await counters.info()
+    def counts_elsewhere(self) -> bool:
+        """Whether servers count usage in a Redis that the settings do not name, so that it cannot be read from here.
 
-    async def account_usage(self, store: Store, account_id: int) -> Usage | None:
-        """The usage of an account, or None if it is counted in a Redis that the settings do not name.
-
-        Raises SettingsError, ServiceUnavailable.
+        With SQLite such a server shares the lock, others do not (D12). With PostgreSQL all count there.
         """
-        if self.settings.redis_url is None:
-            return None if self._counted_elsewhere() else await store.usage.find(account_id)
-        async with composition.read_counters(self.settings) as counters:
-            counters.use_store(await store.identity())
-            return (await counters.usages([account_id]))[account_id]
+        if self.settings.redis_url is not None:
+            return False
+        return self.store_file is None or (self._is_locked(shared=False) and not self._is_locked(shared=True))
 
-    async def all_usage(self, store: Store) -> Mapping[int, Usage] | None:
-        """The same for all accounts, by their ids."""
+    async def account_usage(self, store: Store, account_id: int) -> Usage:
+        """The usage of an account, from the store or from Redis. Raises SettingsError, ServiceUnavailable."""
         if self.settings.redis_url is None:
-            return None if self._counted_elsewhere() else await store.usage.all()
-        accounts = [account.id for account in await store.accounts.list()]
-        async with composition.read_counters(self.settings) as counters:
+            return await store.usage.find(account_id)
+        return (await self._usage_in_redis(store, [account_id]))[account_id]
+
+    async def all_usage(self, store: Store) -> Mapping[int, Usage]:
+        """The same for all accounts, by their ids; those without any may be missing."""
+        if self.settings.redis_url is None:
+            return await store.usage.all()
+        return await self._usage_in_redis(store, [account.id for account in await store.accounts.list()])
+
+    async def _usage_in_redis(self, store: Store, accounts: Sequence[int]) -> Mapping[int, Usage]:
+        async with read_counters(self.settings) as counters:
             counters.use_store(await store.identity())
             return await counters.usages(accounts)
 
     @property
     def _share(self) -> engines.Share | None:
-        return composition.timeline_sharing(self.settings)
+        return timeline_sharing(self.settings)
 
     @property
     def _postgres(self) -> ModuleType:
@@ -139,12 +130,6 @@ class LocalInstallation:
         from petstore_server.engines import postgres  # an extra, installed where it is needed
 
         return postgres
-
-    def _counted_elsewhere(self) -> bool:
-        """Whether a server counts in a Redis: it shares the lock, others do not (D12). With PostgreSQL all do."""
-        if self._serves:
-            return False
-        return self.store_file is None or (self._is_locked(shared=False) and not self._is_locked(shared=True))
 
     def _is_locked(self, *, shared: bool) -> bool:
         return self.store_file is not None and sqlite.is_served(self.store_file, shared=shared)

@@ -15,7 +15,8 @@ from typing import Any
 import msgspec
 
 from petstore_server.runtime.application import Application
-from petstore_server.runtime.composition import Announce, lock_for_serving, open_backend
+from petstore_server.runtime.composition import lock_for_serving, open_backend
+from petstore_server.runtime.engines import Announce
 from petstore_server.runtime.event_loops import loop_factory
 from petstore_server.runtime.servers import run
 from petstore_server.settings import Settings, read_settings

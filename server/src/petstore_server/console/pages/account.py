@@ -66,7 +66,7 @@ async def show_account(
     chosen = visit.query.get("keys", "")
     keys, usage, hours, days, changes = await asyncio.gather(
         visit.need(_keys(visit, account, chosen)),
-        visit.read(visit.sources.usage.find(account.id)),
+        visit.read(visit.sources.usage_of(account.id)),
         visit.read(store.usage.history(account.id, *_period(now, Granularity.HOUR, _HOURS))),
         visit.read(store.usage.history(account.id, *_period(now, Granularity.DAY, _DAYS))),
         visit.read(account_changes(visit, account)),

@@ -1,15 +1,16 @@
 """Checks of how the service is deployed: addresses, proxies, ports, and the server that runs."""
 
-import ipaddress
 import socket
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
+from http.client import HTTPConnection, HTTPException
+from urllib.parse import urlsplit
 
+from petstore_server.operations.admin_port import admin_url, is_loopback
 from petstore_server.operations.health.results import CheckResult
 from petstore_server.settings import Settings
 
-AskServer = Callable[[str], tuple[int, bytes]]
-"""Asks the admin port for a path: the status and the body of the response. Raises OSError if no server responds."""
-
+_RESPONSE_SECONDS = 5.0
+_LONGEST_ANSWER = 500  # bytes of a response that are shown
 _FEWEST_BITS = 8  # of a network that may consist of proxies, such as 10.0.0.0/8
 _ALL_ADDRESSES = {"0.0.0.0", "::"}  # noqa: S104 - compared only
 
@@ -22,7 +23,7 @@ def check_deployment(settings: Settings) -> Iterator[CheckResult]:
     if address is None:
         remedy = f"Set {name}, for example to https://api.example.com/v1."
         yield CheckResult("address", "warn", "The contract does not name this service's address.", remedy)
-    elif _is_loopback(settings.host) and not settings.trusted_proxies:
+    elif is_loopback(settings.host) and not settings.trusted_proxies:
         message = "The service has a public address but listens on the loopback interface and trusts no proxy."
         remedy = "Set PETSTORE_TRUSTED_PROXIES to the proxy's address; otherwise all its clients count as one address."
         yield CheckResult("proxies", "warn", message, remedy)
@@ -30,7 +31,7 @@ def check_deployment(settings: Settings) -> Iterator[CheckResult]:
     if settings.access_log != "off" and settings.log_level in ("warning", "error"):
         message = f"PETSTORE_ACCESS_LOG is {settings.access_log}, but PETSTORE_LOG_LEVEL omits its lines."
         yield CheckResult("log", "warn", message, "Set PETSTORE_LOG_LEVEL to info, or PETSTORE_ACCESS_LOG to off.")
-    if not _is_loopback(settings.admin_host):
+    if not is_loopback(settings.admin_host):
         remedy = "Set PETSTORE_ADMIN_HOST to 127.0.0.1 or a private address: the admin port requires no key."
         yield CheckResult("admin", "warn", f"The admin port listens on {settings.admin_host}.", remedy)
 
@@ -47,18 +48,18 @@ def _check_addresses(settings: Settings) -> Iterator[CheckResult]:
         yield CheckResult("ports", "fail", message, "Choose another port for one of them.")
 
 
-def find_server(ask_server: AskServer, where: str, *, holds_store: bool) -> CheckResult | None:
-    """Ask the server at the admin port, whose address is `where`, whether it is ready.
+def find_server(settings: Settings, *, holds_store: bool) -> CheckResult | None:
+    """Ask the server at the admin port whether it is ready.
 
     `holds_store` is whether a server is known to run on this store. Otherwise the one that answers may use another
     store, and the result is None if none answers.
     """
-    address = f"{where}/readyz"
+    address = f"{admin_url(settings)}/readyz"
     server, unknown = "A server runs on this store", ""
     if not holds_store:
         server, unknown = f"A server answers at {address}", "; whether it uses this store is not known"
     try:
-        status, body = ask_server("/readyz")
+        status, answer = _ask(address)
     except OSError:
         if not holds_store:
             return None
@@ -66,9 +67,22 @@ def find_server(ask_server: AskServer, where: str, *, holds_store: bool) -> Chec
         remedy = "Set PETSTORE_ADMIN_HOST and PETSTORE_ADMIN_PORT as for the server; if they are, see its log."
         return CheckResult("server", "warn", message, remedy)
     if status >= 400:
-        answer = body[:500].decode("utf-8", "replace")
         return CheckResult("server", "fail", f"{server} and is not ready{unknown}: {answer}", "See its log.")
     return CheckResult("server", "ok", f"{server} and is ready{unknown}.")
+
+
+def _ask(address: str) -> tuple[int, str]:
+    """The status and the body of the response to GET. Raises OSError if no server responds."""
+    where = urlsplit(address)
+    connection = HTTPConnection(where.netloc, timeout=_RESPONSE_SECONDS)
+    try:
+        connection.request("GET", where.path)
+        response = connection.getresponse()
+        return response.status, response.read(_LONGEST_ANSWER).decode("utf-8", "replace")
+    except HTTPException as error:
+        raise OSError(f"the response is not HTTP ({type(error).__name__})") from None
+    finally:
+        connection.close()
 
 
 def check_ports(settings: Settings) -> Iterator[CheckResult]:
@@ -100,10 +114,3 @@ def _cannot_listen(host: str, port: int) -> str | None:
 def _overlap(host: str, other: str) -> bool:
     """Whether a socket on one of the hosts keeps another one from the same port on the other."""
     return host == other or not _ALL_ADDRESSES.isdisjoint((host, other))
-
-
-def _is_loopback(host: str) -> bool:
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"

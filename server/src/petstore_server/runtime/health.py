@@ -1,0 +1,90 @@
+"""All health checks in order. The command line and the operator console show the results."""
+
+import asyncio
+from collections.abc import Iterator
+from contextlib import suppress
+
+from petstore_server.domain.errors import DomainError, ServiceUnavailable
+from petstore_server.operations.health.deployment import check_deployment, check_ports, find_server
+from petstore_server.operations.health.engines import check_postgres, check_redis
+from petstore_server.operations.health.files import check_clock, check_disk, check_files, is_quick_to_read
+from petstore_server.operations.health.partners import check_backups, check_identifiers, check_partners
+from petstore_server.operations.health.results import CheckResult
+from petstore_server.runtime.composition import require_servable
+from petstore_server.runtime.counters import read_counters
+from petstore_server.runtime.installation import LocalInstallation
+from petstore_server.settings import Settings, SettingsError, describe_url
+
+
+async def examine(installation: LocalInstallation, now: float) -> list[CheckResult]:
+    """Run every check at `now` (Unix seconds). If the store cannot be opened, checks of its content are left out."""
+    settings, file = installation.settings, installation.store_file
+    results = [CheckResult("settings", "ok", f"All settings are valid; the environment is {settings.environment}.")]
+    results += check_deployment(settings)
+    results += await _redis(settings)
+    if file is not None:
+        results += [*check_files(file), *check_disk(file)]
+    results.append(check_clock(file, now))
+    results += await _store(installation, now)
+    results += await asyncio.to_thread(lambda: list(_server(installation)))
+    return results
+
+
+async def _redis(settings: Settings) -> list[CheckResult]:
+    try:
+        require_servable(settings)
+        if settings.redis_url is None:
+            return []
+        async with read_counters(settings) as counters:
+            return list(check_redis(await counters.info()))
+    except SettingsError as error:
+        remedy = "Set PETSTORE_REDIS_URL, for example to redis://127.0.0.1:6379/0; no server starts without it."
+        if settings.redis_url is not None:
+            remedy = "Install the driver, or remove PETSTORE_REDIS_URL; no server starts without the driver."
+        return [CheckResult("redis", "fail", str(error), remedy)]
+    except ServiceUnavailable as error:
+        message = f"Limits cannot be counted at {describe_url(settings.redis_url or '')} ({error.reason})."
+        remedy = "Check that Redis runs there and accepts this user; until then each process counts limits on its own."
+        return [CheckResult("redis", "fail", message, remedy)]
+
+
+async def _store(installation: LocalInstallation, now: float) -> list[CheckResult]:
+    file = installation.store_file
+    try:
+        async with installation.opened_store() as store:
+            await store.check()
+            results = [CheckResult("store", "ok", "The store opens, has this version's schema, and can be written.")]
+            results += [result async for result in check_partners(store, now)]
+            with suppress(ServiceUnavailable, ValueError):  # the search index is behind, or the order is damaged
+                results += [result async for result in check_identifiers(store)]
+            if file is not None:
+                results.append(await check_backups(store, now))
+        if file is None:
+            results += check_postgres(await installation.postgres_settings())
+    except (DomainError, SettingsError, OSError) as error:
+        reason = error.explanation if isinstance(error, ServiceUnavailable) else str(error)
+        return [CheckResult("store", "fail", reason, "Correct that, then check again.")]
+    return [*results, await asyncio.to_thread(_integrity, installation)]
+
+
+def _integrity(installation: LocalInstallation) -> CheckResult:
+    file = installation.store_file
+    if file is None or not is_quick_to_read(file):
+        return CheckResult("integrity", "ok", "The store was not read in full.", action="check store")
+    problems = installation.store_problems()
+    if not problems:
+        return CheckResult("integrity", "ok", "The store was read in full and is sound.")
+    message = f"The store was read in full and is not sound: {problems[0]}"
+    return CheckResult("integrity", "fail", message, "Restore the latest sound backup.", "restore")
+
+
+def _server(installation: LocalInstallation) -> Iterator[CheckResult]:
+    settings = installation.settings
+    holds_store = installation.server_holds_store()
+    if not holds_store and installation.store_file is not None:
+        yield CheckResult("server", "ok", "No server runs on this store.")
+        yield from check_ports(settings)
+    elif server := find_server(settings, holds_store=holds_store):
+        yield server
+    else:
+        yield from check_ports(settings)
