@@ -108,15 +108,15 @@ def test_what_was_copied_is_not_copied_again(source: Path, postgres_stores: Stor
 def test_an_interrupted_copy_leaves_nothing_and_starts_over(
     source: Path, postgres_stores: Stores, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    write = copy.Copy.write
+    write = copy.write_rows
 
-    async def interrupted(self: copy.Copy, table: str, columns: str, rows: Any) -> None:
-        await write(self, table, columns, rows)
+    async def interrupted(driver: Any, table: str, columns: str, rows: Any) -> None:
+        await write(driver, table, columns, rows)
         if table == "orders":
             raise KeyboardInterrupt
 
     petstore = CommandLine(source)
-    monkeypatch.setattr(copy.Copy, "write", interrupted)
+    monkeypatch.setattr(copy, "write_rows", interrupted)
     assert 0 != petstore("db", "copy", "--to", postgres_stores.url).code
     monkeypatch.undo()
 
@@ -138,13 +138,13 @@ def test_an_interrupted_copy_leaves_nothing_and_starts_over(
 def test_a_copy_that_loses_a_row_is_refused_and_leaves_nothing(
     source: Path, postgres_stores: Stores, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    write = copy.Copy.write
+    write = copy.write_rows
 
-    async def incomplete(self: copy.Copy, table: str, columns: str, rows: Any) -> None:
-        await write(self, table, columns, list(rows)[1:] if table == "pets" else rows)
+    async def incomplete(driver: Any, table: str, columns: str, rows: Any) -> None:
+        await write(driver, table, columns, list(rows)[1:] if table == "pets" else rows)
 
     petstore = CommandLine(source)
-    monkeypatch.setattr(copy.Copy, "write", incomplete)
+    monkeypatch.setattr(copy, "write_rows", incomplete)
     done = petstore("db", "copy", "--to", postgres_stores.url)
     assert 1 == done.code
     assert "differs from the source in its pets" in done.err
@@ -187,9 +187,19 @@ async def test_a_source_cannot_change_until_its_copy_is_verified(
             except ServiceUnavailable as error:
                 refused.append(error.reason)
 
-    async with copy.copying(source, postgres_stores.url, lambda line: None, BY) as work:
-        assert [] != [done async for done in work.run()]
-        await try_to_revoke()
+    is_equal = copy.is_equal
+
+    async def verify_later(driver: Any, table: str, columns: str, rows: Any) -> bool:
+        if table == "audit":  # the last one
+            await try_to_revoke()
+        return await is_equal(driver, table, columns, rows)
+
+    monkeypatch.setattr(copy, "is_equal", verify_later)
+    steps: list[tuple[int, int]] = []
+    rows = await copy.copy_store(
+        source, postgres_stores.url, BY, lambda line: None, lambda *numbers: steps.append(numbers)
+    )
+    assert (sum(rows.values()), sum(rows.values())) == steps[-1]
     await compare(source, postgres_stores)
     assert 1 == len(refused)
     assert "locked" in refused[0]

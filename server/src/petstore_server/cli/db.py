@@ -1,4 +1,4 @@
-"""`petstore db`: the store as a whole: migrate, check, back up, restore, copy."""
+"""`petstore db`: the store as a whole: migrate, check, back up, restore, copy to PostgreSQL."""
 
 import re
 import time
@@ -8,7 +8,6 @@ import click
 
 from petstore_server.cli.arguments import FILE, FileToWrite, WholeNumber
 from petstore_server.cli.commands import Group, WritingCommand, confirm
-from petstore_server.cli.db_copy import copy
 from petstore_server.cli.failures import FAILURE, explain
 from petstore_server.cli.output import log_to_stderr, plural, show, show_done, wants_json
 from petstore_server.cli.progress import progress
@@ -16,6 +15,7 @@ from petstore_server.cli.stores import installation, operator, settings_here, wi
 from petstore_server.domain.errors import DomainError
 from petstore_server.domain.timestamps import FILE_STAMP, file_stamp
 from petstore_server.runtime import engines
+from petstore_server.settings import SettingsError, read_settings
 
 
 @click.group(cls=Group)
@@ -24,9 +24,6 @@ def db() -> None:
 
     $ petstore db backup /backups/orders.db
     """
-
-
-db.add_command(copy)
 
 
 @db.command()
@@ -77,7 +74,7 @@ def backup(file: Path, keep: int | None) -> None:
     """
     target = (file if keep is None else _dated(file)).absolute()
     with progress("Backing up (pages)") as advance:
-        installation().backup(target, lambda done, total: advance(done))
+        installation().backup(target, advance)
     try:
         with_store(lambda store: store.backups.record(target.name, operator()))
     except DomainError as error:
@@ -85,12 +82,11 @@ def backup(file: Path, keep: int | None) -> None:
     if keep is None:
         show_done({"backup": str(target)}, f"Backed up to {target}.")
         return
-    others = [each for each in _dated_backups(file) if each != target]  # also if the clock was wrong
-    older = others[: max(0, len(others) + 1 - keep)]
+    older = sorted(_dated_backups(file) - {target}, reverse=True)[keep - 1 :]  # never the new one: clocks may be wrong
     for each in older:
         each.unlink()
     removed = f" Removed {plural(len(older), 'older backup')}." if older else ""
-    show_done({"backup": str(target), "removed": list(map(str, older))}, f"Backed up to {target}.{removed}")
+    show_done({"backup": str(target), "removed": sorted(map(str, older))}, f"Backed up to {target}.{removed}")
 
 
 @db.command(cls=WritingCommand)
@@ -111,11 +107,37 @@ def restore(file: Path, yes: bool) -> None:
     if path.exists() and not yes:
         confirm(f"Replace the content of {path} by the backup {file}?", "Nothing was restored.")
     kept = installation().restore(file, operator())
-    fields = {"restored": str(path), "from": str(file.absolute())}
-    if kept is None:
-        show_done(fields, f"Restored {path} from {file}.")
-    else:
-        show_done({**fields, "kept": str(kept)}, f"Restored {path} from {file}. The previous content is in {kept}.")
+    fields, message = {"restored": str(path), "from": str(file.absolute())}, f"Restored {path} from {file}."
+    if kept is not None:
+        fields["kept"] = str(kept)
+        message += f" The previous content is in {kept}."
+    show_done(fields, message)
+
+
+@db.command(cls=WritingCommand)
+@click.option(
+    "--to", "target", required=True, metavar="URL", help="The PostgreSQL database: postgresql://USER@HOST/NAME."
+)
+def copy(target: str) -> None:
+    """Copy the whole SQLite store to an empty PostgreSQL database, and verify every row.
+
+    No server may run on the store meanwhile, and commands that would change it fail. An interrupted
+    copy leaves nothing behind: run it again. The store itself is not changed. Afterwards set PETSTORE_DATABASE_URL to
+    the URL, and PETSTORE_REDIS_URL.
+
+    $ petstore db copy --to postgresql://petstore@db.internal/petstore
+    """
+    if not target.startswith(("postgresql://", "postgres://")):
+        raise click.BadParameter("must be postgresql://USER@HOST/NAME.", param_hint="--to")
+    try:
+        read_settings({"PETSTORE_DATABASE_URL": target})
+    except SettingsError as error:
+        reason = str(error).removeprefix("PETSTORE_DATABASE_URL ")
+        raise click.BadParameter(reason, param_hint="--to") from None
+    with progress("Copying and verifying (rows)") as advance:
+        rows = installation().copy(target, operator(), log_to_stderr, advance)
+    counts = ", ".join(f"{count} {name}" for name, count in rows.items())
+    show_done({"rows": rows}, f"Copied and verified {plural(sum(rows.values()), 'row')} ({counts}).")
 
 
 def _dated(file: Path) -> Path:
@@ -126,7 +148,7 @@ def _dated(file: Path) -> Path:
     return dated
 
 
-def _dated_backups(file: Path) -> list[Path]:
-    """The files that `_dated` named for this one, oldest first."""
+def _dated_backups(file: Path) -> set[Path]:
+    """The files that `_dated` named for this one."""
     name = re.compile(rf"{re.escape(file.stem)}-{FILE_STAMP}{re.escape(file.suffix)}", re.ASCII)
-    return sorted(each for each in file.absolute().parent.iterdir() if name.fullmatch(each.name) and each.is_file())
+    return {each for each in file.absolute().parent.iterdir() if name.fullmatch(each.name) and each.is_file()}

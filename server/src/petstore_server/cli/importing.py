@@ -102,11 +102,11 @@ def _created(name: str | None, source: str) -> Iterator[TextIO | None]:
 @contextmanager
 def _progress(run: FileImport[Any], what: str, size: int | None) -> Iterator[Callable[[], None]]:
     """Shows on a terminal how far the import is."""
-    with progress(what, size) as advance:
+    with progress(what) as advance:
 
         def show() -> None:
             rejected = run.rejects.count
-            advance(run.position, sum(run.counts.values()), f"{rejected:,} rejected" if rejected else "")
+            advance(run.position, size, sum(run.counts.values()), f"{rejected:,} rejected" if rejected else "")
 
         yield show
 

@@ -3,9 +3,8 @@
 All of it is one transaction of PostgreSQL: an interrupted copy leaves nothing, and is started again.
 """
 
-import asyncio
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, Iterator
-from contextlib import asynccontextmanager
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import closing
 from itertools import islice
 from pathlib import Path
 
@@ -48,94 +47,77 @@ _CLOCK = "SELECT change, at, last_order_id FROM clock"
 _SET_CLOCK = "UPDATE petstore.clock SET change = %s, at = %s, last_order_id = %s"
 
 
-class Copy:
-    """A copy under way. Made by `copying`; `rows` is the number of rows in the source, by table."""
+async def copy_store(
+    path: Path, url: str, actor: Actor, announce: Callable[[str], None], progress: Callable[[int, int], None]
+) -> dict[str, int]:
+    """Copy the store at `path` to the database `url`; return the number of rows by table.
 
-    def __init__(self, source: Path, connection: apsw.Connection, driver: Driver, actor: Actor) -> None:
-        self._path = source
-        self._source = connection
-        self._driver = driver
-        self._actor = actor
-        self.rows = {
-            table: int(connection.execute(f"SELECT count(*) FROM {table}").get)  # noqa: S608 - constants
-            for table in _TABLES
-        }
-
-    async def run(self) -> AsyncGenerator[int]:
-        """Copy all rows and verify them, table by table; yield the number of rows that are done.
-
-        Raises Conflict where the target is not empty, StoreUnusable where a copied row differs.
-        """
-        done = 0
-        async with self._driver.transaction():
-            for table in _TABLES:
-                [(columns,)] = await self._ask(_COLUMNS, (table,))
-                if await self._ask(f"SELECT 1 FROM petstore.{table} LIMIT 1"):  # noqa: S608
-                    raise Conflict(f"The target has other data in its {table} already. Copy to an empty database.")
-                rows = self._rows(table, columns)
-                while batch := list(islice(rows, _BATCH)):
-                    await self.write(table, columns, batch)
-                    done += len(batch)
-                    yield done
-                if not await self._is_equal(table, columns):
-                    raise StoreUnusable(f"The copy differs from the source in its {table}.")
-            for name, column in _SEQUENCES:
-                await self._driver.execute(
-                    f"SELECT setval(pg_get_serial_sequence('petstore.{name}', '{column}'), max({column}))"  # noqa: S608
-                    f" FROM petstore.{name} HAVING max({column}) > 0"
-                )
-            await self._driver.execute(_SET_CLOCK, self._source.execute(_CLOCK).fetchall()[0])
-            change = Change(None, {"source": self._path.name, "rows": self.rows})
-            await self._driver.execute(*record(self._actor, "store.copy", "store", change))
-        await self._driver.execute("ANALYZE")
-
-    async def write(self, table: str, columns: str, rows: Iterable[Row]) -> None:
-        """Add rows to a table of the target."""
-        async with (
-            self._driver.cursor() as cursor,
-            cursor.copy(f"COPY petstore.{table} ({columns}) FROM STDIN") as copy,
-        ):
-            for row in rows:
-                await copy.write_row(row)
-
-    def _rows(self, table: str, columns: str) -> Iterator[Row]:
-        """The source's rows, ascending. SQLite numbers keys by itself."""
-        columns = columns.replace("number", "rowid AS number")
-        return iter(self._source.execute(f"SELECT {columns} FROM {table} ORDER BY {_TABLES[table]}"))  # noqa: S608
-
-    async def _is_equal(self, table: str, columns: str) -> bool:
-        rows = self._rows(table, columns)
-        async with self._driver.cursor("copied") as copied:
-            await copied.execute(f"SELECT {columns} FROM petstore.{table} ORDER BY {_TABLES[table]}".encode())  # noqa: S608
-            while page := await copied.fetchmany(_BATCH):
-                if page != list(islice(rows, len(page))):
-                    return False
-        return next(rows, None) is None
-
-    async def _ask(self, sql: str, parameters: Row = ()) -> list[Row]:
-        return await (await self._driver.execute(sql, parameters)).fetchall()
-
-
-@asynccontextmanager
-async def copying(source: Path, url: str, announce: Callable[[str], None], actor: Actor) -> AsyncIterator[Copy]:
-    """Migrate the target, and keep servers and writers off the source until the copy is verified or given up.
-
-    Otherwise a key that is revoked meanwhile would be active in a copy that is reported as verified.
-    Raises StoreUnusable.
+    Migrates the target, and keeps servers and writers off the source until the copy is verified: otherwise a key that
+    is revoked meanwhile would be active in it. `progress` gets the rows that are done, and all. Raises Conflict where
+    the target is not empty, and StoreUnusable, also where a copied row differs.
     """
-    source = source.resolve()  # noqa: ASYNC240 - nothing else goes on meanwhile
-    require_place(source, file_too=True)
-    locked = sqlite.lock_for_serving(source, shared=False, advice="Stop it, and copy again.")
-    with locked, unusable_on_error(source):
-        connection = connect_writer(source)
-        try:
-            version = schema_version(connection, source)
-            if outdated := SCHEMA.outdated(version, f"at {source}"):
-                raise StoreUnusable(outdated)
-            with advising("Check the URL of the target."):
-                await postgres.migrate(url, announce)
-            with snapshot(connection, locked=True):
-                async with connected(url) as driver:
-                    yield Copy(source, connection, driver, actor)
-        finally:
-            await asyncio.to_thread(connection.close)
+    path = path.resolve()  # noqa: ASYNC240 - nothing else goes on meanwhile
+    require_place(path, file_too=True)
+    locked = sqlite.lock_for_serving(path, shared=False, advice="Stop it, and copy again.")
+    with locked, unusable_on_error(path), closing(connect_writer(path)) as source:
+        if outdated := SCHEMA.outdated(schema_version(source, path), f"at {path}"):
+            raise StoreUnusable(outdated)
+        with advising("Check the URL of the target."):
+            await postgres.migrate(url, announce)
+        with snapshot(source, locked=True):
+            counts = {table: int(source.execute(f"SELECT count(*) FROM {table}").get) for table in _TABLES}  # noqa: S608
+            change = Change(None, {"source": path.name, "rows": counts})
+            async with connected(url) as driver:
+                async with driver.transaction():
+                    await _copy_tables(source, driver, lambda done: progress(done, sum(counts.values())))
+                    await driver.execute(*record(actor, "store.copy", "store", change))
+                await driver.execute("ANALYZE")
+    return counts
+
+
+async def _copy_tables(source: apsw.Connection, driver: Driver, advance: Callable[[int], None]) -> None:
+    done = 0
+    for table in _TABLES:
+        [(columns,)] = await _ask(driver, _COLUMNS, (table,))
+        if await _ask(driver, f"SELECT 1 FROM petstore.{table} LIMIT 1"):  # noqa: S608 - constants, as below
+            raise Conflict(f"The target has other data in its {table} already. Copy to an empty database.")
+        rows = _rows(source, table, columns)
+        while batch := list(islice(rows, _BATCH)):
+            await write_rows(driver, table, columns, batch)
+            done += len(batch)
+            advance(done)
+        if not await is_equal(driver, table, columns, _rows(source, table, columns)):
+            raise StoreUnusable(f"The copy differs from the source in its {table}.")
+    for name, column in _SEQUENCES:
+        await driver.execute(
+            f"SELECT setval(pg_get_serial_sequence('petstore.{name}', '{column}'), max({column}))"  # noqa: S608
+            f" FROM petstore.{name} HAVING max({column}) > 0"
+        )
+    await driver.execute(_SET_CLOCK, source.execute(_CLOCK).fetchall()[0])
+
+
+async def write_rows(driver: Driver, table: str, columns: str, rows: Iterable[Row]) -> None:
+    """Add rows to a table of the target."""
+    async with driver.cursor() as cursor, cursor.copy(f"COPY petstore.{table} ({columns}) FROM STDIN") as copy:
+        for row in rows:
+            await copy.write_row(row)
+
+
+async def is_equal(driver: Driver, table: str, columns: str, rows: Iterator[Row]) -> bool:
+    """Whether a table of the target has exactly these rows, which are sorted as in `_TABLES`."""
+    async with driver.cursor("copied") as copied:
+        await copied.execute(f"SELECT {columns} FROM petstore.{table} ORDER BY {_TABLES[table]}".encode())  # noqa: S608
+        while page := await copied.fetchmany(_BATCH):
+            if page != list(islice(rows, len(page))):
+                return False
+    return next(rows, None) is None
+
+
+def _rows(source: apsw.Connection, table: str, columns: str) -> Iterator[Row]:
+    """The source's rows, ascending. SQLite numbers keys by itself."""
+    columns = columns.replace("number", "rowid AS number")
+    return iter(source.execute(f"SELECT {columns} FROM {table} ORDER BY {_TABLES[table]}"))  # noqa: S608
+
+
+async def _ask(driver: Driver, sql: str, parameters: Row = ()) -> list[Row]:
+    return await (await driver.execute(sql, parameters)).fetchall()

@@ -5,7 +5,6 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 from types import ModuleType
-from typing import TYPE_CHECKING
 
 from petstore_server.domain.audit import Actor
 from petstore_server.domain.usage import Usage
@@ -14,9 +13,6 @@ from petstore_server.runtime import engines
 from petstore_server.runtime.counters import read_counters, timeline_sharing
 from petstore_server.settings import Settings
 from petstore_server.store import Store
-
-if TYPE_CHECKING:
-    from petstore_server.engines.copy import Copy
 
 _ROWS_AT_ONCE = 16_000
 
@@ -71,7 +67,7 @@ class LocalInstallation:
         """PostgreSQL's settings that make an acknowledged change durable, by name."""
         return dict(await self._postgres.durability_settings(self._url, self._share))
 
-    def backup(self, target: Path, progress: Callable[[int, int], None] = lambda done, total: None) -> None:
+    def backup(self, target: Path, progress: Callable[[int, int], None]) -> None:
         """Copy a SQLite store to a file while others use it; `progress` gets the pages copied and the total.
 
         Raises Conflict, InvalidInput too.
@@ -82,17 +78,17 @@ class LocalInstallation:
         """Replace the content of a SQLite store by a backup; return the file that keeps the previous one, if any."""
         return sqlite.restore(engines.sqlite_path(self._url), source, actor)
 
-    def copying(
-        self, target: str, announce: Callable[[str], None], actor: Actor
-    ) -> "AbstractAsyncContextManager[Copy]":
-        """Copy a SQLite store to the PostgreSQL database `target` (a URL), whose audit log names the actor.
+    def copy(
+        self, target: str, actor: Actor, announce: Callable[[str], None], progress: Callable[[int, int], None]
+    ) -> dict[str, int]:
+        """Copy a SQLite store to the PostgreSQL database `target` (a URL); return the number of rows by table.
 
-        Raises Conflict too.
+        Its audit log names the actor; `progress` gets the rows copied and the total. Raises Conflict too.
         """
         engines.require_driver(target, "--to")
-        from petstore_server.engines.copy import copying  # needs the driver, which is an extra
+        from petstore_server.engines.copy import copy_store  # needs the driver, which is an extra
 
-        return copying(engines.sqlite_path(self._url), target, announce, actor)
+        return asyncio.run(copy_store(engines.sqlite_path(self._url), target, actor, announce, progress))
 
     def counts_elsewhere(self) -> bool:
         """Whether servers count usage in a Redis that the settings do not name, so that it cannot be read from here.
