@@ -23,7 +23,7 @@ from petstore_server.domain.usage import (
 )
 from petstore_server.domain.windows import Count, evaluate_account, evaluate_address, evaluate_ban
 from petstore_server.limits.activity import UsageRecorder
-from petstore_server.operations.account_lists import AccountFilters, AccountSort, Rank, page_of_accounts, with_usage
+from petstore_server.operations.account_lists import AccountFilters, AccountSort, page_of_accounts, with_usage
 from petstore_server.operations.usage import rank_accounts, report_usage
 from petstore_server.runtime.background import compact_history
 from petstore_server.settings import read_settings
@@ -264,21 +264,21 @@ async def test_the_top_accounts_by_each_order(each_backend: Stores) -> None:
         await store.usage.save(used, [], activity(busy, FIRST, 500, refused_minute=1))
         await store.usage.save({}, [], activity(full, FIRST, 100, refused_day=70))
 
-        async def names(rank: Rank, limit: int = 10) -> list[str]:
-            found = await rank_accounts(store, await store.usage.all(), rank, FIRST, FIRST + 100, limit)
+        async def names(sort: AccountSort, limit: int = 10) -> list[str]:
+            found = await rank_accounts(store, await store.usage.all(), sort, FIRST, FIRST + 100, limit)
             return [entry.account.name for entry in found]
 
-        assert ["busy", "full"] == await names(Rank.ADMITTED)
-        assert ["full", "busy"] == await names(Rank.REFUSED)
-        assert ["full", "busy"] == await names(Rank.SHARE)
-        assert ["busy"] == await names(Rank.ADMITTED, limit=1)
-        found = await rank_accounts(store, await store.usage.all(), Rank.SHARE, FIRST, FIRST + 100, 10)
+        assert ["busy", "full"] == await names(AccountSort.ADMITTED)
+        assert ["full", "busy"] == await names(AccountSort.REFUSED)
+        assert ["full", "busy"] == await names(AccountSort.SHARE)
+        assert ["busy"] == await names(AccountSort.ADMITTED, limit=1)
+        found = await rank_accounts(store, await store.usage.all(), AccountSort.SHARE, FIRST, FIRST + 100, 10)
         assert [0.9, 0.5] == [entry.share for entry in found]
         # The console ranks by the same share, though the other account has used its minute.
         rows = with_usage(await store.accounts.list(), await store.usage.all(), {}, FIRST + 1)
         ranked = page_of_accounts(rows, AccountFilters(), AccountSort.SHARE, 1, descending=True).items
         assert ["full", "busy", "idle"] == [row.account.name for row in ranked]
-        assert [] == await rank_accounts(store, None, Rank.SHARE, FIRST, FIRST + 100, 10)
+        assert [] == await rank_accounts(store, None, AccountSort.SHARE, FIRST, FIRST + 100, 10)
 
 
 async def test_a_report_begins_with_the_whole_hour_or_day_of_its_start(each_backend: Stores) -> None:

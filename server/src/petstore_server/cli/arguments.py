@@ -114,10 +114,13 @@ ORDER_ID = Parsed("id", _order_id)
 OPERATOR_NAME = Parsed("name", check_operator_name)
 """For the audit log."""
 
-FUTURE: Parsed[datetime] = Parsed("when", lambda text: parse_when(text, now(), past=False))
+WHEN: Parsed[datetime] = Parsed("when", lambda text: parse_when(text, now(), past=False))
 """A time: RFC 3339, a date, or a duration from now."""
 
-PAST: Parsed[datetime] = Parsed("when", lambda text: parse_when(text, now(), past=True))
+FUTURE = Parsed("when", lambda text: parse_when(text, now(), past=False).timestamp())
+"""The same, in Unix seconds."""
+
+PAST = Parsed("when", lambda text: parse_when(text, now(), past=True).timestamp())
 """The same, with durations before now."""
 
 DURATION = Parsed("duration", lambda text: 0 if text == "0" else parse_duration(text))

@@ -1,7 +1,6 @@
 """`petstore audit`: who changed what, and when."""
 
 import json
-from datetime import datetime
 from typing import Any
 
 import click
@@ -30,7 +29,7 @@ _SHOWN = 200  # characters of a change on one line
 @click.option("--limit", type=WholeNumber(min=1), metavar="N", help="At most N changes: the first in the order shown.")
 @click.option("--newest-first", is_flag=True, help="The newest change first.")
 @click.option("--full", is_flag=True, help="With --json: long lists of an import in full.")
-def audit(limit: int | None, full: bool, since: datetime | None, until: datetime | None, **conditions: Any) -> None:
+def audit(limit: int | None, full: bool, **conditions: Any) -> None:
     """Show recorded changes, oldest first: when, by whom, what, and the values before and after.
 
     With several options, changes that match all of them. With --json, one object per line. A change made in several
@@ -44,14 +43,8 @@ def audit(limit: int | None, full: bool, since: datetime | None, until: datetime
     """
 
     async def stream(store: Store) -> None:
-        entries = read_audit(
-            store,
-            since=since.timestamp() if since else None,
-            until=until.timestamp() if until else None,
-            **conditions,
-        )
         shown = 0
-        async for entry in entries:
+        async for entry in read_audit(store, **conditions):
             if wants_json():
                 write_json(entry_fields(entry, full=full))
             else:

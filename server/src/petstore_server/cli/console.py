@@ -1,13 +1,16 @@
 """`petstore console`: sign-in links of the operator console, and the end of its sessions."""
 
 import secrets
+from contextlib import suppress
 from urllib.parse import urlsplit
 
 import click
 
+from petstore_server.cli.arguments import Parsed
 from petstore_server.cli.commands import WritingCommand, help_values
 from petstore_server.cli.output import log_to_stderr, plural, show, wants_json, write_secret
 from petstore_server.cli.stores import operator, settings_here, with_store
+from petstore_server.domain.errors import InvalidInput
 from petstore_server.domain.sessions import LINK_LIFETIME, SESSION_LIFETIME, TOKEN_BYTES
 from petstore_server.domain.timestamps import HOUR, MINUTE, format_unix
 from petstore_server.operations.admin_port import admin_url, host_name, is_allowed_host, sign_in_url
@@ -15,19 +18,19 @@ from petstore_server.operations.sessions import create_link, end_sessions
 from petstore_server.settings import Settings, SettingsError
 
 
-def _check_address(_: click.Context, __: click.Parameter, url: str | None) -> str | None:
+def _read_address(url: str) -> str:
     """The address of the admin port as a browser reaches it: a scheme, a host, and a port if it has one."""
-    if url is not None and not _is_address(url):
-        raise click.BadParameter(
-            "must be an http:// or https:// address without a path, such as https://ops.example.com."
-        )
-    return url
+    with suppress(ValueError):  # brackets that do not match
+        scheme, host, *more = urlsplit(url.rstrip("/"))
+        if scheme in ("http", "https") and host_name(host) is not None and not any(more):
+            return url
+    raise InvalidInput("must be an http:// or https:// address without a path, such as https://ops.example.com.")
 
 
 @click.command(cls=WritingCommand)
 @click.option(
     "--url",
-    callback=_check_address,
+    type=Parsed("url", _read_address),
     metavar="URL",
     help="Where the admin port is reached, such as https://ops.example.com; default: http://ADMIN_HOST:ADMIN_PORT.",
 )
@@ -69,11 +72,3 @@ def _address(settings: Settings) -> str:
     if settings.admin_port == 0:
         raise SettingsError("PETSTORE_ADMIN_PORT is 0, so the port is not known here; give the address with --url.")
     return admin_url(settings)
-
-
-def _is_address(url: str) -> bool:
-    try:
-        scheme, host, *more = urlsplit(url.rstrip("/"))
-    except ValueError:  # brackets that do not match
-        return False
-    return scheme in ("http", "https") and host_name(host) is not None and not any(more)

@@ -3,7 +3,6 @@
 import secrets
 import sys
 import time
-from datetime import datetime
 from typing import Any
 
 import click
@@ -18,6 +17,8 @@ from petstore_server.operations import keys as operations
 from petstore_server.operations.keys import IssuedKey
 
 _LONGEST_LINE = 1000  # characters of stdin that are read
+_SCOPES, _NOTE = Column("SCOPES", shrinks=True), Column("NOTE", shrinks=True)
+_COLUMNS = ("ID", "ACCOUNT", "ENVIRONMENT", "STATE", _SCOPES, "EXPIRES", "LAST USED (HOUR)", "BANNED UNTIL", _NOTE)
 _DEFAULT_NAMES = ", ".join(scope for scope in Scope if scope in DEFAULT_SCOPES)
 
 
@@ -42,7 +43,7 @@ def keys() -> None:
     "--expires", type=FUTURE, metavar="WHEN", help="When the key expires: 90d, or 2027-01-01. Never if not given."
 )
 @click.option("--note", type=TEXT, default="", metavar="TEXT", help="What the key is for; shown in lists.")
-def create(account: str, scopes: tuple[str, ...], expires: datetime | None, note: str) -> None:
+def create(account: str, scopes: tuple[str, ...], expires: float | None, note: str) -> None:
     """Create a key for ACCOUNT and print it once, as the only line on stdout.
 
     The key is valid in PETSTORE_ENVIRONMENT: pso_live_… for production, pso_test_… for staging.
@@ -57,7 +58,7 @@ def create(account: str, scopes: tuple[str, ...], expires: datetime | None, note
             account,
             environment=environment,
             scopes=frozenset(map(Scope, scopes)) or DEFAULT_SCOPES,
-            expires_at=expires.timestamp() if expires else None,
+            expires_at=expires,
             note=note,
             actor=operator(),
             randbelow=secrets.randbelow,
@@ -79,18 +80,7 @@ def list_keys(account: str | None, banned: bool) -> None:
     now = time.time()
     found = with_store(lambda store: store.keys.list(account))
     listed = [key for key in found if not banned or key.is_banned(now)]
-    columns = (
-        "ID",
-        "ACCOUNT",
-        "ENVIRONMENT",
-        "STATE",
-        Column("SCOPES", shrinks=True),
-        "EXPIRES",
-        "LAST USED (HOUR)",
-        "BANNED UNTIL",
-        Column("NOTE", shrinks=True),
-    )
-    show([key_fields(key, now) for key in listed], lambda: table(columns, [_row(key, now) for key in listed]))
+    show([key_fields(key, now) for key in listed], lambda: table(_COLUMNS, [_row(key, now) for key in listed]))
 
 
 @keys.command("show")
@@ -136,7 +126,7 @@ def find_key() -> None:
     metavar="WHEN",
     help="Expiry of the new key, such as 90d or 2027-01-01. Default: that of the old key.",
 )
-def rotate(key_id: str, grace: int, expires: datetime | None) -> None:
+def rotate(key_id: str, grace: int, expires: float | None) -> None:
     """Replace the key ID by a new key and print that once, as the only line on stdout.
 
     The new key has the scopes, the note and any ban of the old one, and uses the same limits. The old key expires
@@ -150,7 +140,7 @@ def rotate(key_id: str, grace: int, expires: datetime | None) -> None:
             store,
             key_id,
             grace=grace,
-            expires_at=expires.timestamp() if expires else None,
+            expires_at=expires,
             actor=operator(),
             randbelow=secrets.randbelow,
         ),

@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from petstore_server.cli.arguments import FILE_OR_STDIN, FUTURE, ORDER_ID, FileToWrite, WholeNumber
+from petstore_server.cli.arguments import FILE_OR_STDIN, ORDER_ID, WHEN, FileToWrite, WholeNumber
 from petstore_server.cli.commands import Group, WritingCommand
 from petstore_server.cli.failures import explain, report
 from petstore_server.cli.import_options import FORMAT, import_options, order_options
@@ -125,7 +125,7 @@ SEVERAL = "With several ids each is tried; the exit code is that of the first th
 
 @orders.command("ship", cls=WritingCommand, context_settings=_NEGATIVE_IDS, epilog=SEVERAL)
 @ORDER_IDS
-@click.option("--at", type=FUTURE, metavar="WHEN", help="The ship date to set; now unless given.")
+@click.option("--at", type=WHEN, metavar="WHEN", help="The ship date to set; now unless given.")
 def ship_orders(order_ids: tuple[int, ...], at: datetime | None) -> None:
     """Ship pending orders: their status becomes shipped, and shipDate is set.
 

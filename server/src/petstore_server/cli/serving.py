@@ -27,8 +27,7 @@ from petstore_server.operations.sessions import create_link
 from petstore_server.runtime.application import Application
 from petstore_server.runtime.composition import lock_for_serving, open_backend, require_servable
 from petstore_server.runtime.demo import Demo, fill, show_sample
-from petstore_server.runtime.event_loops import loop_factory
-from petstore_server.runtime.servers import listening, run
+from petstore_server.runtime.servers import listening, loop_factory, run
 from petstore_server.runtime.supervisor import serve_with_workers
 from petstore_server.runtime.worker_process import WorkerFailed
 from petstore_server.settings import Settings

@@ -2,7 +2,6 @@
 
 import time
 from collections.abc import Sequence
-from datetime import datetime
 from typing import Any
 
 import click
@@ -14,12 +13,13 @@ from petstore_server.cli.stores import installation, settings_here, with_store
 from petstore_server.domain.timestamps import DAY, format_hour, format_unix
 from petstore_server.domain.usage import Granularity, UsageCounts
 from petstore_server.operations import usage as operations
-from petstore_server.operations.account_lists import AccountUsage, Rank
+from petstore_server.operations.account_lists import AccountSort, AccountUsage
 from petstore_server.operations.usage import UsageReport
 from petstore_server.store import Store
 
 _BY_HOUR_SECONDS = 3 * DAY  # a longer period is shown by day unless asked for
 _BAR = 30
+_RANKINGS = [str(each) for each in (AccountSort.ADMITTED, AccountSort.REFUSED, AccountSort.SHARE)]
 
 
 class _UsageGroup(Group):
@@ -62,7 +62,7 @@ SINCE = click.option(
     type=click.Choice([str(each) for each in Granularity]),
     help="Group by hour or by day. Default: hour for periods of up to 3 days, day for longer ones.",
 )
-def show_usage(account: str | None, since: datetime, by: str | None) -> None:
+def show_usage(account: str | None, since: float, by: str | None) -> None:
     """Show the usage of ACCOUNT, or of all accounts together, by hour or day in UTC.
 
     Hours and days without requests are left out. Servers save their counts four times a second. Hours are kept for
@@ -73,9 +73,8 @@ def show_usage(account: str | None, since: datetime, by: str | None) -> None:
     """
     _say_if_off()
     now = time.time()
-    start = since.timestamp()
-    granularity = Granularity(by or ("hour" if now - start <= _BY_HOUR_SECONDS else "day"))
-    report = with_store(lambda store: operations.report_usage(store, account, start, now, granularity))
+    granularity = Granularity(by or ("hour" if now - since <= _BY_HOUR_SECONDS else "day"))
+    report = with_store(lambda store: operations.report_usage(store, account, since, now, granularity))
     show(_report_fields(account, granularity, report), lambda: _report_page(granularity, report))
 
 
@@ -83,8 +82,8 @@ def show_usage(account: str | None, since: datetime, by: str | None) -> None:
 @SINCE
 @click.option(
     "--by",
-    type=click.Choice([str(each) for each in Rank]),
-    default=str(Rank.ADMITTED),
+    type=click.Choice(_RANKINGS),
+    default=_RANKINGS[0],
     help="Order by requests admitted, by requests refused, or by the used share of the day's limit.",
 )
 @click.option(
@@ -95,7 +94,7 @@ def show_usage(account: str | None, since: datetime, by: str | None) -> None:
     metavar="N",
     help="Number of accounts to show.",
 )
-def top(since: datetime, by: str, limit: int) -> None:
+def top(since: float, by: str, limit: int) -> None:
     """Show the accounts that are most active, that are refused most, or that are closest to the day's limit.
 
     $ petstore usage top
@@ -103,14 +102,14 @@ def top(since: datetime, by: str, limit: int) -> None:
     $ petstore usage top --by share
     """
     _say_if_off()
-    now, rank, here = time.time(), Rank(by), installation()
+    now, sort, here = time.time(), AccountSort(by), installation()
 
     async def find(store: Store) -> list[AccountUsage]:
         usages = None if here.counts_elsewhere() else await here.all_usage(store)
-        return await operations.rank_accounts(store, usages, rank, since.timestamp(), now, limit)
+        return await operations.rank_accounts(store, usages, sort, since, now, limit)
 
     found = with_store(find)
-    if rank is Rank.SHARE and here.counts_elsewhere():
+    if sort is AccountSort.SHARE and here.counts_elsewhere():
         log_to_stderr("What accounts use is counted in Redis; set PETSTORE_REDIS_URL as for the server.")
     shares = [None if each.day is None else round(each.share, 4) for each in found]
     show([_top_fields(*each) for each in zip(found, shares, strict=True)], lambda: _top_page(found, shares))

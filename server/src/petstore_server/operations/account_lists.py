@@ -15,11 +15,12 @@ PAGE_SIZE = 50
 
 
 class AccountSort(StrEnum):
-    """What a list of accounts is sorted by; ties are sorted by name."""
+    """What a list of accounts is sorted by, ties by name: the used share of a limit, requests admitted or refused."""
 
     NAME = "name"
     MINUTE = "minute"
     SHARE = "share"
+    ADMITTED = "admitted"
     REFUSED = "refused"
     CREATED = "created"
 
@@ -49,14 +50,6 @@ class AccountUsage(NamedTuple):
     def refused(self) -> int | None:
         """The requests that were refused in the last 24 hours."""
         return None if self.counts is None else self.counts.refused
-
-
-class Rank(StrEnum):
-    """What accounts are ranked by: requests admitted or refused, or the used share of the day's limit."""
-
-    ADMITTED = "admitted"
-    REFUSED = "refused"
-    SHARE = "share"
 
 
 class AccountFilters(NamedTuple):
@@ -112,19 +105,13 @@ def _matches(account: Account, filters: AccountFilters) -> bool:
 _SORT_KEYS: Mapping[AccountSort, Callable[[AccountUsage], float]] = {
     AccountSort.MINUTE: lambda row: row.minute_share,
     AccountSort.SHARE: lambda row: row.share,
+    AccountSort.ADMITTED: lambda row: 0 if row.counts is None else row.counts.admitted,
     AccountSort.REFUSED: lambda row: row.refused or 0,
     AccountSort.CREATED: lambda row: row.account.created_at,
 }
 
 
-_RANKED: Mapping[Rank, Callable[[AccountUsage], float]] = {
-    Rank.ADMITTED: lambda row: 0 if row.counts is None else row.counts.admitted,
-    Rank.REFUSED: lambda row: row.refused or 0,
-    Rank.SHARE: lambda row: row.share,
-}
-
-
-def top_accounts(rows: Sequence[AccountUsage], rank: Rank, limit: int) -> list[AccountUsage]:
-    """The first accounts of a ranking, ties in the given order; without those that have nothing to show in it."""
-    value = _RANKED[rank]
+def top_accounts(rows: Sequence[AccountUsage], sort: AccountSort, limit: int) -> list[AccountUsage]:
+    """The accounts with the most of something, ties in the given order; without those that have none of it."""
+    value = _SORT_KEYS[sort]
     return [row for row in heapq.nlargest(limit, rows, key=value) if value(row) > 0]

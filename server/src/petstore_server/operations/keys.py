@@ -6,6 +6,7 @@ from typing import NamedTuple
 from petstore_server.domain.audit import Actor
 from petstore_server.domain.errors import InvalidInput, NotFound
 from petstore_server.domain.keys import (
+    DEFAULT_SCOPES,
     ApiKey,
     Environment,
     Scope,
@@ -45,11 +46,11 @@ async def issue_key(
     account: str,
     *,
     environment: Environment,
-    scopes: frozenset[Scope],
-    expires_at: float | None,
-    note: str,
     actor: Actor,
     randbelow: Randbelow,
+    scopes: frozenset[Scope] = DEFAULT_SCOPES,
+    expires_at: float | None = None,
+    note: str = "",
 ) -> IssuedKey:
     """Create a key of an account; `expires_at` is in Unix seconds.
 

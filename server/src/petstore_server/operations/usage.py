@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from petstore_server.domain.usage import Granularity, KeylessRow, Usage, UsageRow
-from petstore_server.operations.account_lists import AccountUsage, Rank, top_accounts, with_usage
+from petstore_server.operations.account_lists import AccountSort, AccountUsage, top_accounts, with_usage
 from petstore_server.store import Store
 
 
@@ -32,7 +32,7 @@ async def report_usage(store: Store, account: str | None, start: float, end: flo
 
 
 async def rank_accounts(
-    store: Store, usages: Mapping[int, Usage] | None, rank: Rank, start: float, now: float, limit: int
+    store: Store, usages: Mapping[int, Usage] | None, sort: AccountSort, start: float, now: float, limit: int
 ) -> list[AccountUsage]:
     """The first accounts of a ranking, at most `limit`, from the hour of `start` until `now` (Unix seconds).
 
@@ -40,4 +40,4 @@ async def rank_accounts(
     """
     totals = await store.usage.totals(Granularity.HOUR.start(start), int(now) + 1)
     rows = with_usage(await store.accounts.list(), usages, totals, now)
-    return top_accounts(rows, rank, limit)
+    return top_accounts(rows, sort, limit)

@@ -13,12 +13,12 @@ from typing import NamedTuple
 from petstore_server.console.sources import Sources
 from petstore_server.domain.accounts import PLAN_LIMITS, Account, Plan
 from petstore_server.domain.audit import Actor
-from petstore_server.domain.keys import DEFAULT_SCOPES, Environment
+from petstore_server.domain.keys import Environment
 from petstore_server.domain.orders import CANCEL, Order, Status, ship
 from petstore_server.domain.pets import Pet
 from petstore_server.domain.timestamps import DAY, HOUR, format_timestamp
 from petstore_server.operations.accounts import create_account, suspend_account
-from petstore_server.operations.keys import IssuedKey, Randbelow, issue_key
+from petstore_server.operations.keys import Randbelow, issue_key
 from petstore_server.operations.orders import change_orders
 from petstore_server.runtime.demo_usage import DAYS, PROFILES, fill_usage, recent_requests
 from petstore_server.store import Store
@@ -58,7 +58,9 @@ async def fill(
     accounts, keys = await _add_accounts(store, environment, actor, randbelow)
     await fill_usage(store, accounts, keys, actor.at)
     await create_account(store, "demo", Plan.FREE, PLAN_LIMITS[Plan.FREE], actor, note="yours, to try things out")
-    issued = await _issue(store, "demo", environment, "serve --demo", actor, randbelow)
+    issued = await issue_key(
+        store, "demo", environment=environment, actor=actor, randbelow=randbelow, note="serve --demo"
+    )
     orders = await _add_orders(store, actor, Actor(f"key:{keys['Harbour Pets']}", actor.at))
     await store.backups.record("petstore-demo.db", actor._replace(at=actor.at - 5 * HOUR))
     return Demo(issued.secret, _first(orders, Status.PENDING), _first(orders, Status.SHIPPED))
@@ -83,24 +85,10 @@ async def _add_accounts(
     for number, (name, (plan, _)) in enumerate(PROFILES.items()):
         at = began._replace(at=began.at + number * 60)
         accounts[name] = await create_account(store, name, plan, PLAN_LIMITS[plan], at)
-        keys[name] = (await _issue(store, name, environment, "warehouse", at, randbelow)).key.id
+        issued = await issue_key(store, name, environment=environment, actor=at, randbelow=randbelow, note="warehouse")
+        keys[name] = issued.key.id
     await suspend_account(store, _SUSPENDED, actor._replace(at=actor.at - 2 * DAY))
     return accounts, keys
-
-
-async def _issue(
-    store: Store, account: str, environment: Environment, note: str, actor: Actor, randbelow: Randbelow
-) -> IssuedKey:
-    return await issue_key(
-        store,
-        account,
-        environment=environment,
-        scopes=DEFAULT_SCOPES,
-        expires_at=None,
-        note=note,
-        actor=actor,
-        randbelow=randbelow,
-    )
 
 
 async def _add_orders(store: Store, operator: Actor, partner: Actor) -> list[Order]:

@@ -17,8 +17,7 @@ import msgspec
 from petstore_server.runtime.application import Application
 from petstore_server.runtime.composition import lock_for_serving, open_backend
 from petstore_server.runtime.engines import Announce
-from petstore_server.runtime.event_loops import loop_factory
-from petstore_server.runtime.servers import run
+from petstore_server.runtime.servers import loop_factory, run
 from petstore_server.settings import Settings, read_settings
 from petstore_server.telemetry.aggregation import Families, collect
 from petstore_server.telemetry.logs import logging_to_stderr

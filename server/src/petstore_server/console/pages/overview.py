@@ -16,7 +16,7 @@ from petstore_server.console.visit import Visit
 from petstore_server.domain.audit import AuditFilters
 from petstore_server.domain.timestamps import DAY
 from petstore_server.domain.usage import Granularity, KeylessCounts, UsageCounts, add
-from petstore_server.operations.account_lists import AccountUsage, Rank, top_accounts
+from petstore_server.operations.account_lists import AccountSort, AccountUsage, top_accounts
 from petstore_server.telemetry.recent import INTERVALS, REFUSED_STATUSES, SAMPLE_SECONDS, Report
 
 _TOP = 5
@@ -83,7 +83,7 @@ async def overview(visit: Visit) -> Response:
 
 def _top_accounts(rows: Sequence[AccountUsage]) -> tuple[list[AccountUsage], list[AccountUsage]]:
     """Those closest to the day's limit, and those refused most."""
-    return top_accounts(rows, Rank.SHARE, _TOP), top_accounts(rows, Rank.REFUSED, _TOP)
+    return top_accounts(rows, AccountSort.SHARE, _TOP), top_accounts(rows, AccountSort.REFUSED, _TOP)
 
 
 async def _requests(visit: Visit, period: str) -> dict[str, Any]:
