@@ -7,7 +7,7 @@ from typing import Any
 import click
 
 from petstore_server.cli.arguments import ACCOUNT_NAME, NEW_ACCOUNT_NAME, TEXT, limits_of
-from petstore_server.cli.commands import Group, WritingCommand, confirm, help_values
+from petstore_server.cli.commands import WritingCommand, confirm, help_values, noun
 from petstore_server.cli.keys import ban_end, key_fields
 from petstore_server.cli.output import Column, details, log_to_stderr, plural, show, table, wants_json
 from petstore_server.cli.stores import installation, operator, with_store
@@ -17,13 +17,7 @@ from petstore_server.operations import accounts as operations
 from petstore_server.operations.accounts import AccountReport
 from petstore_server.store import Store
 
-
-@click.group(cls=Group)
-def accounts() -> None:
-    """Accounts of partners: their plans and their usage.
-
-    $ petstore accounts create acme --plan pro
-    """
+accounts = noun("accounts", "petstore accounts create acme --plan pro")
 
 
 PLAN = click.Choice([str(plan) for plan in Plan])

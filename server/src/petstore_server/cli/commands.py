@@ -9,12 +9,25 @@ from typing import Any, TypeVar
 
 import click
 
-from petstore_server.cli.arguments import OPERATOR_NAME
 from petstore_server.cli.failures import PIPE_CLOSED, report_error
 from petstore_server.cli.output import JSON_KEY, abandon_stdout, prepare_streams
-from petstore_server.cli.stores import OPERATOR_KEY
 
 Function = TypeVar("Function", bound=Callable[..., None])
+
+SUMMARIES = {
+    "serve": "Serve the API and the admin port.",
+    "accounts": "Accounts of partners: their plans and their usage.",
+    "keys": "API keys: create, list, rotate and revoke them, lift bans.",
+    "usage": "The usage history: requests admitted and refused, and orders cancelled, by hour or day in UTC.",
+    "orders": "Orders: import, export, list, ship, complete, cancel.",
+    "pets": "Pets, which an order's petId names.",
+    "audit": "Show recorded changes, oldest first: when, by whom, what, and the values before and after.",
+    "openapi": "Print the OpenAPI contract as this service serves it: YAML, or JSON with --json.",
+    "doctor": "Check settings, store, disk, ports, clock, keys, Redis and PostgreSQL, and say what to do.",
+    "db": "The store as a whole, named by PETSTORE_DATABASE_URL: migrate, check, back up, restore, copy.",
+    "console": "Print a link that signs in to the operator console.",
+}
+"""The modules of the commands, with the first sentence of their help: to import all takes longer than most commands."""
 
 
 class Documented(click.Command):
@@ -23,7 +36,7 @@ class Documented(click.Command):
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         text, *examples = cleandoc(self.help or "").split("\n$ ")
-        self.help = "\n  ".join([f"{text}\n\b\nExamples:", *examples]) if examples else text
+        self.help = "\n  ".join([f"{text.rstrip()}\n\n\b\nExamples:", *examples]) if examples else text
 
 
 class Command(Documented):
@@ -59,6 +72,9 @@ class WritingCommand(Command):
     """A command that changes the store: it takes `--as` too."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
+        from petstore_server.cli.arguments import OPERATOR_NAME  # `petstore --help` needs neither
+        from petstore_server.cli.stores import OPERATOR_KEY
+
         super().__init__(*args, **kwargs)
         self.params.insert(
             -1,
@@ -79,12 +95,19 @@ class Group(Documented, click.Group):
     command_class = Command
     group_class = type
 
+    def summaries(self) -> Mapping[str, str]:
+        """The whole first sentence of the help of each command, which click itself would cut off."""
+        return {name: command.get_short_help_str(limit=1000) for name, command in self.commands.items()}
+
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """List the commands with the whole first sentence of their help; click itself would cut it off."""
+        """List the commands."""
         with formatter.section("Commands"):
-            formatter.write_dl(
-                [(name, command.get_short_help_str(limit=1000)) for name, command in self.commands.items()]
-            )
+            formatter.write_dl(list(self.summaries().items()))
+
+
+def noun(name: str, example: str) -> Group:
+    """The group of the commands that concern one noun, named as in SUMMARIES."""
+    return Group(name, help=f"{SUMMARIES[name]}\n$ {example}")
 
 
 class Root(Group):
@@ -101,10 +124,9 @@ class Root(Group):
         """The names of the commands."""
         return list(self._summaries)
 
-    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """List the commands without importing them."""
-        with formatter.section("Commands"):
-            formatter.write_dl(list(self._summaries.items()))
+    def summaries(self) -> Mapping[str, str]:
+        """Those of all commands, without importing them."""
+        return self._summaries
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         """The command with this name, imported if it was not yet."""

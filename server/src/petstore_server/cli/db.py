@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 
 from petstore_server.cli.arguments import FILE, FileToWrite, WholeNumber
-from petstore_server.cli.commands import Group, WritingCommand, confirm
+from petstore_server.cli.commands import WritingCommand, confirm, noun
 from petstore_server.cli.failures import FAILURE, explain
 from petstore_server.cli.output import log_to_stderr, plural, show, show_done, wants_json
 from petstore_server.cli.progress import progress
@@ -17,13 +17,7 @@ from petstore_server.domain.timestamps import FILE_STAMP, file_stamp
 from petstore_server.runtime import engines
 from petstore_server.settings import SettingsError, read_settings
 
-
-@click.group(cls=Group)
-def db() -> None:
-    """The store as a whole, named by PETSTORE_DATABASE_URL: migrate, check, back up, restore, copy.
-
-    $ petstore db backup /backups/orders.db
-    """
+db = noun("db", "petstore db backup /backups/orders.db")
 
 
 @db.command()

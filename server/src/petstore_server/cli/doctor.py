@@ -36,19 +36,15 @@ def doctor() -> None:
     $ petstore doctor
     $ petstore doctor --json
     """
-    results = [result._replace(remedy=_remedy(result)) for result in asyncio.run(_examined())]
+    try:
+        found = asyncio.run(examine(installation(), time.time()))
+    except SettingsError as error:
+        found = [CheckResult("settings", "fail", str(error), "Correct the variable; the other checks need it.")]
+    results = [result._replace(remedy=_remedy(result)) for result in found]
     fields = ("check", "level", "message", "remedy")
     show([dict(zip(fields, result, strict=False)) for result in results], lambda: "\n".join(map(_lines, results)))
     if any(result.level == "fail" for result in results):
         click.get_current_context().exit(FAILURE)
-
-
-async def _examined() -> list[CheckResult]:
-    try:
-        here = installation()
-    except SettingsError as error:
-        return [CheckResult("settings", "fail", str(error), "Correct the variable; the other checks need it.")]
-    return await examine(here, time.time())
 
 
 def _remedy(result: CheckResult) -> str:

@@ -45,11 +45,6 @@ EXIT_CODES_HELP = (
     "Exit codes: " + ", ".join(f"{code} {text.partition(':')[0]}" for code, text in EXIT_CODES.items()) + "."
 )
 
-_EXIT_CODES: tuple[tuple[type[DomainError], int], ...] = (
-    (InvalidInput, USAGE),
-    (NotFound, NOT_FOUND),
-    (Conflict, CONFLICT),
-)
 _REMEDIES: Mapping[type[DomainError], str] = {
     AccountNotFound: "`petstore accounts list` lists all accounts.",
     KeyNotFound: "`petstore keys list` lists all keys.",
@@ -80,21 +75,13 @@ class Failure(NamedTuple):
 
 def explain(error: BaseException) -> Failure:
     """What a user sees of an error."""
-    if isinstance(error, Unreachable):
-        return Failure(error.code, error.explanation, FAILURE)
-    if isinstance(error, ServiceUnavailable):
-        return Failure(error.code, f"This cannot be done now: {error.reason}", FAILURE)
-    if isinstance(error, DomainError):
-        exit_code = next((code for kind, code in _EXIT_CODES if isinstance(error, kind)), FAILURE)
-        return Failure(error.code, f"{error.message} {_REMEDIES.get(type(error), '')}".rstrip(), exit_code)
-    if isinstance(error, click.Abort | Interrupted):
-        return _explain_interruption(error)
-    if isinstance(error, UnicodeEncodeError):
-        text = repr(error.object[error.start : error.end])
-        return Failure("invalid_input", f"The text {text} is not UTF-8; correct the argument or setting.", USAGE)
-    for kind, code, describe, exit_code in _DESCRIBED:
+    if isinstance(error, Interrupted):
+        return Failure("interrupted", str(error), error.exit_code)
+    if isinstance(error, click.Abort) and isinstance(error.__cause__ or error.__context__, EOFError):
+        return Failure("aborted", "No answer was given; nothing was changed.", FAILURE)
+    for kind, describe, exit_code, code in _DESCRIBED:
         if isinstance(error, kind):
-            return Failure(code, describe(error), exit_code)
+            return Failure(code or error.code, describe(error), exit_code)
     message = f"internal error: {type(error).__name__}: {_one_line(error)}"
     return Failure("internal_error", f"{message}; run with PETSTORE_LOG_LEVEL=debug to see the traceback", FAILURE)
 
@@ -122,12 +109,8 @@ def report_error(error: Exception, as_json: bool) -> int:
     return failure.exit_code
 
 
-def _explain_interruption(error: click.Abort | Interrupted) -> Failure:
-    if isinstance(error, Interrupted):
-        return Failure("interrupted", str(error), error.exit_code)
-    if isinstance(error.__cause__ or error.__context__, EOFError):
-        return Failure("aborted", "No answer was given; nothing was changed.", FAILURE)
-    return Failure("interrupted", "Interrupted.", INTERRUPTED)
+def _describe_refusal(error: Any) -> str:
+    return f"{error.message} {_REMEDIES.get(type(error), '')}".rstrip()
 
 
 def _describe_click(error: Any) -> str:
@@ -154,9 +137,22 @@ def _one_line(error: BaseException) -> str:
     return " ".join(str(error).split())
 
 
-_DESCRIBED: tuple[tuple[type[BaseException], str, Callable[[Any], str], int], ...] = (
-    (SettingsError, "bad_settings", str, USAGE),
-    (click.UsageError, "usage", _describe_click, USAGE),
-    (click.ClickException, "failure", _describe_click, FAILURE),
-    (OSError, "io_failure", _describe_os_error, FAILURE),
+def _describe_text(error: Any) -> str:
+    return f"The text {error.object[error.start : error.end]!r} is not UTF-8; correct the argument or setting."
+
+
+_DESCRIBED: tuple[tuple[type[Any], Callable[[Any], str], int, str], ...] = (
+    (Unreachable, lambda error: error.explanation, FAILURE, ""),
+    (ServiceUnavailable, lambda error: f"This cannot be done now: {error.reason}", FAILURE, ""),
+    (InvalidInput, _describe_refusal, USAGE, ""),
+    (NotFound, _describe_refusal, NOT_FOUND, ""),
+    (Conflict, _describe_refusal, CONFLICT, ""),
+    (DomainError, _describe_refusal, FAILURE, ""),
+    (SettingsError, str, USAGE, "bad_settings"),
+    (UnicodeEncodeError, _describe_text, USAGE, "invalid_input"),
+    (click.Abort, lambda _: "Interrupted.", INTERRUPTED, "interrupted"),
+    (click.UsageError, _describe_click, USAGE, "usage"),
+    (click.ClickException, _describe_click, FAILURE, "failure"),
+    (OSError, _describe_os_error, FAILURE, "io_failure"),
 )
+"""By the kind of an error, the first that fits: its message, the exit code, and its code unless it has one itself."""

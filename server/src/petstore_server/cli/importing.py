@@ -14,15 +14,13 @@ import click
 from petstore_server.cli.failures import PARTLY_DONE
 from petstore_server.cli.output import log_to_stderr, plural, wants_json, write_json
 from petstore_server.cli.progress import progress
-from petstore_server.cli.stores import installation, operator, settings_here, with_store
+from petstore_server.cli.stores import installation, operator, with_store
 from petstore_server.imports.kinds import RecordKind, T
 from petstore_server.imports.options import STDIN, ReadOptions
 from petstore_server.imports.rows import Rejects
 from petstore_server.imports.running import HISTORY_CHANGED, FileImport
 from petstore_server.imports.source import open_source
-from petstore_server.runtime import engines
 from petstore_server.runtime.scratch import scratch_store
-from petstore_server.settings import SettingsError
 from petstore_server.store import Store
 
 _SHOWN_REASONS = 20
@@ -80,10 +78,8 @@ def _run(run: FileImport[T], dry_run: bool, show: Callable[[], None], at_once: C
 
 
 def _store_is_missing() -> bool:
-    try:
-        return not engines.sqlite_path(settings_here().database_url).exists()
-    except SettingsError:  # another engine, whose store is opened to find out
-        return False
+    file = installation().store_file  # None for another engine, whose store is opened to find out
+    return file is not None and not file.exists()
 
 
 @contextmanager

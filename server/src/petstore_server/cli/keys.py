@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from petstore_server.cli.arguments import ACCOUNT_NAME, DURATION, FUTURE, KEY_ID, TEXT
-from petstore_server.cli.commands import Group, WritingCommand
+from petstore_server.cli.commands import WritingCommand, noun
 from petstore_server.cli.output import Column, details, log_to_stderr, show, table, wants_json, write_secret
 from petstore_server.cli.stores import operator, settings_here, with_store
 from petstore_server.domain.keys import DEFAULT_SCOPES, ApiKey, Environment, Scope
@@ -22,12 +22,7 @@ _COLUMNS = ("ID", "ACCOUNT", "ENVIRONMENT", "STATE", _SCOPES, "EXPIRES", "LAST U
 _DEFAULT_NAMES = ", ".join(scope for scope in Scope if scope in DEFAULT_SCOPES)
 
 
-@click.group(cls=Group)
-def keys() -> None:
-    """API keys: create, list, rotate and revoke them, lift bans.
-
-    $ petstore keys create acme --note "warehouse"
-    """
+keys = noun("keys", 'petstore keys create acme --note "warehouse"')
 
 
 @keys.command(cls=WritingCommand)

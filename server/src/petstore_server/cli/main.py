@@ -6,31 +6,16 @@ from typing import TYPE_CHECKING
 import click
 
 from petstore_server import __version__
-from petstore_server.cli.commands import Root
+from petstore_server.cli.commands import SUMMARIES, Root
 from petstore_server.cli.failures import EXIT_CODES_HELP, INTERRUPTED
 
 if TYPE_CHECKING:
     from sys import UnraisableHookArgs
 
-_COMMANDS = {
-    "serve": "Serve the API and the admin port.",
-    "accounts": "Accounts of partners: their plans and their usage.",
-    "keys": "API keys: create, list, rotate and revoke them, lift bans.",
-    "usage": "The usage history: requests admitted and refused, and orders cancelled, by hour or day in UTC.",
-    "orders": "Orders: import, export, list, ship, complete, cancel.",
-    "pets": "Pets, which an order's petId names.",
-    "audit": "Show recorded changes, oldest first: when, by whom, what, and the values before and after.",
-    "openapi": "Print the OpenAPI contract as this service serves it: YAML, or JSON with --json.",
-    "doctor": "Check settings, store, disk, ports, clock, keys, Redis and PostgreSQL, and say what to do.",
-    "db": "The store as a whole, named by PETSTORE_DATABASE_URL: migrate, check, back up, restore, copy.",
-    "console": "Print a link that signs in to the operator console.",
-}
-"""The modules of the commands, with the first sentence of their help: to import all takes longer than most commands."""
-
 
 @click.group(
     cls=Root,
-    summaries=_COMMANDS,
+    summaries=SUMMARIES,
     epilog=EXIT_CODES_HELP,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
 )

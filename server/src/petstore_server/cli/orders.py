@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from petstore_server.cli.arguments import FILE_OR_STDIN, ORDER_ID, WHEN, FileToWrite, WholeNumber
-from petstore_server.cli.commands import Group, WritingCommand
+from petstore_server.cli.commands import WritingCommand, noun
 from petstore_server.cli.failures import explain, report
 from petstore_server.cli.import_options import FORMAT, import_options, order_options
 from petstore_server.cli.output import details, plural, show, show_done, wants_json, write, write_json
@@ -22,12 +22,7 @@ from petstore_server.store import Store
 _NEGATIVE_IDS = {"ignore_unknown_options": True}  # so that -5 is an identifier; `ORDER_ID` rejects other options
 
 
-@click.group(cls=Group)
-def orders() -> None:
-    """Orders: import, export, list, ship, complete, cancel.
-
-    $ petstore orders import orders.csv --rejects rejects.jsonl
-    """
+orders = noun("orders", "petstore orders import orders.csv --rejects rejects.jsonl")
 
 
 @orders.command("import", cls=WritingCommand)

@@ -5,16 +5,10 @@ from typing import Any
 import click
 
 from petstore_server.cli.arguments import FILE_OR_STDIN
-from petstore_server.cli.commands import Group, WritingCommand
+from petstore_server.cli.commands import WritingCommand, noun
 from petstore_server.cli.import_options import import_options
 
-
-@click.group(cls=Group)
-def pets() -> None:
-    """Pets, which an order's petId names.
-
-    $ petstore pets import pets.csv
-    """
+pets = noun("pets", "petstore pets import pets.csv")
 
 
 @pets.command("import", cls=WritingCommand)

@@ -10,6 +10,7 @@ import tempfile
 import time
 from contextlib import ExitStack
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import click
@@ -88,9 +89,7 @@ async def _serve(settings: Settings, public: socket.socket, admin: socket.socket
 def _serve_with_workers(
     runner: asyncio.Runner, settings: Settings, given: dict[str, str], public: socket.socket, admin: socket.socket
 ) -> None:
-    def ready() -> None:
-        _log_serving(settings, public, admin)
-
+    ready = partial(_log_serving, settings, public, admin)
     try:
         runner.run(serve_with_workers(settings, given, public, admin, ready))
     except WorkerFailed as error:  # it has said why

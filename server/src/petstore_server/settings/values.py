@@ -9,16 +9,10 @@ from urllib.parse import urlsplit
 Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 
 
-def text(value: str) -> str:
-    if not value:
-        raise ValueError("must not be empty")
-    return value
-
-
 def host(value: str) -> str:
-    if not _is_host(value):
+    if not value or not _is_host(value):
         raise ValueError("must be an address or a host name")
-    return text(value)
+    return value
 
 
 def _is_host(name: str) -> bool:

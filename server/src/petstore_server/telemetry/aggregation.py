@@ -4,9 +4,10 @@ Each process counts for itself, so counting a request costs no more than in a si
 /metrics is requested.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable
 from typing import Literal, NamedTuple
 
+import prometheus_client.core
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.core import Metric
 from prometheus_client.registry import Collector
@@ -81,18 +82,19 @@ def aggregate(processes: Iterable[Families]) -> Families:
 
 def exposition(families: Families) -> bytes:
     """The metrics in Prometheus's text format."""
-    registry = CollectorRegistry()
-    registry.register(_Constant(families))
-    return generate_latest(registry)
+    metrics = []
+    for family in families:
+        metric = Metric(family.name, family.documentation, family.kind)
+        metric.samples = [prometheus_client.core.Sample(*sample) for sample in family.samples]
+        metrics.append(metric)
+    return generate_latest(Collected(lambda: metrics))
 
 
-class _Constant(Collector):
-    def __init__(self, families: Families) -> None:
+class Collected(Collector):
+    """Makes metrics when they are read."""
+
+    def __init__(self, families: Callable[[], Iterable[Metric]]) -> None:
         self._families = families
 
-    def collect(self) -> Iterator[Metric]:
-        for family in self._families:
-            metric = Metric(family.name, family.documentation, family.kind)
-            for sample in family.samples:
-                metric.add_sample(sample.name, sample.labels, sample.value)
-            yield metric
+    def collect(self) -> Iterable[Metric]:
+        return self._families()

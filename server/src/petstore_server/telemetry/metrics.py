@@ -5,14 +5,14 @@ A request only adds to plain numbers; they become Prometheus samples when the me
 
 from bisect import bisect_left
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from itertools import accumulate
 
 from prometheus_client import CollectorRegistry, Gauge, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
-from prometheus_client.registry import Collector
 
 from petstore_server.domain.windows import ADMITTED, Decision, Outcome
+from petstore_server.telemetry.aggregation import Collected
 
 _LATENCIES = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0)
 _BATCHES = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512)
@@ -59,7 +59,7 @@ class Metrics:
         self._refused: defaultdict[tuple[str, Outcome, str], int] = defaultdict(int)
         self._commits = _Histogram(_BATCHES)
         self._rebuilds = _Histogram(_LATENCIES)
-        self.registry.register(_Collected(self._families))
+        self.registry.register(Collected(self._families))
         self.ready = Gauge("petstore_ready", "1 while /readyz says so.", registry=self.registry)
 
     def responded(self, operation: str, status: int, seconds: float) -> None:
@@ -85,11 +85,11 @@ class Metrics:
 
     def export_counter(self, name: str, documentation: str, value: Callable[[], float]) -> None:
         """Export a counter that is kept elsewhere."""
-        self.registry.register(_Collected(lambda: [CounterMetricFamily(name, documentation, value=value())]))
+        self.registry.register(Collected(lambda: [CounterMetricFamily(name, documentation, value=value())]))
 
     def export_gauge(self, name: str, documentation: str, value: Callable[[], float]) -> None:
         """Export a gauge that is kept elsewhere."""
-        self.registry.register(_Collected(lambda: [GaugeMetricFamily(name, documentation, value=value())]))
+        self.registry.register(Collected(lambda: [GaugeMetricFamily(name, documentation, value=value())]))
 
     def exposition(self) -> bytes:
         """All metrics in Prometheus's text format."""
@@ -127,13 +127,3 @@ class Metrics:
         )
         self._rebuilds.add_to(rebuilds)
         yield rebuilds
-
-
-class _Collected(Collector):
-    """Makes metrics when they are read."""
-
-    def __init__(self, families: Callable[[], Iterable[Metric]]) -> None:
-        self._families = families
-
-    def collect(self) -> Iterable[Metric]:
-        return self._families()
