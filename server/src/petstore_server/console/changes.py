@@ -4,8 +4,7 @@ import re
 from typing import Any, NamedTuple
 from urllib.parse import quote
 
-from petstore_server.console.entry import account_path
-from petstore_server.console.rendering import plain, plain_times
+from petstore_server.console.lists import account_path
 from petstore_server.domain.audit import AuditEntry
 from petstore_server.operations.audit import entry_fields
 
@@ -40,6 +39,7 @@ ACTIONS = tuple(sorted(_ACTIONS))
 SIGN_INS = ("console.create_link", "console.sign_in")
 """The actions that change nothing of the service."""
 
+_RFC3339 = re.compile(r"(\d{4}-\d\d-\d\d)T(\d\d:\d\d(?::\d\d)?)(?:\.\d+)?Z", re.ASCII)
 _IDENTIFIERS = {"id", "petId"}  # numbers that are not counts
 _LONGEST_VALUE = 200  # characters; an import's entry can hold thousands of orders
 _MOST_FIELDS = 12
@@ -118,5 +118,21 @@ def _words(name: str) -> str:
 
 def _text(fields: dict[str, Any], name: str) -> str:
     value = fields.get(name)
-    text = "" if name not in fields else str(value) if name in _IDENTIFIERS else plain(value)
+    text = "" if name not in fields else str(value) if name in _IDENTIFIERS else _plain(value)
     return text if len(text) <= _LONGEST_VALUE else text[: _LONGEST_VALUE - 1] + "…"
+
+
+def plain_times(text: str) -> str:
+    """The text with its times in the form of all pages: 2026-11-23 05:00:00 for 2026-11-23T05:00:00Z."""
+    return _RFC3339.sub(r"\1 \2", text)
+
+
+def _plain(value: Any) -> str:
+    """A value of an audit entry as text."""
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, int):
+        return f"{value:,}"
+    if isinstance(value, list):
+        return ", ".join(map(_plain, value)) if all(not isinstance(each, dict) for each in value) else f"{len(value):,}"
+    return "–" if value is None else plain_times(str(value))

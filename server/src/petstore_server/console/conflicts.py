@@ -3,7 +3,7 @@
 from starlette.responses import Response
 
 from petstore_server.console.changes import change_of
-from petstore_server.console.entry import account_path
+from petstore_server.console.lists import account_path
 from petstore_server.console.rendering import duration
 from petstore_server.console.visit import Part, Visit
 from petstore_server.domain.audit import AuditFilters
@@ -24,7 +24,7 @@ async def explain_conflict(visit: Visit, conflict: Conflict) -> Response:
         "conflict.html",
         409,
         text=conflict.message,
-        changes=[change_of(entry) for entry in entries],
+        changes=entries,
         back=account_path(name) if name else f"/keys/{key}" if key else None,
         subject=name or key,
     )

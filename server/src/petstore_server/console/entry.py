@@ -2,7 +2,6 @@
 
 from collections.abc import Awaitable, Callable
 from typing import NamedTuple
-from urllib.parse import quote
 
 from starlette.responses import Response
 
@@ -16,8 +15,3 @@ class Entry(NamedTuple):
     page: Callable[[Visit], Awaitable[Response]]
     methods: tuple[str, ...] = ("GET",)
     public: bool = False
-
-
-def account_path(name: str) -> str:
-    """The path of an account below the console's."""
-    return f"/accounts/{quote(name, safe='')}"

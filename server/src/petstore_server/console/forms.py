@@ -2,7 +2,7 @@
 
 from collections import defaultdict
 from collections.abc import Callable, Mapping
-from typing import NamedTuple, TypeVar
+from typing import TypeVar
 
 from petstore_server.domain.errors import Conflict, DomainError, InvalidInput
 
@@ -21,13 +21,6 @@ class Form:
     def all(self, name: str) -> list[str]:
         """All values of a field that may occur several times."""
         return [value for field, value in self._fields if field == name]
-
-
-class FieldError(NamedTuple):
-    """What is wrong with the field that has this id in the page."""
-
-    id: str
-    message: str
 
 
 class FormState:
@@ -59,9 +52,9 @@ class FormState:
         """What is wrong with a field; empty if nothing is."""
         return self._errors.get(name, "")
 
-    def errors(self) -> list[FieldError]:
-        """What is wrong with all fields."""
-        return [FieldError(self.id(name), message) for name, message in self._errors.items()]
+    def errors(self) -> list[tuple[str, str]]:
+        """The ids of the fields that are wrong, and what is wrong with them."""
+        return [(self.id(name), message) for name, message in self._errors.items()]
 
     def is_first(self, name: str) -> bool:
         """Whether the field is the first that is wrong: the browser goes to it."""

@@ -1,36 +1,40 @@
-"""Lists: the heads of their columns, and links to their other pages."""
+"""Lists: the heads of their columns, and links to their other pages and to accounts."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
-from urllib.parse import urlencode
+from urllib.parse import quote, urlencode
 
 
-class Header(NamedTuple):
-    """The head of a column: its text, the link that sorts by it, and how the list is sorted by it now (aria-sort)."""
+class Column(NamedTuple):
+    """A column: its text, the field that it sorts by if it does, and how its values are shown."""
 
     text: str
-    link: str | None = None
-    sorted: str | None = None
+    field: str = ""
+    largest_first: bool = False
     is_number: bool = False
 
 
-def header(
-    text: str,
-    field: str,
-    sort: str,
-    given: Mapping[str, str],
-    *,
-    largest_first: bool = False,
-    is_number: bool = False,
-) -> Header:
-    """The head of a column that sorts by `field`, and the other way where the list is sorted by it already.
+class Header(NamedTuple):
+    """The head of a column: the link that sorts by it, and how the list is sorted by it now (aria-sort)."""
+
+    column: Column
+    link: str | None = None
+    sorted: str | None = None
+
+
+def headers(columns: Sequence[Column], sort: str, given: Mapping[str, str]) -> list[Header]:
+    """The heads of the columns: each sorts by its field, and the other way where the list is sorted by it already.
 
     `sort` is the field that the list is sorted by, after `-` if descending; `given` are the list's filters.
     """
-    direction = {field: "ascending", f"-{field}": "descending"}.get(sort)
-    first, other = (f"-{field}", field) if largest_first else (field, f"-{field}")
-    link = query_link({**given, "sort": other if sort == first else first})
-    return Header(text, link, direction, is_number)
+    return [_header(column, sort, given) if column.field else Header(column) for column in columns]
+
+
+def _header(column: Column, sort: str, given: Mapping[str, str]) -> Header:
+    ways = [column.field, f"-{column.field}"]
+    first, other = reversed(ways) if column.largest_first else ways
+    direction = dict(zip(ways, ("ascending", "descending"), strict=True)).get(sort)
+    return Header(column, query_link({**given, "sort": other if sort == first else first}), direction)
 
 
 def page_number(text: str) -> int:
@@ -41,3 +45,8 @@ def page_number(text: str) -> int:
 def query_link(given: Mapping[str, str], **more: str | int) -> str:
     """A link to the same list with these filters; those without a value are left out."""
     return "?" + urlencode({name: value for name, value in {**given, **more}.items() if value != ""})
+
+
+def account_path(name: str) -> str:
+    """The path of an account below the console's."""
+    return f"/accounts/{quote(name, safe='')}"

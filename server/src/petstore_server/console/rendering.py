@@ -11,6 +11,7 @@ from typing import Any
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup, escape
 
+from petstore_server.console.changes import change_of, plain_times
 from petstore_server.console.charts import HEIGHT, WIDTH
 from petstore_server.console.lists import query_link
 from petstore_server.domain.bans import STRIKE_WINDOW
@@ -23,7 +24,6 @@ STALE_SECONDS = 5
 
 _UNITS = ((DAY, "d"), (HOUR, "h"), (MINUTE, "min"), (1, "s"))
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
-_RFC3339 = re.compile(r"(\d{4}-\d\d-\d\d)T(\d\d:\d\d(?::\d\d)?)(?:\.\d+)?Z", re.ASCII)
 
 
 @cache
@@ -45,6 +45,8 @@ def environment() -> Environment:
         "duration": duration,
         "bytes": file_size,
         "plain_times": plain_times,
+        "change": change_of,
+        "unix": unix,
         "capital": lambda text: text[:1].upper() + text[1:],
     }
     made.globals |= {
@@ -130,22 +132,11 @@ def timestamp(at: float | None, now: float) -> Markup:
     )
 
 
+def unix(value: str | int | None) -> float | None:
+    """Unix seconds of a timestamp of an order: RFC 3339, or microseconds."""
+    return datetime.fromisoformat(value).timestamp() if isinstance(value, str) else value and value / 1_000_000
+
+
 def minutes(at: float) -> str:
     """A time (Unix seconds) to the minute: of an interval of a chart, or of an hour."""
     return datetime.fromtimestamp(at, UTC).strftime("%Y-%m-%d %H:%M")
-
-
-def plain_times(text: str) -> str:
-    """The text with its times in the form of all pages: 2026-11-23 05:00:00 for 2026-11-23T05:00:00Z."""
-    return _RFC3339.sub(r"\1 \2", text)
-
-
-def plain(value: Any) -> str:
-    """A value of an audit entry as text."""
-    if isinstance(value, bool):
-        return "yes" if value else "no"
-    if isinstance(value, int):
-        return f"{value:,}"
-    if isinstance(value, list):
-        return ", ".join(map(plain, value)) if all(not isinstance(each, dict) for each in value) else f"{len(value):,}"
-    return "–" if value is None else plain_times(str(value))

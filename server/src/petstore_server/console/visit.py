@@ -102,35 +102,6 @@ class Visit:
             raise ServiceUnavailable(problem.removesuffix("."))
         return value  # type: ignore[return-value]  # None only if that was read
 
-    def confirm(
-        self,
-        *,
-        title: str,
-        text: str,
-        action: str,
-        keep: str,
-        target: str,
-        back: str,
-        fields: Sequence[tuple[str, str]] = (),
-        subjects: Sequence[str] = (),
-    ) -> Response:
-        """Ask before an action.
-
-        `action` and `keep` are what its two buttons say; the first posts the fields to `target`, the second leads to
-        `back`. `subjects` are what it is about.
-        """
-        return self.page(
-            "confirm.html",
-            title=title,
-            text=text,
-            action=action,
-            keep=keep,
-            target=target,
-            back=back,
-            fields=fields,
-            subjects=subjects,
-        )
-
     def page(self, template: str, status: int = 200, **values: Any) -> Response:
         """Render a page. Its notice, if there is one, is shown once."""
         notice = self._notice()

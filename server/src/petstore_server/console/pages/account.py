@@ -1,22 +1,19 @@
 """One account: its windows, history, keys and changes, and what can be done with it."""
 
 import asyncio
-from collections.abc import Sequence
-from typing import NamedTuple
 
 from starlette.responses import Response
 
-from petstore_server.console.changes import change_of
 from petstore_server.console.charts import Bar, Chart, Series, chart
-from petstore_server.console.entry import Entry, account_path
+from petstore_server.console.entry import Entry
 from petstore_server.console.forms import FormState
-from petstore_server.console.lists import page_number
+from petstore_server.console.lists import account_path, page_number
 from petstore_server.console.pages.accounts import PLANS, read_plan
 from petstore_server.console.rendering import minutes
 from petstore_server.console.visit import Visit
 from petstore_server.domain.accounts import PLAN_LIMITS, Account
 from petstore_server.domain.audit import AuditFilters, AuditPage
-from petstore_server.domain.keys import DEFAULT_SCOPES, ENDED, ApiKey, KeyState, Scope
+from petstore_server.domain.keys import DEFAULT_SCOPES, ENDED, ApiKey, Scope
 from petstore_server.domain.lists import NumberedPage
 from petstore_server.domain.notes import check_note
 from petstore_server.domain.transitions import version
@@ -32,24 +29,6 @@ _SERIES = (Series("Admitted", "answered"), Series("Refused", "refused"))
 _KEY_FILTERS = (("", "All"), ("usable", "Usable"), ("ended", "Ended"))
 GRACES = (("0s", "at once"), ("1h", "in 1 hour"), ("24h", "in 24 hours"), ("7d", "in 7 days"), ("30d", "in 30 days"))
 """When a key ends after its rotation."""
-
-
-class KeyRow(NamedTuple):
-    """A key as the page of its account shows it."""
-
-    key: ApiKey
-    state: KeyState
-    banned: bool
-    usable: bool
-    rotatable: bool
-
-
-def key_rows(keys: Sequence[ApiKey], now: float) -> list[KeyRow]:
-    """The keys with what can be done with them at `now` (Unix seconds)."""
-    return [
-        KeyRow(key, state, key.is_banned(now), state not in ENDED, key.rotation_obstacle(now) is None)
-        for key, state in ((key, key.state(now)) for key in keys)
-    ]
 
 
 async def show_account(
@@ -84,14 +63,12 @@ async def show_account(
             f"Requests per day, last {_DAYS} days", days.value, now, Granularity.DAY, _DAYS, account.limits.per_day
         ),
         page=keys,
-        keys=key_rows(keys.items, now),
+        ended=ENDED,
         chosen_keys="one" if visit.query.get("key") else chosen,
         key_filters=_KEY_FILTERS,
-        strikes=visit.sources.settings.ban_strikes,
         graces=GRACES,
         scopes=[str(scope) for scope in Scope],
         changes=changes,
-        shown=[change_of(entry) for entry in changes.value.entries] if changes.value is not None else [],
         plans=PLANS,
         seen=version(account),
         key_form=key_form or FormState({"scopes": " ".join(sorted(DEFAULT_SCOPES))}, "key-"),
@@ -148,7 +125,8 @@ async def edit(visit: Visit) -> Response:
 async def ask_suspend(visit: Visit) -> Response:
     """Ask before an account is suspended."""
     account = await _account(visit)
-    return visit.confirm(
+    return visit.page(
+        "confirm.html",
         title=f"Suspend {account.name}?",
         text="All its keys stop working within a second, on every server: requests get 401 invalid_api_key. "
         "Its usage and its keys are kept, and you can resume it at any time.",
@@ -177,7 +155,8 @@ async def resume(visit: Visit) -> Response:
 async def ask_close(visit: Visit) -> Response:
     """Ask before an account is closed."""
     account = await _account(visit)
-    return visit.confirm(
+    return visit.page(
+        "confirm.html",
         title=f"Close {account.name}?",
         text="All its keys are revoked: requests get 401 invalid_api_key within a second, on every server. "
         "Its history is kept, and its name cannot be used again. This cannot be reversed.",

@@ -5,9 +5,9 @@ from collections.abc import Mapping
 
 from starlette.responses import Response
 
-from petstore_server.console.entry import Entry, account_path
+from petstore_server.console.entry import Entry
 from petstore_server.console.forms import FormState, whole_number
-from petstore_server.console.lists import Header, header, page_number
+from petstore_server.console.lists import Column, account_path, headers, page_number
 from petstore_server.console.visit import Visit
 from petstore_server.domain.accounts import PLAN_LIMITS, Limits, Plan, check_account_name, plan_limits
 from petstore_server.domain.errors import AccountExists, InvalidInput
@@ -26,6 +26,15 @@ PLANS = [
     (str(plan), f"{plan} ({PLAN_LIMITS[plan].per_minute:,} per minute, {PLAN_LIMITS[plan].per_day:,} per day)")
     for plan in PLAN_LIMITS
 ] + [(str(plan), f"{plan} (its own limits)") for plan in Plan if plan not in PLAN_LIMITS]
+_COLUMNS = (
+    Column("Account", "name"),
+    Column("Plan"),
+    Column("This minute", "minute", largest_first=True),
+    Column("This day", "share", largest_first=True),
+    Column("Refused in 24 h", "refused", largest_first=True, is_number=True),
+    Column("Created", "created", largest_first=True),
+    Column("State"),
+)
 _PLANS = [("", "Any"), *((str(plan), str(plan)) for plan in Plan)]
 _STATES = [("", "Any"), *((name, name) for name in ("active", "suspended", "closed", "banned"))]
 _FIELDS = ("name", "plan", "per_minute", "per_day", "contact", "note")
@@ -75,7 +84,7 @@ async def _list(visit: Visit, form: FormState, status: int = 200) -> Response:
         sorts=SORTS,
         plan_filters=_PLANS,
         states=_STATES,
-        headers=_headers(sort, given),
+        headers=headers(_COLUMNS, sort, given),
         filtered=bool(given.keys() - {"sort"}),
         form=form,
         plans=PLANS,
@@ -89,18 +98,6 @@ async def _wanted(visit: Visit, given: Mapping[str, str]) -> AccountFilters:
         banned = await visit.need(visit.store.keys.banned_accounts(visit.now))
         return AccountFilters(given["search"], plan, None, banned)
     return AccountFilters(given["search"], plan, state or None)
-
-
-def _headers(sort: str, given: Mapping[str, str]) -> list[Header]:
-    return [
-        header("Account", "name", sort, given),
-        Header("Plan"),
-        header("This minute", "minute", sort, given, largest_first=True),
-        header("This day", "share", sort, given, largest_first=True),
-        header("Refused in 24 h", "refused", sort, given, largest_first=True, is_number=True),
-        header("Created", "created", sort, given, largest_first=True),
-        Header("State"),
-    ]
 
 
 def _new_name(text: str) -> str:

@@ -5,7 +5,7 @@ from math import isfinite
 
 from starlette.responses import Response
 
-from petstore_server.console.changes import ACTIONS, change_of
+from petstore_server.console.changes import ACTIONS
 from petstore_server.console.entry import Entry
 from petstore_server.console.lists import query_link
 from petstore_server.console.readings import Reading
@@ -44,7 +44,7 @@ async def audit(visit: Visit) -> Response:
         "audit.html",
         200 if form.is_right else 400,
         form=form,
-        changes=[change_of(entry) for entry in page.entries],
+        changes=page.entries,
         actions=[("", "Any"), *((action, action) for action in ACTIONS)],
         count=count,
         next_link=query_link(given, before=position_text(page.next)) if page.next else None,

@@ -13,7 +13,7 @@ async def list_bans(visit: Visit) -> Response:
     """The banned keys, those whose ban ends last first, page by page."""
     form, number = visit.filters("name"), page_number(visit.query.get("page", ""))
     page = await visit.need(visit.store.keys.banned(visit.now, PAGE_SIZE, number, name=form.values["name"]))
-    return visit.page("bans.html", form=form, page=page, strikes=visit.sources.settings.ban_strikes)
+    return visit.page("bans.html", form=form, page=page)
 
 
 ENTRIES = (Entry("/bans", list_bans),)

@@ -4,9 +4,9 @@ from datetime import UTC, datetime
 
 from starlette.responses import RedirectResponse, Response
 
-from petstore_server.console.entry import Entry, account_path
+from petstore_server.console.entry import Entry
 from petstore_server.console.forms import FormState
-from petstore_server.console.lists import query_link
+from petstore_server.console.lists import account_path, query_link
 from petstore_server.console.pages.account import GRACES, show_account
 from petstore_server.console.visit import Visit
 from petstore_server.domain.errors import InvalidInput
@@ -73,7 +73,8 @@ async def rotate(visit: Visit) -> Response:
 async def _ask_rotate(visit: Visit, key_id: str) -> Response:
     """Ask before a key is replaced whose programs stop working."""
     key = await visit.need(visit.store.keys.find(key_id))
-    return visit.confirm(
+    return visit.page(
+        "confirm.html",
         title=f"Rotate {key.id}, and end it at once?",
         text=f"Programs of {key.account} that use it get 401 invalid_api_key within a second, on every server, until "
         "they use the new key. To avoid that, keep the old key for some time.",
@@ -89,7 +90,8 @@ async def _ask_rotate(visit: Visit, key_id: str) -> Response:
 async def ask_revoke(visit: Visit) -> Response:
     """Ask before a key is revoked."""
     key = await visit.need(visit.store.keys.find(visit.request.path_params["key"]))
-    return visit.confirm(
+    return visit.page(
+        "confirm.html",
         title=f"Revoke {key.id}?",
         text=f"Programs of {key.account} that use it get 401 invalid_api_key within a second, on every server. "
         "This cannot be reversed. To replace a key without an interruption, rotate it instead.",

@@ -1,17 +1,15 @@
 """Orders: the list with its filters, one order, and what can be done with one or several."""
 
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Sequence
 from contextlib import aclosing
 from datetime import UTC, datetime
-from typing import NamedTuple
 
 from starlette.responses import RedirectResponse, Response, StreamingResponse
 
-from petstore_server.console.changes import change_of
 from petstore_server.console.conflicts import explain_order
 from petstore_server.console.entry import Entry
 from petstore_server.console.forms import Form
-from petstore_server.console.lists import Header, header, query_link
+from petstore_server.console.lists import Column, headers, query_link
 from petstore_server.console.pages.order_filters import (
     COMPLETE_CHOICES,
     FIELDS,
@@ -48,20 +46,16 @@ _CHANGES = 50
 _IMPORTS = 10  # batches of imports that are searched for the order
 _LATER = 1.0  # seconds by which an entry may be younger than the change, as two clocks took their times
 _MOST_REASONS = 5  # orders that a notice explains by themselves
+_COLUMNS = (
+    Column("Order", "id"),
+    Column("Status"),
+    Column("Pet", is_number=True),
+    Column("Quantity", is_number=True),
+    Column("Ship date", "shipDate"),
+    Column("Complete"),
+    Column("Last change", "updatedAt"),
+)
 EXPORTS = {"csv": "text/csv; charset=utf-8", "jsonl": "application/jsonl", "json": "application/json"}
-
-
-class OrderRow(NamedTuple):
-    """An order as the pages show it; timestamps are Unix seconds."""
-
-    id: int
-    pet_id: int | None
-    quantity: int | None
-    complete: bool | None
-    ship_date: float | None
-    status: str
-    updated_at: float
-    created_at: float
 
 
 async def list_orders(visit: Visit) -> Response:
@@ -75,12 +69,12 @@ async def list_orders(visit: Visit) -> Response:
             form.values["id"] = order_id
             form.reject("id", error.message)
     query = read_query(form, visit.query.get("after", ""), visit.now)
-    rows: list[OrderRow] = []
+    rows: Sequence[TrackedOrder] = ()
     after, count = None, Reading[Count]()
     counts = await visit.sources.statistics.order_counts.get()
     if query is not None:
         page = await visit.need(visit.store.search.page(query))
-        rows, after = [_row(order) for order in page.orders], page.next
+        rows, after = page.orders, page.next
         if query.filters != Filters():
             count = await visit.read(visit.store.search.count(query.filters, _MOST_COUNTED), _COUNT_SECONDS)
         elif counts.value is not None:
@@ -92,8 +86,8 @@ async def list_orders(visit: Visit) -> Response:
         "orders.html",
         200 if form.is_right else 400,
         form=form,
-        rows=rows,
-        headers=_headers(given),
+        rows=[(read_order(row.record, row.status), row) for row in rows],
+        headers=headers(_COLUMNS, given.get("sort") or "id", given),
         counts=counts,
         count=count,
         statuses=STATUSES,
@@ -110,36 +104,20 @@ async def list_orders(visit: Visit) -> Response:
     )
 
 
-def _headers(given: Mapping[str, str]) -> list[Header]:
-    sort = given.get("sort") or "id"
-    return [
-        header("Order", "id", sort, given),
-        Header("Status"),
-        Header("Pet", is_number=True),
-        Header("Quantity", is_number=True),
-        header("Ship date", "shipDate", sort, given),
-        Header("Complete"),
-        header("Last change", "updatedAt", sort, given),
-    ]
-
-
 async def show(visit: Visit) -> Response:
     """One order, and everything that happened to it."""
     order_id = parse_order_id(visit.request.path_params["order"])
-    order = await visit.need(visit.store.search.find(order_id))
-    until = from_microseconds(order.updated_at).timestamp() + _LATER
+    tracked = await visit.need(visit.store.search.find(order_id))
+    order = read_order(tracked.record, tracked.status)
+    until = from_microseconds(tracked.updated_at).timestamp() + _LATER
     history = await visit.read(_history(visit.store, order_id, AuditFilters(until=until)))
     transitions = {"ship": _ship_now(visit), "cancel": CANCEL, "complete": COMPLETE}
     return visit.page(
         "order.html",
-        order=_row(order),
-        allowed=[
-            name
-            for name, transition in transitions.items()
-            if transition.is_allowed(read_order(order.record, order.status))
-        ],
+        order=order,
+        tracked=tracked,
+        allowed=[name for name, transition in transitions.items() if transition.is_allowed(order)],
         history=history,
-        shown=[change_of(entry) for entry in history.value or ()],
     )
 
 
@@ -165,7 +143,8 @@ async def cancel_selected(visit: Visit) -> Response:
     if form["confirmed"]:
         return await _change(visit, "Cancelled", CANCEL, form)
     one = f"order {ids[0]}" if len(ids) == 1 else f"{len(ids):,} orders"
-    return visit.confirm(
+    return visit.page(
+        "confirm.html",
         title=f"Cancel {one}?",
         text="A cancelled order cannot be shipped any more, and this cannot be reversed. Orders that have shipped are "
         "not changed.",
@@ -234,20 +213,6 @@ def _back(form: Form) -> str:
     """The page from which the form was submitted: an order or the list, with its filters."""
     back = form["back"]
     return f"/orders{back}" if back.startswith(("?", "/")) and "//" not in back and back.isprintable() else "/orders"
-
-
-def _row(found: TrackedOrder) -> OrderRow:
-    order = read_order(found.record, found.status)
-    return OrderRow(
-        order.id,
-        order.pet_id,
-        order.quantity,
-        order.complete,
-        None if order.ship_date is None else datetime.fromisoformat(order.ship_date).timestamp(),
-        str(order.status),
-        from_microseconds(found.updated_at).timestamp(),
-        from_microseconds(found.created_at).timestamp(),
-    )
 
 
 ENTRIES = (

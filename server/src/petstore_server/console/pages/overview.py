@@ -6,7 +6,7 @@ from typing import Any
 
 from starlette.responses import Response
 
-from petstore_server.console.changes import SIGN_INS, change_of
+from petstore_server.console.changes import SIGN_INS
 from petstore_server.console.charts import Bar, Chart, Series, chart
 from petstore_server.console.entry import Entry
 from petstore_server.console.readings import Cached, Reading
@@ -71,13 +71,11 @@ async def overview(visit: Visit) -> Response:
         **requests,
         counts=counts,
         bans=bans,
-        strikes=sources.settings.ban_strikes,
         busiest=busiest,
         refused=refused,
         accounts=accounts,
         backup_at=backup_at,
         changes=changes,
-        shown=[change_of(entry) for entry in changes.value.entries] if changes.value is not None else [],
     )
 
 
