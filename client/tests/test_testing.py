@@ -139,7 +139,7 @@ def test_the_fixture_intercepts_clients_and_reports_unused_faults(pytester: pyte
             """
         )
     )
-    result = pytester.runpytest_inprocess("-p", "no:cacheprovider")
+    result = pytester.runpytest_inprocess("-p", "no:cacheprovider", "--disable-plugin-autoload")
     result.assert_outcomes(passed=2, errors=1)
     result.stdout.fnmatch_lines(["*faults were never used, after 0 requests: Failing(status=503*"])
 
