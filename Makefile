@@ -88,12 +88,15 @@ clean:
 	@touch $@
 
 # The development requirements include those of the server. All processors together compile them in less time than pip,
-# and make the table of characters that every test process would make for Hypothesis.
+# and make the table of characters that every test process would make for Hypothesis. Then they compile the tests with
+# the assertions as pytest rewrites them, which every test process would do when it begins.
 .venv/.dev: .venv/.pip requirements/run.lock requirements/dev.lock server/pyproject.toml client/pyproject.toml
 	@$(PIP) install --no-compile --require-hashes -r requirements/dev.lock
 	@$(PIP) install --no-deps --no-build-isolation -e server -e client
 	@$(BIN)/python -c 'from hypothesis import strategies; strategies.text().validate()' & \
 		$(BIN)/python -m compileall -q -j 0 -x '/(mypy|mypyc|pip|pygments|setuptools)/' .venv/lib server/src client/src; wait
+	@$(BIN)/python -m pytest --collect-only -qq server/tests >/dev/null & \
+		$(BIN)/python -m pytest --collect-only -qq tests client/tests >/dev/null; wait
 	@touch .venv/.run $@
 
 .venv/.tools: .venv/.dev requirements/tools.lock
