@@ -2,6 +2,8 @@
 
 import asyncio
 import json
+import random
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 ORDERS = "/v2/store/orders"
@@ -69,6 +71,27 @@ class Connection:
         if self._streams is not None:
             self._streams[1].transport.abort()
             self._streams = None
+
+
+async def place_and_cancel(
+    connection: Connection, number: int, chance: random.Random, promised: Callable[[int, int | None], None]
+) -> bool:
+    """Place the order of a number, and cancel half of them. False: it was refused, or not all was answered.
+
+    `promised` takes the order and its pet when the order was placed, and None as the pet when it was cancelled.
+    """
+    try:
+        placed = await connection.place(f"key-{number}", number)
+        if placed.status == 201:
+            order_id = placed.json["id"]
+            promised(order_id, number)
+            if chance.random() < 0.5 and (await connection.cancel(order_id)).status == 204:
+                promised(order_id, None)
+            return True
+    except NoReply:
+        pass
+    await asyncio.sleep(0.01)
+    return False
 
 
 async def _read(reader: asyncio.StreamReader, method: str) -> Reply:

@@ -15,7 +15,7 @@ from pathlib import Path
 from support.engines import PostgresEngine
 from support.redis_engine import own_redis
 from support.subprocesses import running
-from torture.client import Connection, NoReply
+from torture.client import Connection, place_and_cancel
 from torture.power import STORE, Outcome
 from torture.programs import Server, command, environment, petstore, serving
 from torture.state import Acknowledged, disagreements, new_key, open_there, put_orders, read_state, url_of
@@ -31,6 +31,9 @@ class Promises:
     running: bool = True
     busy: int = 0
     go: asyncio.Event = field(default_factory=asyncio.Event)
+
+    def promised(self, order_id: int, pet_id: int | None = None) -> None:
+        self.kept.append(Acknowledged(order_id, pet_id))
 
     async def more(self, seconds: float = 20.0) -> None:
         """Return when some more changes were promised. Raises TimeoutError: the service does not recover."""
@@ -58,23 +61,13 @@ def kill_all(engine: PostgresEngine) -> None:
 
 
 async def client(server: Server, key: str, first: int, promises: Promises, chance: random.Random) -> None:
-    """Place orders and cancel half of them; a request without a response, or refused, is sent again with its key."""
+    """Place orders and cancel half of them; what is refused or not answered is sent again with its key."""
     connection, number = Connection(server.port, key), first
     while promises.running:
         await promises.go.wait()
         promises.busy += 1
         try:
-            placed = await connection.place(f"key-{number}", number)
-            if placed.status != 201:
-                await asyncio.sleep(0.02)
-                continue
-            order_id = placed.json["id"]
-            promises.kept.append(Acknowledged(order_id, number))
-            if chance.random() < 0.5 and (await connection.cancel(order_id)).status == 204:
-                promises.kept.append(Acknowledged(order_id))
-            number += 1
-        except NoReply:
-            continue
+            number += await place_and_cancel(connection, number, chance, promises.promised)
         finally:
             promises.busy -= 1
     connection.close()

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 
-from torture.client import Connection, NoReply
+from torture.client import Connection, place_and_cancel
 from torture.disk import Disk, Event, Kind, read_events
 from torture.programs import Server, serving
 from torture.recording import Options, RecordedFiles, Recorder
@@ -149,17 +149,7 @@ async def load(made: Recording, servers: list[Server], key: str, count: int, cha
 
     async def client(connection: Connection) -> None:
         for number in numbers:
-            try:
-                placed = await connection.place(f"key-{number}", number)
-                if placed.status != 201:
-                    await asyncio.sleep(0.01)
-                    continue
-                order_id = placed.json["id"]
-                made.promised(order_id, number)
-                if chance.random() < 0.5 and (await connection.cancel(order_id)).status == 204:
-                    made.promised(order_id)
-            except NoReply:
-                await asyncio.sleep(0.01)
+            await place_and_cancel(connection, number, chance, made.promised)
         connection.close()
 
     async with AsyncExitStack() as stack:
