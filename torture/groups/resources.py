@@ -32,8 +32,10 @@ _WARM = 100_000
 
 def checks(plan: Plan) -> Iterator[Check]:
     for seed in plan.seeds:
-        yield hostile(seed, plan.requests)
-        yield mixed(seed, plan.seconds)
+        if plan.requests:
+            yield hostile(seed, plan.requests)
+        if plan.seconds:
+            yield mixed(seed, plan.seconds)
 
 
 async def _attack(server: Server, keys: list[str], requests: int, seed: int) -> Counter[str]:
