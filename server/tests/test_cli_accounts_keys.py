@@ -338,16 +338,28 @@ def test_a_note_is_one_line_of_text(acme: CommandLine) -> None:
     assert "東京 “warehouse”" == create_key(acme, "--note", "東京 “warehouse”")["note"]
 
 
-@pytest.mark.parametrize("command", [["accounts", "show", "acme"], ["usage", "top", "--by", "share"]], ids=" ".join)
-def test_usage_in_a_redis_that_is_down_names_its_address_without_the_password(
-    acme: CommandLine, command: list[str]
-) -> None:
-    done = acme(*command, "--json", PETSTORE_REDIS_URL="redis://me:secret@127.0.0.1:1/0")
+NO_REDIS = {"PETSTORE_REDIS_URL": "redis://me:secret@127.0.0.1:1/0"}
+NO_USAGE = (
+    "The usage cannot be read from Redis at redis://127.0.0.1:1/0 (Connection refused). "
+    "Check PETSTORE_REDIS_URL, and that Redis runs."
+)
+
+
+def test_usage_in_a_redis_that_is_down_names_its_address_without_the_password(acme: CommandLine) -> None:
+    done = acme("usage", "top", "--by", "share", "--json", **NO_REDIS)
     assert (1, "service_unavailable") == (done.code, done.error()["code"])
-    assert (
-        "The usage cannot be read from Redis at redis://127.0.0.1:1/0 (Connection refused). "
-        "Check PETSTORE_REDIS_URL, and that Redis runs."
-    ) == done.error()["message"]
+    assert NO_USAGE == done.error()["message"]
+
+
+def test_an_account_is_shown_without_its_usage_while_redis_is_down(acme: CommandLine) -> None:
+    key = create_key(acme)
+    shown = acme.must("accounts", "show", "acme", "--json", **NO_REDIS).json()
+    assert (None, NO_USAGE) == (shown["windows"], shown["usageProblem"])
+    assert [key["id"]] == [each["id"] for each in shown["keys"]]
+    page = acme.must("accounts", "show", "acme", **NO_REDIS).out
+    assert NO_USAGE in " ".join(page.split())
+    assert key["id"] in page
+    assert None is acme.must("accounts", "show", "acme", "--json").json()["usageProblem"]
 
 
 def test_the_last_use_of_a_key_is_shown_as_an_hour(acme: CommandLine) -> None:

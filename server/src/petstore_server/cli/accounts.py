@@ -92,7 +92,8 @@ def show_account(name: str) -> None:
     for window in windows or ():
         del window["name"]
     keys = [key_fields(key, now) for key in report.keys]
-    show({**_fields(report.account), "windows": windows, "keys": keys}, lambda: _page(report, keys))
+    fields = {**_fields(report.account), "windows": windows, "usageProblem": report.problem, "keys": keys}
+    show(fields, lambda: _page(report, keys))
 
 
 @accounts.command(cls=WritingCommand)
@@ -197,7 +198,8 @@ def _fields(account: Account) -> dict[str, Any]:
 
 
 def _page(report: AccountReport, keys: list[dict[str, Any]]) -> str:
-    usage = "The usage is not known: servers count it in Redis. Set PETSTORE_REDIS_URL as for the server."
+    elsewhere = "The usage is not known: servers count it in Redis. Set PETSTORE_REDIS_URL as for the server."
+    usage = report.problem or elsewhere
     if report.windows is not None:
         rows = [(*window[:4], format_unix(window.reset)) for window in report.windows]
         usage = table(("WINDOW", "USED", "LIMIT", "REMAINING", "RESETS"), rows)

@@ -6,6 +6,7 @@ from typing import NamedTuple
 from petstore_server.domain import accounts
 from petstore_server.domain.accounts import Account, Limits, Plan
 from petstore_server.domain.audit import Actor
+from petstore_server.domain.errors import Unreachable
 from petstore_server.domain.keys import ApiKey, revoke
 from petstore_server.domain.notes import check_note
 from petstore_server.domain.timestamps import DAY, MINUTE
@@ -36,11 +37,15 @@ class Closed(NamedTuple):
 
 
 class AccountReport(NamedTuple):
-    """An account with its keys, oldest first, and its windows; `windows` is None if its usage is not known here."""
+    """An account with its keys, oldest first, and its windows; `windows` is None if its usage is not known here.
+
+    `problem` says why the usage could not be read; None if it could, or if it is counted elsewhere.
+    """
 
     account: Account
     windows: tuple[WindowReport, ...] | None
     keys: list[ApiKey]
+    problem: str | None
 
 
 async def create_account(
@@ -108,8 +113,13 @@ async def report_account(
     ServiceUnavailable.
     """
     account = await store.accounts.find(name)
-    usage = await usage_of(account.id) if usage_of else None
-    return AccountReport(account, usage and report_windows(account, usage, now), await store.keys.list(name))
+    usage: Usage | None = None
+    problem: str | None = None
+    try:
+        usage = await usage_of(account.id) if usage_of else None
+    except Unreachable as error:  # the rest is needed most while Redis is down
+        problem = error.explanation
+    return AccountReport(account, usage and report_windows(account, usage, now), await store.keys.list(name), problem)
 
 
 def report_windows(account: Account, usage: Usage, now: float) -> tuple[WindowReport, ...]:
