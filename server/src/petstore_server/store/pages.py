@@ -9,7 +9,7 @@ are read and sorted instead.
 from typing import NamedTuple
 
 from petstore_server.domain.orders import Status
-from petstore_server.domain.search import Filters, Page, Position, Query, Sort, SortField
+from petstore_server.domain.search import Filters, Page, Position, Query, SortField
 from petstore_server.store import engine
 from petstore_server.store.engine import Row, Work
 
@@ -22,8 +22,7 @@ NARROW = 1500
 _COLUMN = {SortField.ID: "id", SortField.SHIP_DATE: "ship_date", SortField.UPDATED_AT: "updated_at"}
 _PAGE = "record, status, updated_at, created_at, id, ship_date"
 """The columns of a page's row: those of a TrackedOrder, and then those of its position."""
-_CONDITIONAL = "id, status, pet_id, complete, ship_date, updated_at"
-"""The columns of conditions and sorts."""
+_FILTERED = f"{_PAGE}, pet_id, complete"
 
 Condition = tuple[str, tuple[int | str, ...]]
 """A condition with its parameters."""
@@ -74,8 +73,7 @@ def read_page(query: Query) -> Work[Page]:
     """Read a page on one snapshot."""
     narrow = yield from _narrow(query)
     if narrow is not None:
-        found = yield _sorted(narrow, query)
-        return page_of(sorted(found, key=lambda row: _place(row, query.sort)), query)
+        return page_of((yield _sorted(narrow, query)), query)
     rows: list[Row] = []
     for walk in _walks(query):
         rows += yield _walked(walk, query, query.limit + 1 - len(rows))
@@ -136,7 +134,7 @@ def _walked(walk: Walk, query: Query, limit: int) -> engine.Query:
     if not rest:
         return _select(walk, _PAGE, limit)
     where, values = _all(rest)
-    entries = _select(walk, f"record, created_at, {_CONDITIONAL}", WORK_LIMIT)
+    entries = _select(walk, _FILTERED, WORK_LIMIT)
     value = "id" if walk.is_sorted_by_id else walk.column
     names = f"{value} AS updated_at, {value} AS created_at, id, {value} AS ship_date"
     if walk.missing:
@@ -150,24 +148,13 @@ def _walked(walk: Walk, query: Query, limit: int) -> engine.Query:
 
 
 def _sorted(narrow: Walk, query: Query) -> engine.Query:
-    """The statement of the first orders of a narrow walk that match, in any order: a join may change it.
-
-    They are found without their records. SQLite would copy those of all orders that it sorts.
-    """
+    """The statement of the first orders of a narrow walk that match, sorted."""
     where, values = _all(_rest(narrow, query.filters) + _after(query))
-    entries = _select(narrow, _CONDITIONAL, NARROW)
+    entries = _select(narrow, _FILTERED, NARROW)
     column, direction = _COLUMN[query.sort.field], " DESC" if query.sort.descending else ""
-    order = f"{column} IS NULL, {column}{direction}, id{direction}"
-    found = f"SELECT id AS found FROM ({entries.sql}) AS narrow WHERE {where} ORDER BY {order} LIMIT %s"  # noqa: S608
-    sql = f"SELECT {_PAGE} FROM ({found}) AS first CROSS JOIN petstore.orders WHERE id = found"  # noqa: S608
+    order = f"{column}{direction} NULLS LAST, id{direction}"
+    sql = f"SELECT {_PAGE} FROM ({entries.sql}) AS narrow WHERE {where} ORDER BY {order} LIMIT %s"  # noqa: S608
     return engine.Query(sql, [*entries.parameters, *values, query.limit + 1], in_order=True)
-
-
-def _place(row: Row, sort: Sort) -> tuple[bool, int, int]:
-    """The key that sorts rows of orders: those without a value are last in both directions."""
-    value, order_id = _position(row, sort.field)
-    sign = -1 if sort.descending else 1
-    return value is None, sign * (value or 0), sign * order_id
 
 
 def _rest(walk: Walk, filters: Filters) -> list[Condition]:
