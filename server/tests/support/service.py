@@ -109,7 +109,7 @@ class Service:
     async def background_round(self) -> None:
         """One round of the background tasks that a serving process repeats every quarter of a second."""
         await self.backend.save()
-        await self.backend.watch_access(self.application.confirm)
+        await self.backend.watch_access(self.application.authenticator.confirm)
 
 
 @asynccontextmanager

@@ -26,7 +26,7 @@ class Authenticator:
         self._known: dict[bytes | None, Principal] = {}  # by the usual Authorization header
         self._confirmed_at = clock()
 
-    def confirm(self, *, changed: bool) -> None:
+    def confirm(self, changed: bool) -> None:
         """Note that the store has answered; if access has `changed`, forget all principals."""
         if changed:
             self._known = {}  # a new table: a look-up in progress must not put its result into it

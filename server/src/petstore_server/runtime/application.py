@@ -66,7 +66,7 @@ class Application:
         # With several workers the supervisor has it.
         has_console = settings.console and settings.workers == 1
         self.console: Console | None = make_console(settings, backend.store, self, clock) if has_console else None
-        tasks = background_tasks(settings, backend, self.confirm, clock)
+        tasks = background_tasks(settings, backend, self.authenticator.confirm, clock)
         self.background = BackgroundTasks([*tasks, sampling(self.console)] if self.console else tasks)
         routes = self.console.routes if self.console else ()
         self.admin = admin_application(self.readiness, self.exposition, routes)
@@ -91,10 +91,6 @@ class Application:
         """Stop what runs next to the background tasks. The backend is closed by its owner."""
         if self.console is not None:
             await self.console.close()
-
-    def confirm(self, changed: bool) -> None:
-        """Note that the store was read just now, and whether access changed."""
-        self.authenticator.confirm(changed=changed)
 
     async def readiness(self) -> Readiness:
         """What /readyz reports: 503 while draining or while the store is unusable; degraded is ready (D19)."""
