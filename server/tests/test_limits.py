@@ -156,7 +156,7 @@ def test_admissions_follow_a_naive_model_of_both_windows(
         assert expected == (decision.outcome is Outcome.ADMITTED)
 
 
-@UNHURRIED
+@settings(UNHURRIED, max_examples=30)
 @given(st.lists(st.sampled_from(["key_a", "key_b", "key_c"]), max_size=12))
 def test_keys_of_one_account_share_its_windows(each_backend: Limiters, keys: list[str]) -> None:
     limiter = each_backend.make(POLICY, Clock())
