@@ -66,7 +66,30 @@ def test_the_response_to_another_request_does_not_prove_the_gate() -> None:
     refuse(gate, refused, 2.0)
     probe = gate.enter(12.0)
     respond(gate, other, 12.5, minute(40, 50.0))
-    assert ["PASSED", "WAITING"] == places(probe, gate.enter(12.5))
+    waiting = gate.enter(12.5)
+    assert ["PASSED", "WAITING"] == places(probe, waiting)
+    gate.leave(probe, 13.0)
+    assert ["PASSED", "WAITING"] == places(waiting, gate.enter(13.0))
+
+
+def test_a_probe_that_is_answered_at_once_opens_the_gate() -> None:
+    gate = opened()
+    refuse(gate, gate.enter(1.0), 1.0, 100.0)
+    respond(gate, gate.enter(101.0), 101.0, minute(50, 59.0))
+    gate.leave(gate.enter(200.0), 200.0)
+    assert ["PASSED", "PASSED"] == places(gate.enter(200.0), gate.enter(200.0))
+
+
+def test_the_requests_of_this_process_are_not_taken_for_those_of_others() -> None:
+    gate = opened()
+    for number in range(20):
+        respond(gate, gate.enter(10.0), 10.0, minute(59 - number, 50.0))
+    assert 0.0 == gate.held_for(59.0)
+
+
+def test_a_window_that_has_ended_allows_its_whole_limit() -> None:
+    gate = opened(remaining=1, limit=2)
+    assert ["PASSED", "PASSED", "WAITING"] == places(*[gate.enter(70.0) for _ in range(3)])
 
 
 def test_a_refusal_holds_all_until_its_pause_has_passed_and_then_one_goes_first() -> None:
@@ -160,7 +183,7 @@ def test_who_gives_up_is_never_decided_and_who_was_decided_cannot_give_up() -> N
 @pytest.mark.parametrize("charged", [True, False])
 def test_a_lost_request_counts_only_if_it_was_charged(charged: bool) -> None:
     gate = opened(remaining=2)
-    gate.leave(gate.enter(1.0), 1.0, charged)
+    gate.leave(gate.enter(1.0), 1.0, **({"charged": True} if charged else {}))
     assert ["PASSED", "WAITING" if charged else "PASSED"] == places(gate.enter(1.0), gate.enter(1.0))
 
 

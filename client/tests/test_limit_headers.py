@@ -86,6 +86,15 @@ def test_a_guess_at_the_servers_clock_does_not_override_retry_after() -> None:
     assert 3600.0 == pause(**limits)
 
 
+@pytest.mark.parametrize(("left", "wait"), [(0, 1.0), (86_400, 86_400.0)])
+def test_a_reset_is_possible_now_and_in_a_day(left: int, wait: float) -> None:
+    limits = {"x_ratelimit_limit": "60", "x_ratelimit_remaining": "0", "x_ratelimit_reset": f"{NOW + left:.0f}"}
+    assert wait == pause(**limits, date=http_date(NOW))
+    headers = {name.replace("_", "-"): value for name, value in limits.items()}
+    read = read_limits({**headers, "date": http_date(NOW)}, NOW)
+    assert ((Window("", 60, 0, float(left), None),), False) == (read.windows, read.of_address)
+
+
 @pytest.mark.parametrize("reset", [NOW - 5, NOW + 86_401, 10**11])
 def test_an_impossible_reset_is_ignored(reset: float) -> None:
     limits = {"x_ratelimit_limit": "60", "x_ratelimit_remaining": "0", "x_ratelimit_reset": f"{reset:.0f}"}

@@ -112,8 +112,9 @@ class TestRecorder:
         recorder = UsageRecorder()
         record(recorder, FIRST, admitted=1)
         assert {"key_a": FIRST} == recorder.take().keys
-        record(recorder, FIRST + 1, admitted=1)
-        assert {} == recorder.take().keys
+        for now in (FIRST, FIRST + HOUR - 1):
+            record(recorder, now, admitted=1)
+            assert {} == recorder.take().keys
         record(recorder, FIRST + HOUR, admitted=1)
         assert {"key_a": FIRST + HOUR} == recorder.take().keys
 
