@@ -315,6 +315,8 @@ def test_the_gate_opens_when_the_last_exhausted_window_ends() -> None:
         (40, 0, 20, 59.0, False),
         (40, 10, 0, 30.0, True),
         (40, 10, 0, 29.9, False),
+        (1, 58, 0, 15.0, True),  # one request of others in 10 s, and one is left
+        (1, 59, 0, 59.0, False),
         (1, 0, 0, 11.0, False),  # a response is fresh for a second
         (1, 0, 0, 11.1, True),
     ],
@@ -327,6 +329,13 @@ def test_what_others_may_have_spent_is_not_used(
         one.count(lost=False)
     one.learn(minute(remaining, 50.0), 10.0, 10.0)
     assert (60.0 if spent else at) == one.opens(at, in_flight)
+
+
+@pytest.mark.parametrize(("at", "spent"), [(14.9, False), (15.0, True)])
+def test_the_rate_of_others_is_measured_from_the_first_response_of_the_window(at: float, spent: bool) -> None:
+    one = known(minute(60, 55.0), sent=5.0, now=5.0)
+    one.learn(minute(40, 50.0), 10.0, 10.0)
+    assert spent is (one.opens(at, 0) > at)
 
 
 @pytest.mark.parametrize(("seconds", "short"), [(600, True), (601, False), (None, False)])
