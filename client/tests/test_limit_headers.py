@@ -115,6 +115,7 @@ def test_both_windows_are_read() -> None:
 
 def test_the_window_of_an_address_is_recognised() -> None:
     assert read_limits({"ratelimit": '"address";r=59;t=42'}, NOW).of_address
+    assert not read_limits({}, NOW).of_address
 
 
 @pytest.mark.parametrize(
