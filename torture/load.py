@@ -3,8 +3,8 @@
     python -m torture.load '{"port": 8080, "key": "…", "kind": "cancel", "connections": 500, "seconds": 5}'
 
 Prints, as JSON, the latencies in milliseconds of the requests that were answered and of those that got 503, and how
-often each status came. `first` is the first order or idempotency key to be used, and `pause` the seconds between the
-requests of a connection. A `slow` connection reads 4 KiB ten times a second.
+often each status came. `first` is the first order or idempotency key to be used; after so many `numbers` it is used
+again. `pause` is the seconds between the requests of a connection. A `slow` connection reads 4 KiB ten times a second.
 """
 
 import asyncio
@@ -32,6 +32,7 @@ class Load:
     seconds: float
     pause: float = 0.0
     first: int = 1
+    numbers: int = 10_000_000
     slow: bool = False
 
 
@@ -53,7 +54,8 @@ def percentile(values: list[float], share: float) -> float:
 
 def _requests(load: Load) -> Iterator[bytes]:
     head = f"Host: x\r\nAuthorization: Bearer {load.key}\r\n"
-    for number in count(load.first):
+    for sent in count():
+        number = load.first + sent % load.numbers
         if load.kind == "list":
             yield f"GET /v1/store/orders HTTP/1.1\r\n{head}\r\n".encode()
         elif load.kind == "page":

@@ -79,11 +79,10 @@ async def mixed(seed: int, seconds: float) -> Result:
         made = await cluster(stack, "sqlite", 1, direct=True)
         await put_orders(made.url, range(1, ORDERS + 1))
         server, rounds = made.servers[0], []
-        for _ in range(ROUNDS + 1):
-            first = 1  # the same orders and keys in each round: what grows with the store is not compared
+        for _ in range(ROUNDS + 1):  # the same orders and keys in each: what grows with the store is not compared
             found = await asyncio.gather(
                 *(
-                    send(Load(server.port, made.key, kind, 4, seconds / ROUNDS, pause=0.02, first=first))
+                    send(Load(server.port, made.key, kind, 4, seconds / ROUNDS, pause=0.02, numbers=ORDERS))
                     for kind in ("list", "page", "cancel", "place")
                 )
             )
