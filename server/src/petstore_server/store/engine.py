@@ -95,6 +95,12 @@ class Dialect(Protocol):
     history: str
     """An SQL expression that identifies the store's history: changes seen in another one may be gone."""
 
+    def lock_orders(self, ids: Sequence[int]) -> Work[tuple[list[Row], list[int]]]:
+        """Lock the orders that exist among these identifiers, which ascend, and that no other transaction has locked.
+
+        Return (id, record, status) of each, and the identifiers of those that another transaction has locked.
+        """
+
     def update_orders(self, rows: Sequence[Row], audit: Sequence[Row], now: float) -> Work[None]:
         """Write changed orders (`records.order_row`) and entries of the audit log (`audit.audit_row`).
 

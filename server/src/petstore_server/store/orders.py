@@ -25,8 +25,6 @@ _FIND = f"{_SELECT} WHERE id = %s"
 _FIND_MANY = f"{_SELECT} WHERE id = ANY(%s::bigint[])"
 # In ascending order, as in every transaction, so that two of them never wait for each other.
 _LOCK = f"{_FIND_MANY} ORDER BY id FOR UPDATE"
-_LOCK_IF_FREE = f"{_LOCK} SKIP LOCKED"
-_EXIST = "SELECT id FROM petstore.orders WHERE id = ANY(%s::bigint[])"
 _PLACED = "SELECT id FROM petstore.orders WHERE id = ANY(%s::bigint[]) AND placed = 1"
 _LAST = "SELECT last_order_id FROM petstore.clock"
 
@@ -136,9 +134,8 @@ class Orders(Part):
         that another program has locked does not delay them either.
         """
         wanted = sorted({change.order_id for change in changes})
-        stored = {row[0]: row for row in (yield Query(_LOCK_IF_FREE, (wanted,)))}
-        missing = [order_id for order_id in wanted if order_id not in stored]
-        locked = {row[0] for row in ((yield Query(_EXIST, (missing,))) if missing else ())}
+        found, locked = yield from self._engine.dialect.lock_orders(wanted)
+        stored = {row[0]: row for row in found}
         before: dict[int, Order] = {}
         after: dict[int, Order] = {}
         audit: list[Row] = []

@@ -16,6 +16,12 @@ _HISTORY = """
     concat_ws('/', epoch, pg_postmaster_start_time(), left(pg_walfile_name(pg_current_wal_insert_lsn()), 8),
         pg_relation_filepath('petstore.orders'))
 """
+# In ascending order, as in every transaction, so that two of them never wait for each other.
+_LOCK = """
+    SELECT id, record, status FROM petstore.orders
+    WHERE id = ANY(%s::bigint[]) ORDER BY id FOR UPDATE SKIP LOCKED
+"""
+_EXIST = "SELECT id FROM petstore.orders WHERE id = ANY(%s::bigint[])"
 _LATER = "greatest(at + 1, (extract(epoch FROM clock_timestamp()) * 1000000)::bigint)"
 _NEW = """
     unnest(%s::bigint[], %s::text[], %s::bigint[], %s::smallint[], %s::bigint[], %s::text[])
@@ -97,6 +103,11 @@ class PostgresDialect:
 
     epoch = "concat_ws('/', epoch, 'petstore.orders'::regclass::oid)"
     history = _HISTORY
+
+    def lock_orders(self, ids: Sequence[int]) -> Work[tuple[list[Row], list[int]]]:
+        found = yield Query(_LOCK, (ids,))
+        missing = sorted({*ids} - {row[0] for row in found})
+        return found, [row[0] for row in ((yield Query(_EXIST, (missing,))) if missing else ())]
 
     def update_orders(self, rows: Sequence[Row], audit: Sequence[Row], now: float) -> Work[None]:
         yield Command(_UPDATE, [*_columns(rows, 6), *_columns(audit, 6)])

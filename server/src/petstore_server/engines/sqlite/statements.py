@@ -19,7 +19,6 @@ _DIFFERENCES = (
     (" = ANY(ARRAY[%s])", " = ?"),
     ("%s", "?"),
     ("petstore.", ""),
-    (" FOR UPDATE SKIP LOCKED", ""),
     (" FOR UPDATE", ""),
     (" FOR SHARE", ""),
     ("keys.number", "keys.rowid"),
