@@ -1,8 +1,9 @@
 """More requests at the same time than the store takes: 503 at once beyond a share, and the others are served (D19)."""
 
 import asyncio
+import socket
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from itertools import pairwise
 from pathlib import Path
 from typing import cast
@@ -10,13 +11,14 @@ from typing import cast
 import apsw
 import httpx2
 import pytest
+import uvloop
 
 from petstore_server.api.concurrency import MOST, MOST_OF_AN_ACCOUNT, Concurrency
 from petstore_server.api.errors import Overloaded
 from petstore_server.domain.accounts import Limits, Plan
 from petstore_server.domain.orders import Order
 from petstore_server.server.connection import Connection
-from petstore_server.server.listener import CONNECTIONS_PER_TURN, PublicServer
+from petstore_server.server.listener import ACCEPTED_TOGETHER, CONNECTIONS_PER_TURN, PublicServer
 from petstore_server.server.request import Request
 from petstore_server.server.response import Answer
 from support.service import Service, bearer, in_service
@@ -132,3 +134,20 @@ async def test_other_work_goes_on_between_the_requests_of_many_connections() -> 
         seen.append(len(advanced))
     assert list(range(3 * CONNECTIONS_PER_TURN + 1)) == advanced
     assert CONNECTIONS_PER_TURN >= max(after - before for before, after in pairwise([0, *seen]))
+
+
+def test_connections_that_arrive_together_are_accepted_in_few_turns() -> None:
+    async def turns(connections: int) -> int:
+        server, taken = PublicServer(_unused, lambda: 0.0, 1_000), 0
+        with ExitStack() as stack:
+            listener = stack.enter_context(socket.create_server(("127.0.0.1", 0), backlog=connections))
+            for _ in range(connections):
+                stack.enter_context(socket.create_connection(listener.getsockname()))
+            await server.start(listener)
+            while server.open_connections < connections:
+                await asyncio.sleep(0)
+                taken += 1
+            await server.stop(0)
+        return taken
+
+    assert uvloop.run(turns(4 * ACCEPTED_TOGETHER)) <= 8

@@ -20,6 +20,12 @@ READ_BUFFER = 16 * 1024
 BACKLOG = 2048
 """Connections that the kernel keeps until they are accepted."""
 
+ACCEPTED_TOGETHER = 16
+"""Connections accepted before the open ones get their turn.
+
+libuv accepts one at a time: of hundreds that arrive together, the last would wait for as many turns of busy ones.
+"""
+
 CONNECTIONS_PER_TURN = 64
 """Connections that get their turn before the event loop does other work.
 
@@ -90,8 +96,9 @@ class PublicServer:
 
     async def start(self, listener: socket.socket) -> None:
         """Accept connections from a bound socket. Raises OSError."""
-        server = await self._loop.create_server(lambda: Connection(self), sock=listener, backlog=BACKLOG)
-        self._listeners.append((server, listener))
+        for handle in (listener, *(listener.dup() for _ in range(ACCEPTED_TOGETHER - 1))):
+            server = await self._loop.create_server(lambda: Connection(self), sock=handle, backlog=BACKLOG)
+            self._listeners.append((server, handle))
         self._tick()
 
     async def stop(self, seconds: float) -> None:
