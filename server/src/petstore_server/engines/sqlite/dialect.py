@@ -1,16 +1,14 @@
 """The statements in which SQLite differs. Implements `store.engine.Dialect`.
 
 A transaction has the whole store locked.
-
-Changes of requests take one statement for each batch, not for each order. Before each step of a statement the writer's
-thread waits for the interpreter, which a busy event loop gives up only now and then: many steps would take long.
 """
 
 import json
 from collections.abc import Sequence
 
 from petstore_server.domain.orders import INT64_MAX
-from petstore_server.store.engine import Command, Commands, Query, Row, Work
+from petstore_server.store.audit import INSERT_ENTRY
+from petstore_server.store.engine import Commands, Query, Row, Work
 
 _ADVANCE = """
     UPDATE clock SET change = change + 1, at = max(at + 1, ?), last_order_id = max(last_order_id, ?)
@@ -21,10 +19,7 @@ _ASSIGN = """
     WHERE last_order_id <= ?3 - ?2 RETURNING change, at, last_order_id - ?2
 """
 # SQLite rewrites each index of the columns that an UPDATE names, changed or not. Most changes are of the status.
-_SET_STATUS = """
-    UPDATE orders SET status = new.value ->> 1, updated_at = ?2
-    FROM json_each(?1) AS new WHERE orders.id = new.value ->> 0
-"""
+_SET_STATUS = "UPDATE orders SET status = ?, updated_at = ? WHERE id = ?"
 _SET_ALL = """
     UPDATE orders
     SET status = ?2, pet_id = ?3, complete = ?4, ship_date = ?5, record = ?6, updated_at = ?7, revision = ?8
@@ -32,15 +27,7 @@ _SET_ALL = """
 """
 _INSERT = """
     INSERT INTO orders (id, status, pet_id, complete, ship_date, record, created_at, updated_at, revision, placed)
-    VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?7, ?8, 0)
-"""
-_INSERT_PLACED = """
-    INSERT INTO orders (id, status, pet_id, complete, ship_date, record, created_at, updated_at, revision, placed)
-    SELECT value ->> 0, 'pending', value ->> 1, 0, value ->> 2, value ->> 3, ?2, ?2, ?3, 1 FROM json_each(?1)
-"""
-_READ = """
-    SELECT json_group_array(json_array(id, record, status)) FROM orders
-    WHERE id IN (SELECT value FROM json_each(?))
+    VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?7, ?8, ?9)
 """
 _KNOWN_KEYS = """
     SELECT known.account_id, known.key, digest, order_id, created_at
@@ -49,13 +36,13 @@ _KNOWN_KEYS = """
     CROSS JOIN orders ON orders.id = order_id
     WHERE at > ?
 """
-_REMEMBER = """
-    INSERT OR REPLACE INTO idempotency_keys (account_id, key, digest, order_id, at)
-    SELECT value ->> 0, value ->> 1, unhex(value ->> 2), value ->> 3, value ->> 4 FROM json_each(?)
-"""
-_RECORD = """
-    INSERT INTO audit (at, actor, action, subject, "before", "after")
-    SELECT value ->> 0, value ->> 1, value ->> 2, value ->> 3, value ->> 4, value ->> 5 FROM json_each(?)
+_REMEMBER = "INSERT OR REPLACE INTO idempotency_keys (account_id, key, digest, order_id, at) VALUES (?, ?, ?, ?, ?)"
+
+
+# One row: before each, the writer's thread would wait for the interpreter, which a busy event loop seldom gives up.
+_READ = """
+    SELECT json_group_array(json_array(id, record, status)) FROM orders
+    WHERE id IN (SELECT value FROM json_each(?))
 """
 
 
@@ -70,18 +57,18 @@ class SqliteDialect:
 
     def update_orders(self, rows: Sequence[Row], audit: Sequence[Row], now: float) -> Work[None]:
         [(change, at)] = yield Query(_ADVANCE, (_microseconds(now), 0))
-        statuses = [row[:2] for row in rows if row[-1] is None]
+        statuses = [(row[1], at, row[0]) for row in rows if row[-1] is None]
         others = [(*row, at, change) for row in rows if row[-1] is not None]
         if statuses:
-            yield Command(_SET_STATUS, (statuses, at))
+            yield Commands(_SET_STATUS, statuses)
         if others:
             yield Commands(_SET_ALL, others)
         if audit:
-            yield Command(_RECORD, (audit,))
+            yield Commands(INSERT_ENTRY, audit)
 
     def insert_orders(self, rows: Sequence[Row], now: float) -> Work[None]:
         [(change, at)] = yield Query(_ADVANCE, (_microseconds(now), rows[-1][0]))
-        yield Commands(_INSERT, [(*row, at, change) for row in rows])
+        yield Commands(_INSERT, [(*row, at, change, 0) for row in rows])
 
     def find_keys(self, keys: Sequence[tuple[int, str]], since: float) -> Work[tuple[list[bool], list[Row]]]:
         known = yield Query(_KNOWN_KEYS, (json.dumps(keys), since))
@@ -95,13 +82,13 @@ class SqliteDialect:
         orders, keys, audit = [], [], []
         for order_id, row in enumerate(rows, last_id + 1):
             pet_id, ship_date, record, account_id, key, digest, placed_at, actor, entry = row
-            orders.append((order_id, pet_id, ship_date, f'{{"id":{order_id}{record}'))
-            keys.append((account_id, key, digest.hex(), order_id, placed_at))
+            orders.append((order_id, "pending", pet_id, 0, ship_date, f'{{"id":{order_id}{record}', at, change, 1))
+            keys.append((account_id, key, digest, order_id, placed_at))
             after = f'{{"id":{order_id}{entry}'
             audit.append((placed_at, actor, "order.place", f"order:{order_id}", None, after))
-        yield Command(_INSERT_PLACED, (orders, at, change))
-        yield Command(_REMEMBER, (keys,))
-        yield Command(_RECORD, (audit,))
+        yield Commands(_INSERT, orders)
+        yield Commands(_REMEMBER, keys)
+        yield Commands(INSERT_ENTRY, audit)
         return [(order[0], at) for order in orders]
 
 
