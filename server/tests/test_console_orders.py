@@ -455,3 +455,19 @@ async def test_changes_are_found_by_an_index(tmp_path: Path, filters: AuditFilte
         query = page_statement(filters, 50, None, newest_first=True)
         plan = await store._engine.query(f"EXPLAIN QUERY PLAN {query.sql}", query.parameters)
         assert index in str(plan)
+
+
+async def test_a_page_says_which_keys_of_an_account_its_changes_leave_out(
+    each_backend: Stores, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(audit_page, "MOST_KEYS", 2)
+    left_out = "Of the keys of acme, only the newest 2 are included."
+    async with running_console(each_backend) as console:
+        browser = await console.browser.sign_in()
+        await console.store.accounts.create("acme", *_free(), Actor("operator:bob", START - 3600))
+        for name in ("one", "two"):
+            await console.store.keys.create(api_key(name, "acme"), Actor("operator:bob", START - 60))
+        assert left_out not in await browser.get("/audit?subject=acme") + await browser.get("/accounts/acme")
+        await console.store.keys.create(api_key("three", "acme"), Actor("operator:bob", START))
+        assert left_out in await browser.get("/audit?subject=acme")
+        assert left_out in await browser.get("/accounts/acme")

@@ -9,6 +9,7 @@ from petstore_server.console.entry import Entry
 from petstore_server.console.forms import FormState
 from petstore_server.console.lists import account_path, page_number
 from petstore_server.console.pages.accounts import PLANS, read_plan
+from petstore_server.console.pages.audit import subjects_of
 from petstore_server.console.rendering import minutes
 from petstore_server.console.visit import Visit
 from petstore_server.domain.accounts import PLAN_LIMITS, Account
@@ -24,7 +25,6 @@ from petstore_server.operations.accounts import report_windows
 KEYS_PAGE = 25
 _HOURS, _DAYS = 48, 90
 _CHANGES = 20
-_MOST_SUBJECTS = 200  # keys whose entries are shown with the account's
 _SERIES = (Series("Admitted", "answered"), Series("Refused", "refused"))
 _KEY_FILTERS = (("", "All"), ("usable", "Usable"), ("ended", "Ended"))
 GRACES = (("0s", "at once"), ("1h", "in 1 hour"), ("24h", "in 24 hours"), ("7d", "in 7 days"), ("30d", "in 30 days"))
@@ -87,11 +87,10 @@ async def _keys(visit: Visit, account: Account, chosen: str) -> NumberedPage[Api
     return NumberedPage([key] if key.account == account.name else [], 1)
 
 
-async def account_changes(visit: Visit, account: Account) -> AuditPage:
-    """The last changes of the account and of its newest keys."""
-    keys = (await visit.store.keys.page(account.id, visit.now, _MOST_SUBJECTS)).items
-    subjects = (f"account:{account.name}", *(f"key:{key.id}" for key in keys))
-    return await visit.store.audit.page(AuditFilters(subjects=subjects), _CHANGES)
+async def account_changes(visit: Visit, account: Account) -> tuple[AuditPage, str]:
+    """The last changes of the account and its keys, and a sentence about the keys that are left out."""
+    subjects, limit = await subjects_of(visit, account)
+    return await visit.store.audit.page(AuditFilters(subjects=subjects), _CHANGES), limit
 
 
 async def show(visit: Visit) -> Response:
