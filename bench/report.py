@@ -217,7 +217,7 @@ def _origins(results: Results) -> str:
     for (revision, rounds), names in revisions.items():
         state = " **with local changes**" if revision.endswith(CHANGED) else ""
         which = f": {', '.join(names)}" if len(revisions) > 1 else ""
-        lines.append(f"{rounds} rounds at revision {revision.removesuffix(CHANGED)}{state}{which}.")
+        lines.append(f"{rounds} round{'s' * (rounds > 1)} at revision {revision.removesuffix(CHANGED)}{state}{which}.")
     return "\n".join([*lines, *(f"Measured on: {text}." for text in machines)])
 
 
