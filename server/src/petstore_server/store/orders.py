@@ -24,7 +24,7 @@ _SELECT = "SELECT id, record, status FROM petstore.orders"
 _FIND = f"{_SELECT} WHERE id = %s"
 _FIND_MANY = f"{_SELECT} WHERE id = ANY(%s::bigint[])"
 # In ascending order, as in every transaction, so that two of them never wait for each other.
-_LOCK = f"{_FIND_MANY} ORDER BY id FOR UPDATE"
+LOCK = f"{_FIND_MANY} ORDER BY id FOR UPDATE"
 _PLACED = "SELECT id FROM petstore.orders WHERE id = ANY(%s::bigint[]) AND placed = 1"
 _LAST = "SELECT last_order_id FROM petstore.clock"
 
@@ -164,7 +164,7 @@ def _locked_rows(ids: Sequence[int]) -> Work[list[Row]]:
     """
     [(last,)] = yield Query(_LAST)
     known = ids[: bisect_right(ids, last)]
-    rows = (yield Query(_LOCK, (list(known),))) if known else []
+    rows = (yield Query(LOCK, (list(known),))) if known else []
     if len(known) < len(ids):
         [(last,)] = yield Query(f"{_LAST} FOR UPDATE")
         placed = ids[len(known) : bisect_right(ids, last)]

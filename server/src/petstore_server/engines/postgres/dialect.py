@@ -8,6 +8,7 @@ from collections.abc import Sequence
 
 from petstore_server.domain.orders import INT64_MAX
 from petstore_server.store.engine import Command, Queries, Query, Row, Work
+from petstore_server.store.orders import LOCK
 
 # Identifies one history of one store. A restart, a failover (the timeline changes), a restore and another database in
 # the place of this one (the table has another file) each begin another one: changes seen before may be gone, and their
@@ -16,11 +17,7 @@ _HISTORY = """
     concat_ws('/', epoch, pg_postmaster_start_time(), left(pg_walfile_name(pg_current_wal_insert_lsn()), 8),
         pg_relation_filepath('petstore.orders'))
 """
-# In ascending order, as in every transaction, so that two of them never wait for each other.
-_LOCK = """
-    SELECT id, record, status FROM petstore.orders
-    WHERE id = ANY(%s::bigint[]) ORDER BY id FOR UPDATE SKIP LOCKED
-"""
+_LOCK_IF_FREE = f"{LOCK} SKIP LOCKED"
 _EXIST = "SELECT id FROM petstore.orders WHERE id = ANY(%s::bigint[])"
 _LATER = "greatest(at + 1, (extract(epoch FROM clock_timestamp()) * 1000000)::bigint)"
 _NEW = """
@@ -105,7 +102,7 @@ class PostgresDialect:
     history = _HISTORY
 
     def lock_orders(self, ids: Sequence[int]) -> Work[tuple[list[Row], list[int]]]:
-        found = yield Query(_LOCK, (ids,))
+        found = yield Query(_LOCK_IF_FREE, (ids,))
         missing = sorted({*ids} - {row[0] for row in found})
         return found, [row[0] for row in ((yield Query(_EXIST, (missing,))) if missing else ())]
 
