@@ -5,6 +5,8 @@ PYTHON ?= python3
 BIN := .venv/bin
 PIP_OPTIONS := --disable-pip-version-check --no-input -q
 PIP := $(BIN)/python -m pip $(PIP_OPTIONS)
+# The lock files are complete, so pip need not look for dependencies.
+INSTALL := $(PIP) install --no-deps --require-hashes
 LOCK := $(BIN)/uv pip compile --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-emit-find-links --no-annotate --no-header -q
 TEST_PROCESSES ?= $(shell $(PYTHON) -c 'import os; print(2 * (os.cpu_count() or 1))') # many tests wait for processes and timers
 BENCH_PACKAGES := nginx-light wrk redis-tools
@@ -82,16 +84,18 @@ clean:
 		{ $(PYTHON) -m venv .venv && $(PIP) install --require-hashes -r requirements/pip.lock; }
 	@touch $@
 
+# All processors together compile the modules in less time than pip.
 .venv/.run: .venv/.pip requirements/run.lock server/pyproject.toml
-	@$(PIP) install --require-hashes -r requirements/run.lock
-	@$(PIP) install --no-deps --no-build-isolation -e server
+	@$(INSTALL) --no-compile -r requirements/run.lock
+	@$(BIN)/python -m compileall -q -j 0 -x '/(pip|pygments|hatchling|trove_classifiers)/' .venv/lib server/src & \
+		$(PIP) install --no-deps --no-build-isolation -e server; status=$$?; wait; exit $$status
 	@touch $@
 
-# The development requirements include those of the server. All processors together compile them in less time than pip,
-# and make the table of characters that every test process would make for Hypothesis. Then they compile the tests with
-# the assertions as pytest rewrites them, which every test process would do when it begins.
+# The development requirements include those of the server. The table of characters that every test process would make
+# for Hypothesis is made here, and the tests are compiled with the assertions as pytest rewrites them, which every test
+# process would do when it begins.
 .venv/.dev: .venv/.pip requirements/run.lock requirements/dev.lock server/pyproject.toml client/pyproject.toml
-	@$(PIP) install --no-compile --require-hashes -r requirements/dev.lock
+	@$(INSTALL) --no-compile -r requirements/dev.lock
 	@$(PIP) install --no-deps --no-build-isolation -e server -e client
 	@$(BIN)/python -c 'from hypothesis import strategies; strategies.text().validate()' & \
 		$(BIN)/python -m compileall -q -j 0 -x '/(mypy|mypyc|pip|pygments|setuptools)/' .venv/lib server/src client/src; wait
@@ -100,13 +104,13 @@ clean:
 	@touch .venv/.run $@
 
 .venv/.tools: .venv/.dev requirements/tools.lock
-	@$(PIP) install --require-hashes -r requirements/tools.lock
+	@$(INSTALL) -r requirements/tools.lock
 	@touch $@
 
 .venv/.system: .venv/.dev requirements/system.lock
-	@$(PIP) install --require-hashes -r requirements/system.lock
+	@$(INSTALL) -r requirements/system.lock
 	@touch $@
 
 .venv/.bench: .venv/.dev requirements/bench.lock
-	@$(PIP) install --require-hashes -r requirements/bench.lock
+	@$(INSTALL) -r requirements/bench.lock
 	@touch $@
