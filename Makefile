@@ -11,6 +11,9 @@ LOCK := $(BIN)/uv pip compile --universal --python-version 3.11 --generate-hashe
 TEST_PROCESSES ?= $(shell $(PYTHON) -c 'import os; print(2 * (os.cpu_count() or 1))') # many tests wait for processes and timers
 BENCH_PACKAGES := nginx-light wrk redis-tools
 
+# All processors together compile the modules in less time than pip.
+COMPILE := $(BIN)/python -m compileall -q -j 0
+
 # Commands and tests start faster with compiled modules, even where the environment turns them off, as in many containers.
 unexport PYTHONDONTWRITEBYTECODE
 
@@ -80,14 +83,14 @@ clean:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Python 3.11 or later is needed: make PYTHON=/path/to/python3.11")'
 	@echo "Setting up .venv (once)" >&2
 	@test -x $(BIN)/python || $(PYTHON) -m venv --without-pip .venv
-	@$(PYTHON) -m pip --python $(BIN)/python $(PIP_OPTIONS) install --require-hashes -r requirements/pip.lock 2>/dev/null || \
-		{ $(PYTHON) -m venv .venv && $(PIP) install --require-hashes -r requirements/pip.lock; }
+	@$(PYTHON) -m pip --python $(BIN)/python $(PIP_OPTIONS) install --no-compile --require-hashes -r requirements/pip.lock 2>/dev/null || \
+		{ $(PYTHON) -m venv .venv && $(PIP) install --no-compile --require-hashes -r requirements/pip.lock; }
+	@$(COMPILE) .venv/lib
 	@touch $@
 
-# All processors together compile the modules in less time than pip.
 .venv/.run: .venv/.pip requirements/run.lock server/pyproject.toml
 	@$(INSTALL) --no-compile -r requirements/run.lock
-	@$(BIN)/python -m compileall -q -j 0 -x '/(pip|pygments|hatchling|trove_classifiers)/' .venv/lib server/src & \
+	@$(COMPILE) -x '/(pip|pygments|hatchling|trove_classifiers)/' .venv/lib server/src & \
 		$(PIP) install --no-deps --no-build-isolation -e server; status=$$?; wait; exit $$status
 	@touch $@
 
@@ -98,7 +101,7 @@ clean:
 	@$(INSTALL) --no-compile -r requirements/dev.lock
 	@$(PIP) install --no-deps --no-build-isolation -e server -e client
 	@$(BIN)/python -c 'from hypothesis import strategies; strategies.text().validate()' & \
-		$(BIN)/python -m compileall -q -j 0 -x '/(mypy|mypyc|pip|pygments|setuptools)/' .venv/lib server/src client/src; wait
+		$(COMPILE) -x '/(mypy|mypyc|pip|pygments|setuptools)/' .venv/lib server/src client/src; wait
 	@$(BIN)/python -m pytest --collect-only -qq server/tests >/dev/null & \
 		$(BIN)/python -m pytest --collect-only -qq tests client/tests >/dev/null; wait
 	@touch .venv/.run $@
