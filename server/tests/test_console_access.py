@@ -9,7 +9,6 @@ import pytest
 from petstore_server.domain.audit import Actor
 from petstore_server.domain.sessions import LINK_LIFETIME, SESSION_LIFETIME
 from petstore_server.engines.sqlite import backup, restore
-from petstore_server.operations.sessions import end_sessions
 from support.console import Browser, running_console, text_of
 from support.open_stores import BY, SqlitePlaces, Stores, log
 
@@ -122,7 +121,7 @@ async def test_a_session_works_on_every_host_and_ends_on_all_of_them(each_backen
         away = other.another_browser()
         away.http.cookies = one.browser.http.cookies
         await away.get("/")
-        assert 1 == await end_sessions(other.store, Actor("operator:bob", one.clock.now))
+        assert 1 == await other.store.sessions.end_all(Actor("operator:bob", one.clock.now))
         await one.browser.get("/", 401)
         await away.get("/", 401)
 
@@ -130,7 +129,7 @@ async def test_a_session_works_on_every_host_and_ends_on_all_of_them(each_backen
 async def test_ending_all_sessions_makes_unused_links_invalid(each_backend: Stores) -> None:
     async with running_console(each_backend) as console:
         link = await console.browser.link()
-        await end_sessions(console.store, Actor("operator:bob", console.clock.now))
+        await console.store.sessions.end_all(Actor("operator:bob", console.clock.now))
         assert 401 == (await console.browser.http.get(link)).status_code
 
 
@@ -150,7 +149,7 @@ async def test_signing_out_ends_only_this_session(each_backend: Stores) -> None:
 async def test_access_is_audited_without_secrets(each_backend: Stores) -> None:
     async with running_console(each_backend) as console:
         await console.browser.sign_in()
-        await end_sessions(console.store, Actor("operator:bob", console.clock.now))
+        await console.store.sessions.end_all(Actor("operator:bob", console.clock.now))
         entries = await log(console.store)
         assert [("operator:ada", "console.create_link"), ("operator:ada", "console.sign_in")] == [
             (entry.actor, entry.action) for entry in entries[:2]

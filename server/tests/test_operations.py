@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from petstore_server.domain.accounts import PLAN_LIMITS, Plan
+from petstore_server.domain.accounts import PLAN_LIMITS, RESUME, Plan, suspend
 from petstore_server.domain.audit import Actor, AuditFilters
 from petstore_server.domain.errors import (
     AccountClosed,
@@ -25,6 +25,7 @@ from petstore_server.domain.keys import (
     RefusedKey,
     digest,
     is_well_formed,
+    revoke,
 )
 from petstore_server.domain.orders import CANCEL, COMPLETE, Order, Status, ship
 from petstore_server.domain.usage import Usage
@@ -126,11 +127,11 @@ async def test_keys_work_unless_revoked_or_their_account_is_suspended(
     async with each_backend.opened() as store:
         await account(store)
         first, second = await issue(store, randbelow), await issue(store, randbelow)
-        await keys.revoke_key(store, first.key.id, ACTOR)
+        await store.keys.change(first.key.id, revoke(NOW), ACTOR)
         assert ["revoked", "active"] == [key.state(NOW) for key in await store.keys.list("acme")]
-        await accounts.suspend_account(store, "acme", ACTOR)
+        await store.accounts.change("acme", suspend(NOW), ACTOR)
         assert ["revoked", "suspended"] == [key.state(NOW) for key in await store.keys.list()]
-        await accounts.resume_account(store, "acme", ACTOR)
+        await store.accounts.change("acme", RESUME, ACTOR)
         assert (await store.keys.find(second.key.id)).state(NOW) in VALID
 
 
@@ -233,7 +234,7 @@ async def test_a_closed_account_has_no_valid_key_and_stays_closed(each_backend: 
         refused = await store.keys.principal(digest(issued.secret), Environment.PRODUCTION, NOW)
         assert isinstance(refused, RefusedKey)
         with pytest.raises(AccountClosed):
-            await accounts.resume_account(store, "acme", ACTOR)
+            await store.accounts.change("acme", RESUME, ACTOR)
         with pytest.raises(AccountClosed):
             await issue(store, randbelow)
         assert 1 == len(await store.keys.list("acme"))

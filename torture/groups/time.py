@@ -13,7 +13,6 @@ from zoneinfo import ZoneInfo
 
 from petstore_server.domain.accounts import Limits, Plan
 from petstore_server.domain.keys import Scope
-from petstore_server.operations.sessions import create_link, find_session, sign_in
 from petstore_server.runtime.background import compact_history
 from support.service import START, Clock, Service, running
 from torture.client import LIST, ORDERS, Connection
@@ -128,15 +127,16 @@ async def a_month(seed: int) -> Result:
             expect("a placed order", first.status, 201)
             expect("updatedAt ascends", first.json["updatedAt"] > latest, True)
             latest = first.json["updatedAt"]
-            link = await create_link(store, f"link {day}", started.actor)
+            await store.sessions.create_link(f"link {day}", started.actor)
             clock.now += chance.uniform(1, 290)
-            expect("a sign-in", await sign_in(store, link.token, f"session {day}", clock.now) is not None, True)
+            session = await store.sessions.sign_in(f"link {day}", f"session {day}", clock.now)
+            expect("a sign-in", session is not None, True)
             for hour in range(24):
                 expect("the list", (await client.request("GET", LIST)).status, 200)
                 expect("a key until its end", (await ending.read(1)).status, 200 if clock.now < expiry else 401)
                 gone = (await client.request("GET", "/v1/pets/1")).status == 410
                 expect("whether the operation has ended", gone, clock.now >= sunset)
-                session = await find_session(store, f"session {day}", clock.now)
+                session = await store.sessions.find(f"session {day}", clock.now)
                 expect("a session that is used", session is not None, hour < 12 or day % 2 == 0)
                 clock.now += HOUR if day % 2 == 0 or hour != 11 else 13 * HOUR
                 await started.background_round()

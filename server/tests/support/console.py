@@ -15,7 +15,6 @@ from starlette.applications import Starlette
 from petstore_server.console.readings import Pace
 from petstore_server.console.sources import Sources
 from petstore_server.domain.audit import Actor
-from petstore_server.operations.sessions import create_link
 from petstore_server.runtime.console import make_console
 from petstore_server.settings import read_settings
 from petstore_server.store import Store
@@ -82,7 +81,7 @@ class Browser:
     async def link(self, name: str = "ada") -> str:
         """The path of a new sign-in link."""
         token = secrets.token_urlsafe(20)
-        await create_link(self._store, token, Actor(f"operator:{name}", self._clock.now))
+        await self._store.sessions.create_link(token, Actor(f"operator:{name}", self._clock.now))
         return f"/console/sign-in?token={token}"
 
     async def sign_in(self, name: str = "ada") -> "Browser":

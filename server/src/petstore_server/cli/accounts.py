@@ -11,8 +11,10 @@ from petstore_server.cli.commands import WritingCommand, confirm, help_values, n
 from petstore_server.cli.keys import ban_end, key_fields
 from petstore_server.cli.output import Column, details, log_to_stderr, plural, show, table, wants_json
 from petstore_server.cli.stores import installation, operator, with_store
+from petstore_server.domain import accounts as transitions
 from petstore_server.domain.accounts import PLAN_LIMITS, Account, Plan
 from petstore_server.domain.timestamps import format_unix
+from petstore_server.domain.transitions import Transition
 from petstore_server.operations import accounts as operations
 from petstore_server.operations.accounts import AccountReport
 from petstore_server.store import Store
@@ -109,7 +111,7 @@ def set_plan(name: str, plan: str, per_minute: int | None, per_day: int | None) 
     $ petstore accounts set-plan acme business
     """
     limits = limits_of(Plan(plan), per_minute, per_day)
-    _show(with_store(lambda store: operations.set_plan(store, name, Plan(plan), limits, operator()), writes=True))
+    _change(name, transitions.set_plan(Plan(plan), limits))
 
 
 @accounts.command(cls=WritingCommand)
@@ -119,7 +121,7 @@ def suspend(name: str) -> None:
 
     $ petstore accounts suspend acme
     """
-    _show(with_store(lambda store: operations.suspend_account(store, name, operator()), writes=True))
+    _change(name, transitions.suspend(time.time()))
 
 
 @accounts.command(cls=WritingCommand)
@@ -129,7 +131,7 @@ def resume(name: str) -> None:
 
     $ petstore accounts resume acme
     """
-    _show(with_store(lambda store: operations.resume_account(store, name, operator()), writes=True))
+    _change(name, transitions.RESUME)
 
 
 @accounts.command(cls=WritingCommand)
@@ -143,7 +145,7 @@ def edit(name: str, contact: str | None, note: str | None) -> None:
     """
     if contact is None and note is None:
         raise click.UsageError("Give --contact, --note, or both.", click.get_current_context())
-    _show(with_store(lambda store: operations.edit_account(store, name, contact, note, operator()), writes=True))
+    _change(name, transitions.edit(contact, note))
 
 
 @accounts.command(cls=WritingCommand)
@@ -163,6 +165,10 @@ def close(name: str, yes: bool) -> None:
     _show(closed.account)
     if not wants_json():
         log_to_stderr(f"Revoked {plural(closed.revoked, 'key')}.")
+
+
+def _change(name: str, transition: Transition[Account]) -> None:
+    _show(with_store(lambda store: store.accounts.change(name, transition, operator()), writes=True))
 
 
 def _show(account: Account) -> None:

@@ -14,7 +14,6 @@ from petstore_server.domain.errors import InvalidInput
 from petstore_server.domain.sessions import LINK_LIFETIME, SESSION_LIFETIME, TOKEN_BYTES
 from petstore_server.domain.timestamps import HOUR, MINUTE, format_unix
 from petstore_server.operations.admin_port import admin_url, host_name, is_allowed_host, sign_in_url
-from petstore_server.operations.sessions import create_link, end_sessions
 from petstore_server.settings import Settings, SettingsError
 
 
@@ -46,7 +45,7 @@ def console(url: str | None, end: bool) -> None:
     $ petstore console --end-sessions
     """
     if end:
-        count = with_store(lambda store: end_sessions(store, operator()), writes=True)
+        count = with_store(lambda store: store.sessions.end_all(operator()), writes=True)
         show({"ended": count}, lambda: f"Ended {plural(count, 'session')}; unused links are invalid now.")
         return
     settings = settings_here()
@@ -59,10 +58,11 @@ def console(url: str | None, end: bool) -> None:
             f"{host_name(host)} is not in PETSTORE_CONSOLE_HOSTS, so the server will refuse the link with 421. "
             "Add it, and restart the server."
         )
-    link = with_store(lambda store: create_link(store, secrets.token_urlsafe(TOKEN_BYTES), operator()))
-    printed = sign_in_url(address, link.token)
+    token = secrets.token_urlsafe(TOKEN_BYTES)
+    expires_at = with_store(lambda store: store.sessions.create_link(token, operator()))
+    printed = sign_in_url(address, token)
     if wants_json():
-        write_secret({"url": printed, "expiresAt": format_unix(link.expires_at)})
+        write_secret({"url": printed, "expiresAt": format_unix(expires_at)})
     else:
         write_secret(printed)
         log_to_stderr(f"The link works once and for {LINK_LIFETIME // MINUTE} minutes.")

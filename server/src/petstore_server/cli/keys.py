@@ -11,8 +11,10 @@ from petstore_server.cli.arguments import ACCOUNT_NAME, DURATION, FUTURE, KEY_ID
 from petstore_server.cli.commands import WritingCommand, noun
 from petstore_server.cli.output import Column, details, log_to_stderr, show, table, wants_json, write_secret
 from petstore_server.cli.stores import operator, settings_here, with_store
+from petstore_server.domain import keys as transitions
 from petstore_server.domain.keys import DEFAULT_SCOPES, ApiKey, Environment, Scope
 from petstore_server.domain.timestamps import format_hour, format_unix
+from petstore_server.domain.transitions import Transition
 from petstore_server.operations import keys as operations
 from petstore_server.operations.keys import IssuedKey
 
@@ -159,7 +161,7 @@ def revoke(key_id: str) -> None:
 
     $ petstore keys revoke key_3kTMd9QxBv1a
     """
-    _show(with_store(lambda store: operations.revoke_key(store, key_id, operator()), writes=True))
+    _change(key_id, transitions.revoke(time.time()))
 
 
 @keys.command(cls=WritingCommand)
@@ -169,7 +171,11 @@ def unban(key_id: str) -> None:
 
     $ petstore keys unban key_3kTMd9QxBv1a
     """
-    _show(with_store(lambda store: operations.unban_key(store, key_id, operator()), writes=True))
+    _change(key_id, transitions.unban(time.time()))
+
+
+def _change(key_id: str, transition: Transition[ApiKey]) -> None:
+    _show(with_store(lambda store: store.keys.change(key_id, transition, operator()), writes=True))
 
 
 def key_fields(key: ApiKey, now: float) -> dict[str, Any]:

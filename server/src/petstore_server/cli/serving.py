@@ -24,7 +24,6 @@ from petstore_server.domain.keys import Environment
 from petstore_server.domain.sessions import LINK_LIFETIME, TOKEN_BYTES
 from petstore_server.domain.timestamps import MINUTE
 from petstore_server.operations.admin_port import sign_in_url
-from petstore_server.operations.sessions import create_link
 from petstore_server.runtime.application import Application
 from petstore_server.runtime.composition import lock_for_serving, open_backend, require_servable
 from petstore_server.runtime.demo import Demo, fill, show_sample
@@ -110,8 +109,9 @@ async def _console_link(settings: Settings, store: Store, admin: str) -> str | N
     """A link that signs in to the console, if there is one."""
     if not settings.console:
         return None
-    actor = Actor("operator:demo", time.time())
-    return sign_in_url(admin, (await create_link(store, secrets.token_urlsafe(TOKEN_BYTES), actor)).token)
+    token = secrets.token_urlsafe(TOKEN_BYTES)
+    await store.sessions.create_link(token, Actor("operator:demo", time.time()))
+    return sign_in_url(admin, token)
 
 
 def _sign_in_command(settings: Settings, admin: str) -> str:

@@ -6,7 +6,6 @@ from starlette.responses import HTMLResponse, RedirectResponse, Response
 from petstore_server.console.cookies import delete_cookie, set_cookie, set_wanted, wanted
 from petstore_server.console.visit import Visit
 from petstore_server.domain.sessions import TOKEN_BYTES
-from petstore_server.operations import sessions
 
 _PREFETCH_HEADERS = ("sec-purpose", "purpose", "x-moz", "x-purpose")
 
@@ -23,7 +22,7 @@ async def sign_in(visit: Visit) -> Response:
     if _is_prefetch(request):
         return Response(status_code=503, headers={"Retry-After": "1"})
     token = visit.sources.random_token(TOKEN_BYTES)
-    if await sessions.sign_in(visit.store, visit.query.get("token", ""), token, visit.now) is None:
+    if await visit.store.sessions.sign_in(visit.query.get("token", ""), token, visit.now) is None:
         return visit.page("signed_out.html", 401, link="used")
     response = _continue(visit, wanted(request))
     set_cookie(request, response, "session", token)
@@ -34,7 +33,7 @@ async def sign_in(visit: Visit) -> Response:
 async def sign_out(visit: Visit) -> Response:
     """End this session."""
     await visit.form()
-    await sessions.sign_out(visit.store, visit.token)
+    await visit.store.sessions.end(visit.token)
     visit.sources.sessions.forget(visit.token)
     visit.session = None
     response = visit.page("signed_out.html", link="signed out")

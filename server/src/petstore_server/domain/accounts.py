@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 
 from petstore_server.domain.errors import AccountClosed, InvalidInput
 from petstore_server.domain.leaked_keys import looks_like_key
+from petstore_server.domain.notes import check_note
 from petstore_server.domain.transitions import Transition
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9 ._@+-]{0,99}", re.ASCII)
@@ -83,7 +84,8 @@ RESUME: Transition[Account] = Transition(
 
 
 def edit(contact: str | None, note: str | None) -> Transition[Account]:
-    """Change the texts that are not None."""
+    """Change the texts that are not None. Raises InvalidInput."""
+    contact, note = contact and check_note(contact, "contact"), note and check_note(note)
 
     def apply(account: Account) -> Account:
         return replace(

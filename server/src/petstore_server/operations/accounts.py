@@ -1,4 +1,4 @@
-"""Accounts: create, edit, suspend, resume and close them, change their plan, and report their usage."""
+"""Accounts: create and close them, and report their usage."""
 
 from collections.abc import Awaitable, Callable
 from typing import NamedTuple
@@ -10,7 +10,6 @@ from petstore_server.domain.errors import Unreachable
 from petstore_server.domain.keys import ApiKey, revoke
 from petstore_server.domain.notes import check_note
 from petstore_server.domain.timestamps import DAY, MINUTE
-from petstore_server.domain.transitions import unless_changed
 from petstore_server.domain.usage import Usage
 from petstore_server.domain.windows import evaluate_account, roll_window
 from petstore_server.store import Store
@@ -56,12 +55,6 @@ async def create_account(
     return await store.accounts.create(name, plan, limits, actor, contact=contact, note=note)
 
 
-async def edit_account(store: Store, name: str, contact: str | None, note: str | None, actor: Actor) -> Account:
-    """Change an account's contact and note, where not None. Raises AccountNotFound, InvalidInput."""
-    contact = contact and check_note(contact, "contact")
-    return await store.accounts.change(name, accounts.edit(contact, note and check_note(note)), actor)
-
-
 async def close_account(store: Store, name: str, actor: Actor) -> Closed:
     """End an account for good and revoke its keys; its history is kept, and its name is not free again.
 
@@ -74,34 +67,6 @@ async def close_account(store: Store, name: str, actor: Actor) -> Closed:
             await store.keys.change(key.id, revoke(actor.at), actor)
             revoked += 1
     return Closed(account, revoked)
-
-
-async def set_plan(
-    store: Store, name: str, plan: Plan, limits: Limits, actor: Actor, *, seen: str | None = None
-) -> Account:
-    """Change an account's plan; its usage is preserved (D11).
-
-    `seen` is the version (`domain.transitions`) that the operator saw, None for any.
-
-    Raises AccountNotFound, AccountClosed, ChangedMeanwhile.
-    """
-    return await store.accounts.change(name, unless_changed(accounts.set_plan(plan, limits), seen), actor)
-
-
-async def suspend_account(store: Store, name: str, actor: Actor, *, seen: str | None = None) -> Account:
-    """Make all keys of an account invalid; suspending twice changes nothing. `seen` as for `set_plan`.
-
-    Raises AccountNotFound, ChangedMeanwhile.
-    """
-    return await store.accounts.change(name, unless_changed(accounts.suspend(actor.at), seen), actor)
-
-
-async def resume_account(store: Store, name: str, actor: Actor, *, seen: str | None = None) -> Account:
-    """Make the keys of a suspended account valid again; resuming twice changes nothing. `seen` as for `set_plan`.
-
-    Raises AccountNotFound, AccountClosed, ChangedMeanwhile.
-    """
-    return await store.accounts.change(name, unless_changed(accounts.RESUME, seen), actor)
 
 
 async def report_account(

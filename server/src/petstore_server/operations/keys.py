@@ -1,4 +1,4 @@
-"""API keys: issue, rotate and revoke them, lift their bans, and find a key by its text."""
+"""API keys: issue and rotate them, and find a key by its text."""
 
 from collections.abc import Callable
 from typing import NamedTuple
@@ -15,12 +15,9 @@ from petstore_server.domain.keys import (
     is_well_formed,
     new_key,
     new_key_id,
-    revoke,
-    unban,
 )
 from petstore_server.domain.notes import check_note
 from petstore_server.domain.timestamps import format_unix
-from petstore_server.domain.transitions import unless_changed
 from petstore_server.store import Store
 
 Randbelow = Callable[[int], int]
@@ -86,19 +83,6 @@ async def rotate_key(
     successor = Successor(new_key_id(randbelow), digest(secret), expires_at)
     rotated = await store.keys.rotate(key_id, successor, actor.at + grace, actor)
     return Rotation(rotated.old, IssuedKey(rotated.new, secret))
-
-
-async def revoke_key(store: Store, key_id: str, actor: Actor, *, seen: str | None = None) -> ApiKey:
-    """End a key now; revoking twice changes nothing. `seen` is the version that the operator saw, None for any.
-
-    Raises KeyNotFound, ChangedMeanwhile.
-    """
-    return await store.keys.change(key_id, unless_changed(revoke(actor.at), seen), actor)
-
-
-async def unban_key(store: Store, key_id: str, actor: Actor) -> ApiKey:
-    """Lift a key's ban and forget it. Raises KeyNotFound, KeyNotBanned."""
-    return await store.keys.change(key_id, unban(actor.at), actor)
 
 
 async def find_key_by_secret(store: Store, secret: str) -> ApiKey:

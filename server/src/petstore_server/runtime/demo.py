@@ -11,13 +11,13 @@ from datetime import UTC, datetime, timedelta
 from typing import NamedTuple
 
 from petstore_server.console.sources import Sources
-from petstore_server.domain.accounts import PLAN_LIMITS, Account, Plan
+from petstore_server.domain.accounts import PLAN_LIMITS, Account, Plan, suspend
 from petstore_server.domain.audit import Actor
 from petstore_server.domain.keys import Environment
 from petstore_server.domain.orders import CANCEL, Order, Status, ship
 from petstore_server.domain.pets import Pet
 from petstore_server.domain.timestamps import DAY, HOUR, format_timestamp
-from petstore_server.operations.accounts import create_account, suspend_account
+from petstore_server.operations.accounts import create_account
 from petstore_server.operations.keys import Randbelow, issue_key
 from petstore_server.operations.orders import change_orders
 from petstore_server.runtime.demo_usage import DAYS, PROFILES, fill_usage, recent_requests
@@ -87,7 +87,8 @@ async def _add_accounts(
         accounts[name] = await create_account(store, name, plan, PLAN_LIMITS[plan], at)
         issued = await issue_key(store, name, environment=environment, actor=at, randbelow=randbelow, note="warehouse")
         keys[name] = issued.key.id
-    await suspend_account(store, _SUSPENDED, actor._replace(at=actor.at - 2 * DAY))
+    suspended = actor._replace(at=actor.at - 2 * DAY)
+    await store.accounts.change(_SUSPENDED, suspend(suspended.at), suspended)
     return accounts, keys
 
 

@@ -1,7 +1,7 @@
 """Sign-in links and sessions of the operator console."""
 
 from petstore_server.domain.audit import Actor, Change
-from petstore_server.domain.sessions import Session
+from petstore_server.domain.sessions import LINK_LIFETIME, SESSION_LIFETIME, Session, token_digest
 from petstore_server.store.audit import record
 from petstore_server.store.engine import Command, Part, Query, Work, transaction
 
@@ -20,47 +20,55 @@ _SUBJECT = "console"
 
 
 class Sessions(Part):
-    """The console's sign-in links and sessions of one store. They are found by the SHA-256 of their token."""
+    """The console's sign-in links and sessions of one store, which has only the SHA-256 of their tokens."""
 
     @transaction
-    def add_link(self, digest: bytes, expires_at: float, actor: Actor) -> Work[None]:
-        """Store a link that signs in as `actor`, and delete what has expired."""
+    def create_link(self, token: str, actor: Actor) -> Work[float]:
+        """Allow one sign-in as `actor` with `token`, a random text of TOKEN_BYTES bytes; return its end (Unix seconds).
+
+        Also deletes what has expired.
+        """
+        expires_at = actor.at + LINK_LIFETIME
         yield Command(_FORGET_EXPIRED, (actor.at,))
-        yield Command(_ADD, (digest, "link", actor.name, expires_at))
+        yield Command(_ADD, (token_digest(token), "link", actor.name, expires_at))
         yield record(actor, "console.create_link", _SUBJECT, Change(None, {"expires_at": expires_at}))
+        return expires_at
 
     @transaction
-    def sign_in(self, link: bytes, session: bytes, expires_at: float, now: float) -> Work[Session | None]:
-        """Replace a link by a session, both given by their digests; None unless the link is valid at `now`.
+    def sign_in(self, link: str, session: str, now: float) -> Work[Session | None]:
+        """Replace a link by a session, both given by their tokens; None unless the link is valid at `now`.
 
         Exactly one of several concurrent calls with the same link succeeds.
         """
-        used = yield Query(_USE_LINK, (link, now))
+        used = yield Query(_USE_LINK, (token_digest(link), now))
         if not used:
             return None
-        actor = used[0][0]
-        yield Command(_ADD, (session, "session", actor, expires_at))
+        actor, expires_at = used[0][0], now + SESSION_LIFETIME
+        yield Command(_ADD, (token_digest(session), "session", actor, expires_at))
         yield record(Actor(actor, now), "console.sign_in", _SUBJECT, Change(None, None))
         return Session(actor, expires_at)
 
-    async def find(self, digest: bytes, now: float) -> Session | None:
-        """The session if it has not ended at `now`."""
+    async def find(self, token: str, now: float) -> Session | None:
+        """Find a session and extend it; None if there is none at `now` (Unix seconds)."""
+        digest = token_digest(token)
         found = await self._engine.query(_FIND, (digest, now))
-        return Session(*found[0]) if found else None
+        session = Session(*found[0]) if found else None
+        if session is not None and session.needs_extension(now):
+            await self._extend(digest, now + SESSION_LIFETIME)
+        return session
 
     @transaction
-    def extend(self, digest: bytes, expires_at: float) -> Work[None]:
-        """Move the end of a session that exists."""
+    def _extend(self, digest: bytes, expires_at: float) -> Work[None]:
         yield Command(_EXTEND, (expires_at, digest))
 
     @transaction
-    def end(self, digest: bytes) -> Work[None]:
+    def end(self, token: str) -> Work[None]:
         """End a session; ending it twice changes nothing."""
-        yield Command(_END, (digest,))
+        yield Command(_END, (token_digest(token),))
 
     @transaction
     def end_all(self, actor: Actor) -> Work[int]:
-        """End all sessions and delete all links; return the number of sessions."""
+        """End all sessions and revoke all unused links; return the number of sessions."""
         ended = yield Query(_END_ALL)
         sessions = sum(str(kind) == "session" for (kind,) in ended)
         yield record(actor, "console.end_sessions", _SUBJECT, Change(None, {"sessions": sessions}))

@@ -12,15 +12,15 @@ from petstore_server.console.pages.accounts import PLANS, read_plan
 from petstore_server.console.pages.audit import subjects_of
 from petstore_server.console.rendering import minutes
 from petstore_server.console.visit import Visit
+from petstore_server.domain import accounts as transitions
 from petstore_server.domain.accounts import PLAN_LIMITS, Account
 from petstore_server.domain.audit import AuditFilters, AuditPage
 from petstore_server.domain.keys import DEFAULT_SCOPES, ENDED, ApiKey, Scope
 from petstore_server.domain.lists import NumberedPage
 from petstore_server.domain.notes import check_note
-from petstore_server.domain.transitions import version
+from petstore_server.domain.transitions import unless_changed, version
 from petstore_server.domain.usage import Granularity, UsageRow
-from petstore_server.operations import accounts as operations
-from petstore_server.operations.accounts import report_windows
+from petstore_server.operations.accounts import close_account, report_windows
 
 KEYS_PAGE = 25
 _HOURS, _DAYS = 48, 90
@@ -105,7 +105,8 @@ async def change_plan(visit: Visit) -> Response:
     plan, limits = read_plan(form)
     if plan is None or limits is None or not form.is_right:
         return await show_account(visit, await _account(visit), plan_form=form, status=400)
-    await operations.set_plan(visit.store, name, plan, limits, visit.actor, seen=submitted["seen"])
+    change = unless_changed(transitions.set_plan(plan, limits), submitted["seen"])
+    await visit.store.accounts.change(name, change, visit.actor)
     shown = f"{limits.per_minute:,} requests per minute and {limits.per_day:,} per day"
     return visit.done(account_path(name), f"{name} is on the plan {plan} now: {shown}.")
 
@@ -117,7 +118,7 @@ async def edit(visit: Visit) -> Response:
     contact, note = form.read("contact", lambda text: check_note(text, "contact")), form.read("note", check_note)
     if not form.is_right:
         return await show_account(visit, await _account(visit), details_form=form, status=400)
-    await operations.edit_account(visit.store, name, contact, note, visit.actor)
+    await visit.store.accounts.change(name, transitions.edit(contact, note), visit.actor)
     return visit.done(account_path(name), f"Saved the contact and the note of {name}.")
 
 
@@ -140,14 +141,15 @@ async def ask_suspend(visit: Visit) -> Response:
 async def suspend(visit: Visit) -> Response:
     """Suspend an account, unless it was changed meanwhile."""
     name, submitted = visit.request.path_params["name"], await visit.form()
-    await operations.suspend_account(visit.store, name, visit.actor, seen=submitted["seen"])
+    change = unless_changed(transitions.suspend(visit.now), submitted["seen"])
+    await visit.store.accounts.change(name, change, visit.actor)
     return visit.done(account_path(name), f"Suspended {name}: its keys do not work until you resume it.")
 
 
 async def resume(visit: Visit) -> Response:
     """Resume an account, unless it was changed meanwhile."""
     name, submitted = visit.request.path_params["name"], await visit.form()
-    await operations.resume_account(visit.store, name, visit.actor, seen=submitted["seen"])
+    await visit.store.accounts.change(name, unless_changed(transitions.RESUME, submitted["seen"]), visit.actor)
     return visit.done(account_path(name), f"Resumed {name}: its keys work again.")
 
 
@@ -169,7 +171,7 @@ async def ask_close(visit: Visit) -> Response:
 async def close(visit: Visit) -> Response:
     """Close an account and revoke its keys."""
     name, _ = visit.request.path_params["name"], await visit.form()
-    closed = await operations.close_account(visit.store, name, visit.actor)
+    closed = await close_account(visit.store, name, visit.actor)
     revoked = f"{closed.revoked:,} key" + ("" if closed.revoked == 1 else "s")
     return visit.done(account_path(name), f"Closed {name}, and revoked {revoked}.")
 

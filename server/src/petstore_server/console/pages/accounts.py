@@ -12,8 +12,8 @@ from petstore_server.console.visit import Visit
 from petstore_server.domain.accounts import PLAN_LIMITS, Limits, Plan, check_account_name, plan_limits
 from petstore_server.domain.errors import AccountExists, InvalidInput
 from petstore_server.domain.notes import check_note
-from petstore_server.operations import accounts as operations
 from petstore_server.operations.account_lists import AccountFilters, AccountSort, page_of_accounts
+from petstore_server.operations.accounts import create_account
 
 SORTS = (
     ("name", "Name"),
@@ -55,9 +55,7 @@ async def create(visit: Visit) -> Response:
     if name is None or plan is None or limits is None or not form.is_right:
         return await _list(visit, form, 400)
     try:
-        await operations.create_account(
-            visit.store, name, plan, limits, visit.actor, contact=contact or "", note=note or ""
-        )
+        await create_account(visit.store, name, plan, limits, visit.actor, contact=contact or "", note=note or "")
     except AccountExists as error:
         form.reject("name", error)
         return await _list(visit, form, 409)

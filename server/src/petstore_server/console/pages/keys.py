@@ -9,11 +9,12 @@ from petstore_server.console.forms import FormState
 from petstore_server.console.lists import account_path, query_link
 from petstore_server.console.pages.account import GRACES, show_account
 from petstore_server.console.visit import Visit
+from petstore_server.domain import keys as transitions
 from petstore_server.domain.errors import InvalidInput
 from petstore_server.domain.keys import Environment, Scope, parse_scopes
 from petstore_server.domain.notes import check_note
 from petstore_server.domain.timestamps import parse_duration, parse_when
-from petstore_server.domain.transitions import version
+from petstore_server.domain.transitions import unless_changed, version
 from petstore_server.operations import keys as operations
 from petstore_server.operations.admin_port import CONSOLE_PATH
 
@@ -107,16 +108,15 @@ async def ask_revoke(visit: Visit) -> Response:
 async def revoke(visit: Visit) -> Response:
     """Revoke a key, unless it was changed meanwhile."""
     submitted = await visit.form()
-    key = await operations.revoke_key(
-        visit.store, visit.request.path_params["key"], visit.actor, seen=submitted["seen"]
-    )
+    change = unless_changed(transitions.revoke(visit.now), submitted["seen"])
+    key = await visit.store.keys.change(visit.request.path_params["key"], change, visit.actor)
     return visit.done(account_path(key.account), f"Revoked {key.id}.")
 
 
 async def lift_ban(visit: Visit) -> Response:
     """Lift the ban of a key."""
     await visit.form()
-    key = await operations.unban_key(visit.store, visit.request.path_params["key"], visit.actor)
+    key = await visit.store.keys.change(visit.request.path_params["key"], transitions.unban(visit.now), visit.actor)
     return visit.done(account_path(key.account), f"Lifted the ban of {key.id}; it works again within a second.")
 
 

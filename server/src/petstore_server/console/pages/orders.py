@@ -25,17 +25,13 @@ from petstore_server.domain.audit import AuditEntry, AuditFilters
 from petstore_server.domain.errors import DomainError, InvalidInput, InvalidOrderId
 from petstore_server.domain.lists import Count
 from petstore_server.domain.orders import CANCEL, COMPLETE, Order, parse_order_id, ship
-from petstore_server.domain.search import (
-    Filters,
-    TrackedOrder,
-    from_microseconds,
-)
+from petstore_server.domain.search import Filters, TrackedOrder, from_microseconds
 from petstore_server.domain.timestamps import file_stamp
 from petstore_server.domain.transitions import Transition
 from petstore_server.operations import orders as operations
 from petstore_server.operations.admin_port import CONSOLE_PATH
+from petstore_server.operations.audit import order_history
 from petstore_server.operations.exports import export_orders
-from petstore_server.operations.order_history import order_history
 from petstore_server.store import Store
 from petstore_server.store.records import read_order
 
