@@ -226,6 +226,21 @@ def test_expect_100_continue_gets_100_or_is_refused_at_once(served: tuple[Server
     assert (413, "close") == (status, headers["connection"])
 
 
+def test_100_continue_stands_behind_the_responses_before_it(served: tuple[Server, str]) -> None:
+    server, key = served
+    first = f"GET /v1/x HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {key}\r\n\r\n"
+    waiting = request(key, "DELETE", f"{TARGET}/1", "Expect: 100-continue", "Content-Length: 5")
+    with server.connect() as connection:
+        connection.sendall((first + waiting).encode())
+        received = b""
+        while b" 100 Continue\r\n\r\n" not in received:
+            more = connection.recv(65536)
+            assert more, "the connection was closed"
+            received += more
+        received += exchange(connection, b"hello")
+    assert [b"404", b"100", b"404"] == re.findall(rb"HTTP/1\.1 (\d+) ", received)
+
+
 def test_a_client_that_closes_its_half_still_gets_its_responses(served: tuple[Server, str]) -> None:
     server, key = served
     keep = f"Host: x\r\nAuthorization: Bearer {key}\r\n\r\n"

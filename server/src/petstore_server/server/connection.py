@@ -1,7 +1,7 @@
 """One client connection: reads requests, has them answered one after another, and writes the responses.
 
-Responses are in the order of the requests because a request is answered only when the response before it has been
-handed to the transport. Until then the connection parses nothing more, and reads at most one buffer ahead.
+Responses are in the order of the requests because a request is answered only when the writer has the response before
+it. Until then the connection parses nothing more, and reads at most one buffer ahead.
 """
 
 import asyncio
@@ -83,7 +83,7 @@ class Connection(asyncio.BufferedProtocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast("asyncio.Transport", transport)
-        self._writer = ResponseWriter(self._transport)
+        self._writer = ResponseWriter(self._transport, self._server.hold)
         self._parser = RequestParser(_peer(self._transport), self._server.remembered)
         refusal = self._server.admit(self)
         if refusal is not None and not transport.is_closing():
@@ -170,6 +170,7 @@ class Connection(asyncio.BufferedProtocol):
 
     def cut(self) -> None:
         """End the connection at once: a response that was not sent completely must not look complete."""
+        self._writer.drop()
         self._transport.abort()
 
     # Reading
@@ -215,7 +216,7 @@ class Connection(asyncio.BufferedProtocol):
         self._current = request
         request.turn = turn
         if request.awaits_continue:
-            request.on_invite(lambda: self._transport.write(_CONTINUE))
+            request.on_invite(lambda: self._writer.write_interim(_CONTINUE))
         outcome = run_eagerly(self._server.respond(request))
         if isinstance(outcome, asyncio.Task):
             self.task = outcome
@@ -255,7 +256,7 @@ class Connection(asyncio.BufferedProtocol):
     # Writing
 
     def _finish(self) -> None:
-        """The whole response has been handed to the transport."""
+        """The writer has the whole response, or has handed it over."""
         self._current = None
         if not self._keep_alive:
             self._end()
@@ -267,6 +268,7 @@ class Connection(asyncio.BufferedProtocol):
         resets the connection, and the client would lose the response (RFC 9112 section 9.6).
         """
         self._ended = True
+        self._writer.flush()
         unread = self._reading_paused or self._unparsed or self._parser.in_message
         if unread and self._transport.can_write_eof():
             self._transport.write_eof()

@@ -13,6 +13,7 @@ from petstore_server.server.errors import RequestError, TooManyConnections
 from petstore_server.server.remembered import RememberedRequests
 from petstore_server.server.request import Request
 from petstore_server.server.response import Answer
+from petstore_server.server.writer import ResponseWriter
 
 READ_BUFFER = 16 * 1024
 """Bytes read from a connection at once, and kept of one whose requests are still being answered."""
@@ -31,6 +32,13 @@ CONNECTIONS_PER_TURN = 64
 
 A request waits several times for the store or for Redis. If hundreds of others were answered between each response and
 what follows it, a client with few requests would be late by several times as long as they take together.
+"""
+
+RESPONSES_TOGETHER = 16
+"""Connections whose responses are written one right after the other.
+
+A write wakes the client, or the proxy, that waits for it. It need not be woken again for those that follow at once. The
+first response waits until the others are computed, so there are not too many.
 """
 
 _MOST_REFUSALS = 64
@@ -60,6 +68,7 @@ class PublicServer:
 
     `respond` also gets what is refused before there is a request (`Request.refusal`). `buffer` is what all connections
     read into, one after another. `date_line` is the current Date header. `turn` is another object in each turn.
+    Writers that hold responses say so with `hold`; all are flushed by the end of the next turn.
     """
 
     def __init__(
@@ -83,6 +92,8 @@ class PublicServer:
         self._max_connections = max_connections
         self._connections: set[Connection] = set()
         self._scheduled: list[Connection] = []
+        self._holding: list[ResponseWriter] = []
+        self.hold = self._holding.append
         self._loop = asyncio.get_running_loop()
         self._listeners: list[tuple[asyncio.Server, socket.socket]] = []
         self._ticking: asyncio.TimerHandle | None = None
@@ -192,11 +203,19 @@ class PublicServer:
         self.turn = object()
         self.update_date()
         for connection in connections:
+            if len(self._holding) >= RESPONSES_TOGETHER:
+                self._flush()
             try:
                 connection.advance()
             except Exception as error:  # noqa: BLE001 - a defect must not end the other connections' turn
                 connection.cut()
                 self.report(error)
+        self._flush()
+
+    def _flush(self) -> None:
+        for writer in self._holding:
+            writer.flush()
+        self._holding.clear()
 
     def _tick(self) -> None:
         self._ticking = self._loop.call_later(1, self._tick)

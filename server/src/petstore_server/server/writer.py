@@ -4,7 +4,7 @@ import asyncio
 import fcntl
 import sys
 import termios
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from itertools import chain
 
 WRITE_MARK = 64 * 1024
@@ -18,27 +18,53 @@ JOINED_BODY = 32 * 1024
 
 
 class ResponseWriter:
-    """Hands responses to a transport, one after another. `paused` is true while the transport's buffer is full."""
+    """Hands responses to a transport, one after another. `paused` is true while the transport's buffer is full.
 
-    __slots__ = ("_transport", "_unsent", "_written", "paused")
+    Short responses are held until `flush`. `on_held` is called with the writer that begins to hold some.
+    """
 
-    def __init__(self, transport: asyncio.Transport) -> None:
+    __slots__ = ("_held", "_held_bytes", "_on_held", "_transport", "_unsent", "_written", "paused")
+
+    def __init__(self, transport: asyncio.Transport, on_held: "Callable[[ResponseWriter], None]") -> None:
         transport.set_write_buffer_limits(high=WRITE_MARK)
         self._transport = transport
+        self._on_held = on_held
+        self._held: list[bytes] = []
+        self._held_bytes = 0  # of bodies
         self._unsent: Iterator[bytes] | None = None  # the rest of the response being written
         self._written = 0
         self.paused = False
 
     def write(self, head: Sequence[bytes], chunks: Sequence[bytes], length: int) -> bool:
-        """Write a response with a body of `length` bytes; return whether all of it has been handed over.
+        """Write a response with a body of `length` bytes; return whether all of it has been handed over or is held.
 
         If not, the rest follows with `resume`.
         """
-        if not chunks or length <= JOINED_BODY:
-            self._transport.write(b"".join((*head, *chunks)))
-            return True
-        self._unsent = chain((b"".join(head),), chunks)
-        return self._write_on()
+        if chunks and length > JOINED_BODY:
+            self.flush()
+            self._unsent = chain((b"".join(head),), chunks)
+            return self._write_on()
+        if not self._held:
+            self._on_held(self)
+        self._held += head
+        self._held += chunks
+        self._held_bytes += length
+        if self._held_bytes > JOINED_BODY:
+            self.flush()
+        return True
+
+    def write_interim(self, response: bytes) -> None:
+        """Write an interim response (RFC 9110 section 15.2) at once, behind what is held."""
+        self._held.append(response)
+        self.flush()
+
+    def flush(self) -> None:
+        """Hand over what is held."""
+        if self._held:
+            data = b"".join(self._held)
+            self._held.clear()
+            self._held_bytes = 0
+            self._transport.write(data)
 
     def resume(self) -> bool:
         """Go on after the transport's buffer was full; return whether that completed a response."""
@@ -46,7 +72,8 @@ class ResponseWriter:
         return self._unsent is not None and self._write_on()
 
     def drop(self) -> None:
-        """Forget the rest of the response: the connection is lost."""
+        """Forget what has not been handed over: the connection is lost."""
+        self._held.clear()
         self._unsent = None
 
     def progress(self) -> tuple[int, int, int] | None:

@@ -1,0 +1,77 @@
+"""Responses reach the transport whole and in order, whether they are short, long or interim, and few bytes are held."""
+
+from collections.abc import Iterable
+from typing import Any, cast
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from petstore_server.server.writer import JOINED_BODY, ResponseWriter
+
+SIZES = st.sampled_from([0, 1, 100, JOINED_BODY // 3, JOINED_BODY, JOINED_BODY + 1, 5 * JOINED_BODY])
+
+
+class Recording:
+    """A transport that keeps each write."""
+
+    def __init__(self) -> None:
+        self.writes: list[bytes] = []
+
+    def set_write_buffer_limits(self, high: int) -> None:
+        pass
+
+    def write(self, data: bytes) -> None:
+        self.writes.append(data)
+
+    def writelines(self, lines: Iterable[bytes]) -> None:
+        self.writes.append(b"".join(lines))
+
+    @property
+    def sent(self) -> bytes:
+        return b"".join(self.writes)
+
+
+def recorded() -> tuple[ResponseWriter, Recording, list[ResponseWriter]]:
+    transport = Recording()
+    holding: list[ResponseWriter] = []
+    return ResponseWriter(cast(Any, transport), holding.append), transport, holding
+
+
+@given(st.lists(st.one_of(SIZES, st.sampled_from(["interim", "flush"]))))
+def test_what_is_sent_is_every_response_in_order(steps: list[int | str]) -> None:
+    writer, transport, holding = recorded()
+    expected = b""
+    for number, step in enumerate(steps):
+        if isinstance(step, int):
+            head, body = (b"head %d " % number, b"\r\n"), (bytes([number % 256]) * (step // 2),) * 2
+            assert writer.write(head, body, sum(map(len, body)))
+            expected += b"".join((*head, *body))
+        elif step == "interim":
+            writer.write_interim(b"interim %d" % number)
+            expected += b"interim %d" % number
+            assert transport.sent == expected
+        else:
+            writer.flush()
+            assert transport.sent == expected
+        assert expected.startswith(transport.sent)
+        assert len(expected) - len(transport.sent) <= JOINED_BODY + 20 * len(steps)
+        assert transport.sent == expected or holding
+    writer.flush()
+    assert transport.sent == expected
+
+
+def test_short_responses_that_are_held_are_written_at_once() -> None:
+    writer, transport, holding = recorded()
+    for body in (b"one", b"two", b"three"):
+        writer.write((b"head ",), (body,), len(body))
+    assert ([], [writer]) == (transport.writes, holding)
+    writer.flush()
+    assert transport.writes == [b"head onehead twohead three"]
+
+
+def test_nothing_held_is_sent_after_the_connection_is_lost() -> None:
+    writer, transport, _ = recorded()
+    writer.write((b"head ",), (b"body",), 4)
+    writer.drop()
+    writer.flush()
+    assert transport.writes == []
