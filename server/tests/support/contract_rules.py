@@ -12,6 +12,12 @@ from urllib.parse import unquote
 Lines = dict[str, list[str]]
 """The values of each header, by its name in lower case."""
 
+TIMESTAMP_PATTERN = (
+    "^([0-9]{3}[1-9]|[0-9]{2}[1-9]0|[0-9][1-9]00|[1-9]000)-(0[1-9]|1[0-2])-(0[1-9]|[12][0-9]|3[01])[Tt]"
+    r"([01][0-9]|2[0-3]):[0-5][0-9]:[0-5][0-9](\.[0-9]+)?([Zz]|[+-]([01][0-9]|2[0-3]):[0-5][0-9])$"
+)
+"""The form of a timestamp in the contract: RFC 3339. The service also checks that the time exists."""
+
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _POLICY = re.compile(r'"([a-z]+)";q=([0-9]+);w=([0-9]+)')
 _STATE = re.compile(r'"([a-z]+)";r=([0-9]+);t=([0-9]+)')

@@ -5,7 +5,7 @@ from functools import cache
 from importlib.resources import files
 from typing import Any
 
-from petstore_server.api.deprecation import deprecation_dates
+from petstore_server.api.headers import deprecation_dates
 from petstore_server.domain.timestamps import format_timestamp
 from petstore_server.settings import Settings
 

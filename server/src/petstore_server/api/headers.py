@@ -1,15 +1,13 @@
-"""The rate limit headers of a decision (spec S7.1; D13)."""
+"""The headers of rate limits (spec S7.1; D13), and of the deprecated operation (spec S8.3; D16)."""
 
+from datetime import datetime
+from email.utils import format_datetime
 from functools import lru_cache
 
+from petstore_server.api.representation import header_lines
 from petstore_server.domain.accounts import Limits
 from petstore_server.domain.timestamps import DAY, MINUTE
-from petstore_server.domain.windows import (
-    ADDRESS_LIMIT,
-    ADMITTED,
-    AccountDecision,
-    Decision,
-)
+from petstore_server.domain.windows import ADDRESS_LIMIT, ADMITTED, AccountDecision, Decision
 
 
 def limit_headers(decision: Decision) -> bytes:
@@ -49,3 +47,18 @@ def _account_template(limits: Limits) -> bytes:
 
 
 _ADDRESS_TEMPLATE = _template(("address", ADDRESS_LIMIT, MINUTE))
+
+
+def deprecation_dates(deprecated_at: datetime, sunset: datetime) -> tuple[str, str]:
+    """The values of the headers Deprecation (RFC 9745) and Sunset (RFC 8594)."""
+    return f"@{int(deprecated_at.timestamp())}", format_datetime(sunset, usegmt=True)
+
+
+def deprecation_notices(deprecated_at: datetime, sunset: datetime) -> bytes:
+    """Header lines: Deprecation, Sunset, and links to what explains both."""
+    deprecation, sunset_date = deprecation_dates(deprecated_at, sunset)
+    return header_lines(
+        ("deprecation", deprecation),
+        ("sunset", sunset_date),
+        ("link", '</docs>; rel="deprecation"; type="text/html", </docs>; rel="sunset"; type="text/html"'),
+    )

@@ -5,7 +5,7 @@ import itertools
 from collections.abc import Callable
 from contextlib import suppress
 
-from petstore_server.api import v1
+from petstore_server.api import v1, v2
 from petstore_server.api.access_log import AccessLog
 from petstore_server.api.admin import DRAINING, Readiness, admin_application
 from petstore_server.api.auth import Authenticator
@@ -15,7 +15,6 @@ from petstore_server.api.document_limit import DocumentLimit
 from petstore_server.api.documentation import Documents
 from petstore_server.api.gate import Gate, Recorders
 from petstore_server.api.routes import Routes
-from petstore_server.api.v2.routes import routes as routes_v2
 from petstore_server.console.application import Console
 from petstore_server.domain.errors import ServiceUnavailable
 from petstore_server.domain.keys import Environment
@@ -46,7 +45,7 @@ class Application:
         self.routes = Routes(
             [
                 *v1.routes(backend.store, backend.activity, clock, settings),
-                *routes_v2(backend.store, backend.activity, backend.history, clock),
+                *v2.routes(backend.store, backend.activity, backend.history, clock),
             ]
         )
         self.authenticator = Authenticator(backend.store.keys, Environment(settings.environment), clock)

@@ -6,7 +6,7 @@ from collections import Counter
 from typing import Any, NamedTuple, NoReturn
 
 from petstore_server.api.errors import InvalidBody, UnsupportedMediaType
-from petstore_server.api.v2.values import Integer, Kind, Timestamp, shown_name
+from petstore_server.api.v2.values import FieldKind, Integer, Timestamp, shown_name
 from petstore_server.domain.orders import is_int64
 from petstore_server.domain.search import timestamp_text
 
@@ -17,7 +17,7 @@ class Field(NamedTuple):
     """One member of a body."""
 
     name: str
-    kind: Kind
+    kind: FieldKind
     required: bool = False
 
 

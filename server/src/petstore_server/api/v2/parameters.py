@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 from urllib.parse import unquote
 
 from petstore_server.api.errors import InvalidParameter
-from petstore_server.api.v2.values import Boolean, Choice, Integer, Kind, Opaque, Text, Timestamp, shown_name
+from petstore_server.api.v2.values import Boolean, Choice, Integer, Kind, Text, Timestamp, shown_name
 from petstore_server.domain.orders import Status
 from petstore_server.domain.search import DEFAULT_LIMIT, MAX_LIMIT
 from petstore_server.domain.usage import Granularity
@@ -96,7 +96,7 @@ LIST_ORDERS = Parameters(
     Parameter("updatedFrom", Timestamp()),
     Parameter("sort", Choice(SORTS), default="id"),
     Parameter("limit", Integer(1, MAX_LIMIT), default=DEFAULT_LIMIT),
-    Parameter("cursor", Opaque("the nextCursor of a page", longest=256)),
+    Parameter("cursor", Text(".+", "the nextCursor of a page")),
     ranges=[("shipDateFrom", "shipDateTo")],
 )
 
