@@ -100,7 +100,7 @@ def subcommands(group: click.Group) -> Mapping[str, click.Command]:
     if group is not petstore:
         return group.commands
     context = click.Context(group)
-    found = {name: group.get_command(context, name) for name in group.list_commands(context)}
+    found = {name: group.resolve_command(context, [name])[1] for name in group.list_commands(context)}
     return {name: command for name, command in found.items() if command is not None}
 
 

@@ -7,7 +7,7 @@ from typing import Any
 import click
 
 from petstore_server.cli.arguments import ACCOUNT_NAME, NEW_ACCOUNT_NAME, TEXT, limits_of
-from petstore_server.cli.commands import WritingCommand, confirm, help_values, noun
+from petstore_server.cli.commands import confirm, help_values, noun
 from petstore_server.cli.keys import ban_end, key_fields
 from petstore_server.cli.output import Column, details, log_to_stderr, plural, show, table, wants_json
 from petstore_server.cli.stores import installation, operator, with_store
@@ -27,7 +27,7 @@ PER_MINUTE = click.option("--per-minute", type=int, metavar="N", help="Requests 
 PER_DAY = click.option("--per-day", type=int, metavar="N", help="Requests per day; for enterprise only.")
 
 
-@accounts.command(cls=WritingCommand)
+@accounts.command(writes=True)
 @click.argument("name", type=NEW_ACCOUNT_NAME)
 @click.option("--plan", type=PLAN, required=True, help="The plan, which sets the limits.")
 @PER_MINUTE
@@ -98,7 +98,7 @@ def show_account(name: str) -> None:
     show(fields, lambda: _page(report, keys))
 
 
-@accounts.command(cls=WritingCommand)
+@accounts.command(writes=True)
 @click.argument("name", type=ACCOUNT_NAME)
 @click.argument("plan", metavar="PLAN", type=PLAN)
 @PER_MINUTE
@@ -114,7 +114,7 @@ def set_plan(name: str, plan: str, per_minute: int | None, per_day: int | None) 
     _change(name, transitions.set_plan(Plan(plan), limits))
 
 
-@accounts.command(cls=WritingCommand)
+@accounts.command(writes=True)
 @click.argument("name", type=ACCOUNT_NAME)
 def suspend(name: str) -> None:
     """Make all keys of the account NAME invalid until it is resumed; servers apply it within a second.
@@ -124,7 +124,7 @@ def suspend(name: str) -> None:
     _change(name, transitions.suspend(time.time()))
 
 
-@accounts.command(cls=WritingCommand)
+@accounts.command(writes=True)
 @click.argument("name", type=ACCOUNT_NAME)
 def resume(name: str) -> None:
     """Make the keys of the suspended account NAME valid again; servers apply it within a second.
@@ -134,7 +134,7 @@ def resume(name: str) -> None:
     _change(name, transitions.RESUME)
 
 
-@accounts.command(cls=WritingCommand)
+@accounts.command(writes=True)
 @click.argument("name", type=ACCOUNT_NAME)
 @click.option("--contact", type=TEXT, metavar="TEXT", help="Whom to write to; an empty text removes it.")
 @click.option("--note", type=TEXT, metavar="TEXT", help="What operators should know; an empty text removes it.")
@@ -148,7 +148,7 @@ def edit(name: str, contact: str | None, note: str | None) -> None:
     _change(name, transitions.edit(contact, note))
 
 
-@accounts.command(cls=WritingCommand)
+@accounts.command(writes=True)
 @click.argument("name", type=ACCOUNT_NAME)
 @click.option("--yes", is_flag=True, help="Do not ask; required if stdin is not a terminal.")
 def close(name: str, yes: bool) -> None:

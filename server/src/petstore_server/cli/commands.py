@@ -1,8 +1,7 @@
 """The kinds of commands: all take `--json`, those that write take `--as`, and every error becomes an exit code."""
 
-import os
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from importlib import import_module
 from inspect import cleandoc
 from typing import Any, TypeVar
@@ -10,7 +9,7 @@ from typing import Any, TypeVar
 import click
 
 from petstore_server.cli.failures import PIPE_CLOSED, report_error
-from petstore_server.cli.output import JSON_KEY, abandon_stdout, prepare_streams
+from petstore_server.cli.output import abandon_stdout, prepare_streams
 
 Function = TypeVar("Function", bound=Callable[..., None])
 
@@ -31,29 +30,30 @@ SUMMARIES = {
 
 
 class Documented(click.Command):
-    """A command or a group whose help is a docstring. The lines at its end that begin with `$` are examples."""
+    """A command or a group whose help is a docstring. The lines at its end that begin with `$` are examples.
+
+    Lists of commands show the whole first sentence, which click would cut off.
+    """
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         text, *examples = cleandoc(self.help or "").split("\n$ ")
         self.help = "\n  ".join([f"{text.rstrip()}\n\n\b\nExamples:", *examples]) if examples else text
+        self.short_help = self.get_short_help_str(limit=1000)
 
 
 class Command(Documented):
-    """A command that takes `--json`."""
+    """A command that takes `--json`, and one that `writes` to the store `--as` too."""
 
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
+    def __init__(self, *args: Any, writes: bool = False, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        self.params.append(
-            click.Option(
-                ["--json"],
-                is_flag=True,
-                expose_value=False,
-                is_eager=True,
-                callback=_note(JSON_KEY),
-                help="Write data as JSON to stdout, and errors as one JSON object to stderr.",
-            )
-        )
+        if writes:
+            from petstore_server.cli.arguments import OPERATOR_NAME  # `petstore --help` does not need it
+
+            about = "The operator's name for the audit log; the name of your user if not given."
+            self.params.append(click.Option(["--as", "operator"], type=OPERATOR_NAME, metavar="NAME", help=about))
+        about = "Write data as JSON to stdout, and errors as one JSON object to stderr."
+        self.params.append(click.Option(["--json"], is_flag=True, help=about))
 
     def invoke(self, ctx: click.Context) -> Any:
         """Run the command, which cleans up and reports if a signal ends it."""
@@ -64,29 +64,9 @@ class Command(Documented):
         # Otherwise Python writes the messages of libraries to stderr, such as asyncio's about a task that Ctrl-C ended.
         if not logging.getLogger().handlers:
             logging.getLogger().addHandler(logging.NullHandler())
+        ctx.meta.update((name, ctx.params.pop(name, None)) for name in ("json", "operator"))
         with interruptible():
             return super().invoke(ctx)
-
-
-class WritingCommand(Command):
-    """A command that changes the store: it takes `--as` too."""
-
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        from petstore_server.cli.arguments import OPERATOR_NAME  # `petstore --help` needs neither
-        from petstore_server.cli.stores import OPERATOR_KEY
-
-        super().__init__(*args, **kwargs)
-        self.params.insert(
-            -1,
-            click.Option(
-                ["--as", "operator_name"],
-                type=OPERATOR_NAME,
-                metavar="NAME",
-                expose_value=False,
-                callback=_note(OPERATOR_KEY),
-                help="The operator's name for the audit log; the name of your user if not given.",
-            ),
-        )
 
 
 class Group(Documented, click.Group):
@@ -95,14 +75,9 @@ class Group(Documented, click.Group):
     command_class = Command
     group_class = type
 
-    def summaries(self) -> Mapping[str, str]:
-        """The whole first sentence of the help of each command, which click itself would cut off."""
-        return {name: command.get_short_help_str(limit=1000) for name, command in self.commands.items()}
-
-    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """List the commands."""
-        with formatter.section("Commands"):
-            formatter.write_dl(list(self.summaries().items()))
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """The names of the commands, in the order of their definition."""
+        return list(self.commands)
 
 
 def noun(name: str, example: str) -> Group:
@@ -113,52 +88,42 @@ def noun(name: str, example: str) -> Group:
 class Root(Group):
     """The whole command line. Every error below it is reported here, and only here.
 
-    `summaries` has its commands by name, each of which is imported from the module with this name when it is needed.
+    Until a command is called, and imported from the module with its name, one that has only its summary stands for it.
     """
 
-    def __init__(self, *args: Any, summaries: Mapping[str, str], **kwargs: Any) -> None:
-        super().__init__(*args, **kwargs)
-        self._summaries = summaries
-
-    def list_commands(self, ctx: click.Context) -> list[str]:
-        """The names of the commands."""
-        return list(self._summaries)
-
-    def summaries(self) -> Mapping[str, str]:
-        """Those of all commands, without importing them."""
-        return self._summaries
-
-    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """The command with this name, imported if it was not yet."""
-        if cmd_name in self._summaries and cmd_name not in self.commands:
-            self.add_command(getattr(import_module(f"petstore_server.cli.{cmd_name}"), cmd_name))
-        return super().get_command(ctx, cmd_name)
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """The name of the command that is called, the command, and its arguments."""
+        if args[0] in self.commands:
+            self.add_command(getattr(import_module(f"petstore_server.cli.{args[0]}"), args[0]))
+        return super().resolve_command(ctx, args)
 
     def main(self, args: Sequence[str] | None = None, *rest: Any, **extra: Any) -> Any:
         """Run and exit. Takes click's arguments; every error becomes one line and an exit code."""
         arguments = list(sys.argv[1:] if args is None else args)
         extra["standalone_mode"] = False
         extra["prog_name"] = "petstore"  # however it was started: in help, hints and completion
-        if os.environ.get("NO_COLOR"):
-            extra["color"] = False
         prepare_streams()
         try:
             code = super().main(arguments, *rest, **extra)
             sys.stdout.flush()  # here, where a failure is still reported
-        except (_PipeClosed, BrokenPipeError):
-            abandon_stdout()
+        except BrokenPipeError:
             code = PIPE_CLOSED
         except Exception as error:  # noqa: BLE001 - no traceback may reach a user
             code = report_error(error, as_json="--json" in arguments)
-            _flush_stdout()
+        try:
+            sys.stdout.flush()
+        except OSError:  # Python would try again at exit, and print a second error
+            abandon_stdout()
         sys.exit(code if isinstance(code, int) else 0)
 
     def invoke(self, ctx: click.Context) -> Any:
         """Run the command."""
         try:
             return super().invoke(ctx)
-        except BrokenPipeError:
-            raise _PipeClosed from None  # click would make it exit code 1
+        except BrokenPipeError:  # the reader of stdout has closed it, as `head` does
+            ctx.exit(PIPE_CLOSED)  # click would make it exit code 1
 
 
 def help_values(**values: object) -> Callable[[Function], Function]:
@@ -177,22 +142,3 @@ def confirm(question: str, otherwise: str) -> None:
         raise click.UsageError("This needs a confirmation: add --yes, because stdin is not a terminal.")
     if not click.confirm(question, err=True):
         raise click.ClickException(otherwise)
-
-
-class _PipeClosed(Exception):
-    """The reader of stdout has closed it, as `head` does."""
-
-
-def _note(key: str) -> Any:
-    def note(ctx: click.Context, _: click.Parameter, value: object) -> None:
-        ctx.meta[key] = value
-
-    return note
-
-
-def _flush_stdout() -> None:
-    """Write what is buffered. If that fails again, Python must not retry at exit and print a second error."""
-    try:
-        sys.stdout.flush()
-    except OSError:
-        abandon_stdout()

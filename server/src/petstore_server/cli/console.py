@@ -7,7 +7,7 @@ from urllib.parse import urlsplit
 import click
 
 from petstore_server.cli.arguments import Parsed
-from petstore_server.cli.commands import WritingCommand, help_values
+from petstore_server.cli.commands import Command, help_values
 from petstore_server.cli.output import log_to_stderr, plural, show, wants_json, write_secret
 from petstore_server.cli.stores import operator, settings_here, with_store
 from petstore_server.domain.errors import InvalidInput
@@ -26,7 +26,7 @@ def _read_address(url: str) -> str:
     raise InvalidInput("must be an http:// or https:// address without a path, such as https://ops.example.com.")
 
 
-@click.command(cls=WritingCommand)
+@click.command(cls=Command, writes=True)
 @click.option(
     "--url",
     type=Parsed("url", _read_address),

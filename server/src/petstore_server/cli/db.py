@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 
 from petstore_server.cli.arguments import FILE, FileToWrite, WholeNumber
-from petstore_server.cli.commands import WritingCommand, confirm, noun
+from petstore_server.cli.commands import confirm, noun
 from petstore_server.cli.failures import FAILURE, explain
 from petstore_server.cli.output import log_to_stderr, plural, show, show_done, wants_json
 from petstore_server.cli.progress import progress
@@ -49,7 +49,7 @@ def check() -> None:
         click.get_current_context().exit(FAILURE)
 
 
-@db.command(cls=WritingCommand)
+@db.command(writes=True)
 @click.argument("file", type=FileToWrite(path_type=Path, dir_okay=False))
 @click.option(
     "--keep",
@@ -83,7 +83,7 @@ def backup(file: Path, keep: int | None) -> None:
     show_done({"backup": str(target), "removed": sorted(map(str, older))}, f"Backed up to {target}.{removed}")
 
 
-@db.command(cls=WritingCommand)
+@db.command(writes=True)
 @click.argument("file", type=FILE)
 @click.option("--yes", is_flag=True, help="Do not ask; required if stdin is not a terminal.")
 def restore(file: Path, yes: bool) -> None:
@@ -108,7 +108,7 @@ def restore(file: Path, yes: bool) -> None:
     show_done(fields, message)
 
 
-@db.command(cls=WritingCommand)
+@db.command(writes=True)
 @click.option(
     "--to", "target", required=True, metavar="URL", help="The PostgreSQL database: postgresql://USER@HOST/NAME."
 )

@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from petstore_server.cli.arguments import ACCOUNT_NAME, DURATION, FUTURE, KEY_ID, TEXT
-from petstore_server.cli.commands import WritingCommand, noun
+from petstore_server.cli.commands import noun
 from petstore_server.cli.output import Column, details, log_to_stderr, show, table, wants_json, write_secret
 from petstore_server.cli.stores import operator, settings_here, with_store
 from petstore_server.domain import keys as transitions
@@ -27,7 +27,7 @@ _DEFAULT_NAMES = ", ".join(scope for scope in Scope if scope in DEFAULT_SCOPES)
 keys = noun("keys", 'petstore keys create acme --note "warehouse"')
 
 
-@keys.command(cls=WritingCommand)
+@keys.command(writes=True)
 @click.argument("account", type=ACCOUNT_NAME)
 @click.option(
     "--scope",
@@ -107,7 +107,7 @@ def find_key() -> None:
     _show(with_store(lambda store: operations.find_key_by_secret(store, secret.strip())))
 
 
-@keys.command(cls=WritingCommand)
+@keys.command(writes=True)
 @click.argument("key_id", metavar="ID", type=KEY_ID)
 @click.option(
     "--grace",
@@ -154,7 +154,7 @@ def rotate(key_id: str, grace: int, expires: float | None) -> None:
         )
 
 
-@keys.command(cls=WritingCommand)
+@keys.command(writes=True)
 @click.argument("key_id", metavar="ID", type=KEY_ID)
 def revoke(key_id: str) -> None:
     """End the key ID now and permanently; servers apply it within a second.
@@ -164,7 +164,7 @@ def revoke(key_id: str) -> None:
     _change(key_id, transitions.revoke(time.time()))
 
 
-@keys.command(cls=WritingCommand)
+@keys.command(writes=True)
 @click.argument("key_id", metavar="ID", type=KEY_ID)
 def unban(key_id: str) -> None:
     """Lift the ban of the key ID; its next ban is as short as a first one. Servers apply it within a second.

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 @click.group(
     cls=Root,
-    summaries=SUMMARIES,
+    commands={name: click.Command(name, short_help=summary) for name, summary in SUMMARIES.items()},
     epilog=EXIT_CODES_HELP,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
 )

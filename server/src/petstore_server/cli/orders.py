@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from petstore_server.cli.arguments import FILE_OR_STDIN, ORDER_ID, WHEN, FileToWrite, WholeNumber
-from petstore_server.cli.commands import WritingCommand, noun
+from petstore_server.cli.commands import noun
 from petstore_server.cli.failures import explain, report
 from petstore_server.cli.import_options import FORMAT, import_options, order_options
 from petstore_server.cli.output import details, plural, show, show_done, wants_json, write, write_json
@@ -25,7 +25,7 @@ _NEGATIVE_IDS = {"ignore_unknown_options": True}  # so that -5 is an identifier;
 orders = noun("orders", "petstore orders import orders.csv --rejects rejects.jsonl")
 
 
-@orders.command("import", cls=WritingCommand)
+@orders.command("import", writes=True)
 @click.argument("file", type=FILE_OR_STDIN)
 @import_options
 @order_options
@@ -118,7 +118,7 @@ ORDER_IDS = click.argument("order_ids", type=ORDER_ID, nargs=-1, required=True, 
 SEVERAL = "With several ids each is tried; the exit code is that of the first that failed."
 
 
-@orders.command("ship", cls=WritingCommand, context_settings=_NEGATIVE_IDS, epilog=SEVERAL)
+@orders.command("ship", writes=True, context_settings=_NEGATIVE_IDS, epilog=SEVERAL)
 @ORDER_IDS
 @click.option("--at", type=WHEN, metavar="WHEN", help="The ship date to set; now unless given.")
 def ship_orders(order_ids: tuple[int, ...], at: datetime | None) -> None:
@@ -130,7 +130,7 @@ def ship_orders(order_ids: tuple[int, ...], at: datetime | None) -> None:
     _change(order_ids, ship(at or now()))
 
 
-@orders.command("complete", cls=WritingCommand, context_settings=_NEGATIVE_IDS, epilog=SEVERAL)
+@orders.command("complete", writes=True, context_settings=_NEGATIVE_IDS, epilog=SEVERAL)
 @ORDER_IDS
 def complete_orders(order_ids: tuple[int, ...]) -> None:
     """Mark shipped orders as complete: they have been fulfilled.
@@ -140,7 +140,7 @@ def complete_orders(order_ids: tuple[int, ...]) -> None:
     _change(order_ids, COMPLETE)
 
 
-@orders.command("cancel", cls=WritingCommand, context_settings=_NEGATIVE_IDS, epilog=SEVERAL)
+@orders.command("cancel", writes=True, context_settings=_NEGATIVE_IDS, epilog=SEVERAL)
 @ORDER_IDS
 def cancel_orders(order_ids: tuple[int, ...]) -> None:
     """Cancel pending orders. What has shipped cannot be cancelled.

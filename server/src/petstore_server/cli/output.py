@@ -21,9 +21,6 @@ import click
 
 from petstore_server.domain.leaked_keys import hide_keys
 
-JSON_KEY = "petstore.json"
-"""The key in click's `meta` under which `--json` is noted."""
-
 # Control characters except tab and line feed, surrogates (bytes of an argument that are not UTF-8), and characters that
 # change the direction of text.
 _UNSAFE = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
@@ -44,7 +41,7 @@ class Column(NamedTuple):
 def wants_json() -> bool:
     """Whether the running command was given `--json`."""
     ctx = click.get_current_context(silent=True)
-    return bool(ctx and ctx.meta.get(JSON_KEY))
+    return bool(ctx and ctx.meta.get("json"))
 
 
 def prepare_streams() -> None:

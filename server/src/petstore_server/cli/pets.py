@@ -5,13 +5,13 @@ from typing import Any
 import click
 
 from petstore_server.cli.arguments import FILE_OR_STDIN
-from petstore_server.cli.commands import WritingCommand, noun
+from petstore_server.cli.commands import noun
 from petstore_server.cli.import_options import import_options
 
 pets = noun("pets", "petstore pets import pets.csv")
 
 
-@pets.command("import", cls=WritingCommand)
+@pets.command("import", writes=True)
 @click.argument("file", type=FILE_OR_STDIN)
 @import_options
 def import_pets(file: str, **options: Any) -> None:

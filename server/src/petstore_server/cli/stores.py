@@ -23,9 +23,6 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-OPERATOR_KEY = "petstore.operator"
-"""The key in click's `meta` under which `--as` is noted."""
-
 
 def settings_here() -> Settings:
     """The settings of this process's environment. Raises SettingsError."""
@@ -68,12 +65,10 @@ def now() -> datetime:
 def _operator_name() -> str:
     """The name given with `--as`, else the user who called sudo, else the user of this process."""
     ctx = click.get_current_context(silent=True)
-    given = ctx and ctx.meta.get(OPERATOR_KEY)
-    return str(given or printable(os.environ.get("SUDO_USER") or _user())[:100])
-
-
-def _user() -> str:
+    if ctx and ctx.meta.get("operator"):
+        return str(ctx.meta["operator"])
     try:
-        return getpass.getuser()
-    except (KeyError, OSError, ImportError):  # a container may run with a user id that has no name
-        return str(os.getuid()) if hasattr(os, "getuid") else "unknown"
+        user = os.environ.get("SUDO_USER") or getpass.getuser()
+    except (KeyError, OSError):  # a container may run with a user id that has no name
+        user = str(os.getuid())
+    return printable(user)[:100]

@@ -9,7 +9,7 @@ from petstore_server.cli.output import log_to_stderr
 from petstore_server.runtime.loading import loading
 
 
-@click.group(cls=Root, summaries={}, invoke_without_command=True)
+@click.group(cls=Root, invoke_without_command=True)
 @click.argument("listener", type=int)
 @click.argument("channel", type=int)
 def worker(listener: int, channel: int) -> None:
