@@ -32,8 +32,8 @@ PER_DAY = click.option("--per-day", type=int, metavar="N", help="Requests per da
 @click.option("--plan", type=PLAN, required=True, help="The plan, which sets the limits.")
 @PER_MINUTE
 @PER_DAY
-@click.option("--contact", type=TEXT, default="", metavar="TEXT", help="Whom to write to, such as an e-mail address.")
-@click.option("--note", type=TEXT, default="", metavar="TEXT", help="What operators should know about the account.")
+@click.option("--contact", type=TEXT, default="", help="Whom to write to, such as an e-mail address.")
+@click.option("--note", type=TEXT, default="", help="What operators should know about the account.")
 @help_values(**PLAN_LIMITS)
 def create(name: str, plan: str, per_minute: int | None, per_day: int | None, contact: str, note: str) -> None:
     """Create the account NAME.
@@ -46,11 +46,8 @@ def create(name: str, plan: str, per_minute: int | None, per_day: int | None, co
     $ petstore accounts create globex --plan enterprise --per-minute 5000 --per-day 2000000
     """
     limits = limits_of(Plan(plan), per_minute, per_day)
-
-    async def create(store: Store) -> Account:
-        return await operations.create_account(store, name, Plan(plan), limits, operator(), contact=contact, note=note)
-
-    _show(with_store(create, writes=True))
+    work = partial(operations.create_account, name=name, plan=Plan(plan), limits=limits, contact=contact, note=note)
+    _show(with_store(lambda store: work(store, actor=operator()), writes=True))
 
 
 @accounts.command("list")
@@ -136,8 +133,8 @@ def resume(name: str) -> None:
 
 @accounts.command(writes=True)
 @click.argument("name", type=ACCOUNT_NAME)
-@click.option("--contact", type=TEXT, metavar="TEXT", help="Whom to write to; an empty text removes it.")
-@click.option("--note", type=TEXT, metavar="TEXT", help="What operators should know; an empty text removes it.")
+@click.option("--contact", type=TEXT, help="Whom to write to; an empty text removes it.")
+@click.option("--note", type=TEXT, help="What operators should know; an empty text removes it.")
 def edit(name: str, contact: str | None, note: str | None) -> None:
     """Change the contact or the note of the account NAME.
 

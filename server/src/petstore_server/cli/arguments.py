@@ -103,7 +103,7 @@ FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 FILE_OR_STDIN = click.Path(exists=True, dir_okay=False, allow_dash=True)
 
 TEXT = Parsed("text", str)
-ACCOUNT_NAME = Parsed("account", str, _accounts)
+ACCOUNT_NAME = Parsed("name", str, _accounts)
 """Of an account in the store."""
 
 NEW_ACCOUNT_NAME = Parsed("name", check_account_name)

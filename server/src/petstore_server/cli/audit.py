@@ -16,13 +16,11 @@ _SHOWN = 200  # characters of a change on one line
 
 
 @click.command(cls=Command)
-@click.option("--since", type=PAST, metavar="WHEN", help="Only changes since then: 24h (ago), or 2026-11-20.")
-@click.option("--until", type=PAST, metavar="WHEN", help="Only changes before then.")
-@click.option("--account", type=ACCOUNT_NAME, metavar="NAME", help="Only the account, its keys, and what they did.")
-@click.option("--key", type=KEY_ID, metavar="ID", help="Only the key, and what it did.")
-@click.option(
-    "--order", type=ORDER_ID, metavar="ID", help="Only the order, and the imports that created or changed it."
-)
+@click.option("--since", type=PAST, help="Only changes since then: 24h (ago), or 2026-11-20.")
+@click.option("--until", type=PAST, help="Only changes before then.")
+@click.option("--account", type=ACCOUNT_NAME, help="Only the account, its keys, and what they did.")
+@click.option("--key", type=KEY_ID, help="Only the key, and what it did.")
+@click.option("--order", type=ORDER_ID, help="Only the order, and the imports that created or changed it.")
 @click.option("--actor", type=TEXT, metavar="NAME", help="Only changes by this operator, key:ID, or service.")
 @click.option("--action", type=TEXT, metavar="NAME", help="Only this action, such as order.cancel or key.revoke.")
 @click.option("--request-id", type=TEXT, metavar="ID", help="Only what the request with this X-Request-Id changed.")

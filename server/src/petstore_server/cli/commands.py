@@ -51,7 +51,7 @@ class Command(Documented):
             from petstore_server.cli.arguments import OPERATOR_NAME  # `petstore --help` does not need it
 
             about = "The operator's name for the audit log; the name of your user if not given."
-            self.params.append(click.Option(["--as", "operator"], type=OPERATOR_NAME, metavar="NAME", help=about))
+            self.params.append(click.Option(["--as", "operator"], type=OPERATOR_NAME, help=about))
         about = "Write data as JSON to stdout, and errors as one JSON object to stderr."
         self.params.append(click.Option(["--json"], is_flag=True, help=about))
 

@@ -36,10 +36,8 @@ keys = noun("keys", 'petstore keys create acme --note "warehouse"')
     type=click.Choice([str(scope) for scope in Scope]),
     help=f"What the key allows; repeat for several. Default: {_DEFAULT_NAMES}.",
 )
-@click.option(
-    "--expires", type=FUTURE, metavar="WHEN", help="When the key expires: 90d, or 2027-01-01. Never if not given."
-)
-@click.option("--note", type=TEXT, default="", metavar="TEXT", help="What the key is for; shown in lists.")
+@click.option("--expires", type=FUTURE, help="When the key expires: 90d, or 2027-01-01. Never if not given.")
+@click.option("--note", type=TEXT, default="", help="What the key is for; shown in lists.")
 def create(account: str, scopes: tuple[str, ...], expires: float | None, note: str) -> None:
     """Create a key for ACCOUNT and print it once, as the only line on stdout.
 
@@ -114,14 +112,10 @@ def find_key() -> None:
     type=DURATION,
     default="24h",
     show_default=True,
-    metavar="DURATION",
     help="How long the old key remains valid, such as 7d, or 0.",
 )
 @click.option(
-    "--expires",
-    type=FUTURE,
-    metavar="WHEN",
-    help="Expiry of the new key, such as 90d or 2027-01-01. Default: that of the old key.",
+    "--expires", type=FUTURE, help="Expiry of the new key, such as 90d or 2027-01-01. Default: that of the old key."
 )
 def rotate(key_id: str, grace: int, expires: float | None) -> None:
     """Replace the key ID by a new key and print that once, as the only line on stdout.
@@ -134,12 +128,7 @@ def rotate(key_id: str, grace: int, expires: float | None) -> None:
     """
     rotation = with_store(
         lambda store: operations.rotate_key(
-            store,
-            key_id,
-            grace=grace,
-            expires_at=expires,
-            actor=operator(),
-            randbelow=secrets.randbelow,
+            store, key_id, grace=grace, expires_at=expires, actor=operator(), randbelow=secrets.randbelow
         ),
         writes=True,
     )

@@ -120,7 +120,7 @@ SEVERAL = "With several ids each is tried; the exit code is that of the first th
 
 @orders.command("ship", writes=True, context_settings=_NEGATIVE_IDS, epilog=SEVERAL)
 @ORDER_IDS
-@click.option("--at", type=WHEN, metavar="WHEN", help="The ship date to set; now unless given.")
+@click.option("--at", type=WHEN, help="The ship date to set; now unless given.")
 def ship_orders(order_ids: tuple[int, ...], at: datetime | None) -> None:
     """Ship pending orders: their status becomes shipped, and shipDate is set.
 

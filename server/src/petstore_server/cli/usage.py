@@ -10,7 +10,7 @@ from petstore_server.cli.arguments import ACCOUNT_NAME, PAST, WholeNumber
 from petstore_server.cli.commands import Command, Group
 from petstore_server.cli.output import Column, log_to_stderr, show, table, terminal_width
 from petstore_server.cli.stores import installation, settings_here, with_store
-from petstore_server.domain.timestamps import DAY, format_hour, format_unix
+from petstore_server.domain.timestamps import DAY, format_unix
 from petstore_server.domain.usage import Granularity, UsageCounts
 from petstore_server.operations import usage as operations
 from petstore_server.operations.account_lists import AccountSort, AccountUsage
@@ -28,9 +28,8 @@ class _UsageGroup(Group):
     default_command = "show"
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        if not args or (args[0] not in self.commands and args[0] not in ctx.help_option_names):
-            args = [self.default_command, *args]
-        return super().parse_args(ctx, args)
+        named = args and args[0] in (*self.commands, *ctx.help_option_names)
+        return super().parse_args(ctx, args if named else [self.default_command, *args])
 
 
 @click.group(cls=_UsageGroup)
@@ -49,7 +48,6 @@ SINCE = click.option(
     "--since",
     type=PAST,
     default="24h",
-    metavar="WHEN",
     help="Start of the period: a duration such as 7d, a date or a time; 24h if not given.",
 )
 
@@ -75,7 +73,8 @@ def show_usage(account: str | None, since: float, by: str | None) -> None:
     now = time.time()
     granularity = Granularity(by or ("hour" if now - since <= _BY_HOUR_SECONDS else "day"))
     report = with_store(lambda store: operations.report_usage(store, account, since, now, granularity))
-    show(_report_fields(account, granularity, report), lambda: _report_page(granularity, report))
+    fields = _report_fields(account, granularity, report)
+    show(fields, lambda: _report_page(fields))
 
 
 @usage.command(cls=Command)
@@ -111,8 +110,8 @@ def top(since: float, by: str, limit: int) -> None:
     found = with_store(find)
     if sort is AccountSort.SHARE and here.counts_elsewhere():
         log_to_stderr("What accounts use is counted in Redis; set PETSTORE_REDIS_URL as for the server.")
-    shares = [None if each.day is None else round(each.share, 4) for each in found]
-    show([_top_fields(*each) for each in zip(found, shares, strict=True)], lambda: _top_page(found, shares))
+    fields = [_top_fields(each) for each in found]
+    show(fields, lambda: _top_page(fields))
 
 
 def _say_if_off() -> None:
@@ -121,21 +120,20 @@ def _say_if_off() -> None:
 
 
 def _report_fields(account: str | None, by: Granularity, report: UsageReport) -> dict[str, Any]:
-    fields: dict[str, Any] = {
-        "account": account,
-        "by": str(by),
-        "history": [{"start": format_unix(row.start), **_count_fields(row.counts)} for row in report.rows],
-    }
+    history = [{"start": format_unix(row.start), **_count_fields(row.counts)} for row in report.rows]
+    fields: dict[str, Any] = {"account": account, "by": str(by), "history": history}
     if report.keyless is not None:
         fields["withoutKey"] = [
-            {
-                "start": format_unix(row.start),
-                "refusedKey": row.counts.refused_key,
-                "refusedAddress": row.counts.refused_address,
-            }
-            for row in report.keyless
+            {"start": format_unix(start), "refusedKey": counts.refused_key, "refusedAddress": counts.refused_address}
+            for start, counts in report.keyless
         ]
     return fields
+
+
+def _top_fields(entry: AccountUsage) -> dict[str, Any]:
+    share = None if entry.day is None else round(entry.share, 4)
+    counts = _count_fields(entry.counts or UsageCounts())
+    return {"account": entry.account.name, "plan": str(entry.account.plan), **counts, "dayShare": share}
 
 
 def _count_fields(counts: UsageCounts) -> dict[str, int]:
@@ -149,64 +147,43 @@ def _count_fields(counts: UsageCounts) -> dict[str, int]:
     }
 
 
-def _top_fields(entry: AccountUsage, share: float | None) -> dict[str, Any]:
-    account = entry.account
-    return {
-        "account": account.name,
-        "plan": str(account.plan),
-        **_count_fields(entry.counts or UsageCounts()),
-        "dayShare": share,
-    }
-
-
 _COUNTS = ("ADMITTED", "REFUSED", "BY MINUTE", "BY DAY", "BANNED", "CANCELLED")
+"""The titles of `_count_fields`."""
 
 
-def _report_page(by: Granularity, report: UsageReport) -> str:
-    if not report.rows and not report.keyless:
-        return "No requests in this period."
-    keyless = {row.start: row.counts for row in report.keyless or ()}
-    counted = {row.start: row.counts for row in report.rows}
+def _report_page(report: dict[str, Any]) -> str:
+    counted = {start: counts for start, *counts in map(dict.values, report["history"])}
+    keyless = {start: sum(counts) for start, *counts in map(dict.values, report.get("withoutKey", ()))}
     starts = sorted(counted.keys() | keyless.keys())
-    header: list[str | Column] = [by.upper(), *_COUNTS]
-    rows = [[_start(start, by), *_count_fields(counted.get(start, UsageCounts())).values()] for start in starts]
-    if report.keyless is not None:
+    if not starts:
+        return "No requests in this period."
+    shown, end = (len("2026-11-20"), "") if report["by"] == Granularity.DAY else (len("2026-11-20T09:30"), "Z")
+    rows = [[start[:shown] + end, *counted.get(start, [0] * len(_COUNTS))] for start in starts]
+    header: list[str | Column] = [report["by"].upper(), *_COUNTS]
+    if "withoutKey" in report:
         header.append("WITHOUT KEY")
-        for start, row in zip(starts, rows, strict=True):
-            row.append(sum(keyless.get(start, ())))
-    return _with_bars(table(header, rows), [counted.get(start, UsageCounts()) for start in starts])
+        rows = [[*row, keyless.get(start, 0)] for start, row in zip(starts, rows, strict=True)]
+    return _with_bars(table(header, rows), [(row[1], row[2]) for row in rows])
 
 
-def _top_page(found: Sequence[AccountUsage], shares: Sequence[float | None]) -> str:
+def _top_page(found: Sequence[dict[str, Any]]) -> str:
     if not found:
         return "No accounts to show in this period."
     header = (Column("ACCOUNT", shrinks=True), "PLAN", *_COUNTS, "OF DAY LIMIT")
-    rows = [
-        (
-            entry.account.name,
-            entry.account.plan,
-            *_count_fields(entry.counts or UsageCounts()).values(),
-            None if share is None else f"{share:.1%}",
-        )
-        for entry, share in zip(found, shares, strict=True)
-    ]
+    rows = [(*cells, None if share is None else f"{share:.1%}") for *cells, share in map(dict.values, found)]
     return table(header, rows)
 
 
-def _start(start: int, by: Granularity) -> str:
-    return str(format_unix(start))[:10] if by is Granularity.DAY else str(format_hour(start))
-
-
-def _with_bars(page: str, counts: Sequence[UsageCounts]) -> str:
+def _with_bars(page: str, counts: Sequence[tuple[int, int]]) -> str:
     """The table with a bar for each row, admitted as full blocks and refused as light ones, if a terminal has room."""
     width, lines = terminal_width(), page.splitlines()
-    longest = max(len(line) for line in lines)
-    most = max(count.admitted + count.refused for count in counts)
+    longest = max(map(len, lines))
+    most = max(map(sum, counts))
     if width is None or len(lines) != len(counts) + 1 or not most or width < longest + 2 + _BAR:
         return page
     bars = [""]
-    for count in counts:
-        total = round((count.admitted + count.refused) * _BAR / most)
-        admitted = min(total, round(count.admitted * _BAR / most))
-        bars.append("█" * admitted + "░" * (total - admitted))
+    for admitted, refused in counts:
+        total = round((admitted + refused) * _BAR / most)
+        full = min(total, round(admitted * _BAR / most))
+        bars.append("█" * full + "░" * (total - full))
     return "\n".join(f"{line:<{longest}}  {bar}".rstrip() for line, bar in zip(lines, bars, strict=True))
