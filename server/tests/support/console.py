@@ -136,7 +136,7 @@ async def running_console(
         try:
             yield Console(store, clock, application, browser, service, console.sources)
         finally:
-            await console.close()
+            await console.sources.close()
 
 
 async def upload(browser: Browser, content: bytes, status: int = 303, name: str = "orders.jsonl", **fields: str) -> str:

@@ -1,5 +1,7 @@
 """Signing in and out."""
 
+import secrets
+
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, RedirectResponse, Response
 
@@ -21,7 +23,7 @@ async def sign_in(visit: Visit) -> Response:
         return HTMLResponse()
     if _is_prefetch(request):
         return Response(status_code=503, headers={"Retry-After": "1"})
-    token = visit.sources.random_token(TOKEN_BYTES)
+    token = secrets.token_urlsafe(TOKEN_BYTES)
     if await visit.store.sessions.sign_in(visit.query.get("token", ""), token, visit.now) is None:
         return visit.page("signed_out.html", 401, link="used")
     response = _continue(visit, wanted(request))

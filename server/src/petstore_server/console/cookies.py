@@ -43,9 +43,7 @@ def set_cookie(
 
 def delete_cookie(request: Request, response: Response, cookie: Cookie) -> None:
     """Make the browser forget a cookie."""
-    response.delete_cookie(
-        _name(request, cookie), CONSOLE_PATH, secure=_is_behind_tls(request), httponly=True, samesite="strict"
-    )
+    set_cookie(request, response, cookie, "", max_age=0)
 
 
 def set_wanted(request: Request, response: Response) -> None:

@@ -1,8 +1,16 @@
-"""Lists: the heads of their columns, and links to their other pages and to accounts."""
+"""Lists: the heads of their columns, and links to their other pages and places, and to accounts."""
 
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 from urllib.parse import quote, urlencode
+
+import msgspec
+
+from petstore_server.domain.audit import AuditPosition
+from petstore_server.domain.orders import INT64_MAX, INT64_MIN
+from petstore_server.domain.search import Position
+
+P = TypeVar("P", AuditPosition, Position)
 
 
 class Column(NamedTuple):
@@ -40,6 +48,21 @@ def _header(column: Column, sort: str, given: Mapping[str, str]) -> Header:
 def page_number(text: str) -> int:
     """The number of a page from a link, 1 if it is not one."""
     return max(1, int(text[:6])) if text.isascii() and text.isdigit() else 1
+
+
+def position_text(position: AuditPosition | Position) -> str:
+    """A position in a list, for a link."""
+    return msgspec.json.encode(position).decode()
+
+
+def parse_position(text: str, kind: type[P]) -> P | None:
+    """A position from a link of the console; an invalid one starts from the beginning."""
+    try:
+        position = msgspec.json.decode(text, type=kind)
+    except (msgspec.MsgspecError, ValueError):
+        return None
+    numbers = [part for part in position if isinstance(part, int)]
+    return position if all(INT64_MIN <= number <= INT64_MAX for number in numbers) else None
 
 
 def query_link(given: Mapping[str, str], **more: str | int) -> str:

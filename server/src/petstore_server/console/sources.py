@@ -34,8 +34,7 @@ class Service(Protocol):
 class Sources:
     """Everything that pages call.
 
-    `clock` gives Unix seconds, `random_token` a random text made of that many bytes, `random_below` uniform random
-    integers below n. `is_sample` means that the store has sample data. `sign_in_command` is what prints a link.
+    `clock` gives Unix seconds. `is_sample` means that the store has sample data; `sign_in_command` prints a link.
     """
 
     settings: Settings
@@ -45,8 +44,6 @@ class Sources:
     usage_of: Callable[[int], Coroutine[Any, Any, Usage]]
     all_usage: Callable[[], Awaitable[Mapping[int, Usage]]]
     clock: Callable[[], float]
-    random_token: Callable[[int], str]
-    random_below: Callable[[int], int]
     pace: Pace = field(default_factory=Pace)
     is_sample: bool = False
     sign_in_command: str = "petstore console"

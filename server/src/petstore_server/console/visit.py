@@ -1,8 +1,9 @@
 """One request of an operator, and what pages do with it: read, render, read forms, redirect with a notice."""
 
 import asyncio
+import secrets
 from base64 import urlsafe_b64decode, urlsafe_b64encode
-from collections.abc import Coroutine, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from hashlib import sha256
 from typing import Any, NamedTuple, TypeVar
 from urllib.parse import parse_qsl
@@ -111,7 +112,7 @@ class Visit:
             "settings": self.sources.settings,
             "history_kept": self.sources.settings.usage_days_days > 0,
             "sign_in_command": self.sources.sign_in_command,
-            "form_token": form_token(self.token, self.sources.random_token(9)) if self.session else "",
+            "form_token": form_token(self.token, secrets.token_urlsafe(9)) if self.session else "",
             "now": self.now,
             "path": self.request.url.path,
             "notice": notice,
@@ -170,3 +171,12 @@ class Visit:
         if not content or given != signature(self.token, content):
             return None
         return msgspec.json.decode(urlsafe_b64decode(content), type=tuple[str, list[Part]])
+
+
+class Entry(NamedTuple):
+    """A path below the console's, the page that responds, and its methods. `public` pages need no session."""
+
+    path: str
+    page: Callable[[Visit], Awaitable[Response]]
+    methods: tuple[str, ...] = ("GET",)
+    public: bool = False

@@ -89,7 +89,7 @@ class Application:
     async def close(self) -> None:
         """Stop what runs next to the background tasks. The backend is closed by its owner."""
         if self.console is not None:
-            await self.console.close()
+            await self.console.sources.close()
 
     async def readiness(self) -> Readiness:
         """What /readyz reports: 503 while draining or while the store is unusable; degraded is ready (D19)."""

@@ -1,6 +1,5 @@
 """The operator console of this process: what it needs, from the settings and the parts that run."""
 
-import secrets
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from functools import partial
@@ -30,8 +29,6 @@ def make_console(
             usage_of=partial(installation.account_usage, store),
             all_usage=partial(installation.all_usage, store),
             clock=clock,
-            random_token=secrets.token_urlsafe,
-            random_below=secrets.randbelow,
             pace=pace or Pace(),
         )
     )
@@ -53,4 +50,4 @@ async def open_console(settings: Settings, service: Service, clock: Callable[[],
         try:
             yield console
         finally:
-            await console.close()
+            await console.sources.close()

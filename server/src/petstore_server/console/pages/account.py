@@ -5,13 +5,12 @@ import asyncio
 from starlette.responses import Response
 
 from petstore_server.console.charts import Bar, Chart, Series, chart
-from petstore_server.console.entry import Entry
 from petstore_server.console.forms import FormState
 from petstore_server.console.lists import account_path, page_number
 from petstore_server.console.pages.accounts import PLANS, read_plan
 from petstore_server.console.pages.audit import subjects_of
 from petstore_server.console.rendering import minutes
-from petstore_server.console.visit import Visit
+from petstore_server.console.visit import Entry, Visit
 from petstore_server.domain import accounts as transitions
 from petstore_server.domain.accounts import PLAN_LIMITS, Account
 from petstore_server.domain.audit import AuditFilters, AuditPage
@@ -31,16 +30,8 @@ GRACES = (("0s", "at once"), ("1h", "in 1 hour"), ("24h", "in 24 hours"), ("7d",
 """When a key ends after its rotation."""
 
 
-async def show_account(
-    visit: Visit,
-    account: Account,
-    *,
-    plan_form: FormState | None = None,
-    key_form: FormState | None = None,
-    details_form: FormState | None = None,
-    status: int = 200,
-) -> Response:
-    """Render the page of an account, with forms that may have been filled in."""
+async def show_account(visit: Visit, account: Account, status: int = 200, **submitted: FormState) -> Response:
+    """Render the page of an account: `plan_form`, `key_form` and `details_form` may be given as they were submitted."""
     store, now = visit.store, visit.now
     chosen = visit.query.get("keys", "")
     keys, usage, hours, days, changes = await asyncio.gather(
@@ -50,6 +41,11 @@ async def show_account(
         visit.read(store.usage.history(account.id, *_period(now, Granularity.DAY, _DAYS))),
         visit.read(account_changes(visit, account)),
     )
+    forms = {
+        "key_form": FormState({"scopes": " ".join(sorted(DEFAULT_SCOPES))}, "key-"),
+        "plan_form": _plan_form(account),
+        "details_form": FormState({"contact": account.contact, "note": account.note}, "details-"),
+    }
     return visit.page(
         "account.html",
         status,
@@ -71,9 +67,7 @@ async def show_account(
         changes=changes,
         plans=PLANS,
         seen=version(account),
-        key_form=key_form or FormState({"scopes": " ".join(sorted(DEFAULT_SCOPES))}, "key-"),
-        plan_form=plan_form or _plan_form(account),
-        details_form=details_form or FormState({"contact": account.contact, "note": account.note}, "details-"),
+        **(forms | submitted),
     )
 
 
@@ -127,7 +121,6 @@ async def ask_suspend(visit: Visit) -> Response:
     account = await _account(visit)
     return visit.page(
         "confirm.html",
-        title=f"Suspend {account.name}?",
         text="All its keys stop working within a second, on every server: requests get 401 invalid_api_key. "
         "Its usage and its keys are kept, and you can resume it at any time.",
         action=f"Suspend {account.name}",
@@ -158,7 +151,6 @@ async def ask_close(visit: Visit) -> Response:
     account = await _account(visit)
     return visit.page(
         "confirm.html",
-        title=f"Close {account.name}?",
         text="All its keys are revoked: requests get 401 invalid_api_key within a second, on every server. "
         "Its history is kept, and its name cannot be used again. This cannot be reversed.",
         action=f"Close {account.name}",

@@ -5,10 +5,9 @@ from collections.abc import Mapping
 
 from starlette.responses import Response
 
-from petstore_server.console.entry import Entry
 from petstore_server.console.forms import FormState, whole_number
 from petstore_server.console.lists import Column, account_path, headers, page_number
-from petstore_server.console.visit import Visit
+from petstore_server.console.visit import Entry, Visit
 from petstore_server.domain.accounts import PLAN_LIMITS, Limits, Plan, check_account_name, plan_limits
 from petstore_server.domain.errors import AccountExists, InvalidInput
 from petstore_server.domain.notes import check_note

@@ -1,20 +1,17 @@
 """The audit log: who changed what, and when."""
 
 from datetime import UTC, datetime
-from math import isfinite
 
 from starlette.responses import Response
 
 from petstore_server.console.changes import ACTIONS
-from petstore_server.console.entry import Entry
-from petstore_server.console.lists import query_link
+from petstore_server.console.lists import parse_position, position_text, query_link
 from petstore_server.console.readings import Reading
-from petstore_server.console.visit import Visit
+from petstore_server.console.visit import Entry, Visit
 from petstore_server.domain.accounts import Account
 from petstore_server.domain.audit import AuditFilters, AuditPage, AuditPosition
 from petstore_server.domain.errors import AccountNotFound
 from petstore_server.domain.lists import Count
-from petstore_server.domain.orders import is_int64
 from petstore_server.domain.timestamps import parse_when
 from petstore_server.operations.audit import actor_name
 
@@ -39,7 +36,7 @@ async def audit(visit: Visit) -> Response:
             until=until,
             request_id=form.values["request"] or None,
         )
-        position = parse_position(visit.query.get("before", ""))
+        position = parse_position(visit.query.get("before", ""), AuditPosition)
         page = await visit.need(visit.store.audit.page(filters, PAGE_SIZE, position))
         count = await visit.read(visit.store.audit.count(filters), COUNT_SECONDS)
     given = form.given
@@ -81,21 +78,6 @@ async def subjects_of(visit: Visit, account: Account) -> tuple[tuple[str, ...], 
 
 def _when(text: str, now: float) -> float | None:
     return parse_when(text, datetime.fromtimestamp(now, UTC), past=True).timestamp() if text else None
-
-
-def position_text(position: AuditPosition) -> str:
-    """A position for a link."""
-    return f"{position.at!r},{position.id}"
-
-
-def parse_position(text: str) -> AuditPosition | None:
-    """A position from a link of the console; an invalid one starts from the newest entry."""
-    at, _, entry_id = text.partition(",")
-    try:
-        seconds = float(at)
-    except ValueError:
-        return None
-    return AuditPosition(seconds, int(entry_id)) if isfinite(seconds) and is_int64(entry_id) else None
 
 
 ENTRIES = (Entry("/audit", audit),)

@@ -2,7 +2,7 @@
 
 import asyncio
 from contextlib import AsyncExitStack, suppress
-from hashlib import sha256
+from hashlib import file_digest
 from typing import IO
 from urllib.parse import quote
 
@@ -12,12 +12,12 @@ from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response, StreamingResponse
 from starlette.types import Message
 
-from petstore_server.console.entry import Entry
 from petstore_server.console.forms import FormState
 from petstore_server.console.import_jobs import KEPT_SECONDS, MOST_JOBS, ImportJob, JobState
-from petstore_server.console.lists import query_link
-from petstore_server.console.pages.audit import COUNT_SECONDS, parse_position, position_text
-from petstore_server.console.visit import Visit
+from petstore_server.console.lists import parse_position, position_text, query_link
+from petstore_server.console.pages.audit import COUNT_SECONDS
+from petstore_server.console.visit import Entry, Visit
+from petstore_server.domain.audit import AuditPosition
 from petstore_server.domain.errors import Conflict, InvalidInput
 from petstore_server.imports.options import EVERY_COLUMN
 from petstore_server.imports.rows import UnreadableFile
@@ -53,7 +53,7 @@ class _Refused(Exception):
 
 async def list_imports(visit: Visit) -> Response:
     """The uploads of this host, and all imports of the store, newest first."""
-    before = parse_position(visit.query.get("before", ""))
+    before = parse_position(visit.query.get("before", ""), AuditPosition)
     form = visit.filters("actor")
     actor = actor_name(form.values["actor"]) if form.values["actor"] else None
     found = await visit.read(visit.store.audit.imports(before, actor))
@@ -162,12 +162,10 @@ def _file(form: FormData) -> tuple[IO[bytes], str, int]:
 
 def _content(form: FormData, file: IO[bytes]) -> bytes:
     """What identifies the form, of which a browser writes the same content in other bytes each time. Takes long."""
-    digest = sha256()
-    while part := file.read(1 << 20):
-        digest.update(part)
+    digest = file_digest(file, "sha256").digest()  # type: ignore[arg-type]  # a file, whatever its type says
     file.seek(0)
     texts = [(name, value if isinstance(value, str) else value.filename) for name, value in form.multi_items()]
-    return repr(texts).encode() + digest.digest()
+    return repr(texts).encode() + digest
 
 
 def _options(form: FormState, name: str) -> list[str]:

@@ -1,14 +1,14 @@
-"""Keys: create, rotate and revoke them, and lift their bans."""
+"""Keys: create, rotate and revoke them, list and lift their bans."""
 
+import secrets
 from datetime import UTC, datetime
 
 from starlette.responses import RedirectResponse, Response
 
-from petstore_server.console.entry import Entry
 from petstore_server.console.forms import FormState
-from petstore_server.console.lists import account_path, query_link
+from petstore_server.console.lists import account_path, page_number, query_link
 from petstore_server.console.pages.account import GRACES, show_account
-from petstore_server.console.visit import Visit
+from petstore_server.console.visit import Entry, Visit
 from petstore_server.domain import keys as transitions
 from petstore_server.domain.errors import InvalidInput
 from petstore_server.domain.keys import Environment, Scope, parse_scopes
@@ -17,6 +17,8 @@ from petstore_server.domain.timestamps import parse_duration, parse_when
 from petstore_server.domain.transitions import unless_changed, version
 from petstore_server.operations import keys as operations
 from petstore_server.operations.admin_port import CONSOLE_PATH
+
+_BANS_PAGE = 50
 
 
 async def create(visit: Visit) -> Response:
@@ -38,7 +40,7 @@ async def create(visit: Visit) -> Response:
                 expires_at=expires_at,
                 note=note,
                 actor=visit.actor,
-                randbelow=visit.sources.random_below,
+                randbelow=secrets.randbelow,
             )
             return visit.page("secret.html", key=issued.key, secret=issued.secret, old=None)
         except InvalidInput as error:
@@ -66,7 +68,7 @@ async def rotate(visit: Visit) -> Response:
         grace=0 if grace == "0s" else parse_duration(grace),
         expires_at=None,
         actor=visit.actor,
-        randbelow=visit.sources.random_below,
+        randbelow=secrets.randbelow,
     )
     return visit.page("secret.html", key=rotation.new.key, secret=rotation.new.secret, old=rotation.old)
 
@@ -93,7 +95,6 @@ async def ask_revoke(visit: Visit) -> Response:
     key = await visit.need(visit.store.keys.find(visit.request.path_params["key"]))
     return visit.page(
         "confirm.html",
-        title=f"Revoke {key.id}?",
         text=f"Programs of {key.account} that use it get 401 invalid_api_key within a second, on every server. "
         "This cannot be reversed. To replace a key without an interruption, rotate it instead.",
         action=f"Revoke {key.id}",
@@ -111,6 +112,13 @@ async def revoke(visit: Visit) -> Response:
     change = unless_changed(transitions.revoke(visit.now), submitted["seen"])
     key = await visit.store.keys.change(visit.request.path_params["key"], change, visit.actor)
     return visit.done(account_path(key.account), f"Revoked {key.id}.")
+
+
+async def list_bans(visit: Visit) -> Response:
+    """The banned keys, those whose ban ends last first, page by page."""
+    form, number = visit.filters("name"), page_number(visit.query.get("page", ""))
+    page = await visit.need(visit.store.keys.banned(visit.now, _BANS_PAGE, number, name=form.values["name"]))
+    return visit.page("bans.html", form=form, page=page)
 
 
 async def lift_ban(visit: Visit) -> Response:
@@ -138,4 +146,5 @@ ENTRIES = (
     Entry("/keys/{key}/revoke", ask_revoke),
     Entry("/keys/{key}/revoke", revoke, ("POST",)),
     Entry("/keys/{key}/unban", lift_ban, ("POST",)),
+    Entry("/bans", list_bans),
 )

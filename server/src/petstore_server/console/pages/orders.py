@@ -7,26 +7,25 @@ from datetime import UTC, datetime
 from starlette.responses import RedirectResponse, Response, StreamingResponse
 
 from petstore_server.console.conflicts import explain_order
-from petstore_server.console.entry import Entry
-from petstore_server.console.forms import Form
-from petstore_server.console.lists import Column, headers, query_link
-from petstore_server.console.pages.order_filters import (
-    COMPLETE_CHOICES,
-    FIELDS,
-    SORTS,
-    STATUSES,
-    position_text,
-    read_form,
-    read_query,
-)
+from petstore_server.console.forms import Form, FormState
+from petstore_server.console.lists import Column, headers, parse_position, position_text, query_link
 from petstore_server.console.readings import Reading
-from petstore_server.console.visit import Part, RefusedRequest, Visit
+from petstore_server.console.visit import Entry, Part, RefusedRequest, Visit
 from petstore_server.domain.audit import AuditEntry, AuditFilters
 from petstore_server.domain.errors import DomainError, InvalidInput, InvalidOrderId
 from petstore_server.domain.lists import Count
-from petstore_server.domain.orders import CANCEL, COMPLETE, Order, parse_order_id, ship
-from petstore_server.domain.search import Filters, TrackedOrder, from_microseconds
-from petstore_server.domain.timestamps import file_stamp
+from petstore_server.domain.orders import CANCEL, COMPLETE, Order, Status, is_int64, parse_order_id, ship
+from petstore_server.domain.search import (
+    Filters,
+    Position,
+    Query,
+    Sort,
+    SortField,
+    TrackedOrder,
+    from_microseconds,
+    microseconds,
+)
+from petstore_server.domain.timestamps import file_stamp, parse_when
 from petstore_server.domain.transitions import Transition
 from petstore_server.operations import orders as operations
 from petstore_server.operations.admin_port import CONSOLE_PATH
@@ -35,6 +34,18 @@ from petstore_server.operations.exports import export_orders
 from petstore_server.store import Store
 from petstore_server.store.records import read_order
 
+_PAGE_SIZE = 50
+_FIELDS = ("status", "petId", "complete", "shipDateFrom", "shipDateTo", "sort")
+_SORTS = (
+    ("id", "Id, ascending"),
+    ("-id", "Id, descending"),
+    ("shipDate", "Ship date, earliest first"),
+    ("-shipDate", "Ship date, latest first"),
+    ("-updatedAt", "Last changed first"),
+    ("updatedAt", "Last changed last"),
+)
+_STATUSES = [("", "Any"), *((str(status), str(status).capitalize()) for status in Status)]
+_COMPLETE_CHOICES = (("", "Any"), ("true", "Yes"), ("false", "No"))
 _MOST_SELECTED = 1000
 _MOST_COUNTED = 10_000
 _COUNT_SECONDS = 0.15  # for which a page waits for the number of orders that match
@@ -57,14 +68,14 @@ EXPORTS = {"csv": "text/csv; charset=utf-8", "jsonl": "application/jsonl", "json
 async def list_orders(visit: Visit) -> Response:
     """The orders that match the filters, a page at a time, and the number of orders with each status."""
     order_id = visit.query.get("id", "").strip()
-    form = read_form(visit.query)
+    form = visit.filters(*_FIELDS)
     if order_id:
         try:
             return RedirectResponse(f"{CONSOLE_PATH}/orders/{parse_order_id(order_id)}", 303)
         except InvalidOrderId as error:
             form.values["id"] = order_id
             form.reject("id", error.message)
-    query = read_query(form, visit.query.get("after", ""), visit.now)
+    query = _read_query(form, visit.query.get("after", ""), visit.now)
     rows: Sequence[TrackedOrder] = ()
     after, count = None, Reading[Count]()
     counts = await visit.sources.statistics.order_counts.get()
@@ -75,7 +86,7 @@ async def list_orders(visit: Visit) -> Response:
             count = await visit.read(visit.store.search.count(query.filters, _MOST_COUNTED), _COUNT_SECONDS)
         elif counts.value is not None:
             count = Reading(Count(sum(counts.value.values())), counts.age)
-    given = {name: form.values[name] for name in FIELDS if form.values[name]}
+    given = {name: form.values[name] for name in _FIELDS if form.values[name]}
     here = {**given, "after": visit.query.get("after", "")}
     all_selected = visit.query.get("select") == "all"
     return visit.page(
@@ -86,9 +97,9 @@ async def list_orders(visit: Visit) -> Response:
         headers=headers(_COLUMNS, given.get("sort") or "id", given),
         counts=counts,
         count=count,
-        statuses=STATUSES,
-        sorts=SORTS,
-        completes=COMPLETE_CHOICES,
+        statuses=_STATUSES,
+        sorts=_SORTS,
+        completes=_COMPLETE_CHOICES,
         given=given,
         filtered=bool(given.keys() - {"sort"}),
         next_link=query_link(given, after=position_text(after)) if after is not None else None,
@@ -141,7 +152,6 @@ async def cancel_selected(visit: Visit) -> Response:
     one = f"order {ids[0]}" if len(ids) == 1 else f"{len(ids):,} orders"
     return visit.page(
         "confirm.html",
-        title=f"Cancel {one}?",
         text="A cancelled order cannot be shipped any more, and this cannot be reversed. Orders that have shipped are "
         "not changed.",
         action=f"Cancel {one}",
@@ -158,8 +168,8 @@ async def export(visit: Visit) -> Response:
     file_format = visit.query.get("format", "csv")
     if file_format not in EXPORTS:
         raise InvalidInput(f"Orders are exported as {', '.join(EXPORTS)}.")
-    form = read_form(visit.query)
-    query = read_query(form, visit.query.get("after", ""), visit.now)
+    form = visit.filters(*_FIELDS)
+    query = _read_query(form, visit.query.get("after", ""), visit.now)
     if query is None:
         raise InvalidInput("Correct the filters of the list first; then export it.")
     name = f"orders-{file_stamp(visit.now)}.{file_format}"
@@ -209,6 +219,42 @@ def _back(form: Form) -> str:
     """The page from which the form was submitted: an order or the list, with its filters."""
     back = form["back"]
     return f"/orders{back}" if back.startswith(("?", "/")) and "//" not in back and back.isprintable() else "/orders"
+
+
+def _read_query(form: FormState, after: str, now: float) -> Query | None:
+    """The query for a page from a position on; None where a filter is wrong, which the form then says."""
+    statuses, pet_id = form.read("status", _statuses), form.read("petId", _pet_id)
+    sort = form.read("sort", _sort)
+    starts = form.read("shipDateFrom", lambda text: _when(text, now))
+    ends = form.read("shipDateTo", lambda text: _when(text, now))
+    is_complete = {"true": True, "false": False}.get(form.values["complete"])
+    if statuses is None or sort is None or not form.is_right:
+        return None
+    filters = Filters(statuses, pet_id, is_complete, starts, ends)
+    return Query(filters, sort, _PAGE_SIZE, parse_position(after, Position))
+
+
+def _statuses(text: str) -> frozenset[Status]:
+    if text and text not in list(Status):
+        raise InvalidInput(f"Choose one of {', '.join(Status)}.")
+    return frozenset({Status(text)}) if text else frozenset()
+
+
+def _pet_id(text: str) -> int | None:
+    if text and not is_int64(text):
+        raise InvalidInput("A pet id is a whole number in plain digits, such as 42.")
+    return int(text) if text else None
+
+
+def _sort(text: str) -> Sort:
+    if text and text not in dict(_SORTS):
+        raise InvalidInput("Choose one of the given orders.")
+    field = text.removeprefix("-") or "id"
+    return Sort(SortField(field), text.startswith("-"))
+
+
+def _when(text: str, now: float) -> int | None:
+    return microseconds(parse_when(text, datetime.fromtimestamp(now, UTC), past=True)) if text else None
 
 
 ENTRIES = (

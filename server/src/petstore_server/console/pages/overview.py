@@ -8,11 +8,10 @@ from starlette.responses import Response
 
 from petstore_server.console.changes import SIGN_INS
 from petstore_server.console.charts import Bar, Chart, Series, chart
-from petstore_server.console.entry import Entry
 from petstore_server.console.readings import Cached, Reading
 from petstore_server.console.rendering import minutes
 from petstore_server.console.statistics import History
-from petstore_server.console.visit import Visit
+from petstore_server.console.visit import Entry, Visit
 from petstore_server.domain.audit import AuditFilters
 from petstore_server.domain.timestamps import DAY
 from petstore_server.domain.usage import Granularity, KeylessCounts, UsageCounts, add

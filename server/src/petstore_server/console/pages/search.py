@@ -2,9 +2,8 @@
 
 from starlette.responses import RedirectResponse, Response
 
-from petstore_server.console.entry import Entry
 from petstore_server.console.lists import account_path, query_link
-from petstore_server.console.visit import RefusedRequest, Visit
+from petstore_server.console.visit import Entry, RefusedRequest, Visit
 from petstore_server.domain.audit import AuditFilters
 from petstore_server.domain.errors import NotFound
 from petstore_server.domain.leaked_keys import looks_like_key
