@@ -21,6 +21,9 @@ _CONNECTIONS = 16
 _PIPELINED = 32
 """Requests that are sent on a connection before their responses are read."""
 
+_OFTEN = 4
+"""How much more often comes what the server answers itself than what the store answers, which takes longer."""
+
 _SECONDS = 30.0
 """Within which the responses to them come."""
 
@@ -55,10 +58,9 @@ class Variations:
     def __init__(self, keys: list[str], chance: random.Random) -> None:
         self._keys = keys
         self._chance = chance
-        self._kinds: list[Callable[[], str]] = [
-            self.keys, self.spaces, self.headers, self.addresses, self.cursors, self.filters, self.orders, self.placed,
-            self.targets, self.conditions, self.encodings
-        ]  # fmt: skip
+        remembered = [self.keys, self.spaces, self.headers, self.addresses, self.cursors, self.placed, self.targets,
+                      self.conditions, self.encodings]  # fmt: skip
+        self._kinds: list[Callable[[], str]] = [*_OFTEN * remembered, self.filters, self.orders]
 
     def batch(self) -> list[bytes]:
         """Requests for one connection, the last of them malformed: what follows it is not read."""

@@ -21,7 +21,7 @@ SLOPE = 1_000_000
 """Bytes of memory: those that a hostile run may leave, and those that an hour of mixed load may add."""
 
 ORDERS = 2_000
-_FEW = 200
+_FEW = 20
 """Orders for the hostile run, which is about what is sent, not about long lists."""
 
 ROUNDS = 10
