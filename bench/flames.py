@@ -1,7 +1,8 @@
 """`make bench-profile`: flame pictures of where the server spends its time, for five kinds of requests.
 
-py-spy samples the server's Python functions while wrk loads it; time in C counts for the function that called it. Each
-thread has its own tower, and one that only waits for work may have one too. The pictures are in build/bench.
+py-spy samples the server's Python functions while wrk loads it; time in C counts for the function that called it. It does
+not stop the server to look at it, which would make system calls seem longer, so a few samples are wrong. Each thread has its
+own tower, and one that only waits for work may have one too. The pictures are in build/bench.
 """
 
 import subprocess
@@ -22,7 +23,7 @@ from bench.stores import LIST, WRITER, Store, make_store, shared
 FOLDER = ROOT / "build" / "bench"
 PY_SPY = Path(sys.executable).with_name("py-spy")
 SECONDS = 10
-RATE = 200  # samples per second: many more would slow the server down
+RATE = 200  # samples per second
 ORDERS = 300_000
 
 
@@ -65,7 +66,7 @@ def _subjects(plan: Plan, stack: ExitStack) -> Iterator[tuple[str, Store, Runnin
 def _draw(plan: Plan, title: str, store: Store, server: Running, target: str, kind: Kind) -> None:
     load = Load(plan, server.url + target, headers=store.authorization, kind=kind)
     file = FOLDER / f"flames-{title}.svg"
-    options = ["--threads", "--rate", str(RATE), "--duration", str(SECONDS), "--output", str(file)]
+    options = ["--nonblocking", "--threads", "--rate", str(RATE), "--duration", str(SECONDS), "--output", str(file)]
     command = pinned(plan.cores.load, [PY_SPY, "record", "--pid", str(server.pid), *options])
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     rate = load.wait().rate
