@@ -1,8 +1,8 @@
 """`make bench-profile`: flame pictures of where the server spends its time, for five kinds of requests.
 
-py-spy samples the server's Python functions while wrk loads it; time in C counts for the function that called it. It does
-not stop the server to look at it, which would make system calls seem longer, so a few samples are wrong. Each thread has its
-own tower, and one that only waits for work may have one too. The pictures are in build/bench.
+py-spy samples the server's Python functions while wrk loads it; time in C counts for the function that called it. A
+sample does not stop the server, which would make system calls seem longer, so a few samples are wrong. Each thread that
+works has a tower. The pictures are in build/bench.
 """
 
 import subprocess
