@@ -110,8 +110,9 @@ async def test_more_new_keys_than_connections_wait_for_their_turn(tmp_path: Path
 class Waiting:
     """A connection as far as a server's turns concern it."""
 
-    def __init__(self, number: int, advanced: list[int]) -> None:
+    def __init__(self, number: int, advanced: list[int], next_request: object = None) -> None:
         self.scheduled = False
+        self.next_request = next_request
         self._number = number
         self._advanced = advanced
 
@@ -134,6 +135,32 @@ async def test_other_work_goes_on_between_the_requests_of_many_connections() -> 
         seen.append(len(advanced))
     assert list(range(3 * CONNECTIONS_PER_TURN + 1)) == advanced
     assert CONNECTIONS_PER_TURN >= max(after - before for before, after in pairwise([0, *seen]))
+
+
+@pytest.mark.anyio
+async def test_accounts_share_each_turn_however_many_connections_they_have() -> None:
+    owners = ["greedy"] * 500 + ["modest"] + ["unknown"] * 300
+    server = PublicServer(_unused, lambda: 0.0, 1_000, owner_of=lambda request: owners[cast(int, request)])
+    advanced = list[int]()
+    for number in range(len(owners)):
+        server.schedule(cast(Connection, Waiting(number, advanced, number)))
+    for _ in range(50):  # turns
+        await asyncio.sleep(0)
+    assert sorted(advanced) == list(range(len(owners)))
+    assert advanced.index(500) < CONNECTIONS_PER_TURN
+    assert advanced.index(501 + 299) < 2 * 300 + CONNECTIONS_PER_TURN
+    assert list(range(500)) == [number for number in advanced if owners[number] == "greedy"]
+
+
+@pytest.mark.anyio
+async def test_more_accounts_than_a_turn_has_connections_follow_each_other() -> None:
+    server = PublicServer(_unused, lambda: 0.0, 1_000, owner_of=lambda request: cast(int, request) % 200)
+    advanced = list[int]()
+    for number in range(400):
+        server.schedule(cast(Connection, Waiting(number, advanced, number)))
+    for _ in range(50):  # turns
+        await asyncio.sleep(0)
+    assert advanced == list(range(400))
 
 
 def test_connections_that_arrive_together_are_accepted_in_few_turns() -> None:

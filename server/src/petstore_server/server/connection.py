@@ -140,6 +140,11 @@ class Connection(asyncio.BufferedProtocol):
 
     # Called by the server
 
+    @property
+    def next_request(self) -> Request | None:
+        """The request that is answered next, if it has been parsed."""
+        return self._parser.requests[0] if self._parser.requests else None
+
     def advance(self) -> None:
         """Answer requests one after another until there is something to wait for."""
         self.scheduled = False

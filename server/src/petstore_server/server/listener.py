@@ -3,9 +3,10 @@
 import asyncio
 import logging
 import socket
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Hashable
 from contextlib import suppress
 from email.utils import formatdate
+from itertools import islice
 from typing import Any, NamedTuple
 
 from petstore_server.server.connection import Connection
@@ -66,6 +67,8 @@ _log = logging.getLogger(__name__)
 class PublicServer:
     """Serves `respond` over HTTP/1.1. `clock` gives Unix seconds.
 
+    `owner_of` says whom a request is for: owners share each turn, however many connections each of them has.
+
     `respond` also gets what is refused before there is a request (`Request.refusal`). `buffer` is what all connections
     read into, one after another. `date_line` is the current Date header. `turn` is another object in each turn.
     Writers that hold responses say so with `hold`; all are flushed by the end of the next turn.
@@ -77,6 +80,7 @@ class PublicServer:
         clock: Callable[[], float],
         max_connections: int,
         deadlines: Deadlines | None = None,
+        owner_of: Callable[[Request], Hashable] = lambda _: None,
     ) -> None:
         self.respond = respond
         self.buffer = memoryview(bytearray(READ_BUFFER))
@@ -91,7 +95,8 @@ class PublicServer:
         self._date_second = 0
         self._max_connections = max_connections
         self._connections: set[Connection] = set()
-        self._scheduled: list[Connection] = []
+        self._owner_of = owner_of
+        self._scheduled: dict[Hashable, list[Connection]] = {}  # by the owner of the next request
         self._holding: list[ResponseWriter] = []
         self.hold = self._holding.append
         self._loop = asyncio.get_running_loop()
@@ -183,7 +188,9 @@ class PublicServer:
             connection.scheduled = True
             if not self._scheduled:
                 self._loop.call_soon(self._take_turn)
-            self._scheduled.append(connection)
+            request = connection.next_request
+            owner = None if request is None else self._owner_of(request)
+            self._scheduled.setdefault(owner, []).append(connection)
 
     def update_date(self) -> None:
         """Bring `date_line` up to date."""
@@ -197,7 +204,7 @@ class PublicServer:
         _log.error("connection failed", exc_info=error)
 
     def _take_turn(self) -> None:
-        connections, self._scheduled = self._scheduled[:CONNECTIONS_PER_TURN], self._scheduled[CONNECTIONS_PER_TURN:]
+        connections = self._next_connections()
         if self._scheduled:
             self._loop.call_soon(self._take_turn)
         self.turn = object()
@@ -211,6 +218,18 @@ class PublicServer:
                 connection.cut()
                 self.report(error)
         self._flush()
+
+    def _next_connections(self) -> list[Connection]:
+        """The connections of this turn, as many of each owner. What is left of an owner follows the other owners."""
+        owners = list(islice(self._scheduled, CONNECTIONS_PER_TURN))
+        share = CONNECTIONS_PER_TURN // len(owners)
+        connections: list[Connection] = []
+        for owner in owners:
+            waiting = self._scheduled.pop(owner)
+            connections += waiting[:share]
+            if len(waiting) > share:
+                self._scheduled[owner] = waiting[share:]
+        return connections
 
     def _flush(self) -> None:
         for writer in self._holding:
