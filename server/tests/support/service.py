@@ -4,7 +4,7 @@ import logging
 import random
 import socket
 from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
@@ -17,7 +17,7 @@ from petstore_server.domain.keys import DEFAULT_SCOPES, ApiKey, Environment, Sco
 from petstore_server.domain.orders import Order
 from petstore_server.runtime.application import Application
 from petstore_server.runtime.backend import Backend
-from petstore_server.runtime.composition import open_backend
+from petstore_server.runtime.composition import opened_backend
 from petstore_server.settings import Settings, read_settings
 from petstore_server.telemetry.logs import configure_logging
 from support.checked_clients import checked_async_client
@@ -125,8 +125,10 @@ async def running(
         new_store_file(store)
     settings = read_settings(given)
     configure_logging(settings.log_level)
-    backend = await open_backend(settings, clock, lambda text: None, redis_clock=clock)
-    try:
+    # The stderr that the log goes to may be one test's.
+    async with AsyncExitStack() as stack:
+        stack.callback(logging.getLogger("petstore_server").handlers.clear)
+        backend = await stack.enter_async_context(opened_backend(settings, clock, lambda text: None, redis_clock=clock))
         application = Application(settings, backend, clock, lambda size: "r" * size)
         server = application.public_server()
         with socket.create_server(("127.0.0.1", 0)) as listener:
@@ -135,9 +137,6 @@ async def running(
             async with checked_async_client(transport) as client:
                 yield Service(application, backend, clock, client, transport, settings)
             await server.stop(5)
-    finally:
-        await backend.close()
-        logging.getLogger("petstore_server").handlers.clear()  # the stderr that the log goes to may be one test's
 
 
 async def in_service(folder: Path, story: Callable[[Service], Coroutine[Any, Any, T]], **environ: str) -> T:

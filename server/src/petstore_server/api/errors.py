@@ -134,13 +134,9 @@ _NO_STORE = b"cache-control: no-store\r\n"  # 404, 405 and 410 are cacheable by 
 
 def error_response(failure: DomainError | RequestError) -> Response:
     """The response to an error in the table: its status, the Error body, and the headers of its kind."""
-    return error(STATUS[type(failure)], failure.code, failure.message, _headers(failure))
-
-
-def error(status: int, code: str, message: str, headers: bytes = b"") -> Response:
-    """A response with an Error record as its body: exactly these three fields (spec S2.3)."""
-    body = msgspec.json.encode({"code": code, "message": message, "status": status})
-    return body_response((body,), len(body), "application/json", _NO_STORE + headers, status)
+    status = STATUS[type(failure)]
+    body = msgspec.json.encode({"code": failure.code, "message": failure.message, "status": status})  # spec S2.3
+    return body_response((body,), len(body), "application/json", _NO_STORE + _headers(failure), status)
 
 
 def _headers(failure: DomainError | RequestError) -> bytes:

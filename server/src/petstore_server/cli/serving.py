@@ -25,7 +25,7 @@ from petstore_server.domain.sessions import LINK_LIFETIME, TOKEN_BYTES
 from petstore_server.domain.timestamps import MINUTE
 from petstore_server.operations.admin_port import sign_in_url
 from petstore_server.runtime.application import Application
-from petstore_server.runtime.composition import lock_for_serving, open_backend, require_servable
+from petstore_server.runtime.composition import lock_for_serving, opened_backend, require_servable
 from petstore_server.runtime.demo import Demo, fill, show_sample
 from petstore_server.runtime.servers import listening, loop_factory, run
 from petstore_server.runtime.supervisor import serve_with_workers
@@ -64,8 +64,8 @@ def serve_in_foreground(settings: Settings, given: dict[str, str], *, demo: bool
 
 
 async def _serve(settings: Settings, public: socket.socket, admin: socket.socket, *, demo: bool) -> None:
-    backend = await open_backend(settings, time.time, (lambda _: None) if demo else log_to_stderr)
-    try:
+    announce = (lambda _: None) if demo else log_to_stderr
+    async with opened_backend(settings, time.time, announce) as backend:
         sample = await fill(backend.store, Environment(settings.environment)) if demo else None
         link = await _console_link(settings, backend.store, _address(admin)) if demo else None
         application = Application(settings, backend, time.time, secrets.token_hex)
@@ -81,8 +81,6 @@ async def _serve(settings: Settings, public: socket.socket, admin: socket.socket
                     abandon_stdout()
 
         await run(settings, application, public, ready, admin=admin)
-    finally:
-        await backend.close()
 
 
 def _serve_with_workers(

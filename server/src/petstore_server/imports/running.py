@@ -4,9 +4,10 @@ import asyncio
 import secrets
 import threading
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator, Sequence
-from contextlib import aclosing, suppress
+from concurrent.futures import Future
+from contextlib import aclosing
+from functools import partial
 from itertools import islice
-from queue import SimpleQueue
 from typing import Generic, TypeVar
 
 from petstore_server.domain.audit import Actor
@@ -147,38 +148,26 @@ async def _copy(records: Sequence[T], stored: Records[T], copies: Records[T], im
 
 
 async def _read_ahead(items: Iterator[Item]) -> AsyncGenerator[Item]:
-    """Yield the items, of which a thread reads the next one while the caller handles the last.
-
-    The thread is a daemon: input that never comes (a terminal, a pipe) does not keep the process from ending.
-    """
-    loop = asyncio.get_running_loop()
-    results = asyncio.Queue[tuple[Item | None, BaseException | None]]()
-    wanted = SimpleQueue[bool]()
-
-    def deliver(item: Item | None, error: BaseException | None = None) -> None:
-        with suppress(RuntimeError):  # the loop was closed meanwhile
-            loop.call_soon_threadsafe(results.put_nowait, (item, error))
-
-    threading.Thread(target=_read, args=(items, wanted, deliver), name="petstore-read-ahead", daemon=True).start()
+    """Yield the items, of which a thread reads the next one while the caller handles the last."""
+    reading = _on_thread(partial(next, items, None))
     try:
-        while True:
-            wanted.put(True)
-            item, error = await results.get()
-            if error is not None:
-                raise error
-            if item is None:
-                return
+        while (item := await reading) is not None:
+            reading = _on_thread(partial(next, items, None))
             yield item
     finally:
-        wanted.put(False)
+        reading.cancel()
 
 
-def _read(items: Iterator[Item], wanted: SimpleQueue[bool], deliver: Callable[..., None]) -> None:
-    try:
-        for item in items:
-            if not wanted.get():
-                return
-            deliver(item)
-        deliver(None)
-    except BaseException as error:  # noqa: BLE001 - raised to the caller
-        deliver(None, error)
+def _on_thread(call: Callable[[], Item]) -> asyncio.Future[Item]:
+    """Start the call on a daemon thread: input that never comes (a terminal) does not keep the process from ending."""
+    outcome = Future[Item]()
+
+    def run() -> None:
+        try:
+            outcome.set_result(call())
+        except BaseException as error:  # noqa: BLE001 - raised to the caller
+            outcome.set_exception(error)
+
+    outcome.set_running_or_notify_cancel()  # a caller that gives up does not stop the thread
+    threading.Thread(target=run, name="petstore-read-ahead", daemon=True).start()
+    return asyncio.wrap_future(outcome)

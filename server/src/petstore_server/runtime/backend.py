@@ -18,7 +18,7 @@ _log = logging.getLogger(__name__)
 
 
 class Backend:
-    """The store and the limiter of one serving process. Made by `composition.open_backend`."""
+    """The store and the limiter of one serving process. Made by `composition.opened_backend`."""
 
     def __init__(self, store: Store, limiter: Limiter, activity: UsageRecorder) -> None:
         self.store = store
@@ -105,12 +105,3 @@ class Backend:
                 await self.store.check()
         except TimeoutError:
             raise ServiceUnavailable(f"the store did not respond within {_CHECK_SECONDS:g} seconds") from None
-
-    async def close(self) -> None:
-        """Save the last counts, and close the limiter and the store."""
-        try:
-            with suppress(ServiceUnavailable):
-                await self.save()
-        finally:
-            await self.limiter.close()
-            await self.store.close()

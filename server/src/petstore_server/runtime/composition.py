@@ -1,8 +1,9 @@
 """The composition root: from the settings to the adapters that they select."""
 
-from collections.abc import Callable
-from contextlib import AbstractContextManager, AsyncExitStack, nullcontext
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractContextManager, asynccontextmanager, nullcontext, suppress
 
+from petstore_server.domain.errors import ServiceUnavailable
 from petstore_server.engines import sqlite
 from petstore_server.limits.activity import NoUsageRecorder, UsageRecorder
 from petstore_server.limits.fallback import CountersUnavailable, FallbackLimiter
@@ -15,13 +16,14 @@ from petstore_server.settings import Settings, SettingsError
 _SET_REDIS = "set PETSTORE_REDIS_URL=redis://HOST:6379/0"
 
 
-async def open_backend(
+@asynccontextmanager
+async def opened_backend(
     settings: Settings,
     clock: Callable[[], float],
     announce: engines.Announce,
     redis_clock: Callable[[], float] | None = None,
-) -> Backend:
-    """Open what a server needs; create a missing store, migrate an older one.
+) -> AsyncIterator[Backend]:
+    """What a server needs, closed at the end; a missing store is created, an older one migrated.
 
     Times are Unix seconds from `clock`, and Redis's own where limits are counted in Redis, unless a test gives
     `redis_clock`.
@@ -30,20 +32,24 @@ async def open_backend(
     """
     require_servable(settings)
     limiter = _limiter(settings, clock, redis_clock)
-    async with AsyncExitStack() as opened:
-        opened.push_async_callback(limiter.close)
+    try:
         try:
             await limiter.start()
         except CountersUnavailable as error:
             reason = error.reason.rstrip(".")
             raise SettingsError(f"PETSTORE_REDIS_URL names a Redis that cannot be used: {reason}.") from None
         share = limiter.newest_timeline if isinstance(limiter, FallbackLimiter) else None
-        store = await engines.open_store(settings.database_url, share, create=True, migrate=True, announce=announce)
-        opened.push_async_callback(store.close)
-        backend = Backend(store, limiter, UsageRecorder() if settings.usage_days_days else NoUsageRecorder())
-        await backend.start()
-        opened.pop_all()  # the backend closes them from now on
-        return backend
+        url, usage = settings.database_url, UsageRecorder() if settings.usage_days_days else NoUsageRecorder()
+        async with engines.opened_store(url, share, create=True, migrate=True, announce=announce) as store:
+            backend = Backend(store, limiter, usage)
+            await backend.start()
+            try:
+                yield backend
+            finally:
+                with suppress(ServiceUnavailable):
+                    await backend.save()
+    finally:
+        await limiter.close()
 
 
 def require_servable(settings: Settings) -> None:

@@ -18,7 +18,7 @@ from petstore_server.domain.orders import CANCEL, Order, Status, ship
 from petstore_server.domain.pets import Pet
 from petstore_server.domain.timestamps import DAY, HOUR, format_timestamp
 from petstore_server.operations.accounts import create_account
-from petstore_server.operations.keys import Randbelow, issue_key
+from petstore_server.operations.keys import issue_key
 from petstore_server.operations.orders import change_orders
 from petstore_server.runtime.demo_usage import DAYS, PROFILES, fill_usage, recent_requests
 from petstore_server.store import Store
@@ -47,19 +47,14 @@ class Demo(NamedTuple):
     shipped: int
 
 
-async def fill(
-    store: Store,
-    environment: Environment,
-    clock: Callable[[], float] = time.time,
-    randbelow: Randbelow = secrets.randbelow,
-) -> Demo:
+async def fill(store: Store, environment: Environment, clock: Callable[[], float] = time.time) -> Demo:
     """Fill an empty store: pets, orders, sample accounts with their usage, and one account on the free plan to use."""
     actor = Actor("operator:demo", clock())
-    accounts, keys = await _add_accounts(store, environment, actor, randbelow)
+    accounts, keys = await _add_accounts(store, environment, actor)
     await fill_usage(store, accounts, keys, actor.at)
     await create_account(store, "demo", Plan.FREE, PLAN_LIMITS[Plan.FREE], actor, note="yours, to try things out")
     issued = await issue_key(
-        store, "demo", environment=environment, actor=actor, randbelow=randbelow, note="serve --demo"
+        store, "demo", environment=environment, actor=actor, randbelow=secrets.randbelow, note="serve --demo"
     )
     orders = await _add_orders(store, actor, Actor(f"key:{keys['Harbour Pets']}", actor.at))
     await store.backups.record("petstore-demo.db", actor._replace(at=actor.at - 5 * HOUR))
@@ -77,7 +72,7 @@ def show_sample(sources: Sources, now: float, sign_in_command: str) -> None:
 
 
 async def _add_accounts(
-    store: Store, environment: Environment, actor: Actor, randbelow: Randbelow
+    store: Store, environment: Environment, actor: Actor
 ) -> tuple[dict[str, Account], dict[str, str]]:
     """The sample accounts, created before their history began, and the id of one key of each."""
     began = Actor(actor.name, actor.at - (DAYS + 1) * DAY)
@@ -85,7 +80,9 @@ async def _add_accounts(
     for number, (name, (plan, _)) in enumerate(PROFILES.items()):
         at = began._replace(at=began.at + number * 60)
         accounts[name] = await create_account(store, name, plan, PLAN_LIMITS[plan], at)
-        issued = await issue_key(store, name, environment=environment, actor=at, randbelow=randbelow, note="warehouse")
+        issued = await issue_key(
+            store, name, environment=environment, actor=at, randbelow=secrets.randbelow, note="warehouse"
+        )
         keys[name] = issued.key.id
     suspended = actor._replace(at=actor.at - 2 * DAY)
     await store.accounts.change(_SUSPENDED, suspend(suspended.at), suspended)

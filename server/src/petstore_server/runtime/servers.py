@@ -134,7 +134,8 @@ async def run(
         await first(stop.wait, [*background, *admin_serving])
         application.draining = True
         with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(_second_signal(stop), settings.drain_delay_seconds)
+            stop.clear()  # a second signal ends the delay
+            await asyncio.wait_for(stop.wait(), settings.drain_delay_seconds)
     finally:
         await public.stop(DRAIN_SECONDS)
         admin_server.should_exit = True  # last, so that /readyz reports the draining until the end
@@ -152,9 +153,3 @@ async def first(wait: Callable[[], Awaitable[Any]], tasks: Sequence[asyncio.Futu
     waiting.cancel()
     for task in done - {waiting}:
         task.result()
-
-
-async def _second_signal(stop: asyncio.Event) -> None:
-    """A second signal ends the delay."""
-    stop.clear()
-    await stop.wait()

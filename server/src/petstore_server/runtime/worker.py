@@ -15,7 +15,7 @@ from typing import Any
 import msgspec
 
 from petstore_server.runtime.application import Application
-from petstore_server.runtime.composition import lock_for_serving, open_backend
+from petstore_server.runtime.composition import lock_for_serving, opened_backend
 from petstore_server.runtime.engines import Announce
 from petstore_server.runtime.servers import loop_factory, run
 from petstore_server.settings import Settings, read_settings
@@ -51,8 +51,7 @@ def serve_inherited(listener: int, channel: int, announce: Announce) -> None:
 
 
 async def _serve(settings: Settings, public: socket.socket, channel: socket.socket, announce: Announce) -> None:
-    backend = await open_backend(settings, time.time, announce)
-    try:
+    async with opened_backend(settings, time.time, announce) as backend:
         application = Application(settings, backend, time.time, secrets.token_hex)
         requests, reports = await asyncio.open_unix_connection(sock=channel, limit=LARGEST_LINE)
 
@@ -68,5 +67,3 @@ async def _serve(settings: Settings, public: socket.socket, channel: socket.sock
                     await report(int(request))
 
         await run(settings, application, public, lambda: report(0), companion=report_on_request)
-    finally:
-        await backend.close()
