@@ -1,6 +1,5 @@
 """The use cases of operators, over every engine: keys, accounts, orders (D5–D11)."""
 
-import random
 from datetime import UTC, datetime
 from typing import Any
 
@@ -32,7 +31,7 @@ from petstore_server.domain.usage import Usage
 from petstore_server.domain.windows import Count
 from petstore_server.operations import accounts, keys, orders
 from petstore_server.operations.audit import read_audit
-from petstore_server.operations.keys import IssuedKey, Randbelow
+from petstore_server.operations.keys import IssuedKey
 from petstore_server.store import Store
 from support.open_stores import Stores
 
@@ -40,16 +39,11 @@ NOW = 1_795_000_000.0
 ACTOR = Actor("operator:test", NOW)
 
 
-@pytest.fixture
-def randbelow() -> Randbelow:
-    return random.Random(1).randrange
-
-
 async def account(store: Store, name: str = "acme") -> None:
     await accounts.create_account(store, name, Plan.FREE, PLAN_LIMITS[Plan.FREE], ACTOR)
 
 
-async def issue(store: Store, randbelow: Randbelow, expires_at: float | None = None, note: str = "") -> IssuedKey:
+async def issue(store: Store, expires_at: float | None = None, note: str = "") -> IssuedKey:
     return await keys.issue_key(
         store,
         "acme",
@@ -58,15 +52,14 @@ async def issue(store: Store, randbelow: Randbelow, expires_at: float | None = N
         expires_at=expires_at,
         note=note,
         actor=ACTOR,
-        randbelow=randbelow,
     )
 
 
 @pytest.mark.anyio
-async def test_an_issued_key_is_valid_and_only_its_digest_is_stored(each_backend: Stores, randbelow: Randbelow) -> None:
+async def test_an_issued_key_is_valid_and_only_its_digest_is_stored(each_backend: Stores) -> None:
     async with each_backend.opened() as store:
         await account(store)
-        issued = await issue(store, randbelow)
+        issued = await issue(store)
         assert is_well_formed(issued.secret)
         principal = await store.keys.principal(digest(issued.secret), Environment.PRODUCTION, NOW)
         assert principal is not None
@@ -75,45 +68,41 @@ async def test_an_issued_key_is_valid_and_only_its_digest_is_stored(each_backend
 
 
 @pytest.mark.anyio
-async def test_a_key_that_cannot_be_issued_leaves_nothing_behind(each_backend: Stores, randbelow: Randbelow) -> None:
+async def test_a_key_that_cannot_be_issued_leaves_nothing_behind(each_backend: Stores) -> None:
     async with each_backend.opened() as store:
         await account(store)
         with pytest.raises(InvalidInput, match="past"):
-            await issue(store, randbelow, expires_at=NOW)
+            await issue(store, expires_at=NOW)
         with pytest.raises(InvalidInput, match="API key"):
-            await issue(store, randbelow, note="for pso_live_Ab3Ab3Ab3Ab3")
+            await issue(store, note="for pso_live_Ab3Ab3Ab3Ab3")
         assert [] == await store.keys.list()
         with pytest.raises(AccountNotFound):
             await store.keys.list("missing")
 
 
 @pytest.mark.anyio
-async def test_the_old_key_ends_after_the_grace_or_earlier(each_backend: Stores, randbelow: Randbelow) -> None:
+async def test_the_old_key_ends_after_the_grace_or_earlier(each_backend: Stores) -> None:
     async with each_backend.opened() as store:
         await account(store)
-        lasting, ending = await issue(store, randbelow), await issue(store, randbelow, expires_at=NOW + 10)
+        lasting, ending = await issue(store), await issue(store, expires_at=NOW + 10)
         for issued, end in ((lasting, NOW + 3600), (ending, NOW + 10)):
             key_id = issued.key.id
-            rotation = await keys.rotate_key(
-                store, key_id, grace=3600, expires_at=None, actor=ACTOR, randbelow=randbelow
-            )
+            rotation = await keys.rotate_key(store, key_id, grace=3600, expires_at=None, actor=ACTOR)
             assert end == rotation.old.expires_at
             assert issued.key.expires_at == rotation.new.key.expires_at
             assert is_well_formed(rotation.new.secret)
             with pytest.raises(KeyNotUsable):
-                await keys.rotate_key(store, key_id, grace=0, expires_at=None, actor=ACTOR, randbelow=randbelow)
+                await keys.rotate_key(store, key_id, grace=0, expires_at=None, actor=ACTOR)
 
 
 @pytest.mark.anyio
-async def test_a_successor_can_have_an_end_of_its_own(each_backend: Stores, randbelow: Randbelow) -> None:
+async def test_a_successor_can_have_an_end_of_its_own(each_backend: Stores) -> None:
     async with each_backend.opened() as store:
         await account(store)
-        old = (await issue(store, randbelow, expires_at=NOW + 10)).key
+        old = (await issue(store, expires_at=NOW + 10)).key
         with pytest.raises(InvalidInput, match="past"):
-            await keys.rotate_key(store, old.id, grace=60, expires_at=NOW, actor=ACTOR, randbelow=randbelow)
-        rotation = await keys.rotate_key(
-            store, old.id, grace=3600, expires_at=NOW + 9000, actor=ACTOR, randbelow=randbelow
-        )
+            await keys.rotate_key(store, old.id, grace=60, expires_at=NOW, actor=ACTOR)
+        rotation = await keys.rotate_key(store, old.id, grace=3600, expires_at=NOW + 9000, actor=ACTOR)
         assert (NOW + 10, NOW + 9000) == (rotation.old.expires_at, rotation.new.key.expires_at)
         principal = await store.keys.principal(digest(rotation.new.secret), Environment.PRODUCTION, NOW + 100)
         assert isinstance(principal, Principal)
@@ -121,12 +110,10 @@ async def test_a_successor_can_have_an_end_of_its_own(each_backend: Stores, rand
 
 
 @pytest.mark.anyio
-async def test_keys_work_unless_revoked_or_their_account_is_suspended(
-    each_backend: Stores, randbelow: Randbelow
-) -> None:
+async def test_keys_work_unless_revoked_or_their_account_is_suspended(each_backend: Stores) -> None:
     async with each_backend.opened() as store:
         await account(store)
-        first, second = await issue(store, randbelow), await issue(store, randbelow)
+        first, second = await issue(store), await issue(store)
         await store.keys.change(first.key.id, revoke(NOW), ACTOR)
         assert ["revoked", "active"] == [key.state(NOW) for key in await store.keys.list("acme")]
         await store.accounts.change("acme", suspend(NOW), ACTOR)
@@ -136,13 +123,13 @@ async def test_keys_work_unless_revoked_or_their_account_is_suspended(
 
 
 @pytest.mark.anyio
-async def test_an_account_report_has_its_windows_and_keys(each_backend: Stores, randbelow: Randbelow) -> None:
+async def test_an_account_report_has_its_windows_and_keys(each_backend: Stores) -> None:
     async def usage(_: int) -> Usage:
         return Usage(Count(int(NOW) - 10, 7), Count(int(NOW) - 90_000, 900))
 
     async with each_backend.opened() as store:
         await account(store)
-        issued = await issue(store, randbelow)
+        issued = await issue(store)
         report = await accounts.report_account(store, "acme", usage, NOW)
         assert [issued.key.id] == [key.id for key in report.keys]
         assert report.windows is not None
@@ -225,10 +212,10 @@ async def test_entries_of_the_audit_log_are_found_by_what_they_are_about(each_ba
 
 
 @pytest.mark.anyio
-async def test_a_closed_account_has_no_valid_key_and_stays_closed(each_backend: Stores, randbelow: Randbelow) -> None:
+async def test_a_closed_account_has_no_valid_key_and_stays_closed(each_backend: Stores) -> None:
     async with each_backend.opened() as store:
         await account(store)
-        issued = await issue(store, randbelow)
+        issued = await issue(store)
         closed = await accounts.close_account(store, "acme", ACTOR)
         assert ("closed", 1) == (closed.account.state, closed.revoked)
         refused = await store.keys.principal(digest(issued.secret), Environment.PRODUCTION, NOW)
@@ -236,7 +223,7 @@ async def test_a_closed_account_has_no_valid_key_and_stays_closed(each_backend: 
         with pytest.raises(AccountClosed):
             await store.accounts.change("acme", RESUME, ACTOR)
         with pytest.raises(AccountClosed):
-            await issue(store, randbelow)
+            await issue(store)
         assert 1 == len(await store.keys.list("acme"))
 
 

@@ -110,7 +110,7 @@ def _expire(future: asyncio.Future[Any]) -> None:
         future.set_exception(TimeoutError())
 
 
-class SharedCall(Generic[Result]):
+class SharedCall(Batcher[None, Result]):
     """Shares one asynchronous call between concurrent callers; each gets the result of a call that began after its own.
 
     newest = SharedCall(read_list)
@@ -118,17 +118,12 @@ class SharedCall(Generic[Result]):
     """
 
     def __init__(self, call: Callable[[], Awaitable[Result]]) -> None:
-        self._call = call
-        self._batcher: Batcher[None, Result] = Batcher(self._perform, limit=sys.maxsize)
+        async def perform(callers: list[None]) -> list[Result | Exception]:
+            result = await call()
+            return [result] * len(callers)
+
+        super().__init__(perform, limit=sys.maxsize)
 
     async def __call__(self) -> Result:
         """Return the result. Raises what the call raises."""
-        return await self._batcher.submit(None)
-
-    async def close(self) -> None:
-        """Wait for the call under way."""
-        await self._batcher.close()
-
-    async def _perform(self, callers: list[None]) -> list[Result | Exception]:
-        result = await self._call()
-        return [result] * len(callers)
+        return await self.submit(None)

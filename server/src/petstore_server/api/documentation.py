@@ -5,7 +5,7 @@ from another host.
 """
 
 from collections.abc import Callable
-from functools import partial
+from functools import cache, partial
 from hashlib import sha256
 from importlib.resources import files
 from importlib.util import find_spec
@@ -46,14 +46,6 @@ _SWAGGER_FILES = {
 }
 
 
-class _Source(NamedTuple):
-    """Where a document comes from: its content, its type, and its Cache-Control."""
-
-    read: Callable[[], bytes]
-    content_type: str
-    caching: str
-
-
 class Documents:
     """The documents: each in its plain form and, where that is shorter, as gzip.
 
@@ -63,40 +55,36 @@ class Documents:
     def __init__(self, settings: Settings) -> None:
         page, swagger = files("petstore_server.api") / "page", _swagger_files()
         html = "text/html; charset=utf-8"
-        sources: dict[tuple[str, ...], _Source] = {
-            ("",): _Source((page / "root.html").read_bytes, html, _REVALIDATE),
-            ("docs",): _Source((page / "index.html").read_bytes, html, _REVALIDATE),
-        }
+        self._documents: dict[tuple[str, ...], Callable[[], _Document]] = {}
+
+        def add(*segments: str, read: Callable[[], bytes], content_type: str, caching: str = _REVALIDATE) -> None:
+            self._documents[segments] = cache(lambda: _prepare(read(), content_type, caching))
+
+        add("", read=(page / "root.html").read_bytes, content_type=html)
+        add("docs", read=(page / "index.html").read_bytes, content_type=html)
         for version, name in CONTRACTS.items():
-            as_json = partial(contract_json, settings, version)
-            sources[f"{name}.json",] = _Source(as_json, "application/json", _REVALIDATE)
-            as_yaml = partial(_contract_yaml, settings, version)
-            sources[f"{name}.yaml",] = _Source(as_yaml, "application/yaml", _REVALIDATE)
+            add(f"{name}.json", read=partial(contract_json, settings, version), content_type="application/json")
+            add(f"{name}.yaml", read=partial(_contract_yaml, settings, version), content_type="application/yaml")
         for name in PAGES:
-            sources["docs", name] = _Source(partial(guide_page, settings, name), html, _REVALIDATE)
+            add("docs", name, read=partial(guide_page, settings, name), content_type=html)
         for name, content_type in _OWN_FILES.items():
-            sources["docs", name] = _Source((page / name).read_bytes, content_type, _REVALIDATE)
+            add("docs", name, read=(page / name).read_bytes, content_type=content_type)
         for name, content_type in _SWAGGER_FILES.items():
-            sources["docs", name] = _Source((swagger / name).read_bytes, content_type, _AN_HOUR)
-        self._sources = sources
-        self._prepared: dict[tuple[str, ...], _Document] = {}
+            add("docs", name, read=(swagger / name).read_bytes, content_type=content_type, caching=_AN_HOUR)
 
     @property
     def paths(self) -> list[str]:
         """The paths of the documents."""
-        return ["/" + "/".join(segments) for segments in self._sources]
+        return ["/" + "/".join(segments) for segments in self._documents]
 
     def response(self, segments: list[str], method: str, headers: Headers) -> Response:
         """The document under these path segments, or 304. Raises RouteNotFound, MethodNotAllowed."""
-        name = tuple(segments)
-        source = self._sources.get(name)
-        if source is None:
+        prepared = self._documents.get(tuple(segments))
+        if prepared is None:
             raise RouteNotFound
         if method not in ("GET", "HEAD"):
             raise MethodNotAllowed("GET, HEAD")
-        document = self._prepared.get(name)
-        if document is None:
-            document = self._prepared[name] = _prepare(source)
+        document = prepared()
         return (document.zipped if document.zipped and accepts_gzip(headers) else document.plain).answer(headers)
 
 
@@ -107,17 +95,16 @@ class _Document(NamedTuple):
     zipped: Representation | None
 
 
-def _prepare(source: _Source) -> _Document:
-    body = source.read()
+def _prepare(body: bytes, content_type: str, caching: str) -> _Document:
     compressed = gzip(body, _GZIP_LEVEL)
     digest = sha256(body).hexdigest()[:32]
-    headers = header_lines(("cache-control", source.caching)) + _PROTECTION
+    headers = header_lines(("cache-control", caching)) + _PROTECTION
     if len(compressed) >= len(body):
-        return _Document(represent(digest, (body,), source.content_type, headers), None)
+        return _Document(represent(digest, (body,), content_type, headers), None)
     headers += b"vary: Accept-Encoding\r\n"
     return _Document(
-        represent(digest, (body,), source.content_type, headers),
-        represent(digest, (compressed,), source.content_type, headers, zipped=True),
+        represent(digest, (body,), content_type, headers),
+        represent(digest, (compressed,), content_type, headers, zipped=True),
     )
 
 

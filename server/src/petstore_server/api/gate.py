@@ -13,7 +13,7 @@ import logging
 import re
 from collections.abc import Callable
 from time import perf_counter
-from typing import Any, NamedTuple
+from typing import Any
 
 from petstore_server.api.access_log import AccessLog
 from petstore_server.api.auth import Authenticator
@@ -49,16 +49,11 @@ _NOT_ADMITTED = (401, 429)
 _log = logging.getLogger(__name__)
 
 
-class Recorders(NamedTuple):
-    """Where the gate records requests. The access log is None if it is off."""
-
-    metrics: Metrics
-    usage: UsageRecorder
-    access_log: AccessLog | None
-
-
 class Gate:
-    """Answers the requests of the public port. `new_request_id` makes identifiers of visible ASCII characters."""
+    """Answers the requests of the public port, and records them. `access_log` is None if it is off.
+
+    `new_request_id` makes identifiers of visible ASCII characters.
+    """
 
     def __init__(
         self,
@@ -69,7 +64,9 @@ class Gate:
         documents: Documents,
         document_limit: DocumentLimit,
         concurrency: Concurrency,
-        recorders: Recorders,
+        metrics: Metrics,
+        usage: UsageRecorder,
+        access_log: AccessLog | None,
         new_request_id: Callable[[], bytes],
     ) -> None:
         self._routes = routes
@@ -79,7 +76,9 @@ class Gate:
         self._documents = documents
         self._document_limit = document_limit
         self._concurrency = concurrency
-        self._metrics, self._usage, self._access_log = recorders
+        self._metrics = metrics
+        self._usage = usage
+        self._access_log = access_log
         self._new_request_id = new_request_id
 
     def account_of(self, request: Request) -> int | None:

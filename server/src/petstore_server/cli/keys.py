@@ -1,6 +1,5 @@
 """`petstore keys`: the API keys of accounts. A key itself is shown once, when it is created."""
 
-import secrets
 import sys
 import time
 from typing import Any
@@ -56,7 +55,6 @@ def create(account: str, scopes: tuple[str, ...], expires: float | None, note: s
             expires_at=expires,
             note=note,
             actor=operator(),
-            randbelow=secrets.randbelow,
         ),
         writes=True,
     )
@@ -127,9 +125,7 @@ def rotate(key_id: str, grace: int, expires: float | None) -> None:
     $ petstore keys rotate key_3kTMd9QxBv1a --expires 90d
     """
     rotation = with_store(
-        lambda store: operations.rotate_key(
-            store, key_id, grace=grace, expires_at=expires, actor=operator(), randbelow=secrets.randbelow
-        ),
+        lambda store: operations.rotate_key(store, key_id, grace=grace, expires_at=expires, actor=operator()),
         writes=True,
     )
     _hand_over(rotation.new)

@@ -39,7 +39,7 @@ def environment() -> Environment:
         auto_reload=False,
     )
     made.filters |= {
-        "number": number,
+        "number": "{:,}".format,
         "percent": percent,
         "seconds": seconds,
         "duration": duration,
@@ -64,12 +64,10 @@ def environment() -> Environment:
     return made
 
 
-def compile_templates(environment: Environment) -> int:
-    """Compile all templates, so that no page has to; return how many."""
-    names = environment.list_templates()
-    for name in names:
+def compile_templates(environment: Environment) -> None:
+    """Compile all templates, so that no page has to."""
+    for name in environment.list_templates():
         environment.get_template(name)
-    return len(names)
 
 
 def static_file(name: str) -> bytes:
@@ -83,11 +81,6 @@ def visible(value: Any) -> Any:
         shown = _CONTROL.sub(lambda match: ascii(match[0])[1:-1], value)
         return Markup(shown) if isinstance(value, Markup) else shown  # noqa: S704 - it was markup before
     return value
-
-
-def number(value: float) -> str:
-    """A number with separators: 1,234."""
-    return f"{value:,}"
 
 
 def percent(share: float) -> str:

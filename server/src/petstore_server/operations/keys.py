@@ -1,6 +1,6 @@
 """API keys: issue and rotate them, and find a key by its text."""
 
-from collections.abc import Callable
+import secrets
 from typing import NamedTuple
 
 from petstore_server.domain.audit import Actor
@@ -19,9 +19,6 @@ from petstore_server.domain.keys import (
 from petstore_server.domain.notes import check_note
 from petstore_server.domain.timestamps import format_unix
 from petstore_server.store import Store
-
-Randbelow = Callable[[int], int]
-"""A source of uniform random integers below n, such as `secrets.randbelow`."""
 
 
 class IssuedKey(NamedTuple):
@@ -44,7 +41,6 @@ async def issue_key(
     *,
     environment: Environment,
     actor: Actor,
-    randbelow: Randbelow,
     scopes: frozenset[Scope] = DEFAULT_SCOPES,
     expires_at: float | None = None,
     note: str = "",
@@ -54,9 +50,9 @@ async def issue_key(
     Raises AccountNotFound, AccountClosed, InvalidInput.
     """
     _check_expiry(expires_at, actor.at)
-    secret = new_key(environment, randbelow)
+    secret = new_key(environment, secrets.randbelow)
     key = ApiKey(
-        id=new_key_id(randbelow),
+        id=new_key_id(secrets.randbelow),
         account=account,
         digest=digest(secret),
         environment=environment,
@@ -69,9 +65,7 @@ async def issue_key(
     return IssuedKey(await store.keys.find(key.id), secret)
 
 
-async def rotate_key(
-    store: Store, key_id: str, *, grace: int, expires_at: float | None, actor: Actor, randbelow: Randbelow
-) -> Rotation:
+async def rotate_key(store: Store, key_id: str, *, grace: int, expires_at: float | None, actor: Actor) -> Rotation:
     """Replace a key by a successor with its scopes, note and ban.
 
     The old key ends after `grace` seconds, or earlier if it was to. The successor ends at `expires_at` (Unix seconds;
@@ -79,8 +73,8 @@ async def rotate_key(
     """
     _check_expiry(expires_at, actor.at)
     old = await store.keys.find(key_id)
-    secret = new_key(old.environment, randbelow)
-    successor = Successor(new_key_id(randbelow), digest(secret), expires_at)
+    secret = new_key(old.environment, secrets.randbelow)
+    successor = Successor(new_key_id(secrets.randbelow), digest(secret), expires_at)
     rotated = await store.keys.rotate(key_id, successor, actor.at + grace, actor)
     return Rotation(rotated.old, IssuedKey(rotated.new, secret))
 

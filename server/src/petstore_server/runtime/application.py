@@ -13,7 +13,7 @@ from petstore_server.api.clients import ClientAddress
 from petstore_server.api.concurrency import Concurrency
 from petstore_server.api.document_limit import DocumentLimit
 from petstore_server.api.documentation import Documents
-from petstore_server.api.gate import Gate, Recorders
+from petstore_server.api.gate import Gate
 from petstore_server.api.routes import Routes
 from petstore_server.console.application import Console
 from petstore_server.domain.errors import ServiceUnavailable
@@ -59,7 +59,9 @@ class Application:
             Documents(settings),
             DocumentLimit(clock),
             self.concurrency,
-            Recorders(self.metrics, backend.activity, access_log if access_log.is_on else None),
+            self.metrics,
+            backend.activity,
+            access_log if access_log.is_on else None,
             _request_ids(token(6)),
         )
         # With several workers the supervisor has it.

@@ -4,7 +4,6 @@ Its accounts have a history, so that the operator console has something to show:
 refused, one has a banned key, one is suspended.
 """
 
-import secrets
 import time
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
@@ -53,9 +52,7 @@ async def fill(store: Store, environment: Environment, clock: Callable[[], float
     accounts, keys = await _add_accounts(store, environment, actor)
     await fill_usage(store, accounts, keys, actor.at)
     await create_account(store, "demo", Plan.FREE, PLAN_LIMITS[Plan.FREE], actor, note="yours, to try things out")
-    issued = await issue_key(
-        store, "demo", environment=environment, actor=actor, randbelow=secrets.randbelow, note="serve --demo"
-    )
+    issued = await issue_key(store, "demo", environment=environment, actor=actor, note="serve --demo")
     orders = await _add_orders(store, actor, Actor(f"key:{keys['Harbour Pets']}", actor.at))
     await store.backups.record("petstore-demo.db", actor._replace(at=actor.at - 5 * HOUR))
     return Demo(issued.secret, _first(orders, Status.PENDING), _first(orders, Status.SHIPPED))
@@ -80,9 +77,7 @@ async def _add_accounts(
     for number, (name, (plan, _)) in enumerate(PROFILES.items()):
         at = began._replace(at=began.at + number * 60)
         accounts[name] = await create_account(store, name, plan, PLAN_LIMITS[plan], at)
-        issued = await issue_key(
-            store, name, environment=environment, actor=at, randbelow=secrets.randbelow, note="warehouse"
-        )
+        issued = await issue_key(store, name, environment=environment, actor=at, note="warehouse")
         keys[name] = issued.key.id
     suspended = actor._replace(at=actor.at - 2 * DAY)
     await store.accounts.change(_SUSPENDED, suspend(suspended.at), suspended)

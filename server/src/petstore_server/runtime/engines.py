@@ -31,17 +31,13 @@ def sqlite_path(url: str) -> Path:
     return Path(url.removeprefix(_SQLITE)).absolute()
 
 
-def _silent(_: str) -> None:
-    """Announce nothing."""
-
-
 async def open_store(
     url: str,
     share: Share | None = None,
     *,
     create: bool = False,
     migrate: bool = False,
-    announce: Announce = _silent,
+    announce: Announce = lambda _: None,
 ) -> Store:
     """Open the store: create a missing one if `create`, migrate an older one if `migrate`.
 
@@ -62,7 +58,7 @@ async def opened_store(
     *,
     create: bool = False,
     migrate: bool = False,
-    announce: Announce = _silent,
+    announce: Announce = lambda _: None,
 ) -> AsyncIterator[Store]:
     """The store as `open_store` opens it, closed at the end. Raises SettingsError, StoreUnusable."""
     store = await open_store(url, share, create=create, migrate=migrate, announce=announce)

@@ -8,6 +8,7 @@ import msgspec
 from petstore_server.api.call import Call
 from petstore_server.api.errors import InvalidParameter
 from petstore_server.api.representation import answer
+from petstore_server.api.routes import Handler
 from petstore_server.api.v2.parameters import GET_USAGE
 from petstore_server.domain.keys import Principal
 from petstore_server.domain.search import timestamp_text
@@ -25,19 +26,15 @@ ReadUsage = Callable[[int, int, int, Granularity], Awaitable[Sequence[UsageRow]]
 """Reads the usage history of an account, from one time to another in Unix seconds, by hour or day."""
 
 
-class UsageOperations:
+def get_usage(read_usage: ReadUsage, clock: Callable[[], float]) -> Handler:
     """The handler over the usage history, which `read_usage` reads; `clock` gives Unix seconds."""
 
-    def __init__(self, read_usage: ReadUsage, clock: Callable[[], float]) -> None:
-        self._read_usage = read_usage
-        self._clock = clock
-
-    async def get_usage(self, call: Call, principal: Principal, decision: Decision) -> Response:
+    async def handle(call: Call, principal: Principal, decision: Decision) -> Response:
         """The windows and the history, both with this request. Raises InvalidParameter."""
         values = GET_USAGE.read(call.request.query)
         by = Granularity(values["granularity"])
-        start, end = self._range(values, by)
-        rows = await self._read_usage(principal.account_id, start, end, by)
+        start, end = _range(values, by, clock())
+        rows = await read_usage(principal.account_id, start, end, by)
         body = {
             "plan": str(principal.plan),
             "windows": [_window(window) for window in decision.windows],
@@ -45,19 +42,22 @@ class UsageOperations:
         }
         return answer(call.request.headers, msgspec.json.encode(body))
 
-    def _range(self, values: Mapping[str, Any], by: Granularity) -> tuple[int, int]:
-        """The hours or days that overlap the range asked for, as Unix seconds: the start of the first, and the end."""
-        end = int(self._clock()) + 1 if values["to"] is None else -(-values["to"] // _MICROSECONDS)
-        start = end - DAY if values["from"] is None else values["from"] // _MICROSECONDS
-        if start > end:
-            raise InvalidParameter("'from' is after now; give a time in the past, or 'to' as well.")
-        start = by.start(start)
-        if end - start > MOST_ENTRIES * by.seconds:
-            raise InvalidParameter(
-                f"'from' and 'to' must be at most {MOST_ENTRIES} times the granularity apart; ask for less, or for "
-                "granularity=day."
-            )
-        return start, end
+    return handle
+
+
+def _range(values: Mapping[str, Any], by: Granularity, now: float) -> tuple[int, int]:
+    """The hours or days that overlap the range asked for, as Unix seconds: the start of the first, and the end."""
+    end = int(now) + 1 if values["to"] is None else -(-values["to"] // _MICROSECONDS)
+    start = end - DAY if values["from"] is None else values["from"] // _MICROSECONDS
+    if start > end:
+        raise InvalidParameter("'from' is after now; give a time in the past, or 'to' as well.")
+    start = by.start(start)
+    if end - start > MOST_ENTRIES * by.seconds:
+        raise InvalidParameter(
+            f"'from' and 'to' must be at most {MOST_ENTRIES} times the granularity apart; ask for less, or for "
+            "granularity=day."
+        )
+    return start, end
 
 
 def _window(window: Window) -> dict[str, Any]:

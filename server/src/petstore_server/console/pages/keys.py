@@ -1,6 +1,5 @@
 """Keys: create, rotate and revoke them, list and lift their bans."""
 
-import secrets
 from datetime import UTC, datetime
 
 from starlette.responses import RedirectResponse, Response
@@ -40,7 +39,6 @@ async def create(visit: Visit) -> Response:
                 expires_at=expires_at,
                 note=note,
                 actor=visit.actor,
-                randbelow=secrets.randbelow,
             )
             return visit.page("secret.html", key=issued.key, secret=issued.secret, old=None)
         except InvalidInput as error:
@@ -68,7 +66,6 @@ async def rotate(visit: Visit) -> Response:
         grace=0 if grace == "0s" else parse_duration(grace),
         expires_at=None,
         actor=visit.actor,
-        randbelow=secrets.randbelow,
     )
     return visit.page("secret.html", key=rotation.new.key, secret=rotation.new.secret, old=rotation.old)
 

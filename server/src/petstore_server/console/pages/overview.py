@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Sequence
+from functools import reduce
 from typing import Any
 
 from starlette.responses import Response
@@ -124,11 +125,8 @@ def _history_chart(history: History, now: float, days: int) -> Chart:
 
 def _sums(history: History) -> dict[str, int]:
     """What was counted in the whole period, by name."""
-    counts, keyless = UsageCounts(), KeylessCounts()
-    for row in history.rows:
-        counts = add(counts, row.counts)
-    for each in history.keyless:
-        keyless = add(keyless, each.counts)
+    counts = reduce(add, (row.counts for row in history.rows), UsageCounts())
+    keyless = reduce(add, (each.counts for each in history.keyless), KeylessCounts())
     return {
         "Admitted": counts.admitted,
         "Refused by the minute": counts.refused_minute,
