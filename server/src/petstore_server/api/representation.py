@@ -14,6 +14,7 @@ Headers = Mapping[bytes, bytes]
 FOR_ONE_ACCOUNT = b"cache-control: private, no-cache\r\nvary: Accept-Encoding, Authorization\r\n"
 """Header lines of what only the account may keep, and asks for again each time."""
 
+_GZIPPED = b"content-encoding: gzip\r\n"
 _WORTH_COMPRESSING = 1024
 """Bytes; a shorter body fits one packet anyway."""
 
@@ -41,19 +42,20 @@ def represent(
     etag = _etag(digest, zipped)
     headers = b"etag: %s\r\n%s" % (etag, headers)
     length = sum(map(len, chunks))
-    whole = body_response(chunks, length, content_type, headers + (b"content-encoding: gzip\r\n" if zipped else b""))
+    whole = body_response(chunks, length, content_type, headers + (_GZIPPED if zipped else b""))
     return Representation(etag, whole, Response(304, headers))
 
 
 def answer(request: Headers, body: bytes, headers: bytes = b"") -> Response:
     """The response with JSON that was made for one request. Equal bytes have the same ETag on every host."""
     zipped = len(body) >= _WORTH_COMPRESSING and accepts_gzip(request)
-    digest = sha256(body).hexdigest()[:32]
-    if matches(request.get(b"if-none-match"), _etag(digest, zipped)):
-        body = b""  # spares its compression: it is not sent
-    elif zipped:
-        body = gzip(body, 1)
-    return represent(digest, (body,), "application/json", FOR_ONE_ACCOUNT + headers, zipped=zipped).answer(request)
+    etag = _etag(sha256(body).hexdigest()[:32], zipped)
+    headers = b"etag: %s\r\n%s%s" % (etag, FOR_ONE_ACCOUNT, headers)
+    if matches(request.get(b"if-none-match"), etag):
+        return Response(304, headers)
+    if zipped:
+        body, headers = gzip(body, 1), headers + _GZIPPED
+    return body_response((body,), len(body), "application/json", headers)
 
 
 def body_response(
