@@ -3,16 +3,18 @@
 import json
 import os
 import subprocess
-import sys
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
 from support.process import UNLIMITED, new_key, petstore, serving
+from support.quick_commands import quick_command
 from support.subprocesses import PATIENCE
 
-COMMAND = str(Path(sys.executable).parent / "petstore-client")
+
+def command() -> str:
+    """The installed program, quick to start."""
+    return quick_command("petstore-client", "petstore_client.cli")
 
 
 @pytest.fixture(name="environ", scope="module")
@@ -29,7 +31,7 @@ def _environ(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str
 
 def run(environ: dict[str, str], *arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [COMMAND, *arguments], env=environ, capture_output=True, text=True, timeout=PATIENCE, check=False
+        [command(), *arguments], env=environ, capture_output=True, text=True, timeout=PATIENCE, check=False
     )
 
 
@@ -42,7 +44,7 @@ def test_a_long_list_streams_through_a_pipe(environ: dict[str, str]) -> None:
 
 def test_a_closed_pipe_ends_the_command_quietly(environ: dict[str, str]) -> None:
     with subprocess.Popen(
-        [COMMAND, "orders", "list"], env=environ, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+        [command(), "orders", "list"], env=environ, stdout=subprocess.PIPE, stderr=subprocess.PIPE
     ) as process:
         assert process.stdout
         assert process.stderr
@@ -63,7 +65,7 @@ def redirected(environ: dict[str, str], redirections: str, *arguments: str) -> s
     """Run the command with redirections of a shell."""
     script = f'exec "$0" "$@" {redirections}'
     return subprocess.run(
-        ["sh", "-c", script, COMMAND, *arguments],
+        ["sh", "-c", script, command(), *arguments],
         env=environ,
         capture_output=True,
         text=True,

@@ -17,6 +17,7 @@ import yaml
 from petstore_client import Client, ErrorCode, PetstoreError
 from support.documents import ROOT, block, table
 from support.process import new_key, petstore, serving
+from support.quick_commands import quick_command
 from support.subprocesses import PATIENCE
 
 DOCUMENT = ROOT / "docs" / "client.md"
@@ -33,7 +34,7 @@ def _environ(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str
     key, _ = new_key(store)
     with serving(store) as server:
         own = {name: value for name, value in os.environ.items() if not name.startswith("PETSTORE_")}
-        path = f"{Path(sys.executable).parent}:{own['PATH']}"
+        path = f"{Path(quick_command('petstore-client', 'petstore_client.cli')).parent}:{own['PATH']}"
         yield {**own, "PATH": path, "PETSTORE_BASE_URL": f"{server.api}/v1", "PETSTORE_API_KEY": key}
 
 

@@ -22,7 +22,8 @@ from petstore_server.engines.sqlite import lock_for_serving
 from support.command_line import CommandLine
 from support.engines import PostgresEngine
 from support.open_stores import opened
-from support.process import PETSTORE, environment
+from support.process import environment
+from support.quick_commands import quick_command
 
 OTHER_KEY = new_key(Environment.PRODUCTION, lambda below: below - 1)
 
@@ -304,7 +305,7 @@ def test_usage_is_unknown_on_postgresql_without_redis(tmp_path: Path, postgres: 
 def test_a_key_that_cannot_be_printed_is_named_so_that_it_can_be_revoked(acme: CommandLine) -> None:
     with Path("/dev/full").open("wb") as full:
         done = subprocess.run(
-            [PETSTORE, "keys", "create", "acme"],
+            [quick_command(), "keys", "create", "acme"],
             env=environment(acme.store),
             stdout=full,
             stderr=subprocess.PIPE,

@@ -1,4 +1,4 @@
-"""`petstore` as a process: exit codes, pipes, terminals, signals, full disks."""
+"""`petstore` as a process: exit codes, pipes, terminals, signals, full disks (`support.quick_commands`)."""
 
 import json
 import os
@@ -7,7 +7,6 @@ import resource
 import select
 import signal
 import subprocess
-import sys
 import time
 from pathlib import Path
 
@@ -15,9 +14,9 @@ import httpx2
 import pytest
 
 from support.command_line import CommandLine, Done
+from support.process import PETSTORE
+from support.quick_commands import quick_command
 from support.subprocesses import PATIENCE, end, free_port, kill, within
-
-PETSTORE = str(Path(sys.executable).parent / "petstore")
 
 
 @pytest.fixture
@@ -28,7 +27,7 @@ def environment(tmp_path: Path) -> dict[str, str]:
 
 def run(environment: dict[str, str], *arguments: str, stdin: str = "") -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [PETSTORE, *arguments],
+        [quick_command(), *arguments],
         env=environment,
         input=stdin,
         capture_output=True,
@@ -47,7 +46,9 @@ def prepare(environment: dict[str, str], *arguments: str, stdin: str = "") -> Do
 def on_a_terminal(environment: dict[str, str], *arguments: str, typed: bytes = b"") -> tuple[int, str]:
     """Run with a terminal as stdin, stdout and stderr; return the exit code and all that was shown."""
     ours, theirs = pty.openpty()
-    process = subprocess.Popen([PETSTORE, *arguments], env=environment, stdin=theirs, stdout=theirs, stderr=theirs)
+    process = subprocess.Popen(
+        [quick_command(), *arguments], env=environment, stdin=theirs, stdout=theirs, stderr=theirs
+    )
     os.close(theirs)
     shown = b""
     try:
@@ -77,11 +78,17 @@ def test_exit_codes_and_streams_of_a_process(environment: dict[str, str]) -> Non
     assert 0 == run(environment, "--version").returncode
 
 
+def test_the_installed_program_runs_a_command_and_exits_with_its_code(environment: dict[str, str]) -> None:
+    done = subprocess.run([PETSTORE, "orders", "cancel", "1"], env=environment, capture_output=True, check=False)
+    assert (5, b"") == (done.returncode, done.stdout)
+    assert b"petstore: There is no order 1" in done.stderr
+
+
 def test_a_reader_that_closes_the_pipe_is_not_an_error(environment: dict[str, str]) -> None:
     prepare(environment, "orders", "import", "-", stdin=rows(8_000))  # more than a pipe holds
     for command in (["orders", "list"], ["orders", "export", "-"], ["orders", "list", "--json"]):
         process = subprocess.Popen(
-            [PETSTORE, *command], env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+            [quick_command(), *command], env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE
         )
         assert process.stdout is not None
         assert process.stderr is not None
@@ -94,7 +101,7 @@ def test_a_reader_that_closes_the_pipe_is_not_an_error(environment: dict[str, st
 
 def without(environment: dict[str, str], closed: str, *arguments: str) -> subprocess.CompletedProcess[str]:
     """Run with streams closed, which a shell names, such as `>&-`."""
-    command = ["sh", "-c", f'exec "$0" "$@" {closed}', PETSTORE, *arguments]
+    command = ["sh", "-c", f'exec "$0" "$@" {closed}', quick_command(), *arguments]
     return subprocess.run(
         command,
         env=environment,
@@ -167,7 +174,7 @@ def test_a_server_without_streams_ends_with_0(
 ) -> None:
     port = free_port()
     served = {**environment, "TMPDIR": str(tmp_path)}
-    command = [PETSTORE, "serve", "--port", "0", "--admin-port", str(port), *options]
+    command = [quick_command(), "serve", "--port", "0", "--admin-port", str(port), *options]
     process = subprocess.Popen(["sh", "-c", f'exec "$0" "$@" {closed}', *command], env=served)
     try:
         within(20, lambda: is_ready(port))
@@ -189,15 +196,20 @@ def test_a_full_disk_under_stdout_is_one_line(environment: dict[str, str]) -> No
     for command in (["orders", "list"], ["orders", "cancel", "1"]):
         with Path("/dev/full").open("w") as full:
             process = subprocess.run(
-                [PETSTORE, *command], env=environment, stdout=full, stderr=subprocess.PIPE, text=True, check=False
+                [quick_command(), *command],
+                env=environment,
+                stdout=full,
+                stderr=subprocess.PIPE,
+                text=True,
+                check=False,
             )
         assert 1 == process.returncode
         assert "petstore: No space left on device (free some space and try again).\n" == process.stderr
 
 
 def test_the_limit_on_open_files_is_not_blamed_on_the_store(environment: dict[str, str]) -> None:
-    subprocess.run([PETSTORE, "db", "migrate"], env=environment, check=True)
-    limited = ["sh", "-c", f"ulimit -n 8; exec {PETSTORE} accounts list"]
+    subprocess.run([quick_command(), "db", "migrate"], env=environment, check=True)
+    limited = ["sh", "-c", f"ulimit -n 8; exec {quick_command()} accounts list"]
     done = subprocess.run(limited, env=environment, capture_output=True, text=True, check=False)
     assert 1 == done.returncode
     assert "the limit on open files is reached. Raise that limit (ulimit -n, or the system's).\n" in done.stderr
@@ -212,7 +224,7 @@ def test_a_full_disk_under_the_store_is_one_line_and_keeps_what_was_committed(en
         resource.setrlimit(resource.RLIMIT_FSIZE, (3_000_000, 3_000_000))
 
     process = subprocess.run(
-        [PETSTORE, "orders", "import", "-"],
+        [quick_command(), "orders", "import", "-"],
         env=environment,
         input=rows(40_000),
         capture_output=True,
@@ -236,7 +248,7 @@ def test_an_interrupted_import_ends_in_one_line_with_its_rejects_written(
 ) -> None:
     rejects = tmp_path / "rejects.jsonl"
     process = subprocess.Popen(
-        [PETSTORE, "orders", "import", "-", "--rejects", str(rejects)],
+        [quick_command(), "orders", "import", "-", "--rejects", str(rejects)],
         env=environment,
         stdin=subprocess.PIPE,
         stderr=subprocess.PIPE,
@@ -293,7 +305,7 @@ def test_ctrl_c_at_a_question_is_an_interruption(environment: dict[str, str], tm
     prepare(environment, "db", "backup", backup)
     ours, theirs = pty.openpty()
     process = subprocess.Popen(
-        [PETSTORE, "db", "restore", backup], env=environment, stdin=theirs, stdout=theirs, stderr=subprocess.PIPE
+        [quick_command(), "db", "restore", backup], env=environment, stdin=theirs, stdout=theirs, stderr=subprocess.PIPE
     )
     os.close(theirs)
     assert process.stderr is not None

@@ -32,7 +32,8 @@ from support.documents import (
     table,
 )
 from support.generated_tables import REFERENCE, TABLES, subcommands, summary, with_table
-from support.process import PETSTORE, Server, environment, petstore, petstore_json, serving
+from support.process import Server, environment, petstore, petstore_json, serving
+from support.quick_commands import quick_command
 from support.service import Service, bearer, in_service
 from support.subprocesses import PATIENCE
 
@@ -299,7 +300,7 @@ def _serve(example: Example, folder: Path) -> None:
 
 
 def _shell(script: str, store: Path, **more: str) -> str:
-    path = f"{PETSTORE.parent}{os.pathsep}{os.environ['PATH']}"
+    path = f"{Path(quick_command()).parent}{os.pathsep}{os.environ['PATH']}"
     done = subprocess.run(
         ["sh", "-eu", "-c", script],
         cwd=store.parent,

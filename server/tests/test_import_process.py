@@ -6,13 +6,11 @@ import re
 import select
 import signal
 import subprocess
-import sys
 import time
 from pathlib import Path
 
 from support.process import environment, petstore
-
-PETSTORE = str(Path(sys.executable).parent / "petstore")
+from support.quick_commands import quick_command
 
 
 class Terminal:
@@ -21,7 +19,11 @@ class Terminal:
     def __init__(self, store: Path, *arguments: str) -> None:
         self._ours, theirs = pty.openpty()
         self.process = subprocess.Popen(
-            [PETSTORE, *arguments], env=environment(store, TERM="xterm"), stdin=theirs, stdout=theirs, stderr=theirs
+            [quick_command(), *arguments],
+            env=environment(store, TERM="xterm"),
+            stdin=theirs,
+            stdout=theirs,
+            stderr=theirs,
         )
         os.close(theirs)
         self.shown = ""

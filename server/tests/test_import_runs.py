@@ -4,7 +4,6 @@ import asyncio
 import io
 import json
 import os
-import sys
 import tempfile
 import time
 from collections.abc import AsyncIterator, Sequence
@@ -36,8 +35,7 @@ from petstore_server.store import Store
 from support.command_line import CommandLine
 from support.open_stores import BY, SqlitePlaces, Stores, locked
 from support.process import environment
-
-PETSTORE = str(Path(sys.executable).parent / "petstore")
+from support.quick_commands import quick_command
 
 
 class Held:
@@ -189,7 +187,7 @@ def test_programs_get_the_progress_line_by_line(tmp_path: Path) -> None:
 
 def test_an_import_ends_once_its_progress_is_not_read_any_more(tmp_path: Path) -> None:
     store = tmp_path / "store.db"
-    command = [PETSTORE, "orders", "import", "-", "--json", "--progress"]
+    command = [quick_command(), "orders", "import", "-", "--json", "--progress"]
     with Popen(command, env=environment(store), stdin=PIPE, stdout=PIPE, stderr=DEVNULL) as process:
         assert process.stdin
         assert process.stdout

@@ -12,7 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from support.process import PETSTORE, environment, petstore
+from support.process import environment, petstore
+from support.quick_commands import quick_command
 from support.subprocesses import PATIENCE, within
 
 ENDINGS = [(signal.SIGTERM, "Interrupted by SIGTERM."), (signal.SIGHUP, "Interrupted by SIGHUP.")]
@@ -43,7 +44,7 @@ def begin(
     store: Path, *arguments: str, prepare: Callable[[], None] | None = None, **more: str
 ) -> "subprocess.Popen[str]":
     return subprocess.Popen(
-        [PETSTORE, *arguments],
+        [quick_command(), *arguments],
         env=environment(store, **more),
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,

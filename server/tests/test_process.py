@@ -21,7 +21,6 @@ import pytest
 from petstore_server.runtime.servers import listening
 from support.load import send_all
 from support.process import (
-    PETSTORE,
     UNLIMITED,
     Server,
     environment,
@@ -32,6 +31,7 @@ from support.process import (
     receive,
     serving,
 )
+from support.quick_commands import quick_command
 from support.subprocesses import PATIENCE, busy, demo_output, end, free_port, within
 
 ORDERS = "/v1/store/orders"
@@ -308,7 +308,7 @@ def test_a_reader_that_takes_nothing_does_not_hold_up_the_stop(store: Path) -> N
 @pytest.mark.skipif(shutil.which("curl") is None and "CI" not in os.environ, reason="the printed commands need curl")
 def test_ctrl_c_stops_it_and_a_demo_leaves_nothing_behind(tmp_path: Path) -> None:
     process = subprocess.Popen(
-        [PETSTORE, "serve", "--demo", "--port", "0", "--admin-port", "0"],
+        [quick_command(), "serve", "--demo", "--port", "0", "--admin-port", "0"],
         env=environment(tmp_path / "unused.db", TMPDIR=str(tmp_path)),
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
@@ -325,7 +325,7 @@ def test_ctrl_c_stops_it_and_a_demo_leaves_nothing_behind(tmp_path: Path) -> Non
 
 def test_closing_the_terminal_stops_a_demo_which_leaves_nothing_behind(tmp_path: Path) -> None:
     process = subprocess.Popen(
-        [PETSTORE, "serve", "--demo", "--port", "0", "--admin-port", "0"],
+        [quick_command(), "serve", "--demo", "--port", "0", "--admin-port", "0"],
         env=environment(tmp_path / "unused.db", TMPDIR=str(tmp_path)),
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
@@ -343,7 +343,7 @@ def test_a_server_under_nohup_goes_on_when_its_terminal_is_closed(store: Path) -
     log = store.with_suffix(".log")
     with log.open("w") as stderr:
         process = subprocess.Popen(
-            ["nohup", PETSTORE, "serve", "--port", "0", "--admin-port", "0"],
+            ["nohup", quick_command(), "serve", "--port", "0", "--admin-port", "0"],
             env=environment(store),
             stdout=subprocess.DEVNULL,
             stderr=stderr,

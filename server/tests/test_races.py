@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 
 from support.load import send_all
-from support.process import PETSTORE, UNLIMITED, environment, new_key, petstore, serving
+from support.process import UNLIMITED, environment, new_key, petstore, serving
+from support.quick_commands import quick_command
 
 pytestmark = pytest.mark.anyio
 
@@ -39,7 +40,7 @@ def _key(store: Path) -> str:
 def ship(store: Path, identifiers: list[str]) -> subprocess.Popen[str]:
     """Start the command that ships orders, as a separate process."""
     return subprocess.Popen(
-        [PETSTORE, "orders", "ship", *identifiers, "--json"],
+        [quick_command(), "orders", "ship", *identifiers, "--json"],
         env=environment(store),
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,

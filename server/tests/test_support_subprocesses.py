@@ -14,7 +14,9 @@ import pytest
 from support import engines
 from support.engines import PostgresEngine, copy_programs
 from support.memory import memory
-from support.subprocesses import descendants, end, free_port, kill, running
+from support.process import environment
+from support.quick_commands import quick_command
+from support.subprocesses import descendants, end, free_port, kill, running, within
 
 STUBBORN = """
 import signal, subprocess, sys, time
@@ -54,6 +56,17 @@ def test_a_process_that_was_killed_may_be_killed_again() -> None:
 def test_the_exit_code_of_a_process_that_ends_is_returned() -> None:
     process = start("print('ready', flush=True); import time; time.sleep(600)")
     assert -signal.SIGTERM == end(process, signal.SIGTERM)
+
+
+@pytest.mark.parametrize("how", [signal.SIGTERM, signal.SIGKILL])
+def test_a_quick_command_ends_with_its_program(tmp_path: Path, how: signal.Signals) -> None:
+    command = [quick_command(), "orders", "import", "-", "--rejects", str(tmp_path / "rejects")]
+    pipe = subprocess.PIPE
+    with subprocess.Popen(command, env=environment(tmp_path / "store.db"), stdin=pipe, stdout=pipe) as process:
+        within(20, (tmp_path / "rejects").exists)
+        assert (143 if how == signal.SIGTERM else -how) == end(process, how)
+        assert process.stdout is not None
+        assert b"" == process.stdout.read()  # nothing has it open any more
 
 
 @pytest.mark.skipif(sys.platform != "linux" or "POSTGRES_BIN" in os.environ, reason="about the wheel for Linux")

@@ -16,7 +16,8 @@ import httpx2
 import pytest
 
 from support.load import send_all
-from support.process import PETSTORE, UNLIMITED, Server, environment, new_key, petstore, petstore_process, serving
+from support.process import UNLIMITED, Server, environment, new_key, petstore, petstore_process, serving
+from support.quick_commands import quick_command
 from support.redis_engine import shared_redis
 from support.subprocesses import PATIENCE, busy, demo_output, descendants, within
 
@@ -184,7 +185,7 @@ def test_an_admin_port_in_use_is_one_line_and_starts_nothing(store: Path, redis:
 
 def test_a_demo_is_one_process_with_counts_of_its_own(tmp_path: Path, redis: str) -> None:
     process = subprocess.Popen(
-        [PETSTORE, "serve", "--demo", "--workers", "3", "--port", "0", "--admin-port", "0"],
+        [quick_command(), "serve", "--demo", "--workers", "3", "--port", "0", "--admin-port", "0"],
         env=environment(tmp_path / "unused.db", TMPDIR=str(tmp_path), PETSTORE_REDIS_URL=redis),
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,

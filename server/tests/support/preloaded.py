@@ -1,7 +1,7 @@
 """Servers as processes of their own that start from one in which all modules are loaded already.
 
 Loading them takes longer than most tests. Each server is a real process all the same, with its own sockets, signals
-and environment. What depends on how a process begins is tested with `petstore` itself (test_cli_process.py).
+and environment. What depends on how a process begins is tested with `petstore` itself (test_start.py).
 """
 
 import multiprocessing
@@ -21,8 +21,8 @@ _LOADED = [
     "petstore_server.engines.postgres",
     "support.compiled_templates",
 ]
-_context = multiprocessing.get_context("forkserver")
-_context.set_forkserver_preload(_LOADED)
+context = multiprocessing.get_context("forkserver")
+context.set_forkserver_preload(_LOADED)
 
 
 class ServerProcess:
@@ -33,7 +33,7 @@ class ServerProcess:
     ) -> None:
         """`prepare` is called in the process before it serves."""
         self.args = ["petstore", "serve", *options]
-        self._process = _context.Process(target=_serve, args=(self.args, dict(environ), log, Path.cwd(), prepare))
+        self._process = context.Process(target=_serve, args=(self.args, dict(environ), log, Path.cwd(), prepare))
         self._process.start()
         assert self._process.pid is not None
         self.pid = self._process.pid

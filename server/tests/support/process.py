@@ -19,6 +19,7 @@ import httpx2
 from support.checked_clients import checked_client
 from support.command_line import CommandLine
 from support.preloaded import ServerProcess
+from support.quick_commands import quick_command
 from support.subprocesses import PATIENCE, Process, end, kill
 
 PETSTORE = Path(sys.executable).parent / "petstore"
@@ -41,7 +42,7 @@ def petstore(store: Path, *arguments: str, text: str | None = None, **more: str)
 
 def petstore_process(store: Path, *arguments: str, **more: str) -> subprocess.CompletedProcess[str]:
     """Run one command to its end as a separate process."""
-    command = [str(PETSTORE), *arguments]
+    command = [quick_command(), *arguments]
     return subprocess.run(
         command, env=environment(store, **more), capture_output=True, text=True, timeout=PATIENCE, check=False
     )
@@ -49,7 +50,7 @@ def petstore_process(store: Path, *arguments: str, **more: str) -> subprocess.Co
 
 def petstore_bytes(store: Path, *arguments: str, **more: str) -> subprocess.CompletedProcess[bytes]:
     """The same; the output is bytes, in the encoding of its terminal."""
-    command = [str(PETSTORE), *arguments]
+    command = [quick_command(), *arguments]
     return subprocess.run(command, env=environment(store, **more), capture_output=True, timeout=PATIENCE, check=False)
 
 
