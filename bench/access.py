@@ -48,13 +48,22 @@ def add_usage(store: Store, number: int) -> None:
     accounts = range(_FIRST, _FIRST + number)
     columns: tuple[str, ...] = ("account_id", "minute_start", "minute_used", "day_start", "day_used")
     _insert(store, "usage", columns, ((each, 0, 0, hour, each % 10_000) for each in accounts))
-    columns = ("account_id", "start", "admitted", "refused_minute", "refused_day", "refused_banned", "cancelled")
+    columns = (
+        "account_id",
+        "seconds",
+        "start",
+        "admitted",
+        "refused_minute",
+        "refused_day",
+        "refused_banned",
+        "cancelled",
+    )
     starts = range(hour - (_HOURS - 1) * 3600, hour + 1, 3600)
     _insert(
         store,
-        "usage_hours",
+        "usage_history",
         columns,
-        ((each, start, each % 500, each % 9, 0, 0, 0) for each in accounts for start in starts),
+        ((each, 3600, start, each % 500, each % 9, 0, 0, 0) for each in accounts for start in starts),
     )
     _insert(store, "key_use", ("key_id", "last_hour"), ((_key_id(each), hour) for each in accounts))
 

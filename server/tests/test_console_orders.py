@@ -13,8 +13,8 @@ from petstore_server.console.pages import orders
 from petstore_server.domain.accounts import PLAN_LIMITS, Limits, Plan
 from petstore_server.domain.audit import Actor, AuditFilters
 from petstore_server.domain.orders import CANCEL, Order, Status
-from petstore_server.store import audit, audit_pages
-from petstore_server.store.audit_pages import page_statement
+from petstore_server.store import audit
+from petstore_server.store.audit import page_statement
 from support.console import START, Console, running_console
 from support.open_stores import BY, SqlitePlaces, Stores, add_key, api_key, log
 
@@ -398,7 +398,7 @@ async def test_the_audit_log_says_how_many_entries_match(each_backend: Stores, m
         assert "1 change matches." in await browser.get("/audit?request=abc-2")
         assert "2 changes match." in await browser.get("/audit?action=order.cancel")
         assert "11 changes match." in await browser.get("/audit?since=10s&action=account.create")
-        monkeypatch.setattr(audit_pages, "SCAN_LIMIT", 20)
+        monkeypatch.setattr(audit, "SCAN_LIMIT", 20)
         assert "At least 20 changes." in await browser.get("/audit")
         assert "At least 20 changes match." in await browser.get("/audit?actor=bob")
         assert "At least 2 changes match." in await browser.get("/audit?action=order.cancel")

@@ -316,6 +316,13 @@ async def test_a_restore_fills_an_empty_file(tmp_path: Path) -> None:
     assert await listed(tmp_path / "new.db") == await listed(tmp_path / "store.db")
 
 
+async def test_a_restore_replaces_a_store_whose_creation_was_interrupted(tmp_path: Path) -> None:
+    backup(await filled(tmp_path / "store.db"), tmp_path / "copy.db")
+    execute(tmp_path / "new.db", "PRAGMA journal_mode = WAL")
+    assert restore(tmp_path / "new.db", tmp_path / "copy.db", BY) is not None
+    assert await listed(tmp_path / "new.db") == await listed(tmp_path / "store.db")
+
+
 async def test_a_backup_put_into_place_by_hand_is_a_store_as_any_other(tmp_path: Path) -> None:
     backup(await filled(tmp_path / "store.db"), tmp_path / "copy.db")
     before = (tmp_path / "copy.db").read_bytes()

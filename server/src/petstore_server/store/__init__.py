@@ -32,9 +32,9 @@ class Store:
         from petstore_server.store.keys import Keys
         from petstore_server.store.listing import Listing
         from petstore_server.store.orders import Orders
+        from petstore_server.store.pages import Search
         from petstore_server.store.pets import Pets
         from petstore_server.store.placement import Placements
-        from petstore_server.store.search import Search
         from petstore_server.store.sessions import Sessions
         from petstore_server.store.usage import UsageStore
 

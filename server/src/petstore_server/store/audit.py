@@ -1,4 +1,4 @@
-"""The audit log: who changed what and when."""
+"""The audit log: who changed what and when. A page or a count examines a bounded number of entries."""
 
 import json
 from collections.abc import AsyncIterator
@@ -16,25 +16,43 @@ from petstore_server.domain.audit import (
     ImportEntries,
     ImportsPage,
 )
+from petstore_server.domain.imports import IMPORT_ACTION
 from petstore_server.domain.lists import Count
-from petstore_server.store.audit_pages import (
-    count_of,
-    count_statement,
-    end_statement,
-    imports_count_statement,
-    imports_statements,
-    page_statement,
-)
 from petstore_server.store.engine import Command, Part, Query, Row, Work, snapshot
 
 REQUEST_ID = "request_id"
 """Where an entry keeps the request that made the change, among the values after it."""
+
+SCAN_LIMIT = 20_000
+"""Entries examined for one page or count at most."""
 
 _PAGE = 500
 _BATCHES = 2000  # entries of imports that are read for one page of imports
 INSERT_ENTRY = """
     INSERT INTO petstore.audit (at, actor, action, subject, "before", "after") VALUES (%s, %s, %s, %s, %s, %s)
 """
+
+_ORDER = {True: "ORDER BY at DESC, id DESC", False: "ORDER BY at, id"}
+"""The order of a page, by whether the newest entries are first."""
+
+# The changes of orders that API keys make are most of the log: indexes leave out the entries that have no use for them.
+# Each condition is the index's, word for word.
+_FROM_REQUESTS = ("order.cancel", "order.place")
+_BY_REQUEST = "\"after\"::json ->> 'request_id' = %s AND (action = 'order.cancel' OR action = 'order.place')"
+_BY_ACTOR = "actor = %s AND substr(actor, 1, 4) <> 'key:'"
+_BY_ACTION = "action = %s AND action <> 'order.cancel' AND action <> 'order.place'"
+
+_IMPORT_BATCHES = f"""
+    SELECT subject, actor, at, id FROM petstore.audit WHERE {_BY_ACTION} AND (at, id) < (%s, %s)
+        AND (actor = %s OR CAST(%s AS text) IS NULL)
+    {_ORDER[True]} LIMIT %s
+"""  # noqa: S608 - constants
+_IMPORTS = f"""
+    SELECT subject, min(actor), count(*), min(at), max(at) FROM ({_IMPORT_BATCHES}) AS batches
+    GROUP BY subject ORDER BY max(at) DESC, subject DESC
+"""  # noqa: S608 - constants
+_LAST_BATCH = f"SELECT at, id FROM ({_IMPORT_BATCHES}) AS batches ORDER BY at, id LIMIT 1"  # noqa: S608 - constants
+_NEWEST = float("inf"), 0  # behind every position
 
 
 def record(actor: Actor, action: str, subject: str, change: Change) -> Command:
@@ -76,21 +94,31 @@ class AuditLog(Part):
         entries = [_entry(row) for row in (yield page_statement(filters, limit, last, newest_first=newest_first))]
         if len(entries) > limit:
             return AuditPage(entries[:limit], entries[limit - 1].position)
-        end = end_statement(filters, last, newest_first=newest_first)
-        ended = (yield end) if end is not None else []
+        if filters.request_id is not None or not _matching(filters).parameters:
+            return AuditPage(entries, None)  # no entry was read in vain
+        ranges = _ranges(filters, last, newest_first=newest_first)
+        end = f"{ranges.sql} {_ORDER[newest_first]} LIMIT 1 OFFSET {SCAN_LIMIT - 1}"
+        ended = yield Query(f"SELECT at, id FROM petstore.audit{end}", ranges.parameters)  # noqa: S608 - constants
         return AuditPage(entries, AuditPosition(*ended[0]) if ended else None)
 
     async def count(self, filters: AuditFilters) -> Count:
         """The number of entries that match, of which as many are examined as for a page of them."""
-        return await self._count(count_statement(filters))
+        ranges, matching = _ranges(filters, None, newest_first=True), _matching(filters)
+        columns, order = ("actor, action, subject", _ORDER[True]) if matching.parameters else ("1", "")
+        order = "" if filters.request_id is not None else order  # as in `page_statement`
+        examined = f"SELECT {columns} FROM petstore.audit{ranges.sql} {order} LIMIT {SCAN_LIMIT}"  # noqa: S608 - constants
+        matches = f"count(CASE WHEN {matching.sql.removeprefix(' WHERE ') or 'TRUE'} THEN 1 END)"
+        return await self._count(matches, examined, (*matching.parameters, *ranges.parameters))
 
     async def count_imports(self, actor: str | None = None) -> Count:
-        """The number of imports, of all actors or one."""
-        return await self._count(imports_count_statement(actor))
+        """The number of imports, of all actors or one, among as many of the newest entries."""
+        parameters = (IMPORT_ACTION, *_NEWEST, actor, actor, SCAN_LIMIT)
+        return await self._count("count(DISTINCT subject)", _IMPORT_BATCHES, parameters)
 
-    async def _count(self, statement: Query) -> Count:
-        [row] = await self._engine.query(*statement, short=False)
-        return count_of(row)
+    async def _count(self, number: str, examined: str, parameters: Row) -> Count:
+        sql = f"SELECT {number}, count(*) FROM ({examined}) AS examined"  # noqa: S608 - constants
+        [(found, read)] = await self._engine.query(sql, parameters, short=False)
+        return Count(found, read == SCAN_LIMIT)
 
     @snapshot
     def imports(self, before: AuditPosition | None = None, actor: str | None = None) -> Work[ImportsPage]:
@@ -98,11 +126,71 @@ class AuditLog(Part):
 
         Each batch has an entry. An import of more batches than are read for a page is also on the next page.
         """
-        imports, last = imports_statements(before, _BATCHES, actor)
-        found = [ImportEntries(*row) for row in (yield imports)]
-        is_full = sum(each.batches for each in found) == _BATCHES
-        [position] = (yield last) if is_full else [None]
-        return ImportsPage(found, position and AuditPosition(*position))
+        parameters = (IMPORT_ACTION, *(before or _NEWEST), actor, actor, _BATCHES)
+        found = [ImportEntries(*row) for row in (yield Query(_IMPORTS, parameters))]
+        if sum(each.batches for each in found) < _BATCHES:
+            return ImportsPage(found, None)
+        [position] = yield Query(_LAST_BATCH, parameters)
+        return ImportsPage(found, AuditPosition(*position))
+
+
+def page_statement(filters: AuditFilters, limit: int, last: AuditPosition | None, *, newest_first: bool) -> Query:
+    """Select one more entry than `limit`, from behind the position `last`: its presence shows that the log goes on."""
+    order, matching = _ORDER[newest_first], _matching(filters)
+    ranges = _ranges(filters, last, newest_first=newest_first)
+    entries = f'SELECT id, at, actor, action, subject, "before", "after" FROM petstore.audit{ranges.sql}'  # noqa: S608
+    if filters.request_id is not None:
+        # Found first, and then sorted: PostgreSQL might otherwise walk the whole log in its order.
+        found = f"WITH found AS MATERIALIZED ({entries}) SELECT * FROM found{matching.sql} {order}"  # noqa: S608
+    else:
+        found = f"SELECT * FROM ({entries} {order} LIMIT {SCAN_LIMIT}) AS scanned{matching.sql}"  # noqa: S608
+    return Query(f"{found} LIMIT {limit + 1}", (*ranges.parameters, *matching.parameters))
+
+
+def _ranges(filters: AuditFilters, last: AuditPosition | None, *, newest_first: bool) -> Query:
+    """The conditions that an index answers, from behind the position `last` on."""
+    return _where(
+        ("at >= %s", filters.since),
+        ("at < %s", filters.until),
+        (f"(at, id) {'<' if newest_first else '>'} (%s, %s)", last),
+        _indexed(filters),
+    )
+
+
+def _indexed(filters: AuditFilters) -> tuple[str, object]:
+    """The equality that an index answers best, without a value if there is none."""
+    if filters.request_id is not None:
+        return _BY_REQUEST, filters.request_id
+    if filters.subjects:
+        return f"subject IN {_list(filters.subjects)}", filters.subjects
+    if filters.actor is not None and not filters.actor.startswith("key:"):
+        return _BY_ACTOR, filters.actor
+    return _BY_ACTION, filters.action if filters.action not in _FROM_REQUESTS else None
+
+
+def _matching(filters: AuditFilters) -> Query:
+    """The other conditions."""
+    about = [(f"(subject IN {_list(names)} OR actor IN {_list(names)})", (*names, *names)) for names in filters.about]
+    rest = [
+        (f"subject IN {_list(filters.subjects)}", filters.subjects or None),
+        ("actor = %s", filters.actor),
+        ("action = %s", filters.action),
+        (f"action NOT IN {_list(filters.without)}", filters.without or None),
+    ]
+    condition, value = _indexed(filters)
+    answered = "" if value is None else condition.split(" = ")[0]
+    return _where(*[each for each in rest if each[0].split(" = ")[0] != answered], *about)
+
+
+def _list(names: tuple[str, ...]) -> str:
+    return f"({', '.join(['%s'] * len(names))})"
+
+
+def _where(*conditions: tuple[str, object]) -> Query:
+    given = [(text, value) for text, value in conditions if value is not None]
+    texts = [text for text, _ in given]
+    parameters = [each for _, value in given for each in (value if isinstance(value, tuple) else (value,))]
+    return Query(f" WHERE {' AND '.join(texts)}" if texts else "", tuple(parameters))
 
 
 def _entry(row: Row) -> AuditEntry:

@@ -18,6 +18,7 @@ A parameter that is a list is an array: `= ANY(%s::bigint[])`.
 
 from collections.abc import Awaitable, Callable, Coroutine, Generator, Sequence
 from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass
 from functools import wraps
 from typing import Any, Concatenate, NamedTuple, ParamSpec, Protocol, TypeVar
 
@@ -61,24 +62,22 @@ class Commands(NamedTuple):
 
 Statement = Query | Queries | Command | Commands
 Work = Generator[Statement, list[Any], Result]
+Perform = Callable[[Sequence[Item]], Work[Sequence[Result | Exception]]]
+"""Performs several callers' items; returns the outcome of each."""
 
 
 class TryAgain(Exception):
     """The outcome of an item that another transaction has locked: the engine submits it again. `args[0]`: why."""
 
 
+@dataclass
 class Stats:
     """What a store reports for metrics: functions, called on the event loop, which the metrics replace."""
 
-    def __init__(self) -> None:
-        self.committed: Callable[[int], object] = _ignore
-        """Called with the number of changes that a commit made durable."""
-        self.rebuilt: Callable[[float], object] = _ignore
-        """Called with the seconds that reading the list took."""
-
-
-def _ignore(_: float) -> None:
-    """Report nothing."""
+    committed: Callable[[int], object] = lambda changes: None
+    """Called with the number of changes that a commit made durable."""
+    rebuilt: Callable[[float], object] = lambda seconds: None
+    """Called with the seconds that reading the list took."""
 
 
 class Dialect(Protocol):
@@ -163,13 +162,11 @@ class Engine(Protocol):
         A transaction may be started again from the beginning. `bulk`: many changes, for which no request waits.
         """
 
-    async def submit(
-        self, perform: Callable[[Sequence[Item]], Work[Sequence[Result | Exception]]], item: Item
-    ) -> Result:
+    async def submit(self, perform: Perform[Item, Result], item: Item) -> Result:
         """Perform the item together with others in one transaction; return its result once that is durable.
 
-        `perform` returns the outcome of each item, and writes nothing for one whose outcome is an exception, which its
-        caller gets. An item whose outcome is TryAgain is submitted again for as long as a request waits.
+        `perform` writes nothing for an item whose outcome is an exception, which its caller gets. An item whose outcome
+        is TryAgain is submitted again for as long as a request waits.
         """
 
     async def identity(self) -> str:

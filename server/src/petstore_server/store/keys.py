@@ -35,24 +35,20 @@ _SELECT = """
     FROM petstore.keys JOIN petstore.accounts ON accounts.id = account_id LEFT JOIN petstore.bans ON key_id = keys.id
 """
 _FIND = f"{_SELECT} WHERE keys.id = %s"
-_FIND_DIGEST = f"{_SELECT} WHERE digest = %s"
 _ORDER = "ORDER BY keys.created_at, keys.number"
-_NEWEST_FIRST = "ORDER BY keys.created_at DESC, keys.number DESC"
 _USABLE = "revoked_at IS NULL AND (expires_at IS NULL OR expires_at > %s)"
-_HOLDS = f"began - {CLOCK_TOLERANCE} <= %s AND until > %s"
-"""Of a ban, as `Ban.holds` has it."""
-_LOCK = "SELECT 1 FROM petstore.keys WHERE id = %s FOR UPDATE"
-_NAMED = """
-    SELECT keys.id FROM petstore.keys JOIN petstore.accounts ON accounts.id = account_id
-    WHERE accounts.name = %s OR keys.id = %s
+# As `Ban.holds` has it.
+_BANNED = f"""
+    FROM petstore.bans JOIN petstore.keys ON keys.id = key_id WHERE began - {CLOCK_TOLERANCE} <= %s AND until > %s
 """
 _INSERT = """
     INSERT INTO petstore.keys (id, account_id, digest, environment, scopes, note, created_at, expires_at, rotated_from)
     VALUES (%s, %s, %s, %s, %s, %s, %s, %s, %s)
 """
 _UPDATE = "UPDATE petstore.keys SET expires_at = %s, revoked_at = %s WHERE id = %s"
-_INSERT_BAN = "INSERT INTO petstore.bans (key_id, began, until, level) VALUES (%s, %s, %s, %s)"
-_DELETE_BAN = "DELETE FROM petstore.bans WHERE key_id = %s"
+
+_Part = tuple[str, Row]
+"""A part of a statement, with its parameters."""
 
 
 class Keys(Part):
@@ -92,7 +88,7 @@ class Keys(Part):
 
     async def with_digest(self, digest: bytes) -> ApiKey | None:
         """Return the key with this SHA-256, of whatever environment and state."""
-        rows = await self._engine.query(_FIND_DIGEST, (digest,))
+        rows = await self._engine.query(f"{_SELECT} WHERE digest = %s", (digest,))
         return _key(rows[0]) if rows else None
 
     @snapshot
@@ -114,13 +110,9 @@ class Keys(Part):
         `usable` selects those that are, or are not.
         """
         choice = {None: "", True: f" AND {_USABLE}", False: f" AND NOT ({_USABLE})"}[usable]
-        chosen = (account_id, *([] if usable is None else [now]))
-        [(total,)] = yield Query(f"SELECT count(*) FROM petstore.keys WHERE account_id = %s{choice}", chosen)  # noqa: S608
-        order = _NEWEST_FIRST.replace("ORDER BY", f"ORDER BY CASE WHEN {_USABLE} THEN 0 ELSE 1 END,")
-        sql = f"{_SELECT} WHERE account_id = %s{choice} {order} LIMIT %s OFFSET %s"
-        number, pages = page_place(total, size, number)
-        rows = yield Query(sql, (*chosen, now, size, (number - 1) * size))
-        return NumberedPage([_key(row) for row in rows], total, number, pages)
+        chosen = f"FROM petstore.keys WHERE account_id = %s{choice}", (account_id, *([] if usable is None else [now]))
+        order = f"CASE WHEN {_USABLE} THEN 0 ELSE 1 END, keys.created_at DESC, keys.number DESC", (now,)
+        return (yield from _page(chosen, order, size, number))
 
     @snapshot
     def banned(self, now: float, size: int, number: int = 1, *, name: str = "") -> Work[NumberedPage[ApiKey]]:
@@ -128,21 +120,16 @@ class Keys(Part):
 
         `name` selects one key by its id, or the keys of one account; empty: all.
         """
-        where = f"FROM petstore.bans WHERE {_HOLDS}"
+        chosen: _Part = _BANNED, (now, now)
         if name:
-            where += f" AND key_id IN ({_NAMED})"
-        chosen = (now, now, *((name, name) if name else ()))
-        [(total,)] = yield Query(f"SELECT count(*) {where}", chosen)
-        ids = f"SELECT key_id {where} ORDER BY until DESC, key_id LIMIT %s OFFSET %s"
-        sql = f"{_SELECT} WHERE keys.id IN ({ids}) ORDER BY until DESC, keys.id"
-        number, pages = page_place(total, size, number)
-        rows = yield Query(sql, (*chosen, size, (number - 1) * size))
-        return NumberedPage([_key(row) for row in rows], total, number, pages)
+            named = "AND (keys.id = %s OR account_id IN (SELECT id FROM petstore.accounts WHERE name = %s))"
+            chosen = f"{_BANNED} {named}", (now, now, name, name)
+        return (yield from _page(chosen, ("until DESC, keys.id", ()), size, number))
 
     async def banned_accounts(self, now: float) -> frozenset[int]:
         """The ids of the accounts that have a key with a ban in force at `now` (Unix seconds)."""
-        sql = f"SELECT account_id FROM petstore.bans JOIN petstore.keys ON keys.id = key_id WHERE {_HOLDS}"  # noqa: S608
-        return frozenset(account_id for (account_id,) in await self._engine.query(sql, (now, now), short=False))
+        rows = await self._engine.query(f"SELECT account_id {_BANNED}", (now, now), short=False)
+        return frozenset(account_id for (account_id,) in rows)
 
     @transaction
     def change(self, key_id: str, transition: Transition[ApiKey], actor: Actor) -> Work[ApiKey]:
@@ -164,14 +151,25 @@ class Keys(Part):
         new = rotated.new
         yield _insert(new, (yield from find_account(new.account)).id)
         if new.ban is not None:
-            yield Command(_INSERT_BAN, (new.id, new.ban.began, new.ban.until, new.ban.level))
+            sql = "INSERT INTO petstore.bans (key_id, began, until, level) VALUES (%s, %s, %s, %s)"
+            yield Command(sql, (new.id, new.ban.began, new.ban.until, new.ban.level))
         yield from _update("key.rotate", before, rotated.old, actor)
         return rotated
 
 
+def _page(chosen: _Part, order: _Part, size: int, number: int) -> Work[NumberedPage[ApiKey]]:
+    """One page of the keys that are `chosen`, from which tables and with which condition."""
+    [(total,)] = yield Query(f"SELECT count(*) {chosen[0]}", chosen[1])
+    number, pages = page_place(total, size, number)
+    ids = f"SELECT keys.id {chosen[0]} ORDER BY {order[0]} LIMIT %s OFFSET %s"
+    values = (*chosen[1], *order[1], size, (number - 1) * size, *order[1])
+    rows = yield Query(f"{_SELECT} WHERE keys.id IN ({ids}) ORDER BY {order[0]}", values)
+    return NumberedPage([_key(row) for row in rows], total, number, pages)
+
+
 def _locked(key_id: str) -> Work[ApiKey]:
     """Return the key, which no other transaction can change from here on. Raises KeyNotFound."""
-    yield Query(_LOCK, (key_id,))
+    yield Query("SELECT 1 FROM petstore.keys WHERE id = %s FOR UPDATE", (key_id,))
     return _one((yield Query(_FIND, (key_id,))), key_id)
 
 
@@ -179,7 +177,7 @@ def _update(action: str, before: ApiKey, after: ApiKey, actor: Actor) -> Work[No
     """Store what changed, and record it."""
     yield Command(_UPDATE, (after.expires_at, after.revoked_at, after.id))
     if before.ban is not None and after.ban is None:
-        yield Command(_DELETE_BAN, (after.id,))
+        yield Command("DELETE FROM petstore.bans WHERE key_id = %s", (after.id,))
     yield record(actor, action, f"key:{after.id}", difference(before.fields(), after.fields()))
     yield ACCESS_CHANGED
 

@@ -1,4 +1,4 @@
-"""From a query to a page of orders, by statements whose work is bounded whatever the store holds (D20).
+"""Searching orders: pages of version 2, by statements whose work is bounded whatever the store holds (D20), and counts.
 
 Each index of orders ends with the id. A page walks the index that has its sort order, or an equality's if it is sorted
 by id. Filters that the index does not answer are applied to what is walked, to WORK_LIMIT orders at most: the page then
@@ -6,12 +6,18 @@ ends short, with a position at which the list goes on. Where such a filter has a
 are read and sorted instead.
 """
 
+from collections.abc import Mapping
 from typing import NamedTuple
 
+from petstore_server.domain.errors import OrderNotFound
+from petstore_server.domain.lists import Count
 from petstore_server.domain.orders import Status
-from petstore_server.domain.search import Filters, Page, Position, Query, SortField
+from petstore_server.domain.search import Filters, Page, Position, Query, SortField, TrackedOrder
 from petstore_server.store import engine
-from petstore_server.store.engine import Row, Work
+from petstore_server.store.engine import Part, Row, Work
+
+SHORT_PAGE = 200
+"""Orders on a page that one index answers: on SQLite to read it takes less time than to pass it to a thread."""
 
 WORK_LIMIT = 3000
 """Orders walked for one page at most."""
@@ -49,17 +55,37 @@ class Walk(NamedTuple):
         return self.column == "id" or self.equal is not None or self.missing
 
 
-def single_statement(query: Query) -> engine.Query | None:
-    """The statement of a page that one index answers: its rows are those of the page."""
-    walks = _walks(query)
-    return None if len(walks) > 1 or _rest(walks[0], query.filters) else _walked(walks[0], query, query.limit + 1)
+class Search(Part):
+    """Searches of one store's orders. Everything read shows every change acknowledged before the call."""
 
+    async def page(self, query: Query) -> Page:
+        """One page of orders."""
+        walks = _walks(query)
+        if query.limit > SHORT_PAGE or len(walks) > 1 or _rest(walks[0], query.filters):
+            return await self._engine.read(lambda: read_page(query))
+        return page_of(await self._engine.query(*_walked(walks[0], query, query.limit + 1)), query)
 
-def count_statement(filters: Filters, most: int) -> engine.Query:
-    """The statement that counts the orders that match, `most` of them at most."""
-    where, values = _all(_rest(Walk(""), filters))
-    found = f"SELECT 1 FROM petstore.orders WHERE {where} LIMIT %s"  # noqa: S608 - constants
-    return engine.Query(f"SELECT count(*) FROM ({found}) AS found", [*values, most])  # noqa: S608 - constants
+    async def find(self, order_id: int) -> TrackedOrder:
+        """One order. Raises OrderNotFound."""
+        sql = "SELECT record, status, updated_at, created_at FROM petstore.orders WHERE id = %s"
+        rows = await self._engine.query(sql, (order_id,))
+        if not rows:
+            raise OrderNotFound(order_id)
+        record, status, updated_at, created_at = rows[0]
+        return TrackedOrder(record, Status(status), updated_at, created_at)
+
+    async def count(self, filters: Filters, most: int) -> Count:
+        """The number of orders that match, counted up to `most`."""
+        where, values = _all(_rest(Walk(""), filters))
+        sql = f"SELECT count(*) FROM (SELECT 1 FROM petstore.orders WHERE {where} LIMIT %s) AS found"  # noqa: S608
+        [(found,)] = await self._engine.query(sql, (*values, most + 1), short=False)
+        return Count(min(found, most), more=found > most)
+
+    async def count_by_status(self) -> Mapping[Status, int]:
+        """The number of orders with each status."""
+        sql = "SELECT status, count(*) FROM petstore.orders GROUP BY status"
+        rows = await self._engine.query(sql, short=False)
+        return dict.fromkeys(Status, 0) | {Status(status): count for status, count in rows}
 
 
 def page_of(rows: list[Row], query: Query) -> Page:

@@ -11,11 +11,10 @@ from petstore_server.domain.pets import Pet, evaluate_pet_import
 from petstore_server.store.audit import record
 from petstore_server.store.engine import Commands, Part, Query, Row, Work, bulk_transaction
 
-# JSON can hold every text that a file can: a column of text in PostgreSQL cannot hold U+0000.
+# JSON in ASCII can hold every text that a file can: a column of text in PostgreSQL cannot hold U+0000.
 _WRITE = (
     "INSERT INTO petstore.pets (id, record) VALUES (%s, %s) ON CONFLICT (id) DO UPDATE SET record = excluded.record"
 )
-_LOCK = "SELECT one FROM petstore.store FOR UPDATE"
 _FIND = "SELECT record FROM petstore.pets WHERE id = ANY(%s::bigint[])"
 
 
@@ -39,19 +38,14 @@ class Pets(Part):
         if not pets:
             return []
         # Imports wait for one another: another one may bring pets that this one would take for missing.
-        yield Query(_LOCK)
+        yield Query("SELECT one FROM petstore.store FOR UPDATE")
         existing = {pet.id: pet for pet in map(_pet, (yield Query(_FIND, ([pet.id for pet in pets],))))}
         outcomes, changed = evaluate(pets, existing, evaluate_pet_import)
         if changed:
-            yield Commands(_WRITE, [(pet.id, _record(pet)) for pet in changed.values()])
+            yield Commands(_WRITE, [(pet.id, json.dumps(pet.fields())) for pet in changed.values()])
         yield record(actor, "pets.import", import_id, audit_change("pets", existing, changed, outcomes))
         return outcomes
 
 
 def _pet(row: Row) -> Pet:
     return Pet(**json.loads(row[0]))
-
-
-def _record(pet: Pet) -> str:
-    """The pet as it is stored: JSON in ASCII."""
-    return json.dumps(pet.fields(), separators=(",", ":"))

@@ -15,7 +15,6 @@ _FORGET = """
         SELECT account_id, key FROM petstore.idempotency_keys WHERE at <= %s LIMIT %s
     )
 """
-_LAST = "SELECT last_order_id FROM petstore.clock"
 _NO_IDENTIFIER = '{"id":0'
 """How the JSON of an order begins that has no identifier yet."""
 
@@ -52,8 +51,8 @@ class Placements(Part):
 
     async def last_identifier(self) -> int:
         """Return the largest identifier ever assigned to an order; 0 before the first."""
-        last: int = (await self._engine.query(_LAST))[0][0]
-        return last
+        [(last,)] = await self._engine.query("SELECT last_order_id FROM petstore.clock")
+        return int(last)
 
     def _place_all(self, requests: Sequence[PlacementRequest]) -> Work[list[Placed | Exception]]:
         """Place an order for each new key; return what was placed under each request's key, or the caller's error."""

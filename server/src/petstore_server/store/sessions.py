@@ -6,16 +6,7 @@ from petstore_server.store.audit import record
 from petstore_server.store.engine import Command, Part, Query, Work, transaction
 
 _ADD = "INSERT INTO petstore.console_sessions (digest, kind, actor, expires_at) VALUES (%s, %s, %s, %s)"
-_FORGET_EXPIRED = "DELETE FROM petstore.console_sessions WHERE expires_at <= %s"
-_USE_LINK = """
-    DELETE FROM petstore.console_sessions WHERE digest = %s AND kind = 'link' AND expires_at > %s RETURNING actor
-"""
-_FIND = """
-    SELECT actor, expires_at FROM petstore.console_sessions WHERE digest = %s AND kind = 'session' AND expires_at > %s
-"""
-_EXTEND = "UPDATE petstore.console_sessions SET expires_at = %s WHERE digest = %s AND kind = 'session'"
-_END = "DELETE FROM petstore.console_sessions WHERE digest = %s"
-_END_ALL = "DELETE FROM petstore.console_sessions RETURNING kind"
+_VALID = "FROM petstore.console_sessions WHERE digest = %s AND kind = %s AND expires_at > %s"
 _SUBJECT = "console"
 
 
@@ -29,7 +20,7 @@ class Sessions(Part):
         Also deletes what has expired.
         """
         expires_at = actor.at + LINK_LIFETIME
-        yield Command(_FORGET_EXPIRED, (actor.at,))
+        yield Command("DELETE FROM petstore.console_sessions WHERE expires_at <= %s", (actor.at,))
         yield Command(_ADD, (token_digest(token), "link", actor.name, expires_at))
         yield record(actor, "console.create_link", _SUBJECT, Change(None, {"expires_at": expires_at}))
         return expires_at
@@ -40,7 +31,7 @@ class Sessions(Part):
 
         Exactly one of several concurrent calls with the same link succeeds.
         """
-        used = yield Query(_USE_LINK, (token_digest(link), now))
+        used = yield Query(f"DELETE {_VALID} RETURNING actor", (token_digest(link), "link", now))
         if not used:
             return None
         actor, expires_at = used[0][0], now + SESSION_LIFETIME
@@ -51,7 +42,7 @@ class Sessions(Part):
     async def find(self, token: str, now: float) -> Session | None:
         """Find a session and extend it; None if there is none at `now` (Unix seconds)."""
         digest = token_digest(token)
-        found = await self._engine.query(_FIND, (digest, now))
+        found = await self._engine.query(f"SELECT actor, expires_at {_VALID}", (digest, "session", now))
         session = Session(*found[0]) if found else None
         if session is not None and session.needs_extension(now):
             await self._extend(digest, now + SESSION_LIFETIME)
@@ -59,17 +50,18 @@ class Sessions(Part):
 
     @transaction
     def _extend(self, digest: bytes, expires_at: float) -> Work[None]:
-        yield Command(_EXTEND, (expires_at, digest))
+        sql = "UPDATE petstore.console_sessions SET expires_at = %s WHERE digest = %s AND kind = 'session'"
+        yield Command(sql, (expires_at, digest))
 
     @transaction
     def end(self, token: str) -> Work[None]:
         """End a session; ending it twice changes nothing."""
-        yield Command(_END, (token_digest(token),))
+        yield Command("DELETE FROM petstore.console_sessions WHERE digest = %s", (token_digest(token),))
 
     @transaction
     def end_all(self, actor: Actor) -> Work[int]:
         """End all sessions and revoke all unused links; return the number of sessions."""
-        ended = yield Query(_END_ALL)
-        sessions = sum(str(kind) == "session" for (kind,) in ended)
+        ended = yield Query("DELETE FROM petstore.console_sessions RETURNING kind")
+        sessions = ended.count(("session",))
         yield record(actor, "console.end_sessions", _SUBJECT, Change(None, {"sessions": sessions}))
         return sessions

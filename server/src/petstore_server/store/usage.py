@@ -1,6 +1,7 @@
 """Usage, its history, and bans.
 
-A limiter in process memory saves its counts here; Redis keeps its own. For bans the store is the authority (D12).
+A limiter in process memory saves its counts here; Redis keeps its own. For bans the store is the authority (D12). The
+history has hours, which are summed into days once they are old (`domain.usage`).
 """
 
 from collections.abc import Mapping, Sequence
@@ -9,15 +10,25 @@ from dataclasses import replace
 from petstore_server.domain.audit import SERVICE, Actor, Change
 from petstore_server.domain.bans import Ban
 from petstore_server.domain.keys import inherits
-from petstore_server.domain.usage import NO_ACTIVITY, Activity, Usage
+from petstore_server.domain.timestamps import DAY, HOUR
+from petstore_server.domain.usage import (
+    NO_ACTIVITY,
+    Activity,
+    Granularity,
+    KeylessCounts,
+    KeylessRow,
+    Usage,
+    UsageCounts,
+    UsageRow,
+    merge_rows,
+)
 from petstore_server.domain.windows import Count
 from petstore_server.store.accounts import ACCESS_CHANGED
 from petstore_server.store.audit import record
-from petstore_server.store.engine import Commands, Query, Work, transaction
-from petstore_server.store.history import UsageHistory, save_activity
+from petstore_server.store.engine import Command, Commands, Part, Query, Work, bulk_transaction, snapshot, transaction
 
 _COLUMNS = "account_id, minute_start, minute_used, day_start, day_used"
-# A running limiter may still know an account or a key that a restore has removed: those are skipped.
+# A restore may have removed an account or a key that a running process still counts: those are skipped.
 _SAVE_USAGE = f"""
     INSERT INTO petstore.usage ({_COLUMNS})
     SELECT id, %s, %s, %s, %s FROM petstore.accounts WHERE id = %s
@@ -25,36 +36,87 @@ _SAVE_USAGE = f"""
         minute_start = excluded.minute_start, minute_used = excluded.minute_used,
         day_start = excluded.day_start, day_used = excluded.day_used
 """  # noqa: S608 - constants
-_LOCK_KEY = "SELECT id FROM petstore.keys WHERE id = %s FOR SHARE"
-_SUCCESSOR = "SELECT id, created_at FROM petstore.keys WHERE rotated_from = %s"
+_SELECT = f"SELECT {_COLUMNS} FROM petstore.usage"  # noqa: S608 - constants
 _SAVE_BAN = """
     INSERT INTO petstore.bans (key_id, began, until, level) VALUES (%s, %s, %s, %s)
     ON CONFLICT (key_id) DO UPDATE SET began = excluded.began, until = excluded.until, level = excluded.level
     WHERE (bans.began, bans.until, bans.level) IS DISTINCT FROM (excluded.began, excluded.until, excluded.level)
     RETURNING key_id
 """
-_REASON = "requests that ignored Retry-After"
-_FIND = f"SELECT {_COLUMNS} FROM petstore.usage WHERE account_id = %s"  # noqa: S608 - constants
-_ALL = f"SELECT {_COLUMNS} FROM petstore.usage"  # noqa: S608 - constants
-_BANS = "SELECT key_id, began, until, level FROM petstore.bans ORDER BY key_id"
 
 
-class UsageStore(UsageHistory):
-    """The usage, its history and the bans of one store."""
+def _columns(names: Sequence[str]) -> str:
+    return ", ".join(names)
+
+
+def _sums(names: Sequence[str]) -> str:
+    return ", ".join(f"CAST(sum({name}) AS bigint)" for name in names)
+
+
+def _added(table: str, names: Sequence[str]) -> str:
+    """Add to the row that is there: every process, on every host, saves what it counted itself."""
+    return "DO UPDATE SET " + ", ".join(f"{name} = {table}.{name} + excluded.{name}" for name in names)
+
+
+def _sum_into_day(table: str, subject: str, names: Sequence[str]) -> str:
+    """The statement that adds a day for each `subject`, columns with a comma, from the hours of a period."""
+    return f"""
+        INSERT INTO petstore.{table} ({subject} seconds, start, {_columns(names)})
+        SELECT {subject} {DAY}, %s, {_sums(names)} FROM petstore.{table} WHERE {_HOURS} GROUP BY {subject} seconds
+        ON CONFLICT ({subject} seconds, start) {_added(table, names)}
+    """  # noqa: S608 - constants
+
+
+_COUNTS, _KEYLESS = UsageCounts._fields, KeylessCounts._fields
+_HOURS = f"seconds = {HOUR} AND start >= %s AND start < %s"
+_ADD = f"""
+    INSERT INTO petstore.usage_history (account_id, seconds, start, {_columns(_COUNTS)})
+    SELECT id, {HOUR}, %s, %s, %s, %s, %s, %s FROM petstore.accounts WHERE id = %s
+    ON CONFLICT (account_id, seconds, start) {_added("usage_history", _COUNTS)}
+"""  # noqa: S608 - constants
+_ADD_KEYLESS = f"""
+    INSERT INTO petstore.keyless_history (seconds, start, {_columns(_KEYLESS)}) VALUES ({HOUR}, %s, %s, %s)
+    ON CONFLICT (seconds, start) {_added("keyless_history", _KEYLESS)}
+"""  # noqa: S608 - constants
+_SET_KEY_USE = """
+    INSERT INTO petstore.key_use (key_id, last_hour) SELECT id, %s FROM petstore.keys WHERE id = %s
+    ON CONFLICT (key_id) DO UPDATE SET last_hour = excluded.last_hour WHERE excluded.last_hour > key_use.last_hour
+"""
+_OLDEST = f"""
+    SELECT min(start) FROM (
+        SELECT min(start) AS start FROM petstore.usage_history WHERE seconds = {HOUR}
+        UNION ALL SELECT min(start) FROM petstore.keyless_history WHERE seconds = {HOUR}
+    ) AS oldest
+"""  # noqa: S608 - constants
+
+_PERIODS = f"seconds IN ({HOUR}, %s) AND start >= %s AND start < %s"
+"""Days are stored as days, or still as their hours."""
+_SUMMED = {
+    "usage_history": _sum_into_day("usage_history", "account_id,", _COUNTS),
+    "keyless_history": _sum_into_day("keyless_history", "", _KEYLESS),
+}
+
+
+class UsageStore(Part):
+    """The usage, its history and the bans of one store.
+
+    Periods of the history begin at `start` or later and before `end`, in Unix seconds.
+    """
 
     async def find(self, account_id: int) -> Usage:
         """Return what the account has used, as last saved."""
-        rows = await self._engine.query(_FIND, (account_id,))
+        rows = await self._engine.query(f"{_SELECT} WHERE account_id = %s", (account_id,))
         return _usage(*rows[0][1:]) if rows else Usage()
 
     async def all(self) -> Mapping[int, Usage]:
         """Return what each account (by id) has used, as last saved."""
-        rows = await self._engine.query(_ALL, short=False)
+        rows = await self._engine.query(_SELECT, short=False)
         return {account_id: _usage(*counts) for account_id, *counts in rows}
 
     async def bans(self) -> Sequence[Ban]:
         """Return the latest ban of each key that has one, including ended ones, which lengthen the next."""
-        return [Ban(*row) for row in await self._engine.query(_BANS, short=False)]
+        sql = "SELECT key_id, began, until, level FROM petstore.bans ORDER BY key_id"
+        return [Ban(*row) for row in await self._engine.query(sql, short=False)]
 
     @transaction
     def save(self, usage: Mapping[int, Usage], bans: Sequence[Ban], activity: Activity = NO_ACTIVITY) -> Work[None]:
@@ -68,22 +130,70 @@ class UsageStore(UsageHistory):
             yield Commands(_SAVE_USAGE, counts)
         changed = False
         for key_id, ban in sorted({ban.key_id: ban for ban in bans}.items()):
-            if (yield Query(_LOCK_KEY, (key_id,))):  # after a rotation under way, so that its successor is found
+            # After a rotation under way, so that its successor is found.
+            if (yield Query("SELECT id FROM petstore.keys WHERE id = %s FOR SHARE", (key_id,))):
                 changed |= yield from _save_ban(ban)
         if changed:
             yield ACCESS_CHANGED
-        yield from save_activity(activity)
+        hours = [(start, *counts, account_id) for (account_id, start), counts in sorted(activity.accounts.items())]
+        keyless = [(start, *counts) for start, counts in sorted(activity.keyless.items())]
+        keys = [(hour, key_id) for key_id, hour in sorted(activity.keys.items())]
+        for sql, rows in ((_ADD, hours), (_ADD_KEYLESS, keyless), (_SET_KEY_USE, keys)):
+            if rows:
+                yield Commands(sql, rows)
+
+    @snapshot
+    def history(self, account_id: int | None, start: int, end: int, by: Granularity) -> Work[list[UsageRow]]:
+        """The hours or days of an account, or the sums of all if it is None, ascending; without those of no request."""
+        chosen, values = ("", ()) if account_id is None else ("AND account_id = %s", (account_id,))
+        sql = f"SELECT start, {_sums(_COUNTS)} FROM petstore.usage_history WHERE {_PERIODS} {chosen} GROUP BY start"  # noqa: S608
+        rows = yield Query(sql, (by.seconds, start, end, *values))
+        return merge_rows([UsageRow(first, UsageCounts(*counts)) for first, *counts in rows], by)
+
+    @snapshot
+    def keyless_history(self, start: int, end: int, by: Granularity) -> Work[list[KeylessRow]]:
+        """The same for requests without a valid key."""
+        sql = f"SELECT start, {_columns(_KEYLESS)} FROM petstore.keyless_history WHERE {_PERIODS}"  # noqa: S608
+        rows = yield Query(sql, (by.seconds, start, end))
+        return merge_rows([KeylessRow(first, KeylessCounts(*counts)) for first, *counts in rows], by)
+
+    @snapshot
+    def totals(self, start: int, end: int) -> Work[dict[int, UsageCounts]]:
+        """The sums of each active account, by id."""
+        sql = f"SELECT account_id, {_sums(_COUNTS)} FROM petstore.usage_history WHERE {_PERIODS} GROUP BY account_id"  # noqa: S608
+        return {account: UsageCounts(*counts) for account, *counts in (yield Query(sql, (DAY, start, end)))}
+
+    @bulk_transaction
+    def compact(self, hours_before: int, days_before: int) -> Work[bool]:
+        """Sum the hours of one day that ended before `hours_before` into that day; delete days before `days_before`.
+
+        Both are starts of days in Unix seconds. Returns whether there may be more to do.
+        """
+        # Another process may do the same: it then finds no hours left.
+        yield Query("SELECT one FROM petstore.store FOR UPDATE")
+        [(oldest,)] = yield Query(_OLDEST)
+        if oldest is None or oldest >= hours_before:
+            for table in _SUMMED:
+                yield Command(f"DELETE FROM petstore.{table} WHERE seconds = {DAY} AND start < %s", (days_before,))  # noqa: S608
+            return False
+        day = Granularity.DAY.start(oldest)
+        for table, sum_into_day in _SUMMED.items():
+            yield Command(sum_into_day, (day, day, day + DAY))
+            yield Command(f"DELETE FROM petstore.{table} WHERE {_HOURS}", (day, day + DAY))  # noqa: S608
+        return True
 
 
 def _save_ban(ban: Ban) -> Work[bool]:
     """Save a ban of a key and of its successors; return whether anything changed."""
     changed = bool((yield Query(_SAVE_BAN, (ban.key_id, ban.began, ban.until, ban.level))))
     if changed:
-        fields = {"began": ban.began, "until": ban.until, "level": ban.level, "reason": _REASON}
+        reason = "requests that ignored Retry-After"
+        fields = {"began": ban.began, "until": ban.until, "level": ban.level, "reason": reason}
         if ban.strikes is not None:
             fields["strikes"] = ban.strikes
         yield record(Actor(SERVICE, ban.began), "key.ban", f"key:{ban.key_id}", Change(None, fields))
-    for successor, created_at in (yield Query(_SUCCESSOR, (ban.key_id,))):
+    successors = yield Query("SELECT id, created_at FROM petstore.keys WHERE rotated_from = %s", (ban.key_id,))
+    for successor, created_at in successors:
         if inherits(ban, created_at):
             changed |= yield from _save_ban(replace(ban, key_id=successor))
     return changed

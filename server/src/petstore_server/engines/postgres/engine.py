@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from math import inf
-from typing import Any, TypeVar
+from typing import Any
 
 from petstore_server.batching import Batcher
 from petstore_server.domain.errors import ServiceUnavailable
@@ -13,11 +13,7 @@ from petstore_server.engines.postgres.failures import NO_RESPONSE
 from petstore_server.engines.postgres.pool import Pool
 from petstore_server.engines.postgres.session import BULK, READ, SCAN, SNAPSHOT, WRITE
 from petstore_server.engines.postgres.timelines import IDENTITY, Timelines
-from petstore_server.store.engine import Query, Row, Snapshot, Stats, TryAgain, Work
-
-Item = TypeVar("Item")
-Result = TypeVar("Result")
-Perform = Callable[[Sequence[Item]], Work[Sequence[Result | Exception]]]
+from petstore_server.store.engine import Item, Perform, Query, Result, Row, Snapshot, Stats, TryAgain, Work
 
 CONCURRENCY = 2
 """Transactions of one kind of change at the same time: while one waits for the disk, the next is filled."""

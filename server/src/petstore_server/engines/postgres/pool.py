@@ -5,7 +5,6 @@ import logging
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from functools import lru_cache
-from typing import TypeVar
 
 import psycopg
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
@@ -14,9 +13,7 @@ from petstore_server.domain.errors import ServiceUnavailable
 from petstore_server.engines.postgres.failures import CONNECTION_ENDED, NO_RESPONSE, unavailable
 from petstore_server.engines.postgres.session import READ, Driver, Session, TransactionOptions
 from petstore_server.engines.postgres.timelines import Timelines
-from petstore_server.store.engine import Query
-
-Result = TypeVar("Result")
+from petstore_server.store.engine import Query, Result
 
 CONNECTIONS = 8
 """Connections of one process at most; concurrent changes, and concurrent lists, share one."""

@@ -6,10 +6,9 @@ So it works behind a pooler that gives each transaction another connection (pgbo
 import asyncio
 import os
 import socket
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from functools import partial
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple
 
 import psycopg
 from psycopg.errors import UniqueViolation
@@ -18,9 +17,8 @@ from psycopg.pq import TransactionStatus
 from petstore_server.domain.errors import ServiceUnavailable
 from petstore_server.engines.postgres.failures import CONFLICT, CONNECTION_ENDED, NO_RESPONSE, unavailable
 from petstore_server.engines.postgres.timelines import Timelines
-from petstore_server.store.engine import Commands, Queries, Query, Row, Work
+from petstore_server.store.engine import Commands, Queries, Query, Result, Row, Work
 
-Result = TypeVar("Result")
 Driver = psycopg.AsyncConnection[Row]
 Errors = tuple[type[psycopg.Error], ...]
 
@@ -127,11 +125,11 @@ class Session:
 
     async def run(self, work: Work[Result]) -> Result:
         """Do the work in the transaction that was begun. Raises what the work raises, and psycopg.Error."""
-        send: Callable[[], Any] = partial(next, work)
+        rows: Any = None  # what begins a generator
         try:
             while True:
-                statement = send()
-                rows: list[Any] = []
+                statement = work.send(rows)
+                rows = []
                 if isinstance(statement, Query):
                     rows = await self.rows(statement)
                 elif isinstance(statement, Queries):
@@ -139,7 +137,6 @@ class Session:
                 else:
                     sets = statement.parameters if isinstance(statement, Commands) else [statement.parameters]
                     self._unsent += [self._bound(statement.sql, parameters) for parameters in sets]
-                send = partial(work.send, rows)
         except StopIteration as stop:
             result: Result = stop.value
             return result

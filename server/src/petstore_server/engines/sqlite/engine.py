@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import apsw
 
@@ -16,14 +16,11 @@ from petstore_server.domain.errors import ServiceUnavailable
 from petstore_server.engines.sqlite.connections import connect_inline, connect_reader, snapshot, unavailable
 from petstore_server.engines.sqlite.dialect import SqliteDialect
 from petstore_server.engines.sqlite.statements import rows_of, run
-from petstore_server.engines.sqlite.writer import Perform, Writer
-from petstore_server.store.engine import Query, Row, Snapshot, Stats, Work
+from petstore_server.engines.sqlite.writer import Writer
+from petstore_server.store.engine import Item, Perform, Query, Result, Row, Snapshot, Stats, Work
 
 _LEAST_FREE = 1 << 18  # bytes: several times what a commit of many changes writes
 _READERS = 2  # one for the list, so that an export or a report does not delay it
-
-Item = TypeVar("Item")
-Result = TypeVar("Result")
 
 
 class SqliteEngine:

@@ -14,13 +14,11 @@ from petstore_server.domain.errors import Conflict, InvalidInput, ServiceUnavail
 from petstore_server.domain.orders import INT64_MAX
 from petstore_server.domain.timestamps import file_stamp
 from petstore_server.engines.sqlite.connections import (
-    BUSY_SECONDS,
     CREATE,
     connect,
     connect_reader,
     connect_writer,
     create_private,
-    patience,
     plain_words,
     snapshot,
 )
@@ -41,16 +39,22 @@ from petstore_server.store.records import CHECKED, MOST_PROBLEMS, order_problem
 Progress = Callable[[int, int], None]
 """Is called with the number of pages that are done, and of all."""
 
-_PREVIOUS = """
-    SELECT identity, coalesce(backed_up_at, 0), max(
-        iif(last_order_id <= ?1, last_order_id, 0), coalesce((SELECT max(id) FROM orders WHERE id <= ?1), 0)
-    ) FROM store, clock
-"""
-# A backup contains no record of itself, because that is made when it is complete.
-_CARRY_OVER = "UPDATE store SET identity = ?, backed_up_at = nullif(max(coalesce(backed_up_at, 0), ?), 0)"
+_LAST_USUAL = INT64_MAX - (1 << 32)
+# What a restore does not take back: the identity, the last backup (a backup contains no record of itself, because that
+# is made when it is complete), and identifiers that were assigned. Clients may still know an order that the backup
+# lacks: a new one with its identifier would be taken for it. Of the largest identifiers few are left for new orders, so
+# a restore gives these back.
+_CARRY_OVER = f"""
+    UPDATE store SET identity = previous.identity,
+        backed_up_at = nullif(max(coalesce(store.backed_up_at, 0), coalesce(previous.backed_up_at, 0)), 0)
+    FROM previous.store AS previous;
+    UPDATE clock SET last_order_id = max(last_order_id, coalesce(previous.id, 0))
+    FROM (
+        SELECT max(id) AS id FROM previous.orders WHERE id <= {_LAST_USUAL}
+        UNION ALL SELECT last_order_id FROM previous.clock WHERE last_order_id <= {_LAST_USUAL} ORDER BY id DESC LIMIT 1
+    ) AS previous;
+"""  # noqa: S608 - constants
 _NEW_HISTORY = "UPDATE store SET epoch = lower(hex(randomblob(16))), identity = lower(hex(randomblob(8)))"
-_NOT_AGAIN = "UPDATE clock SET last_order_id = max(last_order_id, ?)"
-_SPARE_IDENTIFIERS = 1 << 32
 _PAGES_A_STEP = 1000
 _MARK = slice(68, 72)  # where a SQLite file has its application id
 
@@ -197,16 +201,18 @@ def _write_over(copy: Path, path: Path, kept: Path | None, *, damaged: bool = Fa
         closing(connect_writer(copy)) as source,
         closing(_connect_unread(path) if damaged else connect_writer(path, CREATE)) as destination,
     ):
+        version = 0
         if not damaged:
-            schema_version(destination, path)  # what is not a store is not replaced
+            version = schema_version(destination, path)  # what is not a store is not replaced
             use_log(destination, path)  # so that the present content can be read while the transaction is open
         with destination.backup("main", source, "main") as steps:
             # This begins the transaction: nothing can change between the copy that is kept and the new content.
             steps.step(0)
             if kept is not None:
                 _keep(path, kept, unreadable)
-                if not damaged:
-                    _carry_over(source, kept)
+                if version:
+                    source.execute("ATTACH ? AS previous", (str(kept),))
+                    source.execute(_CARRY_OVER)
             while not steps.done:
                 steps.step(-1)
         destination.config(apsw.SQLITE_DBCONFIG_RESET_DATABASE, 0)
@@ -215,8 +221,7 @@ def _write_over(copy: Path, path: Path, kept: Path | None, *, damaged: bool = Fa
 
 def _connect_unread(path: Path) -> apsw.Connection:
     """Open a connection that takes the file for an empty one, so that it can be overwritten whatever is in it."""
-    connection = apsw.Connection(str(path), flags=apsw.SQLITE_OPEN_READWRITE)
-    connection.set_busy_handler(patience(BUSY_SECONDS))
+    connection = connect(path)
     connection.config(apsw.SQLITE_DBCONFIG_RESET_DATABASE, 1)
     return connection
 
@@ -234,20 +239,6 @@ def _keep(path: Path, kept: Path, unreadable: BinaryIO | None) -> None:
             with copy.open("wb") as duplicate:
                 shutil.copyfileobj(unreadable, duplicate)
         put_in_place(copy, kept)
-
-
-def _carry_over(copy: apsw.Connection, kept: Path) -> None:
-    """Take over what a restore does not take back: the identity, the last backup, and identifiers that were assigned.
-
-    Clients may still know an order that the backup lacks: a new one with its identifier would be taken for it. Of the
-    largest identifiers few are left for new orders, so a restore gives these back.
-    """
-    with closing(connect_reader(kept)) as previous:
-        found = previous.execute(_PREVIOUS, (INT64_MAX - _SPARE_IDENTIFIERS,)).get
-    if found is not None:
-        identity, backed_up_at, last_order_id = found
-        copy.execute(_CARRY_OVER, (identity, backed_up_at))
-        copy.execute(_NOT_AGAIN, (last_order_id,))
 
 
 def _require_mark(path: Path) -> None:

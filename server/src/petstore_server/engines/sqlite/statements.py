@@ -1,15 +1,12 @@
 """Runs the statements of a transaction on a connection to SQLite."""
 
-from collections.abc import Callable
-from functools import lru_cache, partial
-from typing import Any, TypeVar
+from functools import lru_cache
+from typing import Any
 
 import apsw
 import msgspec
 
-from petstore_server.store.engine import Command, Commands, Queries, Query, Row, Work
-
-Result = TypeVar("Result")
+from petstore_server.store.engine import Command, Commands, Queries, Query, Result, Row, Work
 
 _encode = msgspec.json.encode
 
@@ -21,25 +18,23 @@ _DIFFERENCES = (
     ("petstore.", ""),
     (" FOR UPDATE", ""),
     (" FOR SHARE", ""),
-    ("keys.number", "keys.rowid"),
     ("::json ->>", " ->>"),
 )
 
 
 def run(connection: apsw.Connection, work: Work[Result]) -> Result:
     """Run the statements of `work` one after the other."""
-    send: Callable[[], Any] = partial(next, work)
+    rows: Any = None  # what begins a generator
     try:
         while True:
-            statement = send()
-            rows: list[Any] = []
+            statement = work.send(rows)
+            rows = []
             if isinstance(statement, Commands):
                 connection.executemany(translated(statement.sql), statement.parameters)
             elif isinstance(statement, Queries):
                 rows = [rows_of(connection, query) for query in statement.queries]
             else:
                 rows = rows_of(connection, statement)
-            send = partial(work.send, rows)
     except StopIteration as stop:
         result: Result = stop.value
         return result

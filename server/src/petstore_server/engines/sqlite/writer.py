@@ -9,7 +9,7 @@ from contextlib import suppress
 from itertools import groupby
 from operator import attrgetter
 from pathlib import Path
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple
 
 import apsw
 
@@ -17,15 +17,10 @@ from petstore_server.batching import Batcher
 from petstore_server.domain.errors import ServiceUnavailable
 from petstore_server.engines.sqlite.connections import connect_writer, unavailable
 from petstore_server.engines.sqlite.statements import run
-from petstore_server.store.engine import Command, Query, Stats, Work
-
-Item = TypeVar("Item")
-Result = TypeVar("Result")
-Perform = Callable[[Sequence[Item]], Work[Sequence[Result | Exception]]]
+from petstore_server.store.engine import Command, Item, Perform, Result, Stats, Work
 
 BULK_GAP_SECONDS = 0.003
 """The pause after a bulk transaction, in which others can write. A waiting writer tries every millisecond."""
-_BULK_CACHE = "PRAGMA cache_size = -64000"  # KiB
 
 
 class _Job(NamedTuple):
@@ -48,7 +43,6 @@ class Writer:
         self._batcher: Batcher[_Job, Any] = Batcher(self._perform)
         self._bulk = asyncio.Lock()
         self._bulk_ended = 0.0
-        self._has_bulk_cache = False
         self._closed = False
 
     async def run(self, work: Callable[[], Work[Result]], *, bulk: bool = False) -> Result:
@@ -61,7 +55,7 @@ class Writer:
         async with self._bulk:
             await asyncio.sleep(self._bulk_ended + BULK_GAP_SECONDS - time.monotonic())
             try:
-                return await self.submit(_do_each, lambda: self._cached(work))
+                return await self.submit(_do_each, lambda: _cached(work))
             finally:
                 self._bulk_ended = time.monotonic()
 
@@ -71,13 +65,6 @@ class Writer:
             raise ServiceUnavailable("the store is closed")
         result: Result = await self._batcher.submit(_Job(perform, item))
         return result
-
-    def _cached(self, work: Callable[[], Work[Result]]) -> Work[Result]:
-        """Do the work with room for the pages of the indexes that it changes."""
-        if not self._has_bulk_cache:
-            yield Query(_BULK_CACHE)
-            self._has_bulk_cache = True
-        return (yield from work())
 
     async def close(self) -> None:
         """Finish what was submitted, and close the store."""
@@ -114,6 +101,12 @@ class Writer:
                 if self._connection.in_transaction:
                     self._connection.execute("ROLLBACK")
         return outcomes
+
+
+def _cached(work: Callable[[], Work[Result]]) -> Work[Result]:
+    """Do the work with room for the pages of the indexes that it changes."""
+    yield Command("PRAGMA cache_size = -64000")  # KiB
+    return (yield from work())
 
 
 def _do_each(works: Sequence[Callable[[], Work[Any]]]) -> Work[list[Any]]:

@@ -135,47 +135,32 @@ CREATE TABLE petstore.usage (
     day_used bigint NOT NULL
 );
 
--- What each account did in each hour, and after some months in each day: both begin at whole Unix seconds in UTC. A row
--- is written for an active account only. Every process adds what it counted since it last saved.
-CREATE TABLE petstore.usage_hours (
+-- What each account did in each hour, and after some months in each day: `seconds` is the length of a period, and `start`
+-- its begin, whole in UTC, in Unix seconds. A row is written for an active account only. Every process adds what it
+-- counted since it last saved.
+CREATE TABLE petstore.usage_history (
     account_id bigint NOT NULL REFERENCES petstore.accounts,
+    seconds bigint NOT NULL CHECK (seconds = 3600 OR seconds = 86400),
     start bigint NOT NULL,
     admitted bigint NOT NULL,
     refused_minute bigint NOT NULL,
     refused_day bigint NOT NULL,
     refused_banned bigint NOT NULL,
     cancelled bigint NOT NULL,
-    PRIMARY KEY (account_id, start)
+    PRIMARY KEY (account_id, seconds, start)
 ) WITH (fillfactor = 70); -- the newest rows are updated every second: room is left so that no index is touched
 
 -- Finds the most active accounts of a period, and the hours that are old enough to be summed into days.
-CREATE INDEX usage_hours_by_start ON petstore.usage_hours (start);
-
-CREATE TABLE petstore.usage_days (
-    account_id bigint NOT NULL REFERENCES petstore.accounts,
-    start bigint NOT NULL,
-    admitted bigint NOT NULL,
-    refused_minute bigint NOT NULL,
-    refused_day bigint NOT NULL,
-    refused_banned bigint NOT NULL,
-    cancelled bigint NOT NULL,
-    PRIMARY KEY (account_id, start)
-);
-
-CREATE INDEX usage_days_by_start ON petstore.usage_days (start);
+CREATE INDEX usage_history_by_start ON petstore.usage_history (seconds, start);
 
 -- Requests without a valid key, for the service as a whole: refused for the key, and by the limit of an address.
-CREATE TABLE petstore.keyless_hours (
-    start bigint PRIMARY KEY,
+CREATE TABLE petstore.keyless_history (
+    seconds bigint NOT NULL CHECK (seconds = 3600 OR seconds = 86400),
+    start bigint NOT NULL,
     refused_key bigint NOT NULL,
-    refused_address bigint NOT NULL
+    refused_address bigint NOT NULL,
+    PRIMARY KEY (seconds, start)
 ) WITH (fillfactor = 70);
-
-CREATE TABLE petstore.keyless_days (
-    start bigint PRIMARY KEY,
-    refused_key bigint NOT NULL,
-    refused_address bigint NOT NULL
-);
 
 -- The hour in which each key was last used.
 CREATE TABLE petstore.key_use (
@@ -199,7 +184,7 @@ CREATE INDEX audit_by_time ON petstore.audit (at, id);
 CREATE INDEX audit_by_subject ON petstore.audit (subject, at, id);
 
 -- The changes of orders that API keys make are most of the log. The first two leave these out; the third has only them.
--- The conditions are those of `store.audit_pages`, word for word.
+-- The conditions are those of `store.audit`, word for word.
 CREATE INDEX audit_by_actor ON petstore.audit (actor, at, id) WHERE substr(actor, 1, 4) <> 'key:';
 CREATE INDEX audit_by_action ON petstore.audit (action, at, id) WHERE action <> 'order.cancel' AND action <> 'order.place';
 CREATE INDEX audit_by_request ON petstore.audit ((after::json ->> 'request_id')) WHERE (action = 'order.cancel' OR action = 'order.place');

@@ -88,7 +88,8 @@ CREATE TABLE accounts (
 
 -- `digest` is the SHA-256 of the key, which itself is stored nowhere. `scopes` are separated by spaces.
 CREATE TABLE keys (
-    id TEXT PRIMARY KEY,
+    number INTEGER PRIMARY KEY,
+    id TEXT NOT NULL UNIQUE,
     account_id INTEGER NOT NULL REFERENCES accounts,
     digest BLOB NOT NULL UNIQUE CHECK (length(digest) = 32),
     environment TEXT NOT NULL,
@@ -97,7 +98,7 @@ CREATE TABLE keys (
     created_at REAL NOT NULL,
     expires_at REAL,
     revoked_at REAL,
-    rotated_from TEXT REFERENCES keys
+    rotated_from TEXT REFERENCES keys (id)
 ) STRICT;
 
 CREATE INDEX keys_by_account ON keys (account_id);
@@ -107,7 +108,7 @@ CREATE UNIQUE INDEX keys_by_predecessor ON keys (rotated_from) WHERE rotated_fro
 
 -- The latest ban of each key, ended ones included: they lengthen the next.
 CREATE TABLE bans (
-    key_id TEXT PRIMARY KEY REFERENCES keys,
+    key_id TEXT PRIMARY KEY REFERENCES keys (id),
     began INTEGER NOT NULL,
     until INTEGER NOT NULL,
     level INTEGER NOT NULL
@@ -134,51 +135,36 @@ CREATE TABLE usage (
     day_used INTEGER NOT NULL
 ) STRICT;
 
--- What each account did in each hour, and after some months in each day: both begin at whole Unix seconds in UTC. A row
--- is written for an active account only. Every process adds what it counted since it last saved.
-CREATE TABLE usage_hours (
+-- What each account did in each hour, and after some months in each day: `seconds` is the length of a period, and `start`
+-- its begin, whole in UTC, in Unix seconds. A row is written for an active account only. Every process adds what it
+-- counted since it last saved.
+CREATE TABLE usage_history (
     account_id INTEGER NOT NULL REFERENCES accounts,
+    seconds INTEGER NOT NULL CHECK (seconds = 3600 OR seconds = 86400),
     start INTEGER NOT NULL,
     admitted INTEGER NOT NULL,
     refused_minute INTEGER NOT NULL,
     refused_day INTEGER NOT NULL,
     refused_banned INTEGER NOT NULL,
     cancelled INTEGER NOT NULL,
-    PRIMARY KEY (account_id, start)
+    PRIMARY KEY (account_id, seconds, start)
 ) STRICT, WITHOUT ROWID;
 
 -- Finds the most active accounts of a period, and the hours that are old enough to be summed into days.
-CREATE INDEX usage_hours_by_start ON usage_hours (start);
-
-CREATE TABLE usage_days (
-    account_id INTEGER NOT NULL REFERENCES accounts,
-    start INTEGER NOT NULL,
-    admitted INTEGER NOT NULL,
-    refused_minute INTEGER NOT NULL,
-    refused_day INTEGER NOT NULL,
-    refused_banned INTEGER NOT NULL,
-    cancelled INTEGER NOT NULL,
-    PRIMARY KEY (account_id, start)
-) STRICT, WITHOUT ROWID;
-
-CREATE INDEX usage_days_by_start ON usage_days (start);
+CREATE INDEX usage_history_by_start ON usage_history (seconds, start);
 
 -- Requests without a valid key, for the service as a whole: refused for the key, and by the limit of an address.
-CREATE TABLE keyless_hours (
-    start INTEGER PRIMARY KEY,
+CREATE TABLE keyless_history (
+    seconds INTEGER NOT NULL CHECK (seconds = 3600 OR seconds = 86400),
+    start INTEGER NOT NULL,
     refused_key INTEGER NOT NULL,
-    refused_address INTEGER NOT NULL
-) STRICT;
-
-CREATE TABLE keyless_days (
-    start INTEGER PRIMARY KEY,
-    refused_key INTEGER NOT NULL,
-    refused_address INTEGER NOT NULL
-) STRICT;
+    refused_address INTEGER NOT NULL,
+    PRIMARY KEY (seconds, start)
+) STRICT, WITHOUT ROWID;
 
 -- The hour in which each key was last used.
 CREATE TABLE key_use (
-    key_id TEXT PRIMARY KEY REFERENCES keys,
+    key_id TEXT PRIMARY KEY REFERENCES keys (id),
     last_hour INTEGER NOT NULL
 ) STRICT, WITHOUT ROWID;
 
@@ -198,7 +184,7 @@ CREATE INDEX audit_by_time ON audit (at);
 CREATE INDEX audit_by_subject ON audit (subject, at);
 
 -- The changes of orders that API keys make are most of the log. The first two leave these out; the third has only them.
--- The conditions are those of `store.audit_pages`, word for word.
+-- The conditions are those of `store.audit`, word for word.
 CREATE INDEX audit_by_actor ON audit (actor, at) WHERE substr(actor, 1, 4) <> 'key:';
 CREATE INDEX audit_by_action ON audit (action, at) WHERE action <> 'order.cancel' AND action <> 'order.place';
 CREATE INDEX audit_by_request ON audit ("after" ->> 'request_id') WHERE (action = 'order.cancel' OR action = 'order.place');
