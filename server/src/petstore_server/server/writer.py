@@ -40,8 +40,9 @@ class ResponseWriter:
 
         If not, the rest follows with `resume`.
         """
-        if chunks and length > JOINED_BODY:
+        if self._held_bytes + length > JOINED_BODY:
             self.flush()
+        if chunks and length > JOINED_BODY:
             self._unsent = chain((b"".join(head),), chunks)
             return self._write_on()
         if not self._held:
@@ -49,8 +50,6 @@ class ResponseWriter:
         self._held += head
         self._held += chunks
         self._held_bytes += length
-        if self._held_bytes > JOINED_BODY:
-            self.flush()
         return True
 
     def write_interim(self, response: bytes) -> None:
