@@ -18,8 +18,7 @@ from petstore_server.domain.orders import CANCEL, Order, Status, order_from_fiel
 from petstore_server.domain.placement import Placement
 from petstore_server.domain.search import Filters, Page, Position, Query, Sort, SortField, TrackedOrder
 from petstore_server.engines.postgres.engine import PostgresEngine
-from petstore_server.engines.sqlite.dialect import SqliteDialect
-from petstore_server.engines.sqlite.statements import run
+from petstore_server.engines.sqlite.dialect import SqliteDialect, run
 from petstore_server.store import Store, engine, pages
 from support.damage import execute
 from support.open_stores import BY, SqlitePlaces, Stores, add_key

@@ -14,13 +14,9 @@ class Schema:
         self._files = {int(file.name[:4]): file for file in files}
         self.latest = max(self._files)
 
-    def migration(self, number: int) -> str:
-        """The statements of a migration."""
-        return self._files[number].read_text("utf-8")
-
-    def missing(self, version: int) -> list[int]:
-        """The numbers of the migrations that a store of this version lacks, in their order."""
-        return sorted(number for number in self._files if number > version)
+    def missing(self, version: int) -> list[tuple[int, str]]:
+        """The migrations that a store of this version lacks, in their order: the number and the statements of each."""
+        return [(number, file.read_text("utf-8")) for number, file in sorted(self._files.items()) if number > version]
 
     def require_known(self, version: int, where: str) -> None:
         """Raise StoreUnusable if only a newer program knows this version."""

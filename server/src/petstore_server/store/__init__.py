@@ -77,11 +77,9 @@ class Store:
         On PostgreSQL it is that of the last call of `access_version`, which a server makes several times a second.
         """
         found = self._engine.peek(f"SELECT {self._engine.dialect.epoch} FROM petstore.store")  # noqa: S608 - constants
-        if found is not None:
-            return str(found[0][0])
-        if self._epoch is None:
+        if found is None and self._epoch is None:
             await self.access_version()
-        return str(self._epoch)
+        return str(self._epoch if found is None else found[0][0])
 
     async def verify(self) -> None:
         """Raises ServiceUnavailable if the disk is full, or another server has taken the place of this one."""

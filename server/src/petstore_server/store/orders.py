@@ -140,12 +140,15 @@ class Orders(Part):
         after: dict[int, Order] = {}
         audit: list[Row] = []
         outcomes: list[Order | Exception] = []
-        for change in changes:
-            order_id = change.order_id
+        for order_id, transition, actor in changes:
             try:
                 if order_id not in before:
                     before[order_id] = after[order_id] = _locked(order_id, stored, locked)
-                outcomes.append(_apply(change, after, audit))
+                order = transition.apply(after[order_id])
+                difference = _difference(after[order_id], order)
+                audit.append(audit_row(actor, transition.action, f"order:{order_id}", difference))
+                after[order_id] = order
+                outcomes.append(order)
             except Exception as error:  # noqa: BLE001 - for its caller: even a defect must not affect the others
                 outcomes.append(error)
         if audit:
@@ -181,16 +184,6 @@ def _locked(order_id: int, stored: Mapping[int, Row], locked: Collection[int]) -
     if order_id not in stored:
         raise TryAgain("another program keeps the order locked") if order_id in locked else OrderNotFound(order_id)
     return _order(stored[order_id])
-
-
-def _apply(change: OrderChange, current: dict[int, Order], audit: list[Row]) -> Order:
-    """Apply the change to the current state of its order, and note its audit entry."""
-    order_id, transition, actor = change
-    before = current[order_id]
-    after = transition.apply(before)
-    audit.append(audit_row(actor, transition.action, f"order:{order_id}", _difference(before, after)))
-    current[order_id] = after
-    return after
 
 
 def _changed_row(before: Order, after: Order) -> Row:

@@ -56,14 +56,13 @@ class Placements(Part):
 
     def _place_all(self, requests: Sequence[PlacementRequest]) -> Work[list[Placed | Exception]]:
         """Place an order for each new key; return what was placed under each request's key, or the caller's error."""
-        keys = [request.key for request in requests]
         now = max(request.actor.at for request in requests)
-        free, known = yield from self._engine.dialect.find_keys(keys, now - KEY_LIFETIME)
+        free, known = yield from self._engine.dialect.find_keys([each.key for each in requests], now - KEY_LIFETIME)
         stored: dict[KeyName, Row] = {(row[0], row[1]): row[2:] for row in known}
         first: dict[KeyName, PlacementRequest] = {}
-        for request, key, is_free in zip(requests, keys, free, strict=True):
-            if is_free and key not in stored:
-                first.setdefault(key, request)
+        for request, is_free in zip(requests, free, strict=True):
+            if is_free and request.key not in stored:
+                first.setdefault(request.key, request)
         if first:
             rows = [_row(request) for request in first.values()]
             placed = yield from self._engine.dialect.place_orders(rows, now)

@@ -1,6 +1,12 @@
 """The store in a PostgreSQL database, shared by any number of processes and hosts. Needs the extra `postgres`."""
 
-from petstore_server.engines.postgres.maintenance import check, durability_settings
-from petstore_server.engines.postgres.opening import LATEST_VERSION, migrate, open_store, url_problem
+from petstore_server.engines.postgres.opening import (
+    LATEST_VERSION,
+    check,
+    durability_settings,
+    migrate,
+    open_store,
+    url_problem,
+)
 
 __all__ = ["LATEST_VERSION", "check", "durability_settings", "migrate", "open_store", "url_problem"]

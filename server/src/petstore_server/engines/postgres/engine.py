@@ -3,24 +3,18 @@
 import asyncio
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
-from math import inf
 from typing import Any
 
 from petstore_server.batching import Batcher
 from petstore_server.domain.errors import ServiceUnavailable
 from petstore_server.engines.postgres.dialect import PostgresDialect
-from petstore_server.engines.postgres.failures import NO_RESPONSE
 from petstore_server.engines.postgres.pool import Pool
-from petstore_server.engines.postgres.session import BULK, READ, SCAN, SNAPSHOT, WRITE
+from petstore_server.engines.postgres.session import BULK, NO_RESPONSE, READ, SCAN, SNAPSHOT, WRITE
 from petstore_server.engines.postgres.timelines import IDENTITY, Timelines
 from petstore_server.store.engine import Item, Perform, Query, Result, Row, Snapshot, Stats, TryAgain, Work
 
 CONCURRENCY = 2
 """Transactions of one kind of change at the same time: while one waits for the disk, the next is filled."""
-
-# How long an item waits before it is submitted again: 1.5 s in all. The pauses grow, so that many waiting items leave
-# the processor to the one that they wait for.
-_RETRY_SECONDS = (0.01, 0.02, 0.04, 0.08, *[0.15] * 9, inf)
 
 
 class PostgresEngine:
@@ -65,8 +59,8 @@ class PostgresEngine:
             )
         clock = asyncio.get_running_loop().time
         ends = clock() + WRITE.total
-        reason = NO_RESPONSE
-        for pause in _RETRY_SECONDS:
+        reason, pause = NO_RESPONSE, 0.01
+        while clock() + pause < ends:
             try:
                 result: Result = await batcher.submit(item, ends)
             except TimeoutError:
@@ -75,9 +69,8 @@ class PostgresEngine:
                 reason = str(error)
             else:
                 return result
-            if clock() + pause >= ends:
-                break
             await asyncio.sleep(pause)
+            pause = min(2 * pause, 0.15)  # growing, so that many leave the processor to the one that they wait for
         raise ServiceUnavailable(reason)
 
     async def identity(self) -> str:

@@ -1,4 +1,7 @@
-"""Finding, creating and migrating the store in its database; every way in which that fails is one sentence."""
+"""Finding, creating, migrating and checking the store in its database; every failure is one sentence.
+
+Backups are made with PostgreSQL's own tools (pg_dump).
+"""
 
 import re
 from collections.abc import AsyncIterator, Callable
@@ -9,12 +12,12 @@ from psycopg.conninfo import conninfo_to_dict
 
 from petstore_server.domain.errors import StoreUnusable
 from petstore_server.engines.postgres.engine import PostgresEngine
-from petstore_server.engines.postgres.failures import plain_words
 from petstore_server.engines.postgres.pool import connect
-from petstore_server.engines.postgres.session import Driver
+from petstore_server.engines.postgres.session import Driver, plain_words
 from petstore_server.engines.postgres.timelines import Share, Timelines
-from petstore_server.engines.schema import Schema, earlier_build
+from petstore_server.engines.schema import Schema, earlier_build, no_store
 from petstore_server.store import Store
+from petstore_server.store.records import CHECKED, MOST_PROBLEMS, order_problem
 
 SCHEMA = Schema("postgres")
 LATEST_VERSION = SCHEMA.latest
@@ -31,6 +34,13 @@ _NAME = re.compile(r"[a-z_]{1,40}")
 _TABLES = """
     SELECT relname FROM pg_class JOIN pg_namespace ON pg_namespace.oid = relnamespace
     WHERE nspname = 'petstore' AND relname IN ('store', 'clock')
+"""
+_INDEXES = """
+    SELECT indexrelid::regclass::text FROM pg_index JOIN pg_class ON pg_class.oid = indrelid
+    WHERE relnamespace = 'petstore'::regnamespace AND NOT (indisvalid AND indisready)
+"""
+_DURABILITY = """
+    SELECT name, setting FROM pg_settings WHERE name IN ('fsync', 'full_page_writes', 'synchronous_commit')
 """
 
 
@@ -62,6 +72,31 @@ async def migrate(
             if version == 0:
                 announce(f"Created a new store {where}.")
         return version, LATEST_VERSION
+
+
+async def durability_settings(url: str, share: Share | None = None) -> dict[str, str]:
+    """Return the settings that decide whether an acknowledged change is durable, by name. Raises StoreUnusable."""
+    async with connected(url, share) as driver:
+        return dict(await (await driver.execute(_DURABILITY)).fetchall())
+
+
+async def check(url: str, share: Share | None = None) -> list[str]:
+    """Return what is wrong with the store, in plain words; nothing if it is sound. Raises StoreUnusable."""
+    problems: list[str] = []
+    async with connected(url, share) as driver:
+        version = await schema_version(driver, url)
+        where = f"in {place(url)}"
+        if version == 0:
+            raise no_store(where)
+        if outdated := SCHEMA.outdated(version, where):
+            return [outdated]
+        for (name,) in await (await driver.execute(_INDEXES)).fetchall():
+            problems.append(f"The index {name} is not valid; REINDEX it.")
+        async with driver.transaction(), driver.cursor("checked") as orders:
+            await orders.execute(f"{CHECKED} ORDER BY id")
+            while len(problems) < MOST_PROBLEMS and (page := await orders.fetchmany(5_000)):
+                problems += [problem for row in page if (problem := order_problem(row)) is not None]
+    return problems[:MOST_PROBLEMS]
 
 
 @asynccontextmanager
@@ -124,7 +159,7 @@ async def _apply_migrations(driver: Driver, url: str) -> int:
     async with driver.transaction():
         await driver.execute(_LOCK)
         before = await schema_version(driver, url)
-        for number in SCHEMA.missing(before):
-            await driver.execute(SCHEMA.migration(number).encode())
+        for number, statements in SCHEMA.missing(before):
+            await driver.execute(statements.encode())
             await driver.execute("UPDATE petstore.store SET schema_version = %s", (number,))
         return before

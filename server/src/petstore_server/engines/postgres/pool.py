@@ -10,8 +10,15 @@ import psycopg
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
 from petstore_server.domain.errors import ServiceUnavailable
-from petstore_server.engines.postgres.failures import CONNECTION_ENDED, NO_RESPONSE, unavailable
-from petstore_server.engines.postgres.session import READ, Driver, Session, TransactionOptions
+from petstore_server.engines.postgres.session import (
+    CONNECTION_ENDED,
+    NO_RESPONSE,
+    READ,
+    Driver,
+    Session,
+    TransactionOptions,
+    unavailable,
+)
 from petstore_server.engines.postgres.timelines import Timelines
 from petstore_server.store.engine import Query, Result
 
@@ -73,7 +80,6 @@ class Pool:
         await self.use(lambda session: session.rows(Query("SELECT 1")), READ)
         async with self._session(options, self._loop.time() + options.total) as session:
             try:
-                await session.begin()
                 yield session
             except psycopg.Error as error:
                 raise session.explain(error) from error

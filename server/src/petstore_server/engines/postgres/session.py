@@ -1,4 +1,4 @@
-"""One connection to PostgreSQL in use: every statement is bounded in time, nothing depends on session state.
+"""One connection to PostgreSQL in use, and its errors. Statements are bounded in time, and need no session state.
 
 So it works behind a pooler that gives each transaction another connection (pgbouncer with pool_mode = transaction).
 """
@@ -11,16 +11,24 @@ from contextlib import contextmanager, suppress
 from typing import Any, NamedTuple
 
 import psycopg
-from psycopg.errors import UniqueViolation
+from psycopg import errors
 from psycopg.pq import TransactionStatus
 
 from petstore_server.domain.errors import ServiceUnavailable
-from petstore_server.engines.postgres.failures import CONFLICT, CONNECTION_ENDED, NO_RESPONSE, unavailable
-from petstore_server.engines.postgres.timelines import Timelines
+from petstore_server.engines.postgres.timelines import OldPrimary, Timelines
 from petstore_server.store.engine import Commands, Queries, Query, Result, Row, Work
 
 Driver = psycopg.AsyncConnection[Row]
 Errors = tuple[type[psycopg.Error], ...]
+
+
+NO_RESPONSE = "PostgreSQL does not answer in time"
+
+CONFLICT = (errors.DeadlockDetected, errors.SerializationFailure)
+"""The transaction met another one and was rolled back; it can be repeated."""
+
+CONNECTION_ENDED = (errors.AdminShutdown, errors.CrashShutdown)
+"""The server has ended the connection, which may not have noticed it yet."""
 
 
 class TransactionOptions(NamedTuple):
@@ -54,7 +62,7 @@ _SNAPSHOT = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"
 WRITE = TransactionOptions(_begin("BEGIN", 1.2, **_RELEASE), 1.2, 1.8)
 """A change that a request waits for. After two seconds at the latest the request learns that the store is unusable."""
 
-BULK = TransactionOptions(_begin("BEGIN", 30.0, **_RELEASE), 30.0, 30.0, (*CONFLICT, UniqueViolation))
+BULK = TransactionOptions(_begin("BEGIN", 30.0, **_RELEASE), 30.0, 30.0, (*CONFLICT, errors.UniqueViolation))
 """Many changes at once, for which no request waits. Another transaction may insert some of its orders meanwhile."""
 
 READ = TransactionOptions("", 1.2, 1.8)
@@ -81,7 +89,7 @@ class Session:
         self._loop = asyncio.get_running_loop()
         self._options = options
         self._ends = ends
-        self._unsent: list[str] = []
+        self._unsent = [options.begin] if options.begin else []
         self._answered = False
         self._committing = False
         self._timed_out = False
@@ -99,18 +107,12 @@ class Session:
             await self._driver.close()
             raise
 
-    async def begin(self) -> None:
-        """Begin a transaction, which `roll_back` ends. Raises psycopg.Error."""
-        self._unsent.append(self._options.begin)
-        await self._send()
-
     async def transaction(self, work: Work[Result]) -> Result:
         """Do the work in one transaction: statements without rows wait for the next one that has rows, or the commit.
 
         Raises what the work raises, after a rollback.
         """
         try:
-            self._unsent.append(self._options.begin)
             result = await self.run(work)
             if not self._answered:  # a connection that was dead from the start must not look as if it died later
                 await self._send()
@@ -124,7 +126,7 @@ class Session:
         return result
 
     async def run(self, work: Work[Result]) -> Result:
-        """Do the work in the transaction that was begun. Raises what the work raises, and psycopg.Error."""
+        """Do the work in a transaction, which `roll_back` ends. Raises what the work raises, and psycopg.Error."""
         rows: Any = None  # what begins a generator
         try:
             while True:
@@ -196,14 +198,11 @@ class Session:
 
     @contextmanager
     def _bounded(self) -> Iterator[None]:
-        timer = self._loop.call_at(self._limit(), self._abort)
+        timer = self._loop.call_at(min(self._loop.time() + self._options.statement, self._ends), self._abort)
         try:
             yield
         finally:
             timer.cancel()
-
-    def _limit(self) -> float:
-        return min(self._loop.time() + self._options.statement, self._ends)
 
     def _abort(self) -> None:
         """Break the connection, so that the task that waits for the server's response gets an error instead.
@@ -228,3 +227,34 @@ def _element(value: Any) -> str:
     if isinstance(value, str):
         return '"' + value.replace("\\", "\\\\").replace('"', '\\"') + '"'
     return str(value)
+
+
+def unavailable(error: psycopg.Error) -> ServiceUnavailable:
+    """Return ServiceUnavailable with a reason for operators."""
+    return ServiceUnavailable(f"the store cannot be used: {plain_words(error)}")
+
+
+def plain_words(error: psycopg.Error) -> str:
+    """Return the meaning of an error, in one line."""
+    for kind, words in _PLAIN_WORDS.items():
+        if isinstance(error, kind):
+            return words
+    lines = str(error).strip().splitlines()
+    return f"PostgreSQL reports: {lines[0] if lines else type(error).__name__}"
+
+
+_PLAIN_WORDS: dict[type[psycopg.Error], str] = {
+    OldPrimary: "PostgreSQL is an old primary: another server was promoted in its place, so stop this one",
+    errors.DiskFull: "PostgreSQL's disk is full",
+    errors.QueryCanceled: "PostgreSQL took too long, or another program keeps rows locked",
+    errors.LockNotAvailable: "another program keeps rows locked",
+    errors.AdminShutdown: "PostgreSQL is being shut down, or an administrator ended the connection",
+    errors.CrashShutdown: "PostgreSQL restarts after a crash",
+    errors.CannotConnectNow: "PostgreSQL is starting or stopping",
+    errors.TooManyConnections: "PostgreSQL has no connection to spare; raise max_connections or use a pooler",
+    errors.ReadOnlySqlTransaction: "PostgreSQL takes no changes: it is a replica or was made read-only",
+    errors.ObjectNotInPrerequisiteState: "PostgreSQL takes no changes: it is a replica",
+    errors.InsufficientPrivilege: "this user lacks a privilege in PostgreSQL",
+    errors.UndefinedTable: "the store's tables are gone",
+    errors.InvalidSchemaName: "the store's tables are gone",
+}

@@ -22,6 +22,7 @@ from petstore_server.engines.sqlite.connections import (
     plain_words,
     snapshot,
 )
+from petstore_server.engines.sqlite.dialect import translated
 from petstore_server.engines.sqlite.opening import (
     APPLICATION_ID,
     SCHEMA,
@@ -31,7 +32,6 @@ from petstore_server.engines.sqlite.opening import (
     unusable_on_error,
     use_log,
 )
-from petstore_server.engines.sqlite.statements import translated
 from petstore_server.partial_files import partial_file, put_in_place
 from petstore_server.store.audit import INSERT_ENTRY, audit_row
 from petstore_server.store.records import CHECKED, MOST_PROBLEMS, order_problem

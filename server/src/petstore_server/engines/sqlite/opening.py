@@ -114,8 +114,8 @@ def apply_migrations(connection: apsw.Connection, path: Path) -> int:
     connection.execute("BEGIN IMMEDIATE")
     try:
         before = schema_version(connection, path)
-        for number in SCHEMA.missing(before):
-            connection.execute(SCHEMA.migration(number))
+        for number, statements in SCHEMA.missing(before):
+            connection.execute(statements)
             connection.pragma("user_version", number)
         connection.execute("COMMIT")
     finally:
