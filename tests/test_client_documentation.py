@@ -15,13 +15,20 @@ import pytest
 import yaml
 
 from petstore_client import Client, ErrorCode, PetstoreError
-from support.documents import ROOT, block, table
+from support.documents import ROOT, SOURCE, block, table
 from support.process import new_key, petstore, serving
 from support.quick_commands import quick_command
 from support.subprocesses import PATIENCE
 
 DOCUMENT = ROOT / "docs" / "client.md"
-EXAMPLES = re.findall(r"^```python\n(.*?)^```", DOCUMENT.read_text(), re.DOTALL | re.MULTILINE)
+GUIDE = SOURCE / "api" / "guide" / "guide.md"
+
+
+def python_examples(document: Path) -> list[str]:
+    return re.findall(r"^```python\n(.*?)^```", document.read_text(), re.DOTALL | re.MULTILINE)
+
+
+EXAMPLES = python_examples(DOCUMENT)
 COMMANDS = re.findall(r"<!-- command -->\n```sh\n(.*?)```", DOCUMENT.read_text(), re.DOTALL)
 
 
@@ -71,8 +78,8 @@ def test_every_command_runs(environ: dict[str, str], tmp_path: Path) -> None:
     assert (tmp_path / "orders.json").read_text().startswith('[{"id":1,')
 
 
-def test_the_examples_are_type_checked(tmp_path: Path) -> None:
-    for number, example in enumerate(EXAMPLES):
+def test_the_examples_here_and_in_the_guide_are_type_checked(tmp_path: Path) -> None:
+    for number, example in enumerate([*EXAMPLES, *python_examples(GUIDE)]):
         (tmp_path / f"example_{number}.py").write_text(example)
     done = subprocess.run(
         [sys.executable, "-m", "mypy", "--strict", "--no-error-summary", "--cache-dir", str(tmp_path), str(tmp_path)],

@@ -36,7 +36,8 @@ def pytest_configure() -> None:
         os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", folder)
     os.environ.pop("SSL_CERT_FILE", None)
     os.environ["SSL_CERT_DIR"] = os.devnull  # every client would load the system's certificates, which no test needs
-    settings.register_profile("untimed", deadline=None)  # an example may have to wait for a busy processor
+    # An example may have to wait for a busy processor; each run tries others.
+    settings.register_profile("untimed", deadline=None, max_examples=50)
     settings.load_profile("untimed")
     gc.disable()  # until all tests are collected: they stay
 

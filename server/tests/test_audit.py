@@ -130,7 +130,8 @@ def test_filters_together_show_the_entries_that_each_of_them_shows(petstore: Com
         assert entries[:1] == shown("--limit", "1", *options), options
         assert entries[::-1][:2] == shown("--newest-first", "--limit", "2", *options), options
     assert ["order.cancel"] == [entry["action"] for entry in one_by_one["--request-id", "req-1"]]
-    pairs = [pair for pair in product(one_by_one, one_by_one) if pair[0][0] < pair[1][0]]
+    some = [(name, value) for name, values in choices.items() for value in {values[0], values[-1]}]
+    pairs = [pair for pair in product(some, some) if pair[0][0] < pair[1][0]]
     for one, other in pairs:
         others = ids(one_by_one[other])
         expected = [number for number in ids(one_by_one[one]) if number in others]

@@ -1,7 +1,6 @@
 """Finding, creating and migrating the store in PostgreSQL; every failure is one sentence that says what to do."""
 
 import asyncio
-import multiprocessing
 from pathlib import Path
 from queue import Empty
 from typing import Any
@@ -18,6 +17,7 @@ from petstore_server.settings import SettingsError
 from support.command_line import CommandLine
 from support.engines import PostgresEngine
 from support.open_stores import BY, Stores
+from support.preloaded import context
 from support.subprocesses import PATIENCE
 
 pytestmark = pytest.mark.anyio
@@ -162,9 +162,8 @@ def _migrate_at_once(url: str, begin: Any, reports: Any) -> None:
 
 
 def test_hosts_that_start_together_migrate_once(postgres_stores: Stores) -> None:
-    spawn = multiprocessing.get_context("spawn")
-    begin, reports = spawn.Barrier(4), spawn.Queue()
-    processes = [spawn.Process(target=_migrate_at_once, args=(postgres_stores.url, begin, reports)) for _ in range(4)]
+    begin, reports = context.Barrier(4), context.Queue()
+    processes = [context.Process(target=_migrate_at_once, args=(postgres_stores.url, begin, reports)) for _ in range(4)]
     for process in processes:
         process.start()
     heard = [reports.get(timeout=PATIENCE) for _ in range(5)]

@@ -119,7 +119,7 @@ def test_the_lowest_identifier_adds_no_piece() -> None:
     assert starts_after((INT64_MIN, 5), [INT64_MIN]) == ((INT64_MIN, 5), [0])
 
 
-@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=20, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(STEPS)
 async def test_a_renewed_list_equals_one_read_again(each_backend: Stores, steps: list[tuple[str, list[int]]]) -> None:
     stores = each_backend.another()
