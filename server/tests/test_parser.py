@@ -328,8 +328,7 @@ def test_the_head_says_whether_the_connection_goes_on_and_whether_100_is_awaited
     assert ("POST", b"/a", b"b?c", "192.0.2.1", False) == (one.method, one.path, one.query, one.peer, one.complete)
 
 
-@pytest.mark.parametrize("lines", [(b"Upgrade: h2c", b"Connection: upgrade"), ()], ids=["upgrade", "plain"])
-@pytest.mark.parametrize(
+each_framing = pytest.mark.parametrize(
     ("framing", "body"),
     [
         ((b"Content-Length: 5",), b"ab\r\nc"),
@@ -338,6 +337,10 @@ def test_the_head_says_whether_the_connection_goes_on_and_whether_100_is_awaited
     ],
     ids=["length", "chunked", "none"],
 )
+
+
+@pytest.mark.parametrize("lines", [(b"Upgrade: h2c", b"Connection: upgrade"), ()], ids=["upgrade", "plain"])
+@each_framing
 def test_a_body_ends_where_its_framing_says_with_and_without_an_upgrade(
     lines: tuple[bytes, ...], framing: tuple[bytes, ...], body: bytes
 ) -> None:
@@ -348,6 +351,18 @@ def test_a_body_ends_where_its_framing_says_with_and_without_an_upgrade(
         assert [b"ab\r\nc" if body else b"", b""] == [one.body for one in requests]
         assert ([True, True], b"y") == ([one.complete for one in requests], requests[1].headers[b"host"])
         assert b"x-trailer" not in requests[0].headers
+
+
+@pytest.mark.parametrize("connection", [b"close", b"upgrade, close"])
+@each_framing
+def test_the_last_request_of_a_connection_has_its_body_with_and_without_an_upgrade(
+    connection: bytes, framing: tuple[bytes, ...], body: bytes
+) -> None:
+    data = request(b"Host: x", b"Upgrade: h2c", b"Connection: " + connection, *framing) + body
+    for pieces in ([data], [bytes([byte]) for byte in data]):
+        [one], refused = feed(*pieces)
+        assert (None, True, False) == (refused, one.complete, one.keep_alive)
+        assert (b"ab\r\nc" if body else b"") == one.body
 
 
 def test_nothing_behind_a_connect_is_a_request_on_a_connection_that_goes_on() -> None:

@@ -107,7 +107,8 @@ class RequestParser:
         """Take a new llhttp, and return a head with which it will read the rest of the incoming request.
 
         httptools has llhttp skip the body of a request with CONNECT or Upgrade, and would take it for the next request.
-        The new head has the same framing without either. While it is parsed, the request is still `incoming`.
+        The new head has the same framing without either. While it is parsed, the request is still `incoming`. The old
+        llhttp would refuse it if the request is the last one of its connection (`Connection: upgrade, close`).
         """
         self._llhttp = httptools.HttpRequestParser(self)
         framing = [b"%s: %s" % (name, self._headers[name]) for name in _FRAMING if name in self._headers]
