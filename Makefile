@@ -17,7 +17,7 @@ COMPILE := $(BIN)/python -m compileall -q -j 0
 # Commands and tests start faster with compiled modules, even where the environment turns them off, as in many containers.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: run test test-system torture bench bench-profile bench-setup check audit format lock clean
+.PHONY: run test test-system torture mutants bench bench-profile bench-setup check audit format lock clean
 
 run: .venv/.run
 	@$(BIN)/petstore serve --demo
@@ -36,6 +36,11 @@ torture: .venv/.dev
 	PYTHONPATH=server/tests $(BIN)/python -m torture $(if $(ONLY),--only $(ONLY)) $(if $(SEEDS),--seeds $(SEEDS)) \
 		$(if $(IMAGES),--images $(IMAGES)) $(if $(KILLS),--kills $(KILLS)) $(if $(SECONDS),--seconds $(SECONDS)) \
 		$(if $(REQUESTS),--requests $(REQUESTS))
+
+# Changes the product; tests should fail. docs/reliability.md has the results. ONLY=parser,gate SEED=2 COUNT=50
+mutants: .venv/.dev
+	nice -n 10 $(BIN)/python -m torture.mutants $(if $(ONLY),--only $(ONLY)) $(if $(SEED),--seed $(SEED)) \
+		$(if $(COUNT),--count $(COUNT)) $(if $(MATCH),--match '$(MATCH)')
 
 # Measures the service; bench/README.md explains the options. ONLY=lists,cancels ROUNDS=3 SECONDS=1 QUICK=1
 # BASELINE=/other/.venv/bin/petstore REPORT=1

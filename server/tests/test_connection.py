@@ -9,7 +9,6 @@ from pathlib import Path
 
 import pytest
 
-from petstore_server.server.parser import origin_form
 from support.checked_clients import contract
 from support.process import UNLIMITED, Server, exchange, new_key, receive, serving
 from support.subprocesses import busy
@@ -364,21 +363,6 @@ def test_many_distinct_bad_keys_leave_memory_flat(served: tuple[Server, str]) ->
             while seen.count(b"HTTP/1.1 ") < 200:
                 seen += connection.recv(1 << 20)
     assert server.memory() - before < 16 * 2**20
-
-
-@pytest.mark.parametrize(
-    ("target", "origin"),
-    [
-        (b"/a?b", b"/a?b"),
-        (b"http://x/a?b#c", b"/a?b"),
-        (b"http://x", b"/http://x"),
-        (b"*", b"/*"),
-        (b"x:443", b"/x:443"),
-        (b"//v1/store", b"//v1/store"),
-    ],
-)
-def test_a_target_is_brought_into_origin_form(target: bytes, origin: bytes) -> None:
-    assert origin == origin_form(target)
 
 
 def test_the_server_answers_on_after_all_of_this(served: tuple[Server, str], tmp_path: Path) -> None:

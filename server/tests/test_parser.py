@@ -21,10 +21,11 @@ from petstore_server.server.errors import (
     UnsupportedTransferCoding,
     UriTooLong,
 )
-from petstore_server.server.parser import MAX_HEAD, RequestParser
+from petstore_server.server.parser import RequestParser, origin_form
 from petstore_server.server.remembered import LONGEST, RememberedRequests
-from petstore_server.server.request import Disconnected, Request
+from petstore_server.server.request import Disconnected, Request, refused_request
 
+MAX_HEAD = 64 * 1024
 LIST = b"GET /v1/store/orders HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer k\r\n\r\n"
 NAMES = (b"X-Request-Id", b"x-request-id")
 MESSAGES = (
@@ -427,3 +428,148 @@ def test_requests_are_remembered_up_to_their_longest_size() -> None:
         assert size == len(data)
         parsed([data], remembered)
         assert found is (remembered.find(data, None) is not None)
+
+
+def test_a_head_request_is_remembered_too() -> None:
+    remembered = RememberedRequests()
+    parsed([LIST.replace(b"GET", b"HEAD")], remembered)
+    assert remembered.find(LIST.replace(b"GET", b"HEAD"), None) is not None
+
+
+def test_blank_lines_before_a_request_are_bounded() -> None:
+    assert HeadersTooLarge is feed(b"\r\n" * (MAX_HEAD // 2) + b"\r")[1]
+
+
+def test_trailers_are_bounded_apart_from_the_head() -> None:
+    head = request(b"Host: x", b"Transfer-Encoding: chunked", b"X: " + b"x" * 30_000)
+    [one], refused = feed(head, b"0\r\nX: " + b"x" * 50_000 + b"\r\n\r\n")
+    assert (True, None) == (one.complete, refused)
+
+
+def test_the_values_of_a_repeated_header_are_joined_up_to_the_bound_of_all_headers() -> None:
+    size = MAX_HEADERS - len(b"host") - len(b"x") - 4 - 3 * (len(b"y") + 4) - 3
+    [one], _ = feed(request(b"Host: x", b"Y: " + b"y" * size, b"Y: 1", b"Y: 2", target=b"/"))
+    assert (None, b"1, 2") == (one.fault, one.headers[b"y"][-4:])
+
+
+def test_what_follows_the_last_request_of_a_connection_is_refused_as_a_request_that_never_ends() -> None:
+    one = RequestParser(None, Forgetful())
+    one.feed(memoryview(LIST.replace(b"Host: x", b"Host: x\r\nConnection: close")))
+    with pytest.raises(BadRequest):
+        one.feed(memoryview(b"x"))
+    before = one.in_message
+    one.refuse(BadRequest())
+    assert (False, True) == (before, one.in_message)
+    one.close()
+
+
+def test_a_refused_request_has_nothing_of_what_was_sent() -> None:
+    refused = refused_request(BadRequest(), "192.0.2.1")
+    assert ("", b"", b"", {}, None, False, False, False) == refused.head
+    assert (True, False, b"", "192.0.2.1") == (refused.complete, refused.lost, refused.body, refused.peer)
+
+
+def arriving(*lines: bytes) -> Request:
+    """A request whose body has not arrived."""
+    [one], _ = feed(request(b"Host: x", *lines, b"Content-Length: 2"))
+    return one
+
+
+async def waiting(one: Request) -> "asyncio.Task[None]":
+    """Wait for the body of a request, until it has to be waited for."""
+    task = asyncio.ensure_future(one.receive_body())
+    await asyncio.sleep(0)
+    assert not task.done()
+    return task
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize(("lines", "times"), [((b"Expect: 100-continue",), 1), ((), 0)])
+async def test_a_body_is_waited_for_and_asked_for_only_where_the_client_awaits_that(
+    lines: tuple[bytes, ...], times: int
+) -> None:
+    one = arriving(*lines)
+    invited: list[None] = []
+    one.on_invite(lambda: invited.append(None))
+    task = await waiting(one)
+    one.add_body(b"a")
+    one.add_body(b"b")
+    one.finish()
+    await task
+    await one.receive_body()  # it is complete
+    assert (times, b"ab") == (len(invited), one.body)
+
+
+@pytest.mark.anyio
+async def test_a_body_that_has_begun_to_arrive_is_not_asked_for() -> None:
+    one = arriving(b"Expect: 100-continue")
+    one.on_invite(lambda: pytest.fail("asked for"))
+    one.add_body(b"a")
+    task = await waiting(one)
+    one.finish()
+    await task
+
+
+@pytest.mark.anyio
+async def test_nothing_is_asked_for_on_a_connection_that_cannot_ask() -> None:
+    one = arriving(b"Expect: 100-continue")
+    task = await waiting(one)
+    one.finish()
+    await task
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("fault", [None, UriTooLong])
+async def test_a_body_beyond_its_bound_is_dropped_and_ends_the_wait(fault: type[RequestError] | None) -> None:
+    one = arriving()
+    one.fault = fault
+    task = await waiting(one)
+    one.add_body(b"x" * MAX_BODY)
+    assert (MAX_BODY, fault) == (len(one.body), one.fault)
+    one.add_body(b"x")
+    one.add_body(b"x")
+    one.lose()  # after the wait has ended
+    one.lost = False
+    with pytest.raises(PayloadTooLarge):
+        await task
+    with pytest.raises(PayloadTooLarge):
+        await one.receive_body()
+    assert (b"", fault or PayloadTooLarge) == (one.body, one.fault)
+
+
+@pytest.mark.anyio
+async def test_a_connection_that_ends_ends_the_wait_for_a_body() -> None:
+    one = arriving()
+    task = await waiting(one)
+    one.lose()
+    with pytest.raises(Disconnected):
+        await task
+    with pytest.raises(Disconnected):
+        await one.receive_body()
+
+
+@pytest.mark.parametrize(
+    ("target", "origin"),
+    [
+        (b"/a?b", b"/a?b"),
+        (b"http://x/a?b#c", b"/a?b"),
+        (b"http://x", b"/http://x"),
+        (b"*", b"/*"),
+        (b"x:443", b"/x:443"),
+        (b"//v1/store", b"//v1/store"),
+        (b"/a#b", b"/a"),
+        (b"http://x?y/z", b"/http://x?y/z"),
+        (b"h2://x/a", b"/h2://x/a"),
+        (b"mailto:a/b", b"/mailto:a/b"),
+    ],
+)
+def test_a_target_is_brought_into_origin_form(target: bytes, origin: bytes) -> None:
+    assert origin == origin_form(target)
+
+
+@pytest.mark.parametrize(
+    ("target", "path", "query"), [(b"/a?b", b"/a", b"b"), (b"/a#b?c", b"/a", b""), (b"http://x/a?b", b"/a", b"b")]
+)
+def test_a_request_has_the_path_and_the_query_of_its_target(target: bytes, path: bytes, query: bytes) -> None:
+    [one], _ = feed(request(b"Host: x", target=target))
+    assert (path, query) == (one.path, one.query)

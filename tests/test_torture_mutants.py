@@ -1,0 +1,102 @@
+"""`make mutants`: which changes it makes, and that it knows which of them a test notices."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+from torture.mutants.changes import mutants
+
+SOURCE = '''
+"""What is changed, and what is not."""
+
+LIMIT = 2
+
+def within(count: int, least: int = 0) -> bool:
+    """Whether a count is allowed."""
+    if count < least:
+        raise ValueError("too few")
+    return count <= LIMIT
+
+def unused() -> None:
+    print(1)
+'''
+TESTS = """
+import pytest
+from subject import within
+
+def test_two_are_within():
+    assert within(2) is True
+
+def test_four_are_not_within():
+    assert within(4) is False
+
+def test_less_than_nothing_is_refused():
+    with pytest.raises(ValueError):
+        within(-1)
+"""
+INI = """
+[pytest]
+addopts = --disable-plugin-autoload -p pytest_timeout -p _hypothesis_pytestplugin
+"""
+RUN = """
+from pathlib import Path
+from torture.mutants.groups import Group
+from torture.mutants.attempts import attempts
+from torture.mutants.changes import mutants
+found = list(mutants(Path("subject.py").resolve()))
+for mutant, result in attempts(Group(("subject.py",), ("test_subject.py",)), [*found[:2], *found[3:10]]):
+    print(f"{result}: {mutant.text}")
+"""
+
+
+def changes(path: Path, source: str) -> list[str]:
+    path.write_text(source)
+    return [mutant.text for mutant in mutants(path)]
+
+
+def test_each_line_of_a_module_is_changed_but_for_texts_and_types(tmp_path: Path) -> None:
+    assert [
+        "LIMIT = 2  =>  LIMIT = 3",
+        "LIMIT = 2  =>  LIMIT = 1",
+        "def within(count: int, least: int=0) -> bool:  =>  def within(count: int, least: int=1) -> bool:",
+        "if count < least:  =>  if count <= least:",
+        "if count < least:  =>  if count >= least:",
+        "raise ValueError('too few')  =>  (removed)",
+        "return count <= LIMIT  =>  return None",
+        "return count <= LIMIT  =>  return count < LIMIT",
+        "return count <= LIMIT  =>  return count > LIMIT",
+        "print(1)  =>  (removed)",
+        "print(1)  =>  print(2)",
+        "print(1)  =>  print(0)",
+    ] == changes(tmp_path / "subject.py", SOURCE)
+
+
+def test_a_lua_script_is_changed_but_for_its_comments(tmp_path: Path) -> None:
+    assert [
+        "if used < 1 then -- not > 2  =>  if used <= 1 then",
+        "if used < 1 then -- not > 2  =>  if used < (1 + 1) then",
+        "used = used + left  =>  used = used - left",
+        "used = used + left  =>  (removed)",
+    ] == changes(tmp_path / "count.lua", "if used < 1 then -- not > 2\n    used = used + left\nend")
+
+
+def test_a_mutant_is_noticed_if_a_test_fails_wherever_it_is(tmp_path: Path) -> None:
+    (tmp_path / "subject.py").write_text(SOURCE)
+    (tmp_path / "test_subject.py").write_text(TESTS)
+    (tmp_path / "pytest.ini").write_text(INI)
+    environment = {**os.environ, "PYTHONPATH": f"{Path.cwd()}:{tmp_path}"}
+    done = subprocess.run(
+        [sys.executable, "-c", RUN], cwd=tmp_path, env=environment, capture_output=True, text=True, check=True
+    )
+    assert {
+        "survived: LIMIT = 2  =>  LIMIT = 3",  # no test tries three
+        "killed: LIMIT = 2  =>  LIMIT = 1",
+        "survived: if count < least:  =>  if count <= least:",
+        "killed: if count < least:  =>  if count >= least:",
+        "killed: raise ValueError('too few')  =>  (removed)",
+        "killed: return count <= LIMIT  =>  return None",
+        "killed: return count <= LIMIT  =>  return count < LIMIT",
+        "killed: return count <= LIMIT  =>  return count > LIMIT",
+        "untested: print(1)  =>  (removed)",
+    } == set(done.stdout.splitlines())

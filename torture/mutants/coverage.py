@@ -1,0 +1,81 @@
+"""Which tests reach which statements, kept until a test file or a source changes."""
+
+import builtins
+import hashlib
+import json
+import time
+from collections.abc import Iterable
+from importlib.machinery import SourceFileLoader
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from torture.mutants.changes import Mutant, noted
+from torture.mutants.groups import Group
+from torture.mutants.processes import collected, in_child, passes
+
+_KEPT = Path("build/mutants")
+_MOST_SECONDS = 5.0  # of tests for one mutant
+
+Coverage = dict[str, tuple[float, list[tuple[str, int]]]]
+"""For each test: its seconds, and the lines that it executes."""
+
+
+def _measure(tests: Iterable[str], paths: set[str], folder: Path) -> Coverage:
+    """Run each test, and note the statements in these files that it reaches. Tests that fail are left out."""
+    coverage: Coverage = {}
+    reached: set[tuple[str, int]] = set()
+    builtins.__dict__["_reached"] = reached.add
+    original = SourceFileLoader.get_code
+
+    def get_code(self: SourceFileLoader, fullname: str) -> Any:
+        return noted(Path(self.path)) if self.path in paths else original(self, fullname)
+
+    SourceFileLoader.get_code = get_code  # type: ignore[assignment,method-assign]
+
+    def work(items: dict[str, pytest.Item]) -> None:
+        for name, item in items.items():
+            reached.clear()
+            began = time.perf_counter()
+            if passes([item]) and reached:
+                coverage[name] = (time.perf_counter() - began, sorted(reached))
+
+    collected(tests, work, folder)
+    return coverage
+
+
+def executor(mutant: Mutant) -> str:
+    """The module that executes what is changed."""
+    return str(mutant.path if mutant.path.suffix == ".py" else mutant.path.with_name("redis.py"))
+
+
+def tests_of(mutant: Mutant, coverage: Coverage) -> list[str]:
+    """The tests that may notice a mutant, the fastest first, up to _MOST_SECONDS."""
+    path, everywhere = executor(mutant), mutant.function is None
+    chosen, total = [], 0.0
+    for name, (seconds, lines) in sorted(coverage.items(), key=lambda entry: entry[1][0]):
+        executed = any(file == path and (everywhere or line == mutant.line) for file, line in lines)
+        if executed and total + seconds <= _MOST_SECONDS:
+            total += seconds
+            chosen.append(name)
+    return chosen
+
+
+def measured(group: Group, paths: set[str], folder: Path) -> Coverage:
+    """What each test reaches, measured for the test files that have changed since the last run."""
+    sources = b"".join(Path(path).read_bytes() for path in sorted(paths))
+    kept = {test: _KEPT / hashlib.sha256(sources + Path(test).read_bytes()).hexdigest() for test in group.tests}
+    new = [test for test, file in kept.items() if not file.exists()]
+
+    def measure(tests: list[str]) -> bool:
+        found = _measure(tests, paths, folder / "measured")
+        for test in tests:
+            mine = {name: value for name, value in found.items() if name.startswith(f"{test}::")}
+            kept[test].write_text(json.dumps(mine))
+        return True
+
+    _KEPT.mkdir(parents=True, exist_ok=True)
+    if new and in_child(lambda: measure(new), 3600) != "survived":
+        raise RuntimeError("the tests did not run")
+    return {name: value for file in kept.values() for name, value in json.loads(file.read_text()).items()}
