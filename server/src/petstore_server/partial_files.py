@@ -17,12 +17,16 @@ _ABANDONED_SECONDS = 6 * HOUR  # a process that is at work writes more often
 def partial_file(target: Path) -> Iterator[Path]:
     """A hidden name for a file that is to get the name `target`; whatever has it at the end is removed.
 
-    Files that killed processes left in this directory are removed first.
+    Files that killed processes left in this directory are removed first. An OSError names `target` instead.
     """
     _remove(target.parent.glob(".petstore-*.partial*"), before=time.time() - _ABANDONED_SECONDS)
     partial = target.with_name(f".petstore-{secrets.token_hex(4)}.partial")
     try:
         yield partial
+    except OSError as error:
+        if error.filename == str(partial):  # which says nothing to an operator
+            error.filename = str(target)
+        raise
     finally:
         _remove(partial.with_name(partial.name + suffix) for suffix in ("", "-journal", "-wal", "-shm"))
 

@@ -9,8 +9,7 @@ import click
 from petstore_server.cli.arguments import FILE, FileToWrite, WholeNumber
 from petstore_server.cli.commands import confirm, noun
 from petstore_server.cli.failures import FAILURE, explain
-from petstore_server.cli.output import log_to_stderr, plural, show, show_done, wants_json
-from petstore_server.cli.progress import progress
+from petstore_server.cli.output import log_to_stderr, plural, progress, show, show_done, wants_json
 from petstore_server.cli.stores import installation, operator, settings_here, with_store
 from petstore_server.domain.errors import DomainError
 from petstore_server.domain.timestamps import FILE_STAMP, file_stamp

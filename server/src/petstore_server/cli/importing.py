@@ -4,7 +4,7 @@ import asyncio
 import gc
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import AsyncExitStack, aclosing, contextmanager
 from pathlib import Path
 from typing import Any, TextIO
@@ -12,8 +12,7 @@ from typing import Any, TextIO
 import click
 
 from petstore_server.cli.failures import PARTLY_DONE
-from petstore_server.cli.output import log_to_stderr, plural, wants_json, write_json
-from petstore_server.cli.progress import progress
+from petstore_server.cli.output import Advance, log_to_stderr, plural, progress, wants_json, write_json
 from petstore_server.cli.stores import installation, operator, with_store
 from petstore_server.imports.kinds import RecordKind, T
 from petstore_server.imports.options import STDIN, ReadOptions
@@ -53,33 +52,32 @@ def import_file(
     with open_source(file) as source, _created(rejects, file) as rejects_file:
         run = FileImport(kind, source, reading, Rejects(rejects_file), replace_placed=replace_placed)
         what = f"{'Checking' if dry_run else 'Importing'} {kind.noun}s"
-        shown = _progress_lines(run, dry_run) if progress_lines else _progress(run, what, source.size)
-        with _stop_reported(run, kind.noun, dry_run), shown as show:
-            _run(run, dry_run, show, installation().rows_at_once)
+        shown = _progress_lines(run, dry_run) if progress_lines else progress(what)
+        with _stop_reported(run, kind.noun, dry_run), shown as advance:
+            _run(run, dry_run, source.size, advance)
     _report(run, rejects, dry_run)
     if run.rejects.count or run.history_changed:
         click.get_current_context().exit(PARTLY_DONE)
 
 
-def _run(run: FileImport[T], dry_run: bool, show: Callable[[], None], at_once: Callable[[], int]) -> None:
+def _run(run: FileImport[T], dry_run: bool, size: int | None, advance: Advance) -> None:
     # An import makes millions of objects, and no reference cycles: looking for these takes a tenth of its time.
     gc.set_threshold(_OBJECTS_PER_COLLECTION)
+    here = installation()
 
     async def work(store: Store | None = None) -> None:
         async with AsyncExitStack() as stack:
             scratch = await stack.enter_async_context(scratch_store()) if dry_run else None
-            async for _ in await stack.enter_async_context(aclosing(run.run(store, operator(), scratch, at_once))):
-                show()
+            batches = aclosing(run.run(store, operator(), scratch, here.rows_at_once))
+            async for _ in await stack.enter_async_context(batches):
+                rejected = f"{run.rejects.count:,} rejected" if run.rejects.count else ""
+                advance(run.position, size, sum(run.counts.values()), rejected)
 
-    if dry_run and _store_is_missing():  # every row would be new
-        asyncio.run(work())
+    # The store of another engine than SQLite is not a file, and is opened to find out.
+    if dry_run and here.store_file is not None and not here.store_file.exists():
+        asyncio.run(work())  # every row would be new
     else:
         with_store(work, writes=not dry_run)
-
-
-def _store_is_missing() -> bool:
-    file = installation().store_file  # None for another engine, whose store is opened to find out
-    return file is not None and not file.exists()
 
 
 @contextmanager
@@ -96,26 +94,14 @@ def _created(name: str | None, source: str) -> Iterator[TextIO | None]:
 
 
 @contextmanager
-def _progress(run: FileImport[Any], what: str, size: int | None) -> Iterator[Callable[[], None]]:
-    """Shows on a terminal how far the import is."""
-    with progress(what) as advance:
-
-        def show() -> None:
-            rejected = run.rejects.count
-            advance(run.position, size, sum(run.counts.values()), f"{rejected:,} rejected" if rejected else "")
-
-        yield show
-
-
-@contextmanager
-def _progress_lines(run: FileImport[Any], dry_run: bool) -> Iterator[Callable[[], None]]:
-    """Writes to stdout how far the import is, several times a second and at the end, unless it did not begin.
+def _progress_lines(run: FileImport[Any], dry_run: bool) -> Iterator[Advance]:
+    """Write to stdout how far the import is, several times a second and at the end, unless it did not begin.
 
     Raises BrokenPipeError once it is not read any more.
     """
     written = 0.0
 
-    def show() -> None:
+    def advance(*_: object, **__: object) -> None:
         nonlocal written
         if run.position and time.monotonic() - written >= _PROGRESS_SECONDS:
             written = time.monotonic()
@@ -123,10 +109,10 @@ def _progress_lines(run: FileImport[Any], dry_run: bool) -> Iterator[Callable[[]
             sys.stdout.flush()
 
     try:
-        yield show
+        yield advance
     finally:
         written = 0.0
-        show()
+        advance()
 
 
 @contextmanager
@@ -135,8 +121,8 @@ def _stop_reported(run: FileImport[Any], noun: str, dry_run: bool) -> Iterator[N
     try:
         yield
     except BaseException:
-        if not wants_json():
-            _report_reasons(run)
+        for line in () if wants_json() else run.rejects.summary(_SHOWN_REASONS):
+            log_to_stderr(line)
         if run.imported and not dry_run and not wants_json():
             name = f" ({run.import_id})" if run.has_changes else ""
             log_to_stderr(
@@ -146,23 +132,19 @@ def _stop_reported(run: FileImport[Any], noun: str, dry_run: bool) -> Iterator[N
         raise
 
 
-def _report_reasons(run: FileImport[Any]) -> None:
-    for line in run.rejects.summary(_SHOWN_REASONS):
-        log_to_stderr(line)
-
-
 def _result(run: FileImport[Any], dry_run: bool) -> dict[str, Any]:
     named = {"import": run.import_id} if run.has_changes else {}
     return {**({"dryRun": True} if dry_run else named), **run.counts}
 
 
 def _report(run: FileImport[Any], rejects_file: str | None, dry_run: bool) -> None:
+    reasons = list(run.rejects.summary(_SHOWN_REASONS))
     if wants_json():
-        reasons = {"reasons": list(run.rejects.summary(_SHOWN_REASONS))} if run.rejects.count else {}
         changed = {"historyChanged": True} if run.history_changed else {}
-        write_json(_result(run, dry_run) | reasons | changed)
+        write_json(_result(run, dry_run) | ({"reasons": reasons} if reasons else {}) | changed)
         return
-    _report_reasons(run)
+    for line in reasons:
+        log_to_stderr(line)
     listed = ", ".join(f"{count} {name}" for name, count in run.counts.items())
     name = run.import_id if run.has_changes else "Nothing was changed"
     log_to_stderr(f"Dry run, nothing was changed: {listed}." if dry_run else f"{name}: {listed}.")

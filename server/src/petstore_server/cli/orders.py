@@ -1,34 +1,48 @@
 """`petstore orders`: import, export, list, show, ship, complete and cancel orders."""
 
-from collections.abc import Sequence
-from contextlib import aclosing
+import stat
+from collections.abc import Iterator, Sequence
+from contextlib import aclosing, contextmanager
 from datetime import datetime
-from typing import Any
+from pathlib import Path
+from typing import IO, Any
 
 import click
 
 from petstore_server.cli.arguments import FILE_OR_STDIN, ORDER_ID, WHEN, FileToWrite, WholeNumber
 from petstore_server.cli.commands import noun
 from petstore_server.cli.failures import explain, report
-from petstore_server.cli.import_options import FORMAT, import_options, order_options
-from petstore_server.cli.output import details, plural, show, show_done, wants_json, write, write_json
+from petstore_server.cli.import_options import FORMAT, IMPORT_OPTIONS, ORDER_OPTIONS
+from petstore_server.cli.output import (
+    details,
+    plural,
+    printable,
+    progress,
+    show,
+    show_done,
+    wants_json,
+    write,
+    write_json,
+)
 from petstore_server.cli.stores import now, operator, with_store
+from petstore_server.domain.errors import Conflict, InvalidInput
 from petstore_server.domain.orders import CANCEL, COMPLETE, INT64_MAX, INT64_MIN, ORDER_FIELDS, Order, Status, ship
 from petstore_server.domain.transitions import Transition
 from petstore_server.imports.options import STDIN
 from petstore_server.operations import orders as operations
+from petstore_server.operations.exports import export_orders
+from petstore_server.partial_files import partial_file, put_in_place
 from petstore_server.store import Store
 
 _NEGATIVE_IDS = {"ignore_unknown_options": True}  # so that -5 is an identifier; `ORDER_ID` rejects other options
-
+_ENDINGS = {".jsonl": "jsonl", ".ndjson": "jsonl", ".json": "json", ".csv": "csv"}
+_TITLES = ("ID", "PET", "QUANTITY", "SHIP DATE", "COMPLETE", "STATUS")
 
 orders = noun("orders", "petstore orders import orders.csv --rejects rejects.jsonl")
 
 
-@orders.command("import", writes=True)
+@orders.command("import", writes=True, params=[*IMPORT_OPTIONS, *ORDER_OPTIONS])
 @click.argument("file", type=FILE_OR_STDIN)
-@import_options
-@order_options
 def import_orders(file: str, **options: Any) -> None:
     """Import the orders in FILE (- for stdin): JSON Lines, a JSON array, or CSV as shops and spreadsheets export it.
 
@@ -48,9 +62,8 @@ def import_orders(file: str, **options: Any) -> None:
     import_file(ORDERS, file, **options)
 
 
-@orders.command()
+@orders.command(params=[FORMAT])
 @click.argument("file", type=FileToWrite(dir_okay=False, allow_dash=True))
-@FORMAT
 @click.option("--force", is_flag=True, help="Replace FILE if it exists.")
 def export(file: str, file_format: str | None, force: bool) -> None:
     """Write all orders, with their status, to FILE (- for stdout).
@@ -62,11 +75,51 @@ def export(file: str, file_format: str | None, force: bool) -> None:
     $ petstore orders export orders.jsonl
     $ petstore orders export - --format csv | head
     """
-    from petstore_server.cli.exporting import export_to  # which loads much
+    chosen = file_format or _format_of(file)
+    if file != STDIN and Path(file).is_file() and not force:
+        raise Conflict(f"{file} exists; choose another name, or add --force to replace it.")
 
-    count = export_to(file, file_format, force)
+    async def write_to_file(store: Store) -> int:
+        count = 0
+        async with aclosing(export_orders(store, chosen)) as parts:
+            with _opened(file) as opened, progress("Exporting orders") as advance:
+                async for part, count in parts:
+                    opened.write(part)
+                    advance(count)
+        return count
+
+    count = with_store(write_to_file)
     if file != STDIN:
         show_done({"file": file, "exported": count}, f"Exported {plural(count, 'order')} to {file}.")
+
+
+def _format_of(target: str) -> str:
+    """The format that the file's ending names; JSON Lines without an ending. Raises InvalidInput for other endings."""
+    ending = Path(target).suffix.lower()
+    if target == STDIN or not ending:
+        return "jsonl"
+    if ending not in _ENDINGS:
+        known = ", ".join(_ENDINGS)
+        raise InvalidInput(f"'{ending}' is not the ending of an export format ({known}); rename it or give --format.")
+    return _ENDINGS[ending]
+
+
+@contextmanager
+def _opened(target: str) -> Iterator[IO[bytes]]:
+    """Where the export goes: stdout, or a file that gets its name when it is complete and on disk."""
+    path = Path(target)
+    if target == STDIN or (path.exists() and not path.is_file()):  # a pipe or a device cannot be replaced
+        with click.open_file(target, "wb") as stream:
+            yield stream
+            stream.flush()
+        return
+    path = path.resolve()  # a link remains, and points to the new file
+    with partial_file(path) as partial, partial.open("xb") as file:
+        if path.exists():
+            partial.chmod(stat.S_IMODE(path.stat().st_mode))
+        yield file
+        file.flush()
+        put_in_place(partial, path)
 
 
 @orders.command("list")
@@ -88,16 +141,18 @@ def list_orders(statuses: tuple[str, ...], pet_id: int | None, limit: int | None
     chosen = frozenset(map(Status, statuses))
 
     async def stream(store: Store) -> None:
-        table = None if wants_json() else _OrderTable()
+        titles: list[Sequence[object]] = [_TITLES]
+        widths = [0] * len(_TITLES)
         async with aclosing(operations.list_orders(store, chosen, pet_id, limit)) as batches:
             async for batch in batches:
-                if table is not None:
-                    table.write(batch)
-                else:
+                if wants_json():
                     for order in batch:
                         write_json(order.fields())
-        if table is not None:
-            table.write([])  # the titles, if there was no order
+                else:
+                    _write_rows([*titles, *batch], widths)
+                    titles = []
+        if titles and not wants_json():  # there was no order
+            _write_rows(titles, widths)
 
     with_store(stream)
 
@@ -110,8 +165,8 @@ def show_order(order_id: int) -> None:
     $ petstore orders show 42
     """
     order = with_store(lambda store: store.orders.find(order_id))
-    fields = {name: order.fields().get(name) for name in ORDER_FIELDS}
-    show(order.fields(), lambda: details((name, _plain(value)) for name, value in fields.items()))
+    fields = order.fields()
+    show(fields, lambda: details((name, fields.get(name)) for name in ORDER_FIELDS))
 
 
 ORDER_IDS = click.argument("order_ids", type=ORDER_ID, nargs=-1, required=True, metavar="ID...")
@@ -173,27 +228,11 @@ def _summary(order: Order) -> str:
     return f"order {order.id}: {order.status}{complete}"
 
 
-class _OrderTable:
-    """Writes orders as a table, batch by batch. A column is as wide as the widest cell so far."""
-
-    def __init__(self) -> None:
-        self._titles = ("ID", "PET", "QUANTITY", "SHIP DATE", "COMPLETE", "STATUS")
-        self._widths = list(map(len, self._titles))
-        self._begun = False
-
-    def write(self, batch: list[Order]) -> None:
-        cells = [tuple(map(_plain, order)) for order in batch]
-        if cells:
-            columns = zip(self._widths, zip(*cells, strict=True), strict=True)
-            self._widths = [max(width, *map(len, column)) for width, column in columns]
-        for row in cells if self._begun else [self._titles, *cells]:
-            numbers = [f"{cell:>{width}}" for cell, width in zip(row[:3], self._widths, strict=False)]
-            words = [f"{cell:<{width}}" for cell, width in zip(row[3:], self._widths[3:], strict=True)]
-            write("  ".join(numbers + words).rstrip() + "\n")
-        self._begun = True
-
-
-def _plain(value: Any) -> str:
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    return "-" if value is None else str(value)
+def _write_rows(rows: Sequence[Sequence[object]], widths: list[int]) -> None:
+    """Write rows of the table of orders. `widths` has those of its columns: each that of the widest cell so far."""
+    cells = [list(map(printable, row)) for row in rows]
+    for index, column in enumerate(zip(*cells, strict=True)):
+        widths[index] = max(widths[index], *map(len, column))
+    for row in cells:
+        aligned = [f"{cell:{side}{width}}" for cell, side, width in zip(row, ">>><<<", widths, strict=True)]
+        write("  ".join(aligned).rstrip() + "\n")

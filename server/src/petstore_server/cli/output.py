@@ -12,10 +12,11 @@ import re
 import shutil
 import sys
 import textwrap
+import time
 import unicodedata
-from collections.abc import Callable, Iterable, Sequence
-from contextlib import suppress
-from typing import Any, NamedTuple
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from typing import Any, NamedTuple, Protocol
 
 import click
 
@@ -115,9 +116,9 @@ def json_line(value: Any, stream: Any) -> str:
 
 
 def printable(value: object) -> str:
-    """The value as text of one line without control characters; None is `-`."""
-    if value is None:
-        return "-"
+    """The value as text of one line without control characters; None is `-`, and True is `true`."""
+    if value is None or isinstance(value, bool):
+        return "-" if value is None else str(value).lower()
     return _UNSAFE.sub(_as_escape, str(value)).replace("\n", "\\n").replace("\t", "\\t")
 
 
@@ -192,6 +193,43 @@ def _narrow_table(header: Sequence[Column], cells: Sequence[Sequence[str]], widt
     with console.capture() as captured:
         console.print(shown)
     return "\n".join(map(str.rstrip, captured.get().splitlines()))
+
+
+class Advance(Protocol):
+    """Shows how far the work has come."""
+
+    def __call__(self, done: int, total: int | None = None, count: int | None = None, note: str = "") -> None:
+        """`done` is compared with `total`, if that is known; `count` is what the rate counts: `done` if not given."""
+
+
+@contextmanager
+def progress(what: str) -> Iterator[Advance]:
+    """Show a line while the block runs: the part that is done, how many, how many a second, the time left.
+
+    Shows nothing if stderr is not a terminal, and with `--json`.
+    """
+    if wants_json() or not sys.stderr.isatty():
+        yield lambda done, total=None, count=None, note="": None
+        return
+    from rich.console import Console  # takes longer to import than most commands
+    from rich.progress import BarColumn, Progress, TaskProgressColumn, TimeRemainingColumn
+
+    columns = "{task.description}", BarColumn(20), TaskProgressColumn(), TimeRemainingColumn(), "{task.fields[counted]}"
+    console = Console(stderr=True)
+    shown = Progress(*columns, console=console, transient=True, redirect_stdout=False, redirect_stderr=False)
+    task = shown.add_task(what, total=None, counted="")
+    began = time.monotonic()
+
+    def advance(done: int, total: int | None = None, count: int | None = None, note: str = "") -> None:
+        count = done if count is None else count
+        rate = count / max(time.monotonic() - began, 0.001)
+        shown.start()  # not earlier: a message about the store may come first
+        shown.update(task, completed=done, total=total, counted=f"{count:,}, {rate:,.0f}/s{note and ', '}{note}")
+
+    try:
+        yield advance
+    finally:
+        shown.stop()
 
 
 def _escape(text: str) -> str:

@@ -6,14 +6,13 @@ import click
 
 from petstore_server.cli.arguments import FILE_OR_STDIN
 from petstore_server.cli.commands import noun
-from petstore_server.cli.import_options import import_options
+from petstore_server.cli.import_options import IMPORT_OPTIONS
 
 pets = noun("pets", "petstore pets import pets.csv")
 
 
-@pets.command("import", writes=True)
+@pets.command("import", writes=True, params=[*IMPORT_OPTIONS])
 @click.argument("file", type=FILE_OR_STDIN)
-@import_options
 def import_pets(file: str, **options: Any) -> None:
     """Import the pets in FILE (- for stdin): JSON Lines, a JSON array, or CSV, with the fields id, name and tag.
 
