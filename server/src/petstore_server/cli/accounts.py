@@ -7,7 +7,7 @@ from typing import Any
 import click
 
 from petstore_server.cli.arguments import ACCOUNT_NAME, NEW_ACCOUNT_NAME, TEXT, limits_of
-from petstore_server.cli.commands import confirm, help_values, noun
+from petstore_server.cli.commands import confirm, noun
 from petstore_server.cli.keys import ban_end, key_fields
 from petstore_server.cli.output import Column, details, log_to_stderr, plural, show, table, wants_json
 from petstore_server.cli.stores import installation, operator, with_store
@@ -27,14 +27,13 @@ PER_MINUTE = click.option("--per-minute", type=int, metavar="N", help="Requests 
 PER_DAY = click.option("--per-day", type=int, metavar="N", help="Requests per day; for enterprise only.")
 
 
-@accounts.command(writes=True)
+@accounts.command(writes=True, values=PLAN_LIMITS)
 @click.argument("name", type=NEW_ACCOUNT_NAME)
 @click.option("--plan", type=PLAN, required=True, help="The plan, which sets the limits.")
 @PER_MINUTE
 @PER_DAY
 @click.option("--contact", type=TEXT, default="", help="Whom to write to, such as an e-mail address.")
 @click.option("--note", type=TEXT, default="", help="What operators should know about the account.")
-@help_values(**PLAN_LIMITS)
 def create(name: str, plan: str, per_minute: int | None, per_day: int | None, contact: str, note: str) -> None:
     """Create the account NAME.
 
@@ -58,13 +57,8 @@ def list_accounts() -> None:
     """
     found = with_store(lambda store: store.accounts.list())
     header = ("NAME", "PLAN", "PER MINUTE", "PER DAY", "STATE", "CREATED")
-    show(
-        [_fields(account) for account in found],
-        lambda: table(
-            header,
-            [(each.name, each.plan, *each.limits, each.state, format_unix(each.created_at)) for each in found],
-        ),
-    )
+    rows = [(each.name, each.plan, *each.limits, each.state, format_unix(each.created_at)) for each in found]
+    show([_fields(account) for account in found], lambda: table(header, rows))
 
 
 @accounts.command("show")
@@ -85,14 +79,13 @@ def show_account(name: str) -> None:
         return await operations.report_account(store, name, usage_of, now)
 
     report = with_store(look)
+    names = ("window", "used", "limit", "remaining", "reset")
     windows = report.windows and [
-        {**window._asdict(), "window": window.name, "reset": format_unix(window.reset)} for window in report.windows
+        dict(zip(names, (*window[:-1], format_unix(window.reset)), strict=True)) for window in report.windows
     ]
-    for window in windows or ():
-        del window["name"]
     keys = [key_fields(key, now) for key in report.keys]
     fields = {**_fields(report.account), "windows": windows, "usageProblem": report.problem, "keys": keys}
-    show(fields, lambda: _page(report, keys))
+    show(fields, lambda: _page(report.account, fields))
 
 
 @accounts.command(writes=True)
@@ -173,16 +166,10 @@ def _show(account: Account) -> None:
 
 
 def _summary(account: Account) -> str:
-    return details(
-        [
-            ("account", account.name),
-            ("plan", f"{account.plan} ({account.limits.per_minute} per minute, {account.limits.per_day} per day)"),
-            ("state", account.state),
-            ("contact", account.contact or None),
-            ("note", account.note or None),
-            ("created", format_unix(account.created_at)),
-        ]
-    )
+    plan = f"{account.plan} ({account.limits.per_minute} per minute, {account.limits.per_day} per day)"
+    texts = {"contact": account.contact or None, "note": account.note or None}
+    shown = {"account": account.name, "plan": plan, "state": account.state, **texts}
+    return details({**shown, "created": format_unix(account.created_at)}.items())
 
 
 def _fields(account: Account) -> dict[str, Any]:
@@ -200,16 +187,17 @@ def _fields(account: Account) -> dict[str, Any]:
     }
 
 
-def _page(report: AccountReport, keys: list[dict[str, Any]]) -> str:
+def _page(account: Account, fields: dict[str, Any]) -> str:
     elsewhere = "The usage is not known: servers count it in Redis. Set PETSTORE_REDIS_URL as for the server."
-    usage = report.problem or elsewhere
-    if report.windows is not None:
-        rows = [(*window[:4], format_unix(window.reset)) for window in report.windows]
-        usage = table(("WINDOW", "USED", "LIMIT", "REMAINING", "RESETS"), rows)
-    listed = f"No keys yet; create one with `petstore keys create {report.account.name}`."
-    if keys:
+    usage = fields["usageProblem"] or elsewhere
+    if fields["windows"] is not None:
+        titles = ("WINDOW", "USED", "LIMIT", "REMAINING", "RESETS")
+        usage = table(titles, [list(window.values()) for window in fields["windows"]])
+    listed = f"No keys yet; create one with `petstore keys create {account.name}`."
+    if fields["keys"]:
         columns = ("KEY", "STATE", "EXPIRES", "BANNED UNTIL", Column("NOTE", shrinks=True))
-        listed = table(
-            columns, [(key["id"], key["state"], key["expiresAt"], ban_end(key), key["note"] or None) for key in keys]
-        )
-    return f"{_summary(report.account)}\n\n{usage}\n\n{listed}"
+        rows = [
+            (key["id"], key["state"], key["expiresAt"], ban_end(key), key["note"] or None) for key in fields["keys"]
+        ]
+        listed = table(columns, rows)
+    return f"{_summary(account)}\n\n{usage}\n\n{listed}"

@@ -1,17 +1,15 @@
 """The kinds of commands: all take `--json`, those that write take `--as`, and every error becomes an exit code."""
 
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Mapping, Sequence
 from importlib import import_module
 from inspect import cleandoc
-from typing import Any, TypeVar
+from typing import Any
 
 import click
 
 from petstore_server.cli.failures import PIPE_CLOSED, report_error
 from petstore_server.cli.output import abandon_stdout, prepare_streams
-
-Function = TypeVar("Function", bound=Callable[..., None])
 
 SUMMARIES = {
     "serve": "Serve the API and the admin port.",
@@ -32,12 +30,12 @@ SUMMARIES = {
 class Documented(click.Command):
     """A command or a group whose help is a docstring. The lines at its end that begin with `$` are examples.
 
-    Lists of commands show the whole first sentence, which click would cut off.
+    `values` are formatted into it. Lists of commands show the whole first sentence, which click would cut off.
     """
 
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
+    def __init__(self, *args: Any, values: Mapping[str, object] | None = None, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        text, *examples = cleandoc(self.help or "").split("\n$ ")
+        text, *examples = cleandoc((self.help or "").format_map(values or {})).split("\n$ ")
         self.help = "\n  ".join([f"{text.rstrip()}\n\n\b\nExamples:", *examples]) if examples else text
         self.short_help = self.get_short_help_str(limit=1000)
 
@@ -124,16 +122,6 @@ class Root(Group):
             return super().invoke(ctx)
         except BrokenPipeError:  # the reader of stdout has closed it, as `head` does
             ctx.exit(PIPE_CLOSED)  # click would make it exit code 1
-
-
-def help_values(**values: object) -> Callable[[Function], Function]:
-    """Format these values into the docstring of a command's function, which is the help of the command."""
-
-    def apply(function: Function) -> Function:
-        function.__doc__ = (function.__doc__ or "").format(**values)
-        return function
-
-    return apply
 
 
 def confirm(question: str, otherwise: str) -> None:

@@ -7,14 +7,16 @@ from urllib.parse import urlsplit
 import click
 
 from petstore_server.cli.arguments import Parsed
-from petstore_server.cli.commands import Command, help_values
-from petstore_server.cli.output import log_to_stderr, plural, show, wants_json, write_secret
+from petstore_server.cli.commands import Command
+from petstore_server.cli.output import log_to_stderr, plural, show, wants_json
 from petstore_server.cli.stores import operator, settings_here, with_store
 from petstore_server.domain.errors import InvalidInput
 from petstore_server.domain.sessions import LINK_LIFETIME, SESSION_LIFETIME, TOKEN_BYTES
 from petstore_server.domain.timestamps import HOUR, MINUTE, format_unix
 from petstore_server.operations.admin_port import admin_url, host_name, is_allowed_host, sign_in_url
-from petstore_server.settings import Settings, SettingsError
+from petstore_server.settings import SettingsError
+
+_LIFETIMES = {"minutes": LINK_LIFETIME // MINUTE, "hours": SESSION_LIFETIME // HOUR}
 
 
 def _read_address(url: str) -> str:
@@ -26,7 +28,7 @@ def _read_address(url: str) -> str:
     raise InvalidInput("must be an http:// or https:// address without a path, such as https://ops.example.com.")
 
 
-@click.command(cls=Command, writes=True)
+@click.command(cls=Command, writes=True, values=_LIFETIMES)
 @click.option(
     "--url",
     type=Parsed("url", _read_address),
@@ -34,7 +36,6 @@ def _read_address(url: str) -> str:
     help="Where the admin port is reached, such as https://ops.example.com; default: http://ADMIN_HOST:ADMIN_PORT.",
 )
 @click.option("--end-sessions", "end", is_flag=True, help="End all sessions, and make unused links invalid.")
-@help_values(minutes=LINK_LIFETIME // MINUTE, hours=SESSION_LIFETIME // HOUR)
 def console(url: str | None, end: bool) -> None:
     """Print a link that signs in to the operator console.
 
@@ -51,7 +52,9 @@ def console(url: str | None, end: bool) -> None:
     settings = settings_here()
     if not settings.console:
         raise SettingsError("PETSTORE_CONSOLE is off: the server has no console. Set it to on and restart the server.")
-    address = url or _address(settings)
+    if url is None and settings.admin_port == 0:
+        raise SettingsError("PETSTORE_ADMIN_PORT is 0, so the port is not known here; give the address with --url.")
+    address = url or admin_url(settings)
     host = urlsplit(address).netloc
     if not is_allowed_host(host, settings):
         log_to_stderr(
@@ -61,14 +64,6 @@ def console(url: str | None, end: bool) -> None:
     token = secrets.token_urlsafe(TOKEN_BYTES)
     expires_at = with_store(lambda store: store.sessions.create_link(token, operator()))
     printed = sign_in_url(address, token)
-    if wants_json():
-        write_secret({"url": printed, "expiresAt": format_unix(expires_at)})
-    else:
-        write_secret(printed)
+    show({"url": printed, "expiresAt": format_unix(expires_at)}, lambda: printed)
+    if not wants_json():
         log_to_stderr(f"The link works once and for {LINK_LIFETIME // MINUTE} minutes.")
-
-
-def _address(settings: Settings) -> str:
-    if settings.admin_port == 0:
-        raise SettingsError("PETSTORE_ADMIN_PORT is 0, so the port is not known here; give the address with --url.")
-    return admin_url(settings)

@@ -82,7 +82,7 @@ def explain(error: BaseException) -> Failure:
     for kind, describe, exit_code, code in _DESCRIBED:
         if isinstance(error, kind):
             return Failure(code or error.code, describe(error), exit_code)
-    message = f"internal error: {type(error).__name__}: {_one_line(error)}"
+    message = f"internal error: {type(error).__name__}: {_one_line(str(error))}"
     return Failure("internal_error", f"{message}; run with PETSTORE_LOG_LEVEL=debug to see the traceback", FAILURE)
 
 
@@ -113,10 +113,6 @@ def _describe_refusal(error: Any) -> str:
     return f"{error.message} {_REMEDIES.get(type(error), '')}".rstrip()
 
 
-def _describe_click(error: Any) -> str:
-    return " ".join(error.format_message().split())  # click lists choices on a line each
-
-
 _OS_ADVICE = {
     errno.ENOSPC: "free some space and try again",
     errno.EMFILE: "raise the limit on open files, ulimit -n",
@@ -125,7 +121,7 @@ _OS_ADVICE = {
 
 
 def _describe_os_error(error: Any) -> str:
-    reason = error.strerror or _one_line(error)
+    reason = error.strerror or _one_line(str(error))
     if error.errno in _OS_ADVICE:
         reason += f" ({_OS_ADVICE[error.errno]})"
     if error.errno == errno.EBADF and not error.filename:  # see prepare_streams
@@ -133,8 +129,12 @@ def _describe_os_error(error: Any) -> str:
     return f"{os.fsdecode(error.filename)}: {reason}." if error.filename else f"{reason}."
 
 
-def _one_line(error: BaseException) -> str:
-    return " ".join(str(error).split())
+def _describe_click(error: Any) -> str:
+    return _one_line(error.format_message())  # click lists choices on a line each
+
+
+def _one_line(text: str) -> str:
+    return " ".join(text.split())
 
 
 def _describe_text(error: Any) -> str:

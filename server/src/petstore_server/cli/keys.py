@@ -2,13 +2,14 @@
 
 import sys
 import time
+from functools import partial
 from typing import Any
 
 import click
 
 from petstore_server.cli.arguments import ACCOUNT_NAME, DURATION, FUTURE, KEY_ID, TEXT
 from petstore_server.cli.commands import noun
-from petstore_server.cli.output import Column, details, log_to_stderr, show, table, wants_json, write_secret
+from petstore_server.cli.output import Column, details, log_to_stderr, show, table, wants_json
 from petstore_server.cli.stores import operator, settings_here, with_store
 from petstore_server.domain import keys as transitions
 from petstore_server.domain.keys import DEFAULT_SCOPES, ApiKey, Environment, Scope
@@ -45,20 +46,12 @@ def create(account: str, scopes: tuple[str, ...], expires: float | None, note: s
     $ petstore keys create acme
     $ KEY=$(petstore keys create acme --scope orders:read --expires 90d)
     """
-    environment = Environment(settings_here().environment)
-    issued = with_store(
-        lambda store: operations.issue_key(
-            store,
-            account,
-            environment=environment,
-            scopes=frozenset(map(Scope, scopes)) or DEFAULT_SCOPES,
-            expires_at=expires,
-            note=note,
-            actor=operator(),
-        ),
-        writes=True,
+    chosen = frozenset(map(Scope, scopes)) or DEFAULT_SCOPES
+    kind = Environment(settings_here().environment)
+    issue = partial(
+        operations.issue_key, account=account, environment=kind, scopes=chosen, expires_at=expires, note=note
     )
-    _hand_over(issued)
+    _hand_over(with_store(lambda store: issue(store, actor=operator()), writes=True))
 
 
 @keys.command("list")
@@ -124,10 +117,8 @@ def rotate(key_id: str, grace: int, expires: float | None) -> None:
     $ petstore keys rotate key_3kTMd9QxBv1a --grace 7d
     $ petstore keys rotate key_3kTMd9QxBv1a --expires 90d
     """
-    rotation = with_store(
-        lambda store: operations.rotate_key(store, key_id, grace=grace, expires_at=expires, actor=operator()),
-        writes=True,
-    )
+    rotate = partial(operations.rotate_key, key_id=key_id, grace=grace, expires_at=expires)
+    rotation = with_store(lambda store: rotate(store, actor=operator()), writes=True)
     _hand_over(rotation.new)
     old, new = rotation.old, rotation.new.key
     if not wants_json():
@@ -192,10 +183,7 @@ def _hand_over(issued: IssuedKey) -> None:
     """Print a new key: the only place where a key is written."""
     key = issued.key
     try:
-        if wants_json():
-            write_secret({"id": key.id, "key": issued.secret, **key_fields(key, key.created_at)})
-        else:
-            write_secret(issued.secret)
+        show({"id": key.id, "key": issued.secret, **key_fields(key, key.created_at)}, lambda: issued.secret)
         sys.stdout.flush()
     except OSError:
         log_to_stderr(f"The new key could not be printed; revoke it: petstore keys revoke {key.id}")
@@ -218,14 +206,5 @@ def _show(key: ApiKey) -> None:
 
 def _row(key: ApiKey, now: float) -> list[object]:
     scopes = "default" if key.scopes == DEFAULT_SCOPES else ",".join(sorted(key.scopes))
-    return [
-        key.id,
-        key.account,
-        key.environment,
-        key.state(now),
-        scopes,
-        format_unix(key.expires_at),
-        format_hour(key.last_used_at),
-        ban_end(key_fields(key, now)),
-        key.note or None,
-    ]
+    known = [key.id, key.account, key.environment, key.state(now), scopes, format_unix(key.expires_at)]
+    return [*known, format_hour(key.last_used_at), ban_end(key_fields(key, now)), key.note or None]

@@ -2,7 +2,7 @@
 
 Everything printed passes through `write`, `write_json` or `log_to_stderr`. They escape control characters, so that a
 note, a cell of an import file or an argument cannot move the cursor, change colours or forge a line. Messages hide API
-keys, which may have been typed in place of an id; only `write_secret` prints a key.
+keys, which may have been typed in place of an id.
 """
 
 import io
@@ -74,11 +74,6 @@ def write(text: str) -> None:
 def write_json(value: Any) -> None:
     """Write one JSON value as a line of stdout."""
     sys.stdout.write(json_line(value, sys.stdout))
-
-
-def write_secret(value: Any) -> None:
-    """Write a new key to stdout: text as a line, anything else as JSON. No other function prints a key."""
-    sys.stdout.write(value + "\n" if isinstance(value, str) else json_line(value, sys.stdout))
 
 
 def log_to_stderr(text: str) -> None:

@@ -59,7 +59,11 @@ def serve_in_foreground(settings: Settings, given: dict[str, str], *, demo: bool
         if settings.workers == 1:
             runner.run(_serve(settings, public, admin, demo=demo))
         else:
-            _serve_with_workers(runner, settings, given, public, admin)
+            ready = partial(_log_serving, settings, public, admin)
+            try:
+                runner.run(serve_with_workers(settings, given, public, admin, ready))
+            except WorkerFailed as error:  # it has said why
+                click.get_current_context().exit(max(error.code, FAILURE))
         _log.info("stopped")
 
 
@@ -81,16 +85,6 @@ async def _serve(settings: Settings, public: socket.socket, admin: socket.socket
                     abandon_stdout()
 
         await run(settings, application, public, ready, admin=admin)
-
-
-def _serve_with_workers(
-    runner: asyncio.Runner, settings: Settings, given: dict[str, str], public: socket.socket, admin: socket.socket
-) -> None:
-    ready = partial(_log_serving, settings, public, admin)
-    try:
-        runner.run(serve_with_workers(settings, given, public, admin, ready))
-    except WorkerFailed as error:  # it has said why
-        click.get_current_context().exit(max(error.code, FAILURE))
 
 
 def _log_serving(settings: Settings, public: socket.socket, admin: socket.socket) -> None:
