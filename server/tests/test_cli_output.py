@@ -1,8 +1,10 @@
 """What commands print: tables and lines that fit a terminal, escapes, colours, plurals."""
 
+import io
 import json
 import sys
 from collections import Counter
+from contextlib import redirect_stdout
 
 import pytest
 from hypothesis import given
@@ -10,7 +12,7 @@ from hypothesis import strategies as st
 from rich.cells import cell_len
 
 from petstore_server.cli import output
-from petstore_server.cli.output import Column, details, json_line, paint, plural, printable, table, wrapped
+from petstore_server.cli.output import Column, details, paint, plural, printable, table, wrapped
 
 COLUMNS = ("ID", Column("NOTE", shrinks=True), "BANNED", "END")
 ROWS = [("key_1", "a note that is long", None, "2026-11-21"), ("key_22", None, None, None)]
@@ -96,7 +98,11 @@ def test_no_text_reaches_a_terminal_with_a_control_character(text: str) -> None:
 
 @given(st.text())
 def test_json_is_escaped_and_means_the_same(text: str) -> None:
-    line = json_line({"note": text}, sys.__stdout__)
+    stdout = io.TextIOWrapper(io.BytesIO(), "utf-8")
+    with redirect_stdout(stdout):
+        output.write_json({"note": text})
+    stdout.seek(0)
+    line = stdout.buffer.read().decode()
     assert text == json.loads(line)["note"]
     assert not set(line[:-1]) & {chr(number) for number in (*range(32), *range(0x7F, 0xA0))}
 

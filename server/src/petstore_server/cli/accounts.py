@@ -9,7 +9,7 @@ import click
 from petstore_server.cli.arguments import ACCOUNT_NAME, NEW_ACCOUNT_NAME, TEXT, limits_of
 from petstore_server.cli.commands import confirm, noun
 from petstore_server.cli.keys import ban_end, key_fields
-from petstore_server.cli.output import Column, details, log_to_stderr, plural, show, table, wants_json
+from petstore_server.cli.output import Column, comment, details, plural, show, table
 from petstore_server.cli.stores import installation, operator, with_store
 from petstore_server.domain import accounts as transitions
 from petstore_server.domain.accounts import PLAN_LIMITS, Account, Plan
@@ -153,8 +153,7 @@ def close(name: str, yes: bool) -> None:
         confirm(f"Close the account {name} for good, and revoke all its keys?", "Nothing was changed.")
     closed = with_store(lambda store: operations.close_account(store, name, operator()), writes=True)
     _show(closed.account)
-    if not wants_json():
-        log_to_stderr(f"Revoked {plural(closed.revoked, 'key')}.")
+    comment(f"Revoked {plural(closed.revoked, 'key')}.")
 
 
 def _change(name: str, transition: Transition[Account]) -> None:

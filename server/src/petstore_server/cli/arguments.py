@@ -103,17 +103,11 @@ FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 FILE_OR_STDIN = click.Path(exists=True, dir_okay=False, allow_dash=True)
 
 TEXT = Parsed("text", str)
-ACCOUNT_NAME = Parsed("name", str, _accounts)
-"""Of an account in the store."""
-
+ACCOUNT_NAME = Parsed("name", str, _accounts)  # of an account in the store
 NEW_ACCOUNT_NAME = Parsed("name", check_account_name)
 KEY_ID = Parsed("id", _key_id, _keys)
-ORDER_ID = Parsed("id", _order_id)
-"""In its one plain form (D4)."""
-
-OPERATOR_NAME = Parsed("name", check_operator_name)
-"""For the audit log."""
-
+ORDER_ID = Parsed("id", _order_id)  # in its one plain form (D4)
+OPERATOR_NAME = Parsed("name", check_operator_name)  # for the audit log
 WHEN: Parsed[datetime] = Parsed("when", lambda text: parse_when(text, now(), past=False))
 """A time: RFC 3339, a date, or a duration from now."""
 
@@ -123,8 +117,7 @@ FUTURE = Parsed("when", lambda text: parse_when(text, now(), past=False).timesta
 PAST = Parsed("when", lambda text: parse_when(text, now(), past=True).timestamp())
 """The same, with durations before now."""
 
-DURATION = Parsed("duration", lambda text: 0 if text == "0" else parse_duration(text))
-"""In seconds."""
+DURATION = Parsed("duration", lambda text: 0 if text == "0" else parse_duration(text))  # in seconds
 
 
 def limits_of(plan: Plan, per_minute: int | None, per_day: int | None) -> Limits:

@@ -8,7 +8,7 @@ import click
 
 from petstore_server.cli.arguments import Parsed
 from petstore_server.cli.commands import Command
-from petstore_server.cli.output import log_to_stderr, plural, show, wants_json
+from petstore_server.cli.output import comment, log_to_stderr, plural, show
 from petstore_server.cli.stores import operator, settings_here, with_store
 from petstore_server.domain.errors import InvalidInput
 from petstore_server.domain.sessions import LINK_LIFETIME, SESSION_LIFETIME, TOKEN_BYTES
@@ -65,5 +65,4 @@ def console(url: str | None, end: bool) -> None:
     expires_at = with_store(lambda store: store.sessions.create_link(token, operator()))
     printed = sign_in_url(address, token)
     show({"url": printed, "expiresAt": format_unix(expires_at)}, lambda: printed)
-    if not wants_json():
-        log_to_stderr(f"The link works once and for {LINK_LIFETIME // MINUTE} minutes.")
+    comment(f"The link works once and for {LINK_LIFETIME // MINUTE} minutes.")

@@ -9,7 +9,7 @@ import click
 from petstore_server.cli.arguments import FILE, FileToWrite, WholeNumber
 from petstore_server.cli.commands import confirm, noun
 from petstore_server.cli.failures import FAILURE, explain
-from petstore_server.cli.output import log_to_stderr, plural, progress, show, show_done, wants_json
+from petstore_server.cli.output import comment, log_to_stderr, plural, progress, show, show_done
 from petstore_server.cli.stores import installation, operator, settings_here, with_store
 from petstore_server.domain.errors import DomainError
 from petstore_server.domain.timestamps import FILE_STAMP, file_stamp
@@ -43,8 +43,7 @@ def check() -> None:
     problems = installation().store_problems()
     show({"sound": not problems, "problems": problems}, lambda: "\n".join(problems) or "The store is sound.")
     if problems:
-        if not wants_json():
-            log_to_stderr(f"petstore: The store is not sound: {plural(len(problems), 'problem')}.")
+        comment(f"petstore: The store is not sound: {plural(len(problems), 'problem')}.")
         click.get_current_context().exit(FAILURE)
 
 

@@ -9,21 +9,7 @@ from typing import Any, NamedTuple
 import click
 
 from petstore_server.cli.output import log_to_stderr, printable, write_to_stderr
-from petstore_server.domain.errors import (
-    AccountNotFound,
-    Conflict,
-    DamagedRecord,
-    DomainError,
-    InvalidInput,
-    KeyNotFound,
-    KeyNotUsable,
-    NoStore,
-    NotFound,
-    ServiceUnavailable,
-    StoreDamaged,
-    StoreOutdated,
-    Unreachable,
-)
+from petstore_server.domain import errors
 from petstore_server.settings import SettingsError
 
 FAILURE, USAGE, PARTLY_DONE, NOT_FOUND, CONFLICT = 1, 2, 3, 5, 6
@@ -45,14 +31,14 @@ EXIT_CODES_HELP = (
     "Exit codes: " + ", ".join(f"{code} {text.partition(':')[0]}" for code, text in EXIT_CODES.items()) + "."
 )
 
-_REMEDIES: Mapping[type[DomainError], str] = {
-    AccountNotFound: "`petstore accounts list` lists all accounts.",
-    KeyNotFound: "`petstore keys list` lists all keys.",
-    KeyNotUsable: "`petstore keys create` creates a key.",
-    DamagedRecord: "`petstore db check` says how.",
-    NoStore: "Create one with `petstore db migrate`, or correct PETSTORE_DATABASE_URL.",
-    StoreOutdated: "Run `petstore db migrate`.",
-    StoreDamaged: "`petstore db restore` brings a backup back.",
+_REMEDIES: Mapping[type[errors.DomainError], str] = {
+    errors.AccountNotFound: "`petstore accounts list` lists all accounts.",
+    errors.KeyNotFound: "`petstore keys list` lists all keys.",
+    errors.KeyNotUsable: "`petstore keys create` creates a key.",
+    errors.DamagedRecord: "`petstore db check` says how.",
+    errors.NoStore: "Create one with `petstore db migrate`, or correct PETSTORE_DATABASE_URL.",
+    errors.StoreOutdated: "Run `petstore db migrate`.",
+    errors.StoreDamaged: "`petstore db restore` brings a backup back.",
 }
 """The commands that help. Messages from below the command line do not name any."""
 
@@ -142,12 +128,12 @@ def _describe_text(error: Any) -> str:
 
 
 _DESCRIBED: tuple[tuple[type[Any], Callable[[Any], str], int, str], ...] = (
-    (Unreachable, lambda error: error.explanation, FAILURE, ""),
-    (ServiceUnavailable, lambda error: f"This cannot be done now: {error.reason}", FAILURE, ""),
-    (InvalidInput, _describe_refusal, USAGE, ""),
-    (NotFound, _describe_refusal, NOT_FOUND, ""),
-    (Conflict, _describe_refusal, CONFLICT, ""),
-    (DomainError, _describe_refusal, FAILURE, ""),
+    (errors.Unreachable, lambda error: error.explanation, FAILURE, ""),
+    (errors.ServiceUnavailable, lambda error: f"This cannot be done now: {error.reason}", FAILURE, ""),
+    (errors.InvalidInput, _describe_refusal, USAGE, ""),
+    (errors.NotFound, _describe_refusal, NOT_FOUND, ""),
+    (errors.Conflict, _describe_refusal, CONFLICT, ""),
+    (errors.DomainError, _describe_refusal, FAILURE, ""),
     (SettingsError, str, USAGE, "bad_settings"),
     (UnicodeEncodeError, _describe_text, USAGE, "invalid_input"),
     (click.Abort, lambda _: "Interrupted.", INTERRUPTED, "interrupted"),

@@ -5,14 +5,14 @@ import gc
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import AsyncExitStack, aclosing, contextmanager
+from contextlib import AbstractContextManager, AsyncExitStack, aclosing, contextmanager, nullcontext
 from pathlib import Path
 from typing import Any, TextIO
 
 import click
 
 from petstore_server.cli.failures import PARTLY_DONE
-from petstore_server.cli.output import Advance, log_to_stderr, plural, progress, wants_json, write_json
+from petstore_server.cli.output import Advance, comment, log_to_stderr, plural, progress, wants_json, write_json
 from petstore_server.cli.stores import installation, operator, with_store
 from petstore_server.imports.kinds import RecordKind, T
 from petstore_server.imports.options import STDIN, ReadOptions
@@ -80,17 +80,14 @@ def _run(run: FileImport[T], dry_run: bool, size: int | None, advance: Advance) 
         with_store(work, writes=not dry_run)
 
 
-@contextmanager
-def _created(name: str | None, source: str) -> Iterator[TextIO | None]:
+def _created(name: str | None, source: str) -> AbstractContextManager[TextIO | None]:
     """The rejects file, written line by line so that an interrupted import loses none of it."""
     if name is None:
-        yield None
-        return
+        return nullcontext()
     path = Path(name)
     if source != STDIN and path.exists() and path.samefile(source):
         raise click.UsageError("--rejects names the file that is imported; choose another file.")
-    with path.open("w", encoding="utf-8", buffering=1, newline="\n") as file:
-        yield file
+    return path.open("w", encoding="utf-8", buffering=1, newline="\n")
 
 
 @contextmanager
@@ -121,11 +118,11 @@ def _stop_reported(run: FileImport[Any], noun: str, dry_run: bool) -> Iterator[N
     try:
         yield
     except BaseException:
-        for line in () if wants_json() else run.rejects.summary(_SHOWN_REASONS):
-            log_to_stderr(line)
-        if run.imported and not dry_run and not wants_json():
+        for line in run.rejects.summary(_SHOWN_REASONS):
+            comment(line)
+        if run.imported and not dry_run:
             name = f" ({run.import_id})" if run.has_changes else ""
-            log_to_stderr(
+            comment(
                 f"Stopped after {plural(run.imported, noun)}; what was imported is in the store{name}. "
                 "Import the file again to add the rest."
             )

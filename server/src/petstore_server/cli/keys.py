@@ -9,7 +9,7 @@ import click
 
 from petstore_server.cli.arguments import ACCOUNT_NAME, DURATION, FUTURE, KEY_ID, TEXT
 from petstore_server.cli.commands import noun
-from petstore_server.cli.output import Column, details, log_to_stderr, show, table, wants_json
+from petstore_server.cli.output import Column, comment, details, log_to_stderr, show, table
 from petstore_server.cli.stores import operator, settings_here, with_store
 from petstore_server.domain import keys as transitions
 from petstore_server.domain.keys import DEFAULT_SCOPES, ApiKey, Environment, Scope
@@ -121,8 +121,7 @@ def rotate(key_id: str, grace: int, expires: float | None) -> None:
     rotation = with_store(lambda store: rotate(store, actor=operator()), writes=True)
     _hand_over(rotation.new)
     old, new = rotation.old, rotation.new.key
-    if not wants_json():
-        log_to_stderr(f"The old key {old.id} expires at {format_unix(old.expires_at)}.")
+    comment(f"The old key {old.id} expires at {format_unix(old.expires_at)}.")
     if new.expires_at is not None and expires is None:
         log_to_stderr(
             f"The new key expires at {format_unix(new.expires_at)}, as the old one was to. "
@@ -188,8 +187,7 @@ def _hand_over(issued: IssuedKey) -> None:
     except OSError:
         log_to_stderr(f"The new key could not be printed; revoke it: petstore keys revoke {key.id}")
         raise
-    if not wants_json():
-        log_to_stderr(f"Key {key.id} of {key.account} ({key.environment}). It is not stored and not shown again.")
+    comment(f"Key {key.id} of {key.account} ({key.environment}). It is not stored and not shown again.")
     if key.account_suspended:
         resume = f"petstore accounts resume {key.account}"
         log_to_stderr(f"The account {key.account} is suspended: its keys are invalid until `{resume}`.")

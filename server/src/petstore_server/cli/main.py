@@ -1,16 +1,13 @@
 """`petstore`: the operator's command line."""
 
 import sys
-from typing import TYPE_CHECKING
+from typing import Any
 
 import click
 
 from petstore_server import __version__
 from petstore_server.cli.commands import SUMMARIES, Root
 from petstore_server.cli.failures import EXIT_CODES_HELP, INTERRUPTED
-
-if TYPE_CHECKING:
-    from sys import UnraisableHookArgs
 
 
 @click.group(
@@ -43,7 +40,7 @@ def main() -> None:
         sys.exit(INTERRUPTED)
 
 
-def _report_unraisable(unraisable: "UnraisableHookArgs") -> None:
+def _report_unraisable(unraisable: Any) -> None:
     """Report an exception that nothing can catch, such as one in a finalizer, unless it is a Ctrl-C."""
     if not isinstance(unraisable.exc_value, KeyboardInterrupt):
         sys.__unraisablehook__(unraisable)

@@ -26,9 +26,7 @@ from petstore_server.domain.leaked_keys import hide_keys
 # change the direction of text.
 _UNSAFE = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
 _COLOUR = re.compile("(\x1b\\[(?:0|31|32|33)m)")  # the sequences that `paint` produces
-_PLAIN = str.maketrans(
-    {"→": "->", "…": "...", "≤": "<=", "–": "-", "█": "#", "░": "."}
-)  # for encodings other than UTF-8
+_PLAIN = str.maketrans({"→": "->", "…": "...", "≤": "<=", "–": "-", "█": "#", "░": "."})  # without UTF-8
 _SHORTEST = 12  # columns to which a cell is narrowed at most
 
 
@@ -72,8 +70,9 @@ def write(text: str) -> None:
 
 
 def write_json(value: Any) -> None:
-    """Write one JSON value as a line of stdout."""
-    sys.stdout.write(json_line(value, sys.stdout))
+    """Write one JSON value as a line of stdout, whose encoding can hold it."""
+    text = json.dumps(value, ensure_ascii=not _is_utf8(sys.stdout), separators=(",", ":"))
+    sys.stdout.write(_UNSAFE.sub(lambda match: f"\\u{ord(match[0]):04x}", text) + "\n")
 
 
 def log_to_stderr(text: str) -> None:
@@ -86,6 +85,12 @@ def write_to_stderr(text: str) -> None:
     with suppress(OSError):
         sys.stderr.write(_encodable(hide_keys(_escape(text)), sys.stderr))
         sys.stderr.flush()
+
+
+def comment(text: str) -> None:
+    """Write one line about the result to stderr, but not with `--json`."""
+    if not wants_json():
+        log_to_stderr(text)
 
 
 def show(value: Any, plain: Callable[[], str]) -> None:
@@ -102,12 +107,6 @@ def show_done(value: Any, message: str) -> None:
         write_json(value)
     else:
         log_to_stderr(message)
-
-
-def json_line(value: Any, stream: Any) -> str:
-    """The value as one line of JSON, which the stream's encoding can hold."""
-    text = json.dumps(value, ensure_ascii=not _is_utf8(stream), separators=(",", ":"))
-    return _UNSAFE.sub(lambda match: f"\\u{ord(match[0]):04x}", text) + "\n"
 
 
 def printable(value: object) -> str:
@@ -144,9 +143,7 @@ def wrapped(line: str, indent: int) -> str:
     width = terminal_width()
     if width is None or len(line) <= width or width <= 2 * indent:
         return line
-    return textwrap.fill(
-        line, width, subsequent_indent=" " * indent, break_on_hyphens=False, drop_whitespace=True, tabsize=1
-    )
+    return textwrap.fill(line, width, subsequent_indent=" " * indent, break_on_hyphens=False, tabsize=1)
 
 
 def table(titles: Sequence[str | Column], rows: Sequence[Sequence[object]]) -> str:

@@ -71,7 +71,7 @@ async def _serve(settings: Settings, public: socket.socket, admin: socket.socket
     announce = (lambda _: None) if demo else log_to_stderr
     async with opened_backend(settings, time.time, announce) as backend:
         sample = await fill(backend.store, Environment(settings.environment)) if demo else None
-        link = await _console_link(settings, backend.store, _address(admin)) if demo else None
+        link = await _console_link(backend.store, _address(admin)) if demo and settings.console else None
         application = Application(settings, backend, time.time, secrets.token_hex)
         if demo and application.console is not None:
             show_sample(application.console.sources, time.time(), _sign_in_command(settings, _address(admin)))
@@ -97,10 +97,8 @@ def _address(bound: socket.socket) -> str:
     return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
 
 
-async def _console_link(settings: Settings, store: Store, admin: str) -> str | None:
-    """A link that signs in to the console, if there is one."""
-    if not settings.console:
-        return None
+async def _console_link(store: Store, admin: str) -> str:
+    """A link that signs in to the console."""
     token = secrets.token_urlsafe(TOKEN_BYTES)
     await store.sessions.create_link(token, Actor("operator:demo", time.time()))
     return sign_in_url(admin, token)

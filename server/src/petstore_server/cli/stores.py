@@ -53,22 +53,16 @@ def with_store(work: Callable[[Store], Awaitable[T]], *, writes: bool = False) -
 
 
 def operator() -> Actor:
-    """The operator who runs this command, and the current time, for the audit log."""
-    return Actor(f"operator:{_operator_name()}", time.time())
+    """The operator for the audit log: named with `--as`, else who called sudo, else the user of this process."""
+    ctx = click.get_current_context(silent=True)
+    name = ctx and ctx.meta.get("operator")
+    try:
+        name = name or printable(os.environ.get("SUDO_USER") or getpass.getuser())[:100]
+    except (KeyError, OSError):  # a container may run with a user id that has no name
+        name = os.getuid()
+    return Actor(f"operator:{name}", time.time())
 
 
 def now() -> datetime:
     """The current time, aware and in UTC."""
     return datetime.now(UTC)
-
-
-def _operator_name() -> str:
-    """The name given with `--as`, else the user who called sudo, else the user of this process."""
-    ctx = click.get_current_context(silent=True)
-    if ctx and ctx.meta.get("operator"):
-        return str(ctx.meta["operator"])
-    try:
-        user = os.environ.get("SUDO_USER") or getpass.getuser()
-    except (KeyError, OSError):  # a container may run with a user id that has no name
-        user = str(os.getuid())
-    return printable(user)[:100]

@@ -22,6 +22,11 @@ _BAR = 30
 _RANKINGS = [str(each) for each in (AccountSort.ADMITTED, AccountSort.REFUSED, AccountSort.SHARE)]
 
 
+_COUNTS = {"admitted": "ADMITTED", "refused": "REFUSED", "refusedMinute": "BY MINUTE", "refusedDay": "BY DAY"}
+_COUNTS |= {"refusedBanned": "BANNED", "cancelled": "CANCELLED"}
+"""The counts by their names in JSON, with the titles of their columns."""
+
+
 class _UsageGroup(Group):
     """A group whose command `show` runs if none is named: `petstore usage acme`."""
 
@@ -137,18 +142,7 @@ def _top_fields(entry: AccountUsage) -> dict[str, Any]:
 
 
 def _count_fields(counts: UsageCounts) -> dict[str, int]:
-    return {
-        "admitted": counts.admitted,
-        "refused": counts.refused,
-        "refusedMinute": counts.refused_minute,
-        "refusedDay": counts.refused_day,
-        "refusedBanned": counts.refused_banned,
-        "cancelled": counts.cancelled,
-    }
-
-
-_COUNTS = ("ADMITTED", "REFUSED", "BY MINUTE", "BY DAY", "BANNED", "CANCELLED")
-"""The titles of `_count_fields`."""
+    return dict(zip(_COUNTS, (counts.admitted, counts.refused, *counts[1:]), strict=True))
 
 
 def _report_page(report: dict[str, Any]) -> str:
@@ -159,7 +153,7 @@ def _report_page(report: dict[str, Any]) -> str:
         return "No requests in this period."
     shown, end = (len("2026-11-20"), "") if report["by"] == Granularity.DAY else (len("2026-11-20T09:30"), "Z")
     rows = [[start[:shown] + end, *counted.get(start, [0] * len(_COUNTS))] for start in starts]
-    header: list[str | Column] = [report["by"].upper(), *_COUNTS]
+    header: list[str | Column] = [report["by"].upper(), *_COUNTS.values()]
     if "withoutKey" in report:
         header.append("WITHOUT KEY")
         rows = [[*row, keyless.get(start, 0)] for start, row in zip(starts, rows, strict=True)]
@@ -169,7 +163,7 @@ def _report_page(report: dict[str, Any]) -> str:
 def _top_page(found: Sequence[dict[str, Any]]) -> str:
     if not found:
         return "No accounts to show in this period."
-    header = (Column("ACCOUNT", shrinks=True), "PLAN", *_COUNTS, "OF DAY LIMIT")
+    header: list[str | Column] = [Column("ACCOUNT", shrinks=True), "PLAN", *_COUNTS.values(), "OF DAY LIMIT"]
     rows = [(*cells, None if share is None else f"{share:.1%}") for *cells, share in map(dict.values, found)]
     return table(header, rows)
 
