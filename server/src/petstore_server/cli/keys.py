@@ -48,10 +48,8 @@ def create(account: str, scopes: tuple[str, ...], expires: float | None, note: s
     """
     chosen = frozenset(map(Scope, scopes)) or DEFAULT_SCOPES
     kind = Environment(settings_here().environment)
-    issue = partial(
-        operations.issue_key, account=account, environment=kind, scopes=chosen, expires_at=expires, note=note
-    )
-    _hand_over(with_store(lambda store: issue(store, actor=operator()), writes=True))
+    issue = partial(operations.issue_key, environment=kind, scopes=chosen, expires_at=expires, note=note)
+    _hand_over(with_store(lambda store: issue(store, account, actor=operator()), writes=True))
 
 
 @keys.command("list")
