@@ -4,6 +4,7 @@ from collections.abc import Callable
 
 from petstore_server.domain.errors import InvalidApiKey, MissingApiKey
 from petstore_server.domain.keys import Environment, Principal, digest, is_well_formed
+from petstore_server.server.request import Request
 from petstore_server.store.keys import Keys
 
 MAX_KNOWN = 65_536
@@ -39,6 +40,11 @@ class Authenticator:
         if principal is None or not principal.holds(now) or abs(now - self._confirmed_at) > TRUSTED_SECONDS:
             return None
         return principal
+
+    def account_of(self, request: Request) -> int | None:
+        """The account of a request whose key was accepted before; it may no longer be valid."""
+        principal = self._known.get(request.headers.get(b"authorization"))
+        return None if principal is None else principal.account_id
 
     async def identify(self, authorization: bytes | None) -> Principal:
         """Look up the principal of the key in an Authorization header.

@@ -81,11 +81,6 @@ class Gate:
         self._access_log = access_log
         self._new_request_id = new_request_id
 
-    def account_of(self, request: Request) -> int | None:
-        """The account that a request with a known key is charged to."""
-        principal = self._authenticator.known(request.headers.get(b"authorization"))
-        return None if principal is None else principal.account_id
-
     async def respond(self, request: Request) -> Answer | None:
         """The response to a request; None if the rest of the request will not arrive."""
         if request.refusal is not None:

@@ -79,7 +79,7 @@ class Application:
     def public_server(self, deadlines: Deadlines | None = None) -> PublicServer:
         """A server for the public port, on the running event loop. Raises SettingsError."""
         connections = allowed_connections(self._settings.max_connections)
-        server = PublicServer(self.gate.respond, self._clock, connections, deadlines, self.gate.account_of)
+        server = PublicServer(self.gate.respond, self._clock, connections, deadlines, self.authenticator.account_of)
         self._servers.append(server)
         return server
 
