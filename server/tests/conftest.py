@@ -89,6 +89,12 @@ def _each_backend(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[St
     assert [] == _open_files(tmp_path)
 
 
+@pytest.fixture(name="file_store")
+def _file_store(tmp_path: Path) -> Stores:
+    """Stores of one engine, for rules that no engine takes part in."""
+    return Stores(SqlitePlaces(tmp_path))
+
+
 def _open_files(directory: Path) -> list[Path]:
     """The files below a directory that this process has open, but for the descriptors that served as a lock (D12)."""
     found = []

@@ -15,12 +15,6 @@ from support.open_stores import BY, SqlitePlaces, Stores, log
 pytestmark = pytest.mark.anyio
 
 
-@pytest.fixture(name="file_store")
-def _file_store(tmp_path: Path) -> Stores:
-    """A store of one engine, for rules that no engine takes part in."""
-    return Stores(SqlitePlaces(tmp_path))
-
-
 PAGES = ["/", "/anything"]
 
 
@@ -79,8 +73,8 @@ async def test_a_link_opened_from_another_site_goes_on_without_a_redirect(file_s
 
 
 @pytest.mark.parametrize("path", PAGES)
-async def test_without_a_session_every_page_says_how_to_sign_in(each_backend: Stores, path: str) -> None:
-    async with running_console(each_backend) as console:
+async def test_without_a_session_every_page_says_how_to_sign_in(file_store: Stores, path: str) -> None:
+    async with running_console(file_store) as console:
         assert "petstore console" in await console.browser.get(path, 401)
         console.browser.http.cookies.set("petstore_session_8081", "invented", domain="127.0.0.1", path="/console")
         assert "petstore console" in await console.browser.get(path, 401)

@@ -53,15 +53,15 @@ async def test_an_account_is_created(each_backend: Stores) -> None:
         assert [(ADA, "account.create", "account:acme corp")] == await actions(console)
 
 
-async def test_a_notice_is_shown_once(each_backend: Stores) -> None:
-    async with running_console(each_backend) as console:
+async def test_a_notice_is_shown_once(file_store: Stores) -> None:
+    async with running_console(file_store) as console:
         browser = await console.browser.sign_in()
         await browser.submit("/accounts", {"name": "acme", "plan": "free"})
         assert "Created the account" not in (await browser.get("/accounts/acme")).partition("Changes of")[0]
 
 
-async def test_a_notice_that_the_console_did_not_make_is_not_shown(each_backend: Stores) -> None:
-    async with running_console(each_backend) as console:
+async def test_a_notice_that_the_console_did_not_make_is_not_shown(file_store: Stores) -> None:
+    async with running_console(file_store) as console:
         browser = await console.browser.sign_in()
         browser.http.cookies.set("petstore_notice_8081", "WyJvayIsImhlbGxvIl0=.0", domain="127.0.0.1", path="/console")
         assert "hello" not in await browser.get("/")
@@ -79,8 +79,8 @@ async def test_a_notice_that_the_console_did_not_make_is_not_shown(each_backend:
         ({"name": "acme", "plan": "enterprise", "per_minute": "100", "per_day": "10"}, "Limits must satisfy"),
     ],
 )
-async def test_wrong_input_is_explained_and_kept(each_backend: Stores, fields: dict[str, str], wrong: str) -> None:
-    async with running_console(each_backend) as console:
+async def test_wrong_input_is_explained_and_kept(file_store: Stores, fields: dict[str, str], wrong: str) -> None:
+    async with running_console(file_store) as console:
         browser = await console.browser.sign_in()
         await browser.get("/accounts")
         assert wrong in await browser.submit("/accounts", fields, 400)
@@ -222,8 +222,8 @@ async def test_a_key_is_created_and_shown_once(each_backend: Stores) -> None:
         ({"scope": ["orders:read"], "note": "pso_live_abc"}, "API key"),
     ],
 )
-async def test_a_wrong_key_form_creates_no_key(each_backend: Stores, fields: dict[str, object], wrong: str) -> None:
-    async with running_console(each_backend) as console:
+async def test_a_wrong_key_form_creates_no_key(file_store: Stores, fields: dict[str, object], wrong: str) -> None:
+    async with running_console(file_store) as console:
         browser = await console.browser.sign_in()
         await add_key(console.store)
         await browser.get("/accounts/zoo")
@@ -242,8 +242,8 @@ async def test_a_key_is_rotated_once(each_backend: Stores) -> None:
         assert "already rotated" in await browser.submit("/keys/key_one/rotate", {"grace": "1h"}, 409)
 
 
-async def test_a_page_offers_rotation_for_the_keys_that_can_be_rotated(each_backend: Stores) -> None:
-    async with running_console(each_backend) as console:
+async def test_a_page_offers_rotation_for_the_keys_that_can_be_rotated(file_store: Stores) -> None:
+    async with running_console(file_store) as console:
         browser = await console.browser.sign_in()
         keys, by = console.store.keys, Actor("operator:ann", START)
         await add_key(console.store)
@@ -284,17 +284,17 @@ async def test_a_ban_is_shown_and_lifted(each_backend: Stores) -> None:
         assert "is not banned" in await browser.submit("/keys/key_one/unban", status=409)
 
 
-async def test_a_keys_page_leads_to_its_account(each_backend: Stores) -> None:
-    async with running_console(each_backend) as console:
+async def test_a_keys_page_leads_to_its_account(file_store: Stores) -> None:
+    async with running_console(file_store) as console:
         browser = await console.browser.sign_in()
         await add_key(console.store)
         response = await browser.http.get("/console/keys/key_one")
         assert (303, "/console/accounts/zoo?key=key_one#keys") == (response.status_code, response.headers["location"])
 
 
-async def test_hostile_texts_are_escaped(each_backend: Stores) -> None:
+async def test_hostile_texts_are_escaped(file_store: Stores) -> None:
     hostile = "\"><script>alert(1)</script>{{ 7*7 }}'"
-    async with running_console(each_backend) as console:
+    async with running_console(file_store) as console:
         await add_key(console.store)
         key = api_key("two")
         await console.store.keys.create(replace(key, note=hostile), Actor(hostile, START))
@@ -309,8 +309,8 @@ async def test_hostile_texts_are_escaped(each_backend: Stores) -> None:
 @pytest.mark.parametrize(
     "path", ["/accounts/none", "/accounts/none/suspend", "/keys/key_none", "/keys/key_none/revoke"]
 )
-async def test_what_does_not_exist_is_not_found(each_backend: Stores, path: str) -> None:
-    async with running_console(each_backend) as console:
+async def test_what_does_not_exist_is_not_found(file_store: Stores, path: str) -> None:
+    async with running_console(file_store) as console:
         browser = await console.browser.sign_in()
         assert "There is no" in await browser.get(path, 404)
 
@@ -331,8 +331,8 @@ async def test_a_form_that_is_submitted_twice_does_one_thing_and_shows_it_twice(
 
 
 @pytest.mark.parametrize("path", ["/accounts", "/accounts/zoo/plan"])
-async def test_limits_for_a_plan_that_has_its_own_are_refused(each_backend: Stores, path: str) -> None:
-    async with running_console(each_backend) as console:
+async def test_limits_for_a_plan_that_has_its_own_are_refused(file_store: Stores, path: str) -> None:
+    async with running_console(file_store) as console:
         browser = await console.browser.sign_in()
         await add_key(console.store)
         await browser.get("/accounts/zoo")
@@ -383,8 +383,8 @@ async def test_an_account_is_closed_after_asking(each_backend: Stores) -> None:
         assert "No account matches" in await browser.get("/accounts?state=active")
 
 
-async def test_rotating_a_key_that_ends_at_once_asks_first(each_backend: Stores) -> None:
-    async with running_console(each_backend) as console:
+async def test_rotating_a_key_that_ends_at_once_asks_first(file_store: Stores) -> None:
+    async with running_console(file_store) as console:
         browser = await console.browser.sign_in()
         await add_key(console.store)
         await browser.get("/accounts/zoo")
@@ -445,8 +445,8 @@ async def test_bans_are_one_warning_and_paged(each_backend: Stores) -> None:
         assert "1 account" in await browser.get("/accounts?state=banned")
 
 
-async def test_a_warning_leads_to_the_button_that_helps(each_backend: Stores) -> None:
-    async with running_console(each_backend) as console:
+async def test_a_warning_leads_to_the_button_that_helps(file_store: Stores) -> None:
+    async with running_console(file_store) as console:
         await add_key(console.store)
         await console.store.keys.create(replace(api_key("two"), expires_at=START + 60), BY)
         browser = await console.browser.sign_in()
@@ -461,8 +461,8 @@ async def test_a_warning_leads_to_the_button_that_helps(each_backend: Stores) ->
         assert "petstore keys" not in browser.page
 
 
-async def test_a_lifted_ban_is_described_in_a_sentence(each_backend: Stores) -> None:
-    async with running_console(each_backend) as console:
+async def test_a_lifted_ban_is_described_in_a_sentence(file_store: Stores) -> None:
+    async with running_console(file_store) as console:
         browser = await console.browser.sign_in()
         await add_key(console.store)
         await console.store.usage.save({}, [Ban("key_one", int(START) - 10, int(START) + 110, 2)])
@@ -473,8 +473,8 @@ async def test_a_lifted_ban_is_described_in_a_sentence(each_backend: Stores) -> 
         assert "level" not in page
 
 
-async def test_control_characters_are_shown_as_escapes(each_backend: Stores) -> None:
-    async with running_console(each_backend) as console:
+async def test_control_characters_are_shown_as_escapes(file_store: Stores) -> None:
+    async with running_console(file_store) as console:
         browser = await console.browser.sign_in()
         await add_key(console.store)
         await console.store.keys.create(replace(api_key("two"), note="a\x1b[31mb\u202ec"), BY)

@@ -15,7 +15,7 @@ from petstore_server.console import import_jobs
 from petstore_server.console.pages import imports
 from petstore_server.domain.orders import Order, Status
 from support.console import Console, finished, running_console, text_of, upload
-from support.open_stores import BY, SqlitePlaces, Stores, log
+from support.open_stores import BY, Stores, log
 from support.quick_commands import quick_command
 
 pytestmark = pytest.mark.anyio
@@ -37,12 +37,6 @@ def uploads_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     folder.mkdir()
     monkeypatch.setattr(tempfile, "tempdir", str(folder))
     return folder
-
-
-@pytest.fixture
-def sqlite_stores(tmp_path: Path) -> Stores:
-    """Where the engine does not matter: nothing is imported."""
-    return Stores(SqlitePlaces(tmp_path))
 
 
 def files(folder: Path) -> list[Path]:
@@ -98,8 +92,8 @@ async def test_rejected_rows_are_downloaded_with_reasons(each_backend: Stores) -
         assert all(row["reason"] in text for row in rows)
 
 
-async def test_an_array_within_an_array_costs_no_other_element(sqlite_stores: Stores) -> None:
-    async with running_console(sqlite_stores) as console:
+async def test_an_array_within_an_array_costs_no_other_element(file_store: Stores) -> None:
+    async with running_console(file_store) as console:
         browser = await console.browser.sign_in()
         path = await upload(browser, b'[{"id":9000001},[2],{"id":9000003}]', name="nest.json")
         text = await finished(browser, path)
@@ -121,8 +115,8 @@ async def test_a_field_name_as_long_as_a_row_is_shortened_in_the_reason(each_bac
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="it reads /proc")
-async def test_the_files_of_an_upload_have_no_name_and_are_closed(sqlite_stores: Stores, uploads_folder: Path) -> None:
-    async with running_console(sqlite_stores) as console:
+async def test_the_files_of_an_upload_have_no_name_and_are_closed(file_store: Stores, uploads_folder: Path) -> None:
+    async with running_console(file_store) as console:
         browser = await console.browser.sign_in()
         path = await upload(browser, GOOD)
         await finished(browser, path)
@@ -151,9 +145,9 @@ async def test_the_files_of_an_upload_have_no_name_and_are_closed(sqlite_stores:
     ],
 )
 async def test_a_file_of_the_wrong_kind_is_refused_and_deleted(
-    sqlite_stores: Stores, uploads_folder: Path, content: bytes, name: str, wrong: str
+    file_store: Stores, uploads_folder: Path, content: bytes, name: str, wrong: str
 ) -> None:
-    async with running_console(sqlite_stores) as console:
+    async with running_console(file_store) as console:
         browser = await console.browser.sign_in()
         await browser.get("/imports/new")
         form = f'--b\r\nContent-Disposition: form-data; name="form_token"\r\n\r\n{browser.form_token}\r\n'
@@ -168,10 +162,10 @@ async def test_a_file_of_the_wrong_kind_is_refused_and_deleted(
 
 
 async def test_a_file_that_is_too_large_is_refused_and_deleted(
-    sqlite_stores: Stores, uploads_folder: Path, monkeypatch: pytest.MonkeyPatch
+    file_store: Stores, uploads_folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(imports, "LARGEST_FILE", 3 * 1024 * 1024)
-    async with running_console(sqlite_stores) as console:
+    async with running_console(file_store) as console:
         browser = await console.browser.sign_in()
         for size in 3 * 1024 * 1024 + 1, 9 * 1024 * 1024:
             assert "The file is larger than 100 MB" in await upload(browser, b"x" * size, 413)
@@ -181,8 +175,8 @@ async def test_a_file_that_is_too_large_is_refused_and_deleted(
         assert "checked" in await finished(browser, path)
 
 
-async def test_an_upload_that_breaks_off_leaves_nothing(sqlite_stores: Stores, uploads_folder: Path) -> None:
-    async with running_console(sqlite_stores) as console:
+async def test_an_upload_that_breaks_off_leaves_nothing(file_store: Stores, uploads_folder: Path) -> None:
+    async with running_console(file_store) as console:
         browser = await console.browser.sign_in()
         await browser.get("/imports/new")
         form = f'--b\r\nContent-Disposition: form-data; name="form_token"\r\n\r\n{browser.form_token}\r\n'
@@ -221,10 +215,8 @@ async def _disconnected(console: Console, body: bytes, cookies: str) -> None:
     await console.application(scope, receive, send)
 
 
-async def test_an_upload_without_the_sessions_form_token_is_refused(
-    sqlite_stores: Stores, uploads_folder: Path
-) -> None:
-    async with running_console(sqlite_stores) as console:
+async def test_an_upload_without_the_sessions_form_token_is_refused(file_store: Stores, uploads_folder: Path) -> None:
+    async with running_console(file_store) as console:
         browser = await console.browser.sign_in()
         assert "The form has expired" in await upload(browser, GOOD, 403, form_token="0" * 64)
         other = await console.another_browser().sign_in("bob")
@@ -250,8 +242,8 @@ async def test_an_upload_without_the_sessions_form_token_is_refused(
         (b'--b\r\nContent-Disposition: form-data; name="note"\r\n\r\n\xff\r\n--b--', "multipart/form-data; boundary=b"),
     ],
 )
-async def test_a_malformed_form_is_refused(sqlite_stores: Stores, uploads_folder: Path, body: bytes, kind: str) -> None:
-    async with running_console(sqlite_stores) as console:
+async def test_a_malformed_form_is_refused(file_store: Stores, uploads_folder: Path, body: bytes, kind: str) -> None:
+    async with running_console(file_store) as console:
         browser = await console.browser.sign_in()
         response = await browser.http.post("/console/imports/new", content=body, headers={"content-type": kind})
         assert response.status_code in (400, 403, 413)
@@ -283,9 +275,9 @@ async def test_options_say_how_to_read_a_file(each_backend: Stores) -> None:
     ],
 )
 async def test_wrong_options_are_explained_and_kept(
-    sqlite_stores: Stores, uploads_folder: Path, field: str, value: str, wrong: str
+    file_store: Stores, uploads_folder: Path, field: str, value: str, wrong: str
 ) -> None:
-    async with running_console(sqlite_stores) as console:
+    async with running_console(file_store) as console:
         browser = await console.browser.sign_in()
         assert wrong in await upload(browser, GOOD, 400, "orders.jsonl", **{field: value})
         assert re.search(rf'id="{field}"[^>]*aria-invalid="true"', browser.page)
@@ -306,8 +298,8 @@ async def test_a_file_is_imported_once(each_backend: Stores) -> None:
         assert ["operator:bob"] == entries
 
 
-async def test_a_file_that_is_uploaded_by_a_double_click_is_one_upload(sqlite_stores: Stores) -> None:
-    async with running_console(sqlite_stores) as console:
+async def test_a_file_that_is_uploaded_by_a_double_click_is_one_upload(file_store: Stores) -> None:
+    async with running_console(file_store) as console:
         browser = await console.browser.sign_in()
         await browser.get("/imports/new")
 
@@ -325,9 +317,9 @@ async def test_a_file_that_is_uploaded_by_a_double_click_is_one_upload(sqlite_st
 
 
 async def test_an_upload_is_deleted_by_its_button_and_after_a_time(
-    sqlite_stores: Stores, uploads_folder: Path, monkeypatch: pytest.MonkeyPatch
+    file_store: Stores, uploads_folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async with running_console(sqlite_stores) as console:
+    async with running_console(file_store) as console:
         browser = await console.browser.sign_in()
         path = await upload(browser, GOOD)
         await finished(browser, path)
@@ -344,9 +336,9 @@ async def test_an_upload_is_deleted_by_its_button_and_after_a_time(
         assert [] == await ids_of(console)
 
 
-async def test_uploads_are_limited_in_number(sqlite_stores: Stores, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_uploads_are_limited_in_number(file_store: Stores, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(import_jobs, "MOST_JOBS", 1)
-    async with running_console(sqlite_stores) as console:
+    async with running_console(file_store) as console:
         browser = await console.browser.sign_in()
         path = await upload(browser, GOOD)
         assert "There are 1 uploads on this host already" in await upload(browser, GOOD, 503)
@@ -366,9 +358,9 @@ async def test_an_import_that_is_stopped_keeps_what_it_imported(each_backend: St
 
 
 async def test_an_import_says_that_the_store_cannot_be_used(
-    sqlite_stores: Stores, monkeypatch: pytest.MonkeyPatch
+    file_store: Stores, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async with running_console(sqlite_stores) as console:
+    async with running_console(file_store) as console:
         browser = await console.browser.sign_in()
         path = await upload(browser, GOOD)
         await finished(browser, path)
@@ -380,9 +372,9 @@ async def test_an_import_says_that_the_store_cannot_be_used(
 
 
 async def test_an_import_whose_process_ends_unexpectedly_says_so(
-    sqlite_stores: Stores, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    file_store: Stores, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    async with running_console(sqlite_stores) as console:
+    async with running_console(file_store) as console:
         browser = await console.browser.sign_in()
         path = await upload(browser, GOOD)
         await finished(browser, path)
@@ -396,24 +388,24 @@ async def test_an_import_whose_process_ends_unexpectedly_says_so(
 
 
 async def test_the_url_of_the_store_is_not_an_argument_of_the_process(
-    tmp_path: Path, sqlite_stores: Stores, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, file_store: Stores, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     program = "import os, sys; open(sys.argv[1], 'w').write(repr([sys.argv[2:], dict(os.environ)])); print('{}')"
     monkeypatch.setattr(import_jobs, "_PETSTORE", (sys.executable, "-c", program, str(tmp_path / "seen")))
-    async with running_console(sqlite_stores) as console:
+    async with running_console(file_store) as console:
         browser = await console.browser.sign_in()
         path = await upload(browser, GOOD, columns="a;$(touch x) b=id", replace_placed="yes")
         assert "checked" in await finished(browser, path)
     arguments, environ = ast.literal_eval((tmp_path / "seen").read_text())
-    assert sqlite_stores.url == environ["PETSTORE_DATABASE_URL"]
+    assert file_store.url == environ["PETSTORE_DATABASE_URL"]
     assert not any("sqlite" in argument for argument in arguments)
     assert ["orders", "import", "-", "--json", "--progress"] == arguments[:5]
     assert ["--as=ada", "--format=jsonl", "--map=a;$(touch x) b=id", "--replace-placed", "--dry-run"] == arguments[6:]
 
 
-async def test_uploads_wait_for_an_import_under_way(sqlite_stores: Stores, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_uploads_wait_for_an_import_under_way(file_store: Stores, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(imports, "_FIRST_LOOK_SECONDS", 0.0)
-    async with running_console(sqlite_stores) as console:
+    async with running_console(file_store) as console:
         browser = await console.browser.sign_in()
         paths = [await upload(browser, b"".join(b'{"id": %d}\n' % number for number in range(20_000))) for _ in "ab"]
         assert "Checking what the file would do" in await browser.get(paths[1])

@@ -88,8 +88,8 @@ async def test_orders_are_paged(each_backend: Stores) -> None:
         ("id=seven", "An order identifier is"),
     ],
 )
-async def test_a_wrong_filter_is_explained_and_kept(each_backend: Stores, query: str, wrong: str) -> None:
-    async with running_console(each_backend) as console:
+async def test_a_wrong_filter_is_explained_and_kept(file_store: Stores, query: str, wrong: str) -> None:
+    async with running_console(file_store) as console:
         browser = await console.browser.sign_in()
         assert wrong in await browser.get(f"/orders?{query}", 400)
         assert 'aria-invalid="true"' in browser.page
@@ -107,8 +107,8 @@ async def test_a_wrong_filter_is_explained_and_kept(each_backend: Stores, query:
         "/audit?before=1",
     ],
 )
-async def test_an_impossible_position_shows_the_first_page(each_backend: Stores, link: str) -> None:
-    async with running_console(each_backend) as console:
+async def test_an_impossible_position_shows_the_first_page(file_store: Stores, link: str) -> None:
+    async with running_console(file_store) as console:
         await console.store.orders.import_batch([Order(7)], "import-7", BY)
         browser = await console.browser.sign_in()
         text = await browser.get(link)
@@ -136,8 +136,8 @@ async def test_an_orders_page_shows_what_happened_to_it(each_backend: Stores) ->
         assert "Imported orders import-1" in await browser.get("/orders/8")
 
 
-async def test_an_orders_page_offers_what_its_state_allows(each_backend: Stores) -> None:
-    async with running_console(each_backend) as console:
+async def test_an_orders_page_offers_what_its_state_allows(file_store: Stores) -> None:
+    async with running_console(file_store) as console:
         browser = await console.browser.sign_in()
         shipped, complete = Order(2, status=Status.SHIPPED), Order(3, complete=True, status=Status.SHIPPED)
         await add_orders(console, Order(1), shipped, complete, Order(4, status=Status.CANCELLED))
@@ -183,8 +183,8 @@ async def test_a_conflict_is_reported_and_changes_nothing(each_backend: Stores) 
         assert "There is no order 99" in page
 
 
-async def test_bad_selections_are_refused(each_backend: Stores) -> None:
-    async with running_console(each_backend) as console:
+async def test_bad_selections_are_refused(file_store: Stores) -> None:
+    async with running_console(file_store) as console:
         browser = await console.browser.sign_in()
         await add_orders(console, Order(1))
         await browser.get("/orders")
@@ -198,8 +198,8 @@ async def test_bad_selections_are_refused(each_backend: Stores) -> None:
 @pytest.mark.parametrize(
     "back", ["//evil.example", "https://evil.example", "/..//evil.example", "?x\r\nSet-Cookie: a=b"]
 )
-async def test_an_action_never_leads_to_another_site(each_backend: Stores, back: str) -> None:
-    async with running_console(each_backend) as console:
+async def test_an_action_never_leads_to_another_site(file_store: Stores, back: str) -> None:
+    async with running_console(file_store) as console:
         browser = await console.browser.sign_in()
         await add_orders(console, Order(1))
         await browser.get("/orders")
@@ -326,8 +326,8 @@ async def test_recent_changes_are_without_sign_ins(each_backend: Stores) -> None
         ("zo o", "/accounts?search=zo+o"),
     ],
 )
-async def test_the_search_box_leads_to_what_it_names(each_backend: Stores, text: str, path: str) -> None:
-    async with running_console(each_backend) as console:
+async def test_the_search_box_leads_to_what_it_names(file_store: Stores, text: str, path: str) -> None:
+    async with running_console(file_store) as console:
         browser = await console.browser.sign_in()
         await add_key(console.store)
         await add_orders(console, Order(1))
@@ -336,8 +336,8 @@ async def test_the_search_box_leads_to_what_it_names(each_backend: Stores, text:
         assert (303, f"/console{path}") == (response.status_code, response.headers["location"])
 
 
-async def test_a_key_is_not_searched(each_backend: Stores) -> None:
-    async with running_console(each_backend) as console:
+async def test_a_key_is_not_searched(file_store: Stores) -> None:
+    async with running_console(file_store) as console:
         browser = await console.browser.sign_in()
         assert "This is an API key." in await browser.get(f"/search?q=pso_live_{'x' * 33}", 400)
 
@@ -359,8 +359,8 @@ async def test_a_list_says_how_many_orders_match_and_exports_them(
         assert "Correct the filters" in await browser.get("/orders/export?petId=cat", 400)
 
 
-async def test_all_orders_of_a_page_are_selected_by_a_link(each_backend: Stores) -> None:
-    async with running_console(each_backend) as console:
+async def test_all_orders_of_a_page_are_selected_by_a_link(file_store: Stores) -> None:
+    async with running_console(file_store) as console:
         browser = await console.browser.sign_in()
         await add_orders(console, *(Order(number) for number in range(1, 61)))
         await browser.get("/orders?sort=-id&select=all")

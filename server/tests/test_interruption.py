@@ -1,8 +1,10 @@
 """SIGTERM and SIGHUP end a command as Ctrl-C does: it cleans up, reports, and exits with 128 + the signal."""
 
+import fcntl
 import json
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -27,12 +29,19 @@ ORDERS = 100_000
 
 @pytest.fixture(scope="module")
 def filled(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A store that takes some time to copy, and a backup of it."""
-    store = tmp_path_factory.mktemp("filled") / "store.db"
-    rows = "".join(f'{{"id":{number},"petId":1,"quantity":2}}\n' for number in range(ORDERS))
-    assert 0 == petstore(store, "orders", "import", "-", text=rows).returncode
-    assert 0 == petstore(store, "db", "backup", str(store.with_name("backup.db"))).returncode
-    return store
+    """A store that takes some time to copy, and a backup of it. One test process fills it for all."""
+    own = tmp_path_factory.mktemp("filled")
+    every = own.parents[1] / "filled" if "PYTEST_XDIST_WORKER" in os.environ else own / "every"
+    every.mkdir(exist_ok=True)
+    with (every / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not (every / "backup.db").exists():
+            rows = "".join(f'{{"id":{number},"petId":1,"quantity":2}}\n' for number in range(ORDERS))
+            assert 0 == petstore(every / "store.db", "orders", "import", "-", text=rows).returncode
+            assert 0 == petstore(every / "store.db", "db", "backup", str(every / "backup.db")).returncode
+    for name in ("store.db", "backup.db"):
+        shutil.copy(every / name, own / name)
+    return own / "store.db"
 
 
 def ignore_ctrl_c() -> None:

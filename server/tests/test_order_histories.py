@@ -8,7 +8,6 @@ from contextlib import contextmanager
 from dataclasses import replace
 from datetime import UTC, datetime
 from itertools import count, cycle
-from pathlib import Path
 from typing import NamedTuple
 
 import pytest
@@ -21,7 +20,7 @@ from petstore_server.domain.placement import Placement
 from petstore_server.domain.search import Filters, Position, Query, Sort, SortField, TrackedOrder
 from petstore_server.store import Store, pages
 from support import search_model
-from support.open_stores import BY, SqlitePlaces, Stores, add_key, body
+from support.open_stores import BY, Stores, add_key, body
 from support.search_model import SORTS, Entry, Model, all_filters, expected, in_order, instant, model_of, walk
 
 pytestmark = pytest.mark.anyio
@@ -282,17 +281,12 @@ HISTORY = given(
 )
 
 
-@pytest.fixture(name="sqlite_stores")
-def _sqlite_stores(tmp_path: Path) -> Stores:
-    return Stores(SqlitePlaces(tmp_path))
-
-
 @settings(max_examples=15, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @HISTORY
 async def test_a_history_on_sqlite_agrees_with_a_dictionary(
-    sqlite_stores: Stores, steps: list[Step], asked: list[Asked], every: int, limit: int, most: tuple[int, int]
+    file_store: Stores, steps: list[Step], asked: list[Asked], every: int, limit: int, most: tuple[int, int]
 ) -> None:
-    await assert_agrees(sqlite_stores.another(), steps, asked, every, limit, most)
+    await assert_agrees(file_store.another(), steps, asked, every, limit, most)
 
 
 @settings(max_examples=5, suppress_health_check=[HealthCheck.function_scoped_fixture])
