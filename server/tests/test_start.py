@@ -4,6 +4,7 @@ import asyncio
 import os
 import subprocess
 import sys
+from functools import cache
 from pathlib import Path
 
 import httpx2
@@ -14,12 +15,13 @@ from support.service import running
 _SERVER = {"starlette", "uvicorn", "jinja2", "httptools", "petstore_server.api", "petstore_server.server"}
 
 
-def loaded(code: str) -> set[str]:
-    """The names of all modules that are loaded after a new interpreter has run this code."""
+@cache
+def loaded(code: str, _store: str = "") -> frozenset[str]:
+    """The names of all modules that are loaded after a new interpreter has run this code, which may use a store."""
     shown = "import sys, atexit; atexit.register(lambda: print(*sys.modules, file=sys.stderr))\n"
     done = subprocess.run([sys.executable, "-c", shown + code], capture_output=True, text=True, check=False)
     assert "Traceback" not in done.stderr
-    return set(done.stderr.split())
+    return frozenset(done.stderr.split())
 
 
 def command(*arguments: str) -> str:
@@ -52,7 +54,7 @@ def test_what_is_not_printed_to_a_terminal_needs_no_layout(
         ("accounts", "list"),
         ("accounts", "show", "acme"),
     ):
-        found = loaded(command(*arguments, *options))
+        found = loaded(command(*arguments, *options), str(tmp_path))
         assert "petstore_server.cli.accounts" in found
         assert "rich" not in found
 

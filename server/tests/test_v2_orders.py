@@ -8,6 +8,7 @@ import json
 import random
 from collections import Counter
 from collections.abc import AsyncIterator, Mapping
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +25,9 @@ ORDERS = "/v2/store/orders"
 UNLIMITED = Limits(1_000_000, 1_000_000)
 
 pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("each_engine")]
+
+embedded = pytest.mark.parametrize("each_engine", ["embedded"], indirect=True)
+"""For what is decided before an engine is asked."""
 
 SAMPLE = (
     Order(1, 10, 1, "2026-11-01T10:00:00Z", False, Status.PENDING),
@@ -74,36 +78,35 @@ def code(response: httpx2.Response) -> tuple[int, str]:
     return response.status_code, response.json()["code"]
 
 
-@pytest.mark.parametrize(
-    ("query", "expected"),
-    [
-        ("", [-(2**63), 1, 2, 3, 4, 5]),
-        ("status=pending", [-(2**63), 1, 2]),
-        ("status=shipped&status=cancelled", [3, 4, 5]),
-        ("status=pending&status=shipped&status=cancelled&sort=-id", [5, 4, 3, 2, 1, -(2**63)]),
-        ("petId=10", [1, 3, 5]),
-        ("petId=10&status=pending", [1]),
-        ("petId=11", []),
-        ("complete=true", [3]),
-        ("complete=false", [-(2**63), 1, 2, 4, 5]),
-        ("shipDateFrom=2026-12-01T10:00:00Z", [3, 5]),
-        ("shipDateTo=2026-12-01T10:00:00Z", [1]),
-        ("shipDateFrom=2026-12-01T10:00:00Z&shipDateTo=2026-12-01T10:00:00.000001Z", [5]),
-        ("shipDateFrom=2026-12-01T11:00:00%2B01:00&petId=10&sort=-shipDate", [3, 5]),
-        ("sort=shipDate", [1, 5, 3, -(2**63), 2, 4]),
-        ("sort=-shipDate", [3, 5, 1, 4, 2, -(2**63)]),
-        ("sort=updatedAt", [-(2**63), 1, 2, 3, 4, 5]),
-        ("sort=-updatedAt&status=pending", [2, 1, -(2**63)]),
-        ("updatedFrom=9999-01-01T00:00:00Z", []),
-        ("updatedFrom=0001-01-01T00:00:00Z&petId=20", [2]),
-    ],
-)
-async def test_each_filter_and_sort_in_pages_of_every_size(tmp_path: Path, query: str, expected: list[int]) -> None:
+FOUND = [
+    ("", [-(2**63), 1, 2, 3, 4, 5]),
+    ("status=pending", [-(2**63), 1, 2]),
+    ("status=shipped&status=cancelled", [3, 4, 5]),
+    ("status=pending&status=shipped&status=cancelled&sort=-id", [5, 4, 3, 2, 1, -(2**63)]),
+    ("petId=10", [1, 3, 5]),
+    ("petId=10&status=pending", [1]),
+    ("petId=11", []),
+    ("complete=true", [3]),
+    ("complete=false", [-(2**63), 1, 2, 4, 5]),
+    ("shipDateFrom=2026-12-01T10:00:00Z", [3, 5]),
+    ("shipDateTo=2026-12-01T10:00:00Z", [1]),
+    ("shipDateFrom=2026-12-01T10:00:00Z&shipDateTo=2026-12-01T10:00:00.000001Z", [5]),
+    ("shipDateFrom=2026-12-01T11:00:00%2B01:00&petId=10&sort=-shipDate", [3, 5]),
+    ("sort=shipDate", [1, 5, 3, -(2**63), 2, 4]),
+    ("sort=-shipDate", [3, 5, 1, 4, 2, -(2**63)]),
+    ("sort=updatedAt", [-(2**63), 1, 2, 3, 4, 5]),
+    ("sort=-updatedAt&status=pending", [2, 1, -(2**63)]),
+    ("updatedFrom=9999-01-01T00:00:00Z", []),
+    ("updatedFrom=0001-01-01T00:00:00Z&petId=20", [2]),
+]
+
+
+async def test_each_filter_and_sort_in_pages_of_every_size(tmp_path: Path) -> None:
     async def story(service: Service) -> None:
         await service.orders(*SAMPLE)
         client = await partner(service)
-        for limit in (1, 2, 3, 100, 1000):
-            assert expected == await client.ids(f"{query}&limit={limit}")
+        for (query, expected), limit in product(FOUND, (1, 2, 3, 1000)):
+            assert expected == await client.ids(f"{query}&limit={limit}"), (query, limit)
 
     await in_service(tmp_path, story)
 
@@ -190,23 +193,25 @@ async def test_cancelling_has_the_responses_of_version_1(tmp_path: Path) -> None
     await in_service(tmp_path, story)
 
 
-@pytest.mark.parametrize(
-    ("target", "named"),
-    [
-        (f"{ORDERS}?limit=1001", "'limit'"),
-        (f"{ORDERS}?limit=", "'limit'"),
-        (f"{ORDERS}?sort=id&sort=id", "'sort'"),
-        (f"{ORDERS}?page=2", "'page'"),
-        (f"{ORDERS}?shipDateFrom=2027-01-01T00:00:00Z&shipDateTo=2026-01-01T00:00:00Z", "'shipDateFrom'"),
-        (f"{ORDERS}/1?status=pending", "'status'"),
-        ("/v2/usage?granularity=week", "'granularity'"),
-    ],
-)
-async def test_an_invalid_parameter_is_400_and_named(tmp_path: Path, target: str, named: str) -> None:
+INVALID = [
+    (f"{ORDERS}?limit=1001", "'limit'"),
+    (f"{ORDERS}?limit=", "'limit'"),
+    (f"{ORDERS}?sort=id&sort=id", "'sort'"),
+    (f"{ORDERS}?page=2", "'page'"),
+    (f"{ORDERS}?shipDateFrom=2027-01-01T00:00:00Z&shipDateTo=2026-01-01T00:00:00Z", "'shipDateFrom'"),
+    (f"{ORDERS}/1?status=pending", "'status'"),
+    ("/v2/usage?granularity=week", "'granularity'"),
+]
+
+
+@embedded
+async def test_an_invalid_parameter_is_400_and_named(tmp_path: Path) -> None:
     async def story(service: Service) -> None:
-        response = await (await partner(service)).get(target)
-        assert (400, "invalid_parameter") == code(response)
-        assert named in response.json()["message"]
+        client = await partner(service)
+        for target, named in INVALID:
+            response = await client.get(target)
+            assert (400, "invalid_parameter") == code(response), target
+            assert named in response.json()["message"]
 
     await in_service(tmp_path, story)
 
@@ -267,6 +272,7 @@ async def test_the_key_the_path_and_the_scope_are_checked_before_the_parameters(
     await in_service(tmp_path, story)
 
 
+@embedded
 async def test_hostile_queries_and_paths_are_4xx_or_answered(tmp_path: Path) -> None:
     chance = random.Random(11)
     pieces = [
@@ -321,7 +327,7 @@ def matches(order: Mapping[str, Any], filters: Mapping[str, str]) -> bool:
     )
 
 
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", range(2))
 async def test_a_walk_returns_what_matches_throughout_exactly_once_whatever_changes(tmp_path: Path, seed: int) -> None:
     chance = random.Random(seed)
 
@@ -366,7 +372,7 @@ async def test_a_walk_returns_what_matches_throughout_exactly_once_whatever_chan
     await in_service(tmp_path, story)
 
 
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", range(2))
 async def test_a_client_that_follows_updates_sees_every_order_in_its_last_state(tmp_path: Path, seed: int) -> None:
     chance = random.Random(seed)
 

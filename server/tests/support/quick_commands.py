@@ -42,6 +42,9 @@ _MOST_FILES = 100
 _SETTINGS = (b"PYTHON", b"LC_", b"LANG")
 """How the names of variables begin that an interpreter reads when it starts."""
 
+_ENCODING = "PYTHONIOENCODING"
+"""The one that may differ, for the streams are made anew."""
+
 
 @cache
 def quick_command(name: str = "petstore", main: str = "petstore_server.cli.main") -> str:
@@ -58,7 +61,12 @@ def quick_command(name: str = "petstore", main: str = "petstore_server.cli.main"
         "address": address,
         "session": os.getsid(0),
         "prefixes": _SETTINGS,
-        "settings": {variable: text for variable, text in os.environb.items() if variable.startswith(_SETTINGS)},
+        "except_for": _ENCODING.encode(),
+        "settings": {
+            variable: text
+            for variable, text in os.environb.items()
+            if variable.startswith(_SETTINGS) and variable != _ENCODING.encode()
+        },
         "passed_on": tuple(map(int, _PASSED_ON)),
     }
     (folder / f"{name}.given").write_bytes(marshal.dumps(given))
@@ -154,12 +162,15 @@ def _take_over(request: _Request, streams: list[int]) -> None:
 
 def _stream(number: int, mode: str) -> TextIO | None:
     """The stream as the interpreter makes it when it starts."""
+    encoding, _, errors = os.environ.get(_ENCODING, "").partition(":")
     unbuffered = mode == "w" and bool(os.environ.get("PYTHONUNBUFFERED"))
     with suppress(OSError):
         buffer = open(number, f"{mode}b", buffering=0 if unbuffered else -1, closefd=False)  # noqa: SIM115
-        errors = "backslashreplace" if number == 2 else "strict"
+        errors = "backslashreplace" if number == 2 else errors or "strict"
         lines = number == 2 or buffer.isatty()
-        return io.TextIOWrapper(cast(BinaryIO, buffer), "utf-8", errors, "\n", lines, write_through=unbuffered)
+        return io.TextIOWrapper(
+            cast(BinaryIO, buffer), encoding or "utf-8", errors, "\n", lines, write_through=unbuffered
+        )
     return None
 
 

@@ -18,16 +18,18 @@ def start(
     address: str,
     session: int,
     prefixes: tuple[bytes, ...],
+    except_for: bytes,
     settings: dict[bytes, bytes],
     passed_on: tuple[int, ...],
 ) -> None:
     """Hand the command over and end as it ends; where that would not do, become the installed program.
 
-    It would not in another program's session, nor if variables with these prefixes are not set as in the settings.
+    It would not in another program's session, nor if variables with these prefixes, but for one, are not set
+    as in the settings.
     """
     streams = [each for each in map(int, posix.listdir("/proc/self/fd")) if _is_open(each)]
     connection = _socket.socket(_socket.AF_UNIX)
-    own = {name: text for name, text in posix.environ.items() if name.startswith(prefixes)}
+    own = {name: text for name, text in posix.environ.items() if name.startswith(prefixes) and name != except_for}
     try:
         if own != settings or posix.getsid(0) not in (session, posix.getpid()):
             raise ConnectionError
