@@ -27,9 +27,8 @@ from petstore_server.imports.options import ReadOptions
 from petstore_server.imports.rows import Rejects
 from petstore_server.imports.running import FileImport
 from petstore_server.imports.source import Source
-from petstore_server.runtime.engines import sqlite_path
+from petstore_server.runtime.engines import scratch_store, sqlite_path
 from petstore_server.runtime.installation import LocalInstallation
-from petstore_server.runtime.scratch import scratch_store
 from petstore_server.settings import read_settings
 from petstore_server.store import Store
 from support.command_line import CommandLine

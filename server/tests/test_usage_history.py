@@ -23,8 +23,14 @@ from petstore_server.domain.usage import (
 )
 from petstore_server.domain.windows import Count, evaluate_account, evaluate_address, evaluate_ban
 from petstore_server.limits.activity import UsageRecorder
-from petstore_server.operations.account_lists import AccountFilters, AccountSort, page_of_accounts, with_usage
-from petstore_server.operations.usage import rank_accounts, report_usage
+from petstore_server.operations.usage import (
+    AccountFilters,
+    AccountSort,
+    page_of_accounts,
+    rank_accounts,
+    report_usage,
+    with_usage,
+)
 from petstore_server.runtime.background import compact_history
 from petstore_server.settings import read_settings
 from support.open_stores import BY, Stores, add_key, successor

@@ -19,7 +19,7 @@ from petstore_server.imports.options import STDIN, ReadOptions
 from petstore_server.imports.rows import Rejects
 from petstore_server.imports.running import HISTORY_CHANGED, FileImport
 from petstore_server.imports.source import open_source
-from petstore_server.runtime.scratch import scratch_store
+from petstore_server.runtime.engines import scratch_store
 from petstore_server.store import Store
 
 _SHOWN_REASONS = 20

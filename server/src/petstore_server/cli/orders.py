@@ -30,7 +30,7 @@ from petstore_server.domain.orders import CANCEL, COMPLETE, INT64_MAX, INT64_MIN
 from petstore_server.domain.transitions import Transition
 from petstore_server.imports.options import STDIN
 from petstore_server.operations import orders as operations
-from petstore_server.operations.exports import export_orders
+from petstore_server.operations.orders import export_orders
 from petstore_server.partial_files import partial_file, put_in_place
 from petstore_server.store import Store
 

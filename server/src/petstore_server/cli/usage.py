@@ -13,8 +13,7 @@ from petstore_server.cli.stores import installation, settings_here, with_store
 from petstore_server.domain.timestamps import DAY, format_unix
 from petstore_server.domain.usage import Granularity, UsageCounts
 from petstore_server.operations import usage as operations
-from petstore_server.operations.account_lists import AccountSort, AccountUsage
-from petstore_server.operations.usage import UsageReport
+from petstore_server.operations.usage import AccountSort, AccountUsage, UsageReport
 from petstore_server.store import Store
 
 _BY_HOUR_SECONDS = 3 * DAY  # a longer period is shown by day unless asked for

@@ -12,16 +12,8 @@ from petstore_server.operations.admin_port import host_name, is_loopback
 
 HEADERS = {
     "Cache-Control": "no-store",
-    "Content-Security-Policy": "; ".join(
-        (
-            "default-src 'none'",
-            "style-src 'self'",
-            "img-src 'self'",
-            "form-action 'self'",
-            "base-uri 'none'",
-            "frame-ancestors 'none'",
-        )
-    ),
+    "Content-Security-Policy": "default-src 'none'; style-src 'self'; img-src 'self'; form-action 'self'; "
+    "base-uri 'none'; frame-ancestors 'none'",
     "Cross-Origin-Opener-Policy": "same-origin",
     "Cross-Origin-Resource-Policy": "same-origin",
     "Permissions-Policy": "camera=(), geolocation=(), microphone=()",

@@ -9,7 +9,7 @@ from petstore_server.domain.accounts import Account
 from petstore_server.domain.orders import Status
 from petstore_server.domain.timestamps import DAY
 from petstore_server.domain.usage import Granularity, KeylessRow, Usage, UsageCounts, UsageRow
-from petstore_server.operations.account_lists import AccountUsage, with_usage
+from petstore_server.operations.usage import AccountUsage, with_usage
 from petstore_server.store import AccessVersion, Store
 
 _KEPT_SECONDS = 30.0  # sums of a day or a week hardly change

@@ -1,14 +1,14 @@
-"""Orders: list them; change one or several."""
+"""Orders: list them, change one or several, and export them in a form that can be imported again."""
 
 import asyncio
-from collections.abc import AsyncGenerator, AsyncIterator, Collection, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Collection, Sequence
 from contextlib import aclosing
 from itertools import islice
 from typing import NamedTuple
 
 from petstore_server.domain.audit import Actor
 from petstore_server.domain.errors import Conflict, DomainError, NotFound, ServiceUnavailable
-from petstore_server.domain.orders import Order, Status
+from petstore_server.domain.orders import ORDER_FIELDS, Order, Status
 from petstore_server.domain.search import MAX_LIMIT, Filters
 from petstore_server.domain.transitions import Transition
 from petstore_server.store import Store
@@ -65,3 +65,42 @@ async def _change(store: Store, order_id: int, transition: Transition[Order], ac
         return Changed(order_id, await store.orders.change(order_id, transition, actor), None)
     except (NotFound, Conflict, ServiceUnavailable) as error:
         return Changed(order_id, None, error)
+
+
+async def export_orders(
+    store: Store,
+    file_format: str,
+    filters: Filters = Filters(),  # noqa: B008 - immutable
+) -> AsyncGenerator[tuple[bytes, int]]:
+    """Yield the file in parts, each with the number of orders so far, ascending by id.
+
+    They are one snapshot. The formats are those of imports: jsonl, json and csv.
+    """
+    begin, encode, between, end = _FORMATS[file_format]
+    count = 0
+    yield begin, count
+    async with aclosing(store.orders.scan(filters)) as batches:
+        async for orders in batches:
+            if orders:
+                yield (between if count else b"") + between.join(map(encode, orders)), count + len(orders)
+                count += len(orders)
+    yield (b"\n" if count else b"") + end, count
+
+
+def _json_record(order: Order) -> bytes:
+    return f'{order.record()[:-1]},"status":"{order.status}"}}'.encode()
+
+
+def _csv_row(order: Order) -> bytes:
+    """No cell needs quotes: they hold numbers, words and canonical timestamps."""
+    complete = "" if order.complete is None else str(order.complete).lower()
+    cells = (order.id, order.pet_id, order.quantity, order.ship_date, complete, order.status)
+    return ",".join("" if cell is None else str(cell) for cell in cells).encode()
+
+
+_FORMATS: dict[str, tuple[bytes, Callable[[Order], bytes], bytes, bytes]] = {
+    "jsonl": (b"", _json_record, b"\n", b""),
+    "json": (b"[\n", _json_record, b",\n", b"]\n"),
+    "csv": (",".join(ORDER_FIELDS).encode() + b"\n", _csv_row, b"\n", b""),
+}
+"""What a file begins with, a record, what is between records, and what ends the file."""

@@ -1,11 +1,133 @@
-"""Reports of the usage history: what an account did, and which accounts are most active, refused, or near a limit."""
+"""Usage: lists of accounts with theirs, who is closest to a limit or refused most, and the usage history."""
 
-from collections.abc import Mapping
+import heapq
+from collections.abc import Callable, Mapping, Sequence
+from enum import StrEnum
 from typing import NamedTuple
 
-from petstore_server.domain.usage import Granularity, KeylessRow, Usage, UsageRow
-from petstore_server.operations.account_lists import AccountSort, AccountUsage, top_accounts, with_usage
+from petstore_server.domain.accounts import Account, Plan
+from petstore_server.domain.lists import NumberedPage, page_place
+from petstore_server.domain.timestamps import DAY, MINUTE
+from petstore_server.domain.usage import Granularity, KeylessRow, Usage, UsageCounts, UsageRow
+from petstore_server.domain.windows import roll_window
 from petstore_server.store import Store
+
+PAGE_SIZE = 50
+
+
+class AccountSort(StrEnum):
+    """What a list of accounts is sorted by, ties by name: the used share of a limit, requests admitted or refused."""
+
+    NAME = "name"
+    MINUTE = "minute"
+    SHARE = "share"
+    ADMITTED = "admitted"
+    REFUSED = "refused"
+    CREATED = "created"
+
+
+class AccountUsage(NamedTuple):
+    """An account, what its windows were charged with at a time, and its requests in the 24 hours before.
+
+    What is not known is None.
+    """
+
+    account: Account
+    minute: int | None
+    day: int | None
+    counts: UsageCounts | None
+
+    @property
+    def minute_share(self) -> float:
+        """The used part of the minute's limit, from 0 to 1; 0 if it is not known."""
+        return min(1.0, (self.minute or 0) / self.account.limits.per_minute)
+
+    @property
+    def share(self) -> float:
+        """The used part of the day's limit, from 0 to 1; 0 if it is not known."""
+        return min(1.0, (self.day or 0) / self.account.limits.per_day)
+
+    @property
+    def refused(self) -> int | None:
+        """The requests that were refused in the last 24 hours."""
+        return None if self.counts is None else self.counts.refused
+
+
+class AccountFilters(NamedTuple):
+    """Which accounts to list: a part of the name in any case, a plan, a state, and identifiers; None means all."""
+
+    search: str = ""
+    plan: Plan | None = None
+    state: str | None = None
+    ids: frozenset[int] | None = None
+
+
+def with_usage(
+    accounts: Sequence[Account],
+    usages: Mapping[int, Usage] | None,
+    totals: Mapping[int, UsageCounts] | None,
+    now: float,
+) -> list[AccountUsage]:
+    """The accounts with their usage at `now` (Unix seconds). `usages` and `totals` are by account id."""
+    unused, nothing = Usage(), UsageCounts()
+    found = []
+    for account in accounts:
+        minute = day = None
+        if usages is not None:
+            usage = usages.get(account.id, unused)
+            minute, day = roll_window(usage.minute, MINUTE, now).used, roll_window(usage.day, DAY, now).used
+        counts = None if totals is None else totals.get(account.id, nothing)
+        found.append(AccountUsage(account, minute, day, counts))
+    return found
+
+
+def page_of_accounts(
+    rows: Sequence[AccountUsage], filters: AccountFilters, sort: AccountSort, number: int, *, descending: bool
+) -> NumberedPage[AccountUsage]:
+    """One page of the accounts that match. `rows` are sorted by name."""
+    found = [row for row in rows if _matches(row.account, filters)]
+    if sort is AccountSort.NAME:
+        found = found[::-1] if descending else found
+    else:  # sorting keeps the order of ties
+        found.sort(key=_SORT_KEYS[sort], reverse=descending)
+    number, pages = page_place(len(found), PAGE_SIZE, number)
+    return NumberedPage(found[(number - 1) * PAGE_SIZE : number * PAGE_SIZE], len(found), number, pages)
+
+
+def _matches(account: Account, filters: AccountFilters) -> bool:
+    return (
+        filters.search.casefold() in account.name.casefold()
+        and filters.plan in (None, account.plan)
+        and filters.state in (None, account.state)
+        and (filters.ids is None or account.id in filters.ids)
+    )
+
+
+_SORT_KEYS: Mapping[AccountSort, Callable[[AccountUsage], float]] = {
+    AccountSort.MINUTE: lambda row: row.minute_share,
+    AccountSort.SHARE: lambda row: row.share,
+    AccountSort.ADMITTED: lambda row: 0 if row.counts is None else row.counts.admitted,
+    AccountSort.REFUSED: lambda row: row.refused or 0,
+    AccountSort.CREATED: lambda row: row.account.created_at,
+}
+
+
+def top_accounts(rows: Sequence[AccountUsage], sort: AccountSort, limit: int) -> list[AccountUsage]:
+    """The accounts with the most of something, ties in the given order; without those that have none of it."""
+    value = _SORT_KEYS[sort]
+    return [row for row in heapq.nlargest(limit, rows, key=value) if value(row) > 0]
+
+
+async def rank_accounts(
+    store: Store, usages: Mapping[int, Usage] | None, sort: AccountSort, start: float, now: float, limit: int
+) -> list[AccountUsage]:
+    """The first accounts of a ranking, at most `limit`, from the hour of `start` until `now` (Unix seconds).
+
+    `usages` is by account id, None if it cannot be read from here. Raises ServiceUnavailable.
+    """
+    totals = await store.usage.totals(Granularity.HOUR.start(start), int(now) + 1)
+    rows = with_usage(await store.accounts.list(), usages, totals, now)
+    return top_accounts(rows, sort, limit)
 
 
 class UsageReport(NamedTuple):
@@ -29,15 +151,3 @@ async def report_usage(store: Store, account: str | None, start: float, end: flo
         return UsageReport(await store.usage.history(account_id, *period, by), None)
     rows = await store.usage.history(None, *period, by)
     return UsageReport(rows, await store.usage.keyless_history(*period, by))
-
-
-async def rank_accounts(
-    store: Store, usages: Mapping[int, Usage] | None, sort: AccountSort, start: float, now: float, limit: int
-) -> list[AccountUsage]:
-    """The first accounts of a ranking, at most `limit`, from the hour of `start` until `now` (Unix seconds).
-
-    `usages` is by account id, None if it cannot be read from here. Raises ServiceUnavailable.
-    """
-    totals = await store.usage.totals(Granularity.HOUR.start(start), int(now) + 1)
-    rows = with_usage(await store.accounts.list(), usages, totals, now)
-    return top_accounts(rows, sort, limit)

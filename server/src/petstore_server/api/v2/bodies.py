@@ -31,14 +31,6 @@ ORDER_FIELDS = {
 }
 
 
-class NewOrder(NamedTuple):
-    """What a client orders. `ship_date` is in canonical form, or None."""
-
-    pet_id: int
-    quantity: int
-    ship_date: str | None
-
-
 def check_media_type(content_type: bytes | None, content_encoding: bytes | None) -> None:
     """Raise UnsupportedMediaType unless the headers describe plain JSON in UTF-8."""
     if content_type is None or not _JSON.fullmatch(content_type):
@@ -47,8 +39,11 @@ def check_media_type(content_type: bytes | None, content_encoding: bytes | None)
         raise UnsupportedMediaType
 
 
-def read_new_order(body: bytes) -> NewOrder:
-    """Read the body of placeOrder. Raises InvalidBody, whose message names the field."""
+def read_new_order(body: bytes) -> tuple[int, int, str | None]:
+    """Read the pet id, the quantity and the ship date (in canonical form) of placeOrder's body.
+
+    Raises InvalidBody, whose message names the field.
+    """
     members = _object(body)
     for name in members:
         if name not in ORDER_FIELDS:
@@ -57,7 +52,7 @@ def read_new_order(body: bytes) -> NewOrder:
             )
     values = {name: _value(field, members) for name, field in ORDER_FIELDS.items()}
     ship_date = values["shipDate"]
-    return NewOrder(values["petId"], values["quantity"], None if ship_date is None else timestamp_text(ship_date))
+    return values["petId"], values["quantity"], (None if ship_date is None else timestamp_text(ship_date))
 
 
 def _value(field: Field, members: dict[str, object]) -> Any:
@@ -69,10 +64,6 @@ def _value(field: Field, members: dict[str, object]) -> Any:
         return field.kind.from_json(members[field.name])
     except ValueError:
         raise InvalidBody(f"The field '{field.name}' must be {field.kind.allowed}.") from None
-
-
-class _OtherNumber:
-    """Stands for a number that no field allows: with a fraction or an exponent, beyond 64 bits, or -0 (D4)."""
 
 
 def _members(pairs: list[tuple[str, object]]) -> dict[str, object]:
@@ -89,8 +80,7 @@ def _constant(_: str) -> NoReturn:
 
 _DECODER = json.JSONDecoder(
     object_pairs_hook=_members,
-    parse_int=lambda text: int(text) if is_int64(text) else _OtherNumber(),
-    parse_float=lambda _: _OtherNumber(),
+    parse_int=lambda text: int(text) if is_int64(text) else float(text),  # which no field allows, such as -0 (D4)
     parse_constant=_constant,
 )
 _EXAMPLE = '{"petId": 3, "quantity": 1}'

@@ -11,8 +11,8 @@ from petstore_server.console.visit import Entry, Visit
 from petstore_server.domain.accounts import PLAN_LIMITS, Limits, Plan, check_account_name, plan_limits
 from petstore_server.domain.errors import AccountExists, InvalidInput
 from petstore_server.domain.notes import check_note
-from petstore_server.operations.account_lists import AccountFilters, AccountSort, page_of_accounts
 from petstore_server.operations.accounts import create_account
+from petstore_server.operations.usage import AccountFilters, AccountSort, page_of_accounts
 
 SORTS = (
     ("name", "Name"),

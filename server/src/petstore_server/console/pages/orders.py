@@ -30,7 +30,7 @@ from petstore_server.domain.transitions import Transition
 from petstore_server.operations import orders as operations
 from petstore_server.operations.admin_port import CONSOLE_PATH
 from petstore_server.operations.audit import order_history
-from petstore_server.operations.exports import export_orders
+from petstore_server.operations.orders import export_orders
 from petstore_server.store import Store
 from petstore_server.store.records import read_order
 

@@ -16,7 +16,7 @@ from petstore_server.console.visit import Entry, Visit
 from petstore_server.domain.audit import AuditFilters
 from petstore_server.domain.timestamps import DAY
 from petstore_server.domain.usage import Granularity, KeylessCounts, UsageCounts, add
-from petstore_server.operations.account_lists import AccountSort, AccountUsage, top_accounts
+from petstore_server.operations.usage import AccountSort, AccountUsage, top_accounts
 from petstore_server.telemetry.recent import INTERVALS, REFUSED_STATUSES, SAMPLE_SECONDS, Report
 
 _TOP = 5
