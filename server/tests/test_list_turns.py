@@ -11,7 +11,7 @@ import pytest
 from petstore_server.domain.accounts import Limits, Plan
 from petstore_server.domain.keys import DEFAULT_SCOPES, Scope
 from petstore_server.domain.orders import Order
-from petstore_server.runtime.engines import open_store
+from petstore_server.runtime.engines import opened_store
 from petstore_server.store.listing import Listing, OrderList
 from support.process import exchange
 from support.service import Service, in_service
@@ -82,15 +82,12 @@ async def test_a_pipelined_list_shows_what_the_request_before_it_has_changed(tmp
 async def test_a_change_by_another_program_shows_in_every_list_of_a_later_turn(tmp_path: Path) -> None:
     async def story(service: Service) -> None:
         last = request(await writer_key(service), "GET", TARGET, "Connection: close")
-        other = await open_store(service.settings.database_url)
-        try:
+        async with opened_store(service.settings.database_url) as other:
             for number in range(1, 6):
                 await other.orders.import_batch([Order(number)], "test", service.actor)
                 expected = list(range(1, number + 1))
                 for _ in range(2):  # a list that is updated, then one that is found to be current
                     assert [[expected]] * 3 == [lists(one) for one in await sent(service, last, last, last)]
-        finally:
-            await other.close()
 
     await in_service(tmp_path, story)
 

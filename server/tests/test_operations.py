@@ -216,8 +216,8 @@ async def test_a_closed_account_has_no_valid_key_and_stays_closed(each_backend: 
     async with each_backend.opened() as store:
         await account(store)
         issued = await issue(store)
-        closed = await accounts.close_account(store, "acme", ACTOR)
-        assert ("closed", 1) == (closed.account.state, closed.revoked)
+        closed, revoked = await accounts.close_account(store, "acme", ACTOR)
+        assert ("closed", 1) == (closed.state, revoked)
         refused = await store.keys.principal(digest(issued.secret), Environment.PRODUCTION, NOW)
         assert isinstance(refused, RefusedKey)
         with pytest.raises(AccountClosed):

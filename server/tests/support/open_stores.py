@@ -21,8 +21,7 @@ from petstore_server.domain.keys import DEFAULT_SCOPES, ApiKey, Environment, Suc
 from petstore_server.engines.postgres.engine import PostgresEngine as PostgresStoreEngine
 from petstore_server.engines.sqlite import lock_for_serving, migrate, open_store
 from petstore_server.engines.sqlite.engine import SqliteEngine
-from petstore_server.runtime.engines import is_sqlite, sqlite_path
-from petstore_server.runtime.engines import open_store as open_any
+from petstore_server.runtime.engines import is_sqlite, opened_store, sqlite_path
 from petstore_server.store import Store
 from petstore_server.store.engine import Engine, Queries, Query, Row, Statement, Work
 from petstore_server.store.listing import Listing, OrderList
@@ -158,14 +157,9 @@ def _template(engine: PostgresEngine) -> str:
     return name
 
 
-@asynccontextmanager
-async def opened_at(url: str) -> AsyncIterator[Store]:
+def opened_at(url: str) -> AbstractAsyncContextManager[Store]:
     """The store of this URL, of whichever engine, made where it is missing, and closed at the end."""
-    store = await open_any(url, create=True, migrate=True, announce=lambda line: None)
-    try:
-        yield store
-    finally:
-        await store.close()
+    return opened_store(url, create=True, migrate=True)
 
 
 @asynccontextmanager

@@ -151,9 +151,9 @@ def close(name: str, yes: bool) -> None:
     """
     if not yes:
         confirm(f"Close the account {name} for good, and revoke all its keys?", "Nothing was changed.")
-    closed = with_store(lambda store: operations.close_account(store, name, operator()), writes=True)
-    _show(closed.account)
-    comment(f"Revoked {plural(closed.revoked, 'key')}.")
+    account, revoked = with_store(lambda store: operations.close_account(store, name, operator()), writes=True)
+    _show(account)
+    comment(f"Revoked {plural(revoked, 'key')}.")
 
 
 def _change(name: str, transition: Transition[Account]) -> None:

@@ -10,7 +10,7 @@ from petstore_server.cli.commands import Command
 from petstore_server.cli.failures import FAILURE
 from petstore_server.cli.output import paint, printable, show, wrapped
 from petstore_server.cli.stores import installation
-from petstore_server.operations.health.results import Action, CheckResult
+from petstore_server.operations.health import Action, CheckResult
 from petstore_server.runtime.health import examine
 from petstore_server.settings import SettingsError
 

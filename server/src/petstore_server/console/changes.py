@@ -102,7 +102,6 @@ def _fields(before: Any, after: Any) -> list[Field]:
 
 
 def _lifted(before: Any) -> str:
-    """What is known of a ban that was lifted."""
     ban = before.get("ban") if isinstance(before, dict) else None
     if not isinstance(ban, dict):
         return ""
@@ -128,7 +127,6 @@ def plain_times(text: str) -> str:
 
 
 def _plain(value: Any) -> str:
-    """A value of an audit entry as text."""
     if isinstance(value, bool):
         return "yes" if value else "no"
     if isinstance(value, int):

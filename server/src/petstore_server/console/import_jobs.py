@@ -239,7 +239,6 @@ async def _follow(process: Process, job: ImportJob) -> None:
 
 
 def _failure(error: BaseException | None) -> DomainError | None:
-    """What an operator sees of the error that ended the work."""
     if error is None or isinstance(error, DomainError):
         return error
     if isinstance(error, OSError):

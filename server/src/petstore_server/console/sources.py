@@ -10,7 +10,7 @@ from petstore_server.console.sessions import Sessions
 from petstore_server.console.statistics import Statistics
 from petstore_server.console.submissions import Submissions
 from petstore_server.domain.usage import Usage
-from petstore_server.operations.health.results import CheckResult
+from petstore_server.operations.health import CheckResult
 from petstore_server.settings import Settings
 from petstore_server.store import Store
 from petstore_server.telemetry.aggregation import Families

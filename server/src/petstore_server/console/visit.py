@@ -4,6 +4,7 @@ import asyncio
 import secrets
 from base64 import urlsafe_b64decode, urlsafe_b64encode
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
+from dataclasses import dataclass
 from hashlib import sha256
 from typing import Any, NamedTuple, TypeVar
 from urllib.parse import parse_qsl
@@ -33,22 +34,20 @@ _MOST_FIELDS = 2000
 _LONGEST_NOTICE = 1000  # characters: a cookie holds 4 KiB
 
 
+@dataclass(eq=False)
 class RefusedRequest(Exception):
     """A request that is refused with a page: its status, title and text."""
 
-    def __init__(self, status: int, title: str, text: str) -> None:
-        super().__init__(title)
-        self.status = status
-        self.title = title
-        self.text = text
+    status: int
+    title: str
+    text: str
 
 
+@dataclass(eq=False)
 class Repeated(Exception):
     """A form that was submitted just before; `response` is the response to that."""
 
-    def __init__(self, response: Response) -> None:
-        super().__init__()
-        self.response = response
+    response: Response
 
 
 class Part(NamedTuple):

@@ -107,7 +107,6 @@ class Timestamps:
         raise ValueError(f"{_NOT_STANDARD}; {self._advice(text)}")
 
     def _advice(self, text: str) -> str:
-        """The options that read a timestamp in another form."""
         match = _NUMERIC.fullmatch(text)
         formats = [form for form in _date_formats(match) if _parsed(text, form)] if match else []
         if match is None or not formats:

@@ -179,7 +179,6 @@ def _read_header(blocks: Iterator[Block], schema: Schema[Any]) -> tuple[list[str
 
 
 def _names(cells: list[str] | str, raw: bytes) -> list[str]:
-    """The names of the columns. Raises UnreadableFile."""
     try:
         raw.decode()
     except UnicodeDecodeError:

@@ -88,7 +88,6 @@ class FileImport(Generic[T]):
     async def _store(
         self, batches: Sequence[Batch[T]], stored: Records[T], copies: Records[T] | None, actor: Actor
     ) -> None:
-        """Store batches in one transaction."""
         records: list[T] = []
         for batch in batches:
             records += await self._completed(batch.records, batch.missing, stored)

@@ -28,13 +28,6 @@ class WindowReport(NamedTuple):
     reset: int | None
 
 
-class Closed(NamedTuple):
-    """A closed account, and how many of its keys were revoked."""
-
-    account: Account
-    revoked: int
-
-
 class AccountReport(NamedTuple):
     """An account with its keys, oldest first, and its windows; `windows` is None if its usage is not known here.
 
@@ -55,10 +48,12 @@ async def create_account(
     return await store.accounts.create(name, plan, limits, actor, contact=contact, note=note)
 
 
-async def close_account(store: Store, name: str, actor: Actor) -> Closed:
+async def close_account(store: Store, name: str, actor: Actor) -> tuple[Account, int]:
     """End an account for good and revoke its keys; its history is kept, and its name is not free again.
 
-    Closing again revokes what an interrupted call left. Raises AccountNotFound.
+    Return the account, and how many keys were revoked. Closing again revokes what an interrupted call left.
+
+    Raises AccountNotFound.
     """
     account = await store.accounts.change(name, accounts.close(actor.at), actor)
     revoked = 0
@@ -66,7 +61,7 @@ async def close_account(store: Store, name: str, actor: Actor) -> Closed:
         if key.revoked_at is None:
             await store.keys.change(key.id, revoke(actor.at), actor)
             revoked += 1
-    return Closed(account, revoked)
+    return account, revoked
 
 
 async def report_account(

@@ -36,26 +36,6 @@ def sqlite_path(url: str) -> Path:
     return Path(url.removeprefix(_SQLITE)).absolute()
 
 
-async def open_store(
-    url: str,
-    share: Share | None = None,
-    *,
-    create: bool = False,
-    migrate: bool = False,
-    announce: Announce = lambda _: None,
-) -> Store:
-    """Open the store: create a missing one if `create`, migrate an older one if `migrate`.
-
-    `announce` gets one line if a store is created. Raises SettingsError, StoreUnusable.
-    """
-    if is_sqlite(url):
-        return await sqlite.open_store(sqlite_path(url), announce, create=create, upgrade=migrate)
-    require_driver(url)
-    from petstore_server.engines import postgres  # an extra, installed where it is needed
-
-    return await postgres.open_store(url, announce, share, create=create, upgrade=migrate)
-
-
 @asynccontextmanager
 async def opened_store(
     url: str,
@@ -65,8 +45,17 @@ async def opened_store(
     migrate: bool = False,
     announce: Announce = lambda _: None,
 ) -> AsyncIterator[Store]:
-    """The store as `open_store` opens it, closed at the end. Raises SettingsError, StoreUnusable."""
-    store = await open_store(url, share, create=create, migrate=migrate, announce=announce)
+    """The store, closed at the end: a missing one is created if `create`, an older one migrated if `migrate`.
+
+    `announce` gets one line if a store is created. Raises SettingsError, StoreUnusable.
+    """
+    if is_sqlite(url):
+        store = await sqlite.open_store(sqlite_path(url), announce, create=create, upgrade=migrate)
+    else:
+        require_driver(url)
+        from petstore_server.engines import postgres  # an extra, installed where it is needed
+
+        store = await postgres.open_store(url, announce, share, create=create, upgrade=migrate)
     try:
         yield store
     finally:

@@ -5,11 +5,11 @@ from collections.abc import Iterator
 from contextlib import suppress
 
 from petstore_server.domain.errors import DomainError, ServiceUnavailable
+from petstore_server.operations.health import CheckResult
 from petstore_server.operations.health.deployment import check_deployment, check_ports, find_server
 from petstore_server.operations.health.engines import check_postgres, check_redis
 from petstore_server.operations.health.files import check_clock, check_disk, check_files, is_quick_to_read
 from petstore_server.operations.health.partners import check_backups, check_identifiers, check_partners
-from petstore_server.operations.health.results import CheckResult
 from petstore_server.runtime.composition import require_servable
 from petstore_server.runtime.counters import read_counters
 from petstore_server.runtime.installation import LocalInstallation

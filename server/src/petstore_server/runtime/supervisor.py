@@ -101,30 +101,29 @@ class Workers:
     async def _keep(self, worker: Worker) -> None:
         """Replace the process whenever it dies, after a pause that grows while it dies soon."""
         pause, started = _FIRST_PAUSE, monotonic()
-        code = await worker.ended()
-        while not self._draining.is_set():
+        while True:
+            code = await worker.ended()
+            if self._draining.is_set():
+                return
             pause = _FIRST_PAUSE if monotonic() - started > _STEADY_SECONDS else pause
             _log.error("worker ended", extra={"worker": worker.number, "code": code, "again_in": pause})
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._draining.wait(), pause)
                 return
             pause, started = min(2 * pause, _LONGEST_PAUSE), monotonic()
-            code = await self._run_again(worker)
+            await self._start_again(worker)
 
-    async def _run_again(self, worker: Worker) -> int:
-        """Start a process in place of one that has ended, and wait until it ends as well; return its exit code."""
+    async def _start_again(self, worker: Worker) -> None:
+        """Start a process in place of one that has ended; if it cannot start, it ends at once."""
         try:
-            await worker.start()
-        except WorkerFailed as error:
-            return error.code
+            with contextlib.suppress(WorkerFailed):  # its exit code says enough
+                await worker.start()
+                _log.info("worker serves again", extra={"worker": worker.number})
         except UNREADABLE as error:  # for example, the system can start no more processes
             _log.error("worker cannot be started", extra={"worker": worker.number, "reason": str(error)})
             worker.signal(signal.SIGKILL)
-        else:
-            _log.info("worker serves again", extra={"worker": worker.number})
-            if self._draining.is_set():
-                worker.signal(signal.SIGTERM)
-        return await worker.ended()
+        if self._draining.is_set():
+            worker.signal(signal.SIGTERM)
 
 
 async def serve_with_workers(

@@ -163,13 +163,12 @@ async def ask_close(visit: Visit) -> Response:
 async def close(visit: Visit) -> Response:
     """Close an account and revoke its keys."""
     name, _ = visit.request.path_params["name"], await visit.form()
-    closed = await close_account(visit.store, name, visit.actor)
-    revoked = f"{closed.revoked:,} key" + ("" if closed.revoked == 1 else "s")
-    return visit.done(account_path(name), f"Closed {name}, and revoked {revoked}.")
+    _, revoked = await close_account(visit.store, name, visit.actor)
+    keys = f"{revoked:,} key" + ("" if revoked == 1 else "s")
+    return visit.done(account_path(name), f"Closed {name}, and revoked {keys}.")
 
 
 async def _account(visit: Visit) -> Account:
-    """The account that the path names. Raises AccountNotFound."""
     return await visit.need(visit.store.accounts.find(visit.request.path_params["name"]))
 
 

@@ -2,6 +2,7 @@
 
 import asyncio
 from contextlib import AsyncExitStack, suppress
+from dataclasses import dataclass
 from hashlib import file_digest
 from typing import IO
 from urllib.parse import quote
@@ -41,14 +42,13 @@ _FIELDS = ("columns", *_TEXTS, *_FLAGS)
 _OUTCOMES = {"created": "Created", "replaced": "Changed", "unchanged": "Unchanged", "rejected": "Rejected"}
 
 
+@dataclass(eq=False)
 class _Refused(Exception):
     """An upload that is not accepted: why, the HTTP status, and the field at fault."""
 
-    def __init__(self, reason: str, status: int = 400, field: str = "file") -> None:
-        super().__init__(reason)
-        self.reason = reason
-        self.status = status
-        self.field = field
+    reason: str
+    status: int = 400
+    field: str = "file"
 
 
 async def list_imports(visit: Visit) -> Response:

@@ -71,7 +71,6 @@ async def rotate(visit: Visit) -> Response:
 
 
 async def _ask_rotate(visit: Visit, key_id: str) -> Response:
-    """Ask before a key is replaced whose programs stop working."""
     key = await visit.need(visit.store.keys.find(key_id))
     return visit.page(
         "confirm.html",

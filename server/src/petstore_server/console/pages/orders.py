@@ -189,7 +189,6 @@ def _ship_now(visit: Visit) -> Transition[Order]:
 
 
 async def _change(visit: Visit, done: str, transition: Transition[Order], form: Form) -> Response:
-    """Change the selected orders, and report how many were changed and why others were not."""
     changed = 0
     refused: list[tuple[int, DomainError]] = []
     async for outcome in operations.change_orders(visit.store, _selected(form), transition, visit.actor):
@@ -206,7 +205,6 @@ async def _change(visit: Visit, done: str, transition: Transition[Order], form: 
 
 
 def _selected(form: Form) -> list[int]:
-    """The selected identifiers. Raises InvalidInput, InvalidOrderId."""
     ids = list(dict.fromkeys(parse_order_id(text) for text in form.all("order")))
     if not ids:
         raise RefusedRequest(400, "No order is selected", "Nothing was changed. Go back and select at least one order.")

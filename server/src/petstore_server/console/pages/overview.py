@@ -80,7 +80,6 @@ async def overview(visit: Visit) -> Response:
 
 
 def _top_accounts(rows: Sequence[AccountUsage]) -> tuple[list[AccountUsage], list[AccountUsage]]:
-    """Those closest to the day's limit, and those refused most."""
     return top_accounts(rows, AccountSort.SHARE, _TOP), top_accounts(rows, AccountSort.REFUSED, _TOP)
 
 
@@ -124,7 +123,6 @@ def _history_chart(history: History, now: float, days: int) -> Chart:
 
 
 def _sums(history: History) -> dict[str, int]:
-    """What was counted in the whole period, by name."""
     counts = reduce(add, (row.counts for row in history.rows), UsageCounts())
     keyless = reduce(add, (each.counts for each in history.keyless), KeylessCounts())
     return {

@@ -21,7 +21,6 @@ async def search(visit: Visit) -> Response:
 
 
 async def _found(visit: Visit, text: str) -> str:
-    """The path below the console's."""
     if is_int64(text):
         return f"/orders/{text}"
     if text.startswith("key_"):

@@ -6,7 +6,7 @@ from http.client import HTTPConnection, HTTPException
 from urllib.parse import urlsplit
 
 from petstore_server.operations.admin_port import admin_url, is_loopback
-from petstore_server.operations.health.results import CheckResult
+from petstore_server.operations.health import CheckResult
 from petstore_server.settings import Settings
 
 _RESPONSE_SECONDS = 5.0

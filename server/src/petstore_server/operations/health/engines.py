@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from petstore_server.operations.health.results import CheckResult
+from petstore_server.operations.health import CheckResult
 
 _KEEPING_POLICY = "noeviction"
 _NEARLY_FULL = 0.8

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from petstore_server.domain.timestamps import format_unix
-from petstore_server.operations.health.results import CheckResult
+from petstore_server.operations.health import CheckResult
 
 _MIB = 1 << 20
 _UNITS = (("GiB", 30), ("MiB", 20))
@@ -107,6 +107,5 @@ def _modes(file: Path) -> Iterator[CheckResult]:
 
 
 def _size(count: int) -> str:
-    """A number of bytes, with two digits at least."""
     unit, shift = next(((unit, shift) for unit, shift in _UNITS if count >= 10 << shift), ("KiB", 10))
     return f"{count >> shift} {unit}"

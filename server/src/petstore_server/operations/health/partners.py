@@ -6,7 +6,7 @@ from math import inf
 from petstore_server.domain.keys import VALID, ApiKey
 from petstore_server.domain.orders import INT64_MAX
 from petstore_server.domain.timestamps import DAY, format_unix
-from petstore_server.operations.health.results import CheckResult
+from petstore_server.operations.health import CheckResult
 from petstore_server.store import Store
 
 _SOON = 7 * DAY  # seconds
