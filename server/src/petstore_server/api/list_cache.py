@@ -97,18 +97,11 @@ class ListCache:
         if held is not None and turn is not None and turn is self._turn:
             return held
         latest = await self._listing.current()
-        if held is None or latest is not held.source:
-            held = self._encoded(latest)
+        held = self._held  # which another call may have renewed meanwhile
+        if held is None or held.source is not latest:
+            held = EncodedList(latest, held)
+            if self._listing.is_newest(latest):  # else this call was overtaken
+                self._held = held
         if held is self._held:
             self._turn = turn
         return held
-
-    def _encoded(self, latest: OrderList) -> EncodedList:
-        """Encode the list once for all callers that got it; an older one, of a call that was overtaken, is not kept."""
-        held = self._held
-        if held is not None and held.source is latest:
-            return held
-        encoded = EncodedList(latest, held)
-        if self._listing.is_newest(latest):
-            self._held = encoded
-        return encoded

@@ -14,6 +14,7 @@ from functools import partial
 from pathlib import Path
 
 import click
+import uvloop
 
 from petstore_server.cli.failures import FAILURE
 from petstore_server.cli.interruption import interrupted
@@ -27,7 +28,7 @@ from petstore_server.operations.admin_port import sign_in_url
 from petstore_server.runtime.application import Application
 from petstore_server.runtime.composition import lock_for_serving, opened_backend, require_servable
 from petstore_server.runtime.demo import Demo, fill, show_sample
-from petstore_server.runtime.servers import listening, loop_factory, run
+from petstore_server.runtime.servers import listening, run
 from petstore_server.runtime.supervisor import serve_with_workers
 from petstore_server.runtime.worker_process import WorkerFailed
 from petstore_server.settings import Settings
@@ -55,7 +56,7 @@ def serve_in_foreground(settings: Settings, given: dict[str, str], *, demo: bool
         # Where 0 was given, the ports that were found.
         settings = replace(settings, port=public.getsockname()[1], admin_port=admin.getsockname()[1])
         stack.enter_context(lock_for_serving(settings))
-        runner = stack.enter_context(asyncio.Runner(loop_factory=loop_factory()))
+        runner = stack.enter_context(asyncio.Runner(loop_factory=uvloop.new_event_loop))
         if settings.workers == 1:
             runner.run(_serve(settings, public, admin, demo=demo))
         else:

@@ -31,7 +31,9 @@ async def opened_backend(
     Raises SettingsError, StoreUnusable, ServiceUnavailable.
     """
     require_servable(settings)
-    limiter = _limiter(settings, clock, redis_clock)
+    local = MemoryLimiter(ban_policy(settings), clock)
+    remote = settings.redis_url is not None
+    limiter = FallbackLimiter(redis_counters(settings, redis_clock), local) if remote else local
     try:
         try:
             await limiter.start()
@@ -79,10 +81,3 @@ def lock_for_serving(settings: Settings) -> AbstractContextManager[object]:
     return sqlite.lock_for_serving(
         engines.sqlite_path(settings.database_url), shared=shared, wait_seconds=_LOCK_SECONDS
     )
-
-
-def _limiter(
-    settings: Settings, clock: Callable[[], float], redis_clock: Callable[[], float] | None
-) -> MemoryLimiter | FallbackLimiter:
-    local = MemoryLimiter(ban_policy(settings), clock)
-    return local if settings.redis_url is None else FallbackLimiter(redis_counters(settings, redis_clock), local)

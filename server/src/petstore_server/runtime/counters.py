@@ -1,6 +1,5 @@
 """The counters in Redis, as commands and servers reach them."""
 
-import importlib.util
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
 from typing import TYPE_CHECKING
@@ -8,7 +7,7 @@ from typing import TYPE_CHECKING
 from petstore_server.domain.bans import BanPolicy
 from petstore_server.domain.errors import Unreachable
 from petstore_server.runtime import engines
-from petstore_server.settings import Settings, SettingsError, describe_url
+from petstore_server.settings import Settings, describe_url
 
 if TYPE_CHECKING:
     from petstore_server.limits.redis import RedisCounters
@@ -16,11 +15,7 @@ if TYPE_CHECKING:
 
 def require_redis_driver() -> None:
     """Raises SettingsError if the driver of Redis is not installed."""
-    if importlib.util.find_spec("redis") is None:
-        raise SettingsError(
-            "PETSTORE_REDIS_URL is set, but its driver is missing; install the drivers with "
-            "pip install --require-hashes -r requirements/scale-out.lock"
-        )
+    engines.require_installed("redis", "PETSTORE_REDIS_URL is set")
 
 
 def ban_policy(settings: Settings) -> BanPolicy:

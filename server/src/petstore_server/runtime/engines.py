@@ -62,13 +62,18 @@ async def opened_store(
         await store.close()
 
 
-def require_driver(url: str, setting: str = "PETSTORE_DATABASE_URL") -> None:
-    """Raises SettingsError if the driver of PostgreSQL is not installed, or does not accept the URL in `setting`."""
-    if importlib.util.find_spec("psycopg") is None:
+def require_installed(driver: str, reason: str) -> None:
+    """Raises SettingsError if a driver that comes with an extra is not installed; `reason` says why it is needed."""
+    if importlib.util.find_spec(driver) is None:
         raise SettingsError(
-            "A URL names PostgreSQL, but its driver is missing; install the drivers with "
+            f"{reason}, but its driver is missing; install the drivers with "
             "pip install --require-hashes -r requirements/scale-out.lock"
         )
+
+
+def require_driver(url: str, setting: str = "PETSTORE_DATABASE_URL") -> None:
+    """Raises SettingsError if the driver of PostgreSQL is not installed, or does not accept the URL in `setting`."""
+    require_installed("psycopg", "A URL names PostgreSQL")
     from petstore_server.engines import postgres
 
     if problem := postgres.url_problem(url):

@@ -56,15 +56,6 @@ def _listen(host: str, port: int) -> socket.socket:
     return listener
 
 
-def loop_factory() -> Callable[[], asyncio.AbstractEventLoop]:
-    """The event loop of a server: uvloop's if it is installed, else asyncio's own."""
-    try:
-        import uvloop
-    except ImportError:
-        return asyncio.new_event_loop
-    return uvloop.new_event_loop
-
-
 class AdminServer(uvicorn.Server):
     """A uvicorn server for the admin port that leaves signals to others."""
 

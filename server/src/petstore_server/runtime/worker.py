@@ -13,11 +13,12 @@ import time
 from typing import Any
 
 import msgspec
+import uvloop
 
 from petstore_server.runtime.application import Application
 from petstore_server.runtime.composition import lock_for_serving, opened_backend
 from petstore_server.runtime.engines import Announce
-from petstore_server.runtime.servers import loop_factory, run
+from petstore_server.runtime.servers import run
 from petstore_server.settings import Settings, read_settings
 from petstore_server.telemetry.aggregation import Families, collect
 from petstore_server.telemetry.logs import logging_to_stderr
@@ -45,7 +46,7 @@ def serve_inherited(listener: int, channel: int, announce: Announce) -> None:
         socket.socket(fileno=listener) as public,
         socket.socket(fileno=channel) as supervisor,
         lock_for_serving(settings),
-        asyncio.Runner(loop_factory=loop_factory()) as runner,
+        asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner,
     ):
         runner.run(_serve(settings, public, supervisor, announce))
 

@@ -6,7 +6,7 @@ ValueError; `allowed` completes the sentence "… must be".
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 from petstore_server.domain.orders import INT64_MAX, INT64_MIN, is_int64
@@ -72,11 +72,10 @@ class Integer:
         return value
 
 
-@dataclass(frozen=True)
 class Boolean:
     """`true` or `false`."""
 
-    allowed: str = field(default="true or false", init=False)
+    allowed = "true or false"
 
     def from_text(self, text: str) -> bool:
         if text not in ("true", "false"):
@@ -84,17 +83,13 @@ class Boolean:
         return text == "true"
 
 
-@dataclass(frozen=True)
 class Timestamp:
     """An RFC 3339 date-time with an offset, read as Unix microseconds.
 
     Many libraries write digits finer than a microsecond, which are cut off, or an offset without its colon.
     """
 
-    allowed: str = field(
-        default="an RFC 3339 date-time with an offset, in the years 1 to 9999 in UTC, such as 2026-11-01T10:00:00Z",
-        init=False,
-    )
+    allowed = "an RFC 3339 date-time with an offset, in the years 1 to 9999 in UTC, such as 2026-11-01T10:00:00Z"
 
     def from_text(self, text: str) -> int:
         return microseconds(parse_timestamp(_OFFSET.sub(r"\1:\2", _FINER.sub(r"\1", text))))
