@@ -11,7 +11,7 @@ from time import monotonic, sleep
 import pytest
 from hypothesis import settings
 
-from petstore_server.engines.sqlite import locking
+from petstore_server.engines.sqlite import opening
 from petstore_server.limits import redis as redis_counters
 from support import process, service
 from support.engines import PostgresEngine, running_engine
@@ -98,7 +98,7 @@ def _file_store(tmp_path: Path) -> Stores:
 def _open_files(directory: Path) -> list[Path]:
     """The files below a directory that this process has open, but for the descriptors that served as a lock (D12)."""
     found = []
-    kept = {str(descriptor) for descriptors in locking.idle.values() for descriptor in descriptors}
+    kept = {str(descriptor) for descriptors in opening.idle.values() for descriptor in descriptors}
     for descriptor in Path("/proc/self/fd").iterdir():
         if descriptor.name in kept:
             continue

@@ -45,7 +45,7 @@ def results(cli: CommandLine, **settings: str) -> dict[str, tuple[str, str]]:
 def test_migrating_creates_a_missing_store_and_then_changes_nothing(tmp_path: Path) -> None:
     cli = CommandLine(tmp_path / "new.db")
     first = cli.must("db", "migrate", "--json")
-    assert {"before": 0, "after": sqlite.LATEST_VERSION} == first.json()
+    assert {"before": 0, "after": sqlite.opening.SCHEMA.latest} == first.json()
     assert str(cli.store) in first.err
     assert "nothing was changed" in cli.must("db", "migrate").out
 

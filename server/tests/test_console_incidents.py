@@ -14,7 +14,7 @@ from petstore_server.console.rendering import minutes
 from petstore_server.domain.errors import ServiceUnavailable
 from petstore_server.domain.orders import Order
 from petstore_server.domain.usage import Activity, KeylessCounts, UsageCounts
-from petstore_server.engines.postgres.pool import CONNECTIONS
+from petstore_server.engines.postgres.engine import CONNECTIONS
 from petstore_server.operations.health import CheckResult
 from petstore_server.telemetry.aggregation import Family, Sample
 from support.console import START, Browser, Console, running_console

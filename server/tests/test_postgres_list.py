@@ -374,3 +374,11 @@ async def test_both_engines_give_the_same_pieces_to_the_same_orders(postgres_sto
         assert len(starts) < len(lists[0].pieces)
         assert (lists[0].starts, pieces_of(lists[0])) == (lists[1].starts, pieces_of(lists[1]))
         assert lists[0].digest == lists[1].digest
+
+
+def test_orders_that_do_not_exist_cost_a_cancel_no_second_message() -> None:
+    work = PostgresDialect().lock_orders([1, 2])
+    next(work)
+    with pytest.raises(StopIteration) as ended:
+        work.send([(1, "{}", "pending")])
+    assert [(1, "{}", "pending")] == ended.value.value

@@ -9,8 +9,9 @@ import pytest
 
 from petstore_server.domain.errors import StoreUnusable
 from petstore_server.domain.orders import Order
-from petstore_server.engines.postgres import LATEST_VERSION, check, migrate, open_store
+from petstore_server.engines.postgres import check, migrate, open_store
 from petstore_server.engines.postgres import opening as opening_module
+from petstore_server.engines.postgres.opening import SCHEMA
 from petstore_server.engines.schema import Schema
 from petstore_server.runtime import engines
 from petstore_server.settings import SettingsError
@@ -65,8 +66,8 @@ def test_a_missing_store_is_not_made_by_those_who_only_read(postgres_stores: Sto
 
 
 def test_migrating_again_changes_nothing(postgres_stores: Stores) -> None:
-    assert asyncio.run(migrate(postgres_stores.url, silent)) == (0, LATEST_VERSION)
-    assert asyncio.run(migrate(postgres_stores.url, silent)) == (LATEST_VERSION, LATEST_VERSION)
+    assert asyncio.run(migrate(postgres_stores.url, silent)) == (0, SCHEMA.latest)
+    assert asyncio.run(migrate(postgres_stores.url, silent)) == (SCHEMA.latest, SCHEMA.latest)
 
 
 def test_a_store_of_an_earlier_build_is_refused_and_not_touched(
@@ -105,9 +106,9 @@ def test_no_program_sees_a_store_between_two_migrations(
 def test_a_store_of_a_newer_program_is_refused(postgres_stores: Stores, postgres: PostgresEngine) -> None:
     opening(postgres_stores.url, create=True)
     with postgres.admin(name_of(postgres_stores)) as admin:
-        admin.execute("UPDATE petstore.store SET schema_version = %s", (LATEST_VERSION + 1,))
+        admin.execute("UPDATE petstore.store SET schema_version = %s", (SCHEMA.latest + 1,))
     message = refusal(postgres_stores.url, create=True, upgrade=True)
-    assert f"version {LATEST_VERSION + 1}" in message
+    assert f"version {SCHEMA.latest + 1}" in message
     assert "update" in message
 
 
@@ -173,8 +174,8 @@ def test_hosts_that_start_together_migrate_once(postgres_stores: Stores) -> None
         reports.get(timeout=0.05)
     assert 1 == sum(isinstance(one, str) for one in heard)
     results = [one for one in heard if isinstance(one, tuple)]
-    assert [((0, LATEST_VERSION), None)] == [one for one in results if one[0][0] == 0]
-    assert [(LATEST_VERSION, None)] * 4 == [(versions[1], error) for versions, error in results]
+    assert [((0, SCHEMA.latest), None)] == [one for one in results if one[0][0] == 0]
+    assert [(SCHEMA.latest, None)] * 4 == [(versions[1], error) for versions, error in results]
 
 
 _RECORD = '{"id":1,"petId":9223372036854775807,"quantity":3,"shipDate":"2026-11-01T00:00:00Z","complete":true}'
@@ -213,7 +214,7 @@ def test_the_command_line_works_on_it(postgres_stores: Stores, tmp_path: Path) -
     petstore = CommandLine(tmp_path / "unused.db")
     url = {"PETSTORE_DATABASE_URL": postgres_stores.url}
     assert 1 == petstore("accounts", "list", **url).code
-    assert {"before": 0, "after": LATEST_VERSION} == petstore.must("db", "migrate", "--json", **url).json()
+    assert {"before": 0, "after": SCHEMA.latest} == petstore.must("db", "migrate", "--json", **url).json()
     petstore.must("accounts", "create", "acme", "--plan", "free", **url)
     key = petstore.must("keys", "create", "acme", "--json", **url).json()
     assert key["id"] == petstore.must("keys", "list", "--json", **url).json()[0]["id"]

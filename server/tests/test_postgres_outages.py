@@ -17,8 +17,7 @@ from petstore_server.domain.keys import Environment
 from petstore_server.domain.orders import CANCEL, Order, Status
 from petstore_server.domain.pets import Pet
 from petstore_server.domain.placement import Placement
-from petstore_server.engines.postgres.engine import CONCURRENCY
-from petstore_server.engines.postgres.pool import CONNECTIONS, Pool
+from petstore_server.engines.postgres.engine import CONCURRENCY, CONNECTIONS, Pool
 from petstore_server.engines.postgres.session import READ, SCAN, WRITE
 from petstore_server.engines.postgres.timelines import Timelines
 from petstore_server.store import Store

@@ -14,8 +14,9 @@ import pytest
 from petstore_server.api.list_cache import ListCache
 from petstore_server.domain.errors import Conflict, InvalidInput, OrderConflict, StoreUnusable
 from petstore_server.domain.orders import CANCEL, Order, Status
-from petstore_server.engines.sqlite import LATEST_VERSION, backup, check, connections, restore
+from petstore_server.engines.sqlite import backup, check, connections, restore
 from petstore_server.engines.sqlite.connections import connect_writer
+from petstore_server.engines.sqlite.opening import SCHEMA
 from petstore_server.operations.health.files import check_files
 from support.open_stores import BY, add_key, body, locked, log, opened
 
@@ -339,7 +340,7 @@ async def test_a_restore_of_anything_but_a_sound_backup_changes_nothing(tmp_path
     execute(tmp_path / "other.db", "CREATE TABLE theirs (id INTEGER)")
     for name in ("newer.db", "damaged.db"):
         backup(path, tmp_path / name)
-    execute(tmp_path / "newer.db", f"PRAGMA user_version = {LATEST_VERSION + 1}")
+    execute(tmp_path / "newer.db", f"PRAGMA user_version = {SCHEMA.latest + 1}")
     execute(tmp_path / "damaged.db", "DROP INDEX orders_by_revision", "UPDATE orders SET record = 'x' WHERE id = 2")
     for name, reason in (
         ("missing.db", "no backup"),

@@ -20,7 +20,6 @@ from petstore_server.domain.errors import StoreUnusable
 from petstore_server.domain.orders import Order
 from petstore_server.engines.schema import Schema
 from petstore_server.engines.sqlite import (
-    LATEST_VERSION,
     check,
     connections,
     is_served,
@@ -31,6 +30,7 @@ from petstore_server.engines.sqlite import (
     opening as opening_module,
 )
 from petstore_server.engines.sqlite.connections import connect_writer
+from petstore_server.engines.sqlite.opening import SCHEMA
 from support.open_stores import BY, body, locked, opened
 from support.preloaded import context
 from support.subprocesses import PATIENCE
@@ -83,8 +83,8 @@ def test_a_store_that_was_not_migrated_is_for_serve_and_db_migrate(tmp_path: Pat
     path = tmp_path / "store.db"
     path.touch()
     assert f"There is no store at {path}." == refusal(path)
-    assert migrate(path, silent) == (0, LATEST_VERSION)
-    assert migrate(path, silent) == (LATEST_VERSION, LATEST_VERSION)
+    assert migrate(path, silent) == (0, SCHEMA.latest)
+    assert migrate(path, silent) == (SCHEMA.latest, SCHEMA.latest)
     assert opening(path) == []
 
 
@@ -92,11 +92,11 @@ def test_a_store_of_a_newer_program_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "store.db"
     opening(path, create=True)
     with sqlite3.connect(path) as connection:
-        connection.execute(f"PRAGMA user_version = {LATEST_VERSION + 1}")
+        connection.execute(f"PRAGMA user_version = {SCHEMA.latest + 1}")
     connection.close()
     message = refusal(path, create=True, upgrade=True)
     assert str(path) in message
-    assert f"version {LATEST_VERSION + 1}" in message
+    assert f"version {SCHEMA.latest + 1}" in message
     assert "update" in message
     with pytest.raises(StoreUnusable):
         migrate(path, silent)
@@ -227,8 +227,8 @@ def test_processes_that_start_together_migrate_once(tmp_path: Path) -> None:
         reports.get(timeout=0.05)
     assert heard.count(f"Created a new store at {path}.") == 1
     results = [one for one in heard if isinstance(one, tuple)]
-    assert [((0, LATEST_VERSION), None)] == [one for one in results if one[0][0] == 0]
-    assert [(LATEST_VERSION, None)] * 4 == [(versions[1], error) for versions, error in results]
+    assert [((0, SCHEMA.latest), None)] == [one for one in results if one[0][0] == 0]
+    assert [(SCHEMA.latest, None)] * 4 == [(versions[1], error) for versions, error in results]
 
 
 def test_a_store_that_another_process_migrates_is_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -13,7 +13,6 @@ from petstore_server.store.engine import Command, Part, Query, Row, Work, transa
 _COLUMNS = "id, name, plan, per_minute, per_day, created_at, suspended_at, contact, note, closed_at"
 _SELECT = f"SELECT {_COLUMNS} FROM petstore.accounts"  # noqa: S608 - constants
 _FIND = f"{_SELECT} WHERE name = %s"
-_LOCK = f"{_FIND} FOR UPDATE"
 _INSERT = f"""
     INSERT INTO petstore.accounts (name, plan, per_minute, per_day, created_at, contact, note)
     VALUES (%s, %s, %s, %s, %s, %s, %s)
@@ -37,10 +36,8 @@ class Accounts(Part):
         self, name: str, plan: Plan, limits: Limits, actor: Actor, *, contact: str = "", note: str = ""
     ) -> Work[Account]:
         """Raises AccountExists."""
-        if (yield Query(_FIND, (name,))):  # an insert without effect would use up an identifier
-            raise AccountExists(name)
         inserted = yield Query(_INSERT, (name, str(plan), *limits, actor.at, contact, note))
-        if not inserted:  # another process created it meanwhile
+        if not inserted:
             raise AccountExists(name)
         account = _account(inserted[0])
         created = {name: value for name, value in account.fields().items() if value not in (None, "")}
@@ -63,7 +60,7 @@ class Accounts(Part):
         The transitions are `set_plan`, `suspend`, `RESUME`, `edit` and `close` of `domain.accounts`. What changes
         nothing leaves no trace. Raises AccountNotFound, AccountClosed.
         """
-        before = _one((yield Query(_LOCK, (name,))), name)
+        before = _one((yield Query(f"{_FIND} FOR UPDATE", (name,))), name)
         after = transition.apply(before)
         if after == before:
             return before

@@ -94,10 +94,10 @@ class Dialect(Protocol):
     history: str
     """An SQL expression that identifies the store's history: changes seen in another one may be gone."""
 
-    def lock_orders(self, ids: Sequence[int]) -> Work[tuple[list[Row], list[int]]]:
+    def lock_orders(self, ids: Sequence[int]) -> Work[list[Row]]:
         """Lock the orders that exist among these identifiers, which ascend, and that no other transaction has locked.
 
-        Return (id, record, status) of each, and the identifiers of those that another transaction has locked.
+        Return (id, record, status) of each that exists; without record and status if another transaction has locked it.
         """
 
     def update_orders(self, rows: Sequence[Row], audit: Sequence[Row], now: float) -> Work[None]:

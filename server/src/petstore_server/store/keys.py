@@ -197,19 +197,7 @@ def _one(rows: list[Row], key_id: str) -> ApiKey:
 def _key(row: Row) -> ApiKey:
     key_id, account, digest, environment, scopes, note, created, expires, revoked, rotated_from, *rest = row
     suspended_at, rotated_to, last_used, *ban = rest
-    return ApiKey(
-        key_id,
-        account,
-        digest,
-        Environment(environment),
-        parse_scopes(scopes),
-        note,
-        created,
-        expires,
-        revoked,
-        rotated_from,
-        None if ban[0] is None else Ban(key_id, *ban),
-        suspended_at is not None,
-        rotated_to,
-        last_used,
-    )
+    identity = key_id, account, digest, Environment(environment), parse_scopes(scopes), note
+    last_ban = None if ban[0] is None else Ban(key_id, *ban)
+    history = created, expires, revoked, rotated_from, last_ban
+    return ApiKey(*identity, *history, suspended_at is not None, rotated_to, last_used)

@@ -1,9 +1,8 @@
 """Orders: changes, which share a commit; imports, which commit in batches; and reads of single orders."""
 
 from bisect import bisect_right
-from collections.abc import AsyncGenerator, Collection, Mapping, Sequence
+from collections.abc import AsyncGenerator, Collection, Sequence
 from functools import partial
-from typing import NamedTuple
 
 from petstore_server.domain import search
 from petstore_server.domain.audit import Actor, Change
@@ -29,12 +28,8 @@ _PLACED = "SELECT id FROM petstore.orders WHERE id = ANY(%s::bigint[]) AND place
 _LAST = "SELECT last_order_id FROM petstore.clock"
 
 
-class OrderChange(NamedTuple):
-    """One caller's change."""
-
-    order_id: int
-    transition: Transition[Order]
-    actor: Actor
+OrderChange = tuple[int, Transition[Order], Actor]
+"""One caller's change: of which order, what, and by whom."""
 
 
 class Orders(Part):
@@ -46,7 +41,7 @@ class Orders(Part):
         Concurrent changes share a commit; each caller gets its own outcome. Raises OrderNotFound, OrderConflict,
         DamagedRecord.
         """
-        return await self._engine.submit(self._change_all, OrderChange(order_id, transition, actor))
+        return await self._engine.submit(self._change_all, (order_id, transition, actor))
 
     async def find(self, order_id: int) -> Order:
         """Return the order. Raises OrderNotFound, DamagedRecord."""
@@ -133,9 +128,8 @@ class Orders(Part):
         Everything is decided before anything is written, so a change that fails does not affect the others. An order
         that another program has locked does not delay them either.
         """
-        wanted = sorted({change.order_id for change in changes})
-        found, locked = yield from self._engine.dialect.lock_orders(wanted)
-        stored = {row[0]: row for row in found}
+        wanted = sorted({order_id for order_id, _, _ in changes})
+        stored = {row[0]: row for row in (yield from self._engine.dialect.lock_orders(wanted))}
         before: dict[int, Order] = {}
         after: dict[int, Order] = {}
         audit: list[Row] = []
@@ -143,7 +137,7 @@ class Orders(Part):
         for order_id, transition, actor in changes:
             try:
                 if order_id not in before:
-                    before[order_id] = after[order_id] = _locked(order_id, stored, locked)
+                    before[order_id] = after[order_id] = _locked(order_id, stored.get(order_id))
                 order = transition.apply(after[order_id])
                 difference = _difference(after[order_id], order)
                 audit.append(audit_row(actor, transition.action, f"order:{order_id}", difference))
@@ -155,7 +149,7 @@ class Orders(Part):
             rows = [
                 _changed_row(before[order_id], order) for order_id, order in after.items() if order != before[order_id]
             ]
-            now = max(change.actor.at for change in changes)
+            now = max(actor.at for _, _, actor in changes)
             yield from self._engine.dialect.update_orders(rows, audit, now)
         return outcomes
 
@@ -180,10 +174,12 @@ def _order(row: Row) -> Order:
     return read_order(text, status, order_id)
 
 
-def _locked(order_id: int, stored: Mapping[int, Row], locked: Collection[int]) -> Order:
-    if order_id not in stored:
-        raise TryAgain("another program keeps the order locked") if order_id in locked else OrderNotFound(order_id)
-    return _order(stored[order_id])
+def _locked(order_id: int, row: Row | None) -> Order:
+    if row is None:
+        raise OrderNotFound(order_id)
+    if row[1] is None:
+        raise TryAgain("another program keeps the order locked")
+    return _order(row)
 
 
 def _changed_row(before: Order, after: Order) -> Row:

@@ -45,10 +45,6 @@ _SAVE_BAN = """
 """
 
 
-def _columns(names: Sequence[str]) -> str:
-    return ", ".join(names)
-
-
 def _sums(names: Sequence[str]) -> str:
     return ", ".join(f"CAST(sum({name}) AS bigint)" for name in names)
 
@@ -61,21 +57,21 @@ def _added(table: str, names: Sequence[str]) -> str:
 def _sum_into_day(table: str, subject: str, names: Sequence[str]) -> str:
     """The statement that adds a day for each `subject`, columns with a comma, from the hours of a period."""
     return f"""
-        INSERT INTO petstore.{table} ({subject} seconds, start, {_columns(names)})
+        INSERT INTO petstore.{table} ({subject} seconds, start, {", ".join(names)})
         SELECT {subject} {DAY}, %s, {_sums(names)} FROM petstore.{table} WHERE {_HOURS} GROUP BY {subject} seconds
         ON CONFLICT ({subject} seconds, start) {_added(table, names)}
     """  # noqa: S608 - constants
 
 
-_COUNTS, _KEYLESS = UsageCounts._fields, KeylessCounts._fields
 _HOURS = f"seconds = {HOUR} AND start >= %s AND start < %s"
+_COUNTS, _KEYLESS = UsageCounts._fields, KeylessCounts._fields
 _ADD = f"""
-    INSERT INTO petstore.usage_history (account_id, seconds, start, {_columns(_COUNTS)})
+    INSERT INTO petstore.usage_history (account_id, seconds, start, {", ".join(_COUNTS)})
     SELECT id, {HOUR}, %s, %s, %s, %s, %s, %s FROM petstore.accounts WHERE id = %s
     ON CONFLICT (account_id, seconds, start) {_added("usage_history", _COUNTS)}
 """  # noqa: S608 - constants
 _ADD_KEYLESS = f"""
-    INSERT INTO petstore.keyless_history (seconds, start, {_columns(_KEYLESS)}) VALUES ({HOUR}, %s, %s, %s)
+    INSERT INTO petstore.keyless_history (seconds, start, {", ".join(_KEYLESS)}) VALUES ({HOUR}, %s, %s, %s)
     ON CONFLICT (seconds, start) {_added("keyless_history", _KEYLESS)}
 """  # noqa: S608 - constants
 _SET_KEY_USE = """
@@ -153,7 +149,7 @@ class UsageStore(Part):
     @snapshot
     def keyless_history(self, start: int, end: int, by: Granularity) -> Work[list[KeylessRow]]:
         """The same for requests without a valid key."""
-        sql = f"SELECT start, {_columns(_KEYLESS)} FROM petstore.keyless_history WHERE {_PERIODS}"  # noqa: S608
+        sql = f"SELECT start, {', '.join(_KEYLESS)} FROM petstore.keyless_history WHERE {_PERIODS}"  # noqa: S608
         rows = yield Query(sql, (by.seconds, start, end))
         return merge_rows([KeylessRow(first, KeylessCounts(*counts)) for first, *counts in rows], by)
 

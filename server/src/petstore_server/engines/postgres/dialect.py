@@ -17,8 +17,12 @@ _HISTORY = """
     concat_ws('/', epoch, pg_postmaster_start_time(), left(pg_walfile_name(pg_current_wal_insert_lsn()), 8),
         pg_relation_filepath('petstore.orders'))
 """
-_LOCK_IF_FREE = f"{LOCK} SKIP LOCKED"
-_EXIST = "SELECT id FROM petstore.orders WHERE id = ANY(%s::bigint[])"
+# The second part is carried out only if orders are missing in the first.
+_LOCK_IF_FREE = f"""
+    WITH free AS MATERIALIZED ({LOCK} SKIP LOCKED)
+    SELECT id, record, status FROM free UNION ALL SELECT id, NULL, NULL FROM petstore.orders
+    WHERE (SELECT count(*) FROM free) < %s AND id = ANY(%s::bigint[]) AND id NOT IN (SELECT id FROM free)
+"""  # noqa: S608 - constants
 _LATER = "greatest(at + 1, (extract(epoch FROM clock_timestamp()) * 1000000)::bigint)"
 _NEW = """
     unnest(%s::bigint[], %s::text[], %s::bigint[], %s::smallint[], %s::bigint[], %s::text[])
@@ -101,10 +105,9 @@ class PostgresDialect:
     epoch = "concat_ws('/', epoch, 'petstore.orders'::regclass::oid)"
     history = _HISTORY
 
-    def lock_orders(self, ids: Sequence[int]) -> Work[tuple[list[Row], list[int]]]:
-        found = yield Query(_LOCK_IF_FREE, (ids,))
-        missing = sorted({*ids} - {row[0] for row in found})
-        return found, [row[0] for row in ((yield Query(_EXIST, (missing,))) if missing else ())]
+    def lock_orders(self, ids: Sequence[int]) -> Work[list[Row]]:
+        found: list[Row] = yield Query(_LOCK_IF_FREE, (ids, len(ids), ids))
+        return found
 
     def update_orders(self, rows: Sequence[Row], audit: Sequence[Row], now: float) -> Work[None]:
         yield Command(_UPDATE, [*_columns(rows, 6), *_columns(audit, 6)])

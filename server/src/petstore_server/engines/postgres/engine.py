@@ -1,20 +1,47 @@
-"""One store in one database: each transaction takes a connection of the pool."""
+"""One store in one database: each transaction takes one of a few connections, which are kept open."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Sequence
+import logging
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
+from functools import lru_cache
 from typing import Any
+
+import psycopg
+from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
 from petstore_server.batching import Batcher
 from petstore_server.domain.errors import ServiceUnavailable
 from petstore_server.engines.postgres.dialect import PostgresDialect
-from petstore_server.engines.postgres.pool import Pool
-from petstore_server.engines.postgres.session import BULK, NO_RESPONSE, READ, SCAN, SNAPSHOT, WRITE
+from petstore_server.engines.postgres.session import (
+    BULK,
+    CONNECTION_ENDED,
+    NO_RESPONSE,
+    READ,
+    SCAN,
+    SNAPSHOT,
+    WRITE,
+    Driver,
+    Session,
+    TransactionOptions,
+    unavailable,
+)
 from petstore_server.engines.postgres.timelines import IDENTITY, Timelines
 from petstore_server.store.engine import Item, Perform, Query, Result, Row, Snapshot, Stats, TryAgain, Work
 
 CONCURRENCY = 2
 """Transactions of one kind of change at the same time: while one waits for the disk, the next is filled."""
+
+CONNECTIONS = 8
+"""Connections of one process at most; concurrent changes, and concurrent lists, share one."""
+
+_CONNECT_SECONDS = 1.0  # for which a request waits
+_ALL_HOSTS_SECONDS = 6.0  # for which connecting goes on: of several hosts, the first may not respond
+_ATTEMPTS = 8  # for a transaction that meets others, or connections that are dead
+
+# psycopg also logs failures that it raises.
+logging.getLogger("psycopg").addHandler(logging.NullHandler())
+logging.getLogger("psycopg").propagate = False
 
 
 class PostgresEngine:
@@ -90,3 +117,155 @@ class PostgresEngine:
         outcomes = await self.transaction(lambda: perform(items))
         self.stats.committed(len(items))
         return outcomes
+
+
+class Pool:
+    """Connections that are not in use, and a bound on those that are."""
+
+    def __init__(self, url: str, timelines: Timelines) -> None:
+        self._url = url
+        self._timelines = timelines
+        self._idle: list[Driver] = []
+        self._free = asyncio.Semaphore(CONNECTIONS)
+        self._loop = asyncio.get_running_loop()
+        self._closed = False
+        self._connecting: set[asyncio.Task[Driver]] = set()
+
+    @asynccontextmanager
+    async def long_read(self, options: TransactionOptions) -> AsyncIterator[Session]:
+        """A read-only transaction that the caller ends. Raises ServiceUnavailable."""
+        # Leaves a connection that works, if there is one.
+        await self.use(lambda session: session.rows(Query("SELECT 1")), READ)
+        async with self._session(options, self._loop.time() + options.total) as session:
+            try:
+                yield session
+            except psycopg.Error as error:
+                raise session.explain(error) from error
+            finally:
+                await session.roll_back()
+
+    async def use(self, work: Callable[[Session], Awaitable[Result]], options: TransactionOptions) -> Result:
+        """Do the work on a connection; repeat it after a conflict with another transaction, or on the next connection.
+
+        After a restart, all connections may turn out to be dead. All attempts share the time limit of the call. Raises
+        what the work raises, psycopg.IntegrityError, and ServiceUnavailable. If the connection failed during a commit,
+        the changes may have been made nevertheless (D19).
+        """
+        ends = self._loop.time() + options.total
+        for left in reversed(range(_ATTEMPTS)):
+            async with self._session(options, ends) as session:
+                try:
+                    return await work(session)
+                except psycopg.Error as error:
+                    conflict = isinstance(error, options.conflicts)
+                    if isinstance(error, psycopg.IntegrityError) and not conflict:
+                        raise
+                    again = left and self._loop.time() < ends
+                    if not again or not (conflict or session.can_be_repeated(error)):
+                        raise session.explain(error) from error
+            if not conflict:
+                await self._close_idle()
+        raise AssertionError  # the last attempt returns or raises
+
+    @asynccontextmanager
+    async def _session(self, options: TransactionOptions, ends: float) -> AsyncIterator[Session]:
+        """A connection for one user. Raises ServiceUnavailable if none is available in time."""
+        if self._closed:
+            raise ServiceUnavailable("the store is closed")
+        ready = min(ends, self._loop.time() + READ.total)
+        try:
+            if self._free.locked():
+                await asyncio.sleep(0)  # before it first waits, a request runs outside of a task (`server/eager.py`)
+                async with asyncio.timeout_at(ready):
+                    await self._free.acquire()
+            else:
+                await self._free.acquire()
+        except TimeoutError:
+            raise ServiceUnavailable(f"all {CONNECTIONS} connections to PostgreSQL are busy") from None
+        try:
+            driver = self._idle.pop() if self._idle else await self._connect(ready)
+            session = Session(driver, options, ends)
+            try:
+                yield session
+            finally:
+                if session.reusable and not self._closed:
+                    self._idle.append(driver)
+                else:
+                    await driver.close()
+        finally:
+            self._free.release()
+
+    async def _connect(self, ready: float) -> Driver:
+        """Return a new connection; one that is ready too late for its user is kept for the next."""
+        ends = min(self._loop.time() + _CONNECT_SECONDS, ready)
+        own: asyncio.Task[Driver] | None = None
+        while not self._idle:
+            if (own is None or own.done()) and len(self._connecting) < CONNECTIONS:
+                own = asyncio.create_task(connect(self._url, _ALL_HOSTS_SECONDS, self._timelines))
+                self._connecting.add(own)
+                own.add_done_callback(self._keep)
+            left = ends - self._loop.time()
+            done, _ = await asyncio.wait(self._connecting, timeout=left, return_when=asyncio.FIRST_COMPLETED)
+            if not done:
+                raise ServiceUnavailable(NO_RESPONSE)
+            # An attempt that began before this call may have met what is over by now.
+            if own is not None and own in done and (fault := _fault(own)) is not None:
+                raise ServiceUnavailable(fault)
+        return self._idle.pop()
+
+    def _keep(self, connecting: asyncio.Task[Driver]) -> None:
+        self._connecting.discard(connecting)
+        if _fault(connecting) is not None:
+            return
+        if len(self._idle) < CONNECTIONS:
+            self._idle.append(connecting.result())
+        else:
+            connecting.result().pgconn.finish()
+
+    async def close(self) -> None:
+        """Close idle connections; one in use is closed after its use."""
+        self._closed = True
+        for connecting in self._connecting:
+            connecting.cancel()
+        await asyncio.gather(*self._connecting, return_exceptions=True)
+        await self._close_idle()
+
+    async def _close_idle(self) -> None:
+        """After one connection was found dead, the others may be dead too."""
+        while self._idle:
+            await self._idle.pop().close()
+
+
+def _fault(connecting: asyncio.Task[Driver]) -> str | None:
+    """Return why an attempt to connect failed, or None."""
+    error = asyncio.CancelledError() if connecting.cancelled() else connecting.exception()
+    if error is None:
+        return None
+    return unavailable(error).reason if isinstance(error, psycopg.Error) else NO_RESPONSE
+
+
+async def connect(url: str, seconds: float, timelines: Timelines) -> Driver:
+    """Open a connection. Raises psycopg.Error, OldPrimary among them, and TimeoutError."""
+    try:
+        async with asyncio.timeout(seconds):
+            # A pooler gives the next transaction another connection, without the statements prepared on this one.
+            driver = await psycopg.AsyncConnection.connect(_complete(url), autocommit=True, prepare_threshold=None)
+            try:
+                await timelines.verify(driver)
+            except CONNECTION_ENDED:
+                return driver  # its user finds out, and takes another one
+            except BaseException:
+                await driver.close()
+                raise
+            return driver
+    except UnicodeError:
+        raise psycopg.OperationalError("the URL has a malformed host name") from None
+
+
+@lru_cache(maxsize=8)
+def _complete(url: str) -> str:
+    """Return the URL with defaults for what it leaves out; of several hosts, the one that accepts changes is used."""
+    defaults = {"application_name": "petstore", "target_session_attrs": "read-write", "connect_timeout": "2"}
+    given = conninfo_to_dict(url)
+    missing = {name: text for name, text in defaults.items() if name not in given}
+    return make_conninfo(url, client_encoding="UTF8", **missing)

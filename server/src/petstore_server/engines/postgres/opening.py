@@ -11,8 +11,7 @@ import psycopg
 from psycopg.conninfo import conninfo_to_dict
 
 from petstore_server.domain.errors import StoreUnusable
-from petstore_server.engines.postgres.engine import PostgresEngine
-from petstore_server.engines.postgres.pool import connect
+from petstore_server.engines.postgres.engine import PostgresEngine, connect
 from petstore_server.engines.postgres.session import Driver, plain_words
 from petstore_server.engines.postgres.timelines import Share, Timelines
 from petstore_server.engines.schema import Schema, earlier_build, no_store
@@ -20,8 +19,6 @@ from petstore_server.store import Store
 from petstore_server.store.records import CHECKED, MOST_PROBLEMS, order_problem
 
 SCHEMA = Schema("postgres")
-LATEST_VERSION = SCHEMA.latest
-"""The schema that this program knows."""
 
 OLDEST_SERVER = 15
 """The oldest major version of PostgreSQL that is supported."""
@@ -53,12 +50,7 @@ async def open_store(
 
 
 async def migrate(
-    url: str,
-    announce: Callable[[str], None],
-    share: Share | None = None,
-    *,
-    create: bool = True,
-    upgrade: bool = True,
+    url: str, announce: Callable[[str], None], share: Share | None = None, *, create: bool = True, upgrade: bool = True
 ) -> tuple[int, int]:
     """Make a missing store where `create`, bring an older one up to date where `upgrade`.
 
@@ -71,7 +63,7 @@ async def migrate(
             version = await _apply_migrations(driver, url)
             if version == 0:
                 announce(f"Created a new store {where}.")
-        return version, LATEST_VERSION
+        return version, SCHEMA.latest
 
 
 async def durability_settings(url: str, share: Share | None = None) -> dict[str, str]:

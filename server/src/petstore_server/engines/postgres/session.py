@@ -19,7 +19,6 @@ from petstore_server.engines.postgres.timelines import OldPrimary, Timelines
 from petstore_server.store.engine import Commands, Queries, Query, Result, Row, Work
 
 Driver = psycopg.AsyncConnection[Row]
-Errors = tuple[type[psycopg.Error], ...]
 
 
 NO_RESPONSE = "PostgreSQL does not answer in time"
@@ -40,7 +39,7 @@ class TransactionOptions(NamedTuple):
     begin: str
     statement: float
     total: float
-    conflicts: Errors = CONFLICT
+    conflicts: tuple[type[psycopg.Error], ...] = CONFLICT
 
 
 def _assignment(settings: Mapping[str, str]) -> str:

@@ -1,7 +1,6 @@
 """The store in one SQLite file: nothing else to install."""
 
-from petstore_server.engines.sqlite.locking import is_served, lock_for_serving
 from petstore_server.engines.sqlite.maintenance import backup, check, restore
-from petstore_server.engines.sqlite.opening import LATEST_VERSION, migrate, open_store
+from petstore_server.engines.sqlite.opening import is_served, lock_for_serving, migrate, open_store
 
-__all__ = ["LATEST_VERSION", "backup", "check", "is_served", "lock_for_serving", "migrate", "open_store", "restore"]
+__all__ = ["backup", "check", "is_served", "lock_for_serving", "migrate", "open_store", "restore"]

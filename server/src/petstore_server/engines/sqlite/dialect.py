@@ -68,9 +68,10 @@ class SqliteDialect:
 
     epoch = history = "epoch"
 
-    def lock_orders(self, ids: Sequence[int]) -> Work[tuple[list[Row], list[int]]]:
+    def lock_orders(self, ids: Sequence[int]) -> Work[list[Row]]:
         [(found,)] = yield Query(_READ, (ids,))
-        return json.loads(found), []
+        orders: list[Row] = json.loads(found)
+        return orders
 
     def update_orders(self, rows: Sequence[Row], audit: Sequence[Row], now: float) -> Work[None]:
         [(change, at)] = yield Query(_ADVANCE, (_microseconds(now), 0))

@@ -1,8 +1,12 @@
-"""Finding, creating and migrating the store's file; every way in which that fails is one sentence."""
+"""Finding, creating, migrating and locking the store's file; every way in which that fails is one sentence."""
 
 import errno
+import fcntl
+import os
+from collections import defaultdict
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
+from itertools import count
 from pathlib import Path
 from time import monotonic, sleep
 
@@ -14,6 +18,7 @@ from petstore_server.engines.sqlite.connections import (
     BUSY_SECONDS,
     CREATE,
     connect_writer,
+    create_private,
     is_limit_of_files,
     patience,
     plain_words,
@@ -25,13 +30,18 @@ APPLICATION_ID = 0x50455453
 """Written into every store's header by the first migration."""
 
 SCHEMA = Schema("sqlite")
-LATEST_VERSION = SCHEMA.latest
-"""The schema that this program knows."""
 
 MIGRATION_SECONDS = 120.0
 """How long a program waits for another one that migrates the store: with a million orders that takes many seconds."""
+_LOCK_PAUSE = 0.02  # seconds between attempts
+_SEVERAL_SERVERS = "Stop it, or set PETSTORE_REDIS_URL for both, so that they count limits together."
 
-_PAUSE = 0.01  # seconds between attempts
+idle: dict[tuple[int, int], list[int]] = defaultdict(list)
+"""Descriptors that held a lock, by device and inode; kept to be used again.
+
+They stay open because closing any descriptor of a file releases SQLite's own locks on it in the whole process. Linux
+keeps flock apart from those locks.
+"""
 
 
 async def open_store(path: Path, announce: Callable[[str], None], *, create: bool, upgrade: bool) -> Store:
@@ -51,19 +61,18 @@ def migrate(
     does not wait, which is while another one switches to the log or removes it. Raises StoreUnusable.
     """
     path = path.resolve()
-    deadline = monotonic() + BUSY_SECONDS
+    wait = patience(BUSY_SECONDS)
     with unusable_on_error(path):
-        while True:
+        for tries in count():
             try:
                 before = _migrate(path, create=create, upgrade=upgrade)
                 break
             except apsw.BusyError:
-                if monotonic() >= deadline:
+                if not wait(tries):
                     raise
-                sleep(_PAUSE)
     if before == 0:
         announce(f"Created a new store at {path}.")
-    return before, LATEST_VERSION
+    return before, SCHEMA.latest
 
 
 def _migrate(path: Path, *, create: bool, upgrade: bool) -> int:
@@ -153,3 +162,63 @@ def _advice(error: apsw.Error | OSError) -> str:
     if is_limit_of_files(error):
         return "Raise that limit (ulimit -n, or the system's)."
     return "Check the disk and the permissions of the file and its directory."
+
+
+@contextmanager
+def lock_for_serving(
+    path: Path, *, shared: bool, wait_seconds: float = 0, advice: str = _SEVERAL_SERVERS
+) -> Iterator[None]:
+    """Lock the store's file for a server: exclusive without Redis, `shared` with it (D12). A missing file is created.
+
+    The system releases the lock after a crash. Raises StoreUnusable, with this advice, if another server holds the lock
+    in a way that excludes this one for longer than `wait_seconds`.
+    """
+    path = path.resolve()
+    require_place(path, file_too=False)
+    deadline = monotonic() + wait_seconds
+    with unusable_on_error(path):
+        create_private(path)
+        while (descriptor := _acquired(path, shared=shared)) is None:
+            if monotonic() >= deadline:
+                raise StoreUnusable(f"Another server already uses the store at {path}.", advice)
+            sleep(_LOCK_PAUSE)
+    try:
+        yield
+    finally:
+        _release(descriptor)
+
+
+def is_served(path: Path, *, shared: bool) -> bool:
+    """Whether a server holds the lock in a way that excludes one which would hold it like this.
+
+    False where this user may not read the file.
+    """
+    try:
+        descriptor = _acquired(path, shared=shared)
+    except OSError:
+        return False
+    if descriptor is not None:
+        _release(descriptor)
+    return descriptor is None
+
+
+def _acquired(path: Path, *, shared: bool) -> int | None:
+    """A descriptor that holds the lock of the file with this name; None if another one excludes it. Raises OSError."""
+    while True:
+        found = path.stat()
+        descriptors = idle[found.st_dev, found.st_ino]
+        descriptor = descriptors.pop() if descriptors else os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            fcntl.flock(descriptor, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)
+        except BlockingIOError:
+            _release(descriptor)
+            return None
+        if os.path.samestat(os.fstat(descriptor), path.stat()):
+            return descriptor
+        _release(descriptor)  # another file was put into place meanwhile
+
+
+def _release(descriptor: int) -> None:
+    fcntl.flock(descriptor, fcntl.LOCK_UN)
+    found = os.fstat(descriptor)
+    idle[found.st_dev, found.st_ino].append(descriptor)
