@@ -15,7 +15,7 @@ from petstore_server.domain.errors import Conflict, StoreUnusable, advising
 from petstore_server.engines import postgres, sqlite
 from petstore_server.engines.postgres.opening import connected
 from petstore_server.engines.postgres.session import Driver
-from petstore_server.engines.sqlite.connections import connect_writer, snapshot
+from petstore_server.engines.sqlite.connections import connect_writer, transaction
 from petstore_server.engines.sqlite.opening import SCHEMA, require_place, schema_version, unusable_on_error
 from petstore_server.store.audit import record
 from petstore_server.store.engine import Row
@@ -58,7 +58,7 @@ async def copy_store(
             raise StoreUnusable(outdated)
         with advising("Check the URL of the target."):
             await postgres.migrate(url, announce)
-        with snapshot(source, locked=True):
+        with transaction(source, "IMMEDIATE"):
             counts = {table: int(source.execute(f"SELECT count(*) FROM {table}").get) for table in _TABLES}  # noqa: S608
             change = Change(None, {"source": path.name, "rows": counts})
             async with connected(url) as driver:

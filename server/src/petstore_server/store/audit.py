@@ -26,6 +26,7 @@ REQUEST_ID = "request_id"
 SCAN_LIMIT = 20_000
 """Entries examined for one page or count at most."""
 
+_ALL = AuditFilters()
 _PAGE = 500
 _BATCHES = 2000  # entries of imports that are read for one page of imports
 INSERT_ENTRY = """
@@ -71,12 +72,7 @@ def audit_row(actor: Actor, action: str, subject: str, change: Change) -> Row:
 class AuditLog(Part):
     """The audit log of one store."""
 
-    async def entries(
-        self,
-        filters: AuditFilters = AuditFilters(),  # noqa: B008 - immutable
-        *,
-        newest_first: bool = False,
-    ) -> AsyncIterator[AuditEntry]:
+    async def entries(self, filters: AuditFilters = _ALL, *, newest_first: bool = False) -> AsyncIterator[AuditEntry]:
         """Yield the entries that match, oldest first unless told, in bounded memory: no transaction stays open."""
         page = AuditPage((), None)
         while True:

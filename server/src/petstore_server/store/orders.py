@@ -1,6 +1,5 @@
 """Orders: changes, which share a commit; imports, which commit in batches; and reads of single orders."""
 
-from bisect import bisect_right
 from collections.abc import AsyncGenerator, Collection, Sequence
 from functools import partial
 
@@ -19,13 +18,13 @@ from petstore_server.store.records import order_row, read_order
 AUDITED_TOGETHER = 1000
 """Imported orders that have one entry in the audit log."""
 
+_ALL = Filters()
 _SELECT = "SELECT id, record, status FROM petstore.orders"
 _FIND = f"{_SELECT} WHERE id = %s"
 _FIND_MANY = f"{_SELECT} WHERE id = ANY(%s::bigint[])"
 # In ascending order, as in every transaction, so that two of them never wait for each other.
 LOCK = f"{_FIND_MANY} ORDER BY id FOR UPDATE"
 _PLACED = "SELECT id FROM petstore.orders WHERE id = ANY(%s::bigint[]) AND placed = 1"
-_LAST = "SELECT last_order_id FROM petstore.clock"
 
 
 OrderChange = tuple[int, Transition[Order], Actor]
@@ -54,11 +53,7 @@ class Orders(Part):
         """The orders that exist among these identifiers, in any order."""
         return [_order(row) for row in await self._engine.query(_FIND_MANY, (list(ids),), short=False)]
 
-    async def scan(
-        self,
-        filters: Filters = Filters(),  # noqa: B008 - immutable
-        batch_size: int = MAX_LIMIT,
-    ) -> AsyncGenerator[list[Order]]:
+    async def scan(self, filters: Filters = _ALL, batch_size: int = MAX_LIMIT) -> AsyncGenerator[list[Order]]:
         """Yield the orders of one consistent snapshot that match, ascending by id, in bounded memory.
 
         It holds a read transaction until it ends, so a caller that may stop earlier closes it (`aclosing`). A batch may
@@ -155,17 +150,13 @@ class Orders(Part):
 
 
 def _locked_rows(ids: Sequence[int]) -> Work[list[Row]]:
-    """Lock and return the orders that exist among these identifiers, which ascend.
-
-    Orders are placed with identifiers above the clock's: with the clock locked, none of those appears any more.
-    """
-    [(last,)] = yield Query(_LAST)
-    known = ids[: bisect_right(ids, last)]
-    rows = (yield Query(LOCK, (list(known),))) if known else []
-    if len(known) < len(ids):
-        [(last,)] = yield Query(f"{_LAST} FOR UPDATE")
-        placed = ids[len(known) : bisect_right(ids, last)]
-        rows += (yield Query(_FIND_MANY, (list(placed),))) if placed else []
+    """Lock and return the orders that exist among these identifiers, which ascend."""
+    rows = yield Query(LOCK, (ids,))
+    missing = sorted({*ids} - {row[0] for row in rows})
+    if missing:
+        # With the clock locked, none of them is placed or imported by another transaction any more.
+        [(last,)] = yield Query("SELECT last_order_id FROM petstore.clock FOR UPDATE")
+        rows += (yield Query(_FIND_MANY, (missing,))) if missing[0] <= last else []
     return rows
 
 

@@ -54,7 +54,6 @@ class PostgresEngine:
         self._timelines = timelines or Timelines()
         self._pool = Pool(url, self._timelines)
         self._batchers: dict[Perform[Any, Any], Batcher[Any, Any]] = {}
-        self._closed = False
 
     def peek(self, sql: str, parameters: Sequence[Any] = ()) -> None:
         """Always None: it would take a query."""
@@ -77,8 +76,6 @@ class PostgresEngine:
 
     async def submit(self, perform: Perform[Item, Result], item: Item) -> Result:
         """All attempts share the time limit of the call. It does not bound their transactions, which others share."""
-        if self._closed:
-            raise ServiceUnavailable("the store is closed")
         batcher = self._batchers.get(perform)
         if batcher is None:
             batcher = self._batchers[perform] = Batcher(
@@ -108,7 +105,6 @@ class PostgresEngine:
         await self._pool.use(lambda session: session.verify(self._timelines), READ)
 
     async def close(self) -> None:
-        self._closed = True
         for batcher in self._batchers.values():
             await batcher.close()
         await self._pool.close()

@@ -88,14 +88,17 @@ def connect_reader(path: Path, flags: int = apsw.SQLITE_OPEN_READWRITE) -> apsw.
 
 
 @contextmanager
-def snapshot(connection: apsw.Connection, *, locked: bool = False) -> Iterator[None]:
-    """One read transaction: every statement in it sees the same state. `locked` keeps writers off."""
-    connection.execute("BEGIN IMMEDIATE" if locked else "BEGIN")
+def transaction(connection: apsw.Connection, mode: str = "DEFERRED") -> Iterator[None]:
+    """One transaction: what reads in it sees one state. IMMEDIATE keeps other writers off from the start."""
+    connection.execute(f"BEGIN {mode}")
     try:
         yield
+        connection.execute("COMMIT")
     finally:
-        if connection.in_transaction:
-            connection.execute("ROLLBACK")
+        # SQLite may have rolled back by itself, and a disk that fails may fail this too: nothing was committed.
+        with suppress(apsw.Error):
+            if connection.in_transaction:
+                connection.execute("ROLLBACK")
 
 
 def unavailable(error: apsw.Error) -> ServiceUnavailable:

@@ -22,7 +22,7 @@ from petstore_server.engines.sqlite.connections import (
     connect_inline,
     connect_reader,
     connect_writer,
-    snapshot,
+    transaction,
     unavailable,
 )
 from petstore_server.engines.sqlite.dialect import SqliteDialect, rows_of, run
@@ -138,7 +138,7 @@ class SqliteEngine:
         """Read in one transaction, on the connection of a thread."""
         connection = self._idle.pop() if self._idle else connect_reader(self._path)
         try:
-            with snapshot(connection):
+            with transaction(connection):
                 return read(connection)
         finally:
             self._idle.append(connection)
@@ -157,19 +157,13 @@ class SqliteEngine:
         try:
             if _identity(self._path) != self._file:  # a commit to a file that was deleted or replaced would be lost
                 raise FileNotFoundError(self._path)
-            self._writing.execute("BEGIN IMMEDIATE")
-            for perform, group in groupby(jobs, key=itemgetter(0)):
-                outcomes += run(self._writing, perform([item for _, item in group]))
-            self._writing.execute("COMMIT")
+            with transaction(self._writing, "IMMEDIATE"):
+                for perform, group in groupby(jobs, key=itemgetter(0)):
+                    outcomes += run(self._writing, perform([item for _, item in group]))
         except apsw.Error as error:
             raise unavailable(error) from error
         except OSError:
             raise ServiceUnavailable(f"the store file was moved or deleted: {self._path}") from None
-        finally:
-            # SQLite may have rolled back by itself, and a disk that fails may fail this too: nothing was committed.
-            with suppress(apsw.Error):
-                if self._writing.in_transaction:
-                    self._writing.execute("ROLLBACK")
         return outcomes
 
 

@@ -20,7 +20,7 @@ from petstore_server.engines.sqlite.connections import (
     connect_writer,
     create_private,
     plain_words,
-    snapshot,
+    transaction,
 )
 from petstore_server.engines.sqlite.dialect import translated
 from petstore_server.engines.sqlite.opening import (
@@ -120,7 +120,7 @@ def check(path: Path) -> list[str]:
     path = path.resolve()
     require_place(path, file_too=True)
     try:
-        with closing(connect_reader(path)) as connection, snapshot(connection):
+        with closing(connect_reader(path)) as connection, transaction(connection):
             return list(islice(_problems(connection, path), MOST_PROBLEMS))
     except apsw.Error as error:
         return [f"The store at {path} cannot be read: {plain_words(error)}."]
@@ -154,7 +154,7 @@ def _copy(source: Path, copy: Path, progress: Progress = lambda done, total: Non
     """Copy the current state of a store into a new file, without a log next to it."""
     with closing(connect_reader(source)) as original, closing(connect(copy, CREATE)) as duplicate:
         # One read transaction for all steps: otherwise the copy would begin again after every change.
-        with _naming_full_disk(copy), snapshot(original), duplicate.backup("main", original, "main") as steps:
+        with _naming_full_disk(copy), transaction(original), duplicate.backup("main", original, "main") as steps:
             original.execute("SELECT * FROM sqlite_schema").fetchall()
             while not steps.done:
                 steps.step(_PAGES_A_STEP)
@@ -175,7 +175,7 @@ def _begin_epoch(copy: Path, source: Path, kept: Path | None, actor: Actor) -> N
     """Migrate the copy, record the restore, and mark the copy as another history, so that no cache is used for it."""
     with closing(connect_writer(copy)) as connection:
         apply_migrations(connection, source)
-        with connection:
+        with transaction(connection):
             connection.execute(_NEW_HISTORY)
             connection.execute("DELETE FROM console_sessions")  # those ended since the backup must not come back
             before = None if kept is None else {"kept": kept.name}

@@ -6,7 +6,6 @@ import os
 from collections import defaultdict
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
-from itertools import count
 from pathlib import Path
 from time import monotonic, sleep
 
@@ -22,6 +21,7 @@ from petstore_server.engines.sqlite.connections import (
     is_limit_of_files,
     patience,
     plain_words,
+    transaction,
 )
 from petstore_server.engines.sqlite.engine import SqliteEngine
 from petstore_server.store import Store
@@ -33,7 +33,7 @@ SCHEMA = Schema("sqlite")
 
 MIGRATION_SECONDS = 120.0
 """How long a program waits for another one that migrates the store: with a million orders that takes many seconds."""
-_LOCK_PAUSE = 0.02  # seconds between attempts
+_PAUSE = 0.01  # seconds between attempts
 _SEVERAL_SERVERS = "Stop it, or set PETSTORE_REDIS_URL for both, so that they count limits together."
 
 idle: dict[tuple[int, int], list[int]] = defaultdict(list)
@@ -61,15 +61,16 @@ def migrate(
     does not wait, which is while another one switches to the log or removes it. Raises StoreUnusable.
     """
     path = path.resolve()
-    wait = patience(BUSY_SECONDS)
+    deadline = monotonic() + BUSY_SECONDS
     with unusable_on_error(path):
-        for tries in count():
+        while True:
             try:
                 before = _migrate(path, create=create, upgrade=upgrade)
                 break
             except apsw.BusyError:
-                if not wait(tries):
+                if monotonic() >= deadline:
                     raise
+                sleep(_PAUSE)
     if before == 0:
         announce(f"Created a new store at {path}.")
     return before, SCHEMA.latest
@@ -120,16 +121,11 @@ def apply_migrations(connection: apsw.Connection, path: Path) -> int:
     """
     connection.set_busy_handler(patience(MIGRATION_SECONDS))
     use_log(connection, path)
-    connection.execute("BEGIN IMMEDIATE")
-    try:
+    with transaction(connection, "IMMEDIATE"):
         before = schema_version(connection, path)
         for number, statements in SCHEMA.missing(before):
             connection.execute(statements)
             connection.pragma("user_version", number)
-        connection.execute("COMMIT")
-    finally:
-        if connection.in_transaction:
-            connection.execute("ROLLBACK")
     return before
 
 
@@ -181,7 +177,7 @@ def lock_for_serving(
         while (descriptor := _acquired(path, shared=shared)) is None:
             if monotonic() >= deadline:
                 raise StoreUnusable(f"Another server already uses the store at {path}.", advice)
-            sleep(_LOCK_PAUSE)
+            sleep(_PAUSE)
     try:
         yield
     finally:
