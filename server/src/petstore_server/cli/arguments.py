@@ -67,9 +67,8 @@ class FileToWrite(click.Path):
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         if not value:
             self.fail("The name of the file is empty.", param, ctx)
-        if not Path(value).parent.is_dir():
-            missing = Path(value).parent
-            self.fail(f"The directory {missing} does not exist; create it or choose another name.", param, ctx)
+        if not (parent := Path(value).parent).is_dir():
+            self.fail(f"The directory {parent} does not exist; create it or choose another name.", param, ctx)
         return super().convert(value, param, ctx)
 
 

@@ -100,8 +100,7 @@ class Root(Group):
     def main(self, args: Sequence[str] | None = None, *rest: Any, **extra: Any) -> Any:
         """Run and exit. Takes click's arguments; every error becomes one line and an exit code."""
         arguments = list(sys.argv[1:] if args is None else args)
-        extra["standalone_mode"] = False
-        extra["prog_name"] = "petstore"  # however it was started: in help, hints and completion
+        extra |= {"standalone_mode": False, "prog_name": "petstore"}  # in help and completion, however it was started
         prepare_streams()
         try:
             code = super().main(arguments, *rest, **extra)

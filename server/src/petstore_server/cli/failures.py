@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import click
 
-from petstore_server.cli.output import log_to_stderr, printable, write_to_stderr
+from petstore_server.cli.output import log_to_stderr
 from petstore_server.domain import errors
 from petstore_server.settings import SettingsError
 
@@ -72,26 +72,20 @@ def explain(error: BaseException) -> Failure:
     return Failure("internal_error", f"{message}; run with PETSTORE_LOG_LEVEL=debug to see the traceback", FAILURE)
 
 
-def report(failure: Failure, as_json: bool) -> None:
-    """Write a failure to stderr, as `{"code","message"}` with `--json`."""
-    if as_json:
-        log_to_stderr(json.dumps({"code": failure.code, "message": failure.message}))
-    else:
-        log_to_stderr(f"petstore: {failure.message}")
-
-
 def report_error(error: Exception, as_json: bool) -> int:
-    """Write the error that ended a command to stderr; return the exit code."""
+    """Write an error to stderr, as `{"code","message"}` with `--json`; return its exit code."""
     failure = explain(error)
     if failure.code == "internal_error" and os.environ.get("PETSTORE_LOG_LEVEL", "").lower() == "debug":
         import traceback  # loading it takes long
 
         traceback.print_exception(error)
-    if isinstance(error, click.UsageError) and error.ctx is not None and not as_json:
+    if as_json:
+        log_to_stderr(json.dumps({"code": failure.code, "message": failure.message}))
+    elif isinstance(error, click.UsageError) and error.ctx is not None:
         hint = f"Try '{error.ctx.command_path} --help' for help."
-        write_to_stderr(f"{error.ctx.get_usage()}\n{hint}\n\npetstore: {printable(failure.message)}\n")
+        log_to_stderr(*error.ctx.get_usage().splitlines(), hint, "", f"petstore: {failure.message}")
     else:
-        report(failure, as_json)
+        log_to_stderr(f"petstore: {failure.message}")
     return failure.exit_code
 
 

@@ -36,7 +36,7 @@ def interrupted() -> Iterator[None]:
         if received:  # a terminal may send SIGHUP twice
             return
         received.append(number)
-        signal.signal(signal.SIGALRM, _cut_off)
+        signal.signal(signal.SIGALRM, signal.default_int_handler)
         signal.alarm(_PATIENCE)
         ctrl_c = signal.getsignal(signal.SIGINT)  # that of asyncio, while it runs: it cancels the task
         if not callable(ctrl_c):  # it is ignored
@@ -75,7 +75,3 @@ def _blocked_if_ignored(number: signal.Signals) -> Iterator[None]:
     finally:
         signal.signal(number, signal.SIG_IGN)
         signal.pthread_sigmask(signal.SIG_UNBLOCK, [number])
-
-
-def _cut_off(_: int, __: FrameType | None) -> None:
-    raise KeyboardInterrupt

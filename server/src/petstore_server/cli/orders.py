@@ -4,6 +4,7 @@ import stat
 from collections.abc import Iterator, Sequence
 from contextlib import aclosing, contextmanager
 from datetime import datetime
+from functools import partial
 from pathlib import Path
 from typing import IO, Any
 
@@ -11,7 +12,7 @@ import click
 
 from petstore_server.cli.arguments import FILE_OR_STDIN, ORDER_ID, WHEN, FileToWrite, WholeNumber
 from petstore_server.cli.commands import noun
-from petstore_server.cli.failures import explain, report
+from petstore_server.cli.failures import report_error
 from petstore_server.cli.import_options import FORMAT, IMPORT_OPTIONS, ORDER_OPTIONS
 from petstore_server.cli.output import (
     details,
@@ -212,12 +213,10 @@ def _change(order_ids: Sequence[int], transition: Transition[Order]) -> None:
         code = 0
         async for changed in operations.change_orders(store, order_ids, transition, operator()):
             if changed.error is not None:
-                failure = explain(changed.error)
-                report(failure, wants_json())
-                code = code or failure.exit_code
+                failed = report_error(changed.error, wants_json())
+                code = code or failed
             elif changed.order is not None:
-                order = changed.order
-                show(order.fields(), lambda order=order: _summary(order))  # type: ignore[misc]
+                show(changed.order.fields(), partial(_summary, changed.order))
         return code
 
     click.get_current_context().exit(with_store(run, writes=True))

@@ -75,15 +75,11 @@ def write_json(value: Any) -> None:
     sys.stdout.write(_UNSAFE.sub(lambda match: f"\\u{ord(match[0]):04x}", text) + "\n")
 
 
-def log_to_stderr(text: str) -> None:
-    """Write one line, which is not data, to stderr. A stderr that nothing reads any more is ignored."""
-    write_to_stderr(printable(text) + "\n")
-
-
-def write_to_stderr(text: str) -> None:
-    """Write lines, which bring their own line ends, to stderr. A stderr that nothing reads any more is ignored."""
+def log_to_stderr(*lines: str) -> None:
+    """Write lines, which are not data, to stderr. A stderr that nothing reads any more is ignored."""
+    text = "".join(f"{printable(line)}\n" for line in lines)
     with suppress(OSError):
-        sys.stderr.write(_encodable(hide_keys(_escape(text)), sys.stderr))
+        sys.stderr.write(_encodable(hide_keys(text), sys.stderr))
         sys.stderr.flush()
 
 
