@@ -60,15 +60,15 @@ def test_each_line_of_a_module_is_changed_but_for_texts_and_types(tmp_path: Path
         "LIMIT = 2  =>  LIMIT = 3",
         "LIMIT = 2  =>  LIMIT = 1",
         "def within(count: int, least: int=0) -> bool:  =>  def within(count: int, least: int=1) -> bool:",
-        "if count < least:  =>  if count <= least:",
-        "if count < least:  =>  if count >= least:",
-        "raise ValueError('too few')  =>  (removed)",
-        "return count <= LIMIT  =>  return None",
-        "return count <= LIMIT  =>  return count < LIMIT",
-        "return count <= LIMIT  =>  return count > LIMIT",
-        "print(1)  =>  (removed)",
-        "print(1)  =>  print(2)",
-        "print(1)  =>  print(0)",
+        "within: if count < least:  =>  if count <= least:",
+        "within: if count < least:  =>  if count >= least:",
+        "within: raise ValueError('too few')  =>  (removed)",
+        "within: return count <= LIMIT  =>  return None",
+        "within: return count <= LIMIT  =>  return count < LIMIT",
+        "within: return count <= LIMIT  =>  return count > LIMIT",
+        "unused: print(1)  =>  (removed)",
+        "unused: print(1)  =>  print(2)",
+        "unused: print(1)  =>  print(0)",
     ] == changes(tmp_path / "subject.py", SOURCE)
 
 
@@ -92,11 +92,11 @@ def test_a_mutant_is_noticed_if_a_test_fails_wherever_it_is(tmp_path: Path) -> N
     assert {
         "survived: LIMIT = 2  =>  LIMIT = 3",  # no test tries three
         "killed: LIMIT = 2  =>  LIMIT = 1",
-        "survived: if count < least:  =>  if count <= least:",
-        "killed: if count < least:  =>  if count >= least:",
-        "killed: raise ValueError('too few')  =>  (removed)",
-        "killed: return count <= LIMIT  =>  return None",
-        "killed: return count <= LIMIT  =>  return count < LIMIT",
-        "killed: return count <= LIMIT  =>  return count > LIMIT",
-        "untested: print(1)  =>  (removed)",
+        "survived: within: if count < least:  =>  if count <= least:",
+        "killed: within: if count < least:  =>  if count >= least:",
+        "killed: within: raise ValueError('too few')  =>  (removed)",
+        "killed: within: return count <= LIMIT  =>  return None",
+        "killed: within: return count <= LIMIT  =>  return count < LIMIT",
+        "killed: within: return count <= LIMIT  =>  return count > LIMIT",
+        "untested: unused: print(1)  =>  (removed)",
     } == set(done.stdout.splitlines())

@@ -13,7 +13,7 @@ import httpx2
 import pytest
 import uvloop
 
-from petstore_server.api.concurrency import MOST, MOST_OF_AN_ACCOUNT, Concurrency
+from petstore_server.api.concurrency import Concurrency
 from petstore_server.api.errors import Overloaded
 from petstore_server.domain.accounts import Limits, Plan
 from petstore_server.domain.orders import Order
@@ -26,6 +26,8 @@ from support.service import Service, bearer, in_service
 ORDERS = "/v1/store/orders"
 UNLIMITED = Limits(1_000_000, 1_000_000)
 BEYOND = 20
+MOST = 1024
+MOST_OF_AN_ACCOUNT = 256
 
 
 @contextmanager

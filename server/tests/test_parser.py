@@ -414,6 +414,7 @@ def test_a_closed_parser_is_not_left_to_the_collector() -> None:
         one = RequestParser(None, Forgetful())
         one.feed(memoryview(request(b"Host: x", b"Content-Length: 2")))
         one.close()
+        assert (None, False) == (one.incoming, one.in_message)
         del one
         assert [] == [each for each in gc.get_objects() if isinstance(each, RequestParser)]
     finally:
@@ -430,6 +431,24 @@ def test_requests_are_remembered_up_to_their_longest_size() -> None:
         assert found is (remembered.find(data, None) is not None)
 
 
+@pytest.mark.parametrize("start", [b"", b"\r\nX: y"], ids=["a body", "a head"])
+def test_a_part_of_a_request_is_not_taken_for_a_remembered_request(start: bytes) -> None:
+    remembered = RememberedRequests()
+    parsed([LIST], remembered)
+    first = request(b"Host: x", b"Content-Length: %d" % len(LIST)).removesuffix(b"\r\n\r\n" if start else b"")
+    pieces = [first + start, LIST]
+    assert parsed(pieces, Forgetful()) == parsed(pieces, remembered)
+
+
+@pytest.mark.parametrize(("headers", "found"), [(32, True), (33, False)])
+def test_requests_with_many_headers_are_not_remembered(headers: int, found: bool) -> None:
+    remembered = RememberedRequests()
+    lines = b"".join(b"\r\nX%d: y" % number for number in range(headers - 2))
+    data = LIST.replace(b"Host: x", b"Host: x" + lines)
+    parsed([data], remembered)
+    assert found is (remembered.find(data, None) is not None)
+
+
 def test_a_head_request_is_remembered_too() -> None:
     remembered = RememberedRequests()
     parsed([LIST.replace(b"GET", b"HEAD")], remembered)
@@ -437,17 +456,19 @@ def test_a_head_request_is_remembered_too() -> None:
 
 
 def test_blank_lines_before_a_request_are_bounded() -> None:
-    assert HeadersTooLarge is feed(b"\r\n" * (MAX_HEAD // 2) + b"\r")[1]
+    lines = b"\r\n" * (MAX_HEAD // 2)
+    assert (None, HeadersTooLarge) == (feed(lines)[1], feed(lines + b"\r")[1])
 
 
 def test_trailers_are_bounded_apart_from_the_head() -> None:
     head = request(b"Host: x", b"Transfer-Encoding: chunked", b"X: " + b"x" * 30_000)
-    [one], refused = feed(head, b"0\r\nX: " + b"x" * 50_000 + b"\r\n\r\n")
+    [one], refused = feed(head[:1], head[1:], b"0\r\nX: " + b"x" * 50_000 + b"\r\n\r\n")
     assert (True, None) == (one.complete, refused)
+    assert feed(head, b"1\r\nx", b"\r\n0\r\nX: ".ljust(MAX_HEAD, b"x"))[1] is None
 
 
 def test_the_values_of_a_repeated_header_are_joined_up_to_the_bound_of_all_headers() -> None:
-    size = MAX_HEADERS - len(b"host") - len(b"x") - 4 - 3 * (len(b"y") + 4) - 3
+    size = MAX_HEADERS - len(b"host") - len(b"x") - 4 - 3 * (len(b"y") + 4) - 2
     [one], _ = feed(request(b"Host: x", b"Y: " + b"y" * size, b"Y: 1", b"Y: 2", target=b"/"))
     assert (None, b"1, 2") == (one.fault, one.headers[b"y"][-4:])
 
@@ -467,6 +488,7 @@ def test_a_refused_request_has_nothing_of_what_was_sent() -> None:
     refused = refused_request(BadRequest(), "192.0.2.1")
     assert ("", b"", b"", {}, None, False, False, False) == refused.head
     assert (True, False, b"", "192.0.2.1") == (refused.complete, refused.lost, refused.body, refused.peer)
+    assert refused.turn is None
 
 
 def arriving(*lines: bytes) -> Request:

@@ -106,7 +106,10 @@ def _python_mutants(path: Path) -> Iterator[Mutant]:
             ast.fix_missing_locations(tree)
             after = _header(new if place.node is place.statement else place.statement)
             code = compile(tree, path, "exec")
-            yield Mutant(path, f"{before}  =>  {after}", getattr(place.statement, "lineno", 1), place.function, code)
+            name = f"{place.function[0]}: " if place.function else ""
+            yield Mutant(
+                path, f"{name}{before}  =>  {after}", getattr(place.statement, "lineno", 1), place.function, code
+            )
         place.put(place.node)
 
 

@@ -32,7 +32,10 @@ GROUPS = {
         _server(
             *(f"api/{name}.py" for name in ("gate", "auth", "call", "clients", "concurrency", "headers", "errors"))
         ),
-        _tests("server/tests", "gate auth bans overload rate_headers documentation access_log request_ids v2_orders"),
+        _tests(
+            "server/tests",
+            "gate auth bans overload rate_headers documentation access_log request_ids v2_orders contract fallback",
+        ),
     ),
     "limits": Group(_server("limits"), _tests("server/tests", "limits windows fallback redis usage_history")),
     "parser": Group(

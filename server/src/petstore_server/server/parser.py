@@ -61,12 +61,15 @@ class RequestParser:
         self.begun = 0
         self._at_start = True  # the next byte begins a request
         self._in_head = False
+        self._begin_head()
+        self._llhttp: httptools.HttpRequestParser | None = httptools.HttpRequestParser(self)
+
+    def _begin_head(self) -> None:
         self._unaccounted = 0
         self._target = b""
         self._headers: dict[bytes, bytes] = {}
         self._header_bytes = 0
         self._header_lines = 0
-        self._llhttp: httptools.HttpRequestParser | None = httptools.HttpRequestParser(self)
 
     @property
     def in_message(self) -> bool:
@@ -90,7 +93,7 @@ class RequestParser:
 
     def _parse(self, data: memoryview) -> None:
         self._unaccounted += len(data)
-        while data and self._llhttp is not None:
+        while self._llhttp is not None:
             try:
                 self._llhttp.feed_data(data)
                 break
@@ -144,11 +147,7 @@ class RequestParser:
         self.begun += 1
         self._at_start = False
         self._in_head = True
-        self._unaccounted = 0
-        self._target = b""
-        self._headers = {}
-        self._header_bytes = 0
-        self._header_lines = 0
+        self._begin_head()
 
     def on_url(self, part: bytes) -> None:
         self._target += part
