@@ -1,8 +1,10 @@
 """The contract is sound, whole and readable, and is served with the deployment's addresses and dates."""
 
 import json
+import re
 from collections.abc import Iterator
 from datetime import UTC, datetime
+from importlib.resources import files
 from typing import Any
 
 import yaml
@@ -119,3 +121,12 @@ def test_without_settings_the_served_contract_is_the_shipped_one() -> None:
     settings = read_settings({})
     assert contract_yaml(settings) == shipped_text()
     assert load_contract(settings)["servers"] == [{"url": "/v1", "description": "This server"}]
+
+
+def test_every_error_has_the_code_and_the_statuses_that_the_guide_gives() -> None:
+    guide = (files("petstore_server.api.guide") / "guide.md").read_text("utf-8")
+    rows = re.findall(r"^\| `(\w+)` \| (\d{3}(?:, \d{3})*) \|", guide, re.MULTILINE)
+    statuses: dict[str, set[str]] = {}
+    for error, status in errors.STATUS.items():
+        statuses.setdefault(error.code, set()).add(str(status))
+    assert statuses == {code: set(listed.split(", ")) for code, listed in rows}

@@ -5,6 +5,7 @@ import copy
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from itertools import takewhile
 from pathlib import Path
 from types import CodeType
 from typing import Any
@@ -34,6 +35,7 @@ _OPERATORS: dict[type[ast.operator], type[ast.operator]] = {
     ast.BitOr: ast.BitAnd,
     ast.Pow: ast.Mult,
 }
+_LONG = 160  # characters
 _FUNCTIONS = {"max": "min", "min": "max", "any": "all", "all": "any"}
 _UNCHANGED_NAMES = ("__slots__", "__all__", "_log")
 _LUA = [
@@ -108,7 +110,7 @@ def _python_mutants(path: Path) -> Iterator[Mutant]:
             code = compile(tree, path, "exec")
             name = f"{place.function[0]}: " if place.function else ""
             yield Mutant(
-                path, f"{name}{before}  =>  {after}", getattr(place.statement, "lineno", 1), place.function, code
+                path, f"{name}{_difference(before, after)}", getattr(place.statement, "lineno", 1), place.function, code
             )
         place.put(place.node)
 
@@ -248,7 +250,16 @@ def _header(statement: ast.AST) -> str:
         return "(removed)"
     if isinstance(statement, ast.If | ast.While | ast.For | ast.AsyncFor | ast.With | ast.AsyncWith | ast.FunctionDef):
         statement = _with(statement, body=[], orelse=[], decorator_list=[])
-    return " ".join(ast.unparse(statement).split())[:300]
+    return " ".join(ast.unparse(statement).split())
+
+
+def _difference(before: str, after: str) -> str:
+    """What was changed into what, without what is far from it in a long statement."""
+    if len(before) > _LONG:
+        common = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(before, after, strict=False)))
+        start = max(0, common - _LONG // 4)
+        before, after = before[start:], after[start:]
+    return f"{before[:_LONG]}  =>  {after[:_LONG]}"
 
 
 def noted(path: Path) -> CodeType:

@@ -34,7 +34,7 @@ GROUPS = {
         ),
         _tests(
             "server/tests",
-            "gate auth clients bans overload rate_headers documentation access_log request_ids v2_orders contract fallback",
+            "gate auth clients bans overload rate_headers documentation access_log request_ids contract fallback",
         ),
     ),
     "limits": Group(_server("limits"), _tests("server/tests", "limits windows fallback redis usage_history")),
