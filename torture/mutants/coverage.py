@@ -16,7 +16,7 @@ from torture.mutants.groups import Group
 from torture.mutants.processes import collected, in_child, passes
 
 _KEPT = Path("build/mutants")
-_MOST_SECONDS = 15.0  # of tests for one mutant
+_MOST_SECONDS = 30.0  # of tests for one mutant
 
 Coverage = dict[str, tuple[float, list[tuple[str, int]]]]
 """For each test: its seconds, and the lines that it executes."""
