@@ -250,6 +250,22 @@ def test_a_shorter_retry_after_does_not_replace_a_longer_one(each_backend: Limit
     assert (Outcome.LIMITED, 2) == (admit(Limits(9, 1)), limiter.strikes)
 
 
+def test_a_strike_counts_for_ten_minutes_whatever_came_after_it(each_backend: Limiters) -> None:
+    clock = Clock()
+    limiter = each_backend.make(POLICY._replace(strikes=4, grace_seconds=0), clock)
+    one = principal(limits=Limits(1, 1))
+
+    def admit() -> Outcome:
+        return each_backend.run(limiter.admit(one)).outcome
+
+    assert [Outcome.ADMITTED, *[Outcome.LIMITED] * 3] == [admit() for _ in range(4)]  # two strikes
+    clock.now += 599
+    assert (Outcome.LIMITED, 3) == (admit(), limiter.strikes)
+    clock.now += 1
+    assert ([Outcome.LIMITED] * 2, 5) == ([admit(), admit()], limiter.strikes)  # the first two have ended
+    assert Outcome.BANNED is admit()
+
+
 def test_strikes_later_than_a_clock_that_was_set_back_do_not_count(each_backend: Limiters) -> None:
     clock = Clock()
     limiter = each_backend.make(POLICY._replace(strikes=3), clock)
