@@ -9,28 +9,22 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 
 from support.compatibility import breaking_changes
+from support.documents import read_yaml
 
 SHIPPED = Path(__file__).parents[1] / "src" / "petstore_server" / "api"
 BASELINES = Path(__file__).parent / "baselines"
-LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # the C loader is not in every build of PyYAML
 FILES = {"openapi.yaml": "openapi-v1.yaml", "openapi-v2.yaml": "openapi-v2.yaml"}
 
 
-def load(path: Path) -> dict[str, Any]:
-    document: dict[str, Any] = yaml.load(path.read_text("utf-8"), LOADER)
-    return document
-
-
-V1 = load(BASELINES / "openapi-v1.yaml")
-V2 = load(BASELINES / "openapi-v2.yaml")
+V1 = read_yaml(BASELINES / "openapi-v1.yaml")
+V2 = read_yaml(BASELINES / "openapi-v2.yaml")
 
 
 @pytest.mark.parametrize("name", FILES)
 def test_the_shipped_contract_breaks_nothing_that_was_published(name: str) -> None:
-    assert [] == breaking_changes(load(BASELINES / FILES[name]), load(SHIPPED / name))
+    assert [] == breaking_changes(read_yaml(BASELINES / FILES[name]), read_yaml(SHIPPED / name))
 
 
 def listing(contract: dict[str, Any]) -> Any:

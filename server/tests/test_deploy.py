@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 
 from petstore_server.api.contracts import CONTRACTS
 from petstore_server.cli.commands import Group
@@ -23,7 +22,7 @@ from petstore_server.runtime.servers import DRAIN_SECONDS
 from petstore_server.server.errors import MAX_HEADERS
 from petstore_server.server.listener import Deadlines
 from petstore_server.settings import SETTINGS, read_settings
-from support.documents import ROOT, block, table
+from support.documents import ROOT, block, read_yaml, table
 from support.generated_tables import REFERENCE, subcommands
 
 DEPLOY = ROOT / "deploy"
@@ -40,7 +39,7 @@ PROMETHEUS_OWN = {"instance", "job", "le"}
 
 
 def load(path: str) -> Any:
-    return yaml.safe_load((DEPLOY / path).read_text())
+    return read_yaml(DEPLOY / path)
 
 
 def rules() -> list[dict[str, Any]]:

@@ -12,7 +12,9 @@ default addresses of a server are replaced by the addresses of this one.
 
 import re
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
+
+import yaml
 
 ROOT = Path(__file__).resolve().parents[3]
 SOURCE = ROOT / "server" / "src" / "petstore_server"
@@ -27,9 +29,16 @@ DOCUMENTS = sorted(
     ]
 )
 
+_LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # the C loader is not in every build of PyYAML
+
 _EXAMPLE = re.compile(r"<!-- runs(?:: (?P<outcome>[^>]+?))? -->\n```sh\n(?P<script>.*?)```\n", re.DOTALL)
 _FENCED = re.compile(r"^```.*?^```$", re.DOTALL | re.MULTILINE)
 _LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
+
+
+def read_yaml(path: Path) -> Any:
+    """What a YAML file contains."""
+    return yaml.load(path.read_text("utf-8"), _LOADER)
 
 
 class Example(NamedTuple):
