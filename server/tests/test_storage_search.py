@@ -13,13 +13,14 @@ import apsw
 import psycopg
 import pytest
 
+from petstore_server.domain.audit import Actor, AuditFilters
 from petstore_server.domain.errors import OrderConflict, OrderNotFound
 from petstore_server.domain.orders import CANCEL, Order, Status, order_from_fields, ship
 from petstore_server.domain.placement import Placement
 from petstore_server.domain.search import Filters, Page, Position, Query, Sort, SortField, TrackedOrder
 from petstore_server.engines.postgres.engine import PostgresEngine
 from petstore_server.engines.sqlite.dialect import SqliteDialect, run
-from petstore_server.store import Store, engine, pages
+from petstore_server.store import Store, audit, engine, pages
 from support.damage import execute
 from support.open_stores import BY, SqlitePlaces, Stores, add_key
 from support.search_model import SORTS, Entry, Model, all_filters, in_order, instant, model_of, position_of, walk
@@ -368,3 +369,29 @@ async def test_postgresql_reads_no_more_than_a_page_of_orders_that_are_newer_tha
         queries += [Query(filters, sort, 100, last) for filters in (Filters(pet_id=7), Filters())]
     async for query, plan in explained(postgres_stores.url, queries):
         assert plan.rows < 1_000, query
+
+
+async def test_each_batch_of_a_scan_examines_a_bounded_number_of_orders(
+    each_backend: Stores, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pages, "WORK_LIMIT", 10)
+    async with each_backend.opened() as store:
+        orders = [Order(number, complete=number == 44) for number in range(50)]
+        await store.orders.import_batch(orders, "import:1", BY)
+        batches = [[order.id for order in batch] async for batch in store.orders.scan(Filters(complete=True))]
+        assert [[], [], [], [], [44]] == batches[:5]
+        assert [] == [order_id for batch in batches[5:] for order_id in batch]
+
+
+async def test_each_page_of_the_audit_log_examines_a_bounded_number_of_entries(
+    each_backend: Stores, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(audit, "SCAN_LIMIT", 10)
+    async with each_backend.opened() as store:
+        for number in range(25):
+            actor = Actor("operator:ann" if number else "key:one", BY.at + number)
+            await store.orders.import_batch([Order(number)], "import:1", actor)
+        filters = AuditFilters(actor="key:one")
+        first = await store.audit.page(filters, 5)
+        assert ([], True) == ([*first.entries], first.next is not None)
+        assert ["key:one"] == [entry.actor async for entry in store.audit.entries(filters, newest_first=True)]

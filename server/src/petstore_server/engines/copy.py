@@ -37,8 +37,6 @@ _TABLES = {
     "audit": "id",
 }
 _SEQUENCES = (("accounts", "id"), ("keys", "number"), ("audit", "id"))
-_CLOCK = "SELECT change, at, last_order_id FROM clock"
-_SET_CLOCK = "UPDATE petstore.clock SET change = %s, at = %s, last_order_id = %s"
 
 
 async def copy_store(
@@ -87,7 +85,8 @@ async def _copy_tables(source: apsw.Connection, driver: Driver, advance: Callabl
             f"SELECT setval(pg_get_serial_sequence('petstore.{name}', '{column}'), max({column}))"  # noqa: S608
             f" FROM petstore.{name} HAVING max({column}) > 0"
         )
-    await driver.execute(_SET_CLOCK, source.execute(_CLOCK).fetchall()[0])
+    [clock] = source.execute("SELECT change, at, last_order_id FROM clock")
+    await driver.execute("UPDATE petstore.clock SET change = %s, at = %s, last_order_id = %s", clock)
 
 
 async def write_rows(driver: Driver, table: str, columns: str, rows: Iterable[Row]) -> None:

@@ -97,7 +97,7 @@ class Dialect(Protocol):
     def lock_orders(self, ids: Sequence[int]) -> Work[list[Row]]:
         """Lock the orders that exist among these identifiers, which ascend, and that no other transaction has locked.
 
-        Return (id, record, status) of each that exists; without record and status if another transaction has locked it.
+        Return (record, status, id) of each that exists; without record and status if another transaction has locked it.
         """
 
     def update_orders(self, rows: Sequence[Row], audit: Sequence[Row], now: float) -> Work[None]:

@@ -19,7 +19,7 @@ AUDITED_TOGETHER = 1000
 """Imported orders that have one entry in the audit log."""
 
 _ALL = Filters()
-_SELECT = "SELECT id, record, status FROM petstore.orders"
+_SELECT = "SELECT record, status, id FROM petstore.orders"  # as `read_order` takes them
 _FIND = f"{_SELECT} WHERE id = %s"
 _FIND_MANY = f"{_SELECT} WHERE id = ANY(%s::bigint[])"
 # In ascending order, as in every transaction, so that two of them never wait for each other.
@@ -47,11 +47,11 @@ class Orders(Part):
         found = await self._engine.query(_FIND, (order_id,))
         if not found:
             raise OrderNotFound(order_id)
-        return _order(found[0])
+        return read_order(*found[0])
 
     async def find_many(self, ids: Sequence[int]) -> list[Order]:
         """The orders that exist among these identifiers, in any order."""
-        return [_order(row) for row in await self._engine.query(_FIND_MANY, (list(ids),), short=False)]
+        return [read_order(*row) for row in await self._engine.query(_FIND_MANY, (list(ids),), short=False)]
 
     async def scan(self, filters: Filters = _ALL, batch_size: int = MAX_LIMIT) -> AsyncGenerator[list[Order]]:
         """Yield the orders of one consistent snapshot that match, ascending by id, in bounded memory.
@@ -97,7 +97,9 @@ class Orders(Part):
         self, orders: Sequence[Order], import_id: str, actor: Actor, placed: set[int] | None
     ) -> Work[list[Import]]:
         """Import the orders; with `placed` None, also over those that were placed."""
-        existing = {row[0]: _order(row) for row in (yield from _locked_rows(sorted({order.id for order in orders})))}
+        existing = {
+            row[2]: read_order(*row) for row in (yield from _locked_rows(sorted({order.id for order in orders})))
+        }
         if existing and placed is not None:
             placed |= {row[0] for row in (yield Query(_PLACED, (list(existing),)))}
 
@@ -124,7 +126,7 @@ class Orders(Part):
         that another program has locked does not delay them either.
         """
         wanted = sorted({order_id for order_id, _, _ in changes})
-        stored = {row[0]: row for row in (yield from self._engine.dialect.lock_orders(wanted))}
+        stored = {row[2]: row for row in (yield from self._engine.dialect.lock_orders(wanted))}
         before: dict[int, Order] = {}
         after: dict[int, Order] = {}
         audit: list[Row] = []
@@ -152,7 +154,7 @@ class Orders(Part):
 def _locked_rows(ids: Sequence[int]) -> Work[list[Row]]:
     """Lock and return the orders that exist among these identifiers, which ascend."""
     rows = yield Query(LOCK, (ids,))
-    missing = sorted({*ids} - {row[0] for row in rows})
+    missing = sorted({*ids} - {row[2] for row in rows})
     if missing:
         # With the clock locked, none of them is placed or imported by another transaction any more.
         [(last,)] = yield Query("SELECT last_order_id FROM petstore.clock FOR UPDATE")
@@ -160,17 +162,12 @@ def _locked_rows(ids: Sequence[int]) -> Work[list[Row]]:
     return rows
 
 
-def _order(row: Row) -> Order:
-    order_id, text, status = row
-    return read_order(text, status, order_id)
-
-
 def _locked(order_id: int, row: Row | None) -> Order:
     if row is None:
         raise OrderNotFound(order_id)
-    if row[1] is None:
+    if row[0] is None:
         raise TryAgain("another program keeps the order locked")
-    return _order(row)
+    return read_order(*row)
 
 
 def _changed_row(before: Order, after: Order) -> Row:

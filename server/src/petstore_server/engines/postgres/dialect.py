@@ -20,7 +20,7 @@ _HISTORY = """
 # The second part is carried out only if orders are missing in the first.
 _LOCK_IF_FREE = f"""
     WITH free AS MATERIALIZED ({LOCK} SKIP LOCKED)
-    SELECT id, record, status FROM free UNION ALL SELECT id, NULL, NULL FROM petstore.orders
+    SELECT record, status, id FROM free UNION ALL SELECT NULL, NULL, id FROM petstore.orders
     WHERE (SELECT count(*) FROM free) < %s AND id = ANY(%s::bigint[]) AND id NOT IN (SELECT id FROM free)
 """  # noqa: S608 - constants
 _LATER = "greatest(at + 1, (extract(epoch FROM clock_timestamp()) * 1000000)::bigint)"

@@ -25,7 +25,6 @@ OLDEST_SERVER = 15
 
 _OPENING_SECONDS = 5.0
 _LOCK = "SELECT pg_advisory_xact_lock(7306938521)"  # any number that all hosts agree on; ends with the transaction
-_VERSION = "SELECT schema_version FROM petstore.store"
 _NAME = re.compile(r"[a-z_]{1,40}")
 # Asked of the catalogue's tables: to_regclass may still remember, from before the lock, that there was no store.
 _TABLES = """
@@ -137,7 +136,7 @@ async def schema_version(driver: Driver, url: str) -> int:
         return 0
     if ("clock",) not in tables:
         raise earlier_build(f"in {place(url)}")
-    [(version,)] = await (await driver.execute(_VERSION)).fetchall()
+    [(version,)] = await (await driver.execute("SELECT schema_version FROM petstore.store")).fetchall()
     SCHEMA.require_known(version, f"in {place(url)}")
     return int(version)
 

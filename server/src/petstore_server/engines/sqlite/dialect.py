@@ -57,7 +57,7 @@ _REMEMBER = "INSERT OR REPLACE INTO idempotency_keys (account_id, key, digest, o
 
 # One row: before each, the writer's thread would wait for the interpreter, which a busy event loop seldom gives up.
 _READ = """
-    SELECT json_group_array(json_array(id, record, status)) FROM orders
+    SELECT json_group_array(json_array(record, status, id)) FROM orders
     WHERE id IN (SELECT value FROM json_each(?))
 """
 
