@@ -5,7 +5,9 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
 from torture.mutants.changes import mutants
+from torture.mutants.processes import in_child
 
 SOURCE = '''
 """What is changed, and what is not."""
@@ -100,3 +102,16 @@ def test_a_mutant_is_noticed_if_a_test_fails_wherever_it_is(tmp_path: Path) -> N
         "killed: within: return count <= LIMIT  =>  return count > LIMIT",
         "untested: unused: print(1)  =>  (removed)",
     } == set(done.stdout.splitlines())
+
+
+def test_a_child_leaves_no_process_behind() -> None:
+    ready, writing = os.pipe()
+
+    def run() -> bool:
+        process = subprocess.Popen(["sleep", "600"], start_new_session=True)
+        return os.write(writing, f"{process.pid}".encode()) > 0
+
+    assert "survived" == in_child(run, 60.0)
+    started = int(os.read(ready, 20))
+    with pytest.raises(ProcessLookupError):
+        os.kill(started, 0)

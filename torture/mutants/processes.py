@@ -1,6 +1,7 @@
 """Running tests of the product: collected once by pytest, and a child for what one mutant may break."""
 
 import contextlib
+import ctypes
 import os
 import select
 import signal
@@ -10,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+_PR_SET_CHILD_SUBREAPER = 36
 _OPTIONS = ["-q", "-m", "not system", "-k", "not postgres and not scaled", "-p", "no:cacheprovider", "--timeout=15"]
 
 
@@ -61,7 +63,9 @@ def passes(items: list[pytest.Item]) -> bool:
 
 def in_child(run: Callable[[], bool], seconds: float) -> str:
     """Fork; run this with a time limit; end what it has started."""
+    ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1)
     ready, done = os.pipe()
+    own = _children()
     if not (child := os.fork()):
         status = 1
         try:
@@ -81,6 +85,15 @@ def in_child(run: Callable[[], bool], seconds: float) -> str:
     _, status = os.waitpid(child, 0)
     with contextlib.suppress(ProcessLookupError):
         os.killpg(child, signal.SIGKILL)
+    while left := _children() - own:  # such as servers in sessions of their own
+        for process in left:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(process, signal.SIGKILL)
+            os.waitpid(process, 0)
     if not in_time:
         return "timeout"
     return "survived" if status == 0 else "killed"
+
+
+def _children() -> set[int]:
+    return {int(child) for child in Path(f"/proc/self/task/{os.getpid()}/children").read_text("ascii").split()}
