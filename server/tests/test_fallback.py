@@ -18,8 +18,7 @@ from petstore_server.limits.fallback import (
     StoredBan,
     WindowCount,
 )
-from petstore_server.limits.limiter import Unsaved
-from petstore_server.limits.memory import MemoryLimiter
+from petstore_server.limits.memory import Unsaved
 
 pytestmark = pytest.mark.anyio
 
@@ -92,7 +91,7 @@ def clock() -> Clock:
 @pytest.fixture
 async def limiter(shared: Shared, clock: Clock) -> FallbackLimiter:
     """Connected."""
-    made = FallbackLimiter(shared, MemoryLimiter(BanPolicy(strikes=1, grace_seconds=0), clock))
+    made = FallbackLimiter(shared, BanPolicy(strikes=1, grace_seconds=0), clock)
     await made.start()
     shared.calls.clear()
     return made
@@ -106,7 +105,7 @@ async def test_no_request_asks_the_counters_before_they_are_connected_or_after_a
     shared: Shared, clock: Clock, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO)
-    one = FallbackLimiter(shared, MemoryLimiter(BanPolicy(), clock))
+    one = FallbackLimiter(shared, BanPolicy(), clock)
     await one.admit(PRINCIPAL)
     await one.admit_address("192.0.2.1")
     await one.peek_address("192.0.2.1")
@@ -127,7 +126,7 @@ async def test_no_request_asks_the_counters_before_they_are_connected_or_after_a
 
 
 async def test_only_counters_that_reject_this_process_prevent_its_start(shared: Shared, clock: Clock) -> None:
-    one = FallbackLimiter(shared, MemoryLimiter(BanPolicy(), clock))
+    one = FallbackLimiter(shared, BanPolicy(), clock)
     shared.fault = CountersUnavailable("password", refused=True)
     with pytest.raises(CountersUnavailable, match="password"):
         await one.start()

@@ -18,7 +18,6 @@ from petstore_server.domain.usage import Usage
 from petstore_server.domain.windows import ADDRESS_LIMIT, Count, Decision, Outcome
 from petstore_server.limits import redis as redis_counters
 from petstore_server.limits.fallback import FallbackLimiter
-from petstore_server.limits.limiter import Limiter
 from petstore_server.limits.memory import MemoryLimiter
 from petstore_server.limits.redis import RedisCounters
 from petstore_server.settings import SETTINGS
@@ -44,7 +43,7 @@ class Clock:
 class Limiters(Protocol):
     """One kind of limiter: makes new ones, and runs their coroutines."""
 
-    def make(self, policy: BanPolicy, clock: Clock) -> Limiter: ...
+    def make(self, policy: BanPolicy, clock: Clock) -> MemoryLimiter: ...
     def run(self, work: Coroutine[Any, Any, T]) -> T: ...
 
 
@@ -63,7 +62,7 @@ class InRedis:
 
     def make(self, policy: BanPolicy, clock: Clock) -> FallbackLimiter:
         self._close_made()
-        limiter = FallbackLimiter(RedisCounters(shared_redis().empty(), policy, clock), MemoryLimiter(policy, clock))
+        limiter = FallbackLimiter(RedisCounters(shared_redis().empty(), policy, clock), policy, clock)
         self.run(limiter.start())
         limiter.load("store", {}, [])
         self._made.append(limiter)

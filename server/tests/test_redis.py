@@ -18,7 +18,6 @@ from petstore_server.domain.usage import Usage
 from petstore_server.domain.windows import ADDRESS_LIMIT, Count, Decision, Outcome
 from petstore_server.limits import redis as redis_counters
 from petstore_server.limits.fallback import BAN_BRIDGE_SECONDS, CountersUnavailable, FallbackLimiter
-from petstore_server.limits.memory import MemoryLimiter
 from petstore_server.limits.redis import RedisCounters
 from petstore_server.telemetry.logs import configure_logging
 from support.redis_engine import SERVERS, RedisEngine, own_redis, shared_redis
@@ -45,7 +44,7 @@ async def limiter(
 ) -> AsyncIterator[FallbackLimiter]:
     """A limiter as a server process has one, on Redis's clock; or one with a given clock and a strict policy."""
     policy = POLICY if clock is None else STRICT
-    made = FallbackLimiter(RedisCounters(url, policy, clock), MemoryLimiter(policy, clock or time.time))
+    made = FallbackLimiter(RedisCounters(url, policy, clock), policy, clock or time.time)
     await made.start()
     made.load(store, {}, [])
     try:
@@ -138,7 +137,7 @@ async def test_every_key_expires_by_itself_and_an_accounts_keys_share_a_hash_tag
 async def test_strikes_expire_by_themselves(engine: RedisEngine) -> None:
     clock = Clock()
     policy = BanPolicy(strikes=3, grace_seconds=0)
-    made = FallbackLimiter(RedisCounters(engine.url, policy, clock), MemoryLimiter(policy, clock))
+    made = FallbackLimiter(RedisCounters(engine.url, policy, clock), policy, clock)
     await made.start()
     made.load("store", {}, [])
     for _ in range(4):
@@ -154,8 +153,7 @@ async def test_strikes_expire_by_themselves(engine: RedisEngine) -> None:
 async def test_a_clock_that_differs_from_that_of_redis_gives_no_new_window_in_an_outage(
     own: RedisEngine, ahead: int
 ) -> None:
-    counters, local = RedisCounters(own.url, POLICY), MemoryLimiter(POLICY, lambda: time.time() + ahead)
-    made = FallbackLimiter(counters, local)
+    made = FallbackLimiter(RedisCounters(own.url, POLICY), POLICY, lambda: time.time() + ahead)
     await made.start()
     decisions = [await made.admit(principal()) for _ in range(LIMITS.per_minute + 1)]
     assert LIMITS.per_minute == admitted(decisions)
@@ -334,7 +332,7 @@ async def test_a_redis_that_was_killed_is_used_again_once_it_is_back(own: RedisE
 
 async def test_a_process_that_starts_while_redis_is_gone_counts_by_itself_and_then_together(own: RedisEngine) -> None:
     with own.gone():
-        made = FallbackLimiter(RedisCounters(own.url, POLICY), MemoryLimiter(POLICY, time.time))
+        made = FallbackLimiter(RedisCounters(own.url, POLICY), POLICY, time.time)
         await made.start()
         assert 60 == admitted([await made.admit(principal()) for _ in range(100)])
         assert made.fault is not None

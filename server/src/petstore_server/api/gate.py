@@ -35,7 +35,7 @@ from petstore_server.domain.errors import (
 from petstore_server.domain.keys import Principal
 from petstore_server.domain.windows import ADMITTED, BANNED
 from petstore_server.limits.activity import UsageRecorder
-from petstore_server.limits.limiter import Limiter
+from petstore_server.limits.memory import MemoryLimiter
 from petstore_server.server.errors import RequestError
 from petstore_server.server.request import Disconnected, Request
 from petstore_server.server.response import Answer, Response
@@ -59,7 +59,7 @@ class Gate:
         self,
         routes: Routes,
         authenticator: Authenticator,
-        limiter: Limiter,
+        limiter: MemoryLimiter,
         client_address: ClientAddress,
         documents: Documents,
         document_limit: DocumentLimit,

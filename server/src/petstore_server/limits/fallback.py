@@ -1,19 +1,18 @@
 """Limits counted by any number of processes together, and by each process on its own during an outage (D19)."""
 
 import logging
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from enum import IntEnum
 from typing import NamedTuple, Protocol
 
 import msgspec
 
-from petstore_server.domain.bans import CLOCK_TOLERANCE, Ban
+from petstore_server.domain.bans import CLOCK_TOLERANCE, Ban, BanPolicy
 from petstore_server.domain.keys import Principal
 from petstore_server.domain.usage import Usage
 from petstore_server.domain.windows import Decision, evaluate_account, evaluate_address, evaluate_ban
-from petstore_server.limits.limiter import Unsaved
-from petstore_server.limits.memory import MemoryLimiter
+from petstore_server.limits.memory import MemoryLimiter, Unsaved
 
 BAN_BRIDGE_SECONDS = 10
 """How long the shared counters hold a new ban: until the store has it and every process has read it."""
@@ -99,31 +98,18 @@ class Counters(Protocol):
 _log = logging.getLogger(__name__)
 
 
-class FallbackLimiter:
-    """A `Limiter` over shared counters. While they do not respond, `local` counts for this process only.
+class FallbackLimiter(MemoryLimiter):
+    """Asks shared counters. While they do not respond, it counts for this process only.
 
     The first request to meet a fault opens the circuit breaker: no request waits for the counters from then on, until
     `check` finds that they work again.
     """
 
-    def __init__(self, counters: Counters, local: MemoryLimiter) -> None:
+    def __init__(self, counters: Counters, policy: BanPolicy, clock: Callable[[], float]) -> None:
+        super().__init__(policy, clock)
         self._counters = counters
-        self._local = local
         self._lifted: dict[str, int] = {}  # the start of each ban that was lifted recently, by key
-        self._fault: str | None = "not connected yet"
-        self.local_decisions = 0
-
-    @property
-    def fault(self) -> str | None:
-        return self._fault
-
-    @property
-    def strikes(self) -> int:
-        return self._local.strikes
-
-    @property
-    def bans(self) -> int:
-        return self._local.bans
+        self.fault = "not connected yet"
 
     async def start(self) -> None:
         """Connect. If the counters do not respond, this process counts by itself until they do.
@@ -137,7 +123,7 @@ class FallbackLimiter:
                 raise
             self._open(error, log=True)
         else:
-            self._fault = None
+            self.fault = None
 
     def load(self, store_id: str, usage: Mapping[int, Usage], bans: Iterable[Ban]) -> None:
         """Start with the store's bans. Usage is in the shared counters, under the store's identity."""
@@ -145,7 +131,7 @@ class FallbackLimiter:
         self.replace_bans(bans)
 
     async def admit(self, principal: Principal) -> Decision:
-        if self._fault is None:
+        if self.fault is None:
             try:
                 counted = await self._counters.count(principal, self._stored_ban(principal.key_id))
             except CountersUnavailable as error:
@@ -153,21 +139,21 @@ class FallbackLimiter:
             else:
                 return self._evaluate(principal, counted)
         self.local_decisions += 1
-        return await self._local.admit(principal)
+        return await super().admit(principal)
 
     async def admit_address(self, address: str) -> Decision:
         counted = await self._count_address(address, charge=True)
         if counted is not None:
             return counted
         self.local_decisions += 1
-        return await self._local.admit_address(address)
+        return await super().admit_address(address)
 
     async def peek_address(self, address: str) -> Decision:
-        return await self._count_address(address, charge=False) or await self._local.peek_address(address)
+        return await self._count_address(address, charge=False) or await super().peek_address(address)
 
     async def _count_address(self, address: str, *, charge: bool) -> Decision | None:
         """What the counters say of an address; None while they cannot be used."""
-        if self._fault is None:
+        if self.fault is None:
             try:
                 return _evaluate_address(await self._counters.count_address(address, charge=charge))
             except CountersUnavailable as error:
@@ -176,7 +162,7 @@ class FallbackLimiter:
 
     async def check(self) -> str | None:
         """Test whether the counters work, and use them again if they do; return what is wrong, if anything."""
-        before = self._fault
+        before = self.fault
         try:
             if before is None:
                 await self._counters.prove()
@@ -186,21 +172,21 @@ class FallbackLimiter:
             self._open(error)
         else:
             if before is not None:
-                self._fault = None
+                self.fault = None
                 _log.info("redis usable again: limits are exact", extra={"after": before})
-        return self._fault
+        return self.fault
 
     async def newest_timeline(self, store_id: str, timeline: int) -> int:
         """Share the newest timeline of PostgreSQL that was seen. Without the counters, only this process knows it."""
-        if self._fault is None:
+        if self.fault is None:
             with suppress(CountersUnavailable):  # requests that are counted report the fault
                 return await self._counters.newest_timeline(store_id, timeline)
         return timeline
 
     def replace_bans(self, bans: Iterable[Ban]) -> None:
-        before = self._local.current_bans()
-        self._local.replace_bans(bans)
-        after = self._local.current_bans()
+        before = self.current_bans()
+        super().replace_bans(bans)
+        after = self.current_bans()
         for key_id in before.keys() - after.keys():
             self._lifted[key_id] = before[key_id].began
         for key_id in after.keys() & self._lifted.keys():
@@ -208,36 +194,28 @@ class FallbackLimiter:
 
     def take_unsaved(self) -> Unsaved:
         """Return the bans to be saved. Usage is in the shared counters; local counts are not worth keeping."""
-        return self._local.take_unsaved()._replace(usage={})
-
-    def saved(self, unsaved: Unsaved) -> None:
-        self._local.saved(unsaved)
-
-    def put_back(self, unsaved: Unsaved) -> None:
-        self._local.put_back(unsaved)
+        return super().take_unsaved()._replace(usage={})
 
     def forget(self) -> None:
         """Drop what is no longer needed, so that the tables stay small."""
-        oldest = self._local.now() - BAN_BRIDGE_SECONDS - CLOCK_TOLERANCE
+        oldest = self.now() - BAN_BRIDGE_SECONDS - CLOCK_TOLERANCE
         self._lifted = {key_id: began for key_id, began in self._lifted.items() if began > oldest}
-        self._local.forget()
+        super().forget()
 
     async def close(self) -> None:
         """Close the connection to the counters."""
         await self._counters.close()
 
     def _stored_ban(self, key_id: str) -> StoredBan:
-        ban = self._local.ban(key_id)
+        ban = self.ban(key_id)
         if ban is not None:
             return StoredBan(ban.began, ban.until, ban.level)
         return StoredBan(self._lifted[key_id]) if key_id in self._lifted else _NO_BAN
 
     def _evaluate(self, principal: Principal, counted: AccountCount) -> Decision:
         new = counted.ban if counted.step is Step.BANNED_NOW else None
-        ahead = round(self._local.now() - counted.now)
-        self._local.follow(
-            principal, _moved(counted.minute, ahead), _moved(counted.day, ahead), new, struck=counted.struck
-        )
+        ahead = round(self.now() - counted.now)
+        self.follow(principal, _moved(counted.minute, ahead), _moved(counted.day, ahead), new, struck=counted.struck)
         if counted.ban is not None:
             return evaluate_ban(counted.ban, counted.minute, counted.day, principal.limits, counted.now)
         admitted = counted.step is Step.ADMITTED
@@ -245,9 +223,9 @@ class FallbackLimiter:
 
     def _open(self, error: CountersUnavailable, *, log: bool = False) -> None:
         """Count locally from now on; of the requests that meet the fault together, the first one logs it."""
-        if self._fault is None or log:
+        if self.fault is None or log:
             _log.error("redis unusable: each process counts limits by itself", extra={"reason": error.reason})
-        self._fault = error.reason
+        self.fault = error.reason
 
 
 _NO_BAN = StoredBan()

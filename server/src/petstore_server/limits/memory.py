@@ -3,7 +3,8 @@
 Nothing here awaits between reading a count and charging it, so on one event loop every decision is one atomic step.
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import NamedTuple
 
 from petstore_server.domain.bans import BAN_MEMORY, STRIKE_WINDOW, AbuseRecord, Ban, BanPolicy, refuse
 from petstore_server.domain.keys import Principal
@@ -20,11 +21,17 @@ from petstore_server.domain.windows import (
     fits,
     roll_window,
 )
-from petstore_server.limits.limiter import Unsaved
 
 MAX_ADDRESSES = 100_000
 _OVERFLOW = ""  # not the text of any address
 _NO_RECORD = AbuseRecord()
+
+
+class Unsaved(NamedTuple):
+    """What a limiter counted and the store does not hold yet: usage by account id, and new bans."""
+
+    usage: Mapping[int, Usage]
+    bans: Sequence[Ban]
 
 
 class _MutableCount:
@@ -63,7 +70,11 @@ class _Account:
 
 
 class MemoryLimiter:
-    """A `Limiter` for one process. `clock` returns Unix seconds."""
+    """Counts the requests of one process: never forgets an account's windows, and keeps a bounded number of addresses.
+
+    `clock` returns Unix seconds. `strikes` and `bans` are those that this process noted since it started. `fault` says
+    why limits are not exact now, and `local_decisions` how often that was so, if counters are shared (D19).
+    """
 
     def __init__(self, policy: BanPolicy, clock: Callable[[], float], max_addresses: int = MAX_ADDRESSES) -> None:
         self._policy = policy
@@ -76,18 +87,15 @@ class MemoryLimiter:
         self._unsaved_bans: list[Ban] = []
         self.strikes = 0
         self.bans = 0
-        self.local_decisions = 0  # made here in place of shared counters: none
-
-    @property
-    def fault(self) -> str | None:
-        """None: counting in process cannot fail."""
-        return None
+        self.fault: str | None = None
+        self.local_decisions = 0
 
     def now(self) -> float:
         """The time, in Unix seconds."""
         return self._clock()
 
     async def admit(self, principal: Principal) -> Decision:
+        """Charge both windows of the key's account, or neither; note a strike, and ban a key that earned it."""
         now = self._clock()
         account = self._accounts.get(principal.account_id) or self._new_account(principal.account_id)
         minute: Counter = account.minute
@@ -111,6 +119,7 @@ class MemoryLimiter:
         return evaluate_account(True, account.minute, account.day, principal.limits, now)
 
     async def admit_address(self, address: str) -> Decision:
+        """Charge the window of an address (as text; IPv6 by /64) whose client has no valid key."""
         now = self._clock()
         slot, count = self._address_window(address, now)
         if count.used >= ADDRESS_LIMIT:
@@ -122,26 +131,28 @@ class MemoryLimiter:
         return evaluate_address(True, charged, now)
 
     async def peek_address(self, address: str) -> Decision:
+        """The window of an address, without a charge."""
         now = self._clock()
         return evaluate_address(True, self._address_window(address, now)[1], now)
 
     async def start(self) -> None:
-        """Do nothing: there is no connection to open."""
+        """Connect to shared counters: here, there are none."""
 
     async def check(self) -> str | None:
-        """Return None: counting in process cannot fail."""
-        return None
+        """Return `fault` after an attempt to clear it."""
+        return self.fault
 
     async def close(self) -> None:
-        """Do nothing: there are no resources to release."""
+        """Release resources: here, there are none."""
 
     def load(self, store_id: str, usage: Mapping[int, Usage], bans: Iterable[Ban]) -> None:
-        """Start from what an earlier process saved. `store_id` is for counters that several stores share."""
+        """Start from what the store with this identity holds. Called once, after `start` and before any request."""
         for account_id, (minute, day) in usage.items():
             self._new_account(account_id).open(minute, day)
         self.replace_bans(bans)
 
     def replace_bans(self, bans: Iterable[Ban]) -> None:
+        """Take over the store's bans; those not saved yet stay."""
         current = {ban.key_id: ban for ban in bans} | {ban.key_id: ban for ban in self._unsaved_bans}
         for key_id, record in self._abuse.items():
             self._abuse[key_id] = _with_ban(record, current.pop(key_id, None))
@@ -164,6 +175,7 @@ class MemoryLimiter:
             self._note_ban(self._abuse.get(principal.key_id, _NO_RECORD), ban)
 
     def take_unsaved(self) -> Unsaved:
+        """Return what is to be saved. Follow with `saved`, or with `put_back` if that failed."""
         usage = {account_id: self._accounts[account_id].usage() for account_id in self._unsaved_accounts}
         for account_id in self._unsaved_accounts:
             self._accounts[account_id].saved = True
@@ -171,6 +183,7 @@ class MemoryLimiter:
         return Unsaved(usage, tuple(self._unsaved_bans))
 
     def saved(self, unsaved: Unsaved) -> None:
+        """Note that this is in the store now."""
         del self._unsaved_bans[: len(unsaved.bans)]
 
     def put_back(self, unsaved: Unsaved) -> None:

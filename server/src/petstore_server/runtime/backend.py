@@ -9,7 +9,7 @@ from petstore_server.domain.bans import Ban
 from petstore_server.domain.errors import KeyNotFound, ServiceUnavailable
 from petstore_server.domain.usage import Granularity, UsageRow, merge_rows
 from petstore_server.limits.activity import UsageRecorder
-from petstore_server.limits.limiter import Limiter
+from petstore_server.limits.memory import MemoryLimiter
 from petstore_server.store import AccessVersion, Store
 
 _CHECK_SECONDS = 2.0
@@ -20,7 +20,7 @@ _log = logging.getLogger(__name__)
 class Backend:
     """The store and the limiter of one serving process. Made by `composition.opened_backend`."""
 
-    def __init__(self, store: Store, limiter: Limiter, activity: UsageRecorder) -> None:
+    def __init__(self, store: Store, limiter: MemoryLimiter, activity: UsageRecorder) -> None:
         self.store = store
         self.limiter = limiter
         self.activity = activity

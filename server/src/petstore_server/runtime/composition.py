@@ -31,9 +31,9 @@ async def opened_backend(
     Raises SettingsError, StoreUnusable, ServiceUnavailable.
     """
     require_servable(settings)
-    local = MemoryLimiter(ban_policy(settings), clock)
-    remote = settings.redis_url is not None
-    limiter = FallbackLimiter(redis_counters(settings, redis_clock), local) if remote else local
+    limiter = MemoryLimiter(ban_policy(settings), clock)
+    if settings.redis_url is not None:
+        limiter = FallbackLimiter(redis_counters(settings, redis_clock), ban_policy(settings), clock)
     try:
         try:
             await limiter.start()
