@@ -10,6 +10,7 @@ from petstore_server.api.auth import Authenticator
 from petstore_server.domain.accounts import Limits, Plan
 from petstore_server.domain.errors import InvalidApiKey, MissingApiKey
 from petstore_server.domain.keys import DEFAULT_SCOPES, Environment, Principal, digest, new_key
+from petstore_server.server.request import Head, Request
 from support.service import Clock
 
 pytestmark = pytest.mark.anyio
@@ -116,3 +117,13 @@ async def test_principals_are_bounded_and_the_oldest_is_dropped(monkeypatch: pyt
     for key in keys:
         await authenticator.identify(header(key))
     assert [False] * 2 + [True] * 3 == [authenticator.known(header(key)) is not None for key in keys]
+
+
+async def test_the_account_of_a_request_is_that_of_a_key_that_was_accepted() -> None:
+    authenticator, key = make(Keys()), a_key()
+    fields = {"method": "GET", "path": b"/", "query": b"", "fault": None, "http_1_0": False}
+    more = {"keep_alive": True, "awaits_continue": False}
+    request = Request(Head(headers={b"authorization": header(key)}, **fields, **more), None)  # type: ignore[arg-type]
+    assert authenticator.account_of(request) is None
+    await authenticator.identify(header(key))
+    assert authenticator.account_of(request) == PRINCIPAL.account_id

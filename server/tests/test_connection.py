@@ -225,6 +225,14 @@ def test_expect_100_continue_gets_100_or_is_refused_at_once(served: tuple[Server
     assert (413, "close") == (status, headers["connection"])
 
 
+def test_a_chunked_body_is_bounded_outside_of_the_api_too(served: tuple[Server, str]) -> None:
+    server, _ = served
+    head = b"GET /docs HTTP/1.1\r\nHost: x\r\nConnection: close\r\nTransfer-Encoding: chunked\r\n\r\n"
+    with server.connect() as connection:
+        received = exchange(connection, head + 3 * (b"8000\r\n" + b"x" * 0x8000 + b"\r\n") + b"0\r\n\r\n")
+    assert received.startswith(b"HTTP/1.1 413 ")
+
+
 def test_100_continue_stands_behind_the_responses_before_it(served: tuple[Server, str]) -> None:
     server, key = served
     first = f"GET /v1/x HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {key}\r\n\r\n"

@@ -95,6 +95,11 @@ def test_several_greedy_accounts_leave_room_for_one_more() -> None:
     assert fill(concurrency, 9) > 64
 
 
+def test_all_accounts_together_have_1024_requests() -> None:
+    concurrency = Concurrency()
+    assert 1024 == sum(fill(concurrency, account_id) for account_id in range(100))
+
+
 @pytest.mark.anyio
 @pytest.mark.usefixtures("each_engine")
 async def test_more_new_keys_than_connections_wait_for_their_turn(tmp_path: Path) -> None:

@@ -38,7 +38,7 @@ def _measure(tests: Iterable[str], paths: set[str], folder: Path) -> Coverage:
         for name, item in items.items():
             reached.clear()
             began = time.perf_counter()
-            if passes([item]) and reached:
+            if passes([item]):
                 coverage[name] = (time.perf_counter() - began, sorted(reached))
 
     collected(tests, work, folder)
@@ -51,14 +51,22 @@ def executor(mutant: Mutant) -> str:
 
 
 def tests_of(mutant: Mutant, coverage: Coverage) -> list[str]:
-    """The tests that may notice a mutant, the fastest first, up to _MOST_SECONDS."""
-    path, everywhere = executor(mutant), mutant.function is None
+    """The tests that may notice a mutant, the fastest first, up to _MOST_SECONDS.
+
+    What is done at import, such as a table, may be noticed by every test: those that execute its module come first.
+    """
+    path = executor(mutant)
+    reached = {name: {line for file, line in lines if file == path} for name, (_, lines) in coverage.items()}
+    if mutant.function is None:
+        names = sorted(coverage, key=lambda name: (not reached[name], coverage[name][0]))
+    else:
+        names = sorted((name for name in coverage if mutant.line in reached[name]), key=lambda name: coverage[name][0])
     chosen, total = [], 0.0
-    for name, (seconds, lines) in sorted(coverage.items(), key=lambda entry: entry[1][0]):
-        executed = any(file == path and (everywhere or line == mutant.line) for file, line in lines)
-        if executed and total + seconds <= _MOST_SECONDS:
-            total += seconds
-            chosen.append(name)
+    for name in names:
+        total += coverage[name][0]
+        if total > _MOST_SECONDS:
+            break
+        chosen.append(name)
     return chosen
 
 
