@@ -295,6 +295,12 @@ def test_counts_survive_from_one_limiter_to_the_next() -> None:
     assert {1: Usage(Count(1_000_000, 3), Count(1_000_000, 3))} == unsaved.usage
 
 
+def test_the_saved_window_of_the_day_is_not_taken_for_that_of_the_minute() -> None:
+    limiter = MemoryLimiter(POLICY, Clock())
+    limiter.load("store", {1: Usage(Count(1_000_000, 0), Count(990_000, 10))}, [])
+    assert now(limiter.admit(principal())).outcome is Outcome.LIMITED
+
+
 def test_bans_survive_from_one_limiter_to_the_next() -> None:
     limiter = MemoryLimiter(POLICY, Clock())
     limiter.load("store", {}, [Ban("key_a", 1_000_000, 1_000_120, 1)])
@@ -371,6 +377,17 @@ def test_a_full_table_of_addresses_shares_one_overflow_window_and_stays_bounded(
     assert now(limiter.admit_address("192.0.2.9")).outcome is Outcome.ADMITTED
 
 
+def test_each_request_removes_two_windows_of_addresses_that_have_ended() -> None:
+    clock = Clock()
+    limiter = MemoryLimiter(POLICY, clock)
+    for number in range(20):
+        now(limiter.admit_address(f"10.0.0.{number}"))
+    clock.now += 60
+    for _ in range(5):
+        now(limiter.admit_address("192.0.2.1"))
+    assert 20 - 2 * 5 + 1 == len(limiter._addresses)
+
+
 def test_the_abuse_records_of_keys_that_behave_well_are_dropped() -> None:
     clock = Clock()
     limiter = MemoryLimiter(POLICY, clock)
@@ -398,6 +415,18 @@ def test_recent_strikes_are_kept_when_records_are_dropped() -> None:
     assert [Outcome.ADMITTED, Outcome.LIMITED] == [admit(), admit()]
     clock.now += 3
     assert Outcome.BANNED is admit()
+
+
+def test_records_behind_one_with_recent_strikes_are_dropped_too() -> None:
+    clock = Clock()
+    limiter = MemoryLimiter(POLICY._replace(grace_seconds=0), clock)
+    for _ in range(5):
+        now(limiter.admit(principal(1, "key_struck")))
+    for _ in range(4):
+        now(limiter.admit(principal(2, "key_b")))
+    clock.now += 61
+    limiter.forget()
+    assert ["key_struck"] == list(limiter._abuse)
 
 
 def test_one_recent_strike_is_kept_when_records_are_dropped() -> None:
