@@ -1,0 +1,85 @@
+"""Small rules of the domain: places of pages, ranges, notes, fields for the audit log, sessions."""
+
+import hashlib
+
+import pytest
+
+from petstore_server.domain.accounts import Account, Limits, Plan
+from petstore_server.domain.bans import Ban
+from petstore_server.domain.errors import InvalidField, InvalidInput
+from petstore_server.domain.imports import id_ranges
+from petstore_server.domain.keys import DEFAULT_SCOPES, ApiKey, Environment
+from petstore_server.domain.lists import NumberedPage, page_place
+from petstore_server.domain.notes import check_note
+from petstore_server.domain.sessions import Session, token_digest
+from petstore_server.domain.timestamps import are_canonical
+
+
+@pytest.mark.parametrize(
+    ("total", "number", "place"),
+    [
+        (0, 1, (1, 1)),
+        (0, 5, (1, 1)),
+        (10, 1, (1, 1)),
+        (11, 2, (2, 2)),
+        (11, 9, (2, 2)),
+        (25, 0, (1, 3)),
+        (25, 2, (2, 3)),
+    ],
+)
+def test_a_page_beyond_the_last_is_the_last(total: int, number: int, place: tuple[int, int]) -> None:
+    assert place == page_place(total, 10, number)
+    assert (1, 1) == NumberedPage[int]([], 0)[2:]
+
+
+@pytest.mark.parametrize(
+    ("ids", "ranges"),
+    [
+        ([], []),
+        ([5], [[5, 5]]),
+        ([3, 1, 2], [[1, 3]]),
+        ([1, 3], [[1, 1], [3, 3]]),
+        ([9, 1, 2, 5, 8], [[1, 2], [5, 5], [8, 9]]),
+    ],
+)
+def test_identifiers_are_ascending_ranges(ids: list[int], ranges: list[list[int]]) -> None:
+    assert ranges == id_ranges(ids)
+
+
+def test_a_note_is_one_line_of_200_characters() -> None:
+    assert ["", "x" * 200] == [check_note(text) for text in ("", "x" * 200)]
+    for text in ("x" * 201, "two\nlines", "\x1b[2J"):
+        with pytest.raises(InvalidInput):
+            check_note(text)
+
+
+def test_a_value_in_an_error_has_at_most_60_characters() -> None:
+    assert f"name '{'x' * 60}' is wrong." == str(InvalidField("name", "is wrong", "x" * 60))
+    assert f"name '{'x' * 60}…' is wrong." == str(InvalidField("name", "is wrong", "x" * 61))
+
+
+def test_the_audit_log_names_what_can_change() -> None:
+    account = Account(1, "acme", Plan.FREE, Limits(60, 1000), 5.0)
+    assert account.fields() == {
+        "plan": "free",
+        "per_minute": 60,
+        "per_day": 1000,
+        "suspended_at": None,
+        "closed_at": None,
+        "contact": "",
+        "note": "",
+    }
+    key = ApiKey("key_1", "acme", b"", Environment.PRODUCTION, DEFAULT_SCOPES, "", 5.0, ban=Ban("key_1", 10, 20, 1))
+    assert {"began": 10, "until": 20, "level": 1} == key.fields()["ban"]
+
+
+def test_a_session_is_extended_once_a_minute() -> None:
+    session = Session("operator:ada", 100_000.0)
+    assert [False, True] == [session.needs_extension(100_000 - 12 * 3600 + seconds) for seconds in (60, 60.5)]
+    assert token_digest("a\udc80") == hashlib.sha256(b"a\xed\xb2\x80").digest()
+
+
+@pytest.mark.parametrize("text", ["2026-11-20T23:59:59Z", "1987-06-05T04:32:10Z"])
+def test_timestamps_in_the_stored_form_need_no_parsing(text: str) -> None:
+    assert are_canonical([text, text])
+    assert not are_canonical([text, text.replace("Z", "+")])
