@@ -23,8 +23,8 @@ GROUPS = {
         _server("domain"),
         _tests(
             "server/tests",
-            "accounts domain_values errors orders keys bans windows timestamps search placement placements audit auth operations "
-            "limits usage_history v2_parameters v2_orders import_formats import_rejects cli_accounts_keys "
+            "accounts domain_values errors orders keys bans windows timestamps search placement placements audit auth "
+            "operations limits usage_history v2_parameters v2_orders import_formats import_rejects cli_accounts_keys "
             "console_access storage_search",
         ),
     ),
