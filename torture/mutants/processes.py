@@ -36,7 +36,7 @@ class _Plugin:
 
 
 def collected(files: Iterable[str], work: Callable[[dict[str, pytest.Item]], None], folder: Path) -> int:
-    """Collect tests, and do `work` with them, in a process of its own; return pytest's status."""
+    """Collect tests, and do `work` with them in this process; return pytest's status."""
     sys.dont_write_bytecode = True
     with open(os.devnull, "w") as nothing, contextlib.redirect_stdout(nothing):
         return int(pytest.main([*files, *_OPTIONS, f"--basetemp={folder}"], [_Plugin(work)]))

@@ -91,7 +91,7 @@ class _Request(NamedTuple):
 
 
 def _start_commands(listener: socket.socket, main: str, installed: str) -> None:
-    """Start the commands that programs ask for, each from a process of its own, until the test process has ended."""
+    """Start the commands that programs ask for, each from a separate process, until the test process has ended."""
     parent = parent_process()
     assert parent is not None
     signal.signal(signal.SIGINT, signal.SIG_IGN)

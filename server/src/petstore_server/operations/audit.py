@@ -72,7 +72,7 @@ async def order_history(
     """Yield the order's entries within the times and by the actor of the filters.
 
     The entries of imports are reduced to the order: both states if it was changed, and neither if it was created. At
-    most the last `most` of its own entries are read, and the last `batches` of imports, which are large; None: all.
+    most the last `most` entries of the order are read, and the last `batches` of imports, which are large; None: all.
     """
     own = filters._replace(subjects=(f"order:{order_id}",), about=())
     imports = filters._replace(action=IMPORT_ACTION, about=())
