@@ -121,7 +121,7 @@ def test_addresses_and_dates_of_the_deployment_stand_in_the_served_contract() ->
 
 def test_without_settings_the_served_contract_is_the_shipped_one() -> None:
     settings = read_settings({})
-    assert contract_yaml(settings) == shipped_text()
+    assert contract_yaml(settings).decode() == shipped_text()
     assert load_contract(settings)["servers"] == [{"url": "/v1", "description": "This server"}]
 
 

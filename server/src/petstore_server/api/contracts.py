@@ -46,10 +46,10 @@ def contract_json(settings: Settings, version: str = "v1") -> bytes:
     return json.dumps(load_contract(settings, version), ensure_ascii=False, indent=2).encode() + b"\n"
 
 
-def contract_yaml(settings: Settings, version: str = "v1") -> str:
+def contract_yaml(settings: Settings, version: str = "v1") -> bytes:
     """The contract as YAML: the text in the package, unless the settings change something."""
     text, contract = shipped_text(version), load_contract(settings, version)
-    return text if contract == _parse(text) else _written(contract)
+    return (text if contract == _parse(text) else _written(contract)).encode()
 
 
 def _parse(text: str) -> dict[str, Any]:

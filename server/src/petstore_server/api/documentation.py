@@ -10,12 +10,11 @@ from hashlib import sha256
 from importlib.resources import files
 from importlib.util import find_spec
 from pathlib import Path
-from typing import NamedTuple
 
 from petstore_server.api.contracts import CONTRACTS, contract_json, contract_yaml
 from petstore_server.api.errors import MethodNotAllowed, RouteNotFound
 from petstore_server.api.guide import PAGES, guide_page
-from petstore_server.api.representation import Headers, Representation, accepts_gzip, gzip, header_lines, represent
+from petstore_server.api.representation import Headers, Representation, accepts_gzip, gzip, represent
 from petstore_server.server.response import Response
 from petstore_server.settings import Settings
 
@@ -24,8 +23,8 @@ _POLICY = (
     "img-src 'self' data:; "  # Swagger UI's icons are in its style sheet
     "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 )
-_PROTECTION = header_lines(
-    ("content-security-policy", _POLICY), ("referrer-policy", "no-referrer"), ("x-content-type-options", "nosniff")
+_PROTECTION = (
+    f"content-security-policy: {_POLICY}\r\nreferrer-policy: no-referrer\r\nx-content-type-options: nosniff\r\n"
 )
 _REVALIDATE = "no-cache"  # changes with a deployment, so browsers ask each time; mostly the response is 304
 _GZIP_LEVEL = 3  # of isal: a fifth of the time of zlib, for a tenth more bytes
@@ -48,16 +47,17 @@ class Documents:
     def __init__(self, settings: Settings) -> None:
         page, swagger = files("petstore_server.api") / "page", _swagger_files()
         html = "text/html; charset=utf-8"
-        self._documents: dict[tuple[str, ...], Callable[[], _Document]] = {}
+        self._documents: dict[tuple[str, ...], Callable[[bool], Representation]] = {}
 
         def add(*segments: str, read: Callable[[], bytes], content_type: str, caching: str = _REVALIDATE) -> None:
-            self._documents[segments] = cache(lambda: _prepare(read(), content_type, caching))
+            once = cache(read)
+            self._documents[segments] = cache(lambda zipped: _prepare(once(), content_type, caching, zipped))
 
         add("", read=(page / "root.html").read_bytes, content_type=html)
         add("docs", read=(page / "index.html").read_bytes, content_type=html)
         for version, name in CONTRACTS.items():
             add(f"{name}.json", read=partial(contract_json, settings, version), content_type="application/json")
-            add(f"{name}.yaml", read=partial(_contract_yaml, settings, version), content_type="application/yaml")
+            add(f"{name}.yaml", read=partial(contract_yaml, settings, version), content_type="application/yaml")
         for name in PAGES:
             add("docs", name, read=partial(guide_page, settings, name), content_type=html)
         for name, content_type in _OWN_FILES.items():
@@ -77,30 +77,19 @@ class Documents:
             raise RouteNotFound
         if method not in ("GET", "HEAD"):
             raise MethodNotAllowed("GET, HEAD")
-        document = prepared()
-        return (document.zipped if document.zipped and accepts_gzip(headers) else document.plain).answer(headers)
+        return prepared(accepts_gzip(headers)).answer(headers)
 
 
-class _Document(NamedTuple):
-    plain: Representation
-    zipped: Representation | None
-
-
-def _prepare(body: bytes, content_type: str, caching: str) -> _Document:
+def _prepare(body: bytes, content_type: str, caching: str, zipped: bool) -> Representation:
+    """The representation for a client that accepts gzip if `zipped`; it gets the plain form where that is as short."""
+    headers = f"cache-control: {caching}\r\n{_PROTECTION}"
     compressed = gzip(body, _GZIP_LEVEL)
-    digest = sha256(body).hexdigest()[:32]
-    headers = header_lines(("cache-control", caching)) + _PROTECTION
-    if len(compressed) >= len(body):
-        return _Document(represent(digest, (body,), content_type, headers), None)
-    headers += b"vary: Accept-Encoding\r\n"
-    return _Document(
-        represent(digest, (body,), content_type, headers),
-        represent(digest, (compressed,), content_type, headers, zipped=True),
-    )
-
-
-def _contract_yaml(settings: Settings, version: str) -> bytes:
-    return contract_yaml(settings, version).encode()
+    if len(compressed) < len(body):
+        headers += "vary: Accept-Encoding\r\n"
+    else:
+        zipped = False
+    chunk = compressed if zipped else body
+    return represent(sha256(body).hexdigest()[:32], (chunk,), content_type, headers.encode(), zipped=zipped)
 
 
 def _swagger_files() -> Path:

@@ -5,7 +5,7 @@ Errors propagate unchanged to the gate, which uses this table to turn them into 
 
 import msgspec
 
-from petstore_server.api.representation import body_response, header_lines
+from petstore_server.api.representation import body_response
 from petstore_server.domain import errors as domain
 from petstore_server.domain.errors import DomainError
 from petstore_server.server import errors as server
@@ -15,19 +15,20 @@ from petstore_server.server.response import Response
 
 class RouteNotFound(DomainError):
     code = "not_found"
+    message = "Nothing is served under this path; /{}.json lists the paths that exist."
 
-    def __init__(self, version: str | None = None) -> None:
-        contract = "openapi" if version in (None, "v1") else f"openapi-{version}"
-        super().__init__(f"Nothing is served under this path; /{contract}.json lists the paths that exist.")
+    def __init__(self, version: str = "v1") -> None:
+        super().__init__("openapi" if version == "v1" else f"openapi-{version}")
 
 
 class MethodNotAllowed(DomainError):
     """`allow` lists all methods of the target, as the Allow header does (RFC 9110 section 15.5.6)."""
 
     code = "method_not_allowed"
+    message = "This path does not support the request's method; use {}."
 
     def __init__(self, allow: str) -> None:
-        super().__init__(f"This path does not support the request's method; use {allow}.")
+        super().__init__(allow)
         self.allow = allow
 
 
@@ -40,9 +41,10 @@ class RateLimitExceeded(DomainError):
     """`retry_after` is in seconds; None where the limit headers carry it."""
 
     code = "rate_limit_exceeded"
+    message = "Rate limit exceeded; wait the number of seconds in Retry-After, then back off exponentially."
 
     def __init__(self, retry_after: int | None = None) -> None:
-        super().__init__("Rate limit exceeded; wait the number of seconds in Retry-After, then back off exponentially.")
+        super().__init__()
         self.retry_after = retry_after
 
 
@@ -142,21 +144,16 @@ def error_response(failure: DomainError | RequestError) -> Response:
 def _headers(failure: DomainError | RequestError) -> bytes:
     match failure:
         case domain.MissingApiKey():
-            return header_lines(("www-authenticate", 'Bearer realm="orders"'))
+            return b'www-authenticate: Bearer realm="orders"\r\n'
         case domain.InvalidApiKey():
-            return header_lines(("www-authenticate", 'Bearer realm="orders", error="invalid_token"'))
+            return b'www-authenticate: Bearer realm="orders", error="invalid_token"\r\n'
         case domain.InsufficientScope(scope=scope):
-            return header_lines(
-                ("www-authenticate", f'Bearer realm="orders", error="insufficient_scope", scope="{scope}"')
-            )
+            challenge = f'Bearer realm="orders", error="insufficient_scope", scope="{scope}"'
+            return f"www-authenticate: {challenge}\r\n".encode()
         case MethodNotAllowed(allow=allow):
-            return header_lines(("allow", allow))
-        case (
-            domain.ServiceUnavailable(retry_after=int(seconds))
-            | domain.IdempotencyKeyInUse(retry_after=int(seconds))
-            | RateLimitExceeded(retry_after=int(seconds))
-        ):
-            return header_lines(("retry-after", seconds))
-        case server.TooManyConnections() | Overloaded():
-            return header_lines(("retry-after", 1))
+            return f"allow: {allow}\r\n".encode()
+        case RateLimitExceeded(retry_after=int(seconds)):
+            return b"retry-after: %d\r\n" % seconds
+        case domain.ServiceUnavailable() | domain.IdempotencyKeyInUse() | server.TooManyConnections() | Overloaded():
+            return b"retry-after: 1\r\n"
     return b""

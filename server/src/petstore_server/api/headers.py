@@ -4,7 +4,6 @@ from datetime import datetime
 from email.utils import format_datetime
 from functools import lru_cache
 
-from petstore_server.api.representation import header_lines
 from petstore_server.domain.accounts import Limits
 from petstore_server.domain.timestamps import DAY, MINUTE
 from petstore_server.domain.windows import ADDRESS_LIMIT, ADMITTED, AccountDecision, Decision
@@ -57,8 +56,5 @@ def deprecation_dates(deprecated_at: datetime, sunset: datetime) -> tuple[str, s
 def deprecation_notices(deprecated_at: datetime, sunset: datetime) -> bytes:
     """Header lines: Deprecation, Sunset, and links to what explains both."""
     deprecation, sunset_date = deprecation_dates(deprecated_at, sunset)
-    return header_lines(
-        ("deprecation", deprecation),
-        ("sunset", sunset_date),
-        ("link", '</docs>; rel="deprecation"; type="text/html", </docs>; rel="sunset"; type="text/html"'),
-    )
+    link = '</docs>; rel="deprecation"; type="text/html", </docs>; rel="sunset"; type="text/html"'
+    return f"deprecation: {deprecation}\r\nsunset: {sunset_date}\r\nlink: {link}\r\n".encode()

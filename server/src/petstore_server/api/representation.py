@@ -66,16 +66,6 @@ def body_response(
     return Response(status, headers + described, chunks, length)
 
 
-def header_lines(*headers: tuple[str, str | bytes | int]) -> bytes:
-    """Header lines, from lower-case names and values."""
-    return b"".join(
-        [
-            b"%s: %s\r\n" % (name.encode(), value if isinstance(value, bytes) else str(value).encode())
-            for name, value in headers
-        ]
-    )
-
-
 def gzip(body: bytes, level: int) -> bytes:
     """The body as one gzip member; levels are isal's, from 0 to 3."""
     compressor = isal_zlib.compressobj(level, isal_zlib.DEFLATED, _GZIP_WINDOW)

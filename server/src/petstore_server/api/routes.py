@@ -50,7 +50,7 @@ class Match(NamedTuple):
     def operation(self, method: str) -> Operation:
         """The operation of the method. Raises RouteNotFound, MethodNotAllowed."""
         if self.route is None:
-            raise RouteNotFound(self.version)
+            raise RouteNotFound(self.version or "v1")
         operation = self.route.operations.get(method)
         if operation is None:
             raise MethodNotAllowed(", ".join(self.route.operations))

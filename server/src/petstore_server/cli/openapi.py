@@ -21,4 +21,4 @@ def openapi(api: str) -> None:
     if wants_json():
         write_json(load_contract(settings, api))
     else:
-        write(contract_yaml(settings, api))
+        write(contract_yaml(settings, api).decode())

@@ -31,14 +31,14 @@ _MAX_QUOTED = 60
 class DomainError(Exception):
     """Anything the service refuses; `code` is for programs, `message` is a whole sentence for people.
 
-    A message that is always the same is an attribute of the class.
+    The attribute `message` of a class has a {} for each value with which its errors are made.
     """
 
     code = "internal_error"
-    message = ""
+    message = "{}"
 
-    def __init__(self, message: str = "") -> None:
-        self.message = message or self.message
+    def __init__(self, *values: object) -> None:
+        self.message = self.message.format(*values)
         super().__init__(self.message)
 
 
@@ -65,9 +65,10 @@ class InsufficientScope(DomainError):
     """The key is valid but was narrowed to other scopes (D9)."""
 
     code = "insufficient_scope"
+    message = "This API key lacks the scope '{}'; ask the store for a key that has it."
 
     def __init__(self, scope: str) -> None:
-        super().__init__(f"This API key lacks the scope '{scope}'; ask the store for a key that has it.")
+        super().__init__(scope)
         self.scope = scope
 
 
@@ -94,9 +95,7 @@ class InvalidOrderId(InvalidInput):
 
 class OrderNotFound(NotFound):
     code = "order_not_found"
-
-    def __init__(self, order_id: int) -> None:
-        super().__init__(f"There is no order {order_id}; list the orders to see which identifiers exist.")
+    message = "There is no order {}; list the orders to see which identifiers exist."
 
 
 class PetNotFound(NotFound):
@@ -115,7 +114,6 @@ class IdempotencyKeyInUse(DomainError):
     """The first request with the idempotency key is still being processed (D20)."""
 
     code = "idempotency_key_in_use"
-    retry_after = 1  # seconds
     message = "A request with this Idempotency-Key is being processed; retry after Retry-After."
 
 
@@ -125,37 +123,27 @@ class OrderConflict(Conflict):
 
 class OrderAlreadyShipped(OrderConflict):
     code = "order_already_shipped"
-
-    def __init__(self, order_id: int) -> None:
-        super().__init__(f"Order {order_id} has already shipped and can no longer be cancelled; do not retry.")
+    message = "Order {} has already shipped and can no longer be cancelled; do not retry."
 
 
 class OrderAlreadyCancelled(OrderConflict):
     code = "order_already_cancelled"
-
-    def __init__(self, order_id: int) -> None:
-        super().__init__(f"Order {order_id} is already cancelled; nothing is left to do.")
+    message = "Order {} is already cancelled; nothing is left to do."
 
 
 class OrderNotPending(OrderConflict):
     code = "order_not_pending"
-
-    def __init__(self, order_id: int, status: str) -> None:
-        super().__init__(f"Order {order_id} is {status}; only a pending order can be shipped.")
+    message = "Order {} is {}; only a pending order can be shipped."
 
 
 class OrderNotShipped(OrderConflict):
     code = "order_not_shipped"
-
-    def __init__(self, order_id: int, status: str) -> None:
-        super().__init__(f"Order {order_id} is {status}; only a shipped order can be completed.")
+    message = "Order {} is {}; only a shipped order can be completed."
 
 
 class OrderAlreadyComplete(OrderConflict):
     code = "order_already_complete"
-
-    def __init__(self, order_id: int) -> None:
-        super().__init__(f"Order {order_id} is already complete; nothing is left to do.")
+    message = "Order {} is already complete; nothing is left to do."
 
 
 class ServiceUnavailable(DomainError):
@@ -165,12 +153,12 @@ class ServiceUnavailable(DomainError):
     """
 
     code = "service_unavailable"
+    message = "The service is temporarily unavailable; retry after the seconds in Retry-After."
 
-    def __init__(self, reason: str, retry_after: int = 1) -> None:
-        super().__init__("The service is temporarily unavailable; retry after the seconds in Retry-After.")
+    def __init__(self, reason: str) -> None:
+        super().__init__()
         self.reason = reason
         self.explanation = f"{reason[:1].upper()}{reason[1:]}."
-        self.retry_after = retry_after  # seconds, at least 1
 
 
 class Unreachable(ServiceUnavailable):
@@ -202,30 +190,22 @@ def _quote(value: object) -> str:
 
 class AccountNotFound(NotFound):
     code = "account_not_found"
-
-    def __init__(self, name: str) -> None:
-        super().__init__(f"There is no account '{name}'.")
+    message = "There is no account '{}'."
 
 
 class KeyNotFound(NotFound):
     code = "key_not_found"
-
-    def __init__(self, key_id: str) -> None:
-        super().__init__(f"There is no key with the id '{key_id}'.")
+    message = "There is no key with the id '{}'."
 
 
 class AccountExists(Conflict):
     code = "account_exists"
-
-    def __init__(self, name: str) -> None:
-        super().__init__(f"The account '{name}' exists already; choose another name.")
+    message = "The account '{}' exists already; choose another name."
 
 
 class AccountClosed(Conflict):
     code = "account_closed"
-
-    def __init__(self, name: str) -> None:
-        super().__init__(f"The account '{name}' is closed, which cannot be reversed; create another account.")
+    message = "The account '{}' is closed, which cannot be reversed; create another account."
 
 
 class ChangedMeanwhile(Conflict):
@@ -235,26 +215,22 @@ class ChangedMeanwhile(Conflict):
 
 class KeyNotUsable(Conflict):
     code = "key_not_usable"
-
-    def __init__(self, key_id: str, state: str) -> None:
-        super().__init__(f"Key {key_id} is {state}; create a new one.")
+    message = "Key {} is {}; create a new one."
 
 
 class KeyNotBanned(Conflict):
     code = "key_not_banned"
-
-    def __init__(self, key_id: str) -> None:
-        super().__init__(f"Key {key_id} is not banned; nothing was changed.")
+    message = "Key {} is not banned; nothing was changed."
 
 
 class DamagedRecord(DomainError):
     """A stored order cannot be read."""
 
     code = "damaged_record"
+    message = "The stored record of {} is damaged."
 
     def __init__(self, order_id: int | None) -> None:
-        order = "an order" if order_id is None else f"order {order_id}"
-        super().__init__(f"The stored record of {order} is damaged.")
+        super().__init__("an order" if order_id is None else f"order {order_id}")
 
 
 class StoreUnusable(DomainError):

@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 from petstore_server.api.call import Call
 from petstore_server.api.errors import IdempotencyKeyMissing, InvalidParameter
-from petstore_server.api.representation import answer, body_response, header_lines
+from petstore_server.api.representation import answer, body_response
 from petstore_server.api.v2.bodies import check_media_type, read_new_order
 from petstore_server.api.v2.cursors import Cursors
 from petstore_server.api.v2.listings import PATH, read_listing
@@ -60,9 +60,9 @@ class OrderOperations:
         asked = read_new_order(request.body)
         placement = Placement(principal.account_id, key, *asked)
         placed = await self._store.placements.place(placement, call.actor(principal, self._clock()))
-        headers = header_lines(("location", f"{PATH}/{placed.order_id}"), ("cache-control", "no-store"))
+        headers = b"location: %s/%d\r\ncache-control: no-store\r\n" % (PATH.encode(), placed.order_id)
         if placed.replayed:
-            headers += header_lines(("idempotency-replayed", "true"))
+            headers += b"idempotency-replayed: true\r\n"
         return body_response((placed.body,), len(placed.body), "application/json", headers, 201)
 
     async def _current_cursors(self) -> Cursors:
