@@ -7,18 +7,17 @@ import pytest
 from petstore_server.domain.accounts import Limits, Plan
 from petstore_server.domain.bans import CLOCK_TOLERANCE, Ban, BanPolicy
 from petstore_server.domain.keys import DEFAULT_SCOPES, Principal
-from petstore_server.domain.windows import ADDRESS_LIMIT, Outcome
+from petstore_server.domain.windows import ADDRESS_LIMIT, AddressDecision, Outcome, evaluate_address
 from petstore_server.limits.fallback import (
     BAN_BRIDGE_SECONDS,
     AccountCount,
-    AddressCount,
     CountersUnavailable,
     FallbackLimiter,
-    Step,
     StoredBan,
     WindowCount,
 )
 from petstore_server.limits.memory import Unsaved
+from petstore_server.limits.redis import RedisCounters
 
 pytestmark = pytest.mark.anyio
 
@@ -27,13 +26,14 @@ PRINCIPAL = Principal("key_a", 1, "acme", Plan.ENTERPRISE, Limits(60, 1000), DEF
 BAN = Ban("key_a", int(NOW), int(NOW) + 120, 2)
 
 
-class Shared:
+class Shared(RedisCounters):
     """Counters that tests set: `used` requests were counted in windows that began at NOW, by their clock."""
 
     def __init__(self) -> None:
         self.fault: CountersUnavailable | None = None
         self.used = 0
-        self.step = Step.ADMITTED
+        self.admitted = True
+        self.banned_now = False
         self.ban: Ban | None = None
         self.calls: list[str] = []
         self.stored: list[StoredBan] = []
@@ -50,11 +50,11 @@ class Shared:
         self._called("count")
         self.stored.append(ban)
         window = WindowCount(int(NOW), self.used)
-        return AccountCount(NOW, self.step, window, window, self.step is Step.BANNED_NOW, self.ban)
+        return AccountCount(NOW, self.admitted, window, window, self.banned_now, self.ban, self.banned_now)
 
-    async def count_address(self, address: str, *, charge: bool) -> AddressCount:
+    async def count_address(self, address: str, *, charge: bool) -> AddressDecision:
         self._called("charge" if charge else "read")
-        return AddressCount(NOW, self.step, WindowCount(int(NOW), self.used))
+        return evaluate_address(self.admitted, WindowCount(int(NOW), self.used), NOW)
 
     async def newest_timeline(self, store_id: str, timeline: int) -> int:
         self._called("timeline")
@@ -101,19 +101,17 @@ def logged(caplog: pytest.LogCaptureFixture) -> list[tuple[int, object]]:
     return [(line.levelno, vars(line).get("reason", vars(line).get("after"))) for line in caplog.records]
 
 
-async def test_no_request_asks_the_counters_before_they_are_connected_or_after_a_fault_until_a_check(
+async def test_no_request_asks_the_counters_after_a_fault_until_a_check(
     shared: Shared, clock: Clock, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO)
     one = FallbackLimiter(shared, BanPolicy(), clock)
-    await one.admit(PRINCIPAL)
-    await one.admit_address("192.0.2.1")
-    await one.peek_address("192.0.2.1")
-    assert ([], 2, "not connected yet") == (shared.calls, one.local_decisions, one.fault)
     shared.fault = CountersUnavailable("gone")
     await one.start()
     await one.admit(PRINCIPAL)
-    assert (["connect"], 3, "gone") == (shared.calls, one.local_decisions, one.fault)
+    await one.admit_address("192.0.2.1")
+    await one.peek_address("192.0.2.1")
+    assert (["connect"], 2, "gone") == (shared.calls, one.local_decisions, one.fault)
     assert "gone" == await one.check()
     shared.fault = None
     assert (None, None) == (await one.check(), await one.check())
@@ -121,7 +119,7 @@ async def test_no_request_asks_the_counters_before_they_are_connected_or_after_a
     shared.fault = CountersUnavailable("slow")
     assert Outcome.ADMITTED is (await one.admit(PRINCIPAL)).outcome
     await one.peek_address("192.0.2.1")
-    assert (["count"], 4, "slow") == (shared.calls[4:], one.local_decisions, one.fault)
+    assert (["count"], 3, "slow") == (shared.calls[4:], one.local_decisions, one.fault)
     assert [(logging.ERROR, "gone"), (logging.INFO, "gone"), (logging.ERROR, "slow")] == logged(caplog)
 
 
@@ -145,7 +143,7 @@ async def test_the_decision_is_that_of_the_counters(shared: Shared, limiter: Fal
     shared.used = 60
     assert (Outcome.ADMITTED, 0) == ((one := await limiter.admit(PRINCIPAL)).outcome, one.shown.remaining)
     assert (Outcome.ADMITTED, 0) == ((one := await limiter.admit_address("a")).outcome, one.shown.remaining)
-    shared.step = Step.REFUSED
+    shared.admitted = False
     assert Outcome.LIMITED is (await limiter.admit(PRINCIPAL)).outcome
     assert Outcome.LIMITED is (await limiter.admit_address("a")).outcome
     assert ["count", "charge", "count", "charge"] == shared.calls
@@ -154,9 +152,9 @@ async def test_the_decision_is_that_of_the_counters(shared: Shared, limiter: Fal
 
 
 async def test_only_the_request_that_earned_a_ban_is_counted_as_one(shared: Shared, limiter: FallbackLimiter) -> None:
-    shared.step, shared.ban = Step.BANNED_NOW, BAN
+    shared.admitted, shared.banned_now, shared.ban = False, True, BAN
     assert Outcome.BANNED is (await limiter.admit(PRINCIPAL)).outcome
-    shared.step = Step.BANNED
+    shared.banned_now = False
     assert Outcome.BANNED is (await limiter.admit(PRINCIPAL)).outcome
     assert (1, 1, (BAN,)) == (limiter.strikes, limiter.bans, limiter.take_unsaved().bans)
 
@@ -187,8 +185,8 @@ async def test_the_counters_get_what_the_store_has_of_a_ban_and_for_a_while_that
         clock.now = NOW + seconds
         limiter.forget()
         await limiter.admit(PRINCIPAL)
-    lifted = StoredBan(BAN.began, 0, 0)
-    assert [StoredBan(BAN.began, BAN.until, 2), lifted, lifted, StoredBan(0, 0, 0)] == shared.stored
+    lifted = (BAN.began, 0, 0)
+    assert [(BAN.began, BAN.until, 2), lifted, lifted, (0, 0, 0)] == shared.stored
 
 
 async def test_a_ban_that_the_store_has_again_is_not_taken_for_lifted(shared: Shared, limiter: FallbackLimiter) -> None:
@@ -198,12 +196,11 @@ async def test_a_ban_that_the_store_has_again_is_not_taken_for_lifted(shared: Sh
     limiter.replace_bans([BAN])
     assert {} == limiter._lifted
     await limiter.admit(PRINCIPAL)
-    assert [BAN.began, BAN.began] == [each.began for each in shared.stored]
-    assert [0, 2] == [each.level for each in shared.stored]
+    assert [(BAN.began, 0, 0), (BAN.began, BAN.until, 2)] == shared.stored
 
 
 async def test_usage_is_not_saved_and_bans_are_until_they_have_been(shared: Shared, limiter: FallbackLimiter) -> None:
-    shared.step, shared.ban = Step.BANNED_NOW, BAN
+    shared.banned_now, shared.ban = True, BAN
     await limiter.admit(PRINCIPAL)
     shared.fault = CountersUnavailable("gone")
     await limiter.admit(Principal("key_b", 2, "zoo", Plan.FREE, Limits(60, 1000), DEFAULT_SCOPES))

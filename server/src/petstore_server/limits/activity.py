@@ -3,29 +3,13 @@
 A request costs two look-ups and one increment.
 """
 
+from collections import defaultdict
+
 from petstore_server.domain.keys import Principal
-from petstore_server.domain.usage import (
-    NO_ACTIVITY,
-    Activity,
-    Granularity,
-    KeylessCounts,
-    UsageCounts,
-    UsageRow,
-    add,
-)
+from petstore_server.domain.usage import NO_ACTIVITY, Activity, Granularity, KeylessCounts, UsageCounts, UsageRow, add
 from petstore_server.domain.windows import ADMITTED, BANNED, AccountDecision, Decision
 
-
-class _Account:
-    """The counts of one account in the current hour, incremented in place."""
-
-    __slots__ = ("admitted", "cancelled", "refused_banned", "refused_day", "refused_minute")
-
-    def __init__(self) -> None:
-        self.admitted = self.refused_minute = self.refused_day = self.refused_banned = self.cancelled = 0
-
-    def counts(self) -> UsageCounts:
-        return UsageCounts(self.admitted, self.refused_minute, self.refused_day, self.refused_banned, self.cancelled)
+_ADMITTED, _REFUSED_MINUTE, _REFUSED_DAY, _REFUSED_BANNED, _CANCELLED = range(5)  # the fields of UsageCounts
 
 
 class UsageRecorder:
@@ -33,7 +17,7 @@ class UsageRecorder:
 
     def __init__(self) -> None:
         self._hour = self._next_hour = 0
-        self._accounts: dict[int, _Account] = {}
+        self._accounts: defaultdict[int, list[int]] = defaultdict(lambda: [0] * 5)  # incremented in place
         self._keys_seen: set[str] = set()  # in this hour, saved or not
         self._keys: dict[str, int] = {}
         self._refused_key = self._refused_address = 0
@@ -44,24 +28,27 @@ class UsageRecorder:
         if not self._hour <= decision.now < self._next_hour:
             self._begin_hour(decision.now)
         if principal is None:
-            self._refused_without_key(decision)
+            if decision.outcome is ADMITTED:  # within the limit of its address, and then 401
+                self._refused_key += 1
+            else:
+                self._refused_address += 1
             return
-        account = self._accounts.get(principal.account_id) or self._new_account(principal.account_id)
+        account = self._accounts[principal.account_id]
         if principal.key_id not in self._keys_seen:
             self._keys_seen.add(principal.key_id)
             self._keys[principal.key_id] = self._hour
         if decision.outcome is ADMITTED:
-            account.admitted += 1
+            account[_ADMITTED] += 1
         elif decision.outcome is BANNED:
-            account.refused_banned += 1
+            account[_REFUSED_BANNED] += 1
         elif isinstance(decision, AccountDecision) and decision.day_shown:
-            account.refused_day += 1
+            account[_REFUSED_DAY] += 1
         else:
-            account.refused_minute += 1
+            account[_REFUSED_MINUTE] += 1
 
     def cancelled(self, principal: Principal) -> None:
         """Record a cancelled order, in the hour of its request or in the next one."""
-        (self._accounts.get(principal.account_id) or self._new_account(principal.account_id)).cancelled += 1
+        self._accounts[principal.account_id][_CANCELLED] += 1
 
     def take(self) -> Activity:
         """Return what was recorded and not taken yet. Follow with `put_back` if it could not be saved."""
@@ -82,16 +69,6 @@ class UsageRecorder:
             if account == account_id
         ]
 
-    def _new_account(self, account_id: int) -> _Account:
-        account = self._accounts[account_id] = _Account()
-        return account
-
-    def _refused_without_key(self, decision: Decision) -> None:
-        if decision.outcome is ADMITTED:  # within the limit of its address, and then 401
-            self._refused_key += 1
-        else:
-            self._refused_address += 1
-
     def _begin_hour(self, now: float) -> None:
         self._close_hour()
         self._keys_seen = set()
@@ -102,13 +79,14 @@ class UsageRecorder:
         """Move the counts of the current hour to those that `take` returns."""
         keyless = KeylessCounts(self._refused_key, self._refused_address)
         current = Activity(
-            {(account_id, self._hour): account.counts() for account_id, account in self._accounts.items()},
+            {(account_id, self._hour): UsageCounts(*counts) for account_id, counts in self._accounts.items()},
             {self._hour: keyless} if any(keyless) else {},
             self._keys,
         )
         if current:
             self._earlier = _sum(self._earlier, current)
-            self._accounts, self._keys = {}, {}
+            self._accounts.clear()
+            self._keys = {}
             self._refused_key = self._refused_address = 0
 
 

@@ -3,16 +3,18 @@
 import logging
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
-from enum import IntEnum
-from typing import NamedTuple, Protocol
+from typing import TYPE_CHECKING
 
 import msgspec
 
 from petstore_server.domain.bans import CLOCK_TOLERANCE, Ban, BanPolicy
 from petstore_server.domain.keys import Principal
 from petstore_server.domain.usage import Usage
-from petstore_server.domain.windows import Decision, evaluate_account, evaluate_address, evaluate_ban
+from petstore_server.domain.windows import Decision, evaluate_account, evaluate_ban
 from petstore_server.limits.memory import MemoryLimiter, Unsaved
+
+if TYPE_CHECKING:
+    from petstore_server.limits.redis import RedisCounters  # an extra, installed where it is needed
 
 BAN_BRIDGE_SECONDS = 10
 """How long the shared counters hold a new ban: until the store has it and every process has read it."""
@@ -27,21 +29,10 @@ class CountersUnavailable(Exception):
         self.refused = refused
 
 
-class StoredBan(NamedTuple):
-    """What the store has of a key's latest ban: zeros if none; level 0 with a start if that ban was lifted."""
+StoredBan = tuple[int, int, int]
+"""What the store has of a key's latest ban: start, end, level. Level 0 with a start: that ban was lifted."""
 
-    began: int = 0
-    until: int = 0
-    level: int = 0
-
-
-class Step(IntEnum):
-    """What the counters did with a request."""
-
-    REFUSED = 0
-    ADMITTED = 1
-    BANNED = 2
-    BANNED_NOW = 3
+NO_BAN: StoredBan = (0, 0, 0)
 
 
 class WindowCount(msgspec.Struct, frozen=True):
@@ -55,44 +46,12 @@ class AccountCount(msgspec.Struct, frozen=True):
     """What was counted for a request with a key, at `now` (Unix seconds): its account's windows, and its ban."""
 
     now: float
-    step: Step
+    admitted: bool
     minute: WindowCount
     day: WindowCount
     struck: bool
     ban: Ban | None
-
-
-class AddressCount(msgspec.Struct, frozen=True):
-    """What was counted for a request without a valid key, at `now` (Unix seconds)."""
-
-    now: float
-    step: Step
-    window: WindowCount
-
-
-class Counters(Protocol):
-    """Counters that processes share. Every method but `use_store` may raise CountersUnavailable."""
-
-    def use_store(self, store_id: str) -> None:
-        """Count for the store with this identity from now on: other stores may share the same counters."""
-
-    async def count(self, principal: Principal, ban: StoredBan) -> AccountCount:
-        """Charge both windows of the key's account, or neither; note a strike, ban a key that earned it."""
-
-    async def count_address(self, address: str, *, charge: bool) -> AddressCount:
-        """Charge the window of an address, or only read it."""
-
-    async def newest_timeline(self, store_id: str, timeline: int) -> int:
-        """Note a timeline of the store with this identity; return the newest one that any process has noted."""
-
-    async def connect(self) -> None:
-        """Connect again, and prove that counting works."""
-
-    async def prove(self) -> None:
-        """Prove that counting works."""
-
-    async def close(self) -> None:
-        """Close the connection."""
+    banned_now: bool
 
 
 _log = logging.getLogger(__name__)
@@ -105,11 +64,10 @@ class FallbackLimiter(MemoryLimiter):
     `check` finds that they work again.
     """
 
-    def __init__(self, counters: Counters, policy: BanPolicy, clock: Callable[[], float]) -> None:
+    def __init__(self, counters: "RedisCounters", policy: BanPolicy, clock: Callable[[], float]) -> None:
         super().__init__(policy, clock)
         self._counters = counters
         self._lifted: dict[str, int] = {}  # the start of each ban that was lifted recently, by key
-        self.fault = "not connected yet"
 
     async def start(self) -> None:
         """Connect. If the counters do not respond, this process counts by itself until they do.
@@ -121,9 +79,7 @@ class FallbackLimiter(MemoryLimiter):
         except CountersUnavailable as error:
             if error.refused:
                 raise
-            self._open(error, log=True)
-        else:
-            self.fault = None
+            self._open(error)
 
     def load(self, store_id: str, usage: Mapping[int, Usage], bans: Iterable[Ban]) -> None:
         """Start with the store's bans. Usage is in the shared counters, under the store's identity."""
@@ -155,7 +111,7 @@ class FallbackLimiter(MemoryLimiter):
         """What the counters say of an address; None while they cannot be used."""
         if self.fault is None:
             try:
-                return _evaluate_address(await self._counters.count_address(address, charge=charge))
+                return await self._counters.count_address(address, charge=charge)
             except CountersUnavailable as error:
                 self._open(error)
         return None
@@ -198,7 +154,7 @@ class FallbackLimiter(MemoryLimiter):
 
     def forget(self) -> None:
         """Drop what is no longer needed, so that the tables stay small."""
-        oldest = self.now() - BAN_BRIDGE_SECONDS - CLOCK_TOLERANCE
+        oldest = self._clock() - BAN_BRIDGE_SECONDS - CLOCK_TOLERANCE
         self._lifted = {key_id: began for key_id, began in self._lifted.items() if began > oldest}
         super().forget()
 
@@ -209,32 +165,24 @@ class FallbackLimiter(MemoryLimiter):
     def _stored_ban(self, key_id: str) -> StoredBan:
         ban = self.ban(key_id)
         if ban is not None:
-            return StoredBan(ban.began, ban.until, ban.level)
-        return StoredBan(self._lifted[key_id]) if key_id in self._lifted else _NO_BAN
+            return ban.began, ban.until, ban.level
+        return (self._lifted[key_id], 0, 0) if key_id in self._lifted else NO_BAN
 
     def _evaluate(self, principal: Principal, counted: AccountCount) -> Decision:
-        new = counted.ban if counted.step is Step.BANNED_NOW else None
-        ahead = round(self.now() - counted.now)
+        new = counted.ban if counted.banned_now else None
+        ahead = round(self._clock() - counted.now)
         self.follow(principal, _moved(counted.minute, ahead), _moved(counted.day, ahead), new, struck=counted.struck)
         if counted.ban is not None:
             return evaluate_ban(counted.ban, counted.minute, counted.day, principal.limits, counted.now)
-        admitted = counted.step is Step.ADMITTED
-        return evaluate_account(admitted, counted.minute, counted.day, principal.limits, counted.now)
+        return evaluate_account(counted.admitted, counted.minute, counted.day, principal.limits, counted.now)
 
-    def _open(self, error: CountersUnavailable, *, log: bool = False) -> None:
+    def _open(self, error: CountersUnavailable) -> None:
         """Count locally from now on; of the requests that meet the fault together, the first one logs it."""
-        if self.fault is None or log:
+        if self.fault is None:
             _log.error("redis unusable: each process counts limits by itself", extra={"reason": error.reason})
         self.fault = error.reason
-
-
-_NO_BAN = StoredBan()
 
 
 def _moved(count: WindowCount, seconds: int) -> WindowCount:
     """The window by a clock that is ahead by so many seconds; by that one it may seem to have ended long ago."""
     return WindowCount(count.start + seconds, count.used) if seconds else count
-
-
-def _evaluate_address(counted: AddressCount) -> Decision:
-    return evaluate_address(counted.step is Step.ADMITTED, counted.window, counted.now)

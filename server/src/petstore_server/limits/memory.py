@@ -3,7 +3,9 @@
 Nothing here awaits between reading a count and charging it, so on one event loop every decision is one atomic step.
 """
 
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from petstore_server.domain.bans import BAN_MEMORY, STRIKE_WINDOW, AbuseRecord, Ban, BanPolicy, refuse
@@ -34,14 +36,12 @@ class Unsaved(NamedTuple):
     bans: Sequence[Ban]
 
 
+@dataclass(slots=True)
 class _MutableCount:
     """A `Counter` that is charged in place: this is on the path of every request."""
 
-    __slots__ = ("start", "used")
-
-    def __init__(self) -> None:
-        self.start = 0
-        self.used = 0
+    start: int = 0
+    used: int = 0
 
     def set(self, count: Counter) -> None:
         self.start, self.used = count.start, count.used
@@ -80,7 +80,7 @@ class MemoryLimiter:
         self._policy = policy
         self._clock = clock
         self._max_addresses = max_addresses
-        self._accounts: dict[int, _Account] = {}
+        self._accounts: defaultdict[int, _Account] = defaultdict(_Account)
         self._abuse: dict[str, AbuseRecord] = {}
         self._addresses: dict[str, Counter] = {}  # oldest window first
         self._unsaved_accounts: list[int] = []
@@ -90,14 +90,10 @@ class MemoryLimiter:
         self.fault: str | None = None
         self.local_decisions = 0
 
-    def now(self) -> float:
-        """The time, in Unix seconds."""
-        return self._clock()
-
     async def admit(self, principal: Principal) -> Decision:
         """Charge both windows of the key's account, or neither; note a strike, and ban a key that earned it."""
         now = self._clock()
-        account = self._accounts.get(principal.account_id) or self._new_account(principal.account_id)
+        account = self._accounts[principal.account_id]
         minute: Counter = account.minute
         day: Counter = account.day
         if not account.since <= now < account.until:
@@ -148,16 +144,14 @@ class MemoryLimiter:
     def load(self, store_id: str, usage: Mapping[int, Usage], bans: Iterable[Ban]) -> None:
         """Start from what the store with this identity holds. Called once, after `start` and before any request."""
         for account_id, (minute, day) in usage.items():
-            self._new_account(account_id).open(minute, day)
+            self._accounts[account_id].open(minute, day)
         self.replace_bans(bans)
 
     def replace_bans(self, bans: Iterable[Ban]) -> None:
         """Take over the store's bans; those not saved yet stay."""
         current = {ban.key_id: ban for ban in bans} | {ban.key_id: ban for ban in self._unsaved_bans}
-        for key_id, record in self._abuse.items():
-            self._abuse[key_id] = _with_ban(record, current.pop(key_id, None))
-        for key_id, ban in current.items():
-            self._abuse[key_id] = _with_ban(_NO_RECORD, ban)
+        for key_id in self._abuse.keys() | current.keys():
+            self._abuse[key_id] = replace(self._abuse.get(key_id, _NO_RECORD), ban=current.get(key_id))
 
     def ban(self, key_id: str) -> Ban | None:
         """The latest known ban of the key."""
@@ -169,7 +163,7 @@ class MemoryLimiter:
 
     def follow(self, principal: Principal, minute: Counter, day: Counter, ban: Ban | None, *, struck: bool) -> None:
         """Take over what shared counters counted, to continue from there; `ban` is one that they gave just now."""
-        (self._accounts.get(principal.account_id) or self._new_account(principal.account_id)).open(minute, day)
+        self._accounts[principal.account_id].open(minute, day)
         self.strikes += struck
         if ban is not None:
             self._note_ban(self._abuse.get(principal.key_id, _NO_RECORD), ban)
@@ -201,10 +195,6 @@ class MemoryLimiter:
             if record.retry_at <= now and (ban is None or now >= max(ban.until, ban.began + BAN_MEMORY)):
                 del self._abuse[key_id]
 
-    def _new_account(self, account_id: int) -> _Account:
-        account = self._accounts[account_id] = _Account()
-        return account
-
     def _note_unsaved(self, account_id: int, account: _Account) -> None:
         """Note that the account's windows have changed since they were last taken to be saved."""
         if account.saved:
@@ -225,7 +215,7 @@ class MemoryLimiter:
     def _note_ban(self, record: AbuseRecord, ban: Ban) -> None:
         self.bans += 1
         self._unsaved_bans.append(ban)
-        self._abuse[ban.key_id] = _with_ban(record, ban)
+        self._abuse[ban.key_id] = replace(record, ban=ban)
 
     def _address_window(self, address: str, now: float) -> tuple[str, Counter]:
         """The table's slot for the address, and its open window; when the table is full, new addresses share one."""
@@ -248,7 +238,3 @@ class MemoryLimiter:
             count = self._addresses.pop(oldest)
             if now < count.start:  # the clock was set back
                 self._addresses[oldest] = roll_window(count, MINUTE, now)
-
-
-def _with_ban(record: AbuseRecord, ban: Ban | None) -> AbuseRecord:
-    return AbuseRecord(record.refused_at, record.retry_at, record.strikes, ban)

@@ -23,13 +23,12 @@ from petstore_server.domain.bans import BAN_MEMORY, CLOCK_TOLERANCE, STRIKE_WIND
 from petstore_server.domain.keys import Principal
 from petstore_server.domain.timestamps import DAY, MINUTE
 from petstore_server.domain.usage import Usage
-from petstore_server.domain.windows import ADDRESS_LIMIT, Count
+from petstore_server.domain.windows import ADDRESS_LIMIT, AddressDecision, Count, evaluate_address
 from petstore_server.limits.fallback import (
     BAN_BRIDGE_SECONDS,
+    NO_BAN,
     AccountCount,
-    AddressCount,
     CountersUnavailable,
-    Step,
     StoredBan,
     WindowCount,
 )
@@ -62,8 +61,7 @@ _WRITE_FAULTS = {
 """Parts of the texts with which Redis and Valkey, in any version, refuse to run a script that writes."""
 
 _PROBE = Principal("probe", 0, "", Plan.ENTERPRISE, Limits(1 << 53, 1 << 53), frozenset())
-_NO_BAN = StoredBan()
-_STEPS = tuple(Step)
+_ADMITTED, _BANNED_NOW = 1, 3  # steps of the script
 _decode = msgspec.msgpack.Decoder(tuple[float, list[tuple[int, ...]]]).decode
 _decode_windows = msgspec.msgpack.Decoder(tuple[int, int, int, int]).decode
 
@@ -103,17 +101,18 @@ class RedisCounters:
         step, minute, minute_used, day, day_used, struck, began, until, level = counted
         return AccountCount(
             now,
-            _STEPS[step],
+            step == _ADMITTED,
             WindowCount(minute, minute_used),
             WindowCount(day, day_used),
             bool(struck),
             Ban(principal.key_id, began, until, level, self._strikes) if level else None,
+            step == _BANNED_NOW,
         )
 
-    async def count_address(self, address: str, *, charge: bool) -> AddressCount:
+    async def count_address(self, address: str, *, charge: bool) -> AddressDecision:
         """Charge the window of an address, or only read it."""
         now, (step, start, used) = await self._submit((f"{self._prefix}:address:{{{address}}}",), (int(charge),))
-        return AddressCount(now, _STEPS[step], WindowCount(start, used))
+        return evaluate_address(step == _ADMITTED, WindowCount(start, used), now)
 
     async def usages(self, account_ids: Sequence[int]) -> dict[int, Usage]:
         """What each of these accounts has used."""
@@ -133,8 +132,6 @@ class RedisCounters:
             async with _bounded():
                 key = f"petstore:{store_id}:timeline"
                 return int(await self._connected().eval(_NEWEST, 1, key, timeline, _TIMELINE_MEMORY))
-        except TimeoutError:
-            raise CountersUnavailable("no response in time") from None
         except _FAILURES as error:
             raise CountersUnavailable(_reason(error)) from error
 
@@ -156,7 +153,7 @@ class RedisCounters:
 
     async def prove(self) -> None:
         """Count a request for no account, like any other, so that any fault of Redis shows."""
-        await self.count(_PROBE, _NO_BAN)
+        await self.count(_PROBE, NO_BAN)
 
     async def info(self) -> dict[str, Any]:
         """What Redis reports about itself (INFO), with its setting `appendfsync` where this user may read it."""
