@@ -2,7 +2,6 @@
 
 import logging
 from collections.abc import Awaitable, Callable, Sequence
-from itertools import chain
 
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import PlainTextResponse, RedirectResponse, Response
@@ -14,7 +13,7 @@ from petstore_server.console.pages import account, accounts, audit, imports, key
 from petstore_server.console.rendering import compile_templates, environment, static_file
 from petstore_server.console.security import HEADERS, is_same_origin
 from petstore_server.console.sources import Sources
-from petstore_server.console.visit import Entry, RefusedRequest, Repeated, Visit
+from petstore_server.console.visit import Page, RefusedRequest, Repeated, Visit
 from petstore_server.domain.errors import (
     Conflict,
     DomainError,
@@ -30,11 +29,49 @@ _log = logging.getLogger(__name__)
 _READING = {"GET", "HEAD"}
 _METHODS = ["GET", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"]
 _STATIC = {"console.css": "text/css", "icon.svg": "image/svg+xml"}
-ENTRIES = (
-    Entry("/sign-in", access.sign_in, public=True),
-    Entry("/sign-out", access.sign_out, ("POST",)),
-    *chain.from_iterable(each.ENTRIES for each in (overview, search, accounts, account, keys, orders, imports, audit)),
-)
+SHOWN: dict[str, Page] = {
+    "/sign-in": access.sign_in,
+    "/": overview.overview,
+    "/search": search.search,
+    "/accounts": accounts.list_accounts,
+    "/accounts/{name}": account.show,
+    "/accounts/{name}/suspend": account.ask_suspend,
+    "/accounts/{name}/close": account.ask_close,
+    "/keys/{key}": keys.show,
+    "/keys/{key}/revoke": keys.ask_revoke,
+    "/bans": keys.list_bans,
+    "/orders": orders.list_orders,
+    "/orders/export": orders.export,
+    "/orders/{order}": orders.show,
+    "/imports": imports.list_imports,
+    "/imports/new": imports.ask,
+    "/imports/{upload}": imports.show,
+    "/imports/{upload}/rejects": imports.rejects,
+    "/audit": audit.audit,
+}
+"""What GET shows, by the path below the console's."""
+
+DONE: dict[str, Page] = {
+    "/sign-out": access.sign_out,
+    "/accounts": accounts.create,
+    "/accounts/{name}/plan": account.change_plan,
+    "/accounts/{name}/details": account.edit,
+    "/accounts/{name}/suspend": account.suspend,
+    "/accounts/{name}/resume": account.resume,
+    "/accounts/{name}/close": account.close,
+    "/accounts/{name}/keys": keys.create,
+    "/keys/{key}/rotate": keys.rotate,
+    "/keys/{key}/revoke": keys.revoke,
+    "/keys/{key}/unban": keys.lift_ban,
+    "/orders/ship": orders.ship_selected,
+    "/orders/complete": orders.complete_selected,
+    "/orders/cancel": orders.cancel_selected,
+    "/imports/new": imports.upload,
+    "/imports/{upload}/import": imports.start,
+    "/imports/{upload}/stop": imports.stop,
+    "/imports/{upload}/discard": imports.discard,
+}
+"""What POST does."""
 
 
 class Console:
@@ -43,22 +80,24 @@ class Console:
     def __init__(self, sources: Sources) -> None:
         self.sources = sources
         self._templates = environment()
-        pages = [Route(CONSOLE_PATH + each.path, self._endpoint(each), methods=list(each.methods)) for each in ENTRIES]
-        static = [Route(f"{CONSOLE_PATH}/static/{name}", self._static(name)) for name in _STATIC]
-        bare = Route(CONSOLE_PATH, self._checked(_to_overview))
-        missing = Route(CONSOLE_PATH + "/{path:path}", self._endpoint(Entry("", _missing)), methods=_METHODS)
-        self.routes: Sequence[BaseRoute] = [bare, *static, *pages, missing]
+        self.routes: Sequence[BaseRoute] = [
+            Route(CONSOLE_PATH, self._checked(_to_overview)),
+            *(Route(f"{CONSOLE_PATH}/static/{name}", self._static(name)) for name in _STATIC),
+            *(Route(CONSOLE_PATH + path, self._endpoint(page)) for path, page in SHOWN.items()),
+            *(Route(CONSOLE_PATH + path, self._endpoint(page), methods=["POST"]) for path, page in DONE.items()),
+            Route(CONSOLE_PATH + "/{path:path}", self._endpoint(_missing), methods=_METHODS),
+        ]
 
     def prepare(self) -> None:
         """Compile the templates, so that no page has to. On a thread: it takes a tenth of a second."""
         compile_templates(self._templates)
 
-    def _endpoint(self, entry: Entry) -> Callable[[Request], Awaitable[Response]]:
+    def _endpoint(self, page: Page) -> Callable[[Request], Awaitable[Response]]:
         async def respond(request: Request) -> Response:
             visit = Visit(request, self.sources, self._templates)
             response = Response(status_code=500)
             try:
-                response = await _respond(entry, visit)
+                response = await _respond(page, visit)
             finally:
                 if visit.submission is not None:
                     self.sources.submissions.end(visit.submission, response)
@@ -83,14 +122,14 @@ class Console:
         return checked
 
 
-async def _respond(entry: Entry, visit: Visit) -> Response:
+async def _respond(page: Page, visit: Visit) -> Response:
     """The page, or a page that says why there is none."""
     try:
         if visit.token:
             visit.session = await visit.sources.sessions.find(visit.token, visit.now)
-        if visit.session is None and not entry.public:
+        if visit.session is None and page is not access.sign_in:
             return access.ask_to_sign_in(visit)
-        return await entry.page(visit)
+        return await page(visit)
     except Repeated as repeated:
         return repeated.response
     except Conflict as conflict:

@@ -1,10 +1,8 @@
-"""Entries of the audit log as the console shows them: what was done, to what, and which fields changed."""
+"""Entries of the audit log as the console shows them: what was done, and which fields changed."""
 
 import re
-from typing import Any, NamedTuple
-from urllib.parse import quote
+from typing import Any
 
-from petstore_server.console.lists import account_path
 from petstore_server.domain.audit import AuditEntry
 from petstore_server.operations.audit import entry_fields
 
@@ -46,68 +44,17 @@ _MOST_FIELDS = 12
 _HIDDEN = {"createdIds", "createdChecksums", "orders", "pets"}  # of an import; the page of an order shows its own
 
 
-class Field(NamedTuple):
-    """A field that changed; an empty text where it had or has no value."""
-
-    name: str
-    before: str
-    after: str
+def action_text(action: str) -> str:
+    """What was done, in words."""
+    return _ACTIONS.get(action, action)
 
 
-class Change(NamedTuple):
-    """An entry. Links are the console's pages about its subject and its actor, None if there are none.
-
-    `sentence` says what changed where that is clearer than fields.
-    """
-
-    at: float
-    actor: str
-    actor_link: str | None
-    action: str
-    text: str
-    subject: str
-    link: str | None
-    sentence: str
-    fields: list[Field]
-    request_id: str | None
-
-
-def change_of(entry: AuditEntry) -> Change:
-    """The entry as it is shown."""
+def changed_fields(entry: AuditEntry) -> list[tuple[str, str, str]]:
+    """The fields that changed: the name, and the text before and after, empty where the field had or has no value."""
     shown = entry_fields(entry)
-    kind, _, name = entry.subject.partition(":")
-    links = {"account": account_path(name), "order": f"/orders/{name}", "key": f"/keys/{name}"}
-    link = links.get(kind)
-    if link is None and entry.subject.startswith("import-"):
-        link = f"/audit?subject={quote(entry.subject, safe='')}"
-    actor_kind, _, actor = entry.actor.partition(":")
-    return Change(
-        at=entry.at,
-        actor=actor if actor_kind == "key" else entry.actor.replace(":", " ", 1),
-        actor_link=f"/keys/{actor}" if actor_kind == "key" else None,
-        action=entry.action,
-        text=_ACTIONS.get(entry.action, entry.action),
-        subject=name or entry.subject,
-        link=link,
-        sentence=_lifted(shown["before"]) if entry.action == "key.unban" else "",
-        fields=[] if entry.action == "key.unban" else _fields(shown["before"], shown["after"]),
-        request_id=entry.request_id,
-    )
-
-
-def _fields(before: Any, after: Any) -> list[Field]:
-    old, new = before if isinstance(before, dict) else {}, after if isinstance(after, dict) else {}
-    names = [name for name in {**old, **new} if name not in _HIDDEN][:_MOST_FIELDS]
-    return [Field(_words(name), _text(old, name), _text(new, name)) for name in names]
-
-
-def _lifted(before: Any) -> str:
-    ban = before.get("ban") if isinstance(before, dict) else None
-    if not isinstance(ban, dict):
-        return ""
-    level = ban.get("level", 1)
-    times = plain_times(f"The ban began at {ban.get('began')} and would have ended at {ban.get('until')}.")
-    return f"{times} It was ban {level} in a row." if level > 1 else times
+    before, after = (shown[each] if isinstance(shown[each], dict) else {} for each in ("before", "after"))
+    names = [name for name in {**before, **after} if name not in _HIDDEN][:_MOST_FIELDS]
+    return [(_words(name), _text(before, name), _text(after, name)) for name in names]
 
 
 def _words(name: str) -> str:
@@ -131,6 +78,8 @@ def _plain(value: Any) -> str:
         return "yes" if value else "no"
     if isinstance(value, int):
         return f"{value:,}"
+    if isinstance(value, dict):
+        return ", ".join(f"{_words(name)} {_plain(each)}" for name, each in value.items())
     if isinstance(value, list):
         return ", ".join(map(_plain, value)) if all(not isinstance(each, dict) for each in value) else f"{len(value):,}"
     return "–" if value is None else plain_times(str(value))

@@ -2,7 +2,7 @@
 
 from starlette.responses import Response
 
-from petstore_server.console.changes import change_of
+from petstore_server.console.changes import action_text
 from petstore_server.console.lists import account_path
 from petstore_server.console.rendering import duration
 from petstore_server.console.visit import Part, Visit
@@ -37,6 +37,6 @@ async def explain_order(visit: Visit, order_id: int, error: DomainError) -> Part
         return Part(text)
     found, _, _ = await visit.read(visit.store.audit.page(AuditFilters(subjects=(f"order:{order_id}",)), 1))
     for entry in found.entries if found is not None else ():
-        change = change_of(entry)
-        text += f" {change.text}: {change.actor}, {duration(visit.now - change.at)} ago."
+        actor = entry.actor.replace(":", " ", 1)
+        text += f" {action_text(entry.action)}: {actor}, {duration(visit.now - entry.at)} ago."
     return Part(text, f"/orders/{order_id}")

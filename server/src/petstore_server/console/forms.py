@@ -1,7 +1,7 @@
 """Forms: what was submitted, and what is wrong with it, so that a page can show both next to the fields."""
 
 from collections import defaultdict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable
 from typing import TypeVar
 
 from petstore_server.domain.errors import Conflict, DomainError, InvalidInput
@@ -10,29 +10,23 @@ T = TypeVar("T")
 
 
 class Form:
-    """The fields of a submitted form; a field that is missing is empty."""
-
-    def __init__(self, fields: list[tuple[str, str]]) -> None:
-        self._fields = fields
-
-    def __getitem__(self, name: str) -> str:
-        return next((value.strip() for field, value in self._fields if field == name), "")
-
-    def all(self, name: str) -> list[str]:
-        """All values of a field that may occur several times."""
-        return [value for field, value in self._fields if field == name]
-
-
-class FormState:
-    """The values of a form's fields, and what is wrong with some; a field that is not known is empty and right.
+    """The fields of a form, and what is wrong with some; a field that is not known is empty and right.
 
     `prefix` begins the ids of its fields, where another form of the page has fields of the same names.
     """
 
-    def __init__(self, values: Mapping[str, str] | None = None, prefix: str = "") -> None:
-        self.values = defaultdict(str, values or {})
+    def __init__(self, fields: Iterable[tuple[str, str]] = (), prefix: str = "") -> None:
+        self._fields = list(fields)
         self._prefix = prefix
+        self.values = defaultdict(str, ((name, value.strip()) for name, value in self._fields))
         self._errors: dict[str, str] = {}
+
+    def __getitem__(self, name: str) -> str:
+        return self.values[name]
+
+    def all(self, name: str) -> list[str]:
+        """All values of a field that may occur several times."""
+        return [value for field, value in self._fields if field == name]
 
     @property
     def is_right(self) -> bool:

@@ -1,7 +1,7 @@
-"""Lists: the heads of their columns, and links to their other pages and places, and to accounts."""
+"""Lists: links to their other pages and places, and to accounts."""
 
-from collections.abc import Mapping, Sequence
-from typing import NamedTuple, TypeVar
+from collections.abc import Mapping
+from typing import TypeVar
 from urllib.parse import quote, urlencode
 
 import msgspec
@@ -11,38 +11,6 @@ from petstore_server.domain.orders import INT64_MAX, INT64_MIN
 from petstore_server.domain.search import Position
 
 P = TypeVar("P", AuditPosition, Position)
-
-
-class Column(NamedTuple):
-    """A column: its text, the field that it sorts by if it does, and how its values are shown."""
-
-    text: str
-    field: str = ""
-    largest_first: bool = False
-    is_number: bool = False
-
-
-class Header(NamedTuple):
-    """The head of a column: the link that sorts by it, and how the list is sorted by it now (aria-sort)."""
-
-    column: Column
-    link: str | None = None
-    sorted: str | None = None
-
-
-def headers(columns: Sequence[Column], sort: str, given: Mapping[str, str]) -> list[Header]:
-    """The heads of the columns: each sorts by its field, and the other way where the list is sorted by it already.
-
-    `sort` is the field that the list is sorted by, after `-` if descending; `given` are the list's filters.
-    """
-    return [_header(column, sort, given) if column.field else Header(column) for column in columns]
-
-
-def _header(column: Column, sort: str, given: Mapping[str, str]) -> Header:
-    ways = [column.field, f"-{column.field}"]
-    first, other = reversed(ways) if column.largest_first else ways
-    direction = dict(zip(ways, ("ascending", "descending"), strict=True)).get(sort)
-    return Header(column, query_link({**given, "sort": other if sort == first else first}), direction)
 
 
 def page_number(text: str) -> int:

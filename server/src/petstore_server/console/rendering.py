@@ -11,13 +11,14 @@ from typing import Any
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup, escape
 
-from petstore_server.console.changes import change_of, plain_times
-from petstore_server.console.charts import HEIGHT, WIDTH
+from petstore_server.console.changes import ACTIONS, action_text, changed_fields, plain_times
 from petstore_server.console.lists import query_link
 from petstore_server.domain.bans import STRIKE_WINDOW
 from petstore_server.domain.sessions import LINK_LIFETIME
 from petstore_server.domain.timestamps import DAY, HOUR, MINUTE, format_unix
+from petstore_server.domain.transitions import version
 from petstore_server.operations.admin_port import CONSOLE_PATH
+from petstore_server.telemetry.recent import REFUSED_STATUSES
 
 STALE_SECONDS = 5
 """A number that was read longer ago is shown with its age."""
@@ -43,10 +44,12 @@ def environment() -> Environment:
         "percent": percent,
         "seconds": seconds,
         "duration": duration,
-        "bytes": file_size,
         "plain_times": plain_times,
-        "change": change_of,
+        "action_text": action_text,
+        "changed_fields": changed_fields,
         "unix": unix,
+        "version": version,
+        "round_up": round_up,
         "capital": lambda text: text[:1].upper() + text[1:],
     }
     made.globals |= {
@@ -58,8 +61,8 @@ def environment() -> Environment:
         "link_minutes": LINK_LIFETIME // MINUTE,
         "strike_minutes": STRIKE_WINDOW // MINUTE,
         "stale_seconds": STALE_SECONDS,
-        "chart_width": WIDTH,
-        "chart_height": HEIGHT,
+        "actions": ACTIONS,
+        "refused_statuses": REFUSED_STATUSES,
     }
     return made
 
@@ -107,11 +110,10 @@ def duration(value: float) -> str:
     return next((f"{whole // size:,} {name}" for size, name in _UNITS if whole >= size), "0 s")
 
 
-def file_size(value: int) -> str:
-    """A number of bytes: 512 B, 3.4 kB, 12.0 MB."""
-    if value < 1000:
-        return f"{value} B"
-    return f"{value / 1000:.1f} kB" if value < 1_000_000 else f"{value / 1_000_000:.1f} MB"
+def round_up(value: float) -> int:
+    """The smallest of 1, 2, 5, 10, 20, 50, … that is not below the value."""
+    magnitude: int = 10 ** int(math.log10(max(1, value)))
+    return next(step * magnitude for step in (1, 2, 5, 10) if step * magnitude >= value)
 
 
 def timestamp(at: float | None, now: float) -> Markup:

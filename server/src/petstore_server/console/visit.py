@@ -5,6 +5,7 @@ import secrets
 from base64 import urlsafe_b64decode, urlsafe_b64encode
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from hashlib import sha256
 from typing import Any, NamedTuple, TypeVar
 from urllib.parse import parse_qsl
@@ -15,13 +16,14 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, RedirectResponse, Response
 
 from petstore_server.console.cookies import delete_cookie, get_cookie, set_cookie
-from petstore_server.console.forms import Form, FormState
+from petstore_server.console.forms import Form
 from petstore_server.console.readings import Reading, read_within
 from petstore_server.console.security import form_token, is_form_token, signature
 from petstore_server.console.sources import Sources
 from petstore_server.domain.audit import Actor
 from petstore_server.domain.errors import ServiceUnavailable
 from petstore_server.domain.sessions import Session
+from petstore_server.domain.timestamps import parse_when
 from petstore_server.operations.admin_port import CONSOLE_PATH
 
 T = TypeVar("T")
@@ -87,9 +89,13 @@ class Visit:
         """The parameters of the URL."""
         return self.request.query_params
 
-    def filters(self, *names: str) -> FormState:
+    def filters(self, *names: str) -> Form:
         """The filters of a list as they were typed."""
-        return FormState({name: self.query.get(name, "").strip() for name in names})
+        return Form((name, self.query.get(name, "")) for name in names)
+
+    def when(self, text: str, *, past: bool = True) -> datetime | None:
+        """A time that was typed, a duration before or after now among them; None for none. Raises InvalidInput."""
+        return parse_when(text, datetime.fromtimestamp(self.now, UTC), past=past) if text else None
 
     async def read(self, work: Coroutine[Any, Any, T], seconds: float = PAGE_SECONDS) -> Reading[T]:
         """Read something that the page can do without, in the time that is left for the page."""
@@ -115,7 +121,7 @@ class Visit:
             "now": self.now,
             "path": self.request.url.path,
             "notice": notice,
-            "errors": [error for each in values.values() if isinstance(each, FormState) for error in each.errors()],
+            "errors": [error for each in values.values() if isinstance(each, Form) for error in each.errors()],
         }
         response = HTMLResponse(self._templates.get_template(template).render(context | values), status)
         if notice is not None:
@@ -131,7 +137,7 @@ class Visit:
         set_cookie(self.request, response, "notice", f"{content}.{signature(self.token, content)}", max_age=60)
         return response
 
-    async def form(self) -> Form:
+    async def form(self, prefix: str = "") -> Form:
         """Read the submitted form and check that this session's page submitted it. Raises RefusedRequest, Repeated."""
         body = bytearray()
         async for chunk in self.request.stream():
@@ -139,7 +145,7 @@ class Visit:
             if len(body) > _LARGEST_FORM:
                 raise RefusedRequest(413, "The form is too large", "Nothing was changed. Send less at a time.")
         try:
-            form = Form(parse_qsl(body.decode(), keep_blank_values=True, max_num_fields=_MOST_FIELDS))
+            form = Form(parse_qsl(body.decode(), keep_blank_values=True, max_num_fields=_MOST_FIELDS), prefix)
         except ValueError:
             raise RefusedRequest(
                 400, "The form cannot be read", "Nothing was changed. Go back and try again."
@@ -172,10 +178,5 @@ class Visit:
         return msgspec.json.decode(urlsafe_b64decode(content), type=tuple[str, list[Part]])
 
 
-class Entry(NamedTuple):
-    """A path below the console's, the page that responds, and its methods. `public` pages need no session."""
-
-    path: str
-    page: Callable[[Visit], Awaitable[Response]]
-    methods: tuple[str, ...] = ("GET",)
-    public: bool = False
+Page = Callable[[Visit], Awaitable[Response]]
+"""Responds to a request."""

@@ -4,33 +4,28 @@ import asyncio
 
 from starlette.responses import Response
 
-from petstore_server.console.charts import Bar, Chart, Series, chart
-from petstore_server.console.forms import FormState
+from petstore_server.console.forms import Form
 from petstore_server.console.lists import account_path, page_number
 from petstore_server.console.pages.accounts import PLANS, read_plan
 from petstore_server.console.pages.audit import subjects_of
 from petstore_server.console.rendering import minutes
-from petstore_server.console.visit import Entry, Visit
+from petstore_server.console.visit import Visit
 from petstore_server.domain import accounts as transitions
 from petstore_server.domain.accounts import PLAN_LIMITS, Account
 from petstore_server.domain.audit import AuditFilters, AuditPage
 from petstore_server.domain.keys import DEFAULT_SCOPES, ENDED, ApiKey, Scope
 from petstore_server.domain.lists import NumberedPage
 from petstore_server.domain.notes import check_note
-from petstore_server.domain.transitions import unless_changed, version
+from petstore_server.domain.transitions import unless_changed
 from petstore_server.domain.usage import Granularity, UsageRow
 from petstore_server.operations.accounts import close_account, report_windows
 
 KEYS_PAGE = 25
 _HOURS, _DAYS = 48, 90
 _CHANGES = 20
-_SERIES = (Series("Admitted", "answered"), Series("Refused", "refused"))
-_KEY_FILTERS = (("", "All"), ("usable", "Usable"), ("ended", "Ended"))
-GRACES = (("0s", "at once"), ("1h", "in 1 hour"), ("24h", "in 24 hours"), ("7d", "in 7 days"), ("30d", "in 30 days"))
-"""When a key ends after its rotation."""
 
 
-async def show_account(visit: Visit, account: Account, status: int = 200, **submitted: FormState) -> Response:
+async def show_account(visit: Visit, account: Account, status: int = 200, **submitted: Form) -> Response:
     """Render the page of an account: `plan_form`, `key_form` and `details_form` may be given as they were submitted."""
     store, now = visit.store, visit.now
     chosen = visit.query.get("keys", "")
@@ -42,9 +37,9 @@ async def show_account(visit: Visit, account: Account, status: int = 200, **subm
         visit.read(account_changes(visit, account)),
     )
     forms = {
-        "key_form": FormState({"scopes": " ".join(sorted(DEFAULT_SCOPES))}, "key-"),
+        "key_form": Form([("scopes", " ".join(sorted(DEFAULT_SCOPES)))], "key-"),
         "plan_form": _plan_form(account),
-        "details_form": FormState({"contact": account.contact, "note": account.note}, "details-"),
+        "details_form": Form([("contact", account.contact), ("note", account.note)], "details-"),
     }
     return visit.page(
         "account.html",
@@ -53,20 +48,15 @@ async def show_account(visit: Visit, account: Account, status: int = 200, **subm
         usage=usage,
         windows=report_windows(account, usage.value, now) if usage.value is not None else [],
         hours=hours,
-        hour_chart=_chart(f"Requests per hour, last {_HOURS} hours", hours.value, now, Granularity.HOUR, _HOURS, None),
+        hour_bars=_bars(hours.value or [], now, Granularity.HOUR, _HOURS),
         days=days,
-        day_chart=_chart(
-            f"Requests per day, last {_DAYS} days", days.value, now, Granularity.DAY, _DAYS, account.limits.per_day
-        ),
+        day_bars=_bars(days.value or [], now, Granularity.DAY, _DAYS),
         page=keys,
         ended=ENDED,
         chosen_keys="one" if visit.query.get("key") else chosen,
-        key_filters=_KEY_FILTERS,
-        graces=GRACES,
         scopes=[str(scope) for scope in Scope],
         changes=changes,
         plans=PLANS,
-        seen=version(account),
         **(forms | submitted),
     )
 
@@ -94,12 +84,11 @@ async def show(visit: Visit) -> Response:
 
 async def change_plan(visit: Visit) -> Response:
     """Change the plan, unless it was changed meanwhile."""
-    name, submitted = visit.request.path_params["name"], await visit.form()
-    form = FormState({each: submitted[each] for each in ("plan", "per_minute", "per_day")}, "plan-")
+    name, form = visit.request.path_params["name"], await visit.form("plan-")
     plan, limits = read_plan(form)
     if plan is None or limits is None or not form.is_right:
         return await show_account(visit, await _account(visit), plan_form=form, status=400)
-    change = unless_changed(transitions.set_plan(plan, limits), submitted["seen"])
+    change = unless_changed(transitions.set_plan(plan, limits), form["seen"])
     await visit.store.accounts.change(name, change, visit.actor)
     shown = f"{limits.per_minute:,} requests per minute and {limits.per_day:,} per day"
     return visit.done(account_path(name), f"{name} is on the plan {plan} now: {shown}.")
@@ -107,8 +96,7 @@ async def change_plan(visit: Visit) -> Response:
 
 async def edit(visit: Visit) -> Response:
     """Change the contact and the note."""
-    name, submitted = visit.request.path_params["name"], await visit.form()
-    form = FormState({each: submitted[each] for each in ("contact", "note")}, "details-")
+    name, form = visit.request.path_params["name"], await visit.form("details-")
     contact, note = form.read("contact", lambda text: check_note(text, "contact")), form.read("note", check_note)
     if not form.is_right:
         return await show_account(visit, await _account(visit), details_form=form, status=400)
@@ -118,17 +106,7 @@ async def edit(visit: Visit) -> Response:
 
 async def ask_suspend(visit: Visit) -> Response:
     """Ask before an account is suspended."""
-    account = await _account(visit)
-    return visit.page(
-        "confirm.html",
-        text="All its keys stop working within a second, on every server: requests get 401 invalid_api_key. "
-        "Its usage and its keys are kept, and you can resume it at any time.",
-        action=f"Suspend {account.name}",
-        keep="Keep it active",
-        target=f"{account_path(account.name)}/suspend",
-        back=account_path(account.name),
-        fields=[("seen", version(account))],
-    )
+    return visit.page("suspend.html", account=await _account(visit))
 
 
 async def suspend(visit: Visit) -> Response:
@@ -148,16 +126,7 @@ async def resume(visit: Visit) -> Response:
 
 async def ask_close(visit: Visit) -> Response:
     """Ask before an account is closed."""
-    account = await _account(visit)
-    return visit.page(
-        "confirm.html",
-        text="All its keys are revoked: requests get 401 invalid_api_key within a second, on every server. "
-        "Its history is kept, and its name cannot be used again. This cannot be reversed.",
-        action=f"Close {account.name}",
-        keep="Keep it",
-        target=f"{account_path(account.name)}/close",
-        back=account_path(account.name),
-    )
+    return visit.page("close.html", account=await _account(visit))
 
 
 async def close(visit: Visit) -> Response:
@@ -172,16 +141,12 @@ async def _account(visit: Visit) -> Account:
     return await visit.need(visit.store.accounts.find(visit.request.path_params["name"]))
 
 
-def _chart(
-    title: str, rows: list[UsageRow] | None, now: float, by: Granularity, count: int, limit: int | None
-) -> Chart | None:
-    if rows is None:
-        return None
+def _bars(rows: list[UsageRow], now: float, by: Granularity, count: int) -> list[tuple[str, tuple[int, int]]]:
+    """The requests admitted and refused in each hour or day."""
     found = {row.start: (row.admitted, row.refused) for row in rows}
     first, end, _ = _period(now, by, count)
     starts = range(first, end, by.seconds)
-    bars = [Bar(minutes(start)[: 16 if by is Granularity.HOUR else 10], found.get(start, (0, 0))) for start in starts]
-    return chart(title, _SERIES, bars, limit)
+    return [(minutes(start)[: 16 if by is Granularity.HOUR else 10], found.get(start, (0, 0))) for start in starts]
 
 
 def _period(now: float, by: Granularity, count: int) -> tuple[int, int, Granularity]:
@@ -189,20 +154,8 @@ def _period(now: float, by: Granularity, count: int) -> tuple[int, int, Granular
     return by.start(now) - (count - 1) * by.seconds, int(now) + 1, by
 
 
-def _plan_form(account: Account) -> FormState:
-    form = {"plan": str(account.plan)}
+def _plan_form(account: Account) -> Form:
+    fields = [("plan", str(account.plan))]
     if account.plan not in PLAN_LIMITS:
-        form |= {"per_minute": f"{account.limits.per_minute:,}", "per_day": f"{account.limits.per_day:,}"}
-    return FormState(form, "plan-")
-
-
-ENTRIES = (
-    Entry("/accounts/{name}", show),
-    Entry("/accounts/{name}/plan", change_plan, ("POST",)),
-    Entry("/accounts/{name}/details", edit, ("POST",)),
-    Entry("/accounts/{name}/suspend", ask_suspend),
-    Entry("/accounts/{name}/suspend", suspend, ("POST",)),
-    Entry("/accounts/{name}/resume", resume, ("POST",)),
-    Entry("/accounts/{name}/close", ask_close),
-    Entry("/accounts/{name}/close", close, ("POST",)),
-)
+        fields += [("per_minute", f"{account.limits.per_minute:,}"), ("per_day", f"{account.limits.per_day:,}")]
+    return Form(fields, "plan-")

@@ -5,49 +5,30 @@ from collections.abc import Mapping
 
 from starlette.responses import Response
 
-from petstore_server.console.forms import FormState, whole_number
-from petstore_server.console.lists import Column, account_path, headers, page_number
-from petstore_server.console.visit import Entry, Visit
+from petstore_server.console.forms import Form, whole_number
+from petstore_server.console.lists import account_path, page_number
+from petstore_server.console.visit import Visit
 from petstore_server.domain.accounts import PLAN_LIMITS, Limits, Plan, check_account_name, plan_limits
 from petstore_server.domain.errors import AccountExists, InvalidInput
 from petstore_server.domain.notes import check_note
 from petstore_server.operations.accounts import create_account
 from petstore_server.operations.usage import AccountFilters, AccountSort, page_of_accounts
 
-SORTS = (
-    ("name", "Name"),
-    ("-share", "Closest to the day's limit"),
-    ("-minute", "Closest to the minute's limit"),
-    ("-refused", "Most refused"),
-    ("-created", "Newest"),
-)
 PLANS = [
     (str(plan), f"{plan} ({PLAN_LIMITS[plan].per_minute:,} per minute, {PLAN_LIMITS[plan].per_day:,} per day)")
     for plan in PLAN_LIMITS
 ] + [(str(plan), f"{plan} (its own limits)") for plan in Plan if plan not in PLAN_LIMITS]
-_COLUMNS = (
-    Column("Account", "name"),
-    Column("Plan"),
-    Column("This minute", "minute", largest_first=True),
-    Column("This day", "share", largest_first=True),
-    Column("Refused in 24 h", "refused", largest_first=True, is_number=True),
-    Column("Created", "created", largest_first=True),
-    Column("State"),
-)
-_PLANS = [("", "Any"), *((str(plan), str(plan)) for plan in Plan)]
-_STATES = [("", "Any"), *((name, name) for name in ("active", "suspended", "closed", "banned"))]
-_FIELDS = ("name", "plan", "per_minute", "per_day", "contact", "note")
+_STATES = ("active", "suspended", "closed")
 
 
 async def list_accounts(visit: Visit) -> Response:
     """All accounts, searched, filtered and sorted, page by page; and the form for a new one."""
-    return await _list(visit, FormState({"plan": str(Plan.FREE)}, "new-"))
+    return await _list(visit, Form([("plan", str(Plan.FREE))], "new-"))
 
 
 async def create(visit: Visit) -> Response:
     """Create an account."""
-    submitted = await visit.form()
-    form = FormState({name: submitted[name] for name in _FIELDS}, "new-")
+    form = await visit.form("new-")
     name = form.read("name", _new_name)
     plan, limits = read_plan(form)
     contact, note = form.read("contact", lambda text: check_note(text, "contact")), form.read("note", check_note)
@@ -61,7 +42,7 @@ async def create(visit: Visit) -> Response:
     return visit.done(account_path(name), f"Created the account {name} on the plan {plan}.")
 
 
-async def _list(visit: Visit, form: FormState, status: int = 200) -> Response:
+async def _list(visit: Visit, form: Form, status: int = 200) -> Response:
     filters = visit.filters("search", "plan", "state", "sort")
     given = filters.given
     sort = given["sort"] if given.get("sort", "").removeprefix("-") in list(AccountSort) else "name"
@@ -78,10 +59,8 @@ async def _list(visit: Visit, form: FormState, status: int = 200) -> Response:
         statistics=statistics,
         filters=filters,
         given=given,
-        sorts=SORTS,
-        plan_filters=_PLANS,
-        states=_STATES,
-        headers=headers(_COLUMNS, sort, given),
+        sort=sort,
+        plan_filters=list(Plan),
         filtered=bool(given.keys() - {"sort"}),
         form=form,
         plans=PLANS,
@@ -90,11 +69,10 @@ async def _list(visit: Visit, form: FormState, status: int = 200) -> Response:
 
 async def _wanted(visit: Visit, given: Mapping[str, str]) -> AccountFilters:
     plan = Plan(given["plan"]) if given["plan"] in list(Plan) else None
-    state = given["state"] if given["state"] in dict(_STATES) else ""
-    if state == "banned":
+    if given["state"] == "banned":
         banned = await visit.need(visit.store.keys.banned_accounts(visit.now))
         return AccountFilters(given["search"], plan, None, banned)
-    return AccountFilters(given["search"], plan, state or None)
+    return AccountFilters(given["search"], plan, given["state"] if given["state"] in _STATES else None)
 
 
 def _new_name(text: str) -> str:
@@ -103,7 +81,7 @@ def _new_name(text: str) -> str:
     return check_account_name(text)
 
 
-def read_plan(form: FormState) -> tuple[Plan | None, Limits | None]:
+def read_plan(form: Form) -> tuple[Plan | None, Limits | None]:
     """The plan and its limits, None where they are wrong."""
     try:
         plan = Plan(form.values["plan"])
@@ -119,9 +97,3 @@ def read_plan(form: FormState) -> tuple[Plan | None, Limits | None]:
             at_fault = minute is None and day is not None if plan in PLAN_LIMITS else minute is not None and day is None
             form.reject("per_day" if at_fault else "per_minute", error)
     return plan, None
-
-
-ENTRIES = (
-    Entry("/accounts", list_accounts),
-    Entry("/accounts", create, ("POST",)),
-)

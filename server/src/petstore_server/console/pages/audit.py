@@ -1,18 +1,14 @@
 """The audit log: who changed what, and when."""
 
-from datetime import UTC, datetime
-
 from starlette.responses import Response
 
-from petstore_server.console.changes import ACTIONS
 from petstore_server.console.lists import parse_position, position_text, query_link
 from petstore_server.console.readings import Reading
-from petstore_server.console.visit import Entry, Visit
+from petstore_server.console.visit import Visit
 from petstore_server.domain.accounts import Account
 from petstore_server.domain.audit import AuditFilters, AuditPage, AuditPosition
 from petstore_server.domain.errors import AccountNotFound
 from petstore_server.domain.lists import Count
-from petstore_server.domain.timestamps import parse_when
 from petstore_server.operations.audit import actor_name
 
 PAGE_SIZE = 50
@@ -24,7 +20,7 @@ MOST_KEYS = 200
 async def audit(visit: Visit) -> Response:
     """The entries that match the filters, newest first, a page at a time."""
     form = visit.filters("actor", "action", "subject", "request", "since", "until")
-    since, until = (form.read(name, lambda text: _when(text, visit.now)) for name in ("since", "until"))
+    since, until = (form.read(name, visit.when) for name in ("since", "until"))
     page, count, limit = AuditPage([], None), Reading[Count](), ""
     if form.is_right:
         subjects, limit = await _subjects(visit, form.values["subject"]) if form.values["subject"] else ((), "")
@@ -32,8 +28,8 @@ async def audit(visit: Visit) -> Response:
             actor=actor_name(form.values["actor"]) if form.values["actor"] else None,
             action=form.values["action"] or None,
             subjects=subjects,
-            since=since,
-            until=until,
+            since=since.timestamp() if since else None,
+            until=until.timestamp() if until else None,
             request_id=form.values["request"] or None,
         )
         position = parse_position(visit.query.get("before", ""), AuditPosition)
@@ -45,7 +41,6 @@ async def audit(visit: Visit) -> Response:
         200 if form.is_right else 400,
         form=form,
         changes=page.entries,
-        actions=[("", "Any"), *((action, action) for action in ACTIONS)],
         count=count,
         limit=limit,
         next_link=query_link(given, before=position_text(page.next)) if page.next else None,
@@ -74,10 +69,3 @@ async def subjects_of(visit: Visit, account: Account) -> tuple[tuple[str, ...], 
     keys = await visit.store.keys.page(account.id, visit.now, MOST_KEYS)
     limit = f"Of the keys of {account.name}, only the newest {MOST_KEYS} are included." if keys.pages > 1 else ""
     return (f"account:{account.name}", *(f"key:{key.id}" for key in keys.items)), limit
-
-
-def _when(text: str, now: float) -> float | None:
-    return parse_when(text, datetime.fromtimestamp(now, UTC), past=True).timestamp() if text else None
-
-
-ENTRIES = (Entry("/audit", audit),)

@@ -13,11 +13,11 @@ from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response, StreamingResponse
 from starlette.types import Message
 
-from petstore_server.console.forms import FormState
+from petstore_server.console.forms import Form
 from petstore_server.console.import_jobs import KEPT_SECONDS, MOST_JOBS, ImportJob, JobState
 from petstore_server.console.lists import parse_position, position_text, query_link
 from petstore_server.console.pages.audit import COUNT_SECONDS
-from petstore_server.console.visit import Entry, Visit
+from petstore_server.console.visit import Visit
 from petstore_server.domain.audit import AuditPosition
 from petstore_server.domain.errors import Conflict, InvalidInput
 from petstore_server.imports.options import EVERY_COLUMN
@@ -34,12 +34,10 @@ _LARGEST_NAME = 200
 _TOO_LARGE = f"The file is larger than {LARGEST_FILE >> 20} MB; `petstore orders import` reads larger ones."
 _FIRST_LOOK_SECONDS = 10.0
 _REFRESH_SECONDS = 2
-_FORMATS = (("", "By its name or content"), ("csv", "CSV"), ("jsonl", "JSON Lines"), ("json", "JSON"))
 _TEXTS = {"format": "--format", "zone": "--timezone", "date_format": "--date-format", "encoding": "--encoding"}
 """Fields of the form, and the options of the command that take their texts."""
 _FLAGS = {"ignore": f"--ignore-column={EVERY_COLUMN}", "replace_placed": "--replace-placed"}
 _FIELDS = ("columns", *_TEXTS, *_FLAGS)
-_OUTCOMES = {"created": "Created", "replaced": "Changed", "unchanged": "Unchanged", "rejected": "Rejected"}
 
 
 @dataclass(eq=False)
@@ -74,12 +72,12 @@ async def list_imports(visit: Visit) -> Response:
 
 async def ask(visit: Visit) -> Response:
     """The form for a file."""
-    return _form(visit, FormState())
+    return _form(visit, Form())
 
 
 async def upload(visit: Visit) -> Response:
     """Receive a file and go on to what it would do. Whatever is wrong, nothing of it is left."""
-    form = FormState()
+    form = Form()
     try:
         return _show_job(await _checked(visit, form))
     except _Refused as error:
@@ -90,7 +88,7 @@ async def upload(visit: Visit) -> Response:
         return _form(visit, form, 507)
 
 
-async def _checked(visit: Visit, form: FormState) -> ImportJob:
+async def _checked(visit: Visit, form: Form) -> ImportJob:
     """The upload, once its check has begun to read the file. Raises _Refused, OSError."""
     jobs = visit.sources.imports
     async with AsyncExitStack() as unused:
@@ -168,7 +166,7 @@ def _content(form: FormData, file: IO[bytes]) -> bytes:
     return repr(texts).encode() + digest
 
 
-def _options(form: FormState, name: str) -> list[str]:
+def _options(form: Form, name: str) -> list[str]:
     """The options of the command for a file of this name, which the command checks."""
     texts = {**form.values, "format": form.values["format"] or format_of(name) or ""}
     options = [f"{option}={texts[field]}" for field, option in _TEXTS.items() if texts[field]]
@@ -183,8 +181,6 @@ async def show(visit: Visit) -> Response:
     response = visit.page(
         "import.html",
         job=job,
-        outcomes=[(name, getattr(job.report, outcome)) for outcome, name in _OUTCOMES.items()],
-        changes=job.report.created + job.report.replaced,
         shown_rejects=[] if job.is_busy else job.rejected(),
         refresh_seconds=None if still or not job.is_busy else _REFRESH_SECONDS,
     )
@@ -235,24 +231,11 @@ def _show_job(job: ImportJob) -> Response:
     return RedirectResponse(f"{CONSOLE_PATH}/imports/{job.id}", 303)
 
 
-def _form(visit: Visit, form: FormState, status: int = 200) -> Response:
+def _form(visit: Visit, form: Form, status: int = 200) -> Response:
     return visit.page(
         "import_new.html",
         status,
         form=form,
-        formats=_FORMATS,
         megabytes=LARGEST_FILE >> 20,
         options_open=any(form.values[name] or form.error(name) for name in _FIELDS),
     )
-
-
-ENTRIES = (
-    Entry("/imports", list_imports),
-    Entry("/imports/new", ask),
-    Entry("/imports/new", upload, ("POST",)),
-    Entry("/imports/{upload}", show),
-    Entry("/imports/{upload}/import", start, ("POST",)),
-    Entry("/imports/{upload}/stop", stop, ("POST",)),
-    Entry("/imports/{upload}/discard", discard, ("POST",)),
-    Entry("/imports/{upload}/rejects", rejects),
-)

@@ -1,33 +1,30 @@
 """Keys: create, rotate and revoke them, list and lift their bans."""
 
-from datetime import UTC, datetime
-
 from starlette.responses import RedirectResponse, Response
 
-from petstore_server.console.forms import FormState
 from petstore_server.console.lists import account_path, page_number, query_link
-from petstore_server.console.pages.account import GRACES, show_account
-from petstore_server.console.visit import Entry, Visit
+from petstore_server.console.pages.account import show_account
+from petstore_server.console.visit import Visit
 from petstore_server.domain import keys as transitions
 from petstore_server.domain.errors import InvalidInput
 from petstore_server.domain.keys import Environment, Scope, parse_scopes
 from petstore_server.domain.notes import check_note
-from petstore_server.domain.timestamps import parse_duration, parse_when
-from petstore_server.domain.transitions import unless_changed, version
+from petstore_server.domain.timestamps import DAY, HOUR
+from petstore_server.domain.transitions import unless_changed
 from petstore_server.operations import keys as operations
 from petstore_server.operations.admin_port import CONSOLE_PATH
 
 _BANS_PAGE = 50
+_GRACES = {"0s": 0, "1h": HOUR, "24h": DAY, "7d": 7 * DAY, "30d": 30 * DAY}  # seconds
 
 
 async def create(visit: Visit) -> Response:
     """Create a key and show it, once."""
-    submitted = await visit.form()
+    form = await visit.form("key-")
     account = await visit.need(visit.store.accounts.find(visit.request.path_params["name"]))
-    form = FormState({"note": submitted["note"], "expires": submitted["expires"]}, "key-")
-    form.values["scopes"] = " ".join(submitted.all("scope"))
+    form.values["scopes"] = " ".join(form.all("scope"))
     scopes = form.read("scopes", _scopes)
-    expires_at = form.read("expires", lambda text: _expiry(text, visit.now))
+    expires = form.read("expires", lambda text: visit.when(text, past=False))
     note = form.read("note", check_note)
     if form.is_right and scopes is not None and note is not None:
         try:
@@ -36,7 +33,7 @@ async def create(visit: Visit) -> Response:
                 account.name,
                 environment=Environment(visit.sources.settings.environment),
                 scopes=scopes,
-                expires_at=expires_at,
+                expires_at=expires.timestamp() if expires else None,
                 note=note,
                 actor=visit.actor,
             )
@@ -56,50 +53,23 @@ async def rotate(visit: Visit) -> Response:
     """Replace a key and show its successor, once."""
     submitted = await visit.form()
     key_id, grace = visit.request.path_params["key"], submitted["grace"] or "24h"
-    if grace not in dict(GRACES):
+    if grace not in _GRACES:
         raise InvalidInput("Choose when the old key ends.")
     if grace == "0s" and not submitted["confirmed"]:
-        return await _ask_rotate(visit, key_id)
+        return visit.page("rotate.html", key=await visit.need(visit.store.keys.find(key_id)))
     rotation = await operations.rotate_key(
         visit.store,
         key_id,
-        grace=0 if grace == "0s" else parse_duration(grace),
+        grace=_GRACES[grace],
         expires_at=None,
         actor=visit.actor,
     )
     return visit.page("secret.html", key=rotation.new.key, secret=rotation.new.secret, old=rotation.old)
 
 
-async def _ask_rotate(visit: Visit, key_id: str) -> Response:
-    key = await visit.need(visit.store.keys.find(key_id))
-    return visit.page(
-        "confirm.html",
-        title=f"Rotate {key.id}, and end it at once?",
-        text=f"Programs of {key.account} that use it get 401 invalid_api_key within a second, on every server, until "
-        "they use the new key. To avoid that, keep the old key for some time.",
-        action=f"Rotate {key.id}",
-        keep="Keep it for now",
-        target=f"/keys/{key.id}/rotate",
-        back=account_path(key.account),
-        fields=[("grace", "0s"), ("confirmed", "yes")],
-        subjects=[key.note] if key.note else [],
-    )
-
-
 async def ask_revoke(visit: Visit) -> Response:
     """Ask before a key is revoked."""
-    key = await visit.need(visit.store.keys.find(visit.request.path_params["key"]))
-    return visit.page(
-        "confirm.html",
-        text=f"Programs of {key.account} that use it get 401 invalid_api_key within a second, on every server. "
-        "This cannot be reversed. To replace a key without an interruption, rotate it instead.",
-        action=f"Revoke {key.id}",
-        keep="Keep it",
-        target=f"/keys/{key.id}/revoke",
-        back=account_path(key.account),
-        fields=[("seen", version(key))],
-        subjects=[key.note] if key.note else [],
-    )
+    return visit.page("revoke.html", key=await visit.need(visit.store.keys.find(visit.request.path_params["key"])))
 
 
 async def revoke(visit: Visit) -> Response:
@@ -129,18 +99,3 @@ def _scopes(text: str) -> frozenset[Scope]:
     if not scopes:
         raise InvalidInput("Choose at least one.")
     return scopes
-
-
-def _expiry(text: str, now: float) -> float | None:
-    return parse_when(text, datetime.fromtimestamp(now, UTC)).timestamp() if text else None
-
-
-ENTRIES = (
-    Entry("/accounts/{name}/keys", create, ("POST",)),
-    Entry("/keys/{key}", show),
-    Entry("/keys/{key}/rotate", rotate, ("POST",)),
-    Entry("/keys/{key}/revoke", ask_revoke),
-    Entry("/keys/{key}/revoke", revoke, ("POST",)),
-    Entry("/keys/{key}/unban", lift_ban, ("POST",)),
-    Entry("/bans", list_bans),
-)

@@ -7,10 +7,10 @@ from datetime import UTC, datetime
 from starlette.responses import RedirectResponse, Response, StreamingResponse
 
 from petstore_server.console.conflicts import explain_order
-from petstore_server.console.forms import Form, FormState
-from petstore_server.console.lists import Column, headers, parse_position, position_text, query_link
+from petstore_server.console.forms import Form
+from petstore_server.console.lists import parse_position, position_text, query_link
 from petstore_server.console.readings import Reading
-from petstore_server.console.visit import Entry, Part, RefusedRequest, Visit
+from petstore_server.console.visit import Part, RefusedRequest, Visit
 from petstore_server.domain.audit import AuditEntry, AuditFilters
 from petstore_server.domain.errors import DomainError, InvalidInput, InvalidOrderId
 from petstore_server.domain.lists import Count
@@ -25,7 +25,7 @@ from petstore_server.domain.search import (
     from_microseconds,
     microseconds,
 )
-from petstore_server.domain.timestamps import file_stamp, parse_when
+from petstore_server.domain.timestamps import file_stamp
 from petstore_server.domain.transitions import Transition
 from petstore_server.operations import orders as operations
 from petstore_server.operations.admin_port import CONSOLE_PATH
@@ -36,16 +36,6 @@ from petstore_server.store.records import read_order
 
 _PAGE_SIZE = 50
 _FIELDS = ("status", "petId", "complete", "shipDateFrom", "shipDateTo", "sort")
-_SORTS = (
-    ("id", "Id, ascending"),
-    ("-id", "Id, descending"),
-    ("shipDate", "Ship date, earliest first"),
-    ("-shipDate", "Ship date, latest first"),
-    ("-updatedAt", "Last changed first"),
-    ("updatedAt", "Last changed last"),
-)
-_STATUSES = [("", "Any"), *((str(status), str(status).capitalize()) for status in Status)]
-_COMPLETE_CHOICES = (("", "Any"), ("true", "Yes"), ("false", "No"))
 _MOST_SELECTED = 1000
 _MOST_COUNTED = 10_000
 _COUNT_SECONDS = 0.15  # for which a page waits for the number of orders that match
@@ -53,15 +43,6 @@ _CHANGES = 50
 _IMPORTS = 10  # batches of imports that are searched for the order
 _LATER = 1.0  # seconds by which an entry may be younger than the change, as two clocks took their times
 _MOST_REASONS = 5  # orders that a notice explains by themselves
-_COLUMNS = (
-    Column("Order", "id"),
-    Column("Status"),
-    Column("Pet", is_number=True),
-    Column("Quantity", is_number=True),
-    Column("Ship date", "shipDate"),
-    Column("Complete"),
-    Column("Last change", "updatedAt"),
-)
 EXPORTS = {"csv": "text/csv; charset=utf-8", "jsonl": "application/jsonl", "json": "application/json"}
 
 
@@ -75,7 +56,7 @@ async def list_orders(visit: Visit) -> Response:
         except InvalidOrderId as error:
             form.values["id"] = order_id
             form.reject("id", error.message)
-    query = _read_query(form, visit.query.get("after", ""), visit.now)
+    query = _read_query(visit, form)
     rows: Sequence[TrackedOrder] = ()
     after, count = None, Reading[Count]()
     counts = await visit.sources.statistics.order_counts.get()
@@ -94,12 +75,10 @@ async def list_orders(visit: Visit) -> Response:
         200 if form.is_right else 400,
         form=form,
         rows=[(read_order(row.record, row.status), row) for row in rows],
-        headers=headers(_COLUMNS, given.get("sort") or "id", given),
+        sort=form["sort"] or "id",
         counts=counts,
         count=count,
-        statuses=_STATUSES,
-        sorts=_SORTS,
-        completes=_COMPLETE_CHOICES,
+        statuses=[(str(status), str(status).capitalize()) for status in Status],
         given=given,
         filtered=bool(given.keys() - {"sort"}),
         next_link=query_link(given, after=position_text(after)) if after is not None else None,
@@ -149,18 +128,7 @@ async def cancel_selected(visit: Visit) -> Response:
     ids = _selected(form)
     if form["confirmed"]:
         return await _change(visit, "Cancelled", CANCEL, form)
-    one = f"order {ids[0]}" if len(ids) == 1 else f"{len(ids):,} orders"
-    return visit.page(
-        "confirm.html",
-        text="A cancelled order cannot be shipped any more, and this cannot be reversed. Orders that have shipped are "
-        "not changed.",
-        action=f"Cancel {one}",
-        keep="Keep it" if len(ids) == 1 else "Keep them",
-        target="/orders/cancel",
-        back=_back(form),
-        fields=[("confirmed", "yes"), ("back", form["back"]), *(("order", str(each)) for each in ids)],
-        subjects=[f"Order {each}" for each in ids[:20]] + ([f"and {len(ids) - 20:,} more"] if len(ids) > 20 else []),
-    )
+    return visit.page("cancel.html", ids=ids, form=form, back=_back(form))
 
 
 async def export(visit: Visit) -> Response:
@@ -169,7 +137,7 @@ async def export(visit: Visit) -> Response:
     if file_format not in EXPORTS:
         raise InvalidInput(f"Orders are exported as {', '.join(EXPORTS)}.")
     form = visit.filters(*_FIELDS)
-    query = _read_query(form, visit.query.get("after", ""), visit.now)
+    query = _read_query(visit, form)
     if query is None:
         raise InvalidInput("Correct the filters of the list first; then export it.")
     name = f"orders-{file_stamp(visit.now)}.{file_format}"
@@ -219,17 +187,16 @@ def _back(form: Form) -> str:
     return f"/orders{back}" if back.startswith(("?", "/")) and "//" not in back and back.isprintable() else "/orders"
 
 
-def _read_query(form: FormState, after: str, now: float) -> Query | None:
-    """The query for a page from a position on; None where a filter is wrong, which the form then says."""
+def _read_query(visit: Visit, form: Form) -> Query | None:
+    """The query for a page from its position on; None where a filter is wrong, which the form then says."""
     statuses, pet_id = form.read("status", _statuses), form.read("petId", _pet_id)
     sort = form.read("sort", _sort)
-    starts = form.read("shipDateFrom", lambda text: _when(text, now))
-    ends = form.read("shipDateTo", lambda text: _when(text, now))
+    starts, ends = (form.read(name, lambda text: _microseconds(visit, text)) for name in ("shipDateFrom", "shipDateTo"))
     is_complete = {"true": True, "false": False}.get(form.values["complete"])
     if statuses is None or sort is None or not form.is_right:
         return None
     filters = Filters(statuses, pet_id, is_complete, starts, ends)
-    return Query(filters, sort, _PAGE_SIZE, parse_position(after, Position))
+    return Query(filters, sort, _PAGE_SIZE, parse_position(visit.query.get("after", ""), Position))
 
 
 def _statuses(text: str) -> frozenset[Status]:
@@ -244,22 +211,13 @@ def _pet_id(text: str) -> int | None:
     return int(text) if text else None
 
 
+def _microseconds(visit: Visit, text: str) -> int | None:
+    at = visit.when(text)
+    return microseconds(at) if at else None
+
+
 def _sort(text: str) -> Sort:
-    if text and text not in dict(_SORTS):
-        raise InvalidInput("Choose one of the given orders.")
     field = text.removeprefix("-") or "id"
+    if field not in list(SortField):
+        raise InvalidInput("Choose one of the given orders.")
     return Sort(SortField(field), text.startswith("-"))
-
-
-def _when(text: str, now: float) -> int | None:
-    return microseconds(parse_when(text, datetime.fromtimestamp(now, UTC), past=True)) if text else None
-
-
-ENTRIES = (
-    Entry("/orders", list_orders),
-    Entry("/orders/export", export),
-    Entry("/orders/ship", ship_selected, ("POST",)),
-    Entry("/orders/complete", complete_selected, ("POST",)),
-    Entry("/orders/cancel", cancel_selected, ("POST",)),
-    Entry("/orders/{order}", show),
-)

@@ -3,7 +3,7 @@
 from starlette.responses import RedirectResponse, Response
 
 from petstore_server.console.lists import account_path, query_link
-from petstore_server.console.visit import Entry, RefusedRequest, Visit
+from petstore_server.console.visit import RefusedRequest, Visit
 from petstore_server.domain.audit import AuditFilters
 from petstore_server.domain.errors import NotFound
 from petstore_server.domain.leaked_keys import looks_like_key
@@ -34,6 +34,3 @@ async def _found(visit: Visit, text: str) -> str:
         if requests.entries:
             return "/audit" + query_link({"request": text})
         return "/accounts" + query_link({"search": text})
-
-
-ENTRIES = (Entry("/search", search),)
