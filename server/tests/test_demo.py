@@ -7,8 +7,7 @@ import pytest
 from petstore_server.domain.audit import Actor
 from petstore_server.domain.keys import Environment
 from petstore_server.domain.orders import CANCEL, Status
-from petstore_server.runtime.demo import fill
-from petstore_server.runtime.demo_usage import recent_requests
+from petstore_server.runtime.demo import fill, recent_requests
 from petstore_server.telemetry.aggregation import Families
 from petstore_server.telemetry.recent import RecentRequests
 from support.console import START, running_console

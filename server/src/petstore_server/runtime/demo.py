@@ -4,23 +4,28 @@ Its accounts have a history, so that the operator console has something to show:
 refused, one has a banned key, one is suspended.
 """
 
+import math
+import random
 import time
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Mapping
 from datetime import UTC, datetime, timedelta
 from typing import NamedTuple
 
 from petstore_server.console.sources import Sources
 from petstore_server.domain.accounts import PLAN_LIMITS, Account, Plan, suspend
 from petstore_server.domain.audit import Actor
+from petstore_server.domain.bans import Ban, BanPolicy, ban_seconds
 from petstore_server.domain.keys import Environment
 from petstore_server.domain.orders import CANCEL, Order, Status, ship
 from petstore_server.domain.pets import Pet
 from petstore_server.domain.timestamps import DAY, HOUR, format_timestamp
+from petstore_server.domain.usage import Activity, Granularity, KeylessCounts, Usage, UsageCounts
+from petstore_server.domain.windows import Count
 from petstore_server.operations.accounts import create_account
 from petstore_server.operations.keys import issue_key
-from petstore_server.operations.orders import change_orders
-from petstore_server.runtime.demo_usage import DAYS, PROFILES, fill_usage, recent_requests
 from petstore_server.store import Store
+from petstore_server.telemetry.recent import INTERVALS, SAMPLE_SECONDS, Totals
 
 _PETS = (
     ("Biscuit", "dog"),
@@ -33,9 +38,29 @@ _PETS = (
     ("Echo", "budgerigar"),
 )
 _ORDERS = 40  # order 7 and pet 7, the examples of the contract, exist
-_SHIPPED_EVERY = 4
-_CANCELLED_EVERY = 10
 _SUSPENDED = "Quiet Cat Cafe"
+_DAYS = 90  # of history; the last three have a row for each hour
+_BANS = (4, 5, 6)  # levels; the last one is in force
+
+
+class _Profile(NamedTuple):
+    """How an account uses the service: the part of its day's limit, and how many requests are refused for each one."""
+
+    plan: Plan
+    share: float
+    refused: float = 0.0
+    reason: str = "refused_minute"
+
+
+_PROFILES: Mapping[str, _Profile] = {
+    "Harbour Pets": _Profile(Plan.BUSINESS, 0.34),
+    "Acme Pet Supplies": _Profile(Plan.PRO, 0.93, 0.012),
+    "Nightly Sync": _Profile(Plan.FREE, 1.0, 0.21, "refused_day"),
+    "Paws Express": _Profile(Plan.PRO, 0.22, 0.4, "refused_banned"),
+    "Veterinary Supplies of Greater Northern Europe and Scandinavia": _Profile(Plan.PRO, 0.48, 0.002),
+    _SUSPENDED: _Profile(Plan.FREE, 0.0),
+}
+"""The sample accounts by name. The visitor's own account has no history, so that its first request is seen."""
 
 
 class Demo(NamedTuple):
@@ -50,7 +75,7 @@ async def fill(store: Store, environment: Environment, clock: Callable[[], float
     """Fill an empty store: pets, orders, sample accounts with their usage, and one account on the free plan to use."""
     actor = Actor("operator:demo", clock())
     accounts, keys = await _add_accounts(store, environment, actor)
-    await fill_usage(store, accounts, keys, actor.at)
+    await _add_usage(store, accounts, keys, actor.at)
     await create_account(store, "demo", Plan.FREE, PLAN_LIMITS[Plan.FREE], actor, note="yours, to try things out")
     issued = await issue_key(store, "demo", environment=environment, actor=actor, note="serve --demo")
     orders = await _add_orders(store, actor, Actor(f"key:{keys['Harbour Pets']}", actor.at))
@@ -68,49 +93,85 @@ def show_sample(sources: Sources, now: float, sign_in_command: str) -> None:
     sources.requests.begin_with(recent_requests(now))
 
 
+def recent_requests(now: float) -> list[Totals]:
+    """Samples of the hour before `now`, as a server that ran then would have taken them; counts end at zero."""
+    numbers = random.Random(11)  # noqa: S311 - the same sample data every time
+    totals = []
+    answered = refused = 0
+    for minute in range(INTERVALS):
+        durations = {0.0005: 0.9, 0.001: 0.97, 0.0025: 0.995, 0.005: 1.0}  # the part that took at most so many seconds
+        took = Counter({bound: round((answered + refused) * part) for bound, part in durations.items()})
+        totals.append(Totals(now - minute * SAMPLE_SECONDS, Counter({"200": answered, "429": refused}), took))
+        answered -= numbers.randint(1, 9)
+        refused -= numbers.choice((0, 0, 0, 0, 0, 2))
+    return totals[::-1]
+
+
 async def _add_accounts(
     store: Store, environment: Environment, actor: Actor
 ) -> tuple[dict[str, Account], dict[str, str]]:
     """The sample accounts, created before their history began, and the id of one key of each."""
-    began = Actor(actor.name, actor.at - (DAYS + 1) * DAY)
+    began = actor._replace(at=actor.at - (_DAYS + 1) * DAY)
     accounts, keys = {}, {}
-    for number, (name, (plan, _)) in enumerate(PROFILES.items()):
-        at = began._replace(at=began.at + number * 60)
-        accounts[name] = await create_account(store, name, plan, PLAN_LIMITS[plan], at)
-        issued = await issue_key(store, name, environment=environment, actor=at, note="warehouse")
+    for name, profile in _PROFILES.items():
+        accounts[name] = await create_account(store, name, profile.plan, PLAN_LIMITS[profile.plan], began)
+        issued = await issue_key(store, name, environment=environment, actor=began, note="warehouse")
         keys[name] = issued.key.id
     suspended = actor._replace(at=actor.at - 2 * DAY)
     await store.accounts.change(_SUSPENDED, suspend(suspended.at), suspended)
     return accounts, keys
 
 
+async def _add_usage(store: Store, accounts: Mapping[str, Account], keys: Mapping[str, str], now: float) -> None:
+    """Save the history, the windows and the bans of the accounts; `keys` has the id of one key for each, by name."""
+    numbers = random.Random(7)  # noqa: S311
+    today, this_hour = Granularity.DAY.start(now), Granularity.HOUR.start(now)
+    days, hours = range(today - _DAYS * DAY, today - 2 * DAY, DAY), range(today - 2 * DAY, this_hour + 1, HOUR)
+    counts, usage, used = {}, {}, {}
+    for name, profile in _PROFILES.items():
+        if not profile.share:
+            continue
+        account = accounts[name]
+        day = account.limits.per_day * profile.share
+        for start in (*days, *hours):
+            wave = 1.0 if start in days else (1 - 0.9 * math.cos((start % DAY - 2 * HOUR) / DAY * math.tau)) / 24
+            counts[account.id, start] = _counts(profile, day * wave * numbers.uniform(0.6, 1.0))
+        usage[account.id] = Usage(day=Count(int(now) - DAY // 2, round(day)))
+        used[keys[name]] = this_hour
+    keyless = {start: KeylessCounts(numbers.randint(0, 9)) for start in hours}
+    await store.usage.save(usage, [], Activity(counts, keyless, used))
+    banned = next(keys[name] for name, profile in _PROFILES.items() if profile.reason == "refused_banned")
+    for level in _BANS:  # each is in the audit log, and twice as long as the one before
+        began = int(now) - 240 - (_BANS[-1] - level) * 3 * HOUR
+        await store.usage.save({}, [Ban(banned, began, began + ban_seconds(level, BanPolicy()), level)])
+
+
+def _counts(profile: _Profile, requests: float) -> UsageCounts:
+    admitted = round(requests)
+    counts = UsageCounts(admitted, cancelled=admitted // 100)
+    return counts._replace(**{profile.reason: round(admitted * profile.refused)})
+
+
 async def _add_orders(store: Store, operator: Actor, partner: Actor) -> list[Order]:
     """Pets and orders, of which order 7 was corrected, and some were shipped and cancelled one by one."""
     await store.pets.import_batch([Pet(number, *pet) for number, pet in enumerate(_PETS, 1)], "import-demo", operator)
-    orders = [_order(number, datetime.fromtimestamp(operator.at, UTC)) for number in range(1, _ORDERS + 1)]
+    now = datetime.fromtimestamp(int(operator.at), UTC)
+    orders = [_order(number, now) for number in range(1, _ORDERS + 1)]
     wrong = [order._replace(quantity=70) if order.id == 7 else order for order in orders]
     await store.orders.import_batch(wrong, "import-demo", operator)
     await store.orders.import_batch([order for order in orders if order.id == 7], "import-demo-corrected", operator)
-    shipped_at = datetime.fromtimestamp(operator.at, UTC).replace(microsecond=0)
-    async for _ in change_orders(store, [38, 39], ship(shipped_at), operator):
-        pass
-    async for _ in change_orders(store, [37], CANCEL, partner):
-        pass
+    for number in (38, 39):
+        await store.orders.change(number, ship(now), operator)
+    await store.orders.change(37, CANCEL, partner)
     return orders
 
 
 def _order(number: int, now: datetime) -> Order:
     """Every fourth order has shipped, every tenth is cancelled."""
-    status = Status.PENDING
-    if number % _SHIPPED_EVERY == 0:
-        status = Status.SHIPPED
-    elif number % _CANCELLED_EVERY == 0:
-        status = Status.CANCELLED
-    shipped = status is Status.SHIPPED
-    timestamp = (now + timedelta(days=-number if shipped else number)).replace(microsecond=0)
-    pet = (number - 1) % len(_PETS) + 1
-    complete = shipped and number % (2 * _SHIPPED_EVERY) == 0
-    return Order(number, pet, 1 + number % 3, format_timestamp(timestamp), complete, status)
+    shipped = number % 4 == 0
+    status = Status.SHIPPED if shipped else Status.CANCELLED if number % 10 == 0 else Status.PENDING
+    ship_date = format_timestamp(now + timedelta(days=-number if shipped else number))
+    return Order(number, (number - 1) % len(_PETS) + 1, 1 + number % 3, ship_date, number % 8 == 0, status)
 
 
 def _first(orders: list[Order], status: Status) -> int:
