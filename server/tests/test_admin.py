@@ -7,7 +7,7 @@ import httpx2
 import pytest
 
 from petstore_server.domain.audit import Actor
-from petstore_server.runtime.background import STALLED_SECONDS, BackgroundTask, BackgroundTasks
+from petstore_server.runtime.background import STALLED_SECONDS, BackgroundTask
 from petstore_server.telemetry.aggregation import aggregate, single
 from support.engines import PostgresEngine
 from support.redis_engine import shared_redis
@@ -40,8 +40,8 @@ async def test_a_stalled_background_task_makes_the_process_unready(tmp_path: Pat
     async with running(tmp_path) as service:
         never = asyncio.Event()
         task = BackgroundTask("watch access", never.wait, pause=0, clock=lambda: clock[0])
-        service.application.background = BackgroundTasks([task])
-        stuck = asyncio.create_task(service.application.background.run())
+        service.application.background = [task]
+        stuck = asyncio.create_task(task.run())
         await asyncio.sleep(0.01)
         clock[0] = STALLED_SECONDS + 1
         response = await get(service, "/readyz")

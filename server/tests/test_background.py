@@ -8,7 +8,7 @@ from collections.abc import Callable
 import pytest
 
 from petstore_server.domain.errors import ServiceUnavailable
-from petstore_server.runtime.background import STALLED_SECONDS, BackgroundTask, BackgroundTasks
+from petstore_server.runtime.background import STALLED_SECONDS, BackgroundTask, run_tasks
 from petstore_server.telemetry.logs import configure_logging
 
 pytestmark = pytest.mark.anyio
@@ -52,8 +52,8 @@ async def until(truth: Callable[[], bool]) -> None:
             await asyncio.sleep(0)
 
 
-async def run_until(tasks: BackgroundTasks, truth: Callable[[], bool]) -> None:
-    running = asyncio.create_task(tasks.run())
+async def run_until(tasks: list[BackgroundTask], truth: Callable[[], bool]) -> None:
+    running = asyncio.create_task(run_tasks(tasks))
     await until(truth)
     assert not running.done()
     running.cancel()
@@ -64,7 +64,7 @@ async def run_until(tasks: BackgroundTasks, truth: Callable[[], bool]) -> None:
 async def test_an_error_is_logged_and_the_work_is_tried_again_later_each_time(log: io.StringIO) -> None:
     failing = Work(OSError("broken pipe"), RuntimeError("a defect"), ValueError("another"))
     other = Work()
-    tasks = BackgroundTasks([BackgroundTask("fails", failing, 0.001), BackgroundTask("other", other, 0.001)])
+    tasks = [BackgroundTask("fails", failing, 0.001), BackgroundTask("other", other, 0.001)]
     await run_until(tasks, lambda: failing.rounds == 5 and other.rounds >= 5)
     logged = [(entry["event"], entry["task"], entry["again_in"]) for entry in entries(log)]
     assert [("background task failed", "fails", 0.001 * 2**failures) for failures in (1, 2, 3)] == logged
@@ -73,7 +73,7 @@ async def test_an_error_is_logged_and_the_work_is_tried_again_later_each_time(lo
 
 async def test_an_unusable_store_is_logged_once_when_it_begins_and_once_when_it_ends(log: io.StringIO) -> None:
     work = Work(*[ServiceUnavailable("the disk is full")] * 3)
-    await run_until(BackgroundTasks([BackgroundTask("save usage", work, 0.001)]), lambda: work.rounds == 6)
+    await run_until([BackgroundTask("save usage", work, 0.001)], lambda: work.rounds == 6)
     assert [("store unusable", "error"), ("store usable again", "info")] == [
         (entry["event"], entry["level"]) for entry in entries(log)
     ]
@@ -86,15 +86,15 @@ async def test_work_that_hangs_is_reported_as_stalled_until_it_finishes() -> Non
         begun.set()
         await gate.wait()
 
-    tasks = BackgroundTasks([BackgroundTask("watch access", hang, 0.001, clock)])
-    assert tasks.stalled() is None
-    running = asyncio.create_task(tasks.run())
+    task = BackgroundTask("watch access", hang, 0.001, clock)
+    assert task.stalled() is None
+    running = asyncio.create_task(task.run())
     await begun.wait()
-    assert tasks.stalled() is None
+    assert task.stalled() is None
     clock.now += STALLED_SECONDS + 1
-    assert "'watch access' has not finished for 11 seconds" in str(tasks.stalled())
+    assert "'watch access' has not finished for 11 seconds" in str(task.stalled())
     gate.set()
-    await until(lambda: tasks.stalled() is None)
+    await until(lambda: task.stalled() is None)
     running.cancel()
 
 

@@ -12,6 +12,7 @@ Otherwise the log has what an operator may have to act on: 5xx responses and ref
 import logging
 import re
 from collections.abc import Callable
+from dataclasses import dataclass
 from time import perf_counter
 from typing import Any
 
@@ -49,37 +50,24 @@ _NOT_ADMITTED = (401, 429)
 _log = logging.getLogger(__name__)
 
 
+@dataclass(slots=True, eq=False)
 class Gate:
     """Answers the requests of the public port, and records them. `access_log` is None if it is off.
 
     `new_request_id` makes identifiers of visible ASCII characters.
     """
 
-    def __init__(
-        self,
-        routes: Routes,
-        authenticator: Authenticator,
-        limiter: MemoryLimiter,
-        client_address: ClientAddress,
-        documents: Documents,
-        document_limit: DocumentLimit,
-        concurrency: Concurrency,
-        metrics: Metrics,
-        usage: UsageRecorder,
-        access_log: AccessLog | None,
-        new_request_id: Callable[[], bytes],
-    ) -> None:
-        self._routes = routes
-        self._authenticator = authenticator
-        self._limiter = limiter
-        self._client_address = client_address
-        self._documents = documents
-        self._document_limit = document_limit
-        self._concurrency = concurrency
-        self._metrics = metrics
-        self._usage = usage
-        self._access_log = access_log
-        self._new_request_id = new_request_id
+    routes: Routes
+    authenticator: Authenticator
+    limiter: MemoryLimiter
+    client_address: ClientAddress
+    documents: Documents
+    document_limit: DocumentLimit
+    concurrency: Concurrency
+    metrics: Metrics
+    usage: UsageRecorder
+    access_log: AccessLog | None
+    new_request_id: Callable[[], bytes]
 
     async def respond(self, request: Request) -> Answer | None:
         """The response to a request; None if the rest of the request will not arrive."""
@@ -87,8 +75,8 @@ class Gate:
             return await self._refuse(request, request.refusal)
         began = perf_counter()
         given = request.headers.get(b"x-request-id")
-        request_id = given if given and _REQUEST_ID.fullmatch(given) else self._new_request_id()
-        match = self._routes.find(request.path)
+        request_id = given if given and _REQUEST_ID.fullmatch(given) else self.new_request_id()
+        match = self.routes.find(request.path)
         call = Call(request, request_id, match.segments)
         try:
             response = await (self._serve(call, match) if match.version else self._serve_document(call))
@@ -99,27 +87,27 @@ class Gate:
         more = b""
         if match.version:
             if call.decision is None:  # the key could not be looked up
-                call.decision = await self._limiter.peek_address(self._address(request))
+                call.decision = await self.limiter.peek_address(self._address(request))
             more = limit_headers(call.decision)
             if match.route is not None and match.route.notices and response.status not in _NOT_ADMITTED:
                 more += match.route.notices
         seconds = perf_counter() - began
-        self._metrics.responded(call.operation, response.status, seconds)
-        if self._access_log is not None:
-            self._access_log.responded(call, response, seconds)
+        self.metrics.responded(call.operation, response.status, seconds)
+        if self.access_log is not None:
+            self.access_log.responded(call, response, seconds)
         return response, b"%sx-request-id: %s\r\n" % (more, request_id)
 
     async def _serve(self, call: Call, match: Match) -> Response:
         """The response of an operation. Raises every error that the request can lead to, and Disconnected."""
         request = call.request
         authorization = request.headers.get(b"authorization")
-        principal = self._authenticator.known(authorization)
+        principal = self.authenticator.known(authorization)
         if principal is None:
             principal = await self._identify(call, authorization)
         call.principal = principal
-        call.decision = decision = await self._limiter.admit(principal)
-        self._metrics.decided(principal.plan, decision)
-        self._usage.decided(principal, decision)
+        call.decision = decision = await self.limiter.admit(principal)
+        self.metrics.decided(principal.plan, decision)
+        self.usage.decided(principal, decision)
         if decision.outcome is not ADMITTED:
             raise ApiKeyBanned if decision.outcome is BANNED else RateLimitExceeded
         if request.fault is not None:
@@ -130,11 +118,11 @@ class Gate:
         call.operation = operation.id
         if operation.scope is not None and operation.scope not in principal.scopes:
             raise InsufficientScope(operation.scope)
-        self._concurrency.enter(principal.account_id)
+        self.concurrency.enter(principal.account_id)
         try:
             return await operation.handle(call, principal, decision)
         finally:
-            self._concurrency.leave(principal.account_id)
+            self.concurrency.leave(principal.account_id)
 
     async def _identify(self, call: Call, authorization: bytes | None) -> Principal:
         """Look the key up. Without a valid one, charge the window of the address.
@@ -142,11 +130,11 @@ class Gate:
         Raises RateLimitExceeded, MissingApiKey, InvalidApiKey, ServiceUnavailable.
         """
         try:
-            return await self._authenticator.identify(authorization)
+            return await self.authenticator.identify(authorization)
         except (MissingApiKey, InvalidApiKey) as error:
-            call.decision = decision = await self._limiter.admit_address(self._address(call.request))
-            self._metrics.decided("none", decision)
-            self._usage.decided(None, decision)
+            call.decision = decision = await self.limiter.admit_address(self._address(call.request))
+            self.metrics.decided("none", decision)
+            self.usage.decided(None, decision)
             if decision.outcome is not ADMITTED:
                 raise RateLimitExceeded from None
             if isinstance(error, InvalidApiKey) and error.key is not None:
@@ -157,21 +145,21 @@ class Gate:
     async def _serve_document(self, call: Call) -> Response:
         """The response to a request outside of the API. It needs no key, so it has its own limit (D2)."""
         request = call.request
-        self._document_limit.admit(self._address(request))
+        self.document_limit.admit(self._address(request))
         if request.fault is not None:
             raise request.fault
         if not request.complete:
             await request.receive_body()
-        return self._documents.response(call.segments, request.method, request.headers)
+        return self.documents.response(call.segments, request.method, request.headers)
 
     async def _refuse(self, request: Request, refusal: RequestError) -> Answer:
         """The response where there is no request. It shows the window of the peer's address, and charges nothing."""
-        call = Call(request, self._new_request_id(), [])
+        call = Call(request, self.new_request_id(), [])
         call.code = refusal.code
-        decision = await self._limiter.peek_address(self._address(request))
+        decision = await self.limiter.peek_address(self._address(request))
         response = error_response(refusal)
-        if self._access_log is not None:
-            self._access_log.responded(call, response, None)
+        if self.access_log is not None:
+            self.access_log.responded(call, response, None)
         return response, b"%sx-request-id: %s\r\n" % (limit_headers(decision), call.request_id)
 
     def _error_response(self, call: Call, error: Exception) -> Response:
@@ -185,7 +173,7 @@ class Gate:
         return error_response(error)
 
     def _address(self, request: Request) -> str:
-        return self._client_address(request.peer, request.headers)
+        return self.client_address(request.peer, request.headers)
 
 
 def _context(call: Call) -> dict[str, Any]:

@@ -19,7 +19,7 @@ from petstore_server.console.application import Console
 from petstore_server.domain.errors import ServiceUnavailable
 from petstore_server.domain.keys import Environment
 from petstore_server.runtime.backend import Backend
-from petstore_server.runtime.background import BackgroundTasks, background_tasks
+from petstore_server.runtime.background import background_tasks
 from petstore_server.runtime.console import make_console, sampling
 from petstore_server.runtime.engines import is_sqlite
 from petstore_server.runtime.open_files import allowed_connections
@@ -68,7 +68,7 @@ class Application:
         has_console = settings.console and settings.workers == 1
         self.console: Console | None = make_console(settings, backend.store, self, clock) if has_console else None
         tasks = background_tasks(settings, backend, self.authenticator.confirm, clock)
-        self.background = BackgroundTasks([*tasks, sampling(self.console)] if self.console else tasks)
+        self.background = [*tasks, sampling(self.console)] if self.console else tasks
         routes = self.console.routes if self.console else ()
         self.admin = admin_application(self.readiness, self.exposition, routes)
         self._settings = settings
@@ -112,9 +112,9 @@ class Application:
     async def _readiness(self) -> Readiness:
         if self.draining:
             return DRAINING
-        stalled = self.background.stalled()
-        if stalled is not None:
-            return Readiness.unavailable(stalled)
+        for task in self.background:
+            if reason := task.stalled():
+                return Readiness.unavailable(reason)
         try:
             await self.backend.check()
         except ServiceUnavailable as error:

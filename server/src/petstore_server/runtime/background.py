@@ -3,6 +3,7 @@
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
 from time import monotonic
 
 from petstore_server.domain.errors import ServiceUnavailable
@@ -29,6 +30,7 @@ _LONGEST_BACK_OFF = 5.0
 _log = logging.getLogger(__name__)
 
 
+@dataclass(eq=False)
 class BackgroundTask:
     """Work that is repeated for as long as the process runs.
 
@@ -36,25 +38,18 @@ class BackgroundTask:
     work is tried again after a pause that doubles up to five seconds: no error ends the task.
     """
 
-    def __init__(
-        self,
-        name: str,
-        work: Callable[[], Awaitable[object]],
-        pause: float = ROUND_SECONDS,
-        clock: Callable[[], float] = monotonic,
-    ) -> None:
-        self._name = name
-        self._work = work
-        self._pause = pause
-        self._clock = clock
-        self._finished_at: float | None = None
-        self._unusable: str | None = None
-        self._failures = 0
+    name: str
+    work: Callable[[], Awaitable[object]]
+    pause: float = ROUND_SECONDS
+    clock: Callable[[], float] = monotonic
+    _finished_at: float | None = None
+    _unusable: str | None = None
+    _failures: int = 0
 
     async def run(self) -> None:
         """Repeat the work until cancelled."""
-        self._finished_at = self._clock()
-        pause = self._pause
+        self._finished_at = self.clock()
+        pause = self.pause
         while True:
             await asyncio.sleep(pause)
             pause = await self._round()
@@ -63,49 +58,39 @@ class BackgroundTask:
         """Why the task makes no progress; None while it does, and before it runs."""
         if self._finished_at is None:
             return None
-        idle = self._clock() - self._finished_at
-        if idle < self._pause + STALLED_SECONDS:
+        idle = self.clock() - self._finished_at
+        if idle < self.pause + STALLED_SECONDS:
             return None
         state = "fails" if self._failures else "has not finished"
-        return f"the background task '{self._name}' {state} for {idle:.0f} seconds; the log says more"
+        return f"the background task '{self.name}' {state} for {idle:.0f} seconds; the log says more"
 
     async def _round(self) -> float:
         """Do the work once; return the seconds to pause before the next time."""
         try:
-            await self._work()
+            await self.work()
         except ServiceUnavailable as error:
             if self._unusable is None:
-                _log.error("store unusable", extra={"task": self._name, "reason": error.reason})
+                _log.error("store unusable", extra={"task": self.name, "reason": error.reason})
             self._unusable = error.reason
         except Exception as error:  # noqa: BLE001 - a defect in one round must not end the task
             self._failures += 1
-            pause = max(self._pause, min(self._pause * 2.0 ** min(self._failures, 10), _LONGEST_BACK_OFF))
-            _log.error("background task failed", extra={"task": self._name, "again_in": pause}, exc_info=error)
+            pause = max(self.pause, min(self.pause * 2.0 ** min(self._failures, 10), _LONGEST_BACK_OFF))
+            _log.error("background task failed", extra={"task": self.name, "again_in": pause}, exc_info=error)
             return pause
         else:
             if self._unusable is not None:
-                _log.info("store usable again", extra={"task": self._name, "after": self._unusable})
+                _log.info("store usable again", extra={"task": self.name, "after": self._unusable})
             self._unusable = None
         self._failures = 0
-        self._finished_at = self._clock()
-        return self._pause
+        self._finished_at = self.clock()
+        return self.pause
 
 
-class BackgroundTasks:
-    """All of them, next to each other: a disk that is slow to write must not delay a revocation."""
-
-    def __init__(self, tasks: Sequence[BackgroundTask]) -> None:
-        self._tasks = tasks
-
-    async def run(self) -> None:
-        """Run until cancelled."""
-        async with asyncio.TaskGroup() as group:
-            for task in self._tasks:
-                group.create_task(task.run())
-
-    def stalled(self) -> str | None:
-        """Why one of the tasks makes no progress; None while all do."""
-        return next((reason for task in self._tasks if (reason := task.stalled())), None)
+async def run_tasks(tasks: Sequence[BackgroundTask]) -> None:
+    """Run all next to each other until cancelled: a disk that is slow to write must not delay a revocation."""
+    async with asyncio.TaskGroup() as group:
+        for task in tasks:
+            group.create_task(task.run())
 
 
 async def compact_history(usage: UsageStore, settings: Settings, now: float) -> None:

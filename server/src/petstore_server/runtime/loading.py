@@ -1,4 +1,4 @@
-"""Loading modules quickly, and keeping what was loaded out of garbage collection."""
+"""Loading modules quickly, and keeping them out of garbage collection."""
 
 import gc
 from collections.abc import Iterator
@@ -17,9 +17,3 @@ def loading() -> Iterator[None]:
     finally:
         gc.freeze()
         gc.enable()
-
-
-def freeze_heap() -> None:
-    """Exempt what exists now, which stays, from garbage collection: collecting it takes time and finds nothing."""
-    gc.collect()
-    gc.freeze()

@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import errno
+import gc
 import signal
 import socket
 import sys
@@ -12,7 +13,7 @@ from typing import Any
 import uvicorn
 
 from petstore_server.runtime.application import Application
-from petstore_server.runtime.loading import freeze_heap
+from petstore_server.runtime.background import run_tasks
 from petstore_server.server.listener import BACKLOG
 from petstore_server.settings import Settings, SettingsError
 
@@ -30,30 +31,21 @@ def listening(host: str, port: int, setting: str) -> Iterator[socket.socket]:
 
     Binding is not enough: two sockets may be bound to one port, until one of them listens.
     """
-    try:
-        listener = _listen(host, port)
-    except OSError as error:
-        reason = error.strerror or str(error)
-        remedy = f"choose another with {setting}"
-        if isinstance(error, socket.gaierror) or error.errno == errno.EADDRNOTAVAIL:
-            remedy = f"give an address of this machine with {setting.replace('PORT', 'HOST')}"
-        raise SettingsError(f"Cannot listen on {host}:{port} ({reason}); {remedy}.") from None
-    with listener:
-        yield listener
-
-
-def _listen(host: str, port: int) -> socket.socket:
-    family, kind, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
-    listener = socket.socket(family, kind)
-    try:
-        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        listener.bind(address)
-        listener.listen(BACKLOG)
+    with contextlib.ExitStack() as stack:
+        try:
+            family, kind, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+            listener = stack.enter_context(socket.socket(family, kind))
+            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            listener.bind(address)
+            listener.listen(BACKLOG)
+        except OSError as error:
+            reason = error.strerror or str(error)
+            remedy = f"choose another with {setting}"
+            if isinstance(error, socket.gaierror) or error.errno == errno.EADDRNOTAVAIL:
+                remedy = f"give an address of this machine with {setting.replace('PORT', 'HOST')}"
+            raise SettingsError(f"Cannot listen on {host}:{port} ({reason}); {remedy}.") from None
         listener.setblocking(False)
-    except BaseException:
-        listener.close()
-        raise
-    return listener
+        yield listener
 
 
 class AdminServer(uvicorn.Server):
@@ -109,14 +101,15 @@ async def run(
     """
     stop = stop_signals()
     public = application.public_server()
-    background = [asyncio.ensure_future(application.background.run())]
+    background = [asyncio.ensure_future(run_tasks(application.background))]
     admin_server = AdminServer(application.admin)
     admin_serving = [asyncio.ensure_future(admin_server.serve([admin]))] if admin is not None else []
     try:
         await public.start(listener)
         if admin_serving:
             await first(admin_server.wait_until_started, [*background, *admin_serving])
-        freeze_heap()
+        gc.collect()
+        gc.freeze()  # what exists now stays: collecting it takes time and finds nothing
         sys.setswitchinterval(_SWITCH_SECONDS)
         await on_ready()
         application.prepare_rest()
