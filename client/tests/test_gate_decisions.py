@@ -1,6 +1,8 @@
 """The gate and the known windows by themselves: each decision with its exact times."""
 
 import gc
+import os
+import warnings
 
 import pytest
 
@@ -225,6 +227,12 @@ def test_after_an_exhausted_window_requests_are_spaced_over_the_next_one() -> No
     assert ["PASSED", "PASSED"] == places(gate.enter(120.0), gate.enter(120.0))
 
 
+def test_who_waits_until_the_end_of_the_spacing_has_no_slot() -> None:
+    gate, _ = spaced()
+    tickets = [gate.enter(60.25) for _ in range(56)]
+    assert [(118.0, True), (119.0, True), (120.0, False)] == [(each.until, each.has_slot) for each in tickets[-3:]]
+
+
 def test_a_ticket_is_not_spaced_by_more_than_its_patience() -> None:
     _, tickets = spaced(patience=1.75)
     assert ["SPACED", "SPACED", "PASSED", "PASSED"] == places(*tickets)
@@ -253,6 +261,18 @@ def test_the_gate_of_a_key_is_shared_and_outlives_its_users() -> None:
     gc.collect()
     assert number == id(gate_for("https://a", "key", clock))
     assert not any("key" in str(name) for name in _gate._gates)
+
+
+def test_a_forked_child_has_gates_and_locks_of_its_own() -> None:
+    clock = FakeClock()
+    before = gate_for("https://a", "key", clock), _gate.lock, _gate.generation
+    with warnings.catch_warnings(action="ignore", category=DeprecationWarning):  # tests have threads
+        child = os.fork()
+    if child == 0:
+        after = gate_for("https://a", "key", clock), _gate.lock, _gate.generation
+        os._exit(sum(one is other for one, other in zip(before, after, strict=True)))
+    assert (child, 0) == os.waitpid(child, 0)
+    assert before == (gate_for("https://a", "key", clock), _gate.lock, _gate.generation)
 
 
 def known(*windows: Window, sent: float = 0.0, now: float = 0.0) -> KnownWindows:

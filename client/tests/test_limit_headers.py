@@ -36,10 +36,10 @@ def test_retry_after_as_a_date_is_compared_with_this_clock_if_the_response_has_n
 
 @pytest.mark.parametrize(
     "date",
-    ["Friday, 15-Jan-27 08:01:30 GMT", "Fri Jan 15 08:01:30 2027"],
-    ids=["RFC 850", "asctime"],
+    ["Friday, 15-Jan-27 08:01:30 GMT", "Fri Jan 15 08:01:30 2027", "Fri, 15 Jan 2027 09:01:30 +0100"],
+    ids=["RFC 850", "asctime", "RFC 5322"],
 )
-def test_obsolete_date_formats_are_read(date: str) -> None:
+def test_other_date_formats_are_read(date: str) -> None:
     assert 90.0 == pause(retry_after=date, date=http_date(NOW))
 
 
@@ -57,6 +57,7 @@ def test_a_429_without_a_time_means_one_minute() -> None:
 @pytest.mark.parametrize("early", ["0", http_date(NOW - 1000)], ids=["zero", "past"])
 def test_a_time_in_the_past_means_one_second(early: str) -> None:
     assert 1.0 == pause(retry_after=early)
+    assert 0.0 == read_limits({"retry-after": early}, NOW).retry_after  # of a 503, which is not about a limit
 
 
 def test_an_excessive_retry_after_is_capped_at_a_year() -> None:
@@ -99,6 +100,14 @@ def test_a_reset_is_possible_now_and_in_a_day(left: int, wait: float) -> None:
 def test_an_impossible_reset_is_ignored(reset: float) -> None:
     limits = {"x_ratelimit_limit": "60", "x_ratelimit_remaining": "0", "x_ratelimit_reset": f"{reset:.0f}"}
     assert 60.0 == pause(**limits, date=http_date(NOW))
+
+
+@pytest.mark.parametrize("name", ["limit", "remaining", "reset"])
+@pytest.mark.parametrize("broken", ["", "x", "-1"])
+def test_numbers_of_which_one_is_unreadable_are_ignored(name: str, broken: str) -> None:
+    limits = {f"x-ratelimit-{each}": "60" for each in ("limit", "remaining", "reset")}
+    read = read_limits({**limits, f"x-ratelimit-{name}": broken}, NOW)
+    assert (None, ()) == (read.shown, read.windows)
 
 
 def test_both_windows_are_read() -> None:

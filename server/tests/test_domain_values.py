@@ -1,18 +1,20 @@
 """Small rules of the domain: places of pages, ranges, notes, fields for the audit log, sessions."""
 
 import hashlib
+from dataclasses import replace
 
 import pytest
 
 from petstore_server.domain.accounts import Account, Limits, Plan
 from petstore_server.domain.bans import Ban
-from petstore_server.domain.errors import InvalidField, InvalidInput
+from petstore_server.domain.errors import ChangedMeanwhile, InvalidApiKey, InvalidField, InvalidInput
 from petstore_server.domain.imports import id_ranges
-from petstore_server.domain.keys import DEFAULT_SCOPES, ApiKey, Environment
+from petstore_server.domain.keys import DEFAULT_SCOPES, ApiKey, Environment, KeyState, RefusedKey
 from petstore_server.domain.lists import NumberedPage, page_place
 from petstore_server.domain.notes import check_note
-from petstore_server.domain.sessions import Session, token_digest
+from petstore_server.domain.sessions import TOKEN_BYTES, Session, token_digest
 from petstore_server.domain.timestamps import are_canonical
+from petstore_server.domain.transitions import Transition, unless_changed, version
 
 
 @pytest.mark.parametrize(
@@ -73,9 +75,26 @@ def test_the_audit_log_names_what_can_change() -> None:
     assert {"began": 10, "until": 20, "level": 1} == key.fields()["ban"]
 
 
+def test_an_operator_changes_only_what_they_saw() -> None:
+    seen = Account(1, "acme", Plan.FREE, Limits(60, 1000), 5.0)
+    changed = replace(seen, note="changed")
+    close = Transition[Account]("account.close", lambda account: replace(account, closed_at=9.0))
+    change = unless_changed(close, version(seen))
+    assert ("account.close", replace(seen, closed_at=9.0)) == (change.action, change.apply(seen))
+    with pytest.raises(ChangedMeanwhile):
+        change.apply(changed)
+    assert [True, False] == [change.is_allowed(each) for each in (seen, changed)]
+    assert unless_changed(close, None).is_allowed(changed)
+
+
+def test_the_text_of_an_error_does_not_name_the_key() -> None:
+    assert InvalidApiKey.message == str(InvalidApiKey(RefusedKey("key_1", "acme", KeyState.REVOKED)))
+
+
 def test_a_session_is_extended_once_a_minute() -> None:
     session = Session("operator:ada", 100_000.0)
     assert [False, True] == [session.needs_extension(100_000 - 12 * 3600 + seconds) for seconds in (60, 60.5)]
+    assert 160 <= 8 * TOKEN_BYTES
     assert token_digest("a\udc80") == hashlib.sha256(b"a\xed\xb2\x80").digest()
 
 

@@ -37,13 +37,15 @@ GROUPS = {
             "gate auth clients bans overload rate_headers documentation access_log request_ids contract fallback",
         ),
     ),
-    "limits": Group(_server("limits"), _tests("server/tests", "limits windows fallback redis usage_history")),
+    "limits": Group(
+        _server("limits"), _tests("server/tests", "limits windows fallback redis redis_rules usage_history")
+    ),
     "parser": Group(
         _server("server/parser.py", "server/request.py", "server/remembered.py"),
         _tests("server/tests", "parser framing recent_requests"),
     ),
     "client": Group(
         tuple(f"client/src/petstore_client/_{name}.py" for name in ("gate", "limits", "admission")),
-        _tests("client/tests", "admission gate_decisions limit_headers waiting"),
+        _tests("client/tests", "admission admission_rules gate_decisions limit_headers waiting"),
     ),
 }

@@ -53,7 +53,7 @@ class Admission:
         self._operation = operation
         self._request_id = request_id
         self._ticket: Ticket | None = None
-        self._imposed = 0.0
+        self._imposed: float  # by the latest refusal()
         deadline = session.options.deadline
         self.deadline = float("inf") if deadline is None else self._clock.monotonic() + deadline
 
@@ -92,10 +92,9 @@ class Admission:
         return moves
 
     def leave(self, charged: bool = False) -> None:
-        """Release the place at the gate; `charged` if the server may have counted the request."""
+        """Release the place at the gate, if it has one; `charged` if the server may have counted the request."""
         if self._ticket is not None:
             self._gate.leave(self._ticket, self._clock.monotonic(), charged)
-            self._ticket = None
 
     def refusal(self, body: bytes, pause: float, now: float, moved: bool) -> RateLimitError:
         """The exception for a 429. It imposes a wait until the gate reopens, or of `pause` if the gate ignored it."""

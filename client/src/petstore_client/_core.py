@@ -45,7 +45,7 @@ class Core(Generic[HttpT]):
                     self._start()
         self.check(self.generation)
 
-    def check(self, began: int) -> None:
+    def check(self, began: object) -> None:
         """Raise PetstoreError if a call of this generation cannot continue."""
         if began != gates.generation:
             raise PetstoreError("The process was forked during this call, which continues only in the parent process.")

@@ -20,7 +20,7 @@ from bisect import insort
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from enum import Enum
+from enum import Enum, auto
 from itertools import count
 from weakref import WeakValueDictionary
 
@@ -36,11 +36,11 @@ _RECENT = 1000
 class Place(Enum):
     """The state of a call at the gate."""
 
-    WAITING = "waiting"
-    PASSED = "passed"
-    HELD = "held"  # by a limit
-    SPACED = "spaced"  # until its slot, because other processes may need the window too
-    LEFT = "left"
+    WAITING = auto()
+    PASSED = auto()
+    HELD = auto()  # by a limit
+    SPACED = auto()  # until its slot, because other processes may need the window too
+    LEFT = auto()
 
 
 _numbers = count()
@@ -211,8 +211,8 @@ class Gate:
 lock = threading.RLock()
 """For what has to be done once in this process."""
 
-generation = 0
-"""Changes in a child process after a fork."""
+generation = object()
+"""Another object in a child process after a fork."""
 
 _gates: WeakValueDictionary[tuple[str, str, Clock], Gate] = WeakValueDictionary()  # test clocks have their own times
 _recent: deque[Gate] = deque(maxlen=_RECENT)
@@ -232,8 +232,8 @@ def gate_for(base_url: str, key: str, clock: Clock) -> Gate:
 def _forget() -> None:
     """Replace locks and gates in a forked child: another thread of the parent may have held any of them."""
     global lock, generation, _gates, _recent
-    lock, _gates, _recent = threading.RLock(), WeakValueDictionary(), deque(maxlen=_RECENT)
-    generation += 1
+    lock, generation = threading.RLock(), object()
+    _gates, _recent = WeakValueDictionary(), deque(maxlen=_RECENT)
 
 
 if hasattr(os, "register_at_fork"):

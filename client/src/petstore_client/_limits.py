@@ -133,9 +133,10 @@ class KnownWindows:
         """Reset windows that have ended to their whole limit; forget those whose limit is unknown."""
         for name, known in list(self._known.items()):
             if known.ends is not None and now >= known.ends:
-                known.ends, known.remaining = None, known.first.limit or 0
                 if known.first.limit is None:
                     del self._known[name]
+                else:
+                    known.ends, known.remaining = None, known.first.limit
 
     def count(self, lost: bool) -> None:
         """Count a request of this process. `lost` if no response said what remains."""
@@ -218,12 +219,16 @@ def _shown(headers: Mapping[str, str]) -> tuple[int, int, int] | None:
 def _rate_limit(shown: tuple[int, int, int], windows: tuple[Window, ...], clock: float) -> RateLimit | None:
     limit, remaining, reset = shown
     try:
-        ends = [datetime.fromtimestamp(clock + each.left, UTC) for each in windows]
-        pairs = zip(windows, ends, strict=True)
-        known = tuple(RateWindow(each.name, each.limit, each.remaining, end, each.seconds) for each, end in pairs)
-        return RateLimit(limit, remaining, datetime.fromtimestamp(reset, UTC), known)
+        known = tuple(
+            RateWindow(each.name, each.limit, each.remaining, _utc(clock + each.left), each.seconds) for each in windows
+        )
+        return RateLimit(limit, remaining, _utc(reset), known)
     except (OverflowError, ValueError, OSError):  # a timestamp after the year 9999
         return None
+
+
+def _utc(timestamp: float) -> datetime:
+    return datetime.fromtimestamp(timestamp, UTC)
 
 
 def _date(value: str | None) -> float | None:

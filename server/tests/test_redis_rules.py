@@ -1,0 +1,185 @@
+"""The connection to Redis without a Redis: how long a call may take, how faults are named, what is closed (D19)."""
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+import pytest
+from redis.exceptions import AuthenticationError, NoPermissionError, RedisError, ResponseError
+from redis.exceptions import TimeoutError as RedisTimeoutError
+
+from petstore_server.domain.bans import BanPolicy
+from petstore_server.limits.fallback import CountersUnavailable
+from petstore_server.limits.redis import RedisCounters, _bounded, _client, _is_refusal, _reason
+
+URL = "redis://localhost:1/0"
+
+
+class Loop(asyncio.SelectorEventLoop):
+    """A loop whose time tests set."""
+
+    now = 0.0
+
+    def time(self) -> float:
+        return self.now
+
+    def run(self, work: Coroutine[Any, Any, Any]) -> Any:
+        try:
+            return self.run_until_complete(work)
+        finally:
+            self.close()
+
+
+@pytest.mark.parametrize(
+    ("times", "ends"),
+    [
+        ([0.199], False),
+        ([0.179, 0.199], False),
+        ([0.181, 0.2], False),  # held up a little: 20 ms from then
+        ([0.181, 0.2011], True),
+        ([0.18, 0.2001], True),
+        ([0.5, 0.519], False),  # held up itself: the response has 20 ms to be read
+        ([0.5, 0.5201], True),
+    ],
+)
+def test_a_call_of_redis_gets_200_ms_and_a_process_that_was_held_up_20_more(times: list[float], ends: bool) -> None:
+    loop = Loop()
+
+    async def call() -> bool:
+        try:
+            async with _bounded():
+                for loop.now in times:
+                    for _ in range(3):
+                        await asyncio.sleep(0)
+        except TimeoutError:
+            return True
+        loop.now += 10.0
+        await asyncio.sleep(0)  # nothing is left of the timer
+        return False
+
+    assert ends is loop.run(call())
+
+
+def after(error: Exception, cause: BaseException) -> Exception:
+    error.__cause__ = cause
+    return error
+
+
+def during(error: Exception, context: BaseException) -> Exception:
+    error.__context__ = context
+    return error
+
+
+@pytest.mark.parametrize(
+    ("error", "reason"),
+    [
+        (TimeoutError(), "no response in time"),
+        (TimeoutError("Timeout reading from socket."), "Timeout reading from socket"),
+        (RedisError(), "RedisError"),
+        (RedisError("WRONGPASS invalid."), "WRONGPASS invalid"),
+        (after(RedisError("Error 111 connecting"), ConnectionRefusedError(111, "x")), "Connection refused"),
+        (during(RedisError("Error 111 connecting"), ConnectionRefusedError(111, "x")), "Connection refused"),
+        (after(RedisError("Error -2"), OSError(-2, "Name or service not known")), "Name or service not known"),
+        (after(RedisError("Closed"), OSError("no number")), "Closed"),
+        (after(RedisError("Closed"), ValueError()), "Closed"),
+        (TypeError("f() got an unexpected keyword argument 'nme'"), "its URL has an unknown parameter, 'nme'"),
+        (
+            ResponseError("command not allowed when used memory > 'maxmemory'."),
+            "its memory is used up: raise maxmemory",
+        ),
+        (ResponseError("You can't write against a read only replica."), "it is a read-only replica: use the primary"),
+    ],
+)
+def test_a_fault_is_named_by_its_cause(error: Exception, reason: str) -> None:
+    assert reason == _reason(error)
+
+
+@pytest.mark.parametrize(
+    ("error", "refused"),
+    [
+        (AuthenticationError(), True),
+        (NoPermissionError(), True),
+        (ValueError(), True),
+        (TypeError(), True),
+        (ResponseError("DB index is out of range"), True),
+        (ResponseError("LOADING"), False),
+        (OSError(), False),
+    ],
+)
+def test_only_what_waiting_does_not_mend_is_a_refusal(error: Exception, refused: bool) -> None:
+    assert refused is _is_refusal(error)
+
+
+def test_the_driver_repeats_no_call_and_bounds_only_connecting() -> None:
+    found = _client(URL).connection_pool.connection_kwargs
+    assert 0 == found["retry"]._retries
+    assert (1.0, None, "petstore", 2) == tuple(
+        found[name] for name in ("socket_connect_timeout", "socket_timeout", "client_name", "protocol")
+    )
+
+
+class Connection:
+    """A client of the driver that does what a test says."""
+
+    def __init__(self, fail: Exception | None = None, appendfsync: Exception | None = None) -> None:
+        self._fail = fail
+        self._appendfsync = appendfsync
+        self.closed = 0
+
+    async def info(self, section: str = "") -> dict[str, Any]:
+        if self._fail is not None:
+            raise self._fail
+        return {"redis_version": "7"}
+
+    async def config_get(self, name: str) -> dict[str, str]:
+        if self._appendfsync is not None:
+            raise self._appendfsync
+        return {name: "everysec"} if name == "appendfsync" else {}
+
+    async def aclose(self) -> None:
+        self.closed += 1
+
+
+def counters(connection: Any = None) -> RedisCounters:
+    made = RedisCounters(URL, BanPolicy())
+    made._client = connection
+    return made
+
+
+def test_what_redis_reports_includes_its_flushes_where_this_user_may_read_them() -> None:
+    async def info(connection: Connection) -> dict[str, Any]:
+        return await counters(connection).info()
+
+    assert {"redis_version": "7", "appendfsync": "everysec"} == asyncio.run(info(Connection()))
+    assert {"redis_version": "7"} == asyncio.run(info(Connection(appendfsync=ResponseError("NOPERM"))))
+
+
+@pytest.mark.parametrize("fault", [RedisTimeoutError("slow."), OSError("slow."), None], ids=repr)
+@pytest.mark.parametrize(
+    "call", [lambda it: it.info(), lambda it: it.usages([1]), lambda it: it.newest_timeline("store", 1)]
+)
+def test_a_redis_that_fails_or_is_not_connected_is_an_outage_for_every_call(
+    call: Callable[[RedisCounters], Coroutine[Any, Any, object]], fault: Exception | None
+) -> None:
+    connection = None
+    if fault is not None:
+        connection = Connection(fail=fault)
+        connection.mget = connection.eval = lambda *_: connection.info()  # type: ignore[attr-defined]
+    with pytest.raises(CountersUnavailable, match="^not connected$" if fault is None else "^slow$") as caught:
+        asyncio.run(call(counters(connection)))
+    assert not caught.value.refused
+
+
+def test_a_new_connection_replaces_the_one_before_and_one_that_fails_is_not_kept(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    old, new = Connection(), Connection(fail=OSError("gone"))
+    monkeypatch.setattr("petstore_server.limits.redis._client", lambda _: new)
+
+    async def connect() -> RedisCounters:
+        made = counters(old)
+        with pytest.raises(CountersUnavailable, match="gone"):
+            await made.connect()
+        return made
+
+    assert (None, 1, 1, set()) == ((made := asyncio.run(connect()))._client, old.closed, new.closed, made._closing)
