@@ -18,7 +18,7 @@ from petstore_server.settings import SettingsError
 from support.command_line import CommandLine
 from support.engines import PostgresEngine
 from support.open_stores import BY, Stores
-from support.preloaded import context
+from support.preloaded import forking
 from support.subprocesses import PATIENCE
 
 pytestmark = pytest.mark.anyio
@@ -163,8 +163,10 @@ def _migrate_at_once(url: str, begin: Any, reports: Any) -> None:
 
 
 def test_hosts_that_start_together_migrate_once(postgres_stores: Stores) -> None:
-    begin, reports = context.Barrier(4), context.Queue()
-    processes = [context.Process(target=_migrate_at_once, args=(postgres_stores.url, begin, reports)) for _ in range(4)]
+    begin, reports = forking().Barrier(4), forking().Queue()
+    processes = [
+        forking().Process(target=_migrate_at_once, args=(postgres_stores.url, begin, reports)) for _ in range(4)
+    ]
     for process in processes:
         process.start()
     heard = [reports.get(timeout=PATIENCE) for _ in range(5)]

@@ -32,7 +32,7 @@ from petstore_server.engines.sqlite import (
 from petstore_server.engines.sqlite.connections import connect_writer
 from petstore_server.engines.sqlite.opening import SCHEMA
 from support.open_stores import BY, body, locked, opened
-from support.preloaded import context
+from support.preloaded import forking
 from support.subprocesses import PATIENCE
 
 pytestmark = pytest.mark.anyio
@@ -215,9 +215,9 @@ def test_a_store_of_an_earlier_build_is_refused_and_not_touched(tmp_path: Path) 
 
 
 def test_processes_that_start_together_migrate_once(tmp_path: Path) -> None:
-    begin, reports = context.Barrier(4), context.Queue()
+    begin, reports = forking().Barrier(4), forking().Queue()
     path = tmp_path / "store.db"
-    processes = [context.Process(target=_migrate_at_once, args=(path, begin, reports)) for _ in range(4)]
+    processes = [forking().Process(target=_migrate_at_once, args=(path, begin, reports)) for _ in range(4)]
     for process in processes:
         process.start()
     heard = [reports.get(timeout=PATIENCE) for _ in range(5)]

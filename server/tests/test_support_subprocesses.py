@@ -5,6 +5,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+from multiprocessing.queues import Queue
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -14,9 +15,10 @@ import pytest
 from support import engines
 from support.engines import PostgresEngine, copy_programs
 from support.memory import memory
+from support.preloaded import LOADED, forking
 from support.process import environment
 from support.quick_commands import quick_command
-from support.subprocesses import descendants, end, free_port, kill, running, within
+from support.subprocesses import PATIENCE, descendants, end, free_port, kill, running, within
 
 STUBBORN = """
 import signal, subprocess, sys, time
@@ -100,3 +102,15 @@ def test_a_postgresql_that_hangs_leaves_no_process_and_no_directory() -> None:
         assert [] == running(family)
     engine.remove()
     assert not engine.folder.exists()
+
+
+def _report_missing(reports: "Queue[list[str]]") -> None:
+    reports.put([module for module in LOADED if module not in sys.modules])
+
+
+def test_a_server_that_a_test_starts_has_all_modules_loaded() -> None:
+    reports: Queue[list[str]] = forking().Queue()
+    process = forking().Process(target=_report_missing, args=(reports,))
+    process.start()
+    assert [] == reports.get(timeout=PATIENCE)
+    process.join()

@@ -10,9 +10,13 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable, Mapping
+from functools import cache
+from multiprocessing import forkserver
+from multiprocessing.context import ForkServerContext
 from pathlib import Path
+from unittest import mock
 
-_LOADED = [
+LOADED = [
     "petstore_server.cli.main",
     "petstore_server.cli.serve",
     "petstore_server.cli.serving",
@@ -20,9 +24,21 @@ _LOADED = [
     "petstore_server.limits.redis",
     "petstore_server.engines.postgres",
     "support.compiled_templates",
+    "uvicorn.protocols.http.h11_impl",
 ]
-context = multiprocessing.get_context("forkserver")
-context.set_forkserver_preload(_LOADED)
+
+
+@cache
+def forking() -> ForkServerContext:
+    """What starts processes from one in which all modules are loaded.
+
+    That one passes over a module that it does not find, and Python 3.11 does not tell it where this process looks.
+    """
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(LOADED)
+    with mock.patch.dict(os.environ, PYTHONPATH=str(Path(__file__).parents[1])):
+        forkserver.ensure_running()
+    return context
 
 
 class ServerProcess:
@@ -33,7 +49,7 @@ class ServerProcess:
     ) -> None:
         """`prepare` is called in the process before it serves."""
         self.args = ["petstore", "serve", *options]
-        self._process = context.Process(target=_serve, args=(self.args, dict(environ), log, Path.cwd(), prepare))
+        self._process = forking().Process(target=_serve, args=(self.args, dict(environ), log, Path.cwd(), prepare))
         self._process.start()
         assert self._process.pid is not None
         self.pid = self._process.pid

@@ -30,7 +30,7 @@ from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple, NoReturn, TextIO, cast
 
 from support.memory import memory
-from support.preloaded import context
+from support.preloaded import forking
 
 _PASSED_ON = (signal.SIGHUP, signal.SIGINT, signal.SIGTERM)
 _LIMITS = (resource.RLIMIT_FSIZE, resource.RLIMIT_NOFILE)
@@ -75,7 +75,7 @@ def quick_command(name: str = "petstore", main: str = "petstore_server.cli.main"
     with socket.socket(socket.AF_UNIX) as listener:
         listener.bind(address)
         listener.listen(50)
-        context.Process(target=_start_commands, args=(listener, main, installed), daemon=True).start()
+        forking().Process(target=_start_commands, args=(listener, main, installed), daemon=True).start()
     return str(folder / name)
 
 
