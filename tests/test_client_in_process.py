@@ -2,7 +2,7 @@
 
 import asyncio
 import itertools
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -30,8 +30,6 @@ from petstore_server.domain.orders import Status
 from petstore_server.domain.pets import Pet as StoredPet
 from quota_simulation import OwnClock
 from support.checked_clients import CheckedAsyncTransport
-from support.engines import PostgresEngine, running_engine
-from support.redis_engine import shared_redis
 from support.service import START, Clock, Service, running
 
 
@@ -91,23 +89,10 @@ def anyio_backend() -> str:
     return "asyncio"
 
 
-@pytest.fixture(name="postgres", scope="module")
-def _postgres() -> Iterator[PostgresEngine]:
-    with running_engine() as engine:
-        yield engine
-
-
-@pytest.fixture(name="service", params=["sqlite", "postgres and redis"])
-async def _service(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Service]:
-    """A service with each backend, in real time."""
-    environ = {}
-    if request.param != "sqlite":
-        postgres: PostgresEngine = request.getfixturevalue("postgres")
-        environ = {
-            "PETSTORE_DATABASE_URL": postgres.url(postgres.new_database()),
-            "PETSTORE_REDIS_URL": shared_redis().empty(),
-        }
-    async with running(tmp_path, environ=environ) as service:
+@pytest.fixture(name="service")
+async def _service(tmp_path: Path) -> AsyncIterator[Service]:
+    """A service in real time."""
+    async with running(tmp_path) as service:
         yield service
 
 

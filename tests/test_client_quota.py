@@ -46,7 +46,7 @@ def test_a_larger_plan_is_used_fully() -> None:
     assert day.share >= 0.95, day
 
 
-@pytest.mark.parametrize(("processes", "pause"), [(4, 2.0), (8, 0.0), (20, 3.0), (20, 30.0)])
+@pytest.mark.parametrize(("processes", "pause"), [(4, 2.0), (8, 0.0), (20, 30.0)])
 def test_independent_processes_are_not_banned(processes: int, pause: float) -> None:
     day = simulate(20, in_processes(processes), pause=pause)
     assert 0 == day.bans, day
@@ -54,7 +54,7 @@ def test_independent_processes_are_not_banned(processes: int, pause: float) -> N
     assert day.share >= 0.95, day
 
 
-@pytest.mark.parametrize(("processes", "per_minute"), [(2, 60), (4, 60), (8, 60), (20, 60), (2, 300), (20, 300)])
+@pytest.mark.parametrize(("processes", "per_minute"), [(2, 60), (8, 60), (20, 60), (20, 300)])
 def test_processes_that_share_a_key_get_equal_parts_of_its_limit(processes: int, per_minute: int) -> None:
     day = simulate(processes, in_processes(processes), Limits(per_minute, 100_000), seconds=600, latency=0.005)
     equal = 10 * per_minute / processes

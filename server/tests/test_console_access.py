@@ -18,8 +18,8 @@ pytestmark = pytest.mark.anyio
 PAGES = ["/", "/anything"]
 
 
-async def test_a_link_starts_a_session_with_a_strict_cookie(each_backend: Stores) -> None:
-    async with running_console(each_backend) as console:
+async def test_a_link_starts_a_session_with_a_strict_cookie(file_store: Stores) -> None:
+    async with running_console(file_store) as console:
         response = await console.browser.http.get(await console.browser.link())
         assert (303, "/console/") == (response.status_code, response.headers["location"])
         attributes = {part.strip().lower() for part in response.headers["set-cookie"].split(";")[1:]}
@@ -45,8 +45,8 @@ async def test_exactly_one_of_several_concurrent_uses_of_a_link_signs_in(each_ba
         assert [303] + [401] * 7 == sorted(statuses)
 
 
-async def test_a_link_expires_after_five_minutes(each_backend: Stores) -> None:
-    async with running_console(each_backend) as console:
+async def test_a_link_expires_after_five_minutes(file_store: Stores) -> None:
+    async with running_console(file_store) as console:
         link = await console.browser.link()
         console.clock.now += LINK_LIFETIME
         assert 401 == (await console.browser.http.get(link)).status_code
@@ -80,8 +80,8 @@ async def test_without_a_session_every_page_says_how_to_sign_in(file_store: Stor
         assert "petstore console" in await console.browser.get(path, 401)
 
 
-async def test_the_token_of_a_link_is_not_a_session(each_backend: Stores) -> None:
-    async with running_console(each_backend) as console:
+async def test_the_token_of_a_link_is_not_a_session(file_store: Stores) -> None:
+    async with running_console(file_store) as console:
         link = await console.browser.link()
         thief = console.another_browser()
         for name in ("petstore_session_8081", "petstore_session"):
@@ -90,8 +90,8 @@ async def test_the_token_of_a_link_is_not_a_session(each_backend: Stores) -> Non
         assert 303 == (await console.browser.http.get(link)).status_code
 
 
-async def test_the_twelve_hours_begin_anew_with_every_request(each_backend: Stores) -> None:
-    async with running_console(each_backend) as console:
+async def test_the_twelve_hours_begin_anew_with_every_request(file_store: Stores) -> None:
+    async with running_console(file_store) as console:
         await console.browser.sign_in()
         console.clock.now += 3_600
         await console.browser.get("/")
@@ -99,8 +99,8 @@ async def test_the_twelve_hours_begin_anew_with_every_request(each_backend: Stor
         await console.browser.get("/")
 
 
-async def test_a_session_ends_after_twelve_hours_without_a_request(each_backend: Stores) -> None:
-    async with running_console(each_backend) as console:
+async def test_a_session_ends_after_twelve_hours_without_a_request(file_store: Stores) -> None:
+    async with running_console(file_store) as console:
         await console.browser.sign_in()
         for _ in range(3):
             console.clock.now += SESSION_LIFETIME - 1
@@ -127,8 +127,8 @@ async def test_ending_all_sessions_makes_unused_links_invalid(each_backend: Stor
         assert 401 == (await console.browser.http.get(link)).status_code
 
 
-async def test_signing_out_ends_only_this_session(each_backend: Stores) -> None:
-    async with running_console(each_backend) as console:
+async def test_signing_out_ends_only_this_session(file_store: Stores) -> None:
+    async with running_console(file_store) as console:
         await console.browser.sign_in()
         other = await console.another_browser().sign_in("bob")
         stolen = dict(console.browser.http.cookies)
@@ -140,8 +140,8 @@ async def test_signing_out_ends_only_this_session(each_backend: Stores) -> None:
         await other.get("/")
 
 
-async def test_access_is_audited_without_secrets(each_backend: Stores) -> None:
-    async with running_console(each_backend) as console:
+async def test_access_is_audited_without_secrets(file_store: Stores) -> None:
+    async with running_console(file_store) as console:
         await console.browser.sign_in()
         await console.store.sessions.end_all(Actor("operator:bob", console.clock.now))
         entries = await log(console.store)
@@ -246,13 +246,13 @@ async def test_a_form_that_is_too_large_is_refused(file_store: Stores) -> None:
 
 
 async def test_a_restore_ends_the_sessions_of_the_backup(tmp_path: Path) -> None:
-    each_backend = Stores(SqlitePlaces(tmp_path))
-    file, copy = Path(each_backend.url.removeprefix("sqlite:///")), tmp_path / "copy.db"
-    async with running_console(each_backend) as console:
+    file_store = Stores(SqlitePlaces(tmp_path))
+    file, copy = Path(file_store.url.removeprefix("sqlite:///")), tmp_path / "copy.db"
+    async with running_console(file_store) as console:
         await console.browser.sign_in()
         backup(file, copy)
     restore(file, copy, BY)
-    async with running_console(each_backend) as other:
+    async with running_console(file_store) as other:
         other.browser.http.cookies = console.browser.http.cookies
         await other.browser.get("/", 401)
 

@@ -41,8 +41,8 @@ def secret(page: str) -> str:
     return found[0]
 
 
-async def test_an_account_is_created(each_backend: Stores) -> None:
-    async with running_console(each_backend) as console:
+async def test_an_account_is_created(file_store: Stores) -> None:
+    async with running_console(file_store) as console:
         browser = await console.browser.sign_in()
         assert "There are no accounts yet" in await browser.get("/accounts")
         page = await browser.submit("/accounts", {"name": "acme corp", "plan": "pro"})
@@ -90,16 +90,16 @@ async def test_wrong_input_is_explained_and_kept(file_store: Stores, fields: dic
         assert [] == await console.store.accounts.list()
 
 
-async def test_a_name_that_exists_is_a_conflict(each_backend: Stores) -> None:
-    async with running_console(each_backend) as console:
+async def test_a_name_that_exists_is_a_conflict(file_store: Stores) -> None:
+    async with running_console(file_store) as console:
         browser = await console.browser.sign_in()
         await add_key(console.store)
         await browser.get("/accounts")
         assert "exists already" in await browser.submit("/accounts", {"name": "zoo", "plan": "free"}, 409)
 
 
-async def test_accounts_are_searched_sorted_and_paged(each_backend: Stores) -> None:
-    async with running_console(each_backend) as console:
+async def test_accounts_are_searched_sorted_and_paged(file_store: Stores) -> None:
+    async with running_console(file_store) as console:
         browser = await console.browser.sign_in()
         for number in range(60):
             await console.store.accounts.create(f"shop {number:02}", Plan.FREE, Limits(10, 100), BY)
@@ -142,8 +142,8 @@ async def test_an_account_shows_its_windows_and_its_history(each_backend: Stores
         assert "<rect" in browser.page
 
 
-async def test_the_last_use_of_a_key_is_an_hour_and_does_not_look_exact(each_backend: Stores) -> None:
-    async with running_console(each_backend) as console:
+async def test_the_last_use_of_a_key_is_an_hour_and_does_not_look_exact(file_store: Stores) -> None:
+    async with running_console(file_store) as console:
         browser = await console.browser.sign_in()
         await add_key(console.store)
         hour = int(START) // 3600 * 3600
@@ -154,8 +154,8 @@ async def test_the_last_use_of_a_key_is_an_hour_and_does_not_look_exact(each_bac
         assert shown in browser.page
 
 
-async def test_the_plan_is_changed(each_backend: Stores) -> None:
-    async with running_console(each_backend) as console:
+async def test_the_plan_is_changed(file_store: Stores) -> None:
+    async with running_console(file_store) as console:
         browser = await console.browser.sign_in()
         await add_key(console.store)
         await browser.get("/accounts/zoo")
@@ -165,8 +165,8 @@ async def test_the_plan_is_changed(each_backend: Stores) -> None:
         assert (ADA, "account.set_plan", "account:zoo") == (await actions(console))[-1]
 
 
-async def test_of_two_operators_who_change_the_same_account_the_second_gets_a_conflict(each_backend: Stores) -> None:
-    async with running_console(each_backend) as console:
+async def test_of_two_operators_who_change_the_same_account_the_second_gets_a_conflict(file_store: Stores) -> None:
+    async with running_console(file_store) as console:
         one, other = await console.browser.sign_in(), await console.another_browser().sign_in("bob")
         await add_key(console.store)
         await one.get("/accounts/zoo")
@@ -177,8 +177,8 @@ async def test_of_two_operators_who_change_the_same_account_the_second_gets_a_co
         assert Plan.PRO == (await console.store.accounts.find("zoo")).plan
 
 
-async def test_an_account_is_suspended_after_asking_and_resumed(each_backend: Stores) -> None:
-    async with running_console(each_backend) as console:
+async def test_an_account_is_suspended_after_asking_and_resumed(file_store: Stores) -> None:
+    async with running_console(file_store) as console:
         browser = await console.browser.sign_in()
         await add_key(console.store)
         assert "Suspend zoo?" in await browser.get("/accounts/zoo/suspend")
@@ -196,8 +196,8 @@ async def test_an_account_is_suspended_after_asking_and_resumed(each_backend: St
         )[-2:]
 
 
-async def test_a_key_is_created_and_shown_once(each_backend: Stores) -> None:
-    async with running_console(each_backend) as console:
+async def test_a_key_is_created_and_shown_once(file_store: Stores) -> None:
+    async with running_console(file_store) as console:
         browser = await console.browser.sign_in()
         await add_key(console.store)
         await browser.get("/accounts/zoo")
@@ -231,8 +231,8 @@ async def test_a_wrong_key_form_creates_no_key(file_store: Stores, fields: dict[
         assert 1 == len(await console.store.keys.list("zoo"))
 
 
-async def test_a_key_is_rotated_once(each_backend: Stores) -> None:
-    async with running_console(each_backend) as console:
+async def test_a_key_is_rotated_once(file_store: Stores) -> None:
+    async with running_console(file_store) as console:
         browser = await console.browser.sign_in()
         await add_key(console.store)
         await browser.get("/accounts/zoo")
@@ -259,8 +259,8 @@ async def test_a_page_offers_rotation_for_the_keys_that_can_be_rotated(file_stor
                 await keys.rotate(f"key_{name}", successor("other"), START, by)
 
 
-async def test_a_key_is_revoked_after_asking(each_backend: Stores) -> None:
-    async with running_console(each_backend) as console:
+async def test_a_key_is_revoked_after_asking(file_store: Stores) -> None:
+    async with running_console(file_store) as console:
         browser = await console.browser.sign_in()
         await add_key(console.store)
         assert "Revoke key_one?" in await browser.get("/keys/key_one/revoke")
@@ -271,8 +271,8 @@ async def test_a_key_is_revoked_after_asking(each_backend: Stores) -> None:
         await browser.submit("/keys/key_one/revoke", {"seen": seen}, 409)
 
 
-async def test_a_ban_is_shown_and_lifted(each_backend: Stores) -> None:
-    async with running_console(each_backend) as console:
+async def test_a_ban_is_shown_and_lifted(file_store: Stores) -> None:
+    async with running_console(file_store) as console:
         browser = await console.browser.sign_in()
         await add_key(console.store)
         await console.store.usage.save({}, [Ban("key_one", int(START) - 10, int(START) + 110, 2)])
@@ -315,8 +315,8 @@ async def test_what_does_not_exist_is_not_found(file_store: Stores, path: str) -
         assert "There is no" in await browser.get(path, 404)
 
 
-async def test_a_form_that_is_submitted_twice_does_one_thing_and_shows_it_twice(each_backend: Stores) -> None:
-    async with running_console(each_backend) as console:
+async def test_a_form_that_is_submitted_twice_does_one_thing_and_shows_it_twice(file_store: Stores) -> None:
+    async with running_console(file_store) as console:
         browser = await console.browser.sign_in()
         await add_key(console.store)
         await browser.get("/accounts/zoo")
@@ -345,8 +345,8 @@ async def test_limits_for_a_plan_that_has_its_own_are_refused(file_store: Stores
         assert Plan.FREE == (await console.store.accounts.find("zoo")).plan
 
 
-async def test_a_conflict_says_what_changed_and_by_whom(each_backend: Stores) -> None:
-    async with running_console(each_backend) as console:
+async def test_a_conflict_says_what_changed_and_by_whom(file_store: Stores) -> None:
+    async with running_console(file_store) as console:
         one, other = await console.browser.sign_in(), await console.another_browser().sign_in("bob")
         await add_key(console.store)
         await one.get("/keys/key_one/revoke")
@@ -357,8 +357,8 @@ async def test_a_conflict_says_what_changed_and_by_whom(each_backend: Stores) ->
         assert 'href="/console/keys/key_one"' in one.page
 
 
-async def test_contact_and_note_are_edited_and_wrong_ones_refused(each_backend: Stores) -> None:
-    async with running_console(each_backend) as console:
+async def test_contact_and_note_are_edited_and_wrong_ones_refused(file_store: Stores) -> None:
+    async with running_console(file_store) as console:
         browser = await console.browser.sign_in()
         await add_key(console.store)
         await browser.get("/accounts/zoo")
@@ -370,8 +370,8 @@ async def test_contact_and_note_are_edited_and_wrong_ones_refused(each_backend: 
         assert (ADA, "account.edit", "account:zoo") == (await actions(console))[-1]
 
 
-async def test_an_account_is_closed_after_asking(each_backend: Stores) -> None:
-    async with running_console(each_backend) as console:
+async def test_an_account_is_closed_after_asking(file_store: Stores) -> None:
+    async with running_console(file_store) as console:
         browser = await console.browser.sign_in()
         await add_key(console.store)
         assert "Close zoo? All its keys are revoked" in await browser.get("/accounts/zoo/close")

@@ -77,8 +77,8 @@ async def test_a_file_is_checked_then_imported(each_backend: Stores, uploads_fol
         assert [] == files(uploads_folder)
 
 
-async def test_rejected_rows_are_downloaded_with_reasons(each_backend: Stores) -> None:
-    async with running_console(each_backend) as console:
+async def test_rejected_rows_are_downloaded_with_reasons(file_store: Stores) -> None:
+    async with running_console(file_store) as console:
         browser = await console.browser.sign_in()
         path = await upload(browser, b"id,quantity\n1,2\n2,many\nx,1\n", name='my "best" orders.csv')
         text = await finished(browser, path)
@@ -101,8 +101,8 @@ async def test_an_array_within_an_array_costs_no_other_element(file_store: Store
         assert "The row is not a record: Expected `object`, got `array`." in text
 
 
-async def test_a_field_name_as_long_as_a_row_is_shortened_in_the_reason(each_backend: Stores) -> None:
-    async with running_console(each_backend) as console:
+async def test_a_field_name_as_long_as_a_row_is_shortened_in_the_reason(file_store: Stores) -> None:
+    async with running_console(file_store) as console:
         browser = await console.browser.sign_in()
         bad = b'{"id": 3, "%s": 1}\n' % (b"x" * 600_000)
         path = await upload(browser, GOOD + bad * 2)
@@ -250,8 +250,8 @@ async def test_a_malformed_form_is_refused(file_store: Stores, uploads_folder: P
         assert [] == files(uploads_folder)
 
 
-async def test_options_say_how_to_read_a_file(each_backend: Stores) -> None:
-    async with running_console(each_backend) as console:
+async def test_options_say_how_to_read_a_file(file_store: Stores) -> None:
+    async with running_console(file_store) as console:
         browser = await console.browser.sign_in()
         content = "Bestellnr;Menge;Versand;Notiz\n1;2;24.12.2026 10:00;für Ada\n".encode("windows-1252")
         options = {"columns": "Bestellnr=id, Menge=quantity, Versand=shipDate", "ignore": "yes", "format": "csv"}
@@ -285,8 +285,8 @@ async def test_wrong_options_are_explained_and_kept(
         assert [] == files(uploads_folder)
 
 
-async def test_a_file_is_imported_once(each_backend: Stores) -> None:
-    async with running_console(each_backend) as console:
+async def test_a_file_is_imported_once(file_store: Stores) -> None:
+    async with running_console(file_store) as console:
         ada, bob = await console.browser.sign_in(), await console.another_browser().sign_in("bob")
         path = await upload(ada, GOOD)
         await finished(ada, path)

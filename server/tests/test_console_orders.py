@@ -36,8 +36,8 @@ async def statuses(console: Console, *order_ids: int) -> list[str]:
     return [str((await console.store.orders.find(order_id)).status) for order_id in order_ids]
 
 
-async def test_orders_are_filtered_and_sorted(each_backend: Stores) -> None:
-    async with running_console(each_backend) as console:
+async def test_orders_are_filtered_and_sorted(file_store: Stores) -> None:
+    async with running_console(file_store) as console:
         browser = await console.browser.sign_in()
         assert "There are no orders yet" in await browser.get("/orders")
         await add_orders(
@@ -62,8 +62,8 @@ async def test_orders_are_filtered_and_sorted(each_backend: Stores) -> None:
         assert "No order matches" in await browser.get("/orders?petId=9")
 
 
-async def test_orders_are_paged(each_backend: Stores) -> None:
-    async with running_console(each_backend) as console:
+async def test_orders_are_paged(file_store: Stores) -> None:
+    async with running_console(file_store) as console:
         browser = await console.browser.sign_in()
         await add_orders(console, *(Order(number, 1) for number in range(1, 121)))
         seen: list[int] = []
@@ -115,8 +115,8 @@ async def test_an_impossible_position_shows_the_first_page(file_store: Stores, l
         assert "import-7" in text if "audit" in link else "7" in text
 
 
-async def test_an_order_is_found_by_its_id(each_backend: Stores) -> None:
-    async with running_console(each_backend) as console:
+async def test_an_order_is_found_by_its_id(file_store: Stores) -> None:
+    async with running_console(file_store) as console:
         browser = await console.browser.sign_in()
         await add_orders(console, Order(7, 3))
         response = await browser.http.get("/console/orders?id=7")
@@ -125,8 +125,8 @@ async def test_an_order_is_found_by_its_id(each_backend: Stores) -> None:
         await browser.get("/orders/x", 404)
 
 
-async def test_an_orders_page_shows_what_happened_to_it(each_backend: Stores) -> None:
-    async with running_console(each_backend) as console:
+async def test_an_orders_page_shows_what_happened_to_it(file_store: Stores) -> None:
+    async with running_console(file_store) as console:
         browser = await console.browser.sign_in()
         await add_orders(console, Order(7), Order(8))
         await console.store.orders.change(7, CANCEL, Actor("key:key_one", START))
@@ -148,8 +148,8 @@ async def test_an_orders_page_offers_what_its_state_allows(file_store: Stores) -
         assert [["Ship", "Cancel"], ["Complete"], [], []] == offered
 
 
-async def test_orders_are_shipped_completed_and_cancelled(each_backend: Stores) -> None:
-    async with running_console(each_backend) as console:
+async def test_orders_are_shipped_completed_and_cancelled(file_store: Stores) -> None:
+    async with running_console(file_store) as console:
         browser = await console.browser.sign_in()
         await add_orders(console, *(Order(number) for number in range(1, 5)))
         await browser.get("/orders")
@@ -171,8 +171,8 @@ async def test_orders_are_shipped_completed_and_cancelled(each_backend: Stores) 
         } == set(entries)
 
 
-async def test_a_conflict_is_reported_and_changes_nothing(each_backend: Stores) -> None:
-    async with running_console(each_backend) as console:
+async def test_a_conflict_is_reported_and_changes_nothing(file_store: Stores) -> None:
+    async with running_console(file_store) as console:
         browser = await console.browser.sign_in()
         await add_orders(console, Order(1, status=Status.SHIPPED), Order(2))
         await browser.get("/orders")
@@ -209,8 +209,8 @@ async def test_an_action_never_leads_to_another_site(file_store: Stores, back: s
 
 
 @pytest.mark.parametrize("file_format", ["csv", "json", "jsonl"])
-async def test_orders_are_exported(each_backend: Stores, file_format: str) -> None:
-    async with running_console(each_backend) as console:
+async def test_orders_are_exported(file_store: Stores, file_format: str) -> None:
+    async with running_console(file_store) as console:
         browser = await console.browser.sign_in()
         await add_orders(console, *(Order(number, 1) for number in range(1, 2001)))
         response = await browser.http.get(f"/console/orders/export?format={file_format}")
@@ -253,8 +253,8 @@ def test_every_action_of_the_audit_log_can_be_filtered_and_is_described() -> Non
     assert sorted(set(recorded)) == list(ACTIONS)
 
 
-async def test_the_audit_log_is_paged(each_backend: Stores) -> None:
-    async with running_console(each_backend) as console:
+async def test_the_audit_log_is_paged(file_store: Stores) -> None:
+    async with running_console(file_store) as console:
         for number in range(120):
             await console.store.accounts.create(
                 f"shop {number:03}", *_free(), Actor("operator:bob", START - number // 7)
@@ -343,11 +343,11 @@ async def test_a_key_is_not_searched(file_store: Stores) -> None:
 
 
 async def test_a_list_says_how_many_orders_match_and_exports_them(
-    each_backend: Stores, monkeypatch: pytest.MonkeyPatch
+    file_store: Stores, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(orders, "_COUNT_SECONDS", 60.0)
     monkeypatch.setattr(orders, "_MOST_COUNTED", 100)
-    async with running_console(each_backend) as console:
+    async with running_console(file_store) as console:
         browser = await console.browser.sign_in()
         shipped = [Order(number, 8, status=Status.SHIPPED) for number in range(1, 4)]
         await add_orders(console, *shipped, *(Order(number, 7) for number in range(10, 130)))
@@ -370,8 +370,8 @@ async def test_all_orders_of_a_page_are_selected_by_a_link(file_store: Stores) -
         assert 0 == browser.page.count(" checked>")
 
 
-async def test_an_order_that_was_not_changed_is_explained_with_a_link(each_backend: Stores) -> None:
-    async with running_console(each_backend) as console:
+async def test_an_order_that_was_not_changed_is_explained_with_a_link(file_store: Stores) -> None:
+    async with running_console(file_store) as console:
         browser = await console.browser.sign_in()
         await add_orders(console, Order(1))
         await console.store.orders.change(1, CANCEL, Actor("operator:bob", START - 120))
@@ -404,8 +404,8 @@ async def test_the_audit_log_says_how_many_entries_match(each_backend: Stores, m
         assert "At least 2 changes match." in await browser.get("/audit?action=order.cancel")
 
 
-async def test_imports_are_listed(each_backend: Stores) -> None:
-    async with running_console(each_backend) as console:
+async def test_imports_are_listed(file_store: Stores) -> None:
+    async with running_console(file_store) as console:
         browser = await console.browser.sign_in()
         assert "No orders were imported yet." in await browser.get("/imports")
         for number in range(3):
@@ -458,11 +458,11 @@ async def test_changes_are_found_by_an_index(tmp_path: Path, filters: AuditFilte
 
 
 async def test_a_page_says_which_keys_of_an_account_its_changes_leave_out(
-    each_backend: Stores, monkeypatch: pytest.MonkeyPatch
+    file_store: Stores, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(audit_page, "MOST_KEYS", 2)
     left_out = "Of the keys of acme, only the newest 2 are included."
-    async with running_console(each_backend) as console:
+    async with running_console(file_store) as console:
         browser = await console.browser.sign_in()
         await console.store.accounts.create("acme", *_free(), Actor("operator:bob", START - 3600))
         for name in ("one", "two"):

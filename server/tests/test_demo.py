@@ -16,8 +16,8 @@ from support.open_stores import Stores
 pytestmark = pytest.mark.anyio
 
 
-async def test_the_sample_data_has_something_of_everything(each_backend: Stores) -> None:
-    async with running_console(each_backend) as console:
+async def test_the_sample_data_has_something_of_everything(file_store: Stores) -> None:
+    async with running_console(file_store) as console:
         demo = await fill(console.store, Environment.PRODUCTION, console.clock)
         order = await console.store.orders.change(demo.pending, CANCEL, Actor("operator:ada", START))
         assert Status.CANCELLED is order.status

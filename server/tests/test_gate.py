@@ -60,6 +60,7 @@ async def test_the_list_holds_every_order_whatever_its_status_ascending_by_id(tm
     assert {"accept-encoding", "authorization"} == set(response.headers["vary"].lower().split(", "))
 
 
+@embedded
 async def test_an_empty_store_lists_an_empty_array(tmp_path: Path) -> None:
     async def story(service: Service) -> bytes:
         return (await service.client.get(ORDERS, headers=bearer(await service.key()))).content
@@ -91,6 +92,7 @@ async def test_a_held_list_is_answered_304_until_a_change_shows_in_it(tmp_path: 
     assert [304, 304, 304, 200, 304, 200] == await in_service(tmp_path, story)
 
 
+@embedded
 async def test_gzip_has_an_etag_of_its_own_and_head_tells_the_length(tmp_path: Path) -> None:
     async def story(service: Service) -> None:
         await service.orders(*[Order(number) for number in range(5000)])
@@ -131,6 +133,7 @@ async def test_a_cancel_is_answered_by_what_became_of_the_order(tmp_path: Path) 
     ] == await in_service(tmp_path, story)
 
 
+@embedded
 @pytest.mark.parametrize("version", ["v1", "v2"])
 async def test_a_cancel_ignores_if_match(tmp_path: Path, version: str) -> None:
     async def story(service: Service) -> list[int]:
@@ -189,6 +192,7 @@ async def test_what_the_parser_refuses_shows_the_window_of_the_peers_address_and
     await in_service(tmp_path, story)
 
 
+@embedded
 async def test_trailers_change_nothing(tmp_path: Path) -> None:
     async def cancel(service: Service, *lines: str, trailers: str) -> tuple[str, str]:
         head = [
@@ -216,6 +220,7 @@ async def test_trailers_change_nothing(tmp_path: Path) -> None:
     await in_service(tmp_path, story, PETSTORE_TRUSTED_PROXIES="127.0.0.1")
 
 
+@embedded
 async def test_a_connection_over_the_maximum_shows_the_window_of_its_address(tmp_path: Path) -> None:
     async def story(service: Service) -> None:
         _, kept = await asyncio.open_connection("127.0.0.1", service.transport.port)
@@ -326,6 +331,7 @@ async def test_the_root_points_to_the_documentation(tmp_path: Path) -> None:
     assert 'href="docs"' in response.text
 
 
+@embedded
 async def test_valid_missing_and_invalid_bearer_keys_are_distinguished(tmp_path: Path) -> None:
     async def story(service: Service) -> None:
         key = await service.key()
@@ -367,6 +373,7 @@ async def test_unknown_expired_revoked_suspended_and_foreign_keys_get_the_same_r
     assert 1 == len(await in_service(tmp_path, story))
 
 
+@embedded
 async def test_a_known_key_that_is_refused_is_logged_with_its_account_within_the_limit_of_the_address(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -426,6 +433,7 @@ async def test_many_keys_seen_for_the_first_time_at_once_are_all_looked_up(tmp_p
     assert {404} == await in_service(tmp_path, story)
 
 
+@embedded
 async def test_a_remembered_key_expires_on_the_second(tmp_path: Path) -> None:
     async def story(service: Service) -> list[int]:
         key = await service.key(expires_at=START + 10)
@@ -438,6 +446,7 @@ async def test_a_remembered_key_expires_on_the_second(tmp_path: Path) -> None:
     assert [200, 200, 401] == await in_service(tmp_path, story)
 
 
+@embedded
 async def test_a_narrowed_key_is_refused_before_the_identifier_is_looked_at(tmp_path: Path) -> None:
     async def story(service: Service) -> None:
         headers = bearer(await service.key(scopes=frozenset({Scope.ORDERS_READ})))
@@ -594,6 +603,7 @@ async def test_forwarded_is_read_instead_where_it_is_the_one_named(tmp_path: Pat
     assert [59, 58, 59] == await in_service(tmp_path, story, **environ)
 
 
+@embedded
 async def test_the_deprecated_operation_says_so_until_its_sunset_and_is_gone_after(tmp_path: Path) -> None:
     async def story(service: Service) -> None:
         actor = service.actor

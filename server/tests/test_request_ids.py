@@ -10,6 +10,9 @@ from support.service import Service, bearer, in_service
 
 pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("each_engine")]
 
+embedded = pytest.mark.parametrize("each_engine", ["embedded"], indirect=True)
+"""For what no engine takes part in."""
+
 V1, V2 = "/v1/store/orders", "/v2/store/orders"
 
 
@@ -49,6 +52,7 @@ async def test_the_audit_entry_of_a_placement_has_its_request_id(tmp_path: Path)
     await in_service(tmp_path, story)
 
 
+@embedded
 @pytest.mark.parametrize(
     "hostile",
     ["a" * 129, "two words", "tab\there", "caf\xe9", "pso_live_" + "a" * 33, "x-pso_test_abc", ""],
@@ -68,6 +72,7 @@ async def test_an_unusable_request_id_is_replaced_everywhere(tmp_path: Path, hos
     await in_service(tmp_path, story)
 
 
+@embedded
 async def test_the_longest_request_id_is_used(tmp_path: Path) -> None:
     async def story(service: Service) -> None:
         await service.orders(Order(1))

@@ -147,6 +147,7 @@ async def test_a_page_is_answered_304_until_it_changes_and_head_has_its_headers(
     await in_service(tmp_path, story)
 
 
+@embedded
 async def test_the_compressed_page_has_the_same_content_and_its_own_etag(tmp_path: Path) -> None:
     async def story(service: Service) -> None:
         await service.orders(*[Order(number, 1, 1) for number in range(50)])
@@ -179,6 +180,7 @@ async def test_a_change_through_either_version_shows_in_both_at_once(tmp_path: P
     await in_service(tmp_path, story)
 
 
+@embedded
 async def test_cancelling_has_the_responses_of_version_1(tmp_path: Path) -> None:
     async def story(service: Service) -> None:
         await service.orders(*SAMPLE)
@@ -216,6 +218,7 @@ async def test_an_invalid_parameter_is_400_and_named(tmp_path: Path) -> None:
     await in_service(tmp_path, story)
 
 
+@embedded
 async def test_a_cursor_of_another_query_or_altered_is_400(tmp_path: Path) -> None:
     async def story(service: Service) -> None:
         await service.orders(*SAMPLE)
@@ -236,6 +239,7 @@ async def test_a_cursor_of_another_query_or_altered_is_400(tmp_path: Path) -> No
     await in_service(tmp_path, story)
 
 
+@embedded
 async def test_a_cursor_outlives_a_restart(tmp_path: Path) -> None:
     async def first(service: Service) -> tuple[str, str]:
         await service.orders(*SAMPLE)
@@ -250,6 +254,7 @@ async def test_a_cursor_outlives_a_restart(tmp_path: Path) -> None:
     assert [3, 4, 5] == await in_service(tmp_path, second)
 
 
+@embedded
 async def test_the_key_the_path_and_the_scope_are_checked_before_the_parameters(tmp_path: Path) -> None:
     async def story(service: Service) -> None:
         await service.orders(*SAMPLE)
@@ -398,6 +403,7 @@ async def test_a_client_that_follows_updates_sees_every_order_in_its_last_state(
     await in_service(tmp_path, story)
 
 
+@embedded
 async def test_a_body_decoded_by_hand_is_the_json_that_the_client_reads(tmp_path: Path) -> None:
     async def story(service: Service) -> None:
         await service.orders(*SAMPLE)

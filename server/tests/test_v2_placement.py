@@ -21,6 +21,9 @@ ASKED = {"petId": 3, "quantity": 2}
 
 pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("each_engine")]
 
+embedded = pytest.mark.parametrize("each_engine", ["embedded"], indirect=True)
+"""For what no engine takes part in."""
+
 
 class Buyer:
     """A client that places orders, with a key of its own."""
@@ -87,6 +90,7 @@ async def test_the_same_key_and_body_get_the_first_response_again(tmp_path: Path
     await in_service(tmp_path, story)
 
 
+@embedded
 async def test_the_same_key_with_another_body_is_refused_and_other_accounts_have_keys_of_their_own(
     tmp_path: Path,
 ) -> None:
@@ -172,6 +176,7 @@ MALFORMED: list[tuple[bytes, dict[str, str], tuple[int, str]]] = [
 ]
 
 
+@embedded
 async def test_a_malformed_request_is_refused_and_places_nothing(tmp_path: Path) -> None:
     async def story(service: Service) -> None:
         client = await buyer(service)
@@ -197,6 +202,7 @@ async def test_a_placement_is_in_the_audit_log_with_its_key(tmp_path: Path) -> N
     await in_service(tmp_path, story)
 
 
+@embedded
 async def test_only_a_key_that_was_granted_the_scope_by_name_places_orders(tmp_path: Path) -> None:
     async def story(service: Service) -> None:
         ordinary = Buyer(service, await service.key())

@@ -15,6 +15,9 @@ USAGE = "/v2/usage"
 
 pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("each_engine")]
 
+embedded = pytest.mark.parametrize("each_engine", ["embedded"], indirect=True)
+"""For what no engine takes part in."""
+
 
 async def test_the_windows_are_those_of_the_limit_headers_with_this_request_charged(tmp_path: Path) -> None:
     async def story(service: Service) -> None:
@@ -64,6 +67,7 @@ async def test_the_history_includes_this_request_and_is_the_same_before_and_afte
     await in_service(tmp_path, story)
 
 
+@embedded
 @pytest.mark.parametrize(
     ("query", "status"),
     [
