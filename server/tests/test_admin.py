@@ -5,10 +5,11 @@ from pathlib import Path
 
 import httpx2
 import pytest
+from prometheus_client.core import GaugeMetricFamily
 
 from petstore_server.domain.audit import Actor
 from petstore_server.runtime.background import STALLED_SECONDS, BackgroundTask
-from petstore_server.telemetry.aggregation import aggregate, single
+from petstore_server.telemetry.aggregation import aggregate
 from support.engines import PostgresEngine
 from support.redis_engine import shared_redis
 from support.service import START, Service, running
@@ -93,6 +94,6 @@ async def test_a_store_in_postgresql_which_db_backup_cannot_copy_has_no_such_met
 
 async def test_the_last_backup_that_several_workers_report_is_the_latest() -> None:
     name = "petstore_last_backup_timestamp_seconds"
-    reports = [[single(name, "", "gauge", at)] for at in (START, START + 60)]
+    reports = [[GaugeMetricFamily(name, "", at)] for at in (START, START + 60)]
     [family] = aggregate(reports)
     assert [START + 60] == [sample.value for sample in family.samples]

@@ -8,6 +8,7 @@ from typing import Any
 
 import psycopg
 import pytest
+from prometheus_client.core import CounterMetricFamily
 
 from petstore_server.console.readings import Pace
 from petstore_server.console.rendering import minutes
@@ -16,7 +17,6 @@ from petstore_server.domain.orders import Order
 from petstore_server.domain.usage import Activity, KeylessCounts, UsageCounts
 from petstore_server.engines.postgres.engine import CONNECTIONS
 from petstore_server.operations.health import CheckResult
-from petstore_server.telemetry.aggregation import Family, Sample
 from support.console import START, Browser, Console, running_console
 from support.open_stores import BY, Stores, add_key
 from support.subprocesses import busy
@@ -194,7 +194,7 @@ async def test_the_overview_shows_the_last_day_and_week(file_store: Stores) -> N
         assert "Admitted 1,000 Refused by the minute 20 Refused by the day 3 Refused while banned 0" in day
         assert "Without a valid key 9 Cancelled orders 5" in day
         assert "Admitted 8,000" in week
-        console.service.families = [
-            Family("petstore_requests", "", "counter", [Sample("petstore_requests_total", {"status": "200"}, 41)])
-        ]
+        requests = CounterMetricFamily("petstore_requests", "", labels=["status"])
+        requests.add_metric(["200"], 41)
+        console.service.families = [requests]
         assert "Answered 41" in await browser.get("/?period=hour")

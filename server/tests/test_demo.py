@@ -3,12 +3,12 @@
 import re
 
 import pytest
+from prometheus_client.core import Metric
 
 from petstore_server.domain.audit import Actor
 from petstore_server.domain.keys import Environment
 from petstore_server.domain.orders import CANCEL, Status
 from petstore_server.runtime.demo import fill, recent_requests
-from petstore_server.telemetry.aggregation import Families
 from petstore_server.telemetry.recent import RecentRequests
 from support.console import START, running_console
 from support.open_stores import Stores
@@ -38,9 +38,9 @@ async def test_the_sample_data_has_something_of_everything(file_store: Stores) -
 
 
 async def test_the_sample_requests_come_before_those_of_the_process() -> None:
-    families: Families = []
+    families: list[Metric] = []
 
-    async def metrics() -> Families:
+    async def metrics() -> list[Metric]:
         return families
 
     requests = RecentRequests(metrics, lambda: START + 1)

@@ -1,8 +1,8 @@
 """The requests of the last hour, from samples of the metrics."""
 
 import pytest
+from prometheus_client.core import Metric
 
-from petstore_server.telemetry.aggregation import Families, Family, Sample
 from petstore_server.telemetry.recent import SAMPLE_SECONDS, RecentRequests
 
 pytestmark = pytest.mark.anyio
@@ -17,16 +17,14 @@ class Source:
         self.buckets: dict[str, int] = {}
         self.recent = RecentRequests(self.families, lambda: self.now)
 
-    async def families(self) -> Families:
-        requests = [
-            Sample("petstore_requests_total", {"operation": "listOrders", "status": status}, count)
-            for status, count in self.statuses.items()
-        ]
-        buckets = [Sample("petstore_request_seconds_bucket", {"le": le}, count) for le, count in self.buckets.items()]
-        return [
-            Family("petstore_requests", "", "counter", requests),
-            Family("petstore_request_seconds", "", "histogram", buckets),
-        ]
+    async def families(self) -> list[Metric]:
+        requests = Metric("petstore_requests", "", "counter")
+        for status, count in self.statuses.items():
+            requests.add_sample("petstore_requests_total", {"operation": "listOrders", "status": status}, count)
+        seconds = Metric("petstore_request_seconds", "", "histogram")
+        for le, count in self.buckets.items():
+            seconds.add_sample("petstore_request_seconds_bucket", {"le": le}, count)
+        return [requests, seconds]
 
 
 async def test_requests_are_counted_by_outcome_up_to_now() -> None:

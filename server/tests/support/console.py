@@ -10,6 +10,7 @@ from html import unescape
 from typing import Any
 
 import httpx2
+from prometheus_client.core import Metric
 from starlette.applications import Starlette
 
 from petstore_server.console.readings import Pace
@@ -18,7 +19,6 @@ from petstore_server.domain.audit import Actor
 from petstore_server.runtime.console import make_console
 from petstore_server.settings import read_settings
 from petstore_server.store import Store
-from petstore_server.telemetry.aggregation import Families
 from support.open_stores import Stores
 
 HOST = "127.0.0.1:8081"
@@ -43,12 +43,12 @@ class Service:
 
     ready: bool = True
     detail: dict[str, Any] = field(default_factory=lambda: {"status": "ok"})
-    families: Families = field(default_factory=list)
+    families: list[Metric] = field(default_factory=list)
 
     async def readiness(self) -> tuple[bool, dict[str, Any]]:
         return self.ready, self.detail
 
-    async def request_metrics(self) -> Families:
+    async def request_metrics(self) -> list[Metric]:
         return self.families
 
 

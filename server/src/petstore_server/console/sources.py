@@ -4,6 +4,8 @@ from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
+from prometheus_client.core import Metric
+
 from petstore_server.console.import_jobs import ImportJobs
 from petstore_server.console.readings import Cached, Pace
 from petstore_server.console.sessions import Sessions
@@ -13,7 +15,6 @@ from petstore_server.domain.usage import Usage
 from petstore_server.operations.health import CheckResult
 from petstore_server.settings import Settings
 from petstore_server.store import Store
-from petstore_server.telemetry.aggregation import Families
 from petstore_server.telemetry.recent import RecentRequests
 
 _CHECKS_SECONDS = 60.0
@@ -26,7 +27,7 @@ class Service(Protocol):
     async def readiness(self) -> tuple[bool, dict[str, Any]]:
         """What /readyz says: whether the service is ready, and the body."""
 
-    async def request_metrics(self) -> Families:
+    async def request_metrics(self) -> list[Metric]:
         """The metrics of all its processes."""
 
 

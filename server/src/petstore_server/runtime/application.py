@@ -5,6 +5,8 @@ import itertools
 from collections.abc import Callable
 from contextlib import suppress
 
+from prometheus_client.core import Metric
+
 from petstore_server.api import v1, v2
 from petstore_server.api.access_log import AccessLog
 from petstore_server.api.admin import DRAINING, Readiness, admin_application
@@ -25,7 +27,6 @@ from petstore_server.runtime.engines import is_sqlite
 from petstore_server.runtime.open_files import allowed_connections
 from petstore_server.server.listener import Deadlines, PublicServer
 from petstore_server.settings import Settings
-from petstore_server.telemetry.aggregation import Families, collect
 from petstore_server.telemetry.logs import lost_lines
 from petstore_server.telemetry.metrics import Metrics
 
@@ -105,9 +106,9 @@ class Application:
         await self.readiness()
         return self.metrics.exposition()
 
-    async def request_metrics(self) -> Families:
+    async def request_metrics(self) -> list[Metric]:
         """The metrics of this process."""
-        return collect(self.metrics.registry)
+        return list(self.metrics.registry.collect())
 
     async def _readiness(self) -> Readiness:
         if self.draining:

@@ -16,6 +16,7 @@ from collections.abc import Callable, Sequence
 from time import monotonic
 from typing import Any
 
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from starlette.routing import BaseRoute
 
 from petstore_server.api.admin import DRAINING, Readiness, admin_application
@@ -24,7 +25,7 @@ from petstore_server.runtime.servers import DRAIN_SECONDS, AdminServer, first, s
 from petstore_server.runtime.worker import Report
 from petstore_server.runtime.worker_process import UNREADABLE, Worker, WorkerFailed
 from petstore_server.settings import Settings
-from petstore_server.telemetry.aggregation import Families, aggregate, exposition, single
+from petstore_server.telemetry.aggregation import aggregate, exposition
 from petstore_server.telemetry.logs import lost_lines
 
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.1, 2.0
@@ -66,7 +67,7 @@ class Workers:
         """Ready if all are; degraded if one is."""
         return self._evaluate(await self._reports())
 
-    async def request_metrics(self) -> Families:
+    async def request_metrics(self) -> list[Metric]:
         """The metrics of all workers, summed."""
         await self._reports()
         return aggregate([worker.metrics() for worker in self._workers])
@@ -75,12 +76,12 @@ class Workers:
         """The metrics of all workers and of the supervisor, summed. Asking a worker evaluates its readiness."""
         reports = await self._reports()
         own = [
-            single("petstore_ready", "1 if /readyz returns 200.", "gauge", self._evaluate(reports).ready),
-            single("petstore_workers", "Workers that respond.", "gauge", sum(each is not None for each in reports)),
+            GaugeMetricFamily("petstore_ready", "1 if /readyz returns 200.", self._evaluate(reports).ready),
+            GaugeMetricFamily("petstore_workers", "Workers that respond.", sum(each is not None for each in reports)),
         ]
-        lost = single("petstore_log_lines_lost", "Log lines that could not be written.", "counter", lost_lines())
-        families = aggregate([*[worker.metrics() for worker in self._workers], [lost]])
-        return exposition([*[family for family in families if family.name != "petstore_ready"], *own])
+        lost = CounterMetricFamily("petstore_log_lines_lost", "Log lines that could not be written.", lost_lines())
+        metrics = aggregate([*[worker.metrics() for worker in self._workers], [lost]])
+        return exposition([*[metric for metric in metrics if metric.name != "petstore_ready"], *own])
 
     async def _reports(self) -> list[Report | None]:
         return await asyncio.gather(*[worker.report() for worker in self._workers])

@@ -20,19 +20,21 @@ from petstore_server.runtime.composition import lock_for_serving, opened_backend
 from petstore_server.runtime.engines import Announce
 from petstore_server.runtime.servers import run
 from petstore_server.settings import Settings, read_settings
-from petstore_server.telemetry.aggregation import Families, collect
 from petstore_server.telemetry.logs import logging_to_stderr
 
 LARGEST_LINE = 1 << 24
 
 
 class Report(msgspec.Struct):
-    """The state of a worker. `number` is that of the request; report 0 is sent unasked, once the worker serves."""
+    """The state of a worker. `number` is that of the request; report 0 is sent unasked, once the worker serves.
+
+    `metrics` are in Prometheus's text format.
+    """
 
     number: int
     ready: bool
     detail: dict[str, Any]
-    metrics: Families
+    metrics: str
 
 
 def serve_inherited(listener: int, channel: int, announce: Announce) -> None:
@@ -58,7 +60,7 @@ async def _serve(settings: Settings, public: socket.socket, channel: socket.sock
 
         async def report(number: int) -> None:
             ready, detail = await application.readiness()
-            line = msgspec.json.encode(Report(number, ready, detail, collect(application.metrics.registry)))
+            line = msgspec.json.encode(Report(number, ready, detail, application.metrics.exposition().decode()))
             reports.write(line + b"\n")
             await reports.drain()
 

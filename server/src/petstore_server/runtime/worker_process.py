@@ -6,9 +6,11 @@ import socket
 import sys
 
 import msgspec
+from prometheus_client.core import Metric
+from prometheus_client.parser import text_string_to_metric_families
 
 from petstore_server.runtime.worker import LARGEST_LINE, Report
-from petstore_server.telemetry.aggregation import Families, aggregate, without_gauges
+from petstore_server.telemetry.aggregation import aggregate, without_gauges
 
 UNREADABLE = (OSError, EOFError, ValueError, msgspec.MsgspecError)  # a channel without a report; includes TimeoutError
 
@@ -35,8 +37,8 @@ class Worker:
         self._channel: tuple[asyncio.StreamReader, asyncio.StreamWriter] | None = None
         self._asking = asyncio.Lock()
         self._asked = 0
-        self._latest: Families = []
-        self._ended: Families = []
+        self._latest = ""  # metrics in text form, as they came
+        self._ended: list[Metric] = []
 
     async def start(self) -> None:
         """Start the process and wait until it serves. Raises WorkerFailed, OSError."""
@@ -62,7 +64,7 @@ class Worker:
         if self._channel is not None:
             self._channel[1].close()
             self._channel = None
-        self._ended, self._latest = aggregate([self._ended, without_gauges(self._latest)]), []
+        self._ended, self._latest = without_gauges(self.metrics()), ""
         return code
 
     def signal(self, number: int) -> None:
@@ -83,9 +85,9 @@ class Worker:
         self._latest = report.metrics
         return report
 
-    def metrics(self) -> Families:
+    def metrics(self) -> list[Metric]:
         """What it last reported, and what the processes before it had counted."""
-        return aggregate([self._ended, self._latest])
+        return aggregate([self._ended, text_string_to_metric_families(self._latest)])
 
     async def _spawn(self, *handles: int) -> asyncio.subprocess.Process:
         # In a separate session, so that Ctrl-C reaches only the supervisor, which then signals each worker once.

@@ -1,11 +1,11 @@
 """What the service did in the last hour, from samples of its metrics in memory."""
 
 from collections import Counter, deque
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from itertools import pairwise
 from typing import NamedTuple
 
-from petstore_server.telemetry.aggregation import Families
+from prometheus_client.core import Metric
 
 REFUSED_STATUSES = (401, 403, 429)
 """Without a valid key, without the scope, over a limit or banned."""
@@ -55,10 +55,10 @@ class Totals(NamedTuple):
 
 
 class RecentRequests:
-    """Keeps a sample for each of the last 60 minutes. `families` reads the metrics, `clock` gives Unix seconds."""
+    """Keeps a sample for each of the last 60 minutes. `metrics` reads the metrics, `clock` gives Unix seconds."""
 
-    def __init__(self, families: Callable[[], Awaitable[Families]], clock: Callable[[], float]) -> None:
-        self._families = families
+    def __init__(self, metrics: Callable[[], Awaitable[Iterable[Metric]]], clock: Callable[[], float]) -> None:
+        self._metrics = metrics
         self._clock = clock
         start = Totals(clock(), Counter(), Counter())  # metrics begin at zero, with the process
         self._samples = deque([start], maxlen=INTERVALS)
@@ -83,8 +83,8 @@ class RecentRequests:
     async def _now(self) -> Totals:
         statuses: Counter[str] = Counter()
         buckets: Counter[float] = Counter()
-        for family in await self._families():
-            for sample in family.samples:
+        for metric in await self._metrics():
+            for sample in metric.samples:
                 if sample.name == _REQUESTS:
                     statuses[sample.labels["status"]] += int(sample.value)
                 elif sample.name == _BUCKETS:
