@@ -27,8 +27,8 @@ from petstore_server.operations.usage import (
     AccountFilters,
     AccountSort,
     page_of_accounts,
-    rank_accounts,
     report_usage,
+    top_accounts,
     with_usage,
 )
 from petstore_server.runtime.background import compact_history
@@ -271,21 +271,21 @@ async def test_the_top_accounts_by_each_order(each_backend: Stores) -> None:
         await store.usage.save(used, [], activity(busy, FIRST, 500, refused_minute=1))
         await store.usage.save({}, [], activity(full, FIRST, 100, refused_day=70))
 
-        async def names(sort: AccountSort, limit: int = 10) -> list[str]:
-            found = await rank_accounts(store, await store.usage.all(), sort, FIRST, FIRST + 100, limit)
-            return [entry.account.name for entry in found]
+        def names(sort: AccountSort, limit: int = 10) -> list[str]:
+            return [entry.account.name for entry in top_accounts(rows, sort, limit)]
 
-        assert ["busy", "full"] == await names(AccountSort.ADMITTED)
-        assert ["full", "busy"] == await names(AccountSort.REFUSED)
-        assert ["full", "busy"] == await names(AccountSort.SHARE)
-        assert ["busy"] == await names(AccountSort.ADMITTED, limit=1)
-        found = await rank_accounts(store, await store.usage.all(), AccountSort.SHARE, FIRST, FIRST + 100, 10)
-        assert [0.9, 0.5] == [entry.share for entry in found]
+        totals = await store.usage.totals(FIRST, FIRST + 100)
+        rows = with_usage(await store.accounts.list(), await store.usage.all(), totals, FIRST + 100)
+        assert ["busy", "full"] == names(AccountSort.ADMITTED)
+        assert ["full", "busy"] == names(AccountSort.REFUSED)
+        assert ["full", "busy"] == names(AccountSort.SHARE)
+        assert ["busy"] == names(AccountSort.ADMITTED, limit=1)
+        assert [0.9, 0.5] == [entry.share for entry in top_accounts(rows, AccountSort.SHARE, 10)]
         # The console ranks by the same share, though the other account has used its minute.
         rows = with_usage(await store.accounts.list(), await store.usage.all(), {}, FIRST + 1)
         ranked = page_of_accounts(rows, AccountFilters(), AccountSort.SHARE, 1, descending=True).items
         assert ["full", "busy", "idle"] == [row.account.name for row in ranked]
-        assert [] == await rank_accounts(store, None, AccountSort.SHARE, FIRST, FIRST + 100, 10)
+        assert [] == top_accounts(with_usage(await store.accounts.list(), None, totals, FIRST), AccountSort.SHARE, 10)
 
 
 async def test_a_report_begins_with_the_whole_hour_or_day_of_its_start(each_backend: Stores) -> None:

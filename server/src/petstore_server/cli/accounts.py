@@ -13,10 +13,11 @@ from petstore_server.cli.output import Column, comment, details, plural, show, t
 from petstore_server.cli.stores import installation, operator, with_store
 from petstore_server.domain import accounts as transitions
 from petstore_server.domain.accounts import PLAN_LIMITS, Account, Plan
+from petstore_server.domain.errors import Unreachable
 from petstore_server.domain.timestamps import format_unix
 from petstore_server.domain.transitions import Transition
+from petstore_server.domain.usage import Usage
 from petstore_server.operations import accounts as operations
-from petstore_server.operations.accounts import AccountReport
 from petstore_server.store import Store
 
 accounts = noun("accounts", "petstore accounts create acme --plan pro")
@@ -74,18 +75,18 @@ def show_account(name: str) -> None:
     now = time.time()
     here = installation()
 
-    async def look(store: Store) -> AccountReport:
-        usage_of = None if here.counts_elsewhere() else partial(here.account_usage, store)
-        return await operations.report_account(store, name, usage_of, now)
+    async def read(store: Store) -> tuple[Account, dict[str, Any]]:
+        account, problem, windows = await store.accounts.find(name), None, None
+        try:
+            if not here.counts_elsewhere():
+                windows = _windows(account, await here.account_usage(store, account.id), now)
+        except Unreachable as error:  # the rest is needed most while Redis is down
+            problem = error.explanation
+        keys = [key_fields(key, now) for key in await store.keys.list(name)]
+        return account, {**_fields(account), "windows": windows, "usageProblem": problem, "keys": keys}
 
-    report = with_store(look)
-    names = ("window", "used", "limit", "remaining", "reset")
-    windows = report.windows and [
-        dict(zip(names, (*window[:-1], format_unix(window.reset)), strict=True)) for window in report.windows
-    ]
-    keys = [key_fields(key, now) for key in report.keys]
-    fields = {**_fields(report.account), "windows": windows, "usageProblem": report.problem, "keys": keys}
-    show(fields, lambda: _page(report.account, fields))
+    account, fields = with_store(read)
+    show(fields, lambda: _page(account, fields))
 
 
 @accounts.command(writes=True)
@@ -184,6 +185,12 @@ def _fields(account: Account) -> dict[str, Any]:
         "suspendedAt": format_unix(account.suspended_at),
         "closedAt": format_unix(account.closed_at),
     }
+
+
+def _windows(account: Account, usage: Usage, now: float) -> list[dict[str, Any]]:
+    names = ("window", "used", "limit", "remaining", "reset")
+    windows = operations.report_windows(account, usage, now)
+    return [dict(zip(names, (*window[:-1], format_unix(window.reset)), strict=True)) for window in windows]
 
 
 def _page(account: Account, fields: dict[str, Any]) -> str:

@@ -1,6 +1,5 @@
 """`petstore console`: sign-in links of the operator console, and the end of its sessions."""
 
-import secrets
 from contextlib import suppress
 from urllib.parse import urlsplit
 
@@ -11,9 +10,9 @@ from petstore_server.cli.commands import Command
 from petstore_server.cli.output import comment, log_to_stderr, plural, show
 from petstore_server.cli.stores import operator, settings_here, with_store
 from petstore_server.domain.errors import InvalidInput
-from petstore_server.domain.sessions import LINK_LIFETIME, SESSION_LIFETIME, TOKEN_BYTES
+from petstore_server.domain.sessions import LINK_LIFETIME, SESSION_LIFETIME
 from petstore_server.domain.timestamps import HOUR, MINUTE, format_unix
-from petstore_server.operations.admin_port import admin_url, host_name, is_allowed_host, sign_in_url
+from petstore_server.operations.admin_port import admin_url, create_link, host_name, is_allowed_host
 from petstore_server.settings import SettingsError
 
 _LIFETIMES = {"minutes": LINK_LIFETIME // MINUTE, "hours": SESSION_LIFETIME // HOUR}
@@ -61,8 +60,6 @@ def console(url: str | None, end: bool) -> None:
             f"{host_name(host)} is not in PETSTORE_CONSOLE_HOSTS, so the server will refuse the link with 421. "
             "Add it, and restart the server."
         )
-    token = secrets.token_urlsafe(TOKEN_BYTES)
-    expires_at = with_store(lambda store: store.sessions.create_link(token, operator()))
-    printed = sign_in_url(address, token)
-    show({"url": printed, "expiresAt": format_unix(expires_at)}, lambda: printed)
+    link, expires_at = with_store(lambda store: create_link(store, address, operator()))
+    show({"url": link, "expiresAt": format_unix(expires_at)}, lambda: link)
     comment(f"The link works once and for {LINK_LIFETIME // MINUTE} minutes.")

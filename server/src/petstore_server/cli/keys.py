@@ -116,10 +116,9 @@ def rotate(key_id: str, grace: int, expires: float | None) -> None:
     $ petstore keys rotate key_3kTMd9QxBv1a --expires 90d
     """
     rotate = partial(operations.rotate_key, key_id=key_id, grace=grace, expires_at=expires)
-    rotation = with_store(lambda store: rotate(store, actor=operator()), writes=True)
-    _hand_over(rotation.new)
-    old, new = rotation.old, rotation.new.key
-    comment(f"The old key {old.id} expires at {format_unix(old.expires_at)}.")
+    issued = with_store(lambda store: rotate(store, actor=operator()), writes=True)
+    _hand_over(issued)
+    new = issued.key
     if new.expires_at is not None and expires is None:
         log_to_stderr(
             f"The new key expires at {format_unix(new.expires_at)}, as the old one was to. "
@@ -186,6 +185,8 @@ def _hand_over(issued: IssuedKey) -> None:
         log_to_stderr(f"The new key could not be printed; revoke it: petstore keys revoke {key.id}")
         raise
     comment(f"Key {key.id} of {key.account} ({key.environment}). It is not stored and not shown again.")
+    if issued.old is not None:
+        comment(f"The old key {issued.old.id} expires at {format_unix(issued.old.expires_at)}.")
     if key.account_suspended:
         resume = f"petstore accounts resume {key.account}"
         log_to_stderr(f"The account {key.account} is suspended: its keys are invalid until `{resume}`.")

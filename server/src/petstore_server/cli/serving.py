@@ -22,9 +22,9 @@ from petstore_server.cli.output import abandon_stdout, log_to_stderr
 from petstore_server.domain.accounts import PLAN_LIMITS, Plan
 from petstore_server.domain.audit import Actor
 from petstore_server.domain.keys import Environment
-from petstore_server.domain.sessions import LINK_LIFETIME, TOKEN_BYTES
+from petstore_server.domain.sessions import LINK_LIFETIME
 from petstore_server.domain.timestamps import MINUTE
-from petstore_server.operations.admin_port import sign_in_url
+from petstore_server.operations.admin_port import create_link
 from petstore_server.runtime.application import Application
 from petstore_server.runtime.composition import lock_for_serving, opened_backend, require_servable
 from petstore_server.runtime.demo import Demo, fill, show_sample
@@ -32,7 +32,6 @@ from petstore_server.runtime.servers import listening, run
 from petstore_server.runtime.supervisor import serve_with_workers
 from petstore_server.runtime.worker_process import WorkerFailed
 from petstore_server.settings import Settings
-from petstore_server.store import Store
 from petstore_server.telemetry.logs import logging_to_stderr
 
 _log = logging.getLogger(__name__)
@@ -72,7 +71,9 @@ async def _serve(settings: Settings, public: socket.socket, admin: socket.socket
     announce = (lambda _: None) if demo else log_to_stderr
     async with opened_backend(settings, time.time, announce) as backend:
         sample = await fill(backend.store, Environment(settings.environment)) if demo else None
-        link = await _console_link(backend.store, _address(admin)) if demo and settings.console else None
+        link = None
+        if demo and settings.console:
+            link, _ = await create_link(backend.store, _address(admin), Actor("operator:demo", time.time()))
         application = Application(settings, backend, time.time, secrets.token_hex)
         if demo and application.console is not None:
             show_sample(application.console.sources, time.time(), _sign_in_command(settings, _address(admin)))
@@ -96,13 +97,6 @@ def _log_serving(settings: Settings, public: socket.socket, admin: socket.socket
 def _address(bound: socket.socket) -> str:
     host, port = bound.getsockname()[:2]
     return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
-
-
-async def _console_link(store: Store, admin: str) -> str:
-    """A link that signs in to the console."""
-    token = secrets.token_urlsafe(TOKEN_BYTES)
-    await store.sessions.create_link(token, Actor("operator:demo", time.time()))
-    return sign_in_url(admin, token)
 
 
 def _sign_in_command(settings: Settings, admin: str) -> str:

@@ -109,7 +109,9 @@ def top(since: float, by: str, limit: int) -> None:
 
     async def find(store: Store) -> list[AccountUsage]:
         usages = None if here.counts_elsewhere() else await here.all_usage(store)
-        return await operations.rank_accounts(store, usages, sort, since, now, limit)
+        totals = await store.usage.totals(Granularity.HOUR.start(since), int(now) + 1)
+        rows = operations.with_usage(await store.accounts.list(), usages, totals, now)
+        return operations.top_accounts(rows, sort, limit)
 
     found = with_store(find)
     if sort is AccountSort.SHARE and here.counts_elsewhere():
@@ -126,7 +128,7 @@ def _say_if_off() -> None:
 def _report_fields(account: str | None, by: Granularity, report: UsageReport) -> dict[str, Any]:
     history = [{"start": format_unix(row.start), **_count_fields(row.counts)} for row in report.rows]
     fields: dict[str, Any] = {"account": account, "by": str(by), "history": history}
-    if report.keyless is not None:
+    if account is None:
         fields["withoutKey"] = [
             {"start": format_unix(start), "refusedKey": counts.refused_key, "refusedAddress": counts.refused_address}
             for start, counts in report.keyless

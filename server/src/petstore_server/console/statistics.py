@@ -8,8 +8,8 @@ from petstore_server.console.readings import Cached, Pace, Reading
 from petstore_server.domain.accounts import Account
 from petstore_server.domain.orders import Status
 from petstore_server.domain.timestamps import DAY
-from petstore_server.domain.usage import Granularity, KeylessRow, Usage, UsageCounts, UsageRow
-from petstore_server.operations.usage import AccountUsage, with_usage
+from petstore_server.domain.usage import Granularity, Usage, UsageCounts
+from petstore_server.operations.usage import AccountUsage, UsageReport, report_usage, with_usage
 from petstore_server.store import AccessVersion, Store
 
 _KEPT_SECONDS = 30.0  # sums of a day or a week hardly change
@@ -21,13 +21,6 @@ class AccountStatistics(NamedTuple):
     rows: list[AccountUsage]
     windows: Reading[Mapping[int, Usage]]
     totals: Reading[Mapping[int, UsageCounts]]
-
-
-class History(NamedTuple):
-    """The requests of all accounts by hour, and those without a valid key."""
-
-    rows: list[UsageRow]
-    keyless: list[KeylessRow]
 
 
 class Statistics:
@@ -72,8 +65,6 @@ class Statistics:
         now = self._clock()
         return await self._store.usage.totals(Granularity.HOUR.start(now - DAY), int(now) + 1)
 
-    async def _read_history(self, days: int) -> History:
+    async def _read_history(self, days: int) -> UsageReport:
         now = self._clock()
-        period = Granularity.HOUR.start(now - days * DAY), int(now) + 1, Granularity.HOUR
-        usage = self._store.usage
-        return History(await usage.history(None, *period), await usage.keyless_history(*period))
+        return await report_usage(self._store, None, now - days * DAY, now, Granularity.HOUR)

@@ -1,13 +1,11 @@
-"""Accounts: create and close them, and report their usage."""
+"""Accounts: create and close them, and report their windows."""
 
-from collections.abc import Awaitable, Callable
 from typing import NamedTuple
 
 from petstore_server.domain import accounts
 from petstore_server.domain.accounts import Account, Limits, Plan
 from petstore_server.domain.audit import Actor
-from petstore_server.domain.errors import Unreachable
-from petstore_server.domain.keys import ApiKey, revoke
+from petstore_server.domain.keys import revoke
 from petstore_server.domain.notes import check_note
 from petstore_server.domain.timestamps import DAY, MINUTE
 from petstore_server.domain.usage import Usage
@@ -26,18 +24,6 @@ class WindowReport(NamedTuple):
     limit: int
     remaining: int
     reset: int | None
-
-
-class AccountReport(NamedTuple):
-    """An account with its keys, oldest first, and its windows; `windows` is None if its usage is not known here.
-
-    `problem` says why the usage could not be read; None if it could, or if it is counted elsewhere.
-    """
-
-    account: Account
-    windows: tuple[WindowReport, ...] | None
-    keys: list[ApiKey]
-    problem: str | None
 
 
 async def create_account(
@@ -62,24 +48,6 @@ async def close_account(store: Store, name: str, actor: Actor) -> tuple[Account,
             await store.keys.change(key.id, revoke(actor.at), actor)
             revoked += 1
     return account, revoked
-
-
-async def report_account(
-    store: Store, name: str, usage_of: Callable[[int], Awaitable[Usage]] | None, now: float
-) -> AccountReport:
-    """An account, its windows at `now` (Unix seconds) and its keys.
-
-    `usage_of` finds the usage of an account by its id; None if it cannot be read from here. Raises AccountNotFound,
-    ServiceUnavailable.
-    """
-    account = await store.accounts.find(name)
-    usage: Usage | None = None
-    problem: str | None = None
-    try:
-        usage = await usage_of(account.id) if usage_of else None
-    except Unreachable as error:  # the rest is needed most while Redis is down
-        problem = error.explanation
-    return AccountReport(account, usage and report_windows(account, usage, now), await store.keys.list(name), problem)
 
 
 def report_windows(account: Account, usage: Usage, now: float) -> tuple[WindowReport, ...]:

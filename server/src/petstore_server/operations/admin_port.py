@@ -1,9 +1,13 @@
 """The admin port: its address, under which names it responds, and where the console is."""
 
 import ipaddress
+import secrets
 from urllib.parse import urlsplit
 
+from petstore_server.domain.audit import Actor
+from petstore_server.domain.sessions import TOKEN_BYTES
 from petstore_server.settings import Settings
+from petstore_server.store import Store
 
 CONSOLE_PATH = "/console"
 """Where the console is on the admin port, and the path of its cookies."""
@@ -14,9 +18,14 @@ def admin_url(settings: Settings) -> str:
     return f"http://{_in_url(settings.admin_host)}:{settings.admin_port}"
 
 
-def sign_in_url(address: str, token: str) -> str:
-    """The link that signs in to the console; `address` is that of the admin port, such as http://127.0.0.1:8081."""
-    return f"{address.rstrip('/')}{CONSOLE_PATH}/sign-in?token={token}"
+async def create_link(store: Store, address: str, actor: Actor) -> tuple[str, float]:
+    """Make a link that signs in to the console once, and return it with the time at which it ends (Unix seconds).
+
+    `address` is that of the admin port, such as http://127.0.0.1:8081.
+    """
+    token = secrets.token_urlsafe(TOKEN_BYTES)
+    expires_at = await store.sessions.create_link(token, actor)
+    return f"{address.rstrip('/')}{CONSOLE_PATH}/sign-in?token={token}", expires_at
 
 
 def is_allowed_host(host: str, settings: Settings) -> bool:

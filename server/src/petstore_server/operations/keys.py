@@ -22,17 +22,11 @@ from petstore_server.store import Store
 
 
 class IssuedKey(NamedTuple):
-    """A new key. `secret` is the key itself, which is stored nowhere."""
+    """A new key. `secret` is the key itself, which is stored nowhere; `old` is the key that it replaces, if any."""
 
     key: ApiKey
     secret: str
-
-
-class Rotation(NamedTuple):
-    """A key as it is after its rotation, and its successor."""
-
-    old: ApiKey
-    new: IssuedKey
+    old: ApiKey | None = None
 
 
 async def issue_key(
@@ -65,7 +59,7 @@ async def issue_key(
     return IssuedKey(await store.keys.find(key.id), secret)
 
 
-async def rotate_key(store: Store, key_id: str, *, grace: int, expires_at: float | None, actor: Actor) -> Rotation:
+async def rotate_key(store: Store, key_id: str, *, grace: int, expires_at: float | None, actor: Actor) -> IssuedKey:
     """Replace a key by a successor with its scopes, note and ban.
 
     The old key ends after `grace` seconds, or earlier if it was to. The successor ends at `expires_at` (Unix seconds;
@@ -76,7 +70,7 @@ async def rotate_key(store: Store, key_id: str, *, grace: int, expires_at: float
     secret = new_key(old.environment, secrets.randbelow)
     successor = Successor(new_key_id(secrets.randbelow), digest(secret), expires_at)
     rotated = await store.keys.rotate(key_id, successor, actor.at + grace, actor)
-    return Rotation(rotated.old, IssuedKey(rotated.new, secret))
+    return IssuedKey(rotated.new, secret, rotated.old)
 
 
 async def find_key_by_secret(store: Store, secret: str) -> ApiKey:

@@ -37,7 +37,7 @@ async def create(visit: Visit) -> Response:
                 note=note,
                 actor=visit.actor,
             )
-            return visit.page("secret.html", key=issued.key, secret=issued.secret, old=None)
+            return visit.page("secret.html", issued=issued)
         except InvalidInput as error:
             form.reject("expires", error)
     return await show_account(visit, account, key_form=form, status=400)
@@ -57,14 +57,14 @@ async def rotate(visit: Visit) -> Response:
         raise InvalidInput("Choose when the old key ends.")
     if grace == "0s" and not submitted["confirmed"]:
         return visit.page("rotate.html", key=await visit.need(visit.store.keys.find(key_id)))
-    rotation = await operations.rotate_key(
+    issued = await operations.rotate_key(
         visit.store,
         key_id,
         grace=_GRACES[grace],
         expires_at=None,
         actor=visit.actor,
     )
-    return visit.page("secret.html", key=rotation.new.key, secret=rotation.new.secret, old=rotation.old)
+    return visit.page("secret.html", issued=issued)
 
 
 async def ask_revoke(visit: Visit) -> Response:

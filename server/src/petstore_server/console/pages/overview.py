@@ -10,12 +10,11 @@ from starlette.responses import Response
 from petstore_server.console.changes import SIGN_INS
 from petstore_server.console.readings import Cached, Reading
 from petstore_server.console.rendering import minutes
-from petstore_server.console.statistics import History
 from petstore_server.console.visit import Visit
 from petstore_server.domain.audit import AuditFilters
 from petstore_server.domain.timestamps import DAY
 from petstore_server.domain.usage import Granularity, UsageCounts, add
-from petstore_server.operations.usage import AccountSort, AccountUsage, top_accounts
+from petstore_server.operations.usage import AccountSort, AccountUsage, UsageReport, top_accounts
 from petstore_server.telemetry.recent import INTERVALS, SAMPLE_SECONDS, Report
 
 _TOP = 5
@@ -70,8 +69,8 @@ async def _requests(visit: Visit, period: str) -> dict[str, Any]:
         return {"requests": report, "chart": report.value and _recent_bars(report.value)}
     if not visit.sources.settings.usage_days_days:
         problem = "No history is kept, because PETSTORE_USAGE_DAYS_DAYS is 0."
-        return {"requests": Reading[History](problem=problem), "chart": None}
-    kept: Cached[History] = visit.sources.statistics.day if days == 1 else visit.sources.statistics.week
+        return {"requests": Reading[UsageReport](problem=problem), "chart": None}
+    kept: Cached[UsageReport] = visit.sources.statistics.day if days == 1 else visit.sources.statistics.week
     history = await kept.get()
     return {
         "requests": history,
@@ -90,7 +89,7 @@ def _recent_bars(report: Report) -> Bars:
     ]
 
 
-def _history_bars(history: History, now: float, days: int) -> Bars:
+def _history_bars(history: UsageReport, now: float, days: int) -> Bars:
     counted = {row.start: (row.admitted, row.refused) for row in history.rows}
     keyless = {row.start: sum(row.counts) for row in history.keyless}
     hours = range(Granularity.HOUR.start(now - days * DAY), int(now) + 1, Granularity.HOUR.seconds)
