@@ -78,7 +78,7 @@ async def test_a_scrape_shows_when_the_last_backup_was_made(tmp_path: Path) -> N
 
     async with running(tmp_path) as service:
         assert 0.0 == await last_backup(service)
-        await service.backend.store.backups.record("nightly.db", Actor("operator:ann", START))
+        await service.backend.store.audit.record_backup("nightly.db", Actor("operator:ann", START))
         assert START == await last_backup(service)
 
 

@@ -222,6 +222,6 @@ async def test_a_closed_account_has_no_valid_key_and_stays_closed(each_backend: 
 @pytest.mark.anyio
 async def test_the_last_backup_is_recorded(each_backend: Stores) -> None:
     async with each_backend.opened() as store:
-        assert None is await store.backups.last()
-        await store.backups.record("orders.db", ACTOR)
-        assert NOW == await store.backups.last()
+        assert None is await store.audit.last_backup()
+        await store.audit.record_backup("orders.db", ACTOR)
+        assert NOW == await store.audit.last_backup()

@@ -409,14 +409,14 @@ async def test_a_request_that_is_cancelled_as_it_gets_a_connection_leaves_it_to_
         for _ in range(CONNECTIONS - 1):
             await reads.enter_async_context(pool.long_read(SCAN))
         async with pool.long_read(SCAN):
-            request = asyncio.create_task(pool.use(lambda session: session.rows(Query("SELECT 1")), READ))
+            request = asyncio.create_task(pool.use(lambda session: session.rows([Query("SELECT 1")]), READ))
             await asyncio.sleep(0.01)
         for _ in range(turns):
             await asyncio.sleep(0)
         request.cancel()
         await asyncio.wait([request])
         assert request.cancelled()
-        assert [(2,)] == await pool.use(lambda session: session.rows(Query("SELECT 2")), READ)
+        assert [[(2,)]] == await pool.use(lambda session: session.rows([Query("SELECT 2")]), READ)
     await pool.close()
 
 

@@ -68,7 +68,7 @@ def backup(file: Path, keep: int | None) -> None:
     with progress("Backing up (pages)") as advance:
         installation().backup(target, advance)
     try:
-        with_store(lambda store: store.backups.record(target.name, operator()))
+        with_store(lambda store: store.audit.record_backup(target.name, operator()))
     except DomainError as error:
         log_to_stderr(f"The backup is good but was not recorded in the store: {explain(error).message}")
     if keep is None:

@@ -128,7 +128,7 @@ class Application:
     async def _read_last_backup(self) -> None:
         if self._makes_backups:
             with suppress(ServiceUnavailable):  # and keep the time that was read last
-                self._last_backup = await self.backend.store.backups.last() or 0.0
+                self._last_backup = await self.backend.store.audit.last_backup() or 0.0
 
     def _watch_backend(self) -> None:
         store, limiter, metrics = self.backend.store, self.backend.limiter, self.metrics

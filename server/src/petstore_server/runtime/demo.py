@@ -79,7 +79,7 @@ async def fill(store: Store, environment: Environment, clock: Callable[[], float
     await create_account(store, "demo", Plan.FREE, PLAN_LIMITS[Plan.FREE], actor, note="yours, to try things out")
     issued = await issue_key(store, "demo", environment=environment, actor=actor, note="serve --demo")
     orders = await _add_orders(store, actor, Actor(f"key:{keys['Harbour Pets']}", actor.at))
-    await store.backups.record("petstore-demo.db", actor._replace(at=actor.at - 5 * HOUR))
+    await store.audit.record_backup("petstore-demo.db", actor._replace(at=actor.at - 5 * HOUR))
     return Demo(issued.secret, _first(orders, Status.PENDING), _first(orders, Status.SHIPPED))
 
 

@@ -28,7 +28,6 @@ class Store:
         # Imported here: a command that opens no store starts without them.
         from petstore_server.store.accounts import Accounts
         from petstore_server.store.audit import AuditLog
-        from petstore_server.store.backups import Backups
         from petstore_server.store.keys import Keys
         from petstore_server.store.listing import Listing
         from petstore_server.store.orders import Orders
@@ -40,9 +39,9 @@ class Store:
 
         self._engine = engine
         self._epoch: str | None = None
+        self.stats: Stats = engine.stats  # what the store reports for metrics
         self.accounts = Accounts(engine)
         self.audit = AuditLog(engine)
-        self.backups = Backups(engine)
         self.keys = Keys(engine)
         self.listing = Listing(engine)
         self.orders = Orders(engine)
@@ -51,11 +50,6 @@ class Store:
         self.search = Search(engine)
         self.sessions = Sessions(engine)
         self.usage = UsageStore(engine)
-
-    @property
-    def stats(self) -> "Stats":
-        """What the store reports for metrics."""
-        return self._engine.stats
 
     async def identity(self) -> str:
         """Return a text that no other store has, copies of this one included, for the names of its counters in Redis.

@@ -18,7 +18,7 @@ from petstore_server.domain.audit import (
 )
 from petstore_server.domain.imports import IMPORT_ACTION
 from petstore_server.domain.lists import Count
-from petstore_server.store.engine import Command, Part, Query, Row, Work, snapshot
+from petstore_server.store.engine import Command, Part, Query, Row, Work, snapshot, transaction
 
 REQUEST_ID = "request_id"
 """Where an entry keeps the request that made the change, among the values after it."""
@@ -105,6 +105,17 @@ class AuditLog(Part):
         examined = f"SELECT {columns} FROM petstore.audit{ranges.sql} {order} LIMIT {SCAN_LIMIT}"  # noqa: S608 - constants
         matches = f"count(CASE WHEN {matching.sql.removeprefix(' WHERE ') or 'TRUE'} THEN 1 END)"
         return await self._count(matches, examined, (*matching.parameters, *ranges.parameters))
+
+    @transaction
+    def record_backup(self, file: str, actor: Actor) -> Work[None]:
+        """Record that a good backup was made at `actor.at` in a file of this name."""
+        yield Command("UPDATE petstore.store SET backed_up_at = %s", (actor.at,))
+        yield record(actor, "store.backup", "store", Change(None, {"file": file}))
+
+    async def last_backup(self) -> float | None:
+        """When the last good backup was made, in Unix seconds; None if there was none."""
+        [(at,)] = await self._engine.query("SELECT backed_up_at FROM petstore.store")
+        return None if at is None else float(at)
 
     async def count_imports(self, actor: str | None = None) -> Count:
         """The number of imports, of all actors or one, among as many of the newest entries."""

@@ -74,10 +74,8 @@ class TryAgain(Exception):
 class Stats:
     """What a store reports for metrics: functions, called on the event loop, which the metrics replace."""
 
-    committed: Callable[[int], object] = lambda changes: None
-    """Called with the number of changes that a commit made durable."""
-    rebuilt: Callable[[float], object] = lambda seconds: None
-    """Called with the seconds that reading the list took."""
+    committed: Callable[[int], object] = lambda changes: None  # the number of changes that a commit made durable
+    rebuilt: Callable[[float], object] = lambda seconds: None  # how long reading the list took
 
 
 class Dialect(Protocol):
@@ -138,9 +136,8 @@ class Engine(Protocol):
     def dialect(self) -> Dialect:
         """The statements of the engine."""
 
-    @property
-    def stats(self) -> Stats:
-        """What the store reports for metrics."""
+    stats: Stats
+    """What the store reports for metrics."""
 
     def peek(self, sql: str, parameters: Sequence[Any] = ()) -> list[Row] | None:
         """Return the rows of a short statement if that takes no waiting; None otherwise."""

@@ -47,9 +47,6 @@ _INSERT = """
 """
 _UPDATE = "UPDATE petstore.keys SET expires_at = %s, revoked_at = %s WHERE id = %s"
 
-_Part = tuple[str, Row]
-"""A part of a statement, with its parameters."""
-
 
 class Keys(Part):
     """The keys of one store."""
@@ -110,8 +107,9 @@ class Keys(Part):
         `usable` selects those that are, or are not.
         """
         choice = {None: "", True: f" AND {_USABLE}", False: f" AND NOT ({_USABLE})"}[usable]
-        chosen = f"FROM petstore.keys WHERE account_id = %s{choice}", (account_id, *([] if usable is None else [now]))
-        order = f"CASE WHEN {_USABLE} THEN 0 ELSE 1 END, keys.created_at DESC, keys.number DESC", (now,)
+        values = (account_id,) if usable is None else (account_id, now)
+        chosen = Query(f"FROM petstore.keys WHERE account_id = %s{choice}", values)
+        order = Query(f"CASE WHEN {_USABLE} THEN 0 ELSE 1 END, keys.created_at DESC, keys.number DESC", (now,))
         return (yield from _page(chosen, order, size, number))
 
     @snapshot
@@ -120,11 +118,11 @@ class Keys(Part):
 
         `name` selects one key by its id, or the keys of one account; empty: all.
         """
-        chosen: _Part = _BANNED, (now, now)
+        chosen = Query(_BANNED, (now, now))
         if name:
             named = "AND (keys.id = %s OR account_id IN (SELECT id FROM petstore.accounts WHERE name = %s))"
-            chosen = f"{_BANNED} {named}", (now, now, name, name)
-        return (yield from _page(chosen, ("until DESC, keys.id", ()), size, number))
+            chosen = Query(f"{_BANNED} {named}", (now, now, name, name))
+        return (yield from _page(chosen, Query("until DESC, keys.id"), size, number))
 
     async def banned_accounts(self, now: float) -> frozenset[int]:
         """The ids of the accounts that have a key with a ban in force at `now` (Unix seconds)."""
@@ -157,13 +155,13 @@ class Keys(Part):
         return rotated
 
 
-def _page(chosen: _Part, order: _Part, size: int, number: int) -> Work[NumberedPage[ApiKey]]:
+def _page(chosen: Query, order: Query, size: int, number: int) -> Work[NumberedPage[ApiKey]]:
     """One page of the keys that are `chosen`, from which tables and with which condition."""
-    [(total,)] = yield Query(f"SELECT count(*) {chosen[0]}", chosen[1])
+    [(total,)] = yield Query(f"SELECT count(*) {chosen.sql}", chosen.parameters)
     number, pages = page_place(total, size, number)
-    ids = f"SELECT keys.id {chosen[0]} ORDER BY {order[0]} LIMIT %s OFFSET %s"
-    values = (*chosen[1], *order[1], size, (number - 1) * size, *order[1])
-    rows = yield Query(f"{_SELECT} WHERE keys.id IN ({ids}) ORDER BY {order[0]}", values)
+    ids = f"SELECT keys.id {chosen.sql} ORDER BY {order.sql} LIMIT %s OFFSET %s"
+    values = (*chosen.parameters, *order.parameters, size, (number - 1) * size, *order.parameters)
+    rows = yield Query(f"{_SELECT} WHERE keys.id IN ({ids}) ORDER BY {order.sql}", values)
     return NumberedPage([_key(row) for row in rows], total, number, pages)
 
 

@@ -19,9 +19,7 @@ AUDITED_TOGETHER = 1000
 """Imported orders that have one entry in the audit log."""
 
 _ALL = Filters()
-_SELECT = "SELECT record, status, id FROM petstore.orders"  # as `read_order` takes them
-_FIND = f"{_SELECT} WHERE id = %s"
-_FIND_MANY = f"{_SELECT} WHERE id = ANY(%s::bigint[])"
+_FIND_MANY = "SELECT record, status, id FROM petstore.orders WHERE id = ANY(%s::bigint[])"  # as `read_order` takes them
 # In ascending order, as in every transaction, so that two of them never wait for each other.
 LOCK = f"{_FIND_MANY} ORDER BY id FOR UPDATE"
 _PLACED = "SELECT id FROM petstore.orders WHERE id = ANY(%s::bigint[]) AND placed = 1"
@@ -44,10 +42,10 @@ class Orders(Part):
 
     async def find(self, order_id: int) -> Order:
         """Return the order. Raises OrderNotFound, DamagedRecord."""
-        found = await self._engine.query(_FIND, (order_id,))
+        found = await self.find_many([order_id])
         if not found:
             raise OrderNotFound(order_id)
-        return read_order(*found[0])
+        return found[0]
 
     async def find_many(self, ids: Sequence[int]) -> list[Order]:
         """The orders that exist among these identifiers, in any order."""

@@ -23,14 +23,14 @@ class Pets(Part):
 
     async def find(self, pet_id: int) -> Pet:
         """Return the pet. Raises PetNotFound."""
-        rows = await self._engine.query(_FIND, ([pet_id],))
-        if not rows:
+        found = await self.find_many([pet_id])
+        if not found:
             raise PetNotFound
-        return _pet(rows[0])
+        return found[0]
 
     async def find_many(self, ids: Sequence[int]) -> list[Pet]:
         """The pets that exist among these identifiers, in any order."""
-        return [_pet(row) for row in await self._engine.query(_FIND, (list(ids),), short=False)]
+        return [_pet(row) for row in await self._engine.query(_FIND, (list(ids),), short=len(ids) == 1)]
 
     @bulk_transaction
     def import_batch(self, pets: Sequence[Pet], import_id: str, actor: Actor) -> Work[list[Import]]:

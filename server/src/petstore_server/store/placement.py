@@ -1,7 +1,6 @@
 """Placed orders: those that come together share a commit, and an idempotency key gets one order (D20)."""
 
 from collections.abc import Sequence
-from typing import NamedTuple
 
 from petstore_server.domain.audit import Actor, Change
 from petstore_server.domain.errors import IdempotencyKeyInUse, IdempotencyKeyReused, ServiceUnavailable
@@ -18,19 +17,8 @@ _FORGET = """
 _NO_IDENTIFIER = '{"id":0'
 """How the JSON of an order begins that has no identifier yet."""
 
-KeyName = tuple[int, str]
-"""The account of an idempotency key, and the key."""
-
-
-class PlacementRequest(NamedTuple):
-    """One caller's order."""
-
-    placement: Placement
-    actor: Actor
-
-    @property
-    def key(self) -> KeyName:
-        return self.placement.account_id, self.placement.key
+PlacementRequest = tuple[Placement, Actor]
+"""One caller's order."""
 
 
 class Placements(Part):
@@ -42,7 +30,7 @@ class Placements(Part):
         The idempotency key is kept for KEY_LIFETIME in the same transaction; a repeated request gets the same
         response. Nothing is kept of a request that fails. Raises IdempotencyKeyReused, IdempotencyKeyInUse.
         """
-        return await self._engine.submit(self._place_all, PlacementRequest(placement, actor))
+        return await self._engine.submit(self._place_all, (placement, actor))
 
     @transaction
     def forget(self, before: float, limit: int) -> Work[None]:
@@ -56,50 +44,41 @@ class Placements(Part):
 
     def _place_all(self, requests: Sequence[PlacementRequest]) -> Work[list[Placed | Exception]]:
         """Place an order for each new key; return what was placed under each request's key, or the caller's error."""
-        now = max(request.actor.at for request in requests)
-        free, known = yield from self._engine.dialect.find_keys([each.key for each in requests], now - KEY_LIFETIME)
-        stored: dict[KeyName, Row] = {(row[0], row[1]): row[2:] for row in known}
-        first: dict[KeyName, PlacementRequest] = {}
-        for request, is_free in zip(requests, free, strict=True):
-            if is_free and request.key not in stored:
-                first.setdefault(request.key, request)
+        now = max(actor.at for _, actor in requests)
+        keys = [(placement.account_id, placement.key) for placement, _ in requests]
+        free, known = yield from self._engine.dialect.find_keys(keys, now - KEY_LIFETIME)
+        stored: dict[tuple[int, str], Row] = {(row[0], row[1]): row[2:] for row in known}
+        first: dict[tuple[int, str], PlacementRequest] = {}
+        for request, key, is_free in zip(requests, keys, free, strict=True):
+            if is_free and key not in stored:
+                first.setdefault(key, request)
         if first:
-            rows = [_row(request) for request in first.values()]
-            placed = yield from self._engine.dialect.place_orders(rows, now)
-            for request, (order_id, placed_at) in zip(first.values(), placed, strict=False):
-                stored[request.key] = request.placement.digest, order_id, placed_at
-
+            placed = yield from self._engine.dialect.place_orders([_row(*each) for each in first.values()], now)
+            for (key, (placement, _)), assigned in zip(first.items(), placed, strict=False):
+                stored[key] = placement.digest, *assigned
         return [
-            _outcome(request, stored.get(request.key), is_free=is_free, is_first=first.get(request.key) is request)
-            for request, is_free in zip(requests, free, strict=True)
+            _outcome(request[0], stored.get(key), is_free=is_free, is_first=first.get(key) is request)
+            for request, key, is_free in zip(requests, keys, free, strict=True)
         ]
 
 
-def _outcome(request: PlacementRequest, found: Row | None, *, is_free: bool, is_first: bool) -> Placed | Exception:
+def _outcome(placement: Placement, found: Row | None, *, is_free: bool, is_first: bool) -> Placed | Exception:
     """The outcome of a request whose key was used for `found`: digest, order and Unix microseconds of its placement."""
     if not is_free:
         return IdempotencyKeyInUse()
     if found is None:
         return ServiceUnavailable(NO_IDENTIFIER_LEFT)
     digest, order_id, placed_at = found
-    if digest != request.placement.digest:
+    if digest != placement.digest:
         return IdempotencyKeyReused()
-    return request.placement.placed(order_id, placed_at, replayed=not is_first)
+    return placement.placed(order_id, placed_at, replayed=not is_first)
 
 
-def _row(request: PlacementRequest) -> Row:
+def _row(placement: Placement, actor: Actor) -> Row:
     """The row for `Dialect.place_orders`."""
-    placement, actor = request
     order = placement.order(0)
-    _, _, pet_id, _, ship_date, text = order_row(order)
+    _, _, pet_id, _, ship_date, record = order_row(order)
     after = str(audit_row(actor, "order.place", "", Change(None, order.fields()))[-1])
-    return (
-        pet_id,
-        ship_date,
-        text.removeprefix(_NO_IDENTIFIER),
-        *request.key,
-        placement.digest,
-        actor.at,
-        actor.name,
-        after.removeprefix(_NO_IDENTIFIER),
-    )
+    record, after = record.removeprefix(_NO_IDENTIFIER), after.removeprefix(_NO_IDENTIFIER)
+    key = placement.account_id, placement.key, placement.digest
+    return pet_id, ship_date, record, *key, actor.at, actor.name, after

@@ -29,7 +29,9 @@ async def overview(visit: Visit) -> Response:
     sources, store = visit.sources, visit.store
     period = visit.query.get("period", "hour")
     (health, backup_at, checks), (counts, accounts, bans, changes), requests = await asyncio.gather(
-        asyncio.gather(visit.read(sources.service.readiness()), visit.read(store.backups.last()), sources.checks.get()),
+        asyncio.gather(
+            visit.read(sources.service.readiness()), visit.read(store.audit.last_backup()), sources.checks.get()
+        ),
         asyncio.gather(
             sources.statistics.order_counts.get(),
             visit.read(sources.statistics.accounts()),

@@ -39,9 +39,7 @@ _CONNECT_SECONDS = 1.0  # for which a request waits
 _ALL_HOSTS_SECONDS = 6.0  # for which connecting goes on: of several hosts, the first may not respond
 _ATTEMPTS = 8  # for a transaction that meets others, or connections that are dead
 
-# psycopg also logs failures that it raises.
-logging.getLogger("psycopg").addHandler(logging.NullHandler())
-logging.getLogger("psycopg").propagate = False
+logging.getLogger("psycopg").disabled = True  # it also logs failures that it raises
 
 
 class PostgresEngine:
@@ -61,7 +59,8 @@ class PostgresEngine:
     async def query(
         self, sql: str, parameters: Sequence[Any] = (), in_order: bool = False, *, short: bool = True
     ) -> list[Row]:
-        return await self._pool.use(lambda session: session.rows(Query(sql, parameters, in_order)), READ)
+        [rows] = await self._pool.use(lambda session: session.rows([Query(sql, parameters, in_order)]), READ)
+        return rows
 
     async def read(self, work: Callable[[], Work[Result]]) -> Result:
         return await self._pool.use(lambda session: session.transaction(work()), SNAPSHOT)
@@ -131,7 +130,7 @@ class Pool:
     async def long_read(self, options: TransactionOptions) -> AsyncIterator[Session]:
         """A read-only transaction that the caller ends. Raises ServiceUnavailable."""
         # Leaves a connection that works, if there is one.
-        await self.use(lambda session: session.rows(Query("SELECT 1")), READ)
+        await self.use(lambda session: session.rows([Query("SELECT 1")]), READ)
         async with self._session(options, self._loop.time() + options.total) as session:
             try:
                 yield session

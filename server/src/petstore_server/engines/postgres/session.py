@@ -93,10 +93,6 @@ class Session:
         self._committing = False
         self._timed_out = False
 
-    async def rows(self, query: Query) -> list[Row]:
-        """Return the rows of a query. Raises psycopg.Error."""
-        return (await self._rows_of_each([query]))[0]
-
     async def verify(self, timelines: Timelines) -> None:
         """Close the connection if its server was replaced. Raises psycopg.Error, OldPrimary among them."""
         try:
@@ -132,9 +128,9 @@ class Session:
                 statement = work.send(rows)
                 rows = []
                 if isinstance(statement, Query):
-                    rows = await self.rows(statement)
+                    [rows] = await self.rows([statement])
                 elif isinstance(statement, Queries):
-                    rows = await self._rows_of_each(statement.queries)
+                    rows = await self.rows(statement.queries)
                 else:
                     sets = statement.parameters if isinstance(statement, Commands) else [statement.parameters]
                     self._unsent += [self._bound(statement.sql, parameters) for parameters in sets]
@@ -142,7 +138,8 @@ class Session:
             result: Result = stop.value
             return result
 
-    async def _rows_of_each(self, queries: Sequence[Query]) -> list[list[Row]]:
+    async def rows(self, queries: Sequence[Query]) -> list[list[Row]]:
+        """Return the rows of each query. Raises psycopg.Error."""
         if any(query.in_order for query in queries):
             self._unsent.append(_IN_ORDER)
         self._unsent += [self._bound(query.sql, query.parameters) for query in queries]

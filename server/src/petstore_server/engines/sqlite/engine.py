@@ -28,8 +28,8 @@ from petstore_server.engines.sqlite.connections import (
 from petstore_server.engines.sqlite.dialect import SqliteDialect, rows_of, run
 from petstore_server.store.engine import Command, Item, Perform, Query, Result, Row, Snapshot, Stats, Work
 
-BULK_GAP_SECONDS = 0.003
-"""The pause after a bulk transaction, in which others can write. A waiting writer tries every millisecond."""
+BULK_GAP_SECONDS = 0.01
+"""The pause after a bulk transaction, in which others can write. A busy server misses pauses of 3 ms."""
 
 _LEAST_FREE = 1 << 18  # bytes: several times what a commit of many changes writes
 _READERS = 2  # one for the list, so that an export or a report does not delay it

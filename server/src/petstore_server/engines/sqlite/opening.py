@@ -56,9 +56,9 @@ def migrate(
 ) -> tuple[int, int]:
     """Make a missing store where `create`, bring an older one up to date where `upgrade`.
 
-    Return the schema version before and after. `announce` gets one line if the store is created. Where several programs
-    do this at once, one does it and the others wait: for the lock of its transaction, and by trying again where SQLite
-    does not wait, which is while another one switches to the log or removes it. Raises StoreUnusable.
+    Return the schema version before and after. `announce` gets one line if the store is created. Of several programs,
+    one does this and the others wait, also where SQLite does not: while one adds or removes the log. Raises
+    StoreUnusable.
     """
     path = path.resolve()
     deadline = monotonic() + BUSY_SECONDS

@@ -35,7 +35,7 @@ async def check_partners(store: Store, now: float) -> AsyncIterator[CheckResult]
 
 async def check_backups(store: Store, now: float) -> CheckResult:
     """Whether a backup of a SQLite store was made lately, at `now` (Unix seconds)."""
-    last = await store.backups.last()
+    last = await store.audit.last_backup()
     remedy = "Make one every night; deploy/ has a timer for it."
     if last is None:
         return CheckResult("backup", "warn", "No backup of this store has been made.", remedy, "back up")
