@@ -2,14 +2,14 @@
 
 import re
 from collections.abc import Awaitable, Callable, Iterable
-from datetime import datetime
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, TypeVar
 
 import click
 from click.shell_completion import CompletionItem
 
-from petstore_server.cli.stores import now, with_store
+from petstore_server.cli.stores import with_store
 from petstore_server.domain.accounts import Limits, Plan, check_account_name, plan_limits
 from petstore_server.domain.errors import InvalidInput, InvalidOrderId
 from petstore_server.domain.leaked_keys import looks_like_key
@@ -107,15 +107,9 @@ NEW_ACCOUNT_NAME = Parsed("name", check_account_name)
 KEY_ID = Parsed("id", _key_id, _keys)
 ORDER_ID = Parsed("id", _order_id)  # in its one plain form (D4)
 OPERATOR_NAME = Parsed("name", check_operator_name)  # for the audit log
-WHEN: Parsed[datetime] = Parsed("when", lambda text: parse_when(text, now(), past=False))
-"""A time: RFC 3339, a date, or a duration from now."""
-
-FUTURE = Parsed("when", lambda text: parse_when(text, now(), past=False).timestamp())
-"""The same, in Unix seconds."""
-
-PAST = Parsed("when", lambda text: parse_when(text, now(), past=True).timestamp())
-"""The same, with durations before now."""
-
+WHEN = Parsed("when", lambda text: parse_when(text, datetime.now(UTC)))  # RFC 3339, a date, or a duration from now
+FUTURE = Parsed("when", lambda text: parse_when(text, datetime.now(UTC)).timestamp())  # in Unix seconds
+PAST = Parsed("when", lambda text: parse_when(text, datetime.now(UTC), past=True).timestamp())  # durations before now
 DURATION = Parsed("duration", lambda text: 0 if text == "0" else parse_duration(text))  # in seconds
 
 

@@ -3,7 +3,7 @@
 import stat
 from collections.abc import Iterator, Sequence
 from contextlib import aclosing, contextmanager
-from datetime import datetime
+from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 from typing import IO, Any
@@ -25,7 +25,7 @@ from petstore_server.cli.output import (
     write,
     write_json,
 )
-from petstore_server.cli.stores import now, operator, with_store
+from petstore_server.cli.stores import operator, with_store
 from petstore_server.domain.errors import Conflict, InvalidInput
 from petstore_server.domain.orders import CANCEL, COMPLETE, INT64_MAX, INT64_MIN, ORDER_FIELDS, Order, Status, ship
 from petstore_server.domain.transitions import Transition
@@ -183,7 +183,7 @@ def ship_orders(order_ids: tuple[int, ...], at: datetime | None) -> None:
     $ petstore orders ship 42
     $ petstore orders ship 42 43 44 --at 2026-11-20T09:30:00Z
     """
-    _change(order_ids, ship(at or now()))
+    _change(order_ids, ship(at or datetime.now(UTC)))
 
 
 @orders.command("complete", writes=True, context_settings=_NEGATIVE_IDS, epilog=SEVERAL)

@@ -11,6 +11,7 @@ import time
 from contextlib import ExitStack
 from dataclasses import replace
 from functools import partial
+from importlib.resources import files
 from pathlib import Path
 
 import click
@@ -108,24 +109,5 @@ def _sign_in_command(settings: Settings, admin: str) -> str:
 
 def _welcome(api: str, admin: str, sample: Demo, link: str | None) -> str:
     console = f"\n  Operator console (link for {LINK_LIFETIME // MINUTE} minutes)   {link}" if link else ""
-    key = f"-H 'Authorization: Bearer {sample.key}'"
-    return f"""
-The Pet Store Orders API is served with sample data that is gone at exit.
-
-  Key (plan free: {PLAN_LIMITS[Plan.FREE].per_minute} requests a minute)   {sample.key}{console}
-  API documentation (interactive)         {api}/docs
-  Health and metrics                      {admin}/readyz   {admin}/metrics
-
-Paste into another terminal:
-
-  # list all orders
-  curl -i {key} {api}/v1/store/orders
-
-  # cancel one: 204; a second time: 409 order_already_cancelled
-  curl -i -X DELETE {key} {api}/v1/store/orders/{sample.pending}
-
-  # an order that has shipped cannot be cancelled: 409 order_already_shipped
-  curl -i -X DELETE {key} {api}/v1/store/orders/{sample.shipped}
-
-Ctrl-C stops it.
-"""
+    text = (files("petstore_server.cli") / "welcome.txt").read_text()
+    return text.format(api=api, admin=admin, sample=sample, console=console, limits=PLAN_LIMITS[Plan.FREE])

@@ -8,7 +8,6 @@ import getpass
 import os
 import time
 from collections.abc import Awaitable, Callable
-from datetime import UTC, datetime
 from typing import TYPE_CHECKING, TypeVar
 
 import click
@@ -61,8 +60,3 @@ def operator() -> Actor:
     except (KeyError, OSError):  # a container may run with a user id that has no name
         name = os.getuid()
     return Actor(f"operator:{name}", time.time())
-
-
-def now() -> datetime:
-    """The current time, aware and in UTC."""
-    return datetime.now(UTC)

@@ -162,20 +162,14 @@ async def _missing(_: Visit) -> Response:
     raise RefusedRequest(404, "Page not found", "There is no such page in this console.")
 
 
-_STATUSES: tuple[tuple[type[DomainError], int, str], ...] = (
-    (NotFound, 404, "Not found"),
-    (InvalidOrderId, 404, "Not found"),  # of an address
-    (InvalidInput, 400, "This cannot be done"),
-)
-
-
 def _error_page(visit: Visit, error: RefusedRequest | DomainError) -> Response:
     if isinstance(error, RefusedRequest):
         return visit.page("error.html", error.status, title=error.title, text=error.text)
     if isinstance(error, ServiceUnavailable):
         text = f"{error.explanation} Try again shortly."
         return visit.page("error.html", 503, title="This cannot be shown now", text=text)
-    found = next(((status, title) for kind, status, title in _STATUSES if isinstance(error, kind)), None)
-    if found is None:
-        raise error
-    return visit.page("error.html", found[0], title=found[1], text=error.message)
+    if isinstance(error, NotFound | InvalidOrderId):  # the identifier is that of an address
+        return visit.page("error.html", 404, title="Not found", text=error.message)
+    if isinstance(error, InvalidInput):
+        return visit.page("error.html", 400, title="This cannot be done", text=error.message)
+    raise error

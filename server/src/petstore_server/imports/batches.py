@@ -6,7 +6,7 @@ from typing import Any, Generic, NamedTuple, cast
 from petstore_server.domain.errors import InvalidField
 from petstore_server.imports.bulk import BulkOrders
 from petstore_server.imports.csv_rows import csv_fields, read_csv
-from petstore_server.imports.json_rows import json_array, json_fields, json_lines, read_json
+from petstore_server.imports.json_rows import json_array, json_fields, json_lines
 from petstore_server.imports.kinds import ORDERS, RecordKind, Schema, T
 from petstore_server.imports.options import EVERY_COLUMN, ReadOptions
 from petstore_server.imports.rows import LONGEST_NAME, Piece, Reject, Row, UnreadableRow
@@ -46,7 +46,7 @@ def _read(text: Iterator[bytes], file_format: str, schema: Schema[T]) -> Iterato
     bulk = BulkOrders(cast("Any", schema)) if schema.kind is cast("Any", ORDERS) else None
     if file_format == "csv":
         return read_csv(text, schema, bulk)
-    return read_json(json_array(text) if file_format == "json" else json_lines(text), bulk)
+    return json_array(text, bulk) if file_format == "json" else json_lines(text, bulk)
 
 
 def _check(

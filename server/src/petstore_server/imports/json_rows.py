@@ -4,7 +4,7 @@ import json
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cache, partial
-from typing import Any, NamedTuple
+from typing import Any
 
 import msgspec
 
@@ -25,33 +25,18 @@ _decode = msgspec.json.Decoder(dict[str, Any]).decode
 _decode_array = msgspec.json.Decoder(list[msgspec.Raw]).decode
 
 
-class Records(NamedTuple):
-    """The texts of some records, the numbers of the lines on which they begin, and `Piece.share`."""
-
-    raws: list[bytes]
-    lines: Callable[[], Sequence[int]]
-    share: float = 1.0
-
-
-def read_json(blocks: Iterable[Records], bulk: BulkOrders | None) -> Iterator[Piece[Any]]:
-    """The records of `json_lines` or `json_array`."""
-    for records in blocks:
-        if records.raws:
-            found = bulk.records(records.raws) if bulk else None
-            yield Piece(found, partial(_rows, records), records.share)
-
-
-def json_lines(text: Iterable[bytes]) -> Iterator[Records]:
+def json_lines(text: Iterable[bytes], bulk: BulkOrders | None) -> Iterator[Piece[Any]]:
     """One record per line; blank lines are skipped."""
     for block in line_blocks(text):
-        yield Records(list(filter(bytes.strip, block.lines)), partial(_numbers, block))
+        if raws := list(filter(bytes.strip, block.lines)):
+            yield Piece(bulk.records(raws) if bulk else None, partial(_rows, raws, partial(_numbers, block)))
 
 
 def _numbers(block: Block) -> list[int]:
     return [number for number, line in enumerate(block.lines, block.number) if line.strip()]
 
 
-def json_array(text: Iterable[bytes]) -> Iterator[Records]:
+def json_array(text: Iterable[bytes], bulk: BulkOrders | None) -> Iterator[Piece[Any]]:
     """The elements of one JSON array. Raises UnreadableFile where the text is not one."""
     data = bytearray()
     for chunk in text:
@@ -67,7 +52,8 @@ def json_array(text: Iterable[bytes]) -> Iterator[Records]:
 
     for end in range(BLOCK_ROWS, len(elements) + BLOCK_ROWS, BLOCK_ROWS):
         part = slice(end - BLOCK_ROWS, end)
-        yield Records(list(map(bytes, elements[part])), partial(lines, part), min(end / len(elements), 1.0))
+        raws, share = list(map(bytes, elements[part])), min(end / len(elements), 1.0)
+        yield Piece(bulk.records(raws) if bulk else None, partial(_rows, raws, partial(lines, part)), share)
 
 
 def _lines(data: bytearray, elements: list[msgspec.Raw]) -> Iterator[int]:
@@ -95,9 +81,9 @@ def _elements(data: bytearray) -> list[msgspec.Raw]:
         raise UnreadableFile(reason) from None
 
 
-def _rows(records: Records) -> list[Row]:
+def _rows(raws: list[bytes], lines: Callable[[], Sequence[int]]) -> list[Row]:
     """The rows; an overlong one has to stay too long, because its end is missing."""
-    numbered = zip(records.lines(), records.raws, strict=True)
+    numbered = zip(lines(), raws, strict=True)
     return [Row(line, raw if len(raw) > MAX_ROW_BYTES else raw.strip()) for line, raw in numbered]
 
 

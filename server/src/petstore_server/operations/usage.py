@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping, Sequence
 from enum import StrEnum
 from typing import NamedTuple
 
-from petstore_server.domain.accounts import Account, Plan
+from petstore_server.domain.accounts import Account
 from petstore_server.domain.lists import NumberedPage, page_place
 from petstore_server.domain.timestamps import DAY, MINUTE
 from petstore_server.domain.usage import Granularity, KeylessRow, Usage, UsageCounts, UsageRow
@@ -53,15 +53,6 @@ class AccountUsage(NamedTuple):
         return None if self.counts is None else self.counts.refused
 
 
-class AccountFilters(NamedTuple):
-    """Which accounts to list: a part of the name in any case, a plan, a state, and identifiers; None means all."""
-
-    search: str = ""
-    plan: Plan | None = None
-    state: str | None = None
-    ids: frozenset[int] | None = None
-
-
 def with_usage(
     accounts: Sequence[Account],
     usages: Mapping[int, Usage] | None,
@@ -82,25 +73,21 @@ def with_usage(
 
 
 def page_of_accounts(
-    rows: Sequence[AccountUsage], filters: AccountFilters, sort: AccountSort, number: int, *, descending: bool
+    rows: Sequence[AccountUsage],
+    matches: Callable[[Account], bool],
+    sort: AccountSort,
+    number: int,
+    *,
+    descending: bool,
 ) -> NumberedPage[AccountUsage]:
     """One page of the accounts that match. `rows` are sorted by name."""
-    found = [row for row in rows if _matches(row.account, filters)]
+    found = [row for row in rows if matches(row.account)]
     if sort is AccountSort.NAME:
         found = found[::-1] if descending else found
     else:  # sorting keeps the order of ties
         found.sort(key=_SORT_KEYS[sort], reverse=descending)
     number, pages = page_place(len(found), PAGE_SIZE, number)
     return NumberedPage(found[(number - 1) * PAGE_SIZE : number * PAGE_SIZE], len(found), number, pages)
-
-
-def _matches(account: Account, filters: AccountFilters) -> bool:
-    return (
-        filters.search.casefold() in account.name.casefold()
-        and filters.plan in (None, account.plan)
-        and filters.state in (None, account.state)
-        and (filters.ids is None or account.id in filters.ids)
-    )
 
 
 _SORT_KEYS: Mapping[AccountSort, Callable[[AccountUsage], float]] = {

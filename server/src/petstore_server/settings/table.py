@@ -24,21 +24,17 @@ class SettingsError(Exception):
 
 
 class Setting(NamedTuple):
-    """How a setting is read and documented. The ValueError of `read`, which makes the value, says what it must be.
-
-    `show` makes an invalid value printable: an address may hold a password, so no part of its text is copied.
-    """
+    """How a setting is read and documented. The ValueError of `read`, which makes the value, says what it must be."""
 
     name: str
     default: str
     help: str
     read: Callable[[str], Any]
-    show: Callable[[str], str]
 
 
-def _setting(default: str, meaning: str, read: Callable[[str], T], show: Callable[[str], str] = repr) -> T:
+def _setting(default: str, meaning: str, read: Callable[[str], T]) -> T:
     """A field of Settings with the other fields of its Setting."""
-    setting: T = field(metadata={"default": default, "help": meaning, "read": read, "show": show})
+    setting: T = field(metadata={"default": default, "help": meaning, "read": read})
     return setting
 
 
@@ -53,13 +49,11 @@ class Settings:
         "sqlite:///petstore.db",
         "Where the store is: sqlite:///FILE (four slashes for an absolute path) or postgresql://….",
         values.database_url,
-        values.show_url,
     )
     redis_url: str | None = _setting(
         "",
         "Where limits are counted, such as redis://host:6379/0; empty: in process.",
         values.redis_url,
-        values.show_url,
     )
     host: str = _setting("127.0.0.1", "Address on which the API listens.", values.host)
     port: int = _setting("8080", "Port of the API; 0 takes a free one.", values.port)
@@ -79,10 +73,10 @@ class Settings:
         values.one_of("production", "staging"),
     )
     base_url: str | None = _setting(
-        "", "Public address of production, ending in /v1; shown in the contract.", values.base_url, values.show_url
+        "", "Public address of production, ending in /v1; shown in the contract.", values.base_url
     )
     staging_base_url: str | None = _setting(
-        "", "Public address of staging, ending in /v1; shown in the contract.", values.base_url, values.show_url
+        "", "Public address of staging, ending in /v1; shown in the contract.", values.base_url
     )
     contact: str | None = _setting(
         "",
@@ -157,7 +151,9 @@ def read_settings(environ: Mapping[str, str]) -> Settings:
         try:
             read.append(setting.read(text))
         except ValueError as error:
-            raise SettingsError(f"{setting.name} {error}; it is {setting.show(text)}.") from None
+            # An address may hold a password, so no part of its text is copied.
+            shown = values.show_url(text) if setting.name.endswith("_URL") else repr(text)
+            raise SettingsError(f"{setting.name} {error}; it is {shown}.") from None
     settings = Settings(*read)
     if settings.ban_max_seconds < settings.ban_seconds:
         raise SettingsError("PETSTORE_BAN_MAX_SECONDS must not be less than PETSTORE_BAN_SECONDS.")

@@ -39,22 +39,13 @@ class _Histogram:
         family.add_metric(labels, buckets=buckets, sum_value=self._sum)
 
 
-class _Operation:
-    """The responses of one operation."""
-
-    __slots__ = ("seconds", "statuses")
-
-    def __init__(self) -> None:
-        self.statuses: defaultdict[int, int] = defaultdict(int)
-        self.seconds = _Histogram(_LATENCIES)
-
-
 class Metrics:
     """The service's metrics, in a separate registry."""
 
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
-        self._operations: defaultdict[str, _Operation] = defaultdict(_Operation)
+        self._responses: defaultdict[tuple[str, int], int] = defaultdict(int)
+        self._seconds: defaultdict[str, _Histogram] = defaultdict(lambda: _Histogram(_LATENCIES))
         self._admitted: defaultdict[str, int] = defaultdict(int)
         self._refused: defaultdict[tuple[str, Outcome, str], int] = defaultdict(int)
         self._commits = _Histogram(_BATCHES)
@@ -64,9 +55,8 @@ class Metrics:
 
     def responded(self, operation: str, status: int, seconds: float) -> None:
         """Count a response."""
-        counted = self._operations[operation]
-        counted.statuses[status] += 1
-        counted.seconds.observe(seconds)
+        self._responses[operation, status] += 1
+        self._seconds[operation].observe(seconds)
 
     def decided(self, plan: str, decision: Decision) -> None:
         """Count a limit decision. `plan` is `none` for callers without a valid key."""
@@ -97,15 +87,14 @@ class Metrics:
 
     def _families(self) -> Iterator[Metric]:
         responses = CounterMetricFamily("petstore_requests", "Requests answered.", labels=("operation", "status"))
-        for operation, counted in self._operations.items():
-            for status, count in counted.statuses.items():
-                responses.add_metric((operation, str(status)), count)
+        for (operation, status), count in self._responses.items():
+            responses.add_metric((operation, str(status)), count)
         yield responses
         seconds = HistogramMetricFamily(
             "petstore_request_seconds", "Seconds from a request's headers to its response.", labels=("operation",)
         )
-        for operation, counted in self._operations.items():
-            counted.seconds.add_to(seconds, (operation,))
+        for operation, histogram in self._seconds.items():
+            histogram.add_to(seconds, (operation,))
         yield seconds
         decisions = CounterMetricFamily(
             "petstore_limit_decisions",
@@ -117,13 +106,9 @@ class Metrics:
         for (plan, outcome, window), count in self._refused.items():
             decisions.add_metric((str(plan), outcome.value, window), count)
         yield decisions
-        commits = HistogramMetricFamily(
-            "petstore_store_commit_changes", "Commits of the store, by the number of changes that shared one."
-        )
-        self._commits.add_to(commits)
-        yield commits
-        rebuilds = HistogramMetricFamily(
-            "petstore_list_rebuild_seconds", "Seconds to update the encoded list after a change that shows in it."
-        )
-        self._rebuilds.add_to(rebuilds)
-        yield rebuilds
+        commits = "petstore_store_commit_changes", "Commits of the store, by the number of changes that shared one."
+        rebuilds = "petstore_list_rebuild_seconds", "Seconds to update the list after a change that affects it."
+        for names, histogram in ((commits, self._commits), (rebuilds, self._rebuilds)):
+            family = HistogramMetricFamily(*names)
+            histogram.add_to(family)
+            yield family

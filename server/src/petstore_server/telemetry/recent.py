@@ -29,11 +29,6 @@ class Interval(NamedTuple):
     wrong: int
     failed: int
 
-    @property
-    def total(self) -> int:
-        """All requests."""
-        return self.answered + self.refused + self.wrong + self.failed
-
 
 class Report(NamedTuple):
     """Requests in intervals, oldest first, in all, and latencies in seconds by percentile (None without requests).

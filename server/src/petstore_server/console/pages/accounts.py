@@ -1,24 +1,23 @@
 """Accounts: the list, and the form for a new one."""
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Callable
 
 from starlette.responses import Response
 
 from petstore_server.console.forms import Form, whole_number
 from petstore_server.console.lists import account_path, page_number
 from petstore_server.console.visit import Visit
-from petstore_server.domain.accounts import PLAN_LIMITS, Limits, Plan, check_account_name, plan_limits
+from petstore_server.domain.accounts import PLAN_LIMITS, Account, Limits, Plan, check_account_name, plan_limits
 from petstore_server.domain.errors import AccountExists, InvalidInput
 from petstore_server.domain.notes import check_note
 from petstore_server.operations.accounts import create_account
-from petstore_server.operations.usage import AccountFilters, AccountSort, page_of_accounts
+from petstore_server.operations.usage import AccountSort, page_of_accounts
 
 PLANS = [
     (str(plan), f"{plan} ({PLAN_LIMITS[plan].per_minute:,} per minute, {PLAN_LIMITS[plan].per_day:,} per day)")
     for plan in PLAN_LIMITS
 ] + [(str(plan), f"{plan} (its own limits)") for plan in Plan if plan not in PLAN_LIMITS]
-_STATES = ("active", "suspended", "closed")
 
 
 async def list_accounts(visit: Visit) -> Response:
@@ -50,8 +49,8 @@ async def _list(visit: Visit, form: Form, status: int = 200) -> Response:
     statistics = await visit.need(visit.sources.statistics.accounts())
     number = page_number(visit.query.get("page", ""))
     by, descending = AccountSort(sort.removeprefix("-")), sort.startswith("-")
-    wanted = await _wanted(visit, filters.values)
-    page = await asyncio.to_thread(page_of_accounts, statistics.rows, wanted, by, number, descending=descending)
+    matches = await _matching(visit, filters)
+    page = await asyncio.to_thread(page_of_accounts, statistics.rows, matches, by, number, descending=descending)
     return visit.page(
         "accounts.html",
         status,
@@ -67,12 +66,16 @@ async def _list(visit: Visit, form: Form, status: int = 200) -> Response:
     )
 
 
-async def _wanted(visit: Visit, given: Mapping[str, str]) -> AccountFilters:
-    plan = Plan(given["plan"]) if given["plan"] in list(Plan) else None
-    if given["state"] == "banned":
-        banned = await visit.need(visit.store.keys.banned_accounts(visit.now))
-        return AccountFilters(given["search"], plan, None, banned)
-    return AccountFilters(given["search"], plan, given["state"] if given["state"] in _STATES else None)
+async def _matching(visit: Visit, filters: Form) -> Callable[[Account], bool]:
+    """Whether an account has a part of its name in any case, a plan, and a state."""
+    search, plan, state = filters["search"].casefold(), filters["plan"], filters["state"]
+    banned = await visit.need(visit.store.keys.banned_accounts(visit.now)) if state == "banned" else frozenset[int]()
+
+    def matches(account: Account) -> bool:
+        is_in_state = account.id in banned if state == "banned" else state in ("", account.state)
+        return is_in_state and search in account.name.casefold() and plan in ("", account.plan)
+
+    return matches
 
 
 def _new_name(text: str) -> str:
