@@ -9,7 +9,7 @@ from starlette.routing import BaseRoute, Route
 
 from petstore_server.console import access
 from petstore_server.console.conflicts import explain_conflict
-from petstore_server.console.pages import account, accounts, audit, imports, keys, orders, overview, search
+from petstore_server.console.pages import accounts, audit, imports, keys, orders, overview, search
 from petstore_server.console.rendering import compile_templates, environment, static_file
 from petstore_server.console.security import HEADERS, is_same_origin
 from petstore_server.console.sources import Sources
@@ -34,9 +34,9 @@ SHOWN: dict[str, Page] = {
     "/": overview.overview,
     "/search": search.search,
     "/accounts": accounts.list_accounts,
-    "/accounts/{name}": account.show,
-    "/accounts/{name}/suspend": account.ask_suspend,
-    "/accounts/{name}/close": account.ask_close,
+    "/accounts/{name}": accounts.show,
+    "/accounts/{name}/suspend": accounts.ask_suspend,
+    "/accounts/{name}/close": accounts.ask_close,
     "/keys/{key}": keys.show,
     "/keys/{key}/revoke": keys.ask_revoke,
     "/bans": keys.list_bans,
@@ -54,11 +54,11 @@ SHOWN: dict[str, Page] = {
 DONE: dict[str, Page] = {
     "/sign-out": access.sign_out,
     "/accounts": accounts.create,
-    "/accounts/{name}/plan": account.change_plan,
-    "/accounts/{name}/details": account.edit,
-    "/accounts/{name}/suspend": account.suspend,
-    "/accounts/{name}/resume": account.resume,
-    "/accounts/{name}/close": account.close,
+    "/accounts/{name}/plan": accounts.change_plan,
+    "/accounts/{name}/details": accounts.edit,
+    "/accounts/{name}/suspend": accounts.suspend,
+    "/accounts/{name}/resume": accounts.resume,
+    "/accounts/{name}/close": accounts.close,
     "/accounts/{name}/keys": keys.create,
     "/keys/{key}/rotate": keys.rotate,
     "/keys/{key}/revoke": keys.revoke,

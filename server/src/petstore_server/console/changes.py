@@ -31,11 +31,9 @@ _ACTIONS = {
     "store.copy": "Copied the store",
     "store.restore": "Restored the store from a backup",
 }
-ACTIONS = tuple(sorted(_ACTIONS))
-"""The actions that the audit page offers as filters."""
+ACTIONS = tuple(sorted(_ACTIONS))  # the actions that the audit page offers as filters
 
-SIGN_INS = ("console.create_link", "console.sign_in")
-"""The actions that change nothing of the service."""
+SIGN_INS = ("console.create_link", "console.sign_in")  # the actions that change nothing of the service
 
 _RFC3339 = re.compile(r"(\d{4}-\d\d-\d\d)T(\d\d:\d\d(?::\d\d)?)(?:\.\d+)?Z", re.ASCII)
 _IDENTIFIERS = {"id", "petId"}  # numbers that are not counts

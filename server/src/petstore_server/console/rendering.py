@@ -20,8 +20,7 @@ from petstore_server.domain.transitions import version
 from petstore_server.operations.admin_port import CONSOLE_PATH
 from petstore_server.telemetry.recent import REFUSED_STATUSES
 
-STALE_SECONDS = 5
-"""A number that was read longer ago is shown with its age."""
+STALE_SECONDS = 5  # a number that was read longer ago is shown with its age
 
 _UNITS = ((DAY, "d"), (HOUR, "h"), (MINUTE, "min"), (1, "s"))
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")

@@ -28,8 +28,7 @@ from petstore_server.operations.admin_port import CONSOLE_PATH
 
 T = TypeVar("T")
 
-PAGE_SECONDS = 1.5
-"""For which a page waits for what it shows; after two seconds at the latest it is there."""
+PAGE_SECONDS = 1.5  # for which a page waits for what it shows; after two seconds at the latest it is there
 
 _LARGEST_FORM = 256 * 1024
 _MOST_FIELDS = 2000
@@ -178,5 +177,4 @@ class Visit:
         return msgspec.json.decode(urlsafe_b64decode(content), type=tuple[str, list[Part]])
 
 
-Page = Callable[[Visit], Awaitable[Response]]
-"""Responds to a request."""
+Page = Callable[[Visit], Awaitable[Response]]  # responds to a request

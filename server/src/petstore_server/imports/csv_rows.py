@@ -13,8 +13,7 @@ from petstore_server.imports.rows import MAX_ROW_BYTES, NOT_UTF8, TOO_LONG, Piec
 from petstore_server.imports.source import Block, line_blocks
 
 _DELIMITERS = ",;\t"
-_MAX_LINES = 100
-"""Lines that one quoted cell may extend over; beyond that its quote counts as never closed."""
+_MAX_LINES = 100  # lines that one quoted cell may extend over; beyond that its quote counts as never closed
 _CARRIAGE_RETURN = "has a carriage return (CR) outside of quotes; end each line with LF or CRLF"
 _NOT_CLOSED = f"has a quote that is not closed within {_MAX_LINES} lines and {MAX_ROW_BYTES} bytes"
 _OTHERS = "; name the others in the header, and leave them out with --ignore-column"

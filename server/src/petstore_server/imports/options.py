@@ -8,8 +8,7 @@ from datetime import UTC, datetime, timedelta, timezone, tzinfo
 
 FORMATS = ("jsonl", "json", "csv")
 STDIN = "-"
-EVERY_COLUMN = "*"
-"""As an ignored column: every column that is not a field."""
+EVERY_COLUMN = "*"  # as an ignored column: every column that is not a field
 
 _NAMES_YEAR = re.compile(r"%[YyGcx]")
 _NO_DATE = "does not name the year, the month and the day; give one such as %d.%m.%Y %H:%M"

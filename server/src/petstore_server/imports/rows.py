@@ -8,11 +8,9 @@ from petstore_server.domain.errors import DomainError, InvalidField, InvalidInpu
 
 T = TypeVar("T")
 
-MAX_ROW_BYTES = 1 << 20
-"""A longer row is rejected, so that memory stays bounded whatever the file contains."""
+MAX_ROW_BYTES = 1 << 20  # a longer row is rejected, so that memory stays bounded whatever the file contains
 
-SHOWN_BYTES = 1 << 16
-"""The bytes of a rejected row that are quoted at most."""
+SHOWN_BYTES = 1 << 16  # the bytes of a rejected row that are quoted at most
 
 TOO_LONG = f"is longer than {MAX_ROW_BYTES} bytes; raw shows its beginning"
 NOT_UTF8 = "The row is not valid UTF-8, or not in the encoding given; give --encoding, such as windows-1252."

@@ -9,8 +9,7 @@ from petstore_server.domain.sessions import TOKEN_BYTES
 from petstore_server.settings import Settings
 from petstore_server.store import Store
 
-CONSOLE_PATH = "/console"
-"""Where the console is on the admin port, and the path of its cookies."""
+CONSOLE_PATH = "/console"  # where the console is on the admin port, and the path of its cookies
 
 
 def admin_url(settings: Settings) -> str:

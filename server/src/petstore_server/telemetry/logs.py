@@ -11,7 +11,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
-from typing import Any, Protocol
+from typing import Any, TextIO
 
 import msgspec
 
@@ -19,13 +19,6 @@ _CAPACITY = 10_000  # lines in memory while stderr takes none
 _LINES_PER_WRITE = 100
 _GATHER_SECONDS = 0.002  # a wake-up and a write for every line would cost more than the lines
 _DRAIN_SECONDS = 1.0
-
-
-class Stream(Protocol):
-    """Where lines go."""
-
-    def write(self, text: str, /) -> object: ...
-    def flush(self) -> object: ...
 
 
 class LineWriter:
@@ -49,9 +42,6 @@ class LineWriter:
             self._queue.put(line)
         else:
             self.lost += 1
-
-    def flush(self) -> None:
-        """Do nothing: the thread writes each line as soon as it can."""
 
     def drain(self, seconds: float = _DRAIN_SECONDS) -> None:
         """Wait until all lines queued so far are written or lost, at most this long."""
@@ -98,7 +88,7 @@ class LineWriter:
 
 _ENCODER = msgspec.json.Encoder()
 _stderr: LineWriter | None = None
-_stream: Stream = sys.stderr
+_stream: LineWriter | TextIO = sys.stderr
 
 
 @contextmanager
@@ -134,7 +124,7 @@ def write_record(record: msgspec.Struct) -> None:
     _stream.write(text + "\n")
 
 
-def configure_logging(level: str, stream: Stream | None = None) -> None:
+def configure_logging(level: str, stream: LineWriter | TextIO | None = None) -> None:
     """Write logs as JSON Lines to `stream` (sys.stderr by default), from `level` (a name) up."""
     global _stream
     _stream = stream or sys.stderr
@@ -157,7 +147,7 @@ class _Lines(logging.Handler):
     _own = frozenset(vars(logging.makeLogRecord({})))
     _formatter = logging.Formatter()
 
-    def __init__(self, stream: Stream) -> None:
+    def __init__(self, stream: LineWriter | TextIO) -> None:
         super().__init__()
         self._stream = stream
 

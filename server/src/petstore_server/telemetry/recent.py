@@ -7,14 +7,11 @@ from typing import NamedTuple
 
 from prometheus_client.core import Metric
 
-REFUSED_STATUSES = (401, 403, 429)
-"""Without a valid key, without the scope, over a limit or banned."""
+REFUSED_STATUSES = (401, 403, 429)  # without a valid key, without the scope, over a limit or banned
 
-SAMPLE_SECONDS = 60
-"""Seconds between two samples: the length of one interval of a report."""
+SAMPLE_SECONDS = 60  # seconds between two samples: the length of one interval of a report
 
-INTERVALS = 60
-"""Of a report at most."""
+INTERVALS = 60  # of a report at most
 
 _REQUESTS, _BUCKETS = "petstore_requests_total", "petstore_request_seconds_bucket"
 

@@ -13,8 +13,7 @@ from petstore_server.operations.audit import actor_name
 
 PAGE_SIZE = 50
 COUNT_SECONDS = 0.3  # for which a page waits for the number of entries that match
-MOST_KEYS = 200
-"""Keys of an account whose entries are found with the account's."""
+MOST_KEYS = 200  # keys of an account whose entries are found with the account's
 
 
 async def audit(visit: Visit) -> Response:

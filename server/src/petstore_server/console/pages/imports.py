@@ -26,8 +26,7 @@ from petstore_server.imports.source import format_of
 from petstore_server.operations.admin_port import CONSOLE_PATH
 from petstore_server.operations.audit import actor_name
 
-LARGEST_FILE = 100 * 1024 * 1024
-"""Bytes of a file that is accepted."""
+LARGEST_FILE = 100 * 1024 * 1024  # bytes of a file that is accepted
 
 _LARGEST_FIELDS = 64 * 1024
 _LARGEST_NAME = 200

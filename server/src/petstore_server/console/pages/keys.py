@@ -3,7 +3,7 @@
 from starlette.responses import RedirectResponse, Response
 
 from petstore_server.console.lists import account_path, page_number, query_link
-from petstore_server.console.pages.account import show_account
+from petstore_server.console.pages.accounts import show_account
 from petstore_server.console.visit import Visit
 from petstore_server.domain import keys as transitions
 from petstore_server.domain.errors import InvalidInput

@@ -20,8 +20,7 @@ from petstore_server.telemetry.recent import INTERVALS, SAMPLE_SECONDS, Report
 _TOP = 5
 _RECENT = 12
 
-Bars = list[tuple[str, tuple[int, ...]]]
-"""A label and the values of one bar each."""
+Bars = list[tuple[str, tuple[int, ...]]]  # the label and the values of each bar
 
 
 async def overview(visit: Visit) -> Response:

@@ -12,11 +12,9 @@ from petstore_server.operations.health import CheckResult
 
 _MIB = 1 << 20
 _UNITS = (("GiB", 30), ("MiB", 20))
-LEAST_FREE = 64 * _MIB
-"""Bytes that must be free on the disk."""
+LEAST_FREE = 64 * _MIB  # bytes that must be free on the disk
 
-LARGE_LOG = 256 * _MIB
-"""Bytes above which the store's log is too large."""
+LARGE_LOG = 256 * _MIB  # bytes above which the store's log is too large
 
 _QUICK_TO_READ = 200 * _MIB
 _EARLIEST_NOW = 1_767_225_600  # 2026-01-01: this program is younger
