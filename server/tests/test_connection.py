@@ -11,7 +11,7 @@ import pytest
 
 from support.checked_clients import contract
 from support.process import UNLIMITED, Server, exchange, new_key, receive, serving
-from support.subprocesses import busy
+from support.subprocesses import PATIENCE, busy
 
 TARGET = "/v1/store/orders"
 FLOODING = "127.0.0.2"
@@ -45,7 +45,7 @@ def responses(raw: bytes, method: str = "GET", target: str = TARGET) -> list[tup
 
 def ask(server: Server, request: str | bytes, method: str = "GET", target: str = TARGET) -> tuple[int, dict[str, str]]:
     with server.connect() as connection:
-        raw = exchange(connection, request if isinstance(request, bytes) else request.encode("latin-1"))
+        raw = exchange(connection, request if isinstance(request, bytes) else request.encode("latin-1"), last=True)
     ((status, headers, _),) = responses(raw, method, target)
     return status, headers
 
@@ -337,7 +337,7 @@ def test_connections_that_drip_are_cut_and_a_normal_client_is_served_meanwhile(s
         connection.sendall(b"GET / HT")
     for connection in dripping[25:]:
         connection.sendall(request(key, "DELETE", f"{TARGET}/1", "Content-Length: 99").encode())
-    while dripping and time.monotonic() - began < 15:
+    while dripping and time.monotonic() - began < PATIENCE:
         for connection in [connection for connection in dripping if _is_cut(connection)]:
             connection.close()
             dripping.remove(connection)
@@ -364,7 +364,7 @@ def test_many_distinct_bad_keys_leave_memory_flat(served: tuple[Server, str]) ->
     line = "GET /v1/x HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer pso_live_{:033d}\r\n\r\n"
     before = server.memory()
     with server.connect(FLOODING) as connection:
-        connection.settimeout(30)
+        connection.settimeout(PATIENCE)
         for batch in range(100):
             connection.sendall("".join(line.format(batch * 200 + number) for number in range(200)).encode())
             seen = b""

@@ -15,7 +15,7 @@ from petstore_server.server.listener import PublicServer
 from petstore_server.server.request import Disconnected, Request
 from petstore_server.server.response import Answer, Response
 
-EXAMPLES = 250
+EXAMPLES = 120
 
 
 class Seen(NamedTuple):

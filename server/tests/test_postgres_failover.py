@@ -145,7 +145,7 @@ def _store(pair: Pair, tmp_path: Path) -> Iterator[Path]:
 
 
 def readiness(server: Server) -> str:
-    response = httpx2.get(f"{server.admin}/readyz", timeout=30)
+    response = httpx2.get(f"{server.admin}/readyz", timeout=PATIENCE)
     return f"{response.status_code} {response.text}"
 
 

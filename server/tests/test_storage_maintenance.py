@@ -4,6 +4,7 @@ import asyncio
 import os
 import pwd
 import threading
+import time
 from collections.abc import Callable
 from contextlib import closing, nullcontext
 from pathlib import Path
@@ -75,28 +76,36 @@ async def test_a_backup_overwrites_nothing(tmp_path: Path) -> None:
         backup(tmp_path / "nothing.db", tmp_path / "copy2.db")
 
 
-async def test_a_backup_under_load_is_one_consistent_snapshot(tmp_path: Path) -> None:
-    path = await filled(tmp_path / "store.db", 30_000)
+async def test_a_backup_under_load_is_one_consistent_snapshot(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("petstore_server.engines.sqlite.maintenance._PAGES_A_STEP", 50)
+    path = await filled(tmp_path / "store.db", 10_000)
 
     async def run() -> None:
         async with opened(path) as store:
             stop = threading.Event()
 
-            async def work() -> int:
-                done = 0
+            changes = 0
+
+            async def work() -> None:
+                nonlocal changes
                 while not stop.is_set():
-                    await store.orders.change(done, CANCEL, BY)
-                    done += 1
-                return done
+                    await store.orders.change(changes, CANCEL, BY)
+                    changes += 1
+
+            steps: list[int] = []
+
+            def step(copied: int, total: int) -> None:
+                steps.append(copied)
+                waited = changes
+                while changes == waited and not working.done():  # something is changed between any two steps
+                    time.sleep(0.001)
 
             working = asyncio.create_task(work())
-            await asyncio.sleep(0.05)
-            steps: list[int] = []
-            await asyncio.to_thread(backup, path, tmp_path / "copy.db", lambda done, _: steps.append(done))
+            await asyncio.to_thread(backup, path, tmp_path / "copy.db", step)
             stop.set()
-            done = await working
+            await working
+            assert len(steps) > 3
             assert steps == sorted(steps)  # it never began again
-            assert done > 20
 
     await run()
     assert check(tmp_path / "copy.db") == []

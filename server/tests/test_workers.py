@@ -85,7 +85,7 @@ def test_workers_count_as_one_and_metrics_sum_them(store: Path, server: Server) 
 def test_both_workers_take_connections(store: Path, server: Server) -> None:
     key, _ = new_key(store, plan=UNLIMITED)
     busy = [processor_time(pid) for pid in workers(server)]
-    send(server, key, 4000)
+    send(server, key, 1500)
     spent = [processor_time(pid) - before for pid, before in zip(workers(server), busy, strict=True)]
     assert min(spent) > 0.1 * sum(spent)
 
@@ -103,7 +103,7 @@ def test_a_worker_killed_under_load_loses_only_its_connections_and_is_replaced(s
     before = responded(server)
     killer = threading.Timer(0.2, lambda: os.kill(first, signal.SIGKILL))
     killer.start()
-    under_load = send(server, key, 6000)
+    under_load = send(server, key, 3000)
     killer.join()
     assert {"200", "0"} >= under_load.keys()
     assert under_load["0"] <= 32  # at most one for each connection
@@ -132,12 +132,13 @@ def test_a_worker_that_hangs_makes_the_service_unready(server: Server) -> None:
 @pytest.mark.parametrize("how", [signal.SIGTERM, signal.SIGHUP])
 def test_a_stop_drains_all_workers(store: Path, redis: str, how: signal.Signals) -> None:
     key, _ = new_key(store)
-    options = {"PETSTORE_REDIS_URL": redis, "PETSTORE_DRAIN_DELAY_SECONDS": "4"}
+    options = {"PETSTORE_REDIS_URL": redis, "PETSTORE_DRAIN_DELAY_SECONDS": "600"}
     with serving(store, "--workers", "2", **options) as server:
         pids = workers(server)
         server.process.send_signal(how)
         within(0, lambda: (503, "unavailable") == readiness(server))
         assert {"200": 10} == send(server, key, 10)  # it goes on accepting for the delay
+        server.process.send_signal(how)  # which a second signal ends
         began = time.monotonic()
         assert 0 == server.process.wait(timeout=PATIENCE)
         assert time.monotonic() - began < 10 + busy()

@@ -87,12 +87,12 @@ class Server:
     def client(self, key: str | None = None, **options: Any) -> httpx2.Client:
         """A client that holds every exchange to the contract."""
         headers = {"Authorization": f"Bearer {key}"} if key else {}
-        return checked_client(self.api, headers=headers, timeout=30.0, **options)
+        return checked_client(self.api, headers=headers, timeout=PATIENCE, **options)
 
     def connect(self, address: str | None = None) -> socket.socket:
         """A bare connection, for what no client would send; from that address, which has a separate limit."""
         source = (address, 0) if address else None
-        return socket.create_connection(("127.0.0.1", self.port), timeout=30, source_address=source)
+        return socket.create_connection(("127.0.0.1", self.port), timeout=PATIENCE, source_address=source)
 
     def stop(self) -> int:
         """SIGTERM, and the exit code."""
@@ -135,13 +135,18 @@ def _wait_until_serving(process: Process, log: Path) -> dict[str, str]:
     raise AssertionError(log.read_text())
 
 
-def exchange(connection: socket.socket, request: bytes) -> bytes:
-    """Send raw bytes and read until the server closes or is silent for two seconds."""
+def exchange(connection: socket.socket, request: bytes, *, last: bool = False) -> bytes:
+    """Send raw bytes and read until the server closes.
+
+    It keeps a connection open after a request that does not ask it to close, unless this is the `last`.
+    """
     connection.sendall(request)
+    if last:
+        connection.shutdown(socket.SHUT_WR)
     return receive(connection)
 
 
-def receive(connection: socket.socket, silence: float = 2.0) -> bytes:
+def receive(connection: socket.socket, silence: float = PATIENCE) -> bytes:
     """All that comes until the end, or until that many seconds of silence."""
     connection.settimeout(silence)
     received = b""
