@@ -52,6 +52,16 @@ async def test_what_comes_while_a_batch_is_under_way_shares_the_next() -> None:
     assert [[0], [2, 4], [6]] == doubler.batches
 
 
+async def test_one_caller_with_many_items_does_not_delay_the_others() -> None:
+    doubler = Doubler()
+    batcher = Batcher(doubler.perform, limit=4)
+    calls = [asyncio.create_task(batcher.submit(number, owner="greedy")) for number in range(0, 40, 2)]
+    calls.append(asyncio.create_task(batcher.submit(100, owner="modest")))
+    await asyncio.gather(*calls)
+    assert [0, 2, 100] == doubler.batches[0]
+    assert max(map(len, doubler.batches)) == 4
+
+
 async def test_so_many_batches_are_under_way_as_allowed() -> None:
     doubler = Doubler()
     doubler.gate.clear()

@@ -151,7 +151,7 @@ async def test_accounts_share_each_turn_however_many_connections_they_have() -> 
     advanced = list[int]()
     for number in range(len(owners)):
         server.schedule(cast(Connection, Waiting(number, advanced, number)))
-    for _ in range(50):  # turns
+    for _ in range(2 * len(owners) // CONNECTIONS_PER_TURN):  # turns
         await asyncio.sleep(0)
     assert sorted(advanced) == list(range(len(owners)))
     assert advanced.index(500) < CONNECTIONS_PER_TURN

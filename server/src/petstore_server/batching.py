@@ -2,11 +2,11 @@
 
 import asyncio
 import sys
-from collections import deque
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Hashable, Sequence
 from typing import Any, Generic, TypeVar
 
 from petstore_server.domain.errors import ServiceUnavailable
+from petstore_server.fair_queue import FairQueue
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
@@ -27,24 +27,27 @@ class Batcher(Generic[Item, Result]):
         perform: Callable[[list[Item]], Awaitable[Sequence[Result | Exception]]],
         *,
         concurrency: int = 1,
-        limit: int = 1000,
+        limit: int = 64,
         outage: type[Exception] = ServiceUnavailable,
     ) -> None:
         """`perform` returns the outcome of each item, in order: its result, or the exception that its caller gets.
 
         If `perform` raises, every caller of the batch gets that exception. An `outage` also ends the calls that wait
-        for a later batch, which would only find the same later. `limit` is the largest number of items in a batch.
+        for a later batch, which would only find the same later. `limit` is the largest number of items in a batch: an
+        item waits for the rest of one batch, and for its own.
         """
         self._perform = perform
         self._concurrency = concurrency
         self._limit = limit
         self._outage = outage
-        self._waiting: deque[tuple[Item, asyncio.Future[Result]]] = deque()
+        self._waiting: FairQueue[tuple[Item, asyncio.Future[Result]]] = FairQueue()
         self._working = 0
         self._tasks: set[asyncio.Task[None]] = set()
 
-    async def submit(self, item: Item, ends: float | None = None) -> Result:
+    async def submit(self, item: Item, ends: float | None = None, owner: Hashable = None) -> Result:
         """Perform the item with others, and return its result. A caller that is cancelled does not stop the item.
+
+        Owners share each batch evenly, however many items each of them has.
 
         Raises TimeoutError if there is no result at `ends` (of the event loop's clock). An item that was still waiting
         is then never performed; one whose batch is under way may be.
@@ -52,7 +55,7 @@ class Batcher(Generic[Item, Result]):
         loop = asyncio.get_running_loop()
         future: asyncio.Future[Result] = loop.create_future()
         timer = None if ends is None else loop.call_at(ends, _expire, future)
-        self._waiting.append((item, future))
+        self._waiting.add(owner, (item, future))
         if self._working < self._concurrency:
             self._working += 1
             task = loop.create_task(self._work())
@@ -80,7 +83,7 @@ class Batcher(Generic[Item, Result]):
 
     def _next_batch(self) -> list[tuple[Item, asyncio.Future[Result]]]:
         """Take the items of a batch from those that wait, without those whose time is over."""
-        batch = [self._waiting.popleft() for _ in range(min(len(self._waiting), self._limit))]
+        batch = self._waiting.take(self._limit)
         return [(item, future) for item, future in batch if not future.done() or future.cancelled()]
 
     async def _perform_batch(self, batch: list[tuple[Item, asyncio.Future[Result]]]) -> None:
@@ -93,8 +96,7 @@ class Batcher(Generic[Item, Result]):
             raise
         except Exception as error:  # noqa: BLE001 - for the callers; it must not end the worker
             if isinstance(error, self._outage):
-                batch += self._waiting
-                self._waiting.clear()
+                batch += self._waiting.take(sys.maxsize)
             outcomes = [error] * len(batch)
         for (_, future), outcome in zip(batch, outcomes, strict=True):
             if future.done():  # the caller was cancelled, or does not wait any longer

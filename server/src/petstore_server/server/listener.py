@@ -6,9 +6,9 @@ import socket
 from collections.abc import Callable, Coroutine, Hashable
 from contextlib import suppress
 from email.utils import formatdate
-from itertools import islice
 from typing import Any, NamedTuple
 
+from petstore_server.fair_queue import FairQueue
 from petstore_server.server.connection import Connection
 from petstore_server.server.errors import RequestError, TooManyConnections
 from petstore_server.server.remembered import RememberedRequests
@@ -28,7 +28,7 @@ ACCEPTED_TOGETHER = 16
 libuv accepts one at a time: of hundreds that arrive together, the last would wait for as many turns of busy ones.
 """
 
-CONNECTIONS_PER_TURN = 64
+CONNECTIONS_PER_TURN = 16
 """Connections that get their turn before the event loop does other work.
 
 A request waits several times for the store or for Redis. If hundreds of others were answered between each response and
@@ -96,7 +96,7 @@ class PublicServer:
         self._max_connections = max_connections
         self._connections: set[Connection] = set()
         self._owner_of = owner_of
-        self._scheduled: dict[Hashable, list[Connection]] = {}  # by the owner of the next request
+        self._scheduled: FairQueue[Connection] = FairQueue()  # by the owner of the next request
         self._holding: list[ResponseWriter] = []
         self.hold = self._holding.append
         self._loop = asyncio.get_running_loop()
@@ -190,7 +190,7 @@ class PublicServer:
                 self._loop.call_soon(self._take_turn)
             request = connection.next_request
             owner = None if request is None else self._owner_of(request)
-            self._scheduled.setdefault(owner, []).append(connection)
+            self._scheduled.add(owner, connection)
 
     def update_date(self) -> None:
         """Bring `date_line` up to date."""
@@ -204,7 +204,7 @@ class PublicServer:
         _log.error("connection failed", exc_info=error)
 
     def _take_turn(self) -> None:
-        connections = self._next_connections()
+        connections = self._scheduled.take(CONNECTIONS_PER_TURN)
         if self._scheduled:
             self._loop.call_soon(self._take_turn)
         self.turn = object()
@@ -218,18 +218,6 @@ class PublicServer:
                 connection.cut()
                 self.report(error)
         self._flush()
-
-    def _next_connections(self) -> list[Connection]:
-        """The connections of this turn, as many of each owner. What is left of an owner follows the other owners."""
-        owners = list(islice(self._scheduled, CONNECTIONS_PER_TURN))
-        share = CONNECTIONS_PER_TURN // len(owners)
-        connections: list[Connection] = []
-        for owner in owners:
-            waiting = self._scheduled.pop(owner)
-            connections += waiting[:share]
-            if len(waiting) > share:
-                self._scheduled[owner] = waiting[share:]
-        return connections
 
     def _flush(self) -> None:
         for writer in self._holding:

@@ -2,16 +2,7 @@
 
 A transaction is a generator: it yields statements, is sent the rows of each, and does no I/O itself, so its logic is
 written once for every engine. Its SQL is PostgreSQL's; SQLite's engine translates the few differences. The classes of
-this package offer such generators as methods, which a decorator runs on the engine:
-
-    class Accounts(Part):
-        @transaction
-        def rename(self, old: str, new: str) -> Work[int]:
-            [(account_id,)] = yield Query("SELECT id FROM petstore.accounts WHERE name = %s", (old,))
-            yield Command("UPDATE petstore.accounts SET name = %s WHERE id = %s", (new, account_id))
-            return account_id
-
-    await accounts.rename("zoo", "park")
+this package offer such generators as methods, which a decorator runs on the engine: `Accounts.create` is an example.
 
 A parameter that is a list is an array: `= ANY(%s::bigint[])`.
 """
@@ -62,6 +53,8 @@ class Commands(NamedTuple):
 
 Statement = Query | Queries | Command | Commands
 Work = Generator[Statement, list[Any], Result]
+Snapshot = Callable[[Callable[[], Work[Any]]], Awaitable[Any]]
+"""Runs queries on the snapshot that it stands for."""
 Perform = Callable[[Sequence[Item]], Work[Sequence[Result | Exception]]]
 """Performs several callers' items; returns the outcome of each."""
 
@@ -123,12 +116,6 @@ class Dialect(Protocol):
         """
 
 
-class Snapshot(Protocol):
-    """Runs the queries of `work` on the snapshot that it stands for."""
-
-    def __call__(self, work: Callable[[], Work[Result]], /) -> Awaitable[Result]: ...
-
-
 class Engine(Protocol):
     """Runs statements on one store. Every method raises ServiceUnavailable if the store cannot be used."""
 
@@ -159,9 +146,10 @@ class Engine(Protocol):
         A transaction may be started again from the beginning. `bulk`: many changes, for which no request waits.
         """
 
-    async def submit(self, perform: Perform[Item, Result], item: Item) -> Result:
+    async def submit(self, perform: Perform[Item, Result], item: Item, owner: str) -> Result:
         """Perform the item together with others in one transaction; return its result once that is durable.
 
+        Owners share a transaction evenly: one with many items does not delay the others.
         `perform` writes nothing for an item whose outcome is an exception, which its caller gets. An item whose outcome
         is TryAgain is submitted again for as long as a request waits.
         """

@@ -91,11 +91,9 @@ class Keys(Part):
     @snapshot
     def list(self, account: str | None = None) -> Work[list[ApiKey]]:
         """Return the keys of one account or of all, oldest first. Raises AccountNotFound."""
-        if account is None:
-            rows = yield Query(f"{_SELECT} {_ORDER}")
-        else:
-            account_id = (yield from find_account(account)).id
-            rows = yield Query(f"{_SELECT} WHERE account_id = %s {_ORDER}", (account_id,))
+        chosen = "" if account is None else "WHERE account_id = %s"
+        values = () if account is None else ((yield from find_account(account)).id,)
+        rows = yield Query(f"{_SELECT} {chosen} {_ORDER}", values)
         return [_key(row) for row in rows]
 
     @snapshot

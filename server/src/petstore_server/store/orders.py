@@ -38,7 +38,7 @@ class Orders(Part):
         Concurrent changes share a commit; each caller gets its own outcome. Raises OrderNotFound, OrderConflict,
         DamagedRecord.
         """
-        return await self._engine.submit(self._change_all, (order_id, transition, actor))
+        return await self._engine.submit(self._change_all, (order_id, transition, actor), actor.name)
 
     async def find(self, order_id: int) -> Order:
         """Return the order. Raises OrderNotFound, DamagedRecord."""

@@ -3,7 +3,6 @@
 Backups are made with PostgreSQL's own tools (pg_dump).
 """
 
-import re
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 
@@ -25,7 +24,6 @@ OLDEST_SERVER = 15
 
 _OPENING_SECONDS = 5.0
 _LOCK = "SELECT pg_advisory_xact_lock(7306938521)"  # any number that all hosts agree on; ends with the transaction
-_NAME = re.compile(r"[a-z_]{1,40}")
 # Asked of the catalogue's tables: to_regclass may still remember, from before the lock, that there was no store.
 _TABLES = """
     SELECT relname FROM pg_class JOIN pg_namespace ON pg_namespace.oid = relnamespace
@@ -117,7 +115,7 @@ def url_problem(url: str) -> str | None:
     except psycopg.ProgrammingError:  # its text may hold the password
         known = {option.keyword.decode() for option in psycopg.pq.Conninfo.get_defaults()}
         names = [each.partition("=")[0] for each in url.partition("?")[2].split("&")]
-        unknown = next((name for name in names if name not in known and _NAME.fullmatch(name)), None)
+        unknown = next((name for name in names if name not in known and name.isidentifier() and name.islower()), None)
         return f"has an unknown parameter, {unknown}" if unknown else "is not a URL that PostgreSQL accepts"
     return None
 

@@ -20,8 +20,6 @@ BUSY_SECONDS = 5.0
 INLINE_BUSY_MILLISECONDS = 50
 """How long a read on the event loop may wait: for no writer (WAL), but for a recovery after a crash."""
 
-_POLL_SECONDS = 0.001
-
 
 def connect(path: Path, flags: int = apsw.SQLITE_OPEN_READWRITE) -> apsw.Connection:
     """Open a connection that waits for its turn. Raises apsw.Error, and OSError for a file that cannot be created."""
@@ -95,10 +93,14 @@ def transaction(connection: apsw.Connection, mode: str = "DEFERRED") -> Iterator
         yield
         connection.execute("COMMIT")
     finally:
-        # SQLite may have rolled back by itself, and a disk that fails may fail this too: nothing was committed.
-        with suppress(apsw.Error):
-            if connection.in_transaction:
-                connection.execute("ROLLBACK")
+        roll_back(connection)
+
+
+def roll_back(connection: apsw.Connection) -> None:
+    """Undo what was not committed. SQLite may have done so by itself, and a disk that fails may fail this too."""
+    with suppress(apsw.Error):
+        if connection.in_transaction:
+            connection.execute("ROLLBACK")
 
 
 def unavailable(error: apsw.Error) -> ServiceUnavailable:
@@ -147,16 +149,13 @@ _PLAIN_WORDS: dict[type[apsw.Error], str] = {
 
 def patience(seconds: float) -> Callable[[int], bool]:
     """A busy handler that tries again every millisecond for so long."""
-    deadline = 0.0
+    ends = 0.0
 
     def wait(tries: int) -> bool:
-        nonlocal deadline
-        now = time.monotonic()
+        nonlocal ends
         if tries == 0:
-            deadline = now + seconds
-        elif now >= deadline:
-            return False
-        time.sleep(_POLL_SECONDS)
-        return True
+            ends = time.monotonic() + seconds
+        time.sleep(0.001)
+        return time.monotonic() < ends
 
     return wait

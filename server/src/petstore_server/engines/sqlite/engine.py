@@ -1,4 +1,4 @@
-"""One store in one file: short reads at once, longer ones on threads; changes share commits on one thread."""
+"""One store in one file: short reads and changes at once, longer ones on threads; changes share commits."""
 
 import asyncio
 import os
@@ -9,6 +9,7 @@ from collections import deque
 from collections.abc import AsyncIterator, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager, suppress
+from functools import partial
 from itertools import groupby
 from operator import itemgetter
 from pathlib import Path
@@ -19,9 +20,12 @@ import apsw
 from petstore_server.batching import Batcher
 from petstore_server.domain.errors import ServiceUnavailable
 from petstore_server.engines.sqlite.connections import (
+    BUSY_SECONDS,
     connect_inline,
     connect_reader,
     connect_writer,
+    patience,
+    roll_back,
     transaction,
     unavailable,
 )
@@ -51,6 +55,7 @@ class SqliteEngine:
         self._idle: deque[apsw.Connection] = deque()
         self._readers = ThreadPoolExecutor(_READERS, thread_name_prefix="petstore-read")
         self._writing = connect_writer(path)
+        self._writing.set_busy_handler(None)
         self._file = _identity(path)
         self._writer = ThreadPoolExecutor(1, thread_name_prefix="petstore-write")  # a commit waits for the disk
         self._batcher: Batcher[_Job, Any] = Batcher(self._perform)
@@ -100,10 +105,10 @@ class SqliteEngine:
             finally:
                 self._bulk_ended = time.monotonic()
 
-    async def submit(self, perform: Perform[Item, Result], item: Item) -> Result:
+    async def submit(self, perform: Perform[Item, Result], item: Item, owner: str = "") -> Result:
         if self._closed:
             raise ServiceUnavailable("the store is closed")
-        result: Result = await self._batcher.submit((perform, item))
+        result: Result = await self._batcher.submit((perform, item), owner=owner)
         return result
 
     async def identity(self) -> str:
@@ -144,27 +149,41 @@ class SqliteEngine:
             self._idle.append(connection)
 
     async def _perform(self, jobs: list[_Job]) -> list[Any]:
-        outcomes = await asyncio.get_running_loop().run_in_executor(self._writer, self._commit, jobs)
-        self.stats.committed(len(jobs))
-        return outcomes
+        """Run the jobs in one transaction. Raises ServiceUnavailable, and then keeps nothing.
 
-    def _commit(self, jobs: Sequence[_Job]) -> list[Any]:
-        """Run the jobs in one transaction, on the writer's thread. Raises ServiceUnavailable, and then keeps nothing.
-
-        The next batch is a new transaction, so the service recovers when the cause is gone.
+        Only what may wait goes to the writer's thread, which a busy event loop delays: a commit, the lock of another
+        program, and work without a bound. The next batch is a new transaction, so the service recovers.
         """
+        on_thread = partial(asyncio.get_running_loop().run_in_executor, self._writer)
         outcomes: list[Any] = []
         try:
             if _identity(self._path) != self._file:  # a commit to a file that was deleted or replaced would be lost
                 raise FileNotFoundError(self._path)
-            with transaction(self._writing, "IMMEDIATE"):
+            try:
+                self._writing.execute("BEGIN IMMEDIATE")
+            except apsw.BusyError:
+                await on_thread(self._begin_later)
+            try:
                 for perform, group in groupby(jobs, key=itemgetter(0)):
-                    outcomes += run(self._writing, perform([item for _, item in group]))
+                    work = partial(run, self._writing, perform([item for _, item in group]))
+                    outcomes += await on_thread(work) if perform is _do_each else work()
+                await on_thread(self._writing.execute, "COMMIT")
+            finally:
+                roll_back(self._writing)
         except apsw.Error as error:
             raise unavailable(error) from error
         except OSError:
             raise ServiceUnavailable(f"the store file was moved or deleted: {self._path}") from None
+        self.stats.committed(len(jobs))
         return outcomes
+
+    def _begin_later(self) -> None:
+        """Wait until another program has ended its transaction."""
+        self._writing.set_busy_handler(patience(BUSY_SECONDS))
+        try:
+            self._writing.execute("BEGIN IMMEDIATE")
+        finally:
+            self._writing.set_busy_handler(None)
 
 
 def _cached(work: Callable[[], Work[Result]]) -> Work[Result]:

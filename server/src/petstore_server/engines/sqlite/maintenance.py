@@ -36,9 +36,6 @@ from petstore_server.partial_files import partial_file, put_in_place
 from petstore_server.store.audit import INSERT_ENTRY, audit_row
 from petstore_server.store.records import CHECKED, MOST_PROBLEMS, order_problem
 
-Progress = Callable[[int, int], None]
-"""Is called with the number of pages that are done, and of all."""
-
 _LAST_USUAL = INT64_MAX - (1 << 32)
 # What a restore does not take back: the identity, the last backup (a backup contains no record of itself, because that
 # is made when it is complete), and identifiers that were assigned. Clients may still know an order that the backup
@@ -59,12 +56,12 @@ _PAGES_A_STEP = 1000
 _MARK = slice(68, 72)  # where a SQLite file has its application id
 
 
-def backup(path: Path, target: Path, progress: Progress = lambda done, total: None) -> None:
+def backup(path: Path, target: Path, progress: Callable[[int, int], None] = lambda done, total: None) -> None:
     """Copy the current state of the store while servers continue to work.
 
-    The copy is verified before it gets its name; it is one file, without a log next to it. Raises StoreUnusable,
-    Conflict if the target exists already, InvalidInput if its directory does not, and ServiceUnavailable if the disk
-    of the target is full.
+    The copy is one file, without a log, and is verified before it gets its name. `progress` gets the pages that are
+    done, and all. Raises StoreUnusable, Conflict if the target exists already, InvalidInput if its directory does not,
+    and ServiceUnavailable if the disk of the target is full.
     """
     path, target = path.resolve(), target.resolve()
     require_place(path, file_too=True)
@@ -150,7 +147,7 @@ def _require_store(path: Path) -> None:
             raise StoreUnusable(f"There is no store in {path}.")
 
 
-def _copy(source: Path, copy: Path, progress: Progress = lambda done, total: None) -> None:
+def _copy(source: Path, copy: Path, progress: Callable[[int, int], None] = lambda done, total: None) -> None:
     """Copy the current state of a store into a new file, without a log next to it."""
     with closing(connect_reader(source)) as original, closing(connect(copy, CREATE)) as duplicate:
         # One read transaction for all steps: otherwise the copy would begin again after every change.

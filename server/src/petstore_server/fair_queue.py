@@ -1,0 +1,33 @@
+"""A queue that its owners share evenly, however much each of them puts into it."""
+
+from collections.abc import Hashable
+from itertools import islice
+from typing import Generic, TypeVar
+
+Item = TypeVar("Item")
+
+
+class FairQueue(Generic[Item]):
+    """Items that wait, by their owner. Those of one owner keep their order."""
+
+    def __init__(self) -> None:
+        self._waiting: dict[Hashable, list[Item]] = {}
+
+    def __bool__(self) -> bool:
+        return bool(self._waiting)
+
+    def add(self, owner: Hashable, item: Item) -> None:
+        """Put the item behind the others of its owner."""
+        self._waiting.setdefault(owner, []).append(item)
+
+    def take(self, most: int) -> list[Item]:
+        """Remove and return at most so many items, as many of each owner. What an owner has left follows the others."""
+        owners = list(islice(self._waiting, most))
+        share = most // max(len(owners), 1)
+        taken: list[Item] = []
+        for owner in owners:
+            items = self._waiting.pop(owner)
+            taken += items[:share]
+            if len(items) > share:
+                self._waiting[owner] = items[share:]
+        return taken

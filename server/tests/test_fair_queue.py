@@ -1,0 +1,39 @@
+"""The queue that its owners share evenly."""
+
+from collections import Counter
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from petstore_server.fair_queue import FairQueue
+
+
+@given(st.lists(st.sampled_from("abcde"), min_size=1, max_size=60), st.integers(1, 12))
+def test_each_take_has_as_many_items_of_each_owner_in_their_order(owners: list[str], most: int) -> None:
+    queue = FairQueue[tuple[str, int]]()
+    for number, owner in enumerate(owners):
+        queue.add(owner, (owner, number))
+    left, taken = Counter(owners), list[tuple[str, int]]()
+    while queue:
+        found = queue.take(most)
+        counts = Counter(owner for owner, _ in found)
+        assert 1 <= len(found) <= most
+        served = min(len(left), most)
+        assert served == len(counts)
+        assert all(count == min(left[owner], most // served) for owner, count in counts.items())
+        left -= counts
+        taken += found
+    assert sorted(taken, key=lambda item: item[1]) == list(zip(owners, range(len(owners)), strict=True))
+    assert all(
+        [item for item in taken if item[0] == owner] == sorted(item for item in taken if item[0] == owner)
+        for owner in owners
+    )
+
+
+def test_owners_that_one_take_has_no_place_for_come_first_in_the_next() -> None:
+    queue = FairQueue[str]()
+    for item in ("a1", "a2", "b1", "b2", "c1", "d1"):
+        queue.add(item[0], item)
+    assert ["a1", "b1"] == queue.take(2)
+    queue.add("e", "e1")
+    assert [["c1", "d1"], ["a2", "b2"], ["e1"], []] == [queue.take(2) for _ in range(4)]
