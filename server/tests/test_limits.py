@@ -301,6 +301,13 @@ def test_the_saved_window_of_the_day_is_not_taken_for_that_of_the_minute() -> No
     assert now(limiter.admit(principal())).outcome is Outcome.LIMITED
 
 
+def test_each_window_of_shared_counters_is_followed_as_such() -> None:
+    limiter = MemoryLimiter(POLICY, Clock())
+    limiter.follow(principal(), Count(1_000_000, 1), Count(990_000, 9), None, struck=True)
+    assert [Outcome.ADMITTED, Outcome.LIMITED] == [now(limiter.admit(principal())).outcome for _ in range(2)]
+    assert (1, 0) == (limiter.strikes, limiter.bans)
+
+
 def test_bans_survive_from_one_limiter_to_the_next() -> None:
     limiter = MemoryLimiter(POLICY, Clock())
     limiter.load("store", {}, [Ban("key_a", 1_000_000, 1_000_120, 1)])

@@ -189,6 +189,17 @@ async def test_what_an_account_used_can_be_read(engine: RedisEngine) -> None:
     await counters.close()
 
 
+async def test_the_newest_timeline_that_any_process_has_seen_is_known_to_all_for_90_days(engine: RedisEngine) -> None:
+    counters = [RedisCounters(engine.url, POLICY) for _ in range(2)]
+    for each in counters:
+        await each.connect()
+    seen = [await each.newest_timeline("store", number) for each, number in zip(counters, (3, 2), strict=True)]
+    assert ([3, 3], 1) == (seen, await counters[0].newest_timeline("another", 1))
+    assert 89 * 86_400 < engine.client.ttl("petstore:store:timeline") <= 90 * 86_400
+    for each in counters:
+        await each.close()
+
+
 class Clock:
     def __init__(self) -> None:
         self.now = 1_793_000_000.25
@@ -235,6 +246,16 @@ async def test_a_ban_lifted_in_the_store_ends_in_processes_that_have_not_read_th
         one.replace_bans([])
         one.forget()
         assert [Outcome.ADMITTED] * 2 == [await outcome(one), await outcome(other)]
+
+
+async def test_a_ban_holds_for_a_clock_that_is_a_minute_behind(engine: RedisEngine) -> None:
+    clock = Clock()
+    async with limiter(engine.url, clock) as one, limiter(engine.url, clock) as other:
+        ban = await ban_by(one)
+        clock.now = ban.began - 60.0
+        assert Outcome.BANNED is await outcome(other)
+        clock.now -= 0.25
+        assert Outcome.ADMITTED is await outcome(other)
 
 
 async def test_a_ban_that_never_reached_the_store_ends_with_its_bridge(engine: RedisEngine) -> None:

@@ -4,11 +4,14 @@ import asyncio
 from collections.abc import Callable, Coroutine
 from typing import Any
 
+import msgspec
 import pytest
 from redis.exceptions import AuthenticationError, NoPermissionError, RedisError, ResponseError
 from redis.exceptions import TimeoutError as RedisTimeoutError
 
 from petstore_server.domain.bans import BanPolicy
+from petstore_server.domain.usage import Usage
+from petstore_server.domain.windows import Count
 from petstore_server.limits.fallback import CountersUnavailable
 from petstore_server.limits.redis import RedisCounters, _bounded, _client, _is_refusal, _reason
 
@@ -183,3 +186,33 @@ def test_a_new_connection_replaces_the_one_before_and_one_that_fails_is_not_kept
         return made
 
     assert (None, 1, 1, set()) == ((made := asyncio.run(connect()))._client, old.closed, new.closed, made._closing)
+
+
+def test_accounts_are_read_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("petstore_server.limits.redis._LARGEST_READ", 2)
+    asked: list[list[str]] = []
+
+    async def mget(keys: list[str]) -> list[bytes | None]:
+        asked.append(keys)
+        return [msgspec.msgpack.encode((1, 2, 3, int(key[-2]))) if key[-2] != "5" else None for key in keys]
+
+    async def read() -> dict[int, Usage]:
+        connection: Any = Connection()
+        connection.mget = mget
+        return await counters(connection).usages([1, 2, 3, 4, 5])
+
+    found = asyncio.run(read())
+    assert [2, 2, 1] == [len(keys) for keys in asked]
+    assert {**{number: Usage(Count(1, 2), Count(3, number)) for number in range(1, 5)}, 5: Usage()} == found
+
+
+def test_a_proof_charges_no_account(monkeypatch: pytest.MonkeyPatch) -> None:
+    made, sent = counters(Connection()), []
+
+    async def submit(keys: tuple[str, ...], _: tuple[int, ...]) -> tuple[float, tuple[int, ...]]:
+        sent.append(keys)
+        return 0.0, (1, 0, 1, 0, 1, 0, 0, 0, 0)
+
+    monkeypatch.setattr(made, "_submit", submit)
+    asyncio.run(made.prove())
+    assert [("petstore:account:{0}", "petstore:key:{0}:probe")] == sent

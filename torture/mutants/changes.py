@@ -107,6 +107,8 @@ def _python_mutants(path: Path) -> Iterator[Mutant]:
             place.put(ast.copy_location(new, place.node))
             ast.fix_missing_locations(tree)
             after = _header(new if place.node is place.statement else place.statement)
+            if after == before:  # such as the exchange of two equal arguments
+                continue
             code = compile(tree, path, "exec")
             name = f"{place.function[0]}: " if place.function else ""
             yield Mutant(
