@@ -371,6 +371,18 @@ def test_a_clock_that_is_set_back_gives_no_address_a_new_window(each_backend: Li
     assert Outcome.ADMITTED is each_backend.run(limiter.admit_address("192.0.2.1")).outcome
 
 
+def test_after_a_clock_was_set_back_an_address_waits_no_longer_than_the_response_says() -> None:
+    clock = Clock()
+    limiter = MemoryLimiter(POLICY, clock)
+    for address in ("192.0.2.1", "192.0.2.2", "192.0.2.3"):  # a request looks at the two oldest, and at its own
+        assert 60 == admitted([now(limiter.admit_address(address)) for _ in range(61)])
+    clock.now -= 100
+    refused = now(limiter.admit_address("192.0.2.3"))
+    assert Outcome.LIMITED is refused.outcome
+    clock.now += refused.retry_after
+    assert Outcome.ADMITTED is now(limiter.admit_address("192.0.2.3")).outcome
+
+
 def test_a_full_table_of_addresses_shares_one_overflow_window_and_stays_bounded() -> None:
     clock = Clock()
     limiter = MemoryLimiter(POLICY, clock, max_addresses=1000)

@@ -225,7 +225,6 @@ class MemoryLimiter:
             address, known = _OVERFLOW, self._addresses.get(_OVERFLOW)
         window = roll_window(known or Count(), MINUTE, now)
         if known is not None and now < known.start:  # the clock was set back: the window stays where it was moved to
-            del self._addresses[address]
             self._addresses[address] = window
         return address, window
 
