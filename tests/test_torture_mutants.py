@@ -74,7 +74,7 @@ def test_each_line_of_a_module_is_changed_but_for_texts_and_types(tmp_path: Path
     ] == changes(tmp_path / "subject.py", SOURCE)
 
 
-def test_a_change_that_changes_nothing_is_no_mutant(tmp_path: Path) -> None:
+def test_a_change_that_changes_nothing_is_left_out(tmp_path: Path) -> None:
     assert ["pair = (min(*c), d)  =>  pair = (max(*c), d)"] == changes(
         tmp_path / "subject.py", "same = f(a, a)\npair = (min(*c), d)\n"
     )

@@ -5,16 +5,25 @@ from dataclasses import replace
 
 import pytest
 
+from petstore_server.domain import errors
 from petstore_server.domain.accounts import Account, Limits, Plan
 from petstore_server.domain.bans import Ban
-from petstore_server.domain.errors import ChangedMeanwhile, InvalidApiKey, InvalidField, InvalidInput
-from petstore_server.domain.imports import id_ranges
+from petstore_server.domain.errors import ChangedMeanwhile, DomainError, InvalidApiKey, InvalidField, InvalidInput
+from petstore_server.domain.imports import IMPORT_ACTION, id_ranges
 from petstore_server.domain.keys import DEFAULT_SCOPES, ApiKey, Environment, KeyState, RefusedKey
 from petstore_server.domain.lists import NumberedPage, page_place
 from petstore_server.domain.notes import check_note
 from petstore_server.domain.sessions import TOKEN_BYTES, Session, token_digest
 from petstore_server.domain.timestamps import are_canonical
 from petstore_server.domain.transitions import Transition, unless_changed, version
+
+CODES = """
+account_closed account_exists account_not_found changed_meanwhile conflict damaged_record
+idempotency_key_in_use idempotency_key_reused insufficient_scope internal_error invalid_api_key invalid_input
+invalid_order_id key_not_banned key_not_found key_not_usable missing_api_key not_found order_already_cancelled
+order_already_complete order_already_shipped order_not_found order_not_pending order_not_shipped pet_not_found
+service_unavailable store_unusable
+"""
 
 
 @pytest.mark.parametrize(
@@ -73,6 +82,7 @@ def test_the_audit_log_names_what_can_change() -> None:
     }
     key = ApiKey("key_1", "acme", b"", Environment.PRODUCTION, DEFAULT_SCOPES, "", 5.0, ban=Ban("key_1", 10, 20, 1))
     assert {"began": 10, "until": 20, "level": 1} == key.fields()["ban"]
+    assert "orders.import" == IMPORT_ACTION
 
 
 def test_an_operator_changes_only_what_they_saw() -> None:
@@ -85,6 +95,11 @@ def test_an_operator_changes_only_what_they_saw() -> None:
         change.apply(changed)
     assert [True, False] == [change.is_allowed(each) for each in (seen, changed)]
     assert unless_changed(close, None).is_allowed(changed)
+
+
+def test_the_codes_of_errors() -> None:
+    kinds = [kind for kind in vars(errors).values() if isinstance(kind, type) and issubclass(kind, DomainError)]
+    assert CODES.split() == sorted({kind.code for kind in kinds})
 
 
 def test_the_text_of_an_error_does_not_name_the_key() -> None:

@@ -397,7 +397,7 @@ def test_a_full_table_of_addresses_shares_one_overflow_window_and_stays_bounded(
 
 
 def test_each_request_removes_two_windows_of_addresses_that_have_ended() -> None:
-    clock = Clock()
+    clock = Clock(1_000_000.0)
     limiter = MemoryLimiter(POLICY, clock)
     for number in range(20):
         now(limiter.admit_address(f"10.0.0.{number}"))
@@ -405,6 +405,25 @@ def test_each_request_removes_two_windows_of_addresses_that_have_ended() -> None
     for _ in range(5):
         now(limiter.admit_address("192.0.2.1"))
     assert 20 - 2 * 5 + 1 == len(limiter._addresses)
+
+
+def test_a_new_window_of_an_address_does_not_keep_older_ones() -> None:
+    clock = Clock()
+    limiter = MemoryLimiter(POLICY, clock, max_addresses=4)
+    for address in "abcd":
+        now(limiter.admit_address(address))
+    clock.now += 60
+    for address in "cefg":
+        now(limiter.admit_address(address))
+    assert ["c", "e", "f", "g"] == list(limiter._addresses)  # none shares the window for more than four
+
+
+def test_windows_end_at_a_whole_second() -> None:
+    clock = Clock(1_000_000.0)
+    limiter = MemoryLimiter(POLICY, clock)
+    assert 3 == admitted([now(limiter.admit(principal())) for _ in range(4)])
+    clock.now += 60
+    assert Outcome.ADMITTED is now(limiter.admit(principal())).outcome
 
 
 def test_the_abuse_records_of_keys_that_behave_well_are_dropped() -> None:
