@@ -8,7 +8,15 @@ import pytest
 from petstore_server.domain import errors
 from petstore_server.domain.accounts import Account, Limits, Plan
 from petstore_server.domain.bans import Ban
-from petstore_server.domain.errors import ChangedMeanwhile, DomainError, InvalidApiKey, InvalidField, InvalidInput
+from petstore_server.domain.errors import (
+    ChangedMeanwhile,
+    DomainError,
+    InvalidApiKey,
+    InvalidField,
+    InvalidInput,
+    StoreUnusable,
+    advising,
+)
 from petstore_server.domain.imports import IMPORT_ACTION, id_ranges
 from petstore_server.domain.keys import DEFAULT_SCOPES, ApiKey, Environment, KeyState, RefusedKey
 from petstore_server.domain.lists import NumberedPage, page_place
@@ -100,6 +108,13 @@ def test_an_operator_changes_only_what_they_saw() -> None:
 def test_the_codes_of_errors() -> None:
     kinds = [kind for kind in vars(errors).values() if isinstance(kind, type) and issubclass(kind, DomainError)]
     assert CODES.split() == sorted({kind.code for kind in kinds})
+
+
+def test_the_remedy_of_an_unusable_store_is_that_of_its_caller() -> None:
+    with pytest.raises(StoreUnusable) as caught, advising("make room"):
+        raise StoreUnusable("full", "wait")
+    assert ("full", "full make room") == (caught.value.problem, str(caught.value))
+    assert "full" == str(StoreUnusable("full"))
 
 
 def test_the_text_of_an_error_does_not_name_the_key() -> None:
