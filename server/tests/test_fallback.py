@@ -110,7 +110,7 @@ async def test_no_request_asks_the_counters_after_a_fault_until_a_check(
     await one.start()
     await one.admit(PRINCIPAL)
     await one.admit_address("192.0.2.1")
-    await one.peek_address("192.0.2.1")
+    await one.admit_address("192.0.2.1", charge=False)
     assert (["connect"], 2, "gone") == (shared.calls, one.local_decisions, one.fault)
     assert "gone" == await one.check()
     shared.fault = None
@@ -118,7 +118,7 @@ async def test_no_request_asks_the_counters_after_a_fault_until_a_check(
     assert ["connect", "connect", "connect", "prove"] == shared.calls
     shared.fault = CountersUnavailable("slow")
     assert Outcome.ADMITTED is (await one.admit(PRINCIPAL)).outcome
-    await one.peek_address("192.0.2.1")
+    await one.admit_address("192.0.2.1", charge=False)
     assert (["count"], 3, "slow") == (shared.calls[4:], one.local_decisions, one.fault)
     assert [(logging.ERROR, "gone"), (logging.INFO, "gone"), (logging.ERROR, "slow")] == logged(caplog)
 
@@ -147,7 +147,7 @@ async def test_the_decision_is_that_of_the_counters(shared: Shared, limiter: Fal
     assert Outcome.LIMITED is (await limiter.admit(PRINCIPAL)).outcome
     assert Outcome.LIMITED is (await limiter.admit_address("a")).outcome
     assert ["count", "charge", "count", "charge"] == shared.calls
-    await limiter.peek_address("a")
+    await limiter.admit_address("a", charge=False)
     assert (["read"], 0, 0) == (shared.calls[4:], limiter.local_decisions, limiter.bans)
 
 
@@ -230,7 +230,7 @@ async def test_an_address_has_its_whole_limit_in_each_process_during_an_outage(
     shared.fault = CountersUnavailable("gone")
     admitted = [(await limiter.admit_address("a")).outcome is Outcome.ADMITTED for _ in range(ADDRESS_LIMIT + 1)]
     assert [True] * ADDRESS_LIMIT + [False] == admitted
-    assert (await limiter.peek_address("a")).shown.remaining == 0
+    assert (await limiter.admit_address("a", charge=False)).shown.remaining == 0
     assert (["charge"], ADDRESS_LIMIT + 1) == (shared.calls, limiter.local_decisions)
 
 

@@ -13,7 +13,7 @@ from typing import Any
 import httpx2
 import pytest
 
-from petstore_server.api.document_limit import DOCUMENT_LIMIT
+from petstore_server.api.documentation import DOCUMENT_LIMIT
 from petstore_server.domain.accounts import RESUME, Limits, Plan, suspend
 from petstore_server.domain.errors import ServiceUnavailable
 from petstore_server.domain.keys import Environment, Scope, revoke, unban

@@ -595,13 +595,10 @@ def test_addresses_are_counted_in_the_same_way_by_both(
     memory, shared = MemoryLimiter(POLICY, clock), in_redis.make(POLICY, clock)
     for wait, address, charge, times in steps:
         clock.now += wait
-        expected = [
-            now(memory.admit_address(address) if charge else memory.peek_address(address)) for _ in range(times)
-        ]
+        expected = [now(memory.admit_address(address, charge=charge)) for _ in range(times)]
         assert expected == in_redis.run(ask_address(shared, address, charge, times))
 
 
 async def ask_address(limiter: FallbackLimiter, address: str, charge: bool, times: int) -> list[Decision]:
     """Ask at the same time: Redis decides on one request after another, in this order."""
-    ask = limiter.admit_address if charge else limiter.peek_address
-    return await asyncio.gather(*[ask(address) for _ in range(times)])
+    return await asyncio.gather(*[limiter.admit_address(address, charge=charge) for _ in range(times)])

@@ -5,7 +5,6 @@ import random
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import replace
 from datetime import UTC, datetime
 from itertools import count, cycle
 from typing import NamedTuple
@@ -95,7 +94,7 @@ class Asked(NamedTuple):
         times = sorted({entry.updated_at for entry in model.values()})
         if self.since is None or not times:
             return self.filters
-        return replace(self.filters, updated_from=times[self.since % len(times)])
+        return self.filters._replace(updated_from=times[self.since % len(times)])
 
 
 INSTANTS = [found + later for date in SHIP_DATES if (found := instant(date)) is not None for later in (0, 1)]

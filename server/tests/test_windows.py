@@ -43,9 +43,9 @@ def test_a_clock_that_is_set_back_keeps_the_count() -> None:
 
 def test_the_shown_window_is_the_one_with_the_least_remaining() -> None:
     by_minute = evaluate_account(True, Count(1000, 59), Count(1000, 100), LIMITS, 1001.0)
-    assert ("minute", 60, 1, 1060) == (*by_minute.shown[:1], *by_minute.shown[2:])
+    assert ("minute", 60, 1, 1060) == by_minute.shown
     by_day = evaluate_account(True, Count(1000, 1), Count(500, 999), LIMITS, 1001.0)
-    assert ("day", 1000, 1, 500 + DAY) == (*by_day.shown[:1], *by_day.shown[2:])
+    assert ("day", 1000, 1, 500 + DAY) == by_day.shown
 
 
 def test_a_tie_shows_the_window_that_resets_later() -> None:
@@ -102,4 +102,4 @@ def test_a_ban_shows_the_end_of_an_exhausted_window_if_that_is_later() -> None:
 
 def test_an_address_has_one_window_of_sixty_requests_per_minute() -> None:
     decision = evaluate_address(True, Count(1000, 1), 1000.0)
-    assert (("address", 60, 60, 59, 1060),) == decision.windows
+    assert (("address", 60, 59, 1060),) == decision.windows

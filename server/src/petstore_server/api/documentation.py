@@ -18,6 +18,12 @@ from petstore_server.api.representation import Headers, Representation, accepts_
 from petstore_server.server.response import Response
 from petstore_server.settings import Settings
 
+DOCUMENT_LIMIT = 600
+"""Requests per minute and address outside of the API. The documentation page with its parts takes about ten."""
+
+MOST_READERS = 10_000
+"""Addresses whose requests are counted on their own."""
+
 _POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; "
     "img-src 'self' data:; "  # Swagger UI's icons are in its style sheet

@@ -18,14 +18,12 @@ from typing import Any
 
 from petstore_server.api.access_log import AccessLog
 from petstore_server.api.auth import Authenticator
-from petstore_server.api.call import Call
 from petstore_server.api.clients import ClientAddress
 from petstore_server.api.concurrency import Concurrency
-from petstore_server.api.document_limit import DocumentLimit
 from petstore_server.api.documentation import Documents
 from petstore_server.api.errors import STATUS, ApiKeyBanned, InternalError, RateLimitExceeded, error_response
 from petstore_server.api.headers import limit_headers
-from petstore_server.api.routes import Match, Routes
+from petstore_server.api.routes import Call, Match, Routes
 from petstore_server.domain.errors import (
     DomainError,
     InsufficientScope,
@@ -62,7 +60,7 @@ class Gate:
     limiter: MemoryLimiter
     client_address: ClientAddress
     documents: Documents
-    document_limit: DocumentLimit
+    document_limiter: MemoryLimiter
     concurrency: Concurrency
     metrics: Metrics
     usage: UsageRecorder
@@ -87,7 +85,7 @@ class Gate:
         more = b""
         if match.version:
             if call.decision is None:  # the key could not be looked up
-                call.decision = await self.limiter.peek_address(self._address(request))
+                call.decision = await self.limiter.admit_address(self._address(request), charge=False)
             more = limit_headers(call.decision)
             if match.route is not None and match.route.notices and response.status not in _NOT_ADMITTED:
                 more += match.route.notices
@@ -145,7 +143,9 @@ class Gate:
     async def _serve_document(self, call: Call) -> Response:
         """The response to a request outside of the API. It needs no key, so it has its own limit (D2)."""
         request = call.request
-        self.document_limit.admit(self._address(request))
+        decision = await self.document_limiter.admit_address(self._address(request))
+        if decision.outcome is not ADMITTED:
+            raise RateLimitExceeded(decision.retry_after)
         if request.fault is not None:
             raise request.fault
         if not request.complete:
@@ -156,7 +156,7 @@ class Gate:
         """The response where there is no request. It shows the window of the peer's address, and charges nothing."""
         call = Call(request, self.new_request_id(), [])
         call.code = refusal.code
-        decision = await self.limiter.peek_address(self._address(request))
+        decision = await self.limiter.admit_address(self._address(request), charge=False)
         response = error_response(refusal)
         if self.access_log is not None:
             self.access_log.responded(call, response, None)

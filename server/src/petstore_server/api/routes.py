@@ -1,17 +1,42 @@
-"""Routes: which operation serves a path and a method. Each version of the API declares its own."""
+"""Routes: which operation serves a path and a method, and the call that it gets. Each version declares its own."""
 
 import re
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import NamedTuple
 from urllib.parse import unquote
 
-from petstore_server.api.call import Call
 from petstore_server.api.errors import MethodNotAllowed, RouteNotFound
+from petstore_server.domain.audit import Actor
 from petstore_server.domain.keys import Principal, Scope
 from petstore_server.domain.windows import Decision
+from petstore_server.server.request import Request
 from petstore_server.server.response import Response
 
 _PARAMETER = re.compile(r"\{.*\}")
+
+
+@dataclass(slots=True, eq=False)
+class Call:
+    """A request, and what the gate finds out about it.
+
+    `request_id` is 1 to 128 visible ASCII characters, `segments` are those of the path, percent-decoded. `operation` is
+    the identifier of the operation, or "none"; `principal` and `decision` are None until the gate has them,
+    `code` is that of the error that the response reports.
+    """
+
+    request: Request
+    request_id: bytes
+    segments: list[str]
+    operation: str = "none"
+    principal: Principal | None = None
+    decision: Decision | None = None
+    code: str | None = None
+
+    def actor(self, principal: Principal, at: float) -> Actor:
+        """Who makes the change that this request asks for, `at` Unix seconds, for the audit log."""
+        return Actor(f"key:{principal.key_id}", at, self.request_id.decode("ascii"))
+
 
 Handler = Callable[[Call, Principal, Decision], Awaitable[Response]]
 """Carries out a call for the principal whose key it has; the decision admitted it."""

@@ -5,16 +5,14 @@ from datetime import datetime
 
 import msgspec
 
-from petstore_server.api.call import Call
-from petstore_server.api.cancellation import cancel_order
 from petstore_server.api.errors import Gone
 from petstore_server.api.headers import deprecation_notices
 from petstore_server.api.list_cache import ListCache
 from petstore_server.api.representation import accepts_gzip, body_response
-from petstore_server.api.routes import Handler, Operation, Route
+from petstore_server.api.routes import Call, Handler, Operation, Route
 from petstore_server.domain.errors import PetNotFound
 from petstore_server.domain.keys import Principal, Scope
-from petstore_server.domain.orders import is_int64
+from petstore_server.domain.orders import CANCEL, is_int64, parse_order_id
 from petstore_server.domain.windows import Decision
 from petstore_server.limits.activity import UsageRecorder
 from petstore_server.server.response import Response
@@ -35,6 +33,28 @@ def routes(store: Store, usage: UsageRecorder, clock: Callable[[], float], setti
         Route("/v1/store/orders/{orderId}", {"DELETE": cancel}),
         Route("/v1/pets/{petId}", {"GET": get_pet, "HEAD": get_pet}, notices),
     ]
+
+
+def cancel_order(
+    store: Store,
+    usage: UsageRecorder,
+    clock: Callable[[], float],
+    check_query: Callable[[bytes], object] = lambda query: None,
+) -> Handler:
+    """The handler of cancelOrder, which version 2 has too (spec S4; D5). `usage` counts what it cancels.
+
+    `clock` gives Unix seconds. `check_query` raises if a version refuses the query. The handler's response is sent once
+    the cancel is durable. It raises InvalidOrderId, OrderNotFound, OrderAlreadyShipped, OrderAlreadyCancelled.
+    """
+
+    async def handle(call: Call, principal: Principal, _: Decision) -> Response:
+        order_id = parse_order_id(call.segments[-1])
+        check_query(call.request.query)
+        await store.orders.change(order_id, CANCEL, call.actor(principal, clock()))
+        usage.cancelled(principal)
+        return Response(204)
+
+    return handle
 
 
 def _list_orders(store: Store) -> Handler:

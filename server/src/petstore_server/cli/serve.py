@@ -1,11 +1,11 @@
 """`petstore serve`: the service in the foreground, until SIGTERM, SIGHUP or Ctrl-C."""
 
+import gc
 import os
 
 import click
 
 from petstore_server.cli.commands import Documented
-from petstore_server.runtime.loading import loading
 from petstore_server.settings import read_settings
 
 
@@ -27,9 +27,10 @@ def serve(demo: bool, **options: str | None) -> None:
 
     $ PETSTORE_DATABASE_URL=sqlite:////var/lib/petstore/orders.db petstore serve --port 8000
     """
-    with loading():
-        from petstore_server.cli.serving import serve_in_foreground  # slow to import, and no other command needs it
+    gc.disable()  # while many modules are loaded, it would search in vain what stays
+    from petstore_server.cli.serving import serve_in_foreground  # slow to import, and no other command needs it
 
+    gc.enable()
     given = {f"PETSTORE_{name.upper()}": value for name, value in options.items() if value is not None}
     settings = read_settings({**os.environ, **given})
     serve_in_foreground(settings, given, demo=demo)

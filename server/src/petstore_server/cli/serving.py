@@ -31,7 +31,7 @@ from petstore_server.runtime.composition import lock_for_serving, opened_backend
 from petstore_server.runtime.demo import Demo, fill, show_sample
 from petstore_server.runtime.servers import listening, run
 from petstore_server.runtime.supervisor import serve_with_workers
-from petstore_server.runtime.worker_process import WorkerFailed
+from petstore_server.runtime.worker import WorkerFailed
 from petstore_server.settings import Settings
 from petstore_server.telemetry.logs import logging_to_stderr
 

@@ -1,12 +1,12 @@
 """The entry point of a worker process, started by the supervisor of `petstore serve --workers N`; not a command."""
 
+import gc
 import sys
 
 import click
 
 from petstore_server.cli.commands import Root
 from petstore_server.cli.output import log_to_stderr
-from petstore_server.runtime.loading import loading
 
 
 @click.group(cls=Root, invoke_without_command=True)
@@ -14,9 +14,10 @@ from petstore_server.runtime.loading import loading
 @click.argument("channel", type=int)
 def worker(listener: int, channel: int) -> None:
     """Serve on the inherited sockets with these file descriptors."""
-    with loading():
-        from petstore_server.runtime.worker import serve_inherited
+    gc.disable()  # while many modules are loaded, it would search in vain what stays
+    from petstore_server.runtime.worker import serve_inherited
 
+    gc.enable()
     serve_inherited(listener, channel, log_to_stderr)
 
 

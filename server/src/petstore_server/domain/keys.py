@@ -44,9 +44,6 @@ DEFAULT_SCOPES = frozenset({Scope.ORDERS_READ, Scope.ORDERS_CANCEL, Scope.PETS_R
 """What a key may do unless it was given scopes by name. Experimental scopes are only granted by name (D9)."""
 
 
-_SCOPES = {str(scope): scope for scope in Scope}
-
-
 class KeyState(StrEnum):
     ACTIVE = "active"
     EXPIRING = "expiring"
@@ -216,7 +213,7 @@ class Principal:
 @lru_cache(maxsize=64)  # there are few sets of scopes
 def parse_scopes(text: str) -> frozenset[Scope]:
     """Parse scopes separated by spaces. A scope that only a later release knows grants nothing."""
-    return frozenset(_SCOPES[name] for name in text.split() if name in _SCOPES)
+    return frozenset(scope for scope in Scope if scope in text.split())
 
 
 def new_key(environment: Environment, randbelow: Callable[[int], int]) -> str:
@@ -228,10 +225,6 @@ def new_key(environment: Environment, randbelow: Callable[[int], int]) -> str:
 def new_key_id(randbelow: Callable[[int], int]) -> str:
     """Make a key's public identifier, which is safe to show, to log and to pass on a command line."""
     return "key_" + _random_text(_ID_LENGTH, randbelow)
-
-
-KEY_LENGTH = len(_PREFIX[Environment.PRODUCTION]) + _RANDOM_LENGTH + _CHECKSUM_LENGTH
-"""Characters of every key."""
 
 
 def is_well_formed(key: str) -> bool:

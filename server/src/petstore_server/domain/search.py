@@ -4,7 +4,6 @@
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 from functools import lru_cache
@@ -57,8 +56,7 @@ class Position(NamedTuple):
     id: int
 
 
-@dataclass(frozen=True, slots=True)
-class Filters:
+class Filters(NamedTuple):
     """The orders that a list returns. None, and no statuses, mean all; ranges include their start, not their end."""
 
     statuses: frozenset[Status] = frozenset()
@@ -100,19 +98,7 @@ class Page(NamedTuple):
 
 def query_digest(filters: Filters, sort: Sort) -> bytes:
     """Identify filters and sort, 8 bytes: a cursor is bound to them. The page size may differ between pages."""
-    text = repr(
-        (
-            sorted(filters.statuses),
-            filters.pet_id,
-            filters.complete,
-            filters.ship_date_from,
-            filters.ship_date_to,
-            filters.updated_from,
-            str(sort.field),
-            sort.descending,
-        )
-    )
-    return sha256(text.encode()).digest()[:8]
+    return sha256(repr((sorted(filters.statuses), *filters[1:], *sort)).encode()).digest()[:8]
 
 
 def microseconds(timestamp: datetime) -> int:

@@ -127,10 +127,8 @@ def parse_when(text: str, now: datetime, *, past: bool = False) -> datetime:
             return now - duration if past else now + duration
         except ValueError as error:
             raise InvalidInput(f"'{text}' {error}.") from None
-    if _DATE.fullmatch(text) and _is_calendar_date(text):
-        return datetime.fromisoformat(text).replace(tzinfo=UTC)
     try:
-        return parse_timestamp(text)
+        return parse_timestamp(f"{text}T00:00:00Z" if _DATE.fullmatch(text) else text)
     except ValueError:
         raise InvalidInput(
             f"'{text}' is not a time; give a date (2027-01-01), RFC 3339 (2027-01-01T10:00:00Z) "

@@ -34,10 +34,9 @@ class Count(NamedTuple):
 
 
 class Window(NamedTuple):
-    """A window as the headers show it: `seconds` is its length, `reset` its end in whole Unix seconds."""
+    """A window as the headers show it: `reset` is its end in whole Unix seconds."""
 
     name: str
-    seconds: int
     limit: int
     remaining: int
     reset: int
@@ -85,8 +84,8 @@ class AccountDecision:
     def windows(self) -> tuple[Window, ...]:
         """All windows that apply."""
         return (
-            Window("minute", MINUTE, self.limits.per_minute, self.minute_remaining, self.minute_reset),
-            Window("day", DAY, self.limits.per_day, self.day_remaining, self.day_reset),
+            Window("minute", self.limits.per_minute, self.minute_remaining, self.minute_reset),
+            Window("day", self.limits.per_day, self.day_remaining, self.day_reset),
         )
 
     @property
@@ -112,7 +111,7 @@ class AddressDecision:
     @property
     def shown(self) -> Window:
         """The window that the X-RateLimit headers describe."""
-        return Window("address", MINUTE, ADDRESS_LIMIT, self.remaining, self.reset)
+        return Window("address", ADDRESS_LIMIT, self.remaining, self.reset)
 
     @property
     def windows(self) -> tuple[Window, ...]:

@@ -97,24 +97,14 @@ class FallbackLimiter(MemoryLimiter):
         self.local_decisions += 1
         return await super().admit(principal)
 
-    async def admit_address(self, address: str) -> Decision:
-        counted = await self._count_address(address, charge=True)
-        if counted is not None:
-            return counted
-        self.local_decisions += 1
-        return await super().admit_address(address)
-
-    async def peek_address(self, address: str) -> Decision:
-        return await self._count_address(address, charge=False) or await super().peek_address(address)
-
-    async def _count_address(self, address: str, *, charge: bool) -> Decision | None:
-        """What the counters say of an address; None while they cannot be used."""
+    async def admit_address(self, address: str, *, charge: bool = True) -> Decision:
         if self.fault is None:
             try:
                 return await self._counters.count_address(address, charge=charge)
             except CountersUnavailable as error:
                 self._open(error)
-        return None
+        self.local_decisions += charge
+        return await super().admit_address(address, charge=charge)
 
     async def check(self) -> str | None:
         """Test whether the counters work, and use them again if they do; return what is wrong, if anything."""

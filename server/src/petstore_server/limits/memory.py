@@ -72,14 +72,22 @@ class _Account:
 class MemoryLimiter:
     """Counts the requests of one process: never forgets an account's windows, and keeps a bounded number of addresses.
 
-    `clock` returns Unix seconds. `strikes` and `bans` are those that this process noted since it started. `fault` says
-    why limits are not exact now, and `local_decisions` how often that was so, if counters are shared (D19).
+    `clock` returns Unix seconds. `address_limit` is by the minute. `strikes` and `bans` are those that this process
+    noted since it started. `fault` says why limits are not exact now, and `local_decisions` how often that was so, if
+    counters are shared (D19).
     """
 
-    def __init__(self, policy: BanPolicy, clock: Callable[[], float], max_addresses: int = MAX_ADDRESSES) -> None:
+    def __init__(
+        self,
+        policy: BanPolicy,
+        clock: Callable[[], float],
+        max_addresses: int = MAX_ADDRESSES,
+        address_limit: int = ADDRESS_LIMIT,
+    ) -> None:
         self._policy = policy
         self._clock = clock
         self._max_addresses = max_addresses
+        self._address_limit = address_limit
         self._accounts: defaultdict[int, _Account] = defaultdict(_Account)
         self._abuse: dict[str, AbuseRecord] = {}
         self._addresses: dict[str, Counter] = {}  # oldest window first
@@ -114,22 +122,19 @@ class MemoryLimiter:
             self._note_unsaved(principal.account_id, account)
         return evaluate_account(True, account.minute, account.day, principal.limits, now)
 
-    async def admit_address(self, address: str) -> Decision:
-        """Charge the window of an address (as text; IPv6 by /64) whose client has no valid key."""
+    async def admit_address(self, address: str, *, charge: bool = True) -> Decision:
+        """Charge the window of an address (as text; IPv6 by /64) whose client has no valid key, or only read it."""
         now = self._clock()
         slot, count = self._address_window(address, now)
-        if count.used >= ADDRESS_LIMIT:
+        if not charge:
+            return evaluate_address(True, count, now)
+        if count.used >= self._address_limit:
             return evaluate_address(False, count, now)
         charged = Count(count.start, count.used + 1)
         if self._addresses.get(slot, charged).start != charged.start:
             del self._addresses[slot]  # a new window goes to the end: the oldest stay in front
         self._addresses[slot] = charged
         return evaluate_address(True, charged, now)
-
-    async def peek_address(self, address: str) -> Decision:
-        """The window of an address, without a charge."""
-        now = self._clock()
-        return evaluate_address(True, self._address_window(address, now)[1], now)
 
     async def start(self) -> None:
         """Connect to shared counters: here, there are none."""

@@ -97,7 +97,7 @@ class RedisCounters:
         """Charge both windows of the key's account, or neither; note a strike. `ban` is what the store has of it."""
         account = principal.account_id
         keys = self._account_key(account), f"{self._prefix}:key:{{{account}}}:{principal.key_id}"
-        now, counted = await self._submit(keys, (*principal.limits, *ban))
+        now, counted = await self._batcher.submit((keys, (*principal.limits, *ban)))
         step, minute, minute_used, day, day_used, struck, began, until, level = counted
         return AccountCount(
             now,
@@ -111,7 +111,8 @@ class RedisCounters:
 
     async def count_address(self, address: str, *, charge: bool) -> AddressDecision:
         """Charge the window of an address, or only read it."""
-        now, (step, start, used) = await self._submit((f"{self._prefix}:address:{{{address}}}",), (int(charge),))
+        keys = (f"{self._prefix}:address:{{{address}}}",)
+        now, (step, start, used) = await self._batcher.submit((keys, (int(charge),)))
         return evaluate_address(step == _ADMITTED, WindowCount(start, used), now)
 
     async def usages(self, account_ids: Sequence[int]) -> dict[int, Usage]:
@@ -187,9 +188,6 @@ class RedisCounters:
         if self._client is None:
             raise CountersUnavailable("not connected")
         return self._client
-
-    async def _submit(self, keys: tuple[str, ...], arguments: tuple[int, ...]) -> tuple[float, tuple[int, ...]]:
-        return await self._batcher.submit((keys, arguments))
 
     async def _count_all(self, calls: list[_Call]) -> Sequence[tuple[float, tuple[int, ...]]]:
         """Count a batch in one call of the script."""

@@ -2,6 +2,7 @@
 
 import asyncio
 import itertools
+import resource
 from collections.abc import Callable
 from contextlib import suppress
 
@@ -13,22 +14,28 @@ from petstore_server.api.admin import DRAINING, Readiness, admin_application
 from petstore_server.api.auth import Authenticator
 from petstore_server.api.clients import ClientAddress
 from petstore_server.api.concurrency import Concurrency
-from petstore_server.api.document_limit import DocumentLimit
-from petstore_server.api.documentation import Documents
+from petstore_server.api.documentation import DOCUMENT_LIMIT, MOST_READERS, Documents
 from petstore_server.api.gate import Gate
 from petstore_server.api.routes import Routes
 from petstore_server.console.application import Console
+from petstore_server.domain.bans import BanPolicy
 from petstore_server.domain.errors import ServiceUnavailable
 from petstore_server.domain.keys import Environment
+from petstore_server.limits.memory import MemoryLimiter
 from petstore_server.runtime.backend import Backend
 from petstore_server.runtime.background import background_tasks
 from petstore_server.runtime.console import make_console, sampling
 from petstore_server.runtime.engines import is_sqlite
-from petstore_server.runtime.open_files import allowed_connections
 from petstore_server.server.listener import Deadlines, PublicServer
-from petstore_server.settings import Settings
+from petstore_server.settings import Settings, SettingsError
 from petstore_server.telemetry.logs import lost_lines
 from petstore_server.telemetry.metrics import Metrics
+
+_RESERVED_FILES = 256
+"""File descriptors kept for everything but client connections."""
+
+_DEFAULT_CONNECTIONS = 10_000
+"""The default maximum if the limit on open files allows it. A connection takes some 10 KB, and 120 KB at most."""
 
 
 class Application:
@@ -58,7 +65,7 @@ class Application:
             backend.limiter,
             client_address,
             Documents(settings),
-            DocumentLimit(clock),
+            MemoryLimiter(BanPolicy(), clock, MOST_READERS, DOCUMENT_LIMIT),
             self.concurrency,
             self.metrics,
             backend.activity,
@@ -79,7 +86,7 @@ class Application:
 
     def public_server(self, deadlines: Deadlines | None = None) -> PublicServer:
         """A server for the public port, on the running event loop. Raises SettingsError."""
-        connections = allowed_connections(self._settings.max_connections)
+        connections = _allowed_connections(self._settings.max_connections)
         server = PublicServer(self.gate.respond, self._clock, connections, deadlines, self.authenticator.account_of)
         self._servers.append(server)
         return server
@@ -173,3 +180,23 @@ class Application:
 def _request_ids(prefix: str) -> Callable[[], bytes]:
     """Identifiers that differ in every process and for every request, at the cost of counting."""
     return map(f"{prefix}-%x".encode().__mod__, itertools.count(1)).__next__
+
+
+def _allowed_connections(wanted: int) -> int:
+    """The maximum number of connections: `wanted`, or, if that is 0, what the limit on open files allows.
+
+    Raises that limit as far as the system permits. Raises SettingsError if it allows fewer than are wanted.
+    """
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    files = max(wanted, _DEFAULT_CONNECTIONS) + _RESERVED_FILES
+    if files > soft:
+        resource.setrlimit(
+            resource.RLIMIT_NOFILE, (files if hard == resource.RLIM_INFINITY else min(files, hard), hard)
+        )
+    allowed = max(1, resource.getrlimit(resource.RLIMIT_NOFILE)[0] - _RESERVED_FILES)
+    if wanted > allowed:
+        raise SettingsError(
+            f"PETSTORE_MAX_CONNECTIONS is {wanted}, but the limit on open files allows {allowed}: raise that limit "
+            "(ulimit -n, or LimitNOFILE in a systemd unit) or lower the setting."
+        )
+    return wanted or min(allowed, _DEFAULT_CONNECTIONS)

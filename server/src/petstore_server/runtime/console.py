@@ -1,7 +1,6 @@
 """The operator console of this process: what it needs, from the settings and the parts that run."""
 
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from collections.abc import Callable
 from functools import partial
 
 from petstore_server.console.application import Console
@@ -18,7 +17,7 @@ from petstore_server.telemetry.recent import SAMPLE_SECONDS
 def make_console(
     settings: Settings, store: Store, service: Service, clock: Callable[[], float], pace: Pace | None = None
 ) -> Console:
-    """The console over an open store. `clock` gives Unix seconds."""
+    """The console over an open store. `clock` gives Unix seconds. Close its `sources` at the end."""
     installation = LocalInstallation(settings)
     return Console(
         Sources(
@@ -37,17 +36,3 @@ def make_console(
 def sampling(console: Console) -> BackgroundTask:
     """The background task that keeps the console's metrics of the last hour."""
     return BackgroundTask("sample requests", console.sources.requests.sample, SAMPLE_SECONDS)
-
-
-@asynccontextmanager
-async def open_console(settings: Settings, service: Service, clock: Callable[[], float]) -> AsyncIterator[Console]:
-    """The console of a process that serves no requests. It opens the store, which must exist, and closes it at the end.
-
-    Raises SettingsError, StoreUnusable.
-    """
-    async with LocalInstallation(settings).opened_store() as store:
-        console = make_console(settings, store, service, clock)
-        try:
-            yield console
-        finally:
-            await console.sources.close()

@@ -27,16 +27,7 @@ from petstore_server.operations.keys import issue_key
 from petstore_server.store import Store
 from petstore_server.telemetry.recent import INTERVALS, SAMPLE_SECONDS, Totals
 
-_PETS = (
-    ("Biscuit", "dog"),
-    ("Pixel", "cat"),
-    ("Clover", "rabbit"),
-    ("Mango", "parrot"),
-    ("Nimbus", "cat"),
-    ("Pebble", "tortoise"),
-    ("Juniper", "dog"),
-    ("Echo", "budgerigar"),
-)
+_PETS = "Biscuit dog, Pixel cat, Clover rabbit, Mango parrot, Nimbus cat, Pebble tortoise, Juniper dog, Echo budgerigar"
 _ORDERS = 40  # order 7 and pet 7, the examples of the contract, exist
 _SUSPENDED = "Quiet Cat Cafe"
 _DAYS = 90  # of history; the last three have a row for each hour
@@ -154,7 +145,8 @@ def _counts(profile: _Profile, requests: float) -> UsageCounts:
 
 async def _add_orders(store: Store, operator: Actor, partner: Actor) -> list[Order]:
     """Pets and orders, of which order 7 was corrected, and some were shipped and cancelled one by one."""
-    await store.pets.import_batch([Pet(number, *pet) for number, pet in enumerate(_PETS, 1)], "import-demo", operator)
+    pets = [Pet(number, *pet.split()) for number, pet in enumerate(_PETS.split(", "), 1)]
+    await store.pets.import_batch(pets, "import-demo", operator)
     now = datetime.fromtimestamp(int(operator.at), UTC)
     orders = [_order(number, now) for number in range(1, _ORDERS + 1)]
     wrong = [order._replace(quantity=70) if order.id == 7 else order for order in orders]
@@ -171,7 +163,8 @@ def _order(number: int, now: datetime) -> Order:
     shipped = number % 4 == 0
     status = Status.SHIPPED if shipped else Status.CANCELLED if number % 10 == 0 else Status.PENDING
     ship_date = format_timestamp(now + timedelta(days=-number if shipped else number))
-    return Order(number, (number - 1) % len(_PETS) + 1, 1 + number % 3, ship_date, number % 8 == 0, status)
+    pet = (number - 1) % 8 + 1  # of the eight above
+    return Order(number, pet, 1 + number % 3, ship_date, number % 8 == 0, status)
 
 
 def _first(orders: list[Order], status: Status) -> int:

@@ -27,6 +27,7 @@ class LocalInstallation:
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
         self._url = settings.database_url
+        self._share = timeline_sharing(settings)
 
     @property
     def store_file(self) -> Path | None:
@@ -115,10 +116,6 @@ class LocalInstallation:
         async with read_counters(self.settings) as counters:
             counters.use_store(await store.identity())
             return await counters.usages(accounts)
-
-    @property
-    def _share(self) -> engines.Share | None:
-        return timeline_sharing(self.settings)
 
     @property
     def _postgres(self) -> ModuleType:

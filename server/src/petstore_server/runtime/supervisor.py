@@ -20,10 +20,10 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from starlette.routing import BaseRoute
 
 from petstore_server.api.admin import DRAINING, Readiness, admin_application
-from petstore_server.runtime.console import open_console, sampling
+from petstore_server.runtime.console import make_console, sampling
+from petstore_server.runtime.installation import LocalInstallation
 from petstore_server.runtime.servers import DRAIN_SECONDS, AdminServer, first, stop_signals
-from petstore_server.runtime.worker import Report
-from petstore_server.runtime.worker_process import UNREADABLE, Worker, WorkerFailed
+from petstore_server.runtime.worker import UNREADABLE, Report, Worker, WorkerFailed
 from petstore_server.settings import Settings
 from petstore_server.telemetry.aggregation import aggregate, exposition
 from petstore_server.telemetry.logs import lost_lines
@@ -178,7 +178,9 @@ async def _console_routes(
     """
     if not settings.console:
         return ()
-    console = await opened.enter_async_context(open_console(settings, workers, time.time))
+    store = await opened.enter_async_context(LocalInstallation(settings).opened_store())
+    console = make_console(settings, store, workers, time.time)
+    opened.push_async_callback(console.sources.close)
     asyncio.get_running_loop().run_in_executor(None, console.prepare)
     sampled = asyncio.ensure_future(sampling(console).run())
     opened.callback(sampled.cancel)

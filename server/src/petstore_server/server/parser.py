@@ -37,22 +37,6 @@ class RequestParser:
     Feed it small pieces: a piece may hold several requests, and the parser cannot stop between them.
     """
 
-    __slots__ = (
-        "_at_start",
-        "_header_bytes",
-        "_header_lines",
-        "_headers",
-        "_in_head",
-        "_llhttp",
-        "_peer",
-        "_remembered",
-        "_target",
-        "_unaccounted",
-        "begun",
-        "incoming",
-        "requests",
-    )
-
     def __init__(self, peer: str | None, remembered: RememberedRequests) -> None:
         self._peer = peer
         self._remembered = remembered

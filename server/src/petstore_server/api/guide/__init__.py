@@ -12,7 +12,7 @@ PAGES = ("guide", "versions", "changelog")
 """The names of the Markdown files here and, under `/docs`, of the pages."""
 
 _ADDRESSES = "<!-- addresses -->"
-_EXAMPLE_ADDRESS = "http://127.0.0.1:8080/v1"
+_EXAMPLE_ADDRESS = "http://127.0.0.1:8080/v"  # of both versions, without the number
 
 
 def guide_page(settings: Settings, name: str) -> bytes:
@@ -20,15 +20,10 @@ def guide_page(settings: Settings, name: str) -> bytes:
     folder = files("petstore_server.api")
     text = (folder / "guide" / f"{name}.md").read_text("utf-8").replace(_ADDRESSES, _addresses(settings))
     if settings.base_url:
-        text = text.replace(_EXAMPLE_ADDRESS, settings.base_url)
-        text = text.replace(_version_2(_EXAMPLE_ADDRESS), _version_2(settings.base_url))
+        text = text.replace(_EXAMPLE_ADDRESS, settings.base_url.removesuffix("1"))
     frame = (folder / "page" / "guide.html").read_text("utf-8")
     title = text.partition("\n")[0].removeprefix("# ")
     return frame.replace("{title}", escape(title)).replace("{text}", _html(text)).encode()
-
-
-def _version_2(address: str) -> str:
-    return address.removesuffix("v1") + "v2"
 
 
 def _addresses(settings: Settings) -> str:

@@ -2,10 +2,9 @@
 
 from collections.abc import Callable
 
-from petstore_server.api.cancellation import cancel_order
 from petstore_server.api.routes import Operation, Route
-from petstore_server.api.v2.listings import PATH
-from petstore_server.api.v2.orders import OrderOperations
+from petstore_server.api.v1 import cancel_order
+from petstore_server.api.v2.orders import PATH, OrderOperations
 from petstore_server.api.v2.parameters import NO_PARAMETERS
 from petstore_server.api.v2.usage import ReadUsage, get_usage
 from petstore_server.domain.keys import Scope

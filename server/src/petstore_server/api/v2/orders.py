@@ -1,22 +1,29 @@
 """The order operations of version 2: listOrders, getOrder, placeOrder (D20)."""
 
+import re
 from collections.abc import Callable
+from functools import lru_cache
+from typing import NamedTuple
 
-from petstore_server.api.call import Call
 from petstore_server.api.errors import IdempotencyKeyMissing, InvalidParameter
 from petstore_server.api.representation import answer, body_response
+from petstore_server.api.routes import Call
 from petstore_server.api.v2.bodies import check_media_type, read_new_order
 from petstore_server.api.v2.cursors import Cursors
-from petstore_server.api.v2.listings import PATH, read_listing
-from petstore_server.api.v2.parameters import IDEMPOTENCY_KEY, NO_PARAMETERS
+from petstore_server.api.v2.parameters import IDEMPOTENCY_KEY, LIST_ORDERS, NO_PARAMETERS, decoded
 from petstore_server.domain.keys import Principal
-from petstore_server.domain.orders import parse_order_id
+from petstore_server.domain.orders import Status, parse_order_id
 from petstore_server.domain.placement import Placement
-from petstore_server.domain.search import Query
+from petstore_server.domain.search import Filters, Query, Sort, SortField, query_digest
 from petstore_server.domain.windows import Decision
 from petstore_server.server.request import Request
 from petstore_server.server.response import Response
 from petstore_server.store import Store
+
+PATH = "/v2/store/orders"
+
+_KEPT = 256  # listings in memory, each with a query of up to 8 KB
+_LAST_CURSOR = re.compile(rb"(?:(.*)&)?cursor=([A-Za-z0-9_-]{40})", re.DOTALL)  # as in every Link
 
 
 class OrderOperations:
@@ -77,7 +84,53 @@ def _idempotency_key(request: Request) -> str:
     if text is None:
         raise IdempotencyKeyMissing
     try:
-        key: str = IDEMPOTENCY_KEY.kind.from_text(text.decode("latin-1"))
+        return str(IDEMPOTENCY_KEY.kind.from_text(text.decode("latin-1")))
     except ValueError:
         raise InvalidParameter(f"'{IDEMPOTENCY_KEY.name}' must be {IDEMPOTENCY_KEY.kind.allowed}.") from None
-    return key
+
+
+class Listing(NamedTuple):
+    """A list and the size of its pages. The pages of a walk share all but their cursors, so it is read once.
+
+    `cursor` is that of the query. Cursors are bound to `digest`. `next` is the request target of the next page, without
+    the value of its cursor.
+    """
+
+    filters: Filters
+    sort: Sort
+    limit: int
+    cursor: str | None
+    digest: bytes
+    next: bytes
+
+
+def read_listing(query: bytes) -> tuple[Listing, str | None]:
+    """The listing and the cursor in the query of a request. Raises InvalidParameter."""
+    found = _LAST_CURSOR.fullmatch(query)
+    if found is not None:
+        listing = _listing(found[1] or b"")
+        if listing.cursor is None:
+            return listing, found[2].decode("ascii")
+    listing = _listing(query)
+    return listing, listing.cursor
+
+
+@lru_cache(maxsize=_KEPT)
+def _listing(query: bytes) -> Listing:
+    values = LIST_ORDERS.read(query)
+    filters = Filters(
+        frozenset(map(Status, values["status"] or ())),
+        values["petId"],
+        values["complete"],
+        values["shipDateFrom"],
+        values["shipDateTo"],
+        values["updatedFrom"],
+    )
+    name = values["sort"]
+    sort = Sort(SortField(name.removeprefix("-")), name.startswith("-"))
+    return Listing(filters, sort, values["limit"], values["cursor"], query_digest(filters, sort), _next(query))
+
+
+def _next(query: bytes) -> bytes:
+    kept = [pair for pair in query.split(b"&") if pair and decoded(pair.partition(b"=")[0]) != "cursor"]
+    return b"%s?%s" % (PATH.encode(), b"&".join([*kept, b"cursor="]))

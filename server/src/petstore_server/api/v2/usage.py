@@ -5,16 +5,15 @@ from typing import Any
 
 import msgspec
 
-from petstore_server.api.call import Call
 from petstore_server.api.errors import InvalidParameter
 from petstore_server.api.representation import answer
-from petstore_server.api.routes import Handler
+from petstore_server.api.routes import Call, Handler
 from petstore_server.api.v2.parameters import GET_USAGE
 from petstore_server.domain.keys import Principal
 from petstore_server.domain.search import timestamp_text
 from petstore_server.domain.timestamps import DAY
 from petstore_server.domain.usage import Granularity, UsageRow
-from petstore_server.domain.windows import Decision, Window
+from petstore_server.domain.windows import Decision
 from petstore_server.server.response import Response
 
 MOST_ENTRIES = 1000
@@ -37,7 +36,7 @@ def get_usage(read_usage: ReadUsage, clock: Callable[[], float]) -> Handler:
         rows = await read_usage(principal.account_id, start, end, by)
         body = {
             "plan": str(principal.plan),
-            "windows": [_window(window) for window in decision.windows],
+            "windows": [window._asdict() for window in decision.windows],
             "history": [_entry(row) for row in rows],
         }
         return answer(call.request.headers, msgspec.json.encode(body))
@@ -58,11 +57,6 @@ def _range(values: Mapping[str, Any], by: Granularity, now: float) -> tuple[int,
             "granularity=day."
         )
     return start, end
-
-
-def _window(window: Window) -> dict[str, Any]:
-    """A window as the limit headers show it; `reset` is in Unix seconds."""
-    return {"name": window.name, "limit": window.limit, "remaining": window.remaining, "reset": window.reset}
 
 
 def _entry(row: UsageRow) -> dict[str, Any]:

@@ -7,7 +7,6 @@ ValueError; `allowed` completes the sentence "… must be".
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
 
 from petstore_server.domain.orders import INT64_MAX, INT64_MIN, is_int64
 from petstore_server.domain.search import microseconds
@@ -15,20 +14,6 @@ from petstore_server.domain.timestamps import parse_timestamp
 
 _FINER = re.compile(r"(\.[0-9]{6})[0-9]+")
 _OFFSET = re.compile(r"([+-][0-9]{2})([0-9]{2})\Z")
-
-
-class Kind(Protocol):
-    @property
-    def allowed(self) -> str:
-        """What a value must be, for messages."""
-
-    def from_text(self, text: str) -> Any:
-        """Read a parameter. Raises ValueError."""
-
-
-class FieldKind(Kind, Protocol):
-    def from_json(self, value: object) -> Any:
-        """Read a member of a body. Raises ValueError."""
 
 
 @dataclass(frozen=True)
@@ -112,6 +97,9 @@ class Text:
             raise ValueError(self.allowed)
         return text
 
+
+FieldKind = Integer | Timestamp
+Kind = FieldKind | Boolean | Choice | Text
 
 _SAFE_NAME = re.compile(r"[A-Za-z$_][A-Za-z0-9$_.\[\]-]{0,31}", re.ASCII)
 
