@@ -105,6 +105,7 @@ FILTERS = st.builds(
     st.none() | st.booleans(),
     st.none() | st.sampled_from(INSTANTS),
     st.none() | st.sampled_from(INSTANTS),
+    st.none(),
 )
 ASKED = st.builds(Asked, FILTERS, st.none() | st.integers(0, 20))
 
