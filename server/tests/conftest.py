@@ -11,6 +11,8 @@ from time import monotonic, sleep
 import pytest
 from hypothesis import settings
 
+from petstore_server.engines.postgres import engine as postgres_engine
+from petstore_server.engines.postgres.session import TransactionOptions
 from petstore_server.engines.sqlite import opening
 from petstore_server.limits import redis as redis_counters
 from support import process, service
@@ -66,8 +68,19 @@ def _postgres() -> Iterator[PostgresEngine]:
         yield engine
 
 
+@pytest.fixture(name="unhurried")
+def _unhurried(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Calls to PostgreSQL wait for as long as a busy machine takes. Modules that test their time limits override it."""
+    for name in ("READ", "SNAPSHOT", "WRITE"):
+        options: TransactionOptions = getattr(postgres_engine, name)
+        begin = options.begin.replace("'1200'", f"'{PATIENCE * 1000:.0f}'")
+        monkeypatch.setattr(postgres_engine, name, options._replace(begin=begin, statement=PATIENCE, total=PATIENCE))
+    for name in ("_ALL_HOSTS_SECONDS", "_CONNECT_SECONDS"):
+        monkeypatch.setattr(postgres_engine, name, PATIENCE)
+
+
 @pytest.fixture(name="postgres_stores")
-def _postgres_stores(postgres: PostgresEngine) -> Iterator[Stores]:
+def _postgres_stores(postgres: PostgresEngine, unhurried: None) -> Iterator[Stores]:
     """Stores in PostgreSQL; no connection may be left when the test has ended."""
     places = PostgresPlaces(postgres)
     yield Stores(places)
@@ -108,7 +121,7 @@ def _open_files(directory: Path) -> list[Path]:
 
 
 @pytest.fixture(name="scaled_out")
-def _scaled_out(postgres: PostgresEngine, monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[str, str]]:
+def _scaled_out(postgres: PostgresEngine, unhurried: None, monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[str, str]]:
     """Settings for a new store and an empty Redis; no connection may be left when the test has ended."""
     # A service in this process takes no Redis that has to wait for a busy processor to be gone.
     monkeypatch.setattr(redis_counters, "RESPONSE_SECONDS", PATIENCE)

@@ -28,6 +28,11 @@ REDIS_PROBLEM = "The usage cannot be read from Redis at redis://127.0.0.1:1/0 ("
 PAGES = ["/", "/accounts", "/accounts/zoo", "/bans", "/orders", "/orders/7", "/imports", "/audit"]
 
 
+@pytest.fixture(name="unhurried")
+def _unhurried() -> None:
+    """The time limits of calls are those of the product."""
+
+
 async def signed_in(console: Console) -> Browser:
     """A store with an account and an order, and an operator who has seen it."""
     await add_key(console.store)

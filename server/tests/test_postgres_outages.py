@@ -43,6 +43,11 @@ SOON = 2.0
 """Seconds within which a request gets the error that the store cannot be used."""
 
 
+@pytest.fixture(name="unhurried")
+def _unhurried() -> None:
+    """The time limits of calls are those of the product."""
+
+
 @pytest.fixture(name="own_engine", scope="module")
 def _own_engine() -> Iterator[PostgresEngine]:
     """A server that the tests of this module stop and start."""
