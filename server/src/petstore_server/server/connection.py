@@ -239,7 +239,10 @@ class Connection(asyncio.BufferedProtocol):
             return
         self._server.update_date()
         self._respond(self._current, task.result())
-        self._server.schedule(self)
+        if self._unparsed or self._parser.requests:
+            self._server.schedule(self)
+        elif not self.scheduled:
+            self._read_on_or_end()
 
     def _respond(self, request: Request, answer: Answer | None) -> None:
         """Write the response; None if the rest of the request will not arrive."""

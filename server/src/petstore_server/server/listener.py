@@ -98,7 +98,7 @@ class PublicServer:
         self._owner_of = owner_of
         self._scheduled: FairQueue[Connection] = FairQueue()  # by the owner of the next request
         self._holding: list[ResponseWriter] = []
-        self.hold = self._holding.append
+        self._turn_follows = False
         self._loop = asyncio.get_running_loop()
         self._listeners: list[tuple[asyncio.Server, socket.socket]] = []
         self._ticking: asyncio.TimerHandle | None = None
@@ -186,11 +186,15 @@ class PublicServer:
         """
         if not connection.scheduled:
             connection.scheduled = True
-            if not self._scheduled:
-                self._loop.call_soon(self._take_turn)
+            self._have_turn()
             request = connection.next_request
             owner = None if request is None else self._owner_of(request)
             self._scheduled.add(owner, connection)
+
+    def hold(self, writer: ResponseWriter) -> None:
+        """Flush what the writer holds at the end of this turn, or of the next one."""
+        self._holding.append(writer)
+        self._have_turn()
 
     def update_date(self) -> None:
         """Bring `date_line` up to date."""
@@ -203,10 +207,13 @@ class PublicServer:
         """Log a defect that ended a connection."""
         _log.error("connection failed", exc_info=error)
 
+    def _have_turn(self) -> None:
+        if not self._turn_follows:
+            self._turn_follows = True
+            self._loop.call_soon(self._take_turn)
+
     def _take_turn(self) -> None:
         connections = self._scheduled.take(CONNECTIONS_PER_TURN)
-        if self._scheduled:
-            self._loop.call_soon(self._take_turn)
         self.turn = object()
         self.update_date()
         for connection in connections:
@@ -218,6 +225,9 @@ class PublicServer:
                 connection.cut()
                 self.report(error)
         self._flush()
+        self._turn_follows = False
+        if self._scheduled:
+            self._have_turn()
 
     def _flush(self) -> None:
         for writer in self._holding:
