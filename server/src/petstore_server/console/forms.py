@@ -12,14 +12,15 @@ T = TypeVar("T")
 class Form:
     """The fields of a form, and what is wrong with some; a field that is not known is empty and right.
 
-    `prefix` begins the ids of its fields, where another form of the page has fields of the same names.
+    `prefix` begins the ids of its fields, where another form of the page has fields of the same names. `errors` has
+    what is wrong, by field.
     """
 
     def __init__(self, fields: Iterable[tuple[str, str]] = (), prefix: str = "") -> None:
         self._fields = list(fields)
-        self._prefix = prefix
+        self.prefix = prefix
         self.values = defaultdict(str, ((name, value.strip()) for name, value in self._fields))
-        self._errors: dict[str, str] = {}
+        self.errors: dict[str, str] = {}
 
     def __getitem__(self, name: str) -> str:
         return self.values[name]
@@ -31,32 +32,16 @@ class Form:
     @property
     def is_right(self) -> bool:
         """Whether no field is wrong."""
-        return not self._errors
+        return not self.errors
 
     @property
     def given(self) -> dict[str, str]:
         """The values of the fields that have one."""
         return {name: value for name, value in self.values.items() if value}
 
-    def id(self, name: str) -> str:
-        """The id of a field in the page."""
-        return self._prefix + name
-
-    def error(self, name: str) -> str:
-        """What is wrong with a field; empty if nothing is."""
-        return self._errors.get(name, "")
-
-    def errors(self) -> list[tuple[str, str]]:
-        """The ids of the fields that are wrong, and what is wrong with them."""
-        return [(self.id(name), message) for name, message in self._errors.items()]
-
-    def is_first(self, name: str) -> bool:
-        """Whether the field is the first that is wrong: the browser goes to it."""
-        return next(iter(self._errors), None) == name
-
     def reject(self, name: str, error: InvalidInput | Conflict | ValueError | str) -> None:
         """Note what is wrong with a field."""
-        self._errors[name] = error.message if isinstance(error, DomainError) else str(error)
+        self.errors[name] = error.message if isinstance(error, DomainError) else str(error)
 
     def read(self, name: str, convert: Callable[[str], T]) -> T | None:
         """Convert a field's value. Where that raises InvalidInput or ValueError, note the reason and return None."""

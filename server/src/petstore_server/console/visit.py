@@ -120,7 +120,7 @@ class Visit:
             "now": self.now,
             "path": self.request.url.path,
             "notice": notice,
-            "errors": [error for each in values.values() if isinstance(each, Form) for error in each.errors()],
+            "forms": [each for each in values.values() if isinstance(each, Form) and each.errors],
         }
         response = HTMLResponse(self._templates.get_template(template).render(context | values), status)
         if notice is not None:

@@ -4,7 +4,7 @@ Only what is unambiguous is converted. For the rest the operator gives options, 
 """
 
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from contextlib import suppress
 from datetime import datetime, tzinfo
 
@@ -72,12 +72,6 @@ def integer_cell(text: str) -> int | str:
 def boolean_cell(text: str) -> bool | str:
     """A boolean, in any case: true or false, 1 or 0, yes or no, also as spreadsheets in other languages write them."""
     return _BOOLEANS.get(text.strip().lower(), text)
-
-
-def choice_cell(choices: Iterable[str]) -> Cell:
-    """Reads one of the choices, which are lower case, in any case."""
-    known = {choice: choice for choice in choices}
-    return lambda text: known.get(text.strip().lower(), text)
 
 
 class Timestamps:

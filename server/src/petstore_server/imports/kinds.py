@@ -9,23 +9,12 @@ from petstore_server.domain.audit import Actor
 from petstore_server.domain.errors import InvalidField
 from petstore_server.domain.orders import ORDER_FIELDS, Import, Order, Status, order_from_fields
 from petstore_server.domain.pets import PET_FIELDS, Pet, pet_from_fields
-from petstore_server.imports.conversions import Cell, Timestamps, boolean_cell, choice_cell, integer_cell
+from petstore_server.imports.conversions import Cell, Timestamps, boolean_cell, integer_cell
 from petstore_server.imports.options import EVERY_COLUMN, ReadOptions
 from petstore_server.imports.rows import UnreadableFile
 from petstore_server.store import Store
 
-
-class Identified(Protocol):
-    """A record with an identifier."""
-
-    @property
-    def id(self) -> int: ...
-
-    def fields(self) -> dict[str, Any]:
-        """The fields that have a value, by name."""
-
-
-T = TypeVar("T", bound=Identified)
+T = TypeVar("T", bound=Order | Pet)
 
 
 class Records(Protocol[T]):
@@ -56,7 +45,12 @@ class RecordKind(Generic[T]):
 
 
 def _order_cells(timestamps: Timestamps) -> tuple[Cell, ...]:
-    return integer_cell, integer_cell, integer_cell, timestamps, boolean_cell, choice_cell(map(str, Status))
+    return integer_cell, integer_cell, integer_cell, timestamps, boolean_cell, _status_cell
+
+
+def _status_cell(text: str) -> str:
+    status = text.strip().lower()
+    return status if status in list(Status) else text
 
 
 _ORDER_REFUSALS = {

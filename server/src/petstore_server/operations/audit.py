@@ -53,10 +53,11 @@ async def read_audit(
     if order is not None:
         about.append((f"order:{order}",))
     filters = AuditFilters(name, action, since=since, until=until, about=tuple(about), request_id=request_id)
-    entries = store.audit.entries(filters, newest_first=newest_first)
     if order is not None and len(about) == 1 and action in (None, IMPORT_ACTION) and request_id is None:
-        entries = order_history(store, order, filters, newest_first=newest_first)  # no account, key or request imports
-    async for entry in entries:
+        for entry in await order_history(store, order, filters, newest_first=newest_first):
+            yield entry
+        return  # otherwise without imports, which no account, key or request makes
+    async for entry in store.audit.entries(filters, newest_first=newest_first):
         yield entry
 
 
@@ -68,8 +69,8 @@ async def order_history(
     newest_first: bool,
     most: int | None = None,
     batches: int | None = None,
-) -> AsyncIterator[AuditEntry]:
-    """Yield the order's entries within the times and by the actor of the filters.
+) -> list[AuditEntry]:
+    """The order's entries within the times and by the actor of the filters.
 
     The entries of imports are reduced to the order: both states if it was changed, and neither if it was created. At
     most the last `most` entries of the order are read, and the last `batches` of imports, which are large; None: all.
@@ -78,8 +79,7 @@ async def order_history(
     imports = filters._replace(action=IMPORT_ACTION, about=())
     entries = [entry async for entry in _last(store, own, most)]
     entries += [part async for entry in _last(store, imports, batches) if (part := _part_of_import(entry, order_id))]
-    for entry in sorted(entries, key=attrgetter("position"), reverse=newest_first):
-        yield entry
+    return sorted(entries, key=attrgetter("position"), reverse=newest_first)
 
 
 async def _last(store: Store, filters: AuditFilters, most: int | None) -> AsyncIterator[AuditEntry]:

@@ -103,7 +103,7 @@ def _read_plan(form: Form) -> tuple[Plan | None, Limits | None]:
         form.reject("plan", "Choose a plan.")
         return None, None
     numbers = form.read("per_minute", whole_number), form.read("per_day", whole_number)
-    if not form.error("per_minute") and not form.error("per_day"):
+    if not form.errors.keys() & {"per_minute", "per_day"}:
         try:
             return plan, plan_limits(plan, *numbers)
         except InvalidInput as error:

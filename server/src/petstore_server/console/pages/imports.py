@@ -236,5 +236,5 @@ def _form(visit: Visit, form: Form, status: int = 200) -> Response:
         status,
         form=form,
         megabytes=LARGEST_FILE >> 20,
-        options_open=any(form.values[name] or form.error(name) for name in _FIELDS),
+        options_open=any(form.values[name] or name in form.errors for name in _FIELDS),
     )

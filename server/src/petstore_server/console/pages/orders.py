@@ -11,7 +11,7 @@ from petstore_server.console.forms import Form
 from petstore_server.console.lists import parse_position, position_text, query_link
 from petstore_server.console.readings import Reading
 from petstore_server.console.visit import Part, RefusedRequest, Visit
-from petstore_server.domain.audit import AuditEntry, AuditFilters
+from petstore_server.domain.audit import AuditFilters
 from petstore_server.domain.errors import DomainError, InvalidInput, InvalidOrderId
 from petstore_server.domain.lists import Count
 from petstore_server.domain.orders import CANCEL, COMPLETE, Order, Status, is_int64, parse_order_id, ship
@@ -31,7 +31,6 @@ from petstore_server.operations import orders as operations
 from petstore_server.operations.admin_port import CONSOLE_PATH
 from petstore_server.operations.audit import order_history
 from petstore_server.operations.orders import export_orders
-from petstore_server.store import Store
 from petstore_server.store.records import read_order
 
 _PAGE_SIZE = 50
@@ -96,7 +95,10 @@ async def show(visit: Visit) -> Response:
     tracked = await visit.need(visit.store.search.find(order_id))
     order = read_order(tracked.record, tracked.status)
     until = from_microseconds(tracked.updated_at).timestamp() + _LATER
-    history = await visit.read(_history(visit.store, order_id, AuditFilters(until=until)))
+    found = order_history(
+        visit.store, order_id, AuditFilters(until=until), newest_first=True, most=_CHANGES, batches=_IMPORTS
+    )
+    history = await visit.read(found)
     transitions = {"ship": _ship_now(visit), "cancel": CANCEL, "complete": COMPLETE}
     return visit.page(
         "order.html",
@@ -105,11 +107,6 @@ async def show(visit: Visit) -> Response:
         allowed=[name for name, transition in transitions.items() if transition.is_allowed(order)],
         history=history,
     )
-
-
-async def _history(store: Store, order_id: int, filters: AuditFilters) -> list[AuditEntry]:
-    found = order_history(store, order_id, filters, newest_first=True, most=_CHANGES, batches=_IMPORTS)
-    return [entry async for entry in found]
 
 
 async def ship_selected(visit: Visit) -> Response:
