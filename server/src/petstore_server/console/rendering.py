@@ -11,7 +11,7 @@ from typing import Any
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup, escape
 
-from petstore_server.console.changes import ACTIONS, action_text, changed_fields, plain_times
+from petstore_server.console.changes import ACTIONS, changed_fields, plain_times
 from petstore_server.console.lists import query_link
 from petstore_server.domain.bans import STRIKE_WINDOW
 from petstore_server.domain.sessions import LINK_LIFETIME
@@ -44,7 +44,6 @@ def environment() -> Environment:
         "seconds": seconds,
         "duration": duration,
         "plain_times": plain_times,
-        "action_text": action_text,
         "changed_fields": changed_fields,
         "unix": unix,
         "version": version,

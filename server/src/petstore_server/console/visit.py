@@ -3,7 +3,7 @@
 import asyncio
 import secrets
 from base64 import urlsafe_b64decode, urlsafe_b64encode
-from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from hashlib import sha256
@@ -63,6 +63,7 @@ class Visit:
 
     def __init__(self, request: Request, sources: Sources, templates: Environment) -> None:
         self.request = request
+        self.query = request.query_params
         self.sources = sources
         self.store = sources.store
         self.now = sources.clock()
@@ -82,11 +83,6 @@ class Visit:
     def operator(self) -> str:
         """The operator's name."""
         return self.actor.name.removeprefix("operator:")
-
-    @property
-    def query(self) -> Mapping[str, str]:
-        """The parameters of the URL."""
-        return self.request.query_params
 
     def filters(self, *names: str) -> Form:
         """The filters of a list as they were typed."""

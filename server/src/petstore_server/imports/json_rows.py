@@ -14,8 +14,7 @@ from petstore_server.imports.kinds import Schema
 from petstore_server.imports.rows import MAX_ROW_BYTES, NOT_UTF8, TOO_LONG, Piece, Row, UnreadableFile, UnreadableRow
 from petstore_server.imports.source import BLOCK_ROWS, Block, line_blocks
 
-MOST_ARRAY_BYTES = 100 << 20
-"""A longer JSON array is refused: it is decoded as one document, which has to fit into memory."""
+MOST_ARRAY_BYTES = 100 << 20  # of a JSON array: it is decoded as one document, which has to fit into memory
 
 _TOO_LARGE = (
     f"The JSON array is larger than {MOST_ARRAY_BYTES >> 20} MB; convert it to JSON Lines, such as with "

@@ -93,8 +93,7 @@ def _parsed_url(value: str) -> str:
     return value
 
 
-UNPARSABLE_URL = "a URL that cannot be parsed"
-"""Shown in place of a URL whose parts are not certain, because any part of it may be a password."""
+UNPARSABLE_URL = "a URL that cannot be parsed"  # whose parts are not certain: any of them may be a password
 
 _NOT_PARSED = "must be a valid URL; percent-encode special characters in its user name and password"
 
