@@ -14,13 +14,16 @@ from petstore_server.domain.errors import (
     InvalidApiKey,
     InvalidField,
     InvalidInput,
+    OrderNotShipped,
     StoreUnusable,
     advising,
 )
 from petstore_server.domain.imports import IMPORT_ACTION, id_ranges
 from petstore_server.domain.keys import DEFAULT_SCOPES, ApiKey, Environment, KeyState, RefusedKey
+from petstore_server.domain.leaked_keys import hide_keys
 from petstore_server.domain.lists import NumberedPage, page_place
 from petstore_server.domain.notes import check_note
+from petstore_server.domain.orders import COMPLETE, Order, Status
 from petstore_server.domain.sessions import TOKEN_BYTES, Session, token_digest
 from petstore_server.domain.timestamps import are_canonical
 from petstore_server.domain.transitions import Transition, unless_changed, version
@@ -132,3 +135,19 @@ def test_a_session_is_extended_once_a_minute() -> None:
 def test_timestamps_in_the_stored_form_need_no_parsing(text: str) -> None:
     assert are_canonical([text, text])
     assert not are_canonical([text, text.replace("Z", "+")])
+
+
+@pytest.mark.parametrize("text", ["2026-02-30T10:00:00Z", "2026-11-20T24:00:00Z", "2026-11-20T10:60:00Z", "\udc80"])
+def test_times_that_do_not_exist_are_not_in_the_stored_form(text: str) -> None:
+    assert are_canonical(["2026-11-20T10:00:00Z", text]) is False
+
+
+def test_a_key_in_a_text_is_cut_to_its_prefix() -> None:
+    assert "GET pso_live_[hidden] and pso_test_[hidden]" == hide_keys("GET pso_live_0aZ and pso_test_x")
+
+
+def test_only_a_shipped_order_can_be_completed() -> None:
+    with pytest.raises(OrderNotShipped) as caught:
+        COMPLETE.apply(Order(7))
+    assert str(OrderNotShipped(7, Status.PENDING)) == str(caught.value)
+    assert COMPLETE.apply(Order(7, status=Status.SHIPPED)).complete is True
