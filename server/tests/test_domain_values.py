@@ -66,6 +66,7 @@ def test_a_page_beyond_the_last_is_the_last(total: int, number: int, place: tupl
 )
 def test_identifiers_are_ascending_ranges(ids: list[int], ranges: list[list[int]]) -> None:
     assert ranges == id_ranges(ids)
+    assert "orders.import" == IMPORT_ACTION
 
 
 def test_a_note_is_one_line_of_200_characters() -> None:
@@ -93,7 +94,6 @@ def test_the_audit_log_names_what_can_change() -> None:
     }
     key = ApiKey("key_1", "acme", b"", Environment.PRODUCTION, DEFAULT_SCOPES, "", 5.0, ban=Ban("key_1", 10, 20, 1))
     assert {"began": 10, "until": 20, "level": 1} == key.fields()["ban"]
-    assert "orders.import" == IMPORT_ACTION
 
 
 def test_an_operator_changes_only_what_they_saw() -> None:
@@ -111,6 +111,7 @@ def test_an_operator_changes_only_what_they_saw() -> None:
 def test_the_codes_of_errors() -> None:
     kinds = [kind for kind in vars(errors).values() if isinstance(kind, type) and issubclass(kind, DomainError)]
     assert CODES.split() == sorted({kind.code for kind in kinds})
+    assert "internal_error" == DomainError("text").code
 
 
 def test_the_remedy_of_an_unusable_store_is_that_of_its_caller() -> None:
