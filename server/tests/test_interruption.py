@@ -24,7 +24,7 @@ WRITERS = [
     ["db", "restore", "backup.db", "--yes"],
     ["orders", "export", "o.csv"],
 ]
-ORDERS = 60_000
+ORDERS = 30_000
 
 
 @pytest.fixture(scope="module")

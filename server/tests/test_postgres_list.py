@@ -135,7 +135,7 @@ STEPS = st.lists(
 )
 
 
-@settings(max_examples=20, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=10, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(STEPS)
 def test_whatever_is_visible_is_shown_however_transactions_overlap(
     postgres_stores: Stores, others: list[psycopg.Connection], steps: list[tuple[int, str]]
