@@ -2,6 +2,7 @@
 
 import hashlib
 from dataclasses import replace
+from datetime import UTC, datetime
 
 import pytest
 
@@ -23,10 +24,11 @@ from petstore_server.domain.keys import DEFAULT_SCOPES, ApiKey, Environment, Key
 from petstore_server.domain.leaked_keys import hide_keys
 from petstore_server.domain.lists import NumberedPage, page_place
 from petstore_server.domain.notes import check_note
-from petstore_server.domain.orders import COMPLETE, Order, Status
+from petstore_server.domain.orders import CANCEL, COMPLETE, Order, Status, ship
 from petstore_server.domain.sessions import TOKEN_BYTES, Session, token_digest
-from petstore_server.domain.timestamps import are_canonical
+from petstore_server.domain.timestamps import are_canonical, file_stamp
 from petstore_server.domain.transitions import Transition, unless_changed, version
+from petstore_server.domain.usage import UsageCounts
 
 CODES = """
 account_closed account_exists account_not_found changed_meanwhile conflict damaged_record
@@ -143,6 +145,10 @@ def test_times_that_do_not_exist_are_not_in_the_stored_form(text: str) -> None:
     assert are_canonical(["2026-11-20T10:00:00Z", text]) is False
 
 
+def test_the_kinds_of_refusals_add_up() -> None:
+    assert 7 == UsageCounts(100, refused_minute=1, refused_day=2, refused_banned=4, cancelled=8).refused
+
+
 def test_a_key_in_a_text_is_cut_to_its_prefix() -> None:
     assert "GET pso_live_[hidden] and pso_test_[hidden]" == hide_keys("GET pso_live_0aZ and pso_test_x")
 
@@ -152,3 +158,13 @@ def test_only_a_shipped_order_can_be_completed() -> None:
         COMPLETE.apply(Order(7))
     assert str(OrderNotShipped(7, Status.PENDING)) == str(caught.value)
     assert COMPLETE.apply(Order(7, status=Status.SHIPPED)).complete is True
+
+
+def test_changes_of_orders_have_names_in_the_audit_log() -> None:
+    shipped = ship(datetime(2026, 11, 1, 10, tzinfo=UTC))
+    assert ["order.cancel", "order.complete", "order.ship"] == [each.action for each in (CANCEL, COMPLETE, shipped)]
+    assert "2026-11-01T10:00:00Z" == shipped.apply(Order(7)).ship_date
+
+
+def test_a_stamp_in_the_name_of_a_file() -> None:
+    assert "20270115T080000Z" == file_stamp(1_800_000_000.5)
