@@ -22,8 +22,7 @@ _RANKINGS = [str(each) for each in (AccountSort.ADMITTED, AccountSort.REFUSED, A
 
 
 _COUNTS = {"admitted": "ADMITTED", "refused": "REFUSED", "refusedMinute": "BY MINUTE", "refusedDay": "BY DAY"}
-_COUNTS |= {"refusedBanned": "BANNED", "cancelled": "CANCELLED"}
-"""The counts by their names in JSON, with the titles of their columns."""
+_COUNTS |= {"refusedBanned": "BANNED", "cancelled": "CANCELLED"}  # titles of columns, by the names in JSON
 
 
 class _UsageGroup(Group):
