@@ -17,8 +17,8 @@ from petstore_server.runtime.background import run_tasks
 from petstore_server.server.listener import BACKLOG
 from petstore_server.settings import Settings, SettingsError
 
-# The thread that commits takes the interpreter back after each statement. By default it waits up to 5 ms for it each
-# time while the event loop is busy, so that a batch of placed orders would take a tenth of a second.
+# Threads that read or commit take the interpreter back after each statement. By default they wait up to 5 ms for it
+# each time while the event loop is busy.
 _SWITCH_SECONDS = 0.0005
 
 DRAIN_SECONDS = 8
