@@ -209,10 +209,10 @@ def test_accounts_are_read_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_proof_charges_no_account(monkeypatch: pytest.MonkeyPatch) -> None:
     made, sent = counters(Connection()), []
 
-    async def submit(keys: tuple[str, ...], _: tuple[int, ...]) -> tuple[float, tuple[int, ...]]:
-        sent.append(keys)
+    async def submit(call: tuple[tuple[str, ...], tuple[int, ...]]) -> tuple[float, tuple[int, ...]]:
+        sent.append(call[0])
         return 0.0, (1, 0, 1, 0, 1, 0, 0, 0, 0)
 
-    monkeypatch.setattr(made, "_submit", submit)
+    monkeypatch.setattr(made._batcher, "submit", submit)
     asyncio.run(made.prove())
     assert [("petstore:account:{0}", "petstore:key:{0}:probe")] == sent

@@ -53,7 +53,6 @@ class Admission:
         self._operation = operation
         self._request_id = request_id
         self._ticket: Ticket | None = None
-        self._imposed: float  # by the latest refusal()
         deadline = session.options.deadline
         self.deadline = float("inf") if deadline is None else self._clock.monotonic() + deadline
 

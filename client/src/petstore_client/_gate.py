@@ -211,8 +211,7 @@ class Gate:
 lock = threading.RLock()
 """For what has to be done once in this process."""
 
-generation = object()
-"""Another object in a child process after a fork."""
+generation = object()  # another one in a child process after a fork
 
 _gates: WeakValueDictionary[tuple[str, str, Clock], Gate] = WeakValueDictionary()  # test clocks have their own times
 _recent: deque[Gate] = deque(maxlen=_RECENT)
