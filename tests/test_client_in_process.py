@@ -1,4 +1,4 @@
-"""The client with the real service in this process, with both backends; every exchange is checked by the contract."""
+"""The client with the real service in this process, over SQLite; every exchange is checked by the contract."""
 
 import asyncio
 import itertools

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 from torture.mutants.changes import mutants
+from torture.mutants.groups import GROUPS
 from torture.mutants.processes import in_child
 
 SOURCE = '''
@@ -46,6 +47,7 @@ from pathlib import Path
 from torture.mutants.groups import Group
 from torture.mutants.attempts import attempts
 from torture.mutants.changes import mutants
+from torture.mutants.groups import GROUPS
 found = list(mutants(Path("subject.py").resolve()))
 for mutant, result in attempts(Group(("subject.py",), ("test_subject.py",)), [*found[:2], *found[3:10]]):
     print(f"{result}: {mutant.text}")
@@ -108,6 +110,11 @@ def test_a_mutant_is_noticed_if_a_test_fails_wherever_it_is(tmp_path: Path) -> N
         "killed: within: return count <= LIMIT  =>  return count > LIMIT",
         "untested: unused: print(1)  =>  (removed)",
     } == set(done.stdout.splitlines())
+
+
+def test_the_sources_and_tests_of_every_group_exist() -> None:
+    named = [path for group in GROUPS.values() for path in (*group.sources, *group.tests)]
+    assert [] == [path for path in named if not (Path(__file__).parents[1] / path).exists()]
 
 
 def test_a_child_leaves_no_process_behind() -> None:

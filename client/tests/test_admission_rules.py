@@ -197,7 +197,7 @@ def test_the_time_at_the_gate_adds_up() -> None:
         ({"deadline": 75.5}, 75.0, "max_wait"),
     ],
 )
-def test_a_call_waits_for_the_requests_before_it_only_so_long(
+def test_a_call_waits_for_the_requests_before_it_no_longer_than_its_options_allow(
     options: dict[str, Any], patience: float, ended_by: str
 ) -> None:
     gate = Gate()

@@ -57,7 +57,11 @@ def test_a_429_without_a_time_means_one_minute() -> None:
 @pytest.mark.parametrize("early", ["0", http_date(NOW - 1000)], ids=["zero", "past"])
 def test_a_time_in_the_past_means_one_second(early: str) -> None:
     assert 1.0 == pause(retry_after=early)
-    assert 0.0 == read_limits({"retry-after": early}, NOW).retry_after  # of a 503, which is not about a limit
+
+
+@pytest.mark.parametrize("early", ["0", http_date(NOW - 1000)], ids=["zero", "past"])
+def test_a_retry_after_in_the_past_means_no_wait_without_a_limit(early: str) -> None:
+    assert 0.0 == read_limits({"retry-after": early}, NOW).retry_after
 
 
 def test_an_excessive_retry_after_is_capped_at_a_year() -> None:

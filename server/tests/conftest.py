@@ -73,6 +73,7 @@ def _unhurried(monkeypatch: pytest.MonkeyPatch) -> None:
     """Calls to PostgreSQL wait for as long as a busy machine takes. Modules that test their time limits override it."""
     for name in ("READ", "SNAPSHOT", "WRITE"):
         options: TransactionOptions = getattr(postgres_engine, name)
+        assert not options.begin or "'1200'" in options.begin
         begin = options.begin.replace("'1200'", f"'{PATIENCE * 1000:.0f}'")
         monkeypatch.setattr(postgres_engine, name, options._replace(begin=begin, statement=PATIENCE, total=PATIENCE))
     for name in ("_ALL_HOSTS_SECONDS", "_CONNECT_SECONDS"):

@@ -6,7 +6,7 @@ from pathlib import Path
 ROOT = Path(__file__).parents[2]
 SOURCE = ROOT / "server" / "src" / "petstore_server"
 LIST = "What is kept in memory"
-SERVING = ("api", "server", "limits", "telemetry", "engines", "domain", "console", "batching.py")
+SERVING = ("api", "server", "limits", "telemetry", "engines", "domain", "console", "batching.py", "fair_queue.py")
 """The parts that serve requests. Commands end after each run."""
 
 KEEPS = re.compile(

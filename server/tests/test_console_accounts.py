@@ -461,7 +461,7 @@ async def test_a_warning_leads_to_the_button_that_helps(file_store: Stores) -> N
         assert "petstore keys" not in browser.page
 
 
-async def test_a_lifted_ban_is_described(file_store: Stores) -> None:
+async def test_the_audit_log_shows_the_ban_that_was_lifted(file_store: Stores) -> None:
     async with running_console(file_store) as console:
         browser = await console.browser.sign_in()
         await add_key(console.store)

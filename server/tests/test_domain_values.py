@@ -130,6 +130,9 @@ def test_the_text_of_an_error_does_not_name_the_key() -> None:
 def test_a_session_is_extended_once_a_minute() -> None:
     session = Session("operator:ada", 100_000.0)
     assert [False, True] == [session.needs_extension(100_000 - 12 * 3600 + seconds) for seconds in (60, 60.5)]
+
+
+def test_a_token_has_160_bits_and_any_text_has_a_digest() -> None:
     assert 160 <= 8 * TOKEN_BYTES
     assert token_digest("a\udc80") == hashlib.sha256(b"a\xed\xb2\x80").digest()
 

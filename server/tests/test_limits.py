@@ -301,7 +301,7 @@ def test_the_saved_window_of_the_day_is_not_taken_for_that_of_the_minute() -> No
     assert now(limiter.admit(principal())).outcome is Outcome.LIMITED
 
 
-def test_each_window_of_shared_counters_is_followed_as_such() -> None:
+def test_the_minute_and_the_day_of_shared_counters_are_not_mixed_up() -> None:
     limiter = MemoryLimiter(POLICY, Clock())
     limiter.follow(principal(), Count(1_000_000, 1), Count(990_000, 9), None, struck=True)
     assert [Outcome.ADMITTED, Outcome.LIMITED] == [now(limiter.admit(principal())).outcome for _ in range(2)]
@@ -415,7 +415,7 @@ def test_a_new_window_of_an_address_does_not_keep_older_ones() -> None:
     clock.now += 60
     for address in "cefg":
         now(limiter.admit_address(address))
-    assert ["c", "e", "f", "g"] == list(limiter._addresses)  # none shares the window for more than four
+    assert ["c", "e", "f", "g"] == list(limiter._addresses)  # no address had to share the overflow window
 
 
 def test_windows_end_at_a_whole_second() -> None:

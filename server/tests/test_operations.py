@@ -122,8 +122,7 @@ async def test_keys_work_unless_revoked_or_their_account_is_suspended(each_backe
         assert (await store.keys.find(second.key.id)).state(NOW) in VALID
 
 
-@pytest.mark.anyio
-def test_windows_are_reported_as_they_are_now() -> None:
+def test_a_window_that_has_ended_is_reported_as_unused() -> None:
     account = Account(1, "acme", Plan.FREE, PLAN_LIMITS[Plan.FREE], NOW)
     usage = Usage(Count(int(NOW) - 10, 7), Count(int(NOW) - 90_000, 900))
     minute, day = accounts.report_windows(account, usage, NOW)

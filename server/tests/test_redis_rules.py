@@ -109,7 +109,7 @@ def test_a_fault_is_named_by_its_cause(error: Exception, reason: str) -> None:
         (OSError(), False),
     ],
 )
-def test_only_what_waiting_does_not_mend_is_a_refusal(error: Exception, refused: bool) -> None:
+def test_only_a_fault_that_waiting_cannot_fix_is_a_refusal(error: Exception, refused: bool) -> None:
     assert refused is _is_refusal(error)
 
 

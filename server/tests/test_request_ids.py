@@ -11,7 +11,7 @@ from support.service import Service, bearer, in_service
 pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("each_engine")]
 
 embedded = pytest.mark.parametrize("each_engine", ["embedded"], indirect=True)
-"""For what no engine takes part in."""
+"""Marks tests whose outcome no engine decides: they run on SQLite only."""
 
 V1, V2 = "/v1/store/orders", "/v2/store/orders"
 

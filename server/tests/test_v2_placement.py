@@ -22,7 +22,7 @@ ASKED = {"petId": 3, "quantity": 2}
 pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("each_engine")]
 
 embedded = pytest.mark.parametrize("each_engine", ["embedded"], indirect=True)
-"""For what no engine takes part in."""
+"""Marks tests whose outcome no engine decides: they run on SQLite only."""
 
 
 class Buyer:

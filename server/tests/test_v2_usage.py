@@ -16,7 +16,7 @@ USAGE = "/v2/usage"
 pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("each_engine")]
 
 embedded = pytest.mark.parametrize("each_engine", ["embedded"], indirect=True)
-"""For what no engine takes part in."""
+"""Marks tests whose outcome no engine decides: they run on SQLite only."""
 
 
 async def test_the_windows_are_those_of_the_limit_headers_with_this_request_charged(tmp_path: Path) -> None:

@@ -6,7 +6,6 @@ import os
 import re
 import signal
 import subprocess
-import threading
 import time
 from collections import Counter
 from collections.abc import Iterator
@@ -85,9 +84,12 @@ def test_workers_count_as_one_and_metrics_sum_them(store: Path, server: Server) 
 def test_both_workers_take_connections(store: Path, server: Server) -> None:
     key, _ = new_key(store, plan=UNLIMITED)
     busy = [processor_time(pid) for pid in workers(server)]
-    send(server, key, 1500)
-    spent = [processor_time(pid) - before for pid, before in zip(workers(server), busy, strict=True)]
-    assert min(spent) > 0.1 * sum(spent)
+    for _ in range(10):  # on a busy machine one of them may take all connections of a while
+        send(server, key, 500)
+        spent = [processor_time(pid) - before for pid, before in zip(workers(server), busy, strict=True)]
+        if min(spent) > 0.1 * sum(spent):
+            return
+    raise AssertionError(spent)
 
 
 def processor_time(pid: int) -> int:
@@ -96,16 +98,22 @@ def processor_time(pid: int) -> int:
     return int(fields[11]) + int(fields[12])
 
 
+def killing_at(number: int, pid: int, requests: list[tuple[str, str]]) -> Iterator[tuple[str, str]]:
+    """The requests; before this one is sent, while others are under way, the process is killed."""
+    for sent, request in enumerate(requests):
+        if sent == number:
+            os.kill(pid, signal.SIGKILL)
+        yield request
+
+
 def test_a_worker_killed_under_load_loses_only_its_connections_and_is_replaced(store: Path, server: Server) -> None:
     key, _ = new_key(store, plan=UNLIMITED)
     first, second = workers(server)
     assert {"200": 200} == send(server, key, 200)
     before = responded(server)
-    killer = threading.Timer(0.2, lambda: os.kill(first, signal.SIGKILL))
-    killer.start()
-    under_load = send(server, key, 3000)
-    killer.join()
-    assert {"200", "0"} >= under_load.keys()
+    requests = killing_at(1000, first, [("GET", ORDERS)] * 3000)
+    under_load = Counter(reply.code for reply in asyncio.run(send_all(server.port, key, requests, 32, check=False)))
+    assert {"200", "0"} == under_load.keys()
     assert under_load["0"] <= 32  # at most one for each connection
     assert {"200": 50} == send(server, key, 50)  # without a pause, by the other worker
     within(10, lambda: (200, "ok") == readiness(server))

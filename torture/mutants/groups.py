@@ -30,7 +30,7 @@ GROUPS = {
     ),
     "gate": Group(
         _server(
-            *(f"api/{name}.py" for name in ("gate", "auth", "call", "clients", "concurrency", "headers", "errors"))
+            *(f"api/{name}.py" for name in ("gate", "auth", "routes", "clients", "concurrency", "headers", "errors"))
         ),
         _tests(
             "server/tests",

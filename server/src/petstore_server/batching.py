@@ -33,8 +33,8 @@ class Batcher(Generic[Item, Result]):
         """`perform` returns the outcome of each item, in order: its result, or the exception that its caller gets.
 
         If `perform` raises, every caller of the batch gets that exception. An `outage` also ends the calls that wait
-        for a later batch, which would only find the same later. `limit` is the largest number of items in a batch: an
-        item waits for the rest of one batch, and for its own.
+        for a later batch, which would only find the same later. `limit` is the largest number of items in a batch. With
+        few owners, an owner's first waiting item waits only for the batch under way, and for its own.
         """
         self._perform = perform
         self._concurrency = concurrency

@@ -30,9 +30,9 @@ LOADED = [
 
 @cache
 def forking() -> ForkServerContext:
-    """What starts processes from one in which all modules are loaded.
+    """The context that forks processes from a server in which all modules are loaded.
 
-    That one passes over a module that it does not find, and Python 3.11 does not tell it where this process looks.
+    The fork server skips a module that it cannot find. Python 3.11 does not pass it sys.path, so PYTHONPATH does.
     """
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(LOADED)

@@ -136,9 +136,10 @@ def _wait_until_serving(process: Process, log: Path) -> dict[str, str]:
 
 
 def exchange(connection: socket.socket, request: bytes, *, last: bool = False) -> bytes:
-    """Send raw bytes and read until the server closes.
+    """Send raw bytes and read until the server closes the connection.
 
-    It keeps a connection open after a request that does not ask it to close, unless this is the `last`.
+    The server keeps it open unless the request asks it to close. With `last`, the client closes its half, so that the
+    server closes too.
     """
     connection.sendall(request)
     if last:

@@ -27,7 +27,7 @@ def serve(demo: bool, **options: str | None) -> None:
 
     $ PETSTORE_DATABASE_URL=sqlite:////var/lib/petstore/orders.db petstore serve --port 8000
     """
-    gc.disable()  # while many modules are loaded, it would search in vain what stays
+    gc.disable()  # loaded modules stay: collecting garbage while they load takes time and finds nothing
     from petstore_server.cli.serving import serve_in_foreground  # slow to import, and no other command needs it
 
     gc.enable()

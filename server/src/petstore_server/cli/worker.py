@@ -14,7 +14,7 @@ from petstore_server.cli.output import log_to_stderr
 @click.argument("channel", type=int)
 def worker(listener: int, channel: int) -> None:
     """Serve on the inherited sockets with these file descriptors."""
-    gc.disable()  # while many modules are loaded, it would search in vain what stays
+    gc.disable()  # loaded modules stay: collecting garbage while they load takes time and finds nothing
     from petstore_server.runtime.worker import serve_inherited
 
     gc.enable()

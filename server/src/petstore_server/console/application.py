@@ -168,7 +168,7 @@ def _error_page(visit: Visit, error: RefusedRequest | DomainError) -> Response:
     if isinstance(error, ServiceUnavailable):
         text = f"{error.explanation} Try again shortly."
         return visit.page("error.html", 503, title="This cannot be shown now", text=text)
-    if isinstance(error, NotFound | InvalidOrderId):  # the identifier is that of an address
+    if isinstance(error, NotFound | InvalidOrderId):  # the identifier comes from the URL
         return visit.page("error.html", 404, title="Not found", text=error.message)
     if isinstance(error, InvalidInput):
         return visit.page("error.html", 400, title="This cannot be done", text=error.message)

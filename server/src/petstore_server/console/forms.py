@@ -10,7 +10,7 @@ T = TypeVar("T")
 
 
 class Form:
-    """The fields of a form, and what is wrong with some; a field that is not known is empty and right.
+    """The fields of a form, and what is wrong with some; a field that was not submitted is empty and valid.
 
     `prefix` begins the ids of its fields, where another form of the page has fields of the same names. `errors` has
     what is wrong, by field.

@@ -28,7 +28,7 @@ from petstore_server.operations.admin_port import CONSOLE_PATH
 
 T = TypeVar("T")
 
-PAGE_SECONDS = 1.5  # for which a page waits for what it shows; after two seconds at the latest it is there
+PAGE_SECONDS = 1.5  # how long a page waits for its data, so that it is sent within two seconds
 
 _LARGEST_FORM = 256 * 1024
 _MOST_FIELDS = 2000

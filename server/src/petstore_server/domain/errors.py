@@ -31,7 +31,7 @@ _MAX_QUOTED = 60
 class DomainError(Exception):
     """Anything the service refuses; `code` is for programs, `message` is a whole sentence for people.
 
-    The attribute `message` of a class has a {} for each value with which its errors are made.
+    `message` of a class is a template with one {} for each argument of the constructor.
     """
 
     code = "internal_error"

@@ -72,9 +72,9 @@ class _Account:
 class MemoryLimiter:
     """Counts the requests of one process: never forgets an account's windows, and keeps a bounded number of addresses.
 
-    `clock` returns Unix seconds. `address_limit` is by the minute. `strikes` and `bans` are those that this process
-    noted since it started. `fault` says why limits are not exact now, and `local_decisions` how often that was so, if
-    counters are shared (D19).
+    `clock` returns Unix seconds. `address_limit` is per minute; where it is not ADDRESS_LIMIT, only `outcome` and
+    `retry_after` of a decision count. `strikes` and `bans` are those that this process noted since it started. `fault`
+    says why limits are not exact now, and `local_decisions` how often that was so, if counters are shared (D19).
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""The admin port: its address, under which names it responds, and where the console is."""
+"""The admin port: its address, the names under which it responds, and sign-in links to the console."""
 
 import ipaddress
 import secrets

@@ -35,7 +35,7 @@ _BANS = (4, 5, 6)  # levels; the last one is in force
 
 
 class _Profile(NamedTuple):
-    """How an account uses the service: the part of its day's limit, and how many requests are refused for each one."""
+    """How an account uses the service: its share of the day's limit, and refused requests for each admitted one."""
 
     plan: Plan
     share: float

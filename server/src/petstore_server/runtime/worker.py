@@ -1,6 +1,6 @@
 """One of several server processes, as it runs and as its supervisor sees it.
 
-It serves on an inherited listening socket. The other one is a channel to the supervisor. The worker reports on request,
+It inherits two sockets: the one on which it listens, and a channel to the supervisor. The worker reports on request,
 and drains when the other end of the channel closes: no worker outlives its supervisor.
 """
 

@@ -93,7 +93,7 @@ def _parsed_url(value: str) -> str:
     return value
 
 
-UNPARSABLE_URL = "a URL that cannot be parsed"  # whose parts are not certain: any of them may be a password
+UNPARSABLE_URL = "a URL that cannot be parsed"  # shown instead of the URL, of which any part may be a password
 
 _NOT_PARSED = "must be a valid URL; percent-encode special characters in its user name and password"
 

@@ -55,7 +55,7 @@ _KNOWN_KEYS = """
 _REMEMBER = "INSERT OR REPLACE INTO idempotency_keys (account_id, key, digest, order_id, at) VALUES (?, ?, ?, ?, ?)"
 
 
-# One row: before each, the writer's thread would wait for the interpreter, which a busy event loop seldom gives up.
+# All orders in one row: SQLite makes the array, and one call reads it.
 _READ = """
     SELECT json_group_array(json_array(record, status, id)) FROM orders
     WHERE id IN (SELECT value FROM json_each(?))
