@@ -21,7 +21,7 @@ class FairQueue(Generic[Item]):
         self._waiting.setdefault(owner, []).append(item)
 
     def take(self, most: int) -> list[Item]:
-        """Remove and return up to `most` items, an equal share of each owner. Who has items left follows the others."""
+        """Remove and return up to `most` items, an equal share of each owner. Owners with items left go last."""
         owners = list(islice(self._waiting, most))
         share = most // max(len(owners), 1)
         taken: list[Item] = []
