@@ -381,6 +381,7 @@ async def test_an_account_is_closed_after_asking(file_store: Stores) -> None:
         assert "closed" == (await console.store.accounts.find("zoo")).state
         assert "zoo" in await browser.get("/accounts?state=closed")
         assert "No account matches" in await browser.get("/accounts?state=active")
+        assert "zoo" in await browser.get("/accounts?state=unknown&plan=unknown")
 
 
 async def test_rotating_a_key_that_ends_at_once_asks_first(file_store: Stores) -> None:

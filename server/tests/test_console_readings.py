@@ -5,6 +5,7 @@ import asyncio
 import pytest
 
 from petstore_server.console.readings import SLOW, Cached, Pace, Reading, read_within
+from petstore_server.console.rendering import percent
 from petstore_server.domain.errors import NotFound, ServiceUnavailable, Unreachable
 
 pytestmark = pytest.mark.anyio
@@ -133,3 +134,9 @@ async def test_reading_ends_in_time() -> None:
     assert Reading(problem="The store is gone.") == await read_within(down(), 1)
     with pytest.raises(NotFound):
         await read_within(missing(), 1)
+
+
+def test_a_share_is_not_rounded_to_none_or_all() -> None:
+    assert ["0%", "<1%", "1%", "50%", "99%", ">99%", "100%"] == [
+        percent(share) for share in (0, 0.001, 0.01, 0.5, 0.99, 0.996, 1)
+    ]

@@ -21,6 +21,7 @@ from petstore_server.server.connection import Connection
 from petstore_server.server.listener import ACCEPTED_TOGETHER, CONNECTIONS_PER_TURN, PublicServer
 from petstore_server.server.request import Request
 from petstore_server.server.response import Answer
+from petstore_server.server.writer import ResponseWriter
 from support.service import Service, bearer, in_service
 
 ORDERS = "/v1/store/orders"
@@ -168,6 +169,25 @@ async def test_more_accounts_than_a_turn_has_connections_follow_each_other() -> 
     for _ in range(50):  # turns
         await asyncio.sleep(0)
     assert advanced == list(range(400))
+
+
+@pytest.mark.anyio
+async def test_a_defect_in_one_turn_does_not_end_the_turns() -> None:
+    server, advanced = PublicServer(_unused, lambda: 0.0, 1_000), list[int]()
+    errors = list[object]()
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: errors.append(context["exception"]))
+
+    class Broken:
+        def flush(self) -> None:
+            raise OSError
+
+    server.hold(cast(ResponseWriter, Broken()))
+    for number in range(2 * CONNECTIONS_PER_TURN):
+        server.schedule(cast(Connection, Waiting(number, advanced)))
+    for _ in range(5):  # turns
+        await asyncio.sleep(0)
+    assert [OSError] == [type(error) for error in errors]
+    assert list(range(2 * CONNECTIONS_PER_TURN)) == advanced
 
 
 def test_connections_that_arrive_together_are_accepted_in_few_turns() -> None:

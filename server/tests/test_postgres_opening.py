@@ -126,6 +126,9 @@ def test_what_cannot_be_reached_is_named_without_the_password(postgres: Postgres
     [
         ("sslmod=require", "has an unknown parameter, sslmod."),
         ("sslmode=require&pasword=SECRET", "has an unknown parameter, pasword."),
+        ("sslmode=require&SECRET=x", "is not a URL that PostgreSQL accepts."),
+        ("password=SECRET&w0rd", "is not a URL that PostgreSQL accepts."),
+        ("password=SECRET&word", "is not a URL that PostgreSQL accepts."),
         ("SECRET", "is not a URL that PostgreSQL accepts."),
         ("password=SECRET=x", "is not a URL that PostgreSQL accepts."),
     ],

@@ -415,3 +415,11 @@ def test_an_idempotency_key_has_1_to_255_visible_ascii_characters(key: str, vali
     else:
         with pytest.raises(ValueError, match="visible ASCII"):
             IDEMPOTENCY_KEY.kind.from_text(key)
+
+
+def test_what_a_cursor_is_bound_to_stays_the_same_in_every_release() -> None:
+    everything = Filters(frozenset(Status), 7, True, 1, 2, 3)
+    sorts = [Sort(field, descending) for field in SortField for descending in (False, True)]
+    digests = [query_digest(filters, sort).hex() for filters in (Filters(), everything) for sort in sorts]
+    assert "ba07d1d3b7d1b335" == digests[0]
+    assert 12 == len(set(digests))

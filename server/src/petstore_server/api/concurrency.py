@@ -6,7 +6,7 @@ Beyond it a request gets 503 at once: waiting in a longer queue would only make 
 from petstore_server.api.errors import Overloaded
 
 MOST = 1024
-"""Requests of all accounts together: about as many as one commit holds."""
+"""Requests of all accounts together."""
 
 MOST_OF_AN_ACCOUNT = 256
 

@@ -50,7 +50,7 @@ def cancel_order(
     async def handle(call: Call, principal: Principal, _: Decision) -> Response:
         order_id = parse_order_id(call.segments[-1])
         check_query(call.request.query)
-        await store.orders.change(order_id, CANCEL, call.actor(principal, clock()))
+        await store.orders.change(order_id, CANCEL, call.actor(principal, clock()), principal.account_id)
         usage.cancelled(principal)
         return Response(204)
 

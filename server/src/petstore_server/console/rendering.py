@@ -40,7 +40,7 @@ def environment() -> Environment:
     )
     made.filters |= {
         "number": "{:,}".format,
-        "percent": "{:.0%}".format,
+        "percent": percent,
         "seconds": seconds,
         "duration": duration,
         "plain_times": plain_times,
@@ -82,6 +82,15 @@ def visible(value: Any) -> Any:
         shown = _CONTROL.sub(lambda match: ascii(match[0])[1:-1], value)
         return Markup(shown) if isinstance(value, Markup) else shown  # noqa: S704 - it was markup before
     return value
+
+
+def percent(share: float) -> str:
+    """A share as percent: `<1%` and `>99%` are not rounded to none or all."""
+    if 0 < share < 0.01:
+        return "<1%"
+    if 0.99 < share < 1:
+        return ">99%"
+    return f"{share:.0%}"
 
 
 def seconds(value: float | None) -> str:

@@ -98,7 +98,9 @@ class Page(NamedTuple):
 
 def query_digest(filters: Filters, sort: Sort) -> bytes:
     """Identify filters and sort, 8 bytes: a cursor is bound to them. The page size may differ between pages."""
-    return sha256(repr((sorted(filters.statuses), *filters[1:], *sort)).encode()).digest()[:8]
+    return sha256(repr((sorted(filters.statuses), *filters[1:], str(sort.field), sort.descending)).encode()).digest()[
+        :8
+    ]
 
 
 def microseconds(timestamp: datetime) -> int:

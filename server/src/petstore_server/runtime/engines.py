@@ -1,11 +1,14 @@
 """From the URL of a store to its engine; and empty stores that are deleted after use."""
 
 import importlib.util
+import shutil
+import time
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
-from tempfile import TemporaryDirectory
+from tempfile import TemporaryDirectory, gettempdir
 
+from petstore_server.domain.timestamps import DAY
 from petstore_server.engines import sqlite
 from petstore_server.settings import SettingsError
 from petstore_server.store import Store
@@ -15,6 +18,7 @@ Share = Callable[[str, int], Awaitable[int]]
 """`postgres.timelines.Share`: shares the newest timeline of a store, so that an old primary is refused."""
 
 _SQLITE = "sqlite:///"
+_SCRATCH = "petstore-scratch-"
 
 
 def is_sqlite(url: str) -> bool:
@@ -78,8 +82,19 @@ def require_driver(url: str, setting: str = "PETSTORE_DATABASE_URL") -> None:
 
 @asynccontextmanager
 async def scratch_store() -> AsyncIterator[Store]:
-    """An empty SQLite store for a dry run, in the system's directory for temporary files; deleted at the end."""
-    with TemporaryDirectory(prefix="petstore-scratch-", ignore_cleanup_errors=True) as directory:
+    """An empty SQLite store for a dry run, in the system's directory for temporary files; deleted at the end.
+
+    What processes that were killed left there is deleted a day later.
+    """
+    _delete_abandoned()
+    with TemporaryDirectory(prefix=_SCRATCH, ignore_cleanup_errors=True) as directory:
         url = f"sqlite:///{Path(directory) / 'scratch.db'}"
         async with opened_store(url, create=True, migrate=True) as store:
             yield store
+
+
+def _delete_abandoned() -> None:
+    for left in Path(gettempdir()).glob(f"{_SCRATCH}*"):
+        with suppress(OSError):
+            if left.stat().st_mtime < time.time() - DAY:
+                shutil.rmtree(left, ignore_errors=True)

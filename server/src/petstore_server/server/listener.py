@@ -216,23 +216,24 @@ class PublicServer:
         connections = self._scheduled.take(CONNECTIONS_PER_TURN)
         self.turn = object()
         self.update_date()
-        for connection in connections:
-            if len(self._holding) >= RESPONSES_TOGETHER:
-                self._flush()
-            try:
-                connection.advance()
-            except Exception as error:  # noqa: BLE001 - a defect must not end the other connections' turn
-                connection.cut()
-                self.report(error)
-        self._flush()
-        self._turn_follows = False
-        if self._scheduled:
-            self._have_turn()
+        try:
+            for connection in connections:
+                if len(self._holding) >= RESPONSES_TOGETHER:
+                    self._flush()
+                try:
+                    connection.advance()
+                except Exception as error:  # noqa: BLE001 - a defect must not end the other connections' turn
+                    connection.cut()
+                    self.report(error)
+            self._flush()
+        finally:
+            self._turn_follows = False
+            if self._scheduled or self._holding:
+                self._have_turn()
 
     def _flush(self) -> None:
-        for writer in self._holding:
-            writer.flush()
-        self._holding.clear()
+        while self._holding:
+            self._holding.pop(0).flush()
 
     def _tick(self) -> None:
         self._ticking = self._loop.call_later(1, self._tick)

@@ -146,10 +146,10 @@ class Engine(Protocol):
         A transaction may be started again from the beginning. `bulk`: many changes, for which no request waits.
         """
 
-    async def submit(self, perform: Perform[Item, Result], item: Item, owner: str) -> Result:
+    async def submit(self, perform: Perform[Item, Result], item: Item, owner: int) -> Result:
         """Perform the item together with others in one transaction; return its result once that is durable.
 
-        Owners share a transaction evenly: one with many items does not delay the others.
+        Owners, which are accounts, share a transaction evenly: one with many items does not delay the others.
         `perform` writes nothing for an item whose outcome is an exception, which its caller gets. An item whose outcome
         is TryAgain is submitted again for as long as a request waits.
         """

@@ -32,13 +32,13 @@ OrderChange = tuple[int, Transition[Order], Actor]
 class Orders(Part):
     """The orders of one store."""
 
-    async def change(self, order_id: int, transition: Transition[Order], actor: Actor) -> Order:
+    async def change(self, order_id: int, transition: Transition[Order], actor: Actor, account_id: int = 0) -> Order:
         """Apply the transition and return the order after it, once both it and its audit entry are durable.
 
-        Concurrent changes share a commit; each caller gets its own outcome. Raises OrderNotFound, OrderConflict,
-        DamagedRecord.
+        Concurrent changes share a commit, as many of each account; each caller gets its own outcome. Raises
+        OrderNotFound, OrderConflict, DamagedRecord.
         """
-        return await self._engine.submit(self._change_all, (order_id, transition, actor), actor.name)
+        return await self._engine.submit(self._change_all, (order_id, transition, actor), account_id)
 
     async def find(self, order_id: int) -> Order:
         """Return the order. Raises OrderNotFound, DamagedRecord."""

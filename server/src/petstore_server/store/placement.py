@@ -30,7 +30,7 @@ class Placements(Part):
         The idempotency key is kept for KEY_LIFETIME in the same transaction; a repeated request gets the same
         response. Nothing is kept of a request that fails. Raises IdempotencyKeyReused, IdempotencyKeyInUse.
         """
-        return await self._engine.submit(self._place_all, (placement, actor), actor.name)
+        return await self._engine.submit(self._place_all, (placement, actor), placement.account_id)
 
     @transaction
     def forget(self, before: float, limit: int) -> Work[None]:

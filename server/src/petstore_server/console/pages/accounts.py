@@ -26,6 +26,7 @@ _PLANS = [
     (str(plan), f"{plan} ({PLAN_LIMITS[plan].per_minute:,} per minute, {PLAN_LIMITS[plan].per_day:,} per day)")
     for plan in PLAN_LIMITS
 ] + [(str(plan), f"{plan} (its own limits)") for plan in Plan if plan not in PLAN_LIMITS]
+_STATES = "active", "suspended", "closed", "banned"
 KEYS_PAGE = 25
 _HOURS, _DAYS = 48, 90
 _CHANGES = 20
@@ -54,6 +55,9 @@ async def create(visit: Visit) -> Response:
 
 async def _list(visit: Visit, form: Form, status: int = 200) -> Response:
     filters = visit.filters("search", "plan", "state", "sort")
+    for name, known in (("plan", [*Plan]), ("state", _STATES)):
+        if filters[name] not in known:
+            filters.values[name] = ""
     given = filters.given
     sort = given["sort"] if given.get("sort", "").removeprefix("-") in list(AccountSort) else "name"
     filters.values["sort"] = sort
@@ -71,6 +75,7 @@ async def _list(visit: Visit, form: Form, status: int = 200) -> Response:
         given=given,
         sort=sort,
         plan_filters=list(Plan),
+        states=list(_STATES),
         filtered=bool(given.keys() - {"sort"}),
         form=form,
         plans=_PLANS,

@@ -73,7 +73,7 @@ class PostgresEngine:
     async def transaction(self, work: Callable[[], Work[Result]], *, bulk: bool = False) -> Result:
         return await self._pool.use(lambda session: session.transaction(work()), BULK if bulk else WRITE)
 
-    async def submit(self, perform: Perform[Item, Result], item: Item, owner: str) -> Result:
+    async def submit(self, perform: Perform[Item, Result], item: Item, owner: int) -> Result:
         """All attempts share the time limit of the call. It does not bound their transactions, which others share."""
         batcher = self._batchers.get(perform)
         if batcher is None:

@@ -3,6 +3,7 @@
 Backups are made with PostgreSQL's own tools (pg_dump).
 """
 
+import re
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 
@@ -112,10 +113,9 @@ def url_problem(url: str) -> str | None:
     """What is wrong with a URL that libpq does not accept, without any value in it; None if it is accepted."""
     try:
         conninfo_to_dict(url)
-    except psycopg.ProgrammingError:  # its text may hold the password
+    except psycopg.ProgrammingError:  # its text, and one without `=`, may hold the password
         known = {option.keyword.decode() for option in psycopg.pq.Conninfo.get_defaults()}
-        names = [each.partition("=")[0] for each in url.partition("?")[2].split("&")]
-        unknown = next((name for name in names if name not in known and name.isidentifier() and name.islower()), None)
+        unknown = next((name for name in re.findall("[?&]([a-z_]{1,40})=", url) if name not in known), None)
         return f"has an unknown parameter, {unknown}" if unknown else "is not a URL that PostgreSQL accepts"
     return None
 

@@ -105,7 +105,7 @@ class SqliteEngine:
             finally:
                 self._bulk_ended = time.monotonic()
 
-    async def submit(self, perform: Perform[Item, Result], item: Item, owner: str = "") -> Result:
+    async def submit(self, perform: Perform[Item, Result], item: Item, owner: int = 0) -> Result:
         if self._closed:
             raise ServiceUnavailable("the store is closed")
         result: Result = await self._batcher.submit((perform, item), owner=owner)
