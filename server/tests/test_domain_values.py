@@ -1,6 +1,7 @@
 """Small rules of the domain: places of pages, ranges, notes, fields for the audit log, sessions."""
 
 import hashlib
+import json
 from dataclasses import replace
 from datetime import UTC, datetime
 
@@ -25,10 +26,13 @@ from petstore_server.domain.leaked_keys import hide_keys
 from petstore_server.domain.lists import NumberedPage, page_place
 from petstore_server.domain.notes import check_note
 from petstore_server.domain.orders import CANCEL, COMPLETE, Order, Status, ship
+from petstore_server.domain.pets import Pet, pet_from_fields
+from petstore_server.domain.search import Page
 from petstore_server.domain.sessions import TOKEN_BYTES, Session, token_digest
 from petstore_server.domain.timestamps import are_canonical, file_stamp
 from petstore_server.domain.transitions import Transition, unless_changed, version
 from petstore_server.domain.usage import UsageCounts
+from petstore_server.domain.windows import Outcome
 
 CODES = """
 account_closed account_exists account_not_found changed_meanwhile conflict damaged_record
@@ -171,3 +175,19 @@ def test_changes_of_orders_have_names_in_the_audit_log() -> None:
 
 def test_a_stamp_in_the_name_of_a_file() -> None:
     assert "20270115T080000Z" == file_stamp(1_800_000_000.5)
+
+
+def test_a_pet_keeps_its_name_and_its_tag() -> None:
+    assert Pet(1, "Rex", "dog") == pet_from_fields({"id": 1, "name": "Rex", "tag": "dog"})
+
+
+def test_the_text_of_a_page_has_both_times_of_each_order() -> None:
+    page = Page([('{"id":1}', "pending", 1_000_000, 0), ('{"id":2}', "shipped", 3_000_000, 2_000_000)], None)
+    assert json.loads(f"[{page.text()}]") == [json.loads(order.text()) for order in page.orders]
+    assert ["1970-01-01T00:00:00Z", "1970-01-01T00:00:02Z"] == [
+        order["createdAt"] for order in json.loads(f"[{page.text()}]")
+    ]
+
+
+def test_outcomes_have_the_names_that_metrics_show() -> None:
+    assert ["admitted", "limited", "banned"] == [outcome.value for outcome in Outcome]

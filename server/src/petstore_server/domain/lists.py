@@ -10,7 +10,7 @@ class Count(NamedTuple):
     """How many match; `more` if that is the number of those examined, and there are others."""
 
     number: int
-    more: bool = False
+    more: bool
 
 
 class NumberedPage(NamedTuple, Generic[T]):

@@ -65,7 +65,7 @@ async def list_orders(visit: Visit) -> Response:
         if query.filters != Filters():
             count = await visit.read(visit.store.search.count(query.filters, _MOST_COUNTED), _COUNT_SECONDS)
         elif counts.value is not None:
-            count = Reading(Count(sum(counts.value.values())), counts.age)
+            count = Reading(Count(sum(counts.value.values()), more=False), counts.age)
     given = {name: form.values[name] for name in _FIELDS if form.values[name]}
     here = {**given, "after": visit.query.get("after", "")}
     all_selected = visit.query.get("select") == "all"
