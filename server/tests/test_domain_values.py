@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 import pytest
 
 from petstore_server.domain import errors
-from petstore_server.domain.accounts import Account, Limits, Plan
+from petstore_server.domain.accounts import Account, Limits, Plan, check_account_name, edit
 from petstore_server.domain.bans import Ban
 from petstore_server.domain.errors import (
     ChangedMeanwhile,
@@ -32,7 +32,7 @@ from petstore_server.domain.sessions import TOKEN_BYTES, Session, token_digest
 from petstore_server.domain.timestamps import are_canonical, file_stamp
 from petstore_server.domain.transitions import Transition, unless_changed, version
 from petstore_server.domain.usage import UsageCounts
-from petstore_server.domain.windows import Outcome
+from petstore_server.domain.windows import AccountDecision, Outcome
 
 CODES = """
 account_closed account_exists account_not_found changed_meanwhile conflict damaged_record
@@ -171,6 +171,7 @@ def test_changes_of_orders_have_names_in_the_audit_log() -> None:
     shipped = ship(datetime(2026, 11, 1, 10, tzinfo=UTC))
     assert ["order.cancel", "order.complete", "order.ship"] == [each.action for each in (CANCEL, COMPLETE, shipped)]
     assert "2026-11-01T10:00:00Z" == shipped.apply(Order(7)).ship_date
+    assert "account.edit" == edit("a@example.com", None).action
 
 
 def test_a_stamp_in_the_name_of_a_file() -> None:
@@ -191,3 +192,18 @@ def test_the_text_of_a_page_has_both_times_of_each_order() -> None:
 
 def test_outcomes_have_the_names_that_metrics_show() -> None:
     assert ["admitted", "limited", "banned"] == [outcome.value for outcome in Outcome]
+
+
+def test_an_account_is_not_named_by_a_key() -> None:
+    with pytest.raises(InvalidInput, match="This is an API key"):
+        check_account_name("pso_live_" + "0" * 32)
+
+
+def test_a_pet_needs_an_identifier() -> None:
+    with pytest.raises(InvalidField) as caught:
+        pet_from_fields({"name": "Rex"})
+    assert ("id", "is missing; every pet needs one") == (caught.value.field, caught.value.problem)
+
+
+def test_of_windows_with_equal_ends_and_rest_the_day_is_shown() -> None:
+    assert AccountDecision(Outcome.ADMITTED, Limits(60, 60), 5, 100, 5, 100, 40.0).day_shown
