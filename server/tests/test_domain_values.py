@@ -25,14 +25,14 @@ from petstore_server.domain.keys import DEFAULT_SCOPES, ApiKey, Environment, Key
 from petstore_server.domain.leaked_keys import hide_keys
 from petstore_server.domain.lists import NumberedPage, page_place
 from petstore_server.domain.notes import check_note
-from petstore_server.domain.orders import CANCEL, COMPLETE, Order, Status, ship
-from petstore_server.domain.pets import Pet, pet_from_fields
+from petstore_server.domain.orders import CANCEL, COMPLETE, Import, Order, Status, ship
+from petstore_server.domain.pets import Pet, evaluate_pet_import, pet_from_fields
 from petstore_server.domain.search import Page
 from petstore_server.domain.sessions import TOKEN_BYTES, Session, token_digest
 from petstore_server.domain.timestamps import are_canonical, file_stamp
 from petstore_server.domain.transitions import Transition, unless_changed, version
 from petstore_server.domain.usage import UsageCounts
-from petstore_server.domain.windows import AccountDecision, Outcome
+from petstore_server.domain.windows import AccountDecision, Count, Outcome, evaluate_address
 
 CODES = """
 account_closed account_exists account_not_found changed_meanwhile conflict damaged_record
@@ -207,3 +207,14 @@ def test_a_pet_needs_an_identifier() -> None:
 
 def test_of_windows_with_equal_ends_and_rest_the_day_is_shown() -> None:
     assert AccountDecision(Outcome.ADMITTED, Limits(60, 60), 5, 100, 5, 100, 40.0).day_shown
+
+
+def test_a_pet_is_created_kept_or_replaced() -> None:
+    rex = Pet(1, "Rex")
+    outcomes = [evaluate_pet_import(existing, rex) for existing in (None, rex, Pet(1, "Tom"))]
+    assert [Import.CREATED, Import.UNCHANGED, Import.REPLACED] == outcomes
+    assert ["created", "unchanged", "replaced", "rejected", "placed"] == [str(outcome) for outcome in Import]
+
+
+def test_nothing_remains_of_an_address_that_is_over_its_limit() -> None:
+    assert [0, 0, 1] == [evaluate_address(False, Count(0, used), 1.0).remaining for used in (61, 60, 59)]
