@@ -128,7 +128,9 @@ def test_the_remedy_of_an_unusable_store_is_that_of_its_caller() -> None:
 
 
 def test_the_text_of_an_error_does_not_name_the_key() -> None:
-    assert InvalidApiKey.message == str(InvalidApiKey(RefusedKey("key_1", "acme", KeyState.REVOKED)))
+    key = RefusedKey("key_1", "acme", KeyState.REVOKED)
+    error = InvalidApiKey(key)
+    assert (InvalidApiKey.message, key) == (str(error), error.key)
 
 
 def test_a_session_is_extended_once_a_minute() -> None:
@@ -197,6 +199,18 @@ def test_outcomes_have_the_names_that_metrics_show() -> None:
 def test_an_account_is_not_named_by_a_key() -> None:
     with pytest.raises(InvalidInput, match="This is an API key"):
         check_account_name("pso_live_" + "0" * 32)
+
+
+@pytest.mark.parametrize("name", ["name", "tag"])
+def test_the_texts_of_a_pet_are_text(name: str) -> None:
+    with pytest.raises(InvalidField, match="is not text"):
+        pet_from_fields({"id": 1, name: 5})
+
+
+@pytest.mark.parametrize("text", ["2026-11-01T10:00:00+00:00", "2026-11-01 10:00:00Z", "2026-11-01T10:00:00.5Z"])
+def test_other_forms_of_a_timestamp_are_not_canonical(text: str) -> None:
+    assert are_canonical(["2026-11-01T10:00:00Z"])
+    assert not are_canonical([text])
 
 
 def test_a_pet_needs_an_identifier() -> None:
