@@ -17,7 +17,7 @@ class FairQueue(Generic[Item]):
         return bool(self._waiting)
 
     def add(self, owner: Hashable, item: Item) -> None:
-        """Put the item behind the others of its owner."""
+        """Put the item behind those that the owner has waiting."""
         self._waiting.setdefault(owner, []).append(item)
 
     def take(self, most: int) -> list[Item]:
