@@ -9,6 +9,7 @@ import pytest
 
 from petstore_server.domain import errors
 from petstore_server.domain.accounts import Account, Limits, Plan, check_account_name, edit
+from petstore_server.domain.audit import Transition, unless_changed, version
 from petstore_server.domain.bans import Ban
 from petstore_server.domain.errors import (
     ChangedMeanwhile,
@@ -22,15 +23,12 @@ from petstore_server.domain.errors import (
 )
 from petstore_server.domain.imports import IMPORT_ACTION, id_ranges
 from petstore_server.domain.keys import DEFAULT_SCOPES, ApiKey, Environment, KeyState, RefusedKey
-from petstore_server.domain.leaked_keys import hide_keys
-from petstore_server.domain.lists import NumberedPage, page_place
-from petstore_server.domain.notes import check_note
+from petstore_server.domain.lists import NumberedPage, Page, page_place
 from petstore_server.domain.orders import CANCEL, COMPLETE, Import, Order, Status, ship
 from petstore_server.domain.pets import Pet, evaluate_pet_import, pet_from_fields
-from petstore_server.domain.search import Page
 from petstore_server.domain.sessions import TOKEN_BYTES, Session, token_digest
+from petstore_server.domain.texts import check_note, hide_keys
 from petstore_server.domain.timestamps import are_canonical, file_stamp
-from petstore_server.domain.transitions import Transition, unless_changed, version
 from petstore_server.domain.usage import UsageCounts
 from petstore_server.domain.windows import AccountDecision, Count, Outcome, evaluate_address
 

@@ -5,8 +5,8 @@ from collections.abc import Sequence
 
 import pytest
 
+from petstore_server.domain.lists import Filters, Query, Sort, SortField
 from petstore_server.domain.orders import CANCEL, Order, Status
-from petstore_server.domain.search import Filters, Query, Sort, SortField
 from petstore_server.store import Store, pages
 from support import search_model
 from support.open_stores import BY, Stores

@@ -10,20 +10,10 @@ import psycopg
 import pytest
 
 from petstore_server.domain.accounts import Account
-from petstore_server.domain.audit import Actor
+from petstore_server.domain.audit import Actor, Transition
 from petstore_server.domain.errors import DamagedRecord, OrderAlreadyCancelled, OrderAlreadyShipped, OrderNotFound
 from petstore_server.domain.keys import ApiKey
-from petstore_server.domain.orders import (
-    CANCEL,
-    COMPLETE,
-    INT64_MAX,
-    INT64_MIN,
-    Import,
-    Order,
-    Status,
-    ship,
-)
-from petstore_server.domain.transitions import Transition
+from petstore_server.domain.orders import CANCEL, COMPLETE, INT64_MAX, INT64_MIN, Import, Order, Status, ship
 from support.damage import execute, set_record
 from support.open_stores import BY, Stores, add_key, api_key, log, opened_at
 from support.preloaded import forking

@@ -17,8 +17,8 @@ from petstore_server.api.v2.cursors import Cursors
 from petstore_server.api.v2.orders import read_listing
 from petstore_server.api.v2.parameters import GET_USAGE, IDEMPOTENCY_KEY, LIST_ORDERS, NO_PARAMETERS, Parameters
 from petstore_server.api.v2.values import Timestamp
+from petstore_server.domain.lists import Filters, Position, Sort, SortField, query_digest
 from petstore_server.domain.orders import INT64_MAX, INT64_MIN, Status
-from petstore_server.domain.search import Filters, Position, Sort, SortField, query_digest
 from support.contract_rules import TIMESTAMP_PATTERN
 
 INT64 = st.integers(INT64_MIN, INT64_MAX)

@@ -13,9 +13,9 @@ from petstore_server.cli.output import Column, comment, details, plural, show, t
 from petstore_server.cli.stores import installation, operator, with_store
 from petstore_server.domain import accounts as transitions
 from petstore_server.domain.accounts import PLAN_LIMITS, Account, Plan
+from petstore_server.domain.audit import Transition
 from petstore_server.domain.errors import Unreachable
 from petstore_server.domain.timestamps import format_unix
-from petstore_server.domain.transitions import Transition
 from petstore_server.domain.usage import Usage
 from petstore_server.operations import accounts as operations
 from petstore_server.store import Store

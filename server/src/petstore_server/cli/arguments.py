@@ -12,8 +12,8 @@ from click.shell_completion import CompletionItem
 from petstore_server.cli.stores import with_store
 from petstore_server.domain.accounts import Limits, Plan, check_account_name, plan_limits
 from petstore_server.domain.errors import InvalidInput, InvalidOrderId
-from petstore_server.domain.leaked_keys import looks_like_key
 from petstore_server.domain.orders import parse_order_id
+from petstore_server.domain.texts import looks_like_key
 from petstore_server.domain.timestamps import parse_duration, parse_when
 from petstore_server.operations.audit import check_operator_name
 from petstore_server.store import Store

@@ -12,9 +12,9 @@ from petstore_server.cli.commands import noun
 from petstore_server.cli.output import Column, comment, details, log_to_stderr, show, table
 from petstore_server.cli.stores import operator, settings_here, with_store
 from petstore_server.domain import keys as transitions
+from petstore_server.domain.audit import Transition
 from petstore_server.domain.keys import DEFAULT_SCOPES, ApiKey, Environment, Scope
 from petstore_server.domain.timestamps import format_hour, format_unix
-from petstore_server.domain.transitions import Transition
 from petstore_server.operations import keys as operations
 from petstore_server.operations.keys import IssuedKey
 

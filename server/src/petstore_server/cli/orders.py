@@ -26,9 +26,9 @@ from petstore_server.cli.output import (
     write_json,
 )
 from petstore_server.cli.stores import operator, with_store
+from petstore_server.domain.audit import Transition
 from petstore_server.domain.errors import Conflict, InvalidInput
 from petstore_server.domain.orders import CANCEL, COMPLETE, INT64_MAX, INT64_MIN, ORDER_FIELDS, Order, Status, ship
-from petstore_server.domain.transitions import Transition
 from petstore_server.imports.options import STDIN
 from petstore_server.operations import orders as operations
 from petstore_server.operations.orders import export_orders

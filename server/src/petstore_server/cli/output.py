@@ -20,7 +20,7 @@ from typing import Any, NamedTuple, Protocol
 
 import click
 
-from petstore_server.domain.leaked_keys import hide_keys
+from petstore_server.domain.texts import hide_keys
 
 # Control characters except tab and line feed, surrogates (bytes of an argument that are not UTF-8), and characters that
 # change the direction of text.

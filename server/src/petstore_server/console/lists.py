@@ -7,8 +7,8 @@ from urllib.parse import quote, urlencode
 import msgspec
 
 from petstore_server.domain.audit import AuditPosition
+from petstore_server.domain.lists import Position
 from petstore_server.domain.orders import INT64_MAX, INT64_MIN
-from petstore_server.domain.search import Position
 
 P = TypeVar("P", AuditPosition, Position)
 

@@ -13,10 +13,10 @@ from markupsafe import Markup, escape
 
 from petstore_server.console.changes import ACTIONS, changed_fields, plain_times
 from petstore_server.console.lists import query_link
+from petstore_server.domain.audit import version
 from petstore_server.domain.bans import STRIKE_WINDOW
 from petstore_server.domain.sessions import LINK_LIFETIME
 from petstore_server.domain.timestamps import DAY, HOUR, MINUTE, format_unix
-from petstore_server.domain.transitions import version
 from petstore_server.operations.admin_port import CONSOLE_PATH
 from petstore_server.telemetry.recent import REFUSED_STATUSES
 

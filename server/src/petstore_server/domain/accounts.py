@@ -5,10 +5,9 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Any, NamedTuple
 
+from petstore_server.domain.audit import Transition
 from petstore_server.domain.errors import AccountClosed, InvalidInput
-from petstore_server.domain.leaked_keys import looks_like_key
-from petstore_server.domain.notes import check_note
-from petstore_server.domain.transitions import Transition
+from petstore_server.domain.texts import check_note, looks_like_key
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9 ._@+-]{0,99}", re.ASCII)
 _HIGHEST_LIMIT = 1_000_000_000

@@ -1,7 +1,11 @@
-"""Who makes a change, and the audit log, which records it."""
+"""Changes of orders, accounts and keys: transitions, who makes them, and the audit log, which records them."""
 
-from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+import json
+from collections.abc import Callable, Mapping, Sequence
+from hashlib import sha256
+from typing import Any, Generic, NamedTuple, Protocol, TypeVar
+
+from petstore_server.domain.errors import ChangedMeanwhile, DomainError
 
 SERVICE = "service"
 """The actor of changes that the service makes by itself, such as a ban."""
@@ -105,3 +109,47 @@ def difference(before: Mapping[str, Any], after: Mapping[str, Any]) -> Change:
         {name: before[name] for name in names if name in before},
         {name: after[name] for name in names if name in after},
     )
+
+
+class _WithFields(Protocol):
+    def fields(self) -> dict[str, Any]:
+        """What can change, with values that JSON can express."""
+
+
+Entity = TypeVar("Entity")
+Versioned = TypeVar("Versioned", bound=_WithFields)
+
+
+class Transition(NamedTuple, Generic[Entity]):
+    """A change and its name in the audit log.
+
+    `apply` returns the entity after the change, an equal one if nothing changes, or raises the DomainError that
+    forbids it.
+    """
+
+    action: str
+    apply: Callable[[Entity], Entity]
+
+    def is_allowed(self, entity: Entity) -> bool:
+        """Whether the state of the entity allows the change."""
+        try:
+            self.apply(entity)
+        except DomainError:  # its reason is not needed here
+            return False
+        return True
+
+
+def version(entity: _WithFields) -> str:
+    """Identify what can change of an entity, so that a later change can be detected."""
+    return sha256(json.dumps(entity.fields(), sort_keys=True).encode()).hexdigest()[:16]
+
+
+def unless_changed(transition: Transition[Versioned], seen: str | None) -> Transition[Versioned]:
+    """The transition for an operator who saw this version: raises ChangedMeanwhile for another one. None: any."""
+
+    def apply(entity: Versioned) -> Versioned:
+        if seen is not None and version(entity) != seen:
+            raise ChangedMeanwhile
+        return transition.apply(entity)
+
+    return Transition(transition.action, apply)

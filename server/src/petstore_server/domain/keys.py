@@ -14,9 +14,9 @@ from hashlib import sha256
 from typing import Any, NamedTuple
 
 from petstore_server.domain.accounts import Limits, Plan
+from petstore_server.domain.audit import Transition
 from petstore_server.domain.bans import Ban
 from petstore_server.domain.errors import KeyNotBanned, KeyNotUsable
-from petstore_server.domain.transitions import Transition
 
 _DIGITS = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
 _RANDOM_LENGTH = 27  # 62^27 > 2^160

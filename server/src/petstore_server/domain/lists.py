@@ -1,9 +1,111 @@
-"""Lists that are shown page by page: how many match, and which part this is."""
+"""Lists: filters, sorting and pages of orders, as rules on values (version 2 of the interface, D20); numbered pages.
+
+`store.pages` turns a query into statements. Timestamps are Unix microseconds.
+"""
 
 from collections.abc import Sequence
-from typing import Generic, NamedTuple, TypeVar
+from enum import StrEnum
+from functools import lru_cache
+from hashlib import sha256
+from typing import Any, Generic, NamedTuple, TypeVar
+
+from petstore_server.domain.orders import Status
+from petstore_server.domain.timestamps import timestamp_text
 
 T = TypeVar("T")
+DEFAULT_LIMIT = 100
+MAX_LIMIT = 1000
+"""Orders on one page."""
+
+
+class SortField(StrEnum):
+    ID = "id"
+    SHIP_DATE = "shipDate"
+    UPDATED_AT = "updatedAt"
+
+
+class Sort(NamedTuple):
+    """The order of a list. Ties are sorted by id in the same direction."""
+
+    field: SortField = SortField.ID
+    descending: bool = False
+
+
+class TrackedOrder(NamedTuple):
+    """An order of version 2: its record and status, with the timestamps of its last change and of its creation.
+
+    `record` is the JSON text that `Order.record` writes.
+    """
+
+    record: str
+    status: Status
+    updated_at: int
+    created_at: int
+
+    def text(self) -> str:
+        """The Order of version 2 as JSON text: the fields of version 1, `status`, `createdAt` and `updatedAt`."""
+        return self.record[:-1] + _text_end(self.status, self.updated_at, self.created_at)
+
+
+class Position(NamedTuple):
+    """A place in the sort order: that of an order with this sort value and id. `value` is None without a ship date."""
+
+    value: int | None
+    id: int
+
+
+class Filters(NamedTuple):
+    """The orders that a list returns. None, and no statuses, mean all; ranges include their start, not their end."""
+
+    statuses: frozenset[Status] = frozenset()
+    pet_id: int | None = None
+    complete: bool | None = None
+    ship_date_from: int | None = None
+    ship_date_to: int | None = None
+    updated_from: int | None = None
+
+
+class Query(NamedTuple):
+    """One page of a list: `limit` orders after `after`, or from the start."""
+
+    filters: Filters
+    sort: Sort
+    limit: int = DEFAULT_LIMIT
+    after: Position | None = None
+
+
+class Page(NamedTuple):
+    """Orders in sort order. `next` is the position after which the list goes on, None at its end.
+
+    A page may be shorter than the limit, even empty, and still have a `next`: the work for one page is bounded.
+    `rows` are as the store has them, for most pages only become text: each begins with the fields of a TrackedOrder.
+    """
+
+    rows: Sequence[tuple[Any, ...]]
+    next: Position | None
+
+    @property
+    def orders(self) -> list[TrackedOrder]:
+        """The orders as values."""
+        return [TrackedOrder(row[0], Status(row[1]), row[2], row[3]) for row in self.rows]
+
+    def text(self) -> str:
+        """The orders as JSON texts, separated by commas."""
+        return ",".join([row[0][:-1] + _text_end(row[1], row[2], row[3]) for row in self.rows])
+
+
+def query_digest(filters: Filters, sort: Sort) -> bytes:
+    """Identify filters and sort, 8 bytes: a cursor is bound to them. The page size may differ between pages."""
+    return sha256(repr((sorted(filters.statuses), *filters[1:], str(sort.field), sort.descending)).encode()).digest()[
+        :8
+    ]
+
+
+@lru_cache(maxsize=4096)
+def _text_end(status: str, updated_at: int, created_at: int) -> str:
+    """What the text of an order adds to its record; orders of one import share it."""
+    created, updated = timestamp_text(created_at), timestamp_text(updated_at)
+    return f',"status":"{status}","createdAt":"{created}","updatedAt":"{updated}"}}'
 
 
 class Count(NamedTuple):

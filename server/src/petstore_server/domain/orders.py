@@ -5,6 +5,7 @@ from datetime import datetime
 from enum import StrEnum
 from typing import Any, NamedTuple
 
+from petstore_server.domain.audit import Transition
 from petstore_server.domain.errors import (
     InvalidField,
     InvalidOrderId,
@@ -15,7 +16,6 @@ from petstore_server.domain.errors import (
     OrderNotShipped,
 )
 from petstore_server.domain.timestamps import canonical_timestamp, format_timestamp
-from petstore_server.domain.transitions import Transition
 
 INT64_MIN = -(2**63)
 INT64_MAX = 2**63 - 1

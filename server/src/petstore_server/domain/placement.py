@@ -3,8 +3,8 @@
 from hashlib import sha256
 from typing import NamedTuple
 
+from petstore_server.domain.lists import TrackedOrder
 from petstore_server.domain.orders import Order
-from petstore_server.domain.search import TrackedOrder
 from petstore_server.domain.timestamps import DAY
 
 KEY_LIFETIME = DAY

@@ -1,4 +1,4 @@
-"""Timestamps and durations: RFC 3339 text, Unix seconds, and what an operator types for either."""
+"""Timestamps and durations: RFC 3339 text, Unix seconds and microseconds, and what an operator types for either."""
 
 import math
 import re
@@ -17,6 +17,7 @@ LONGEST_DURATION = 36_525 * DAY
 FILE_STAMP = r"\d{8}T\d{6}Z"
 """The pattern of what `file_stamp` returns."""
 
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _CANONICAL = re.compile(r"(\d{4}-\d{2}-\d{2})T(?:[01]\d|2[0-3]):[0-5]\d:[0-5]\dZ", re.ASCII)
 _RFC3339 = re.compile(
     r"(\d{4}-\d{2}-\d{2})[Tt](\d{2}:\d{2}:\d{2})(\.\d+)?([Zz]|[+-](?:[01]\d|2[0-3]):[0-5]\d)", re.ASCII
@@ -74,6 +75,22 @@ def parse_timestamp(text: str) -> datetime:
 def format_timestamp(timestamp: datetime) -> str:
     """Format an aware datetime as RFC 3339 in UTC with `Z`; with a fraction only if it is not zero."""
     return timestamp.astimezone(UTC).isoformat().replace("+00:00", "Z")
+
+
+def microseconds(timestamp: datetime) -> int:
+    """An aware datetime in Unix microseconds."""
+    return (timestamp - _EPOCH) // timedelta(microseconds=1)
+
+
+def from_microseconds(value: int) -> datetime:
+    """Unix microseconds as an aware datetime in UTC. Raises OverflowError beyond the years 1 to 9999."""
+    return _EPOCH + timedelta(microseconds=value)
+
+
+@lru_cache(maxsize=4096)  # orders of one import share a timestamp
+def timestamp_text(value: int) -> str:
+    """Unix microseconds as RFC 3339 in UTC with `Z`. Raises OverflowError beyond the years 1 to 9999."""
+    return format_timestamp(from_microseconds(value))
 
 
 def format_unix(seconds: float | None, *, microseconds: bool = False) -> str | None:

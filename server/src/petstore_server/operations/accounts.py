@@ -6,7 +6,7 @@ from petstore_server.domain import accounts
 from petstore_server.domain.accounts import Account, Limits, Plan
 from petstore_server.domain.audit import Actor
 from petstore_server.domain.keys import revoke
-from petstore_server.domain.notes import check_note
+from petstore_server.domain.texts import check_note
 from petstore_server.domain.timestamps import DAY, MINUTE
 from petstore_server.domain.usage import Usage
 from petstore_server.domain.windows import evaluate_account, roll_window

@@ -16,7 +16,7 @@ from petstore_server.domain.keys import (
     new_key,
     new_key_id,
 )
-from petstore_server.domain.notes import check_note
+from petstore_server.domain.texts import check_note
 from petstore_server.domain.timestamps import format_unix
 from petstore_server.store import Store
 

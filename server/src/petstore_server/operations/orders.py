@@ -6,11 +6,10 @@ from contextlib import aclosing
 from itertools import islice
 from typing import NamedTuple
 
-from petstore_server.domain.audit import Actor
+from petstore_server.domain.audit import Actor, Transition
 from petstore_server.domain.errors import Conflict, DomainError, NotFound, ServiceUnavailable
+from petstore_server.domain.lists import MAX_LIMIT, Filters
 from petstore_server.domain.orders import ORDER_FIELDS, Order, Status
-from petstore_server.domain.search import MAX_LIMIT, Filters
-from petstore_server.domain.transitions import Transition
 from petstore_server.store import Store
 
 _AT_ONCE = 100  # changes that share commits

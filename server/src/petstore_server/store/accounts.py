@@ -4,9 +4,8 @@ import builtins
 from typing import Any
 
 from petstore_server.domain.accounts import Account, Limits, Plan
-from petstore_server.domain.audit import Actor, Change, difference
+from petstore_server.domain.audit import Actor, Change, Transition, difference
 from petstore_server.domain.errors import AccountExists, AccountNotFound
-from petstore_server.domain.transitions import Transition
 from petstore_server.store.audit import record
 from petstore_server.store.engine import Command, Part, Query, Row, Work, transaction
 

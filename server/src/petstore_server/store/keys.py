@@ -1,7 +1,7 @@
 """API keys, and which of them are valid."""
 
 from petstore_server.domain.accounts import Limits, Plan, require_open
-from petstore_server.domain.audit import Actor, Change, difference
+from petstore_server.domain.audit import Actor, Change, Transition, difference
 from petstore_server.domain.bans import CLOCK_TOLERANCE, Ban
 from petstore_server.domain.errors import KeyNotFound
 from petstore_server.domain.keys import (
@@ -17,7 +17,6 @@ from petstore_server.domain.keys import (
     rotate,
 )
 from petstore_server.domain.lists import NumberedPage, page_place
-from petstore_server.domain.transitions import Transition
 from petstore_server.store.accounts import ACCESS_CHANGED, find_account
 from petstore_server.store.audit import record
 from petstore_server.store.engine import Command, Part, Query, Row, Work, snapshot, transaction

@@ -3,13 +3,12 @@
 from collections.abc import AsyncGenerator, Collection, Sequence
 from functools import partial
 
-from petstore_server.domain import search
-from petstore_server.domain.audit import Actor, Change
+from petstore_server.domain import lists
+from petstore_server.domain.audit import Actor, Change, Transition
 from petstore_server.domain.errors import OrderNotFound
 from petstore_server.domain.imports import IMPORT_ACTION, audit_change, evaluate, id_ranges
+from petstore_server.domain.lists import MAX_LIMIT, Filters, Sort
 from petstore_server.domain.orders import ORDER_FIELDS, Import, Order, evaluate_import
-from petstore_server.domain.search import MAX_LIMIT, Filters, Sort
-from petstore_server.domain.transitions import Transition
 from petstore_server.store.audit import audit_row, record
 from petstore_server.store.engine import Part, Query, Row, TryAgain, Work, bulk_transaction
 from petstore_server.store.pages import read_page
@@ -57,7 +56,7 @@ class Orders(Part):
         It holds a read transaction until it ends, so a caller that may stop earlier closes it (`aclosing`). A batch may
         be empty.
         """
-        query = search.Query(filters, Sort(), batch_size)
+        query = lists.Query(filters, Sort(), batch_size)
         async with self._engine.snapshot() as read:
             more = True
             while more:

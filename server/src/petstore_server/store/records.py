@@ -7,7 +7,7 @@ import msgspec
 
 from petstore_server.domain.errors import DamagedRecord, InvalidField
 from petstore_server.domain.orders import Order, Status, order_from_fields
-from petstore_server.domain.search import microseconds
+from petstore_server.domain.timestamps import microseconds
 from petstore_server.store.engine import Row
 
 MOST_PROBLEMS = 100

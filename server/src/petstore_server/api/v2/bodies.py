@@ -8,7 +8,7 @@ from typing import Any, NamedTuple, NoReturn
 from petstore_server.api.errors import InvalidBody, UnsupportedMediaType
 from petstore_server.api.v2.values import FieldKind, Integer, Timestamp, shown_name
 from petstore_server.domain.orders import is_int64
-from petstore_server.domain.search import timestamp_text
+from petstore_server.domain.timestamps import timestamp_text
 
 _JSON = re.compile(rb'application/json(?:[ \t]*;[ \t]*charset="?utf-8"?)?[ \t]*', re.IGNORECASE)
 

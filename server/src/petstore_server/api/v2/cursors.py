@@ -11,7 +11,7 @@ from hashlib import blake2b
 from struct import Struct
 
 from petstore_server.api.errors import InvalidCursor
-from petstore_server.domain.search import Position
+from petstore_server.domain.lists import Position
 
 _VERSION = 1
 _PLACE = Struct(">B?qq")  # version, whether there is a sort value, the value or 0, id

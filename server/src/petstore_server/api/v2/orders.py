@@ -12,9 +12,9 @@ from petstore_server.api.v2.bodies import check_media_type, read_new_order
 from petstore_server.api.v2.cursors import Cursors
 from petstore_server.api.v2.parameters import IDEMPOTENCY_KEY, LIST_ORDERS, NO_PARAMETERS, decoded
 from petstore_server.domain.keys import Principal
+from petstore_server.domain.lists import Filters, Query, Sort, SortField, query_digest
 from petstore_server.domain.orders import Status, parse_order_id
 from petstore_server.domain.placement import Placement
-from petstore_server.domain.search import Filters, Query, Sort, SortField, query_digest
 from petstore_server.domain.windows import Decision
 from petstore_server.server.request import Request
 from petstore_server.server.response import Response

@@ -10,8 +10,8 @@ from urllib.parse import unquote
 
 from petstore_server.api.errors import InvalidParameter
 from petstore_server.api.v2.values import Boolean, Choice, Integer, Kind, Text, Timestamp, shown_name
+from petstore_server.domain.lists import DEFAULT_LIMIT, MAX_LIMIT
 from petstore_server.domain.orders import Status
-from petstore_server.domain.search import DEFAULT_LIMIT, MAX_LIMIT
 from petstore_server.domain.usage import Granularity
 
 SORTS = ("id", "-id", "shipDate", "-shipDate", "updatedAt", "-updatedAt")

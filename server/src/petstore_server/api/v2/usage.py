@@ -10,8 +10,7 @@ from petstore_server.api.representation import answer
 from petstore_server.api.routes import Call, Handler
 from petstore_server.api.v2.parameters import GET_USAGE
 from petstore_server.domain.keys import Principal
-from petstore_server.domain.search import timestamp_text
-from petstore_server.domain.timestamps import DAY
+from petstore_server.domain.timestamps import DAY, timestamp_text
 from petstore_server.domain.usage import Granularity, UsageRow
 from petstore_server.domain.windows import Decision
 from petstore_server.server.response import Response

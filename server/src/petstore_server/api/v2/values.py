@@ -9,8 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from petstore_server.domain.orders import INT64_MAX, INT64_MIN, is_int64
-from petstore_server.domain.search import microseconds
-from petstore_server.domain.timestamps import parse_timestamp
+from petstore_server.domain.timestamps import microseconds, parse_timestamp
 
 _FINER = re.compile(r"(\.[0-9]{6})[0-9]+")
 _OFFSET = re.compile(r"([+-][0-9]{2})([0-9]{2})\Z")

@@ -12,12 +12,11 @@ from petstore_server.console.rendering import minutes
 from petstore_server.console.visit import Visit
 from petstore_server.domain import accounts as transitions
 from petstore_server.domain.accounts import PLAN_LIMITS, Account, Limits, Plan, check_account_name, plan_limits
-from petstore_server.domain.audit import AuditFilters, AuditPage
+from petstore_server.domain.audit import AuditFilters, AuditPage, Transition, unless_changed
 from petstore_server.domain.errors import AccountExists, InvalidInput
 from petstore_server.domain.keys import DEFAULT_SCOPES, ENDED, ApiKey, Scope
 from petstore_server.domain.lists import NumberedPage
-from petstore_server.domain.notes import check_note
-from petstore_server.domain.transitions import Transition, unless_changed
+from petstore_server.domain.texts import check_note
 from petstore_server.domain.usage import Granularity, UsageRow
 from petstore_server.operations.accounts import close_account, create_account, report_windows
 from petstore_server.operations.usage import AccountSort, page_of_accounts

@@ -6,11 +6,11 @@ from petstore_server.console.lists import account_path, page_number, query_link
 from petstore_server.console.pages.accounts import show_account
 from petstore_server.console.visit import Visit
 from petstore_server.domain import keys as transitions
+from petstore_server.domain.audit import unless_changed
 from petstore_server.domain.errors import InvalidInput
 from petstore_server.domain.keys import Environment, Scope, parse_scopes
-from petstore_server.domain.notes import check_note
+from petstore_server.domain.texts import check_note
 from petstore_server.domain.timestamps import DAY, HOUR
-from petstore_server.domain.transitions import unless_changed
 from petstore_server.operations import keys as operations
 from petstore_server.operations.admin_port import CONSOLE_PATH
 

@@ -6,8 +6,8 @@ from petstore_server.console.lists import account_path, query_link
 from petstore_server.console.visit import RefusedRequest, Visit
 from petstore_server.domain.audit import AuditFilters
 from petstore_server.domain.errors import NotFound
-from petstore_server.domain.leaked_keys import looks_like_key
 from petstore_server.domain.orders import is_int64
+from petstore_server.domain.texts import looks_like_key
 from petstore_server.operations.admin_port import CONSOLE_PATH
 
 
