@@ -118,8 +118,8 @@ async def _work_through(url: str) -> None:
             *(store.orders.change(number, CANCEL, BY) for number in range(200) for store in (one, other)),
             *(store.listing.current() for store in (one, other) for _ in range(20)),
             *(store.search.page(query) for store in (one, other) for query in _QUERIES),
-            *(one.placements.place(Placement(1, f"one-{number}", 1, 1, None), BY) for number in range(10)),
-            *(other.placements.place(Placement(1, f"other-{number}", 1, 1, None), BY) for number in range(10)),
+            *(one.orders.place(Placement(1, f"one-{number}", 1, 1, None), BY) for number in range(10)),
+            *(other.orders.place(Placement(1, f"other-{number}", 1, 1, None), BY) for number in range(10)),
             *(store.orders.find(number) for store in (one, other) for number in range(20)),
             return_exceptions=True,
         )

@@ -43,7 +43,7 @@ class State(NamedTuple):
 async def read_state(store: Store) -> State:
     orders = {order.id: order async for batch in store.orders.scan() for order in batch}
     audit = Counter([(entry.action, entry.subject) async for entry in store.audit.entries(AuditFilters())])
-    return State(orders, audit, await store.placements.last_identifier())
+    return State(orders, audit, await store.orders.last_identifier())
 
 
 def disagreements(state: State, acknowledged: Iterable[Acknowledged]) -> list[str]:
@@ -112,9 +112,9 @@ async def problems(url: str, acknowledged: Iterable[Acknowledged]) -> list[str]:
 
 async def _going_on(store: Store) -> list[str]:
     """Place an order: it must be later than everything that the store has."""
-    largest = await store.placements.last_identifier()
+    largest = await store.orders.last_identifier()
     page = await store.search.page(Query(Filters(), Sort(SortField.UPDATED_AT, descending=True), 1))
-    placed = await store.placements.place(Placement(1, f"after {largest}", 1, 1, None), BY)
+    placed = await store.orders.place(Placement(1, f"after {largest}", 1, 1, None), BY)
     found = await store.search.find(placed.order_id)
     if placed.order_id <= largest or any(order.updated_at >= found.updated_at for order in page.orders):
         return [f"the clock went back: order {placed.order_id} after {largest}"]

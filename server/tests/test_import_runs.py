@@ -122,7 +122,7 @@ async def test_an_order_that_was_placed_is_replaced_only_on_request(
 ) -> None:
     async with each_backend.opened() as store, scratch_store() as scratch:
         await store.orders.import_batch([Order(1)], "import-1", BY)
-        await store.placements.place(Placement(1, "a", 1, 1, None), BY)
+        await store.orders.place(Placement(1, "a", 1, 1, None), BY)
         text = b'{"id":1,"petId":3}\n\n{"id":2,"petId":5}\n{"id":2,"petId":1,"quantity":1}'
         written = io.StringIO()
         run = FileImport(ORDERS, Source(io.BytesIO(text), "-", None), ReadOptions(), Rejects(written), replace_placed)
@@ -146,13 +146,13 @@ async def test_an_import_next_to_placed_orders_takes_none_of_their_identifiers(e
         async def place(number: int) -> None:
             while placing:
                 key = f"{number}-{len(placed)}"
-                order = await store.placements.place(Placement(number, key, 7, 1, None), BY)
+                order = await store.orders.place(Placement(number, key, 7, 1, None), BY)
                 placed[order.order_id] = 7
 
         async def import_orders() -> list[Import]:
             outcomes: list[Import] = []
             for _ in range(12):
-                last = await store.placements.last_identifier()
+                last = await store.orders.last_identifier()
                 batch = [Order(order_id, 3) for order_id in range(last + 1, last + 41)]
                 outcomes += await store.orders.import_batch(batch, "import-2", BY)
             return outcomes

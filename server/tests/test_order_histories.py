@@ -161,7 +161,7 @@ class History:
         requests = [
             Placement(self._account_id, str(next(self._keys)), pet_id, 1, step.ship_date) for pet_id in step.pet_ids
         ]
-        placed = await asyncio.gather(*(self._writer.placements.place(request, BY) for request in requests))
+        placed = await asyncio.gather(*(self._writer.orders.place(request, BY) for request in requests))
         assert min(result.order_id for result in placed) > self._largest_id
         changed = {
             result.order_id: Order(result.order_id, request.pet_id, 1, step.ship_date)

@@ -31,7 +31,7 @@ def placement(account_id: int, key: str = "one", quantity: int = 1) -> Placement
 
 async def test_a_placed_order_is_pending_and_is_found_at_once(each_backend: Stores) -> None:
     async with each_backend.opened() as store:
-        placed = await store.placements.place(placement(await account(store)), BY)
+        placed = await store.orders.place(placement(await account(store)), BY)
         found = await store.search.find(placed.order_id)
         assert Placed(1, found.text().encode()) == placed
         assert msgspec.json.decode(placed.body) == {
@@ -49,21 +49,21 @@ async def test_a_placed_order_is_pending_and_is_found_at_once(each_backend: Stor
 
 async def test_the_same_key_and_body_get_the_first_response_again(each_backend: Stores) -> None:
     async with each_backend.opened() as store:
-        first = await store.placements.place(placement(await account(store)), BY)
+        first = await store.orders.place(placement(await account(store)), BY)
         await store.orders.change(first.order_id, CANCEL, BY)
         account_id = (await store.accounts.find("zoo")).id
     async with each_backend.opened() as store:  # also after a restart
-        assert first._replace(replayed=True) == await store.placements.place(placement(account_id), BY)
+        assert first._replace(replayed=True) == await store.orders.place(placement(account_id), BY)
         with pytest.raises(IdempotencyKeyReused):
-            await store.placements.place(placement(account_id, quantity=2), BY)
-        assert 2 == (await store.placements.place(placement(account_id), LATER)).order_id
+            await store.orders.place(placement(account_id, quantity=2), BY)
+        assert 2 == (await store.orders.place(placement(account_id), LATER)).order_id
 
 
 async def test_concurrent_requests_with_one_key_place_one_order(each_backend: Stores) -> None:
     async with each_backend.opened() as one, each_backend.opened() as two:
         account_id = await account(one)
         outcomes = await asyncio.gather(
-            *(store.placements.place(placement(account_id), BY) for _ in range(10) for store in (one, two)),
+            *(store.orders.place(placement(account_id), BY) for _ in range(10) for store in (one, two)),
             return_exceptions=True,
         )
         placed = [outcome for outcome in outcomes if isinstance(outcome, Placed)]
@@ -75,14 +75,14 @@ async def test_concurrent_requests_with_one_key_place_one_order(each_backend: St
 async def test_requests_that_share_a_commit_each_get_their_own_outcome(each_backend: Stores) -> None:
     async with each_backend.opened() as store:
         account_id = await account(store)
-        first = await store.placements.place(placement(account_id, "used"), BY)
+        first = await store.orders.place(placement(account_id, "used"), BY)
         outcomes = await asyncio.gather(
-            store.placements.place(placement(account_id, "new"), BY),
-            store.placements.place(placement(account_id, "used"), BY),
-            store.placements.place(placement(account_id, "used", quantity=2), BY),
-            store.placements.place(placement(account_id, "new"), BY),
-            store.placements.place(placement(account_id, "new", quantity=2), BY),
-            store.placements.place(placement(account_id, "other"), BY),
+            store.orders.place(placement(account_id, "new"), BY),
+            store.orders.place(placement(account_id, "used"), BY),
+            store.orders.place(placement(account_id, "used", quantity=2), BY),
+            store.orders.place(placement(account_id, "new"), BY),
+            store.orders.place(placement(account_id, "new", quantity=2), BY),
+            store.orders.place(placement(account_id, "other"), BY),
             return_exceptions=True,
         )
         new, replayed, reused, repeated, changed, other = outcomes
@@ -101,12 +101,12 @@ async def test_the_last_free_identifier_is_given_to_one_request(each_backend: St
     async with each_backend.opened() as store:
         account_id = await account(store)
         await store.orders.import_batch([Order(INT64_MAX - 1)], "import:1", BY)
-        assert INT64_MAX == (await store.placements.place(placement(account_id, "one"), BY)).order_id
+        assert INT64_MAX == (await store.orders.place(placement(account_id, "one"), BY)).order_id
         for key in ("two", "three"):
             with pytest.raises(ServiceUnavailable) as caught:
-                await store.placements.place(placement(account_id, key), BY)
+                await store.orders.place(placement(account_id, key), BY)
             assert NO_IDENTIFIER_LEFT == caught.value.reason
-        assert (await store.placements.place(placement(account_id, "one"), BY)).replayed
+        assert (await store.orders.place(placement(account_id, "one"), BY)).replayed
 
 
 async def test_requests_that_share_a_commit_are_refused_together_where_identifiers_do_not_suffice(
@@ -116,7 +116,7 @@ async def test_requests_that_share_a_commit_are_refused_together_where_identifie
         account_id = await account(store)
         await store.orders.import_batch([Order(INT64_MAX - 2)], "import:1", BY)
         outcomes = await asyncio.gather(
-            *(store.placements.place(placement(account_id, str(key)), BY) for key in range(20)), return_exceptions=True
+            *(store.orders.place(placement(account_id, str(key)), BY) for key in range(20)), return_exceptions=True
         )
         placed = [outcome.order_id for outcome in outcomes if isinstance(outcome, Placed)]
         refused = [outcome.reason for outcome in outcomes if isinstance(outcome, ServiceUnavailable)]
@@ -131,8 +131,8 @@ async def test_identifiers_are_unique_and_larger_than_all_in_use(each_backend: S
         account_id = await account(one)
         await one.orders.import_batch([Order(-5), Order(40)], "import:1", BY)
         placed = await asyncio.gather(
-            *(one.placements.place(placement(account_id, f"one {number}"), BY) for number in range(30)),
-            *(two.placements.place(placement(account_id, f"two {number}"), BY) for number in range(30)),
+            *(one.orders.place(placement(account_id, f"one {number}"), BY) for number in range(30)),
+            *(two.orders.place(placement(account_id, f"two {number}"), BY) for number in range(30)),
         )
         assert list(range(41, 101)) == sorted(outcome.order_id for outcome in placed)
 
@@ -143,14 +143,14 @@ async def test_no_new_order_gets_an_identifier_that_a_restore_took_back(tmp_path
     async with stores.opened() as store:
         account_id = await account(store)
         backup(sqlite_path(stores.url), tmp_path / "backup")
-        placed = await store.placements.place(placement(account_id, "one"), BY)
+        placed = await store.orders.place(placement(account_id, "one"), BY)
         await store.orders.import_batch([Order(40)], "import-1", BY)
         restore(sqlite_path(stores.url), tmp_path / "backup", BY)
-        again = await store.placements.place(placement(account_id, "one"), BY)
+        again = await store.orders.place(placement(account_id, "one"), BY)
         assert (1, 41, False) == (placed.order_id, again.order_id, again.replayed)
         await store.orders.import_batch([Order(60), Order(INT64_MAX)], "import-2", BY)
         restore(sqlite_path(stores.url), tmp_path / "backup", BY)
-        assert 61 == (await store.placements.place(placement(account_id, "two"), BY)).order_id
+        assert 61 == (await store.orders.place(placement(account_id, "two"), BY)).order_id
 
 
 async def test_a_store_without_a_free_identifier_says_so_and_keeps_the_key_free(each_backend: Stores) -> None:
@@ -158,7 +158,7 @@ async def test_a_store_without_a_free_identifier_says_so_and_keeps_the_key_free(
         account_id = await account(store)
         await store.orders.import_batch([Order(INT64_MAX)], "import:1", BY)
         with pytest.raises(ServiceUnavailable) as caught:
-            await store.placements.place(placement(account_id), BY)
+            await store.orders.place(placement(account_id), BY)
         assert NO_IDENTIFIER_LEFT == caught.value.reason
         assert [INT64_MAX] == [order.id async for batch in store.orders.scan() for order in batch]
 
@@ -166,9 +166,9 @@ async def test_a_store_without_a_free_identifier_says_so_and_keeps_the_key_free(
 async def test_old_keys_are_forgotten(each_backend: Stores) -> None:
     async with each_backend.opened() as store:
         account_id = await account(store)
-        await store.placements.place(placement(account_id), BY)
-        await store.placements.forget(BY.at - 1, 10)
-        assert (await store.placements.place(placement(account_id), BY)).replayed
-        await store.placements.forget(BY.at, 10)
-        assert 2 == (await store.placements.place(placement(account_id), BY)).order_id
+        await store.orders.place(placement(account_id), BY)
+        await store.orders.forget(BY.at - 1, 10)
+        assert (await store.orders.place(placement(account_id), BY)).replayed
+        await store.orders.forget(BY.at, 10)
+        assert 2 == (await store.orders.place(placement(account_id), BY)).order_id
         assert Status.PENDING == (await store.search.find(1)).status

@@ -145,7 +145,7 @@ def test_whatever_is_visible_is_shown_however_transactions_overlap(
     async def run() -> None:
         async with postgres_stores.opened() as store:
             cache = ListCache(store.listing)
-            largest = await store.placements.last_identifier()
+            largest = await store.orders.last_identifier()
             ids = [largest + 1, largest + 2, largest + 3]
             await store.orders.import_batch([Order(order_id) for order_id in ids], "import:1", BY)
             numbers = iter(range(largest + 4, largest + 100))
@@ -245,7 +245,7 @@ class Writer:
 
     async def place(self, name: str) -> None:
         for number in range(20):
-            placed = await self._store.placements.place(Placement(1, f"{name}-{number}", 1, 1, None), BY)
+            placed = await self._store.orders.place(Placement(1, f"{name}-{number}", 1, 1, None), BY)
             assert f'{{"id":{placed.order_id},'.encode() in await served(self._cache)
 
 

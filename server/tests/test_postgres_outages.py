@@ -18,8 +18,7 @@ from petstore_server.domain.orders import CANCEL, Order, Status
 from petstore_server.domain.pets import Pet
 from petstore_server.domain.placement import Placement
 from petstore_server.engines.postgres.engine import CONCURRENCY, CONNECTIONS, Pool
-from petstore_server.engines.postgres.session import BULK, READ, SCAN, WRITE, Session
-from petstore_server.engines.postgres.timelines import Timelines
+from petstore_server.engines.postgres.session import BULK, READ, SCAN, WRITE, Session, Timelines
 from petstore_server.store import Store
 from petstore_server.store.engine import Query, Work
 from support.engines import PostgresEngine, running_engine
@@ -369,7 +368,7 @@ async def test_the_time_limit_of_a_call_includes_its_wait_for_slow_transactions_
         def call(number: int) -> Awaitable[object]:
             if kind == "change":
                 return store.orders.change(number, CANCEL, BY)
-            return store.placements.place(Placement(account.id, str(number), 1, 1, "2026-11-01T10:00:00Z"), BY)
+            return store.orders.place(Placement(account.id, str(number), 1, 1, "2026-11-01T10:00:00Z"), BY)
 
         responses.seconds = 0.55
         under_way = []

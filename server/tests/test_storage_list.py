@@ -21,17 +21,7 @@ from petstore_server.domain.placement import Placement
 from petstore_server.engines.sqlite import backup, restore
 from petstore_server.store import Store
 from petstore_server.store.listing import STARTS_PIECE, all_starts, range_of, starts_after, starts_piece
-from support.open_stores import (
-    BY,
-    Stores,
-    body,
-    opened,
-    opened_at,
-    pieces_of,
-    records_of,
-    served,
-    watched_listing,
-)
+from support.open_stores import BY, Stores, body, opened, opened_at, pieces_of, records_of, served, watched_listing
 
 pytestmark = pytest.mark.anyio
 
@@ -62,7 +52,7 @@ async def take(store: Store, step: str, ids: list[int], number: int) -> None:
         await store.orders.import_batch([Order(order_id, number) for order_id in ids], "import:1", BY)
     elif step == "place":
         with suppress(ServiceUnavailable):  # no identifier is left
-            await store.placements.place(Placement(1, str(number), 1, 1, None), BY)
+            await store.orders.place(Placement(1, str(number), 1, 1, None), BY)
     else:
         with suppress(OrderConflict, OrderNotFound):
             await store.orders.change(ids[0], SHIP if step == "ship" else CANCEL, BY)
@@ -192,7 +182,7 @@ async def test_the_next_list_shows_a_change_made_through_another_store(each_back
             await other.orders.change(number, SHIP, BY)
             shipped = f'{{"id":{number},"shipDate":"2026-11-01T00:00:00Z"}}'
             assert shipped.encode() in await served(caches[0])
-        placed = await one.placements.place(Placement(1, "key", 1, 7, None), BY)
+        placed = await one.orders.place(Placement(1, "key", 1, 7, None), BY)
         assert f'{{"id":{placed.order_id},"petId":1,"quantity":7}}'.encode() in await served(caches[1])
 
 

@@ -58,13 +58,13 @@ async def test_on_a_full_disk_nothing_is_acknowledged_and_nothing_lost(tmp_path:
         with full_disk(path):
             await refused(store, range(1_000))
             with pytest.raises(ServiceUnavailable):
-                await store.placements.place(Placement(1, "key", 1, 1, None), BY)
+                await store.orders.place(Placement(1, "key", 1, 1, None), BY)
             with pytest.raises(ServiceUnavailable):
                 await store.check()
             assert (await body(store)).count(b"petId") == 3_000
         await store.check()
         assert (await store.orders.find(1)).status is Status.PENDING
-        assert await store.placements.last_identifier() == 2_999
+        assert await store.orders.last_identifier() == 2_999
         assert await log(store) == entries
         await store.orders.change(1, CANCEL, BY)
         assert len(await log(store)) == len(entries) + 1
@@ -205,7 +205,7 @@ async def test_a_closed_store_is_unavailable(each_backend: Stores, listed: bool)
             store.orders.find(1),
             store.search.page(Query(Filters(), Sort())),
             store.search.page(Query(Filters(complete=True), Sort())),
-            store.placements.place(Placement(1, "key", 1, 1, None), BY),
+            store.orders.place(Placement(1, "key", 1, 1, None), BY),
             store.keys.principal(b"", Environment.PRODUCTION, 1.0),
             store.keys.list(),
             store.access_version(),

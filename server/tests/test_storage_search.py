@@ -110,7 +110,7 @@ async def write_many(store: Store, name: str, numbers: range, account_id: int) -
             *(store.orders.change(number, CANCEL, BY) for number in numbers[start : start + 3]),
             *(store.orders.change(number, SHIP, BY) for number in numbers[start + 3 : start + 5]),
         ]
-        placing = asyncio.gather(*(store.placements.place(placement, BY) for placement in placements))
+        placing = asyncio.gather(*(store.orders.place(placement, BY) for placement in placements))
         for outcome in await asyncio.gather(*changes, return_exceptions=True):
             assert isinstance(outcome, Order | OrderConflict)
         await placing

@@ -141,7 +141,7 @@ async def a_month(seed: int) -> Result:
                 clock.now += HOUR if day % 2 == 0 or hour != 11 else 13 * HOUR
                 await started.background_round()
                 started.backend.limiter.forget()
-                await store.placements.forget(clock.now - DAY, 1000)
+                await store.orders.forget(clock.now - DAY, 1000)
                 await compact_history(store.usage, started.settings, clock.now)
             expect(
                 "the key's order after a day",

@@ -112,7 +112,7 @@ def background_tasks(
 
     async def forget() -> None:
         backend.limiter.forget()
-        await backend.store.placements.forget(clock() - KEY_LIFETIME, _FORGET_KEYS)
+        await backend.store.orders.forget(clock() - KEY_LIFETIME, _FORGET_KEYS)
 
     return [
         BackgroundTask("check limits", backend.limiter.check),

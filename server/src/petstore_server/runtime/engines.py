@@ -15,7 +15,7 @@ from petstore_server.store import Store
 
 Announce = Callable[[str], None]
 Share = Callable[[str, int], Awaitable[int]]
-"""`postgres.timelines.Share`: shares the newest timeline of a store, so that an old primary is refused."""
+"""`postgres.session.Share`: shares the newest timeline of a store, so that an old primary is refused."""
 
 _SQLITE = "sqlite:///"
 _SCRATCH = "petstore-scratch-"

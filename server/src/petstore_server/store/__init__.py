@@ -26,14 +26,12 @@ class Store:
     def __init__(self, engine: "Engine") -> None:
         """Take over an engine, which `close` closes."""
         # Imported here: a command that opens no store starts without them.
-        from petstore_server.store.accounts import Accounts
+        from petstore_server.store.access import Accounts, Keys
         from petstore_server.store.audit import AuditLog
-        from petstore_server.store.keys import Keys
         from petstore_server.store.listing import Listing
         from petstore_server.store.orders import Orders
         from petstore_server.store.pages import Search
         from petstore_server.store.pets import Pets
-        from petstore_server.store.placement import Placements
         from petstore_server.store.sessions import Sessions
         from petstore_server.store.usage import UsageStore
 
@@ -46,7 +44,6 @@ class Store:
         self.listing = Listing(engine)
         self.orders = Orders(engine)
         self.pets = Pets(engine)
-        self.placements = Placements(engine)
         self.search = Search(engine)
         self.sessions = Sessions(engine)
         self.usage = UsageStore(engine)

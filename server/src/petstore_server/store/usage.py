@@ -23,7 +23,7 @@ from petstore_server.domain.usage import (
     merge_rows,
 )
 from petstore_server.domain.windows import Count
-from petstore_server.store.accounts import ACCESS_CHANGED
+from petstore_server.store.access import ACCESS_CHANGED
 from petstore_server.store.audit import record
 from petstore_server.store.engine import Command, Commands, Part, Query, Work, bulk_transaction, snapshot, transaction
 

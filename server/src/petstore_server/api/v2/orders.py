@@ -66,7 +66,7 @@ class OrderOperations:
         key = _idempotency_key(request)
         asked = read_new_order(request.body)
         placement = Placement(principal.account_id, key, *asked)
-        placed = await self._store.placements.place(placement, call.actor(principal, self._clock()))
+        placed = await self._store.orders.place(placement, call.actor(principal, self._clock()))
         headers = b"location: %s/%d\r\ncache-control: no-store\r\n" % (PATH.encode(), placed.order_id)
         if placed.replayed:
             headers += b"idempotency-replayed: true\r\n"

@@ -16,6 +16,7 @@ from petstore_server.engines.postgres.dialect import PostgresDialect
 from petstore_server.engines.postgres.session import (
     BULK,
     CONNECTION_ENDED,
+    IDENTITY,
     NO_RESPONSE,
     READ,
     SCAN,
@@ -23,10 +24,10 @@ from petstore_server.engines.postgres.session import (
     WRITE,
     Driver,
     Session,
+    Timelines,
     TransactionOptions,
     unavailable,
 )
-from petstore_server.engines.postgres.timelines import IDENTITY, Timelines
 from petstore_server.store.engine import Item, Perform, Query, Result, Row, Snapshot, Stats, TryAgain, Work
 
 CONCURRENCY = 2

@@ -1,12 +1,16 @@
 """One connection to PostgreSQL in use, and its errors. Statements are bounded in time, and need no session state.
 
 So it works behind a pooler that gives each transaction another connection (pgbouncer with pool_mode = transaction).
+
+A server that another one has replaced is refused (D19). A promotion begins a new timeline. A primary that returns after
+its replica was promoted is still on the old one: it lacks what was written to the new primary, and what is written to
+it is lost.
 """
 
 import asyncio
 import os
 import socket
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from typing import Any, NamedTuple
 
@@ -15,11 +19,22 @@ from psycopg import errors
 from psycopg.pq import TransactionStatus
 
 from petstore_server.domain.errors import ServiceUnavailable
-from petstore_server.engines.postgres.timelines import OldPrimary, Timelines
 from petstore_server.store.engine import Commands, Queries, Query, Result, Row, Work
 
 Driver = psycopg.AsyncConnection[Row]
+Share = Callable[[str, int], Awaitable[int]]
+"""Note the timeline of the store with this identity where all processes see it; return the newest one noted there."""
 
+IDENTITY = """
+    SELECT system_identifier, (SELECT oid FROM pg_database WHERE datname = current_database())
+    FROM pg_control_system()
+"""
+"""The identifiers of the cluster and of the database: rows would not do, for a dump copies them."""
+
+_TIMELINE = f"""
+    SELECT concat_ws('-', system_identifier, oid), left(pg_walfile_name(pg_current_wal_insert_lsn()), 8)
+    FROM ({IDENTITY}) AS store WHERE NOT pg_is_in_recovery()
+"""  # noqa: S608 - constants
 
 NO_RESPONSE = "PostgreSQL does not answer in time"
 
@@ -77,6 +92,31 @@ SCAN = TransactionOptions(_begin(_SNAPSHOT, 10.0), 10.0, float("inf"))
 # PostgreSQL plans by statistics that may be many changes old. For a page, an index in order is never a bad plan. What
 # is turned off seems to cost so much, where it is needed all the same, that PostgreSQL would compile the statement.
 _IN_ORDER = _assignment({"enable_sort": "off", "jit": "off"})
+
+
+class OldPrimary(psycopg.OperationalError):
+    """The server is a primary that another one has replaced."""
+
+
+class Timelines:
+    """The newest timeline of each store that this process has seen, or, by `share`, any process."""
+
+    def __init__(self, share: Share | None = None) -> None:
+        self._share = share
+        self._newest: dict[str, int] = {}
+
+    async def verify(self, driver: Driver) -> None:
+        """Raises OldPrimary if the server has an older history than one that was seen, and psycopg.Error."""
+        found = await (await driver.execute(_TIMELINE.encode())).fetchone()
+        if found is None:  # a replica: a URL may ask for one
+            return
+        store, timeline = found[0], int(found[1], 16)
+        newest = max(timeline, self._newest.get(store, 0))
+        if self._share is not None:
+            newest = max(newest, await self._share(store, newest))
+        self._newest[store] = newest
+        if timeline < newest:
+            raise OldPrimary(f"timeline {timeline}, after {newest} was seen")
 
 
 class Session:

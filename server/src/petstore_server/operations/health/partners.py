@@ -47,7 +47,7 @@ async def check_backups(store: Store, now: float) -> CheckResult:
 
 async def check_identifiers(store: Store) -> AsyncIterator[CheckResult]:
     """Whether many identifiers are left for new orders, which get larger ones than all orders have."""
-    last = await store.placements.last_identifier()
+    last = await store.orders.last_identifier()
     left = INT64_MAX - last
     if left < _FEW_IDENTIFIERS:
         message = f"Order {last} leaves {left:,} identifiers for orders that are placed."

@@ -1,9 +1,11 @@
-"""API keys, and which of them are valid."""
+"""Access: accounts with their plans and limits; API keys, and which of them are valid."""
 
-from petstore_server.domain.accounts import Limits, Plan, require_open
+import builtins
+
+from petstore_server.domain.accounts import Account, Limits, Plan, require_open
 from petstore_server.domain.audit import Actor, Change, Transition, difference
 from petstore_server.domain.bans import CLOCK_TOLERANCE, Ban
-from petstore_server.domain.errors import KeyNotFound
+from petstore_server.domain.errors import AccountExists, AccountNotFound, KeyNotFound
 from petstore_server.domain.keys import (
     VALID,
     ApiKey,
@@ -17,9 +19,25 @@ from petstore_server.domain.keys import (
     rotate,
 )
 from petstore_server.domain.lists import NumberedPage, page_place
-from petstore_server.store.accounts import ACCESS_CHANGED, find_account
 from petstore_server.store.audit import record
 from petstore_server.store.engine import Command, Part, Query, Row, Work, snapshot, transaction
+
+ACCESS_CHANGED = Command("UPDATE petstore.store SET access_version = access_version + 1")
+"""Reports a change of accounts, keys or bans to all processes. Last in a transaction: it locks the store's only row."""
+
+_ACCOUNT_COLUMNS = "id, name, plan, per_minute, per_day, created_at, suspended_at, contact, note, closed_at"
+_SELECT_ACCOUNT = f"SELECT {_ACCOUNT_COLUMNS} FROM petstore.accounts"  # noqa: S608 - constants
+_FIND_ACCOUNT = f"{_SELECT_ACCOUNT} WHERE name = %s"
+_INSERT_ACCOUNT = f"""
+    INSERT INTO petstore.accounts (name, plan, per_minute, per_day, created_at, contact, note)
+    VALUES (%s, %s, %s, %s, %s, %s, %s)
+    ON CONFLICT (name) DO NOTHING RETURNING {_ACCOUNT_COLUMNS}
+"""  # noqa: S608 - constants
+_UPDATE_ACCOUNT = """
+    UPDATE petstore.accounts
+    SET plan = %s, per_minute = %s, per_day = %s, suspended_at = %s, contact = %s, note = %s, closed_at = %s
+    WHERE id = %s
+"""
 
 # Unknown, expired, revoked and other-environment keys all take this one look-up (D9).
 _PRINCIPAL = """
@@ -27,24 +45,69 @@ _PRINCIPAL = """
     FROM petstore.keys JOIN petstore.accounts ON accounts.id = account_id
     WHERE digest = %s AND environment = %s
 """
-_SELECT = """
+_SELECT_KEY = """
     SELECT keys.id, accounts.name, digest, environment, scopes, keys.note, keys.created_at, expires_at, revoked_at,
         rotated_from, suspended_at, (SELECT successor.id FROM petstore.keys AS successor WHERE rotated_from = keys.id),
         (SELECT last_hour FROM petstore.key_use WHERE key_id = keys.id), began, until, level
     FROM petstore.keys JOIN petstore.accounts ON accounts.id = account_id LEFT JOIN petstore.bans ON key_id = keys.id
 """
-_FIND = f"{_SELECT} WHERE keys.id = %s"
+_FIND_KEY = f"{_SELECT_KEY} WHERE keys.id = %s"
 _ORDER = "ORDER BY keys.created_at, keys.number"
 _USABLE = "revoked_at IS NULL AND (expires_at IS NULL OR expires_at > %s)"
 # As `Ban.holds` has it.
 _BANNED = f"""
     FROM petstore.bans JOIN petstore.keys ON keys.id = key_id WHERE began - {CLOCK_TOLERANCE} <= %s AND until > %s
 """
-_INSERT = """
+_INSERT_KEY = """
     INSERT INTO petstore.keys (id, account_id, digest, environment, scopes, note, created_at, expires_at, rotated_from)
     VALUES (%s, %s, %s, %s, %s, %s, %s, %s, %s)
 """
-_UPDATE = "UPDATE petstore.keys SET expires_at = %s, revoked_at = %s WHERE id = %s"
+_UPDATE_KEY = "UPDATE petstore.keys SET expires_at = %s, revoked_at = %s WHERE id = %s"
+
+
+class Accounts(Part):
+    """The accounts of one store."""
+
+    @transaction
+    def create(
+        self, name: str, plan: Plan, limits: Limits, actor: Actor, *, contact: str = "", note: str = ""
+    ) -> Work[Account]:
+        """Raises AccountExists."""
+        inserted = yield Query(_INSERT_ACCOUNT, (name, str(plan), *limits, actor.at, contact, note))
+        if not inserted:
+            raise AccountExists(name)
+        account = _account(inserted[0])
+        created = {name: value for name, value in account.fields().items() if value not in (None, "")}
+        yield record(actor, "account.create", f"account:{name}", Change(None, created))
+        yield ACCESS_CHANGED
+        return account
+
+    async def find(self, name: str) -> Account:
+        """Raises AccountNotFound."""
+        return _one_account(await self._engine.query(_FIND_ACCOUNT, (name,)), name)
+
+    async def list(self) -> list[Account]:
+        """Return all accounts, by name."""
+        return [_account(row) for row in await self._engine.query(f"{_SELECT_ACCOUNT} ORDER BY name", short=False)]
+
+    @transaction
+    def change(self, name: str, transition: Transition[Account], actor: Actor) -> Work[Account]:
+        """Apply the transition and return the account after it, once it is durable.
+
+        The transitions are `set_plan`, `suspend`, `RESUME`, `edit` and `close` of `domain.accounts`. What changes
+        nothing leaves no trace. Raises AccountNotFound, AccountClosed.
+        """
+        before = _one_account((yield Query(f"{_FIND_ACCOUNT} FOR UPDATE", (name,))), name)
+        after = transition.apply(before)
+        if after == before:
+            return before
+        texts = after.contact, after.note
+        yield Command(
+            _UPDATE_ACCOUNT, (str(after.plan), *after.limits, after.suspended_at, *texts, after.closed_at, after.id)
+        )
+        yield record(actor, transition.action, f"account:{name}", difference(before.fields(), after.fields()))
+        yield ACCESS_CHANGED
+        return after
 
 
 class Keys(Part):
@@ -66,7 +129,7 @@ class Keys(Part):
     def create(self, key: ApiKey, actor: Actor) -> Work[ApiKey]:
         """Store a key of the account `key.account`. Raises AccountNotFound, AccountClosed."""
         account = require_open((yield from find_account(key.account)))
-        yield _insert(key, account.id)
+        yield _insert_key(key, account.id)
         created = {
             "account": key.account,
             "environment": str(key.environment),
@@ -80,11 +143,11 @@ class Keys(Part):
 
     async def find(self, key_id: str) -> ApiKey:
         """Raises KeyNotFound."""
-        return _one(await self._engine.query(_FIND, (key_id,)), key_id)
+        return _one_key(await self._engine.query(_FIND_KEY, (key_id,)), key_id)
 
     async def with_digest(self, digest: bytes) -> ApiKey | None:
         """Return the key with this SHA-256, of whatever environment and state."""
-        rows = await self._engine.query(f"{_SELECT} WHERE digest = %s", (digest,))
+        rows = await self._engine.query(f"{_SELECT_KEY} WHERE digest = %s", (digest,))
         return _key(rows[0]) if rows else None
 
     @snapshot
@@ -92,7 +155,7 @@ class Keys(Part):
         """Return the keys of one account or of all, oldest first. Raises AccountNotFound."""
         chosen = "" if account is None else "WHERE account_id = %s"
         values = () if account is None else ((yield from find_account(account)).id,)
-        rows = yield Query(f"{_SELECT} {chosen} {_ORDER}", values)
+        rows = yield Query(f"{_SELECT_KEY} {chosen} {_ORDER}", values)
         return [_key(row) for row in rows]
 
     @snapshot
@@ -132,24 +195,41 @@ class Keys(Part):
 
         What changes nothing leaves no trace. Raises KeyNotFound, KeyNotBanned.
         """
-        before = yield from _locked(key_id)
+        before = yield from _locked_key(key_id)
         after = transition.apply(before)
         if after != before:
-            yield from _update(transition.action, before, after, actor)
+            yield from _update_key(transition.action, before, after, actor)
         return after
 
     @transaction
     def rotate(self, key_id: str, successor: Successor, grace_ends: float, actor: Actor) -> Work[Rotated]:
         """Replace the key by a successor, as `domain.keys.rotate` says. Raises KeyNotFound, KeyNotUsable."""
-        before = yield from _locked(key_id)
+        before = yield from _locked_key(key_id)
         rotated = rotate(before, successor, grace_ends, actor.at)
         new = rotated.new
-        yield _insert(new, (yield from find_account(new.account)).id)
+        yield _insert_key(new, (yield from find_account(new.account)).id)
         if new.ban is not None:
             sql = "INSERT INTO petstore.bans (key_id, began, until, level) VALUES (%s, %s, %s, %s)"
             yield Command(sql, (new.id, new.ban.began, new.ban.until, new.ban.level))
-        yield from _update("key.rotate", before, rotated.old, actor)
+        yield from _update_key("key.rotate", before, rotated.old, actor)
         return rotated
+
+
+def find_account(name: str) -> Work[Account]:
+    """Find an account within a transaction. Raises AccountNotFound."""
+    return _one_account((yield Query(_FIND_ACCOUNT, (name,))), name)
+
+
+def _one_account(rows: builtins.list[Row], name: str) -> Account:
+    if not rows:
+        raise AccountNotFound(name)
+    return _account(rows[0])
+
+
+def _account(row: Row) -> Account:
+    account_id, name, plan, per_minute, per_day, created_at, suspended_at, contact, note, closed_at = row
+    limits = Limits(per_minute, per_day)
+    return Account(account_id, name, Plan(plan), limits, created_at, suspended_at, contact, note, closed_at)
 
 
 def _page(chosen: Query, order: Query, size: int, number: int) -> Work[NumberedPage[ApiKey]]:
@@ -158,32 +238,32 @@ def _page(chosen: Query, order: Query, size: int, number: int) -> Work[NumberedP
     number, pages = page_place(total, size, number)
     ids = f"SELECT keys.id {chosen.sql} ORDER BY {order.sql} LIMIT %s OFFSET %s"
     values = (*chosen.parameters, *order.parameters, size, (number - 1) * size, *order.parameters)
-    rows = yield Query(f"{_SELECT} WHERE keys.id IN ({ids}) ORDER BY {order.sql}", values)
+    rows = yield Query(f"{_SELECT_KEY} WHERE keys.id IN ({ids}) ORDER BY {order.sql}", values)
     return NumberedPage([_key(row) for row in rows], total, number, pages)
 
 
-def _locked(key_id: str) -> Work[ApiKey]:
+def _locked_key(key_id: str) -> Work[ApiKey]:
     """Return the key, which no other transaction can change from here on. Raises KeyNotFound."""
     yield Query("SELECT 1 FROM petstore.keys WHERE id = %s FOR UPDATE", (key_id,))
-    return _one((yield Query(_FIND, (key_id,))), key_id)
+    return _one_key((yield Query(_FIND_KEY, (key_id,))), key_id)
 
 
-def _update(action: str, before: ApiKey, after: ApiKey, actor: Actor) -> Work[None]:
+def _update_key(action: str, before: ApiKey, after: ApiKey, actor: Actor) -> Work[None]:
     """Store what changed, and record it."""
-    yield Command(_UPDATE, (after.expires_at, after.revoked_at, after.id))
+    yield Command(_UPDATE_KEY, (after.expires_at, after.revoked_at, after.id))
     if before.ban is not None and after.ban is None:
         yield Command("DELETE FROM petstore.bans WHERE key_id = %s", (after.id,))
     yield record(actor, action, f"key:{after.id}", difference(before.fields(), after.fields()))
     yield ACCESS_CHANGED
 
 
-def _insert(key: ApiKey, account_id: int) -> Command:
+def _insert_key(key: ApiKey, account_id: int) -> Command:
     scopes = " ".join(sorted(key.scopes))
     identity = (key.id, account_id, key.digest, str(key.environment), scopes)
-    return Command(_INSERT, (*identity, key.note, key.created_at, key.expires_at, key.rotated_from))
+    return Command(_INSERT_KEY, (*identity, key.note, key.created_at, key.expires_at, key.rotated_from))
 
 
-def _one(rows: list[Row], key_id: str) -> ApiKey:
+def _one_key(rows: list[Row], key_id: str) -> ApiKey:
     if not rows:
         raise KeyNotFound(key_id)
     return _key(rows[0])
