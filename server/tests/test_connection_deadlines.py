@@ -14,8 +14,7 @@ from petstore_server.api.errors import error_response
 from petstore_server.api.representation import body_response
 from petstore_server.server.connection import Connection
 from petstore_server.server.listener import Deadlines, PublicServer
-from petstore_server.server.request import Disconnected, Request
-from petstore_server.server.response import Answer, Response
+from petstore_server.server.messages import Answer, Disconnected, Request, Response
 from support.subprocesses import PATIENCE
 
 pytestmark = pytest.mark.anyio

@@ -12,7 +12,7 @@ from jsonschema import Draft202012Validator, FormatChecker
 
 from petstore_server.api import errors
 from petstore_server.api.contracts import contract_json, contract_yaml, load_contract, shipped_text
-from petstore_server.server.errors import HeadersTooLarge, PayloadTooLarge, UriTooLong
+from petstore_server.server.messages import HeadersTooLarge, PayloadTooLarge, UriTooLong
 from petstore_server.settings import read_settings
 from support.checked_clients import contract
 

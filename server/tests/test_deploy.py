@@ -19,8 +19,8 @@ from petstore_server.cli.main import petstore as command_line
 from petstore_server.domain.accounts import Plan
 from petstore_server.domain.windows import Outcome
 from petstore_server.runtime.servers import DRAIN_SECONDS
-from petstore_server.server.errors import MAX_HEADERS
 from petstore_server.server.listener import Deadlines
+from petstore_server.server.messages import MAX_HEADERS
 from petstore_server.settings import SETTINGS, read_settings
 from support.documents import ROOT, block, read_yaml, table
 from support.generated_tables import REFERENCE, subcommands

@@ -11,7 +11,7 @@ import yaml
 
 from petstore_server.api.documentation import Documents
 from petstore_server.api.errors import MethodNotAllowed, RouteNotFound
-from petstore_server.server.response import Response
+from petstore_server.server.messages import Response
 from petstore_server.settings import read_settings
 
 GZIP = {b"accept-encoding": b"gzip, deflate, br"}

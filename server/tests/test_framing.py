@@ -12,8 +12,7 @@ from hypothesis import strategies as st
 from petstore_server.api.errors import error_response
 from petstore_server.server.connection import Connection
 from petstore_server.server.listener import PublicServer
-from petstore_server.server.request import Disconnected, Request
-from petstore_server.server.response import Answer, Response
+from petstore_server.server.messages import Answer, Disconnected, Request, Response
 
 EXAMPLES = 120
 

@@ -19,8 +19,7 @@ from petstore_server.domain.accounts import Limits, Plan
 from petstore_server.domain.orders import Order
 from petstore_server.server.connection import Connection
 from petstore_server.server.listener import ACCEPTED_TOGETHER, CONNECTIONS_PER_TURN, PublicServer
-from petstore_server.server.request import Request
-from petstore_server.server.response import Answer
+from petstore_server.server.messages import Answer, Request
 from petstore_server.server.writer import ResponseWriter
 from support.service import Service, bearer, in_service
 

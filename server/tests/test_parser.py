@@ -8,22 +8,23 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from petstore_server.server import remembered as known_requests
-from petstore_server.server.errors import (
+from petstore_server.server import parser as known_requests
+from petstore_server.server.messages import (
     MAX_BODY,
     MAX_HEADER_LINES,
     MAX_HEADERS,
     MAX_TARGET,
     BadRequest,
+    Disconnected,
     HeadersTooLarge,
     PayloadTooLarge,
+    Request,
     RequestError,
     UnsupportedTransferCoding,
     UriTooLong,
+    refused_request,
 )
-from petstore_server.server.parser import RequestParser, origin_form
-from petstore_server.server.remembered import LONGEST, RememberedRequests
-from petstore_server.server.request import Disconnected, Request, refused_request
+from petstore_server.server.parser import LONGEST, RememberedRequests, RequestParser, origin_form
 
 MAX_HEAD = 64 * 1024
 LIST = b"GET /v1/store/orders HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer k\r\n\r\n"

@@ -14,7 +14,7 @@ import msgspec
 from petstore_server.api.clients import ClientAddress
 from petstore_server.api.routes import Call
 from petstore_server.domain.texts import hide_keys, looks_like_key
-from petstore_server.server.response import Response
+from petstore_server.server.messages import Response
 from petstore_server.telemetry.logs import timestamp, write_record
 
 EVENT = "request answered"

@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 from petstore_server.domain.errors import InvalidApiKey, MissingApiKey
 from petstore_server.domain.keys import Environment, Principal, digest, is_well_formed
-from petstore_server.server.request import Request
+from petstore_server.server.messages import Request
 from petstore_server.store.access import Keys
 
 MAX_KNOWN = 65_536

@@ -15,7 +15,7 @@ from petstore_server.api.contracts import CONTRACTS, contract_json, contract_yam
 from petstore_server.api.errors import MethodNotAllowed, RouteNotFound
 from petstore_server.api.guide import PAGES, guide_page
 from petstore_server.api.representation import Headers, Representation, accepts_gzip, gzip, represent
-from petstore_server.server.response import Response
+from petstore_server.server.messages import Response
 from petstore_server.settings import Settings
 
 DOCUMENT_LIMIT = 600

@@ -8,9 +8,8 @@ import msgspec
 from petstore_server.api.representation import body_response
 from petstore_server.domain import errors as domain
 from petstore_server.domain.errors import DomainError
-from petstore_server.server import errors as server
-from petstore_server.server.errors import RequestError
-from petstore_server.server.response import Response
+from petstore_server.server import messages as server
+from petstore_server.server.messages import RequestError, Response
 
 
 class RouteNotFound(DomainError):

@@ -35,9 +35,7 @@ from petstore_server.domain.keys import Principal
 from petstore_server.domain.windows import ADMITTED, BANNED
 from petstore_server.limits.activity import UsageRecorder
 from petstore_server.limits.memory import MemoryLimiter
-from petstore_server.server.errors import RequestError
-from petstore_server.server.request import Disconnected, Request
-from petstore_server.server.response import Answer, Response
+from petstore_server.server.messages import Answer, Disconnected, Request, RequestError, Response
 from petstore_server.telemetry.metrics import Metrics
 
 _REQUEST_ID = re.compile(rb"(?!.*pso_)[!-~]{1,128}")

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from isal import isal_zlib
 
-from petstore_server.server.response import Response
+from petstore_server.server.messages import Response
 
 Headers = Mapping[bytes, bytes]
 

@@ -10,8 +10,7 @@ from petstore_server.api.errors import MethodNotAllowed, RouteNotFound
 from petstore_server.domain.audit import Actor
 from petstore_server.domain.keys import Principal, Scope
 from petstore_server.domain.windows import Decision
-from petstore_server.server.request import Request
-from petstore_server.server.response import Response
+from petstore_server.server.messages import Request, Response
 
 _PARAMETER = re.compile(r"\{.*\}")
 

@@ -15,7 +15,7 @@ from petstore_server.domain.keys import Principal, Scope
 from petstore_server.domain.orders import CANCEL, is_int64, parse_order_id
 from petstore_server.domain.windows import Decision
 from petstore_server.limits.activity import UsageRecorder
-from petstore_server.server.response import Response
+from petstore_server.server.messages import Response
 from petstore_server.settings import Settings
 from petstore_server.store import Store
 

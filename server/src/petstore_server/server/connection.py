@@ -10,10 +10,8 @@ from http import HTTPStatus
 from typing import TYPE_CHECKING, cast
 
 from petstore_server.server.eager import run_eagerly
-from petstore_server.server.errors import RequestError
+from petstore_server.server.messages import Answer, Request, RequestError
 from petstore_server.server.parser import RequestParser
-from petstore_server.server.request import Request
-from petstore_server.server.response import Answer
 from petstore_server.server.writer import ResponseWriter
 
 if TYPE_CHECKING:

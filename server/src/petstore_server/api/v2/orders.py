@@ -16,8 +16,7 @@ from petstore_server.domain.lists import Filters, Query, Sort, SortField, query_
 from petstore_server.domain.orders import Status, parse_order_id
 from petstore_server.domain.placement import Placement
 from petstore_server.domain.windows import Decision
-from petstore_server.server.request import Request
-from petstore_server.server.response import Response
+from petstore_server.server.messages import Request, Response
 from petstore_server.store import Store
 
 PATH = "/v2/store/orders"

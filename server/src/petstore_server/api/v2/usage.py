@@ -13,7 +13,7 @@ from petstore_server.domain.keys import Principal
 from petstore_server.domain.timestamps import DAY, timestamp_text
 from petstore_server.domain.usage import Granularity, UsageRow
 from petstore_server.domain.windows import Decision
-from petstore_server.server.response import Response
+from petstore_server.server.messages import Response
 
 MOST_ENTRIES = 1000
 """Hours or days in one response."""
