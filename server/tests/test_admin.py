@@ -9,7 +9,7 @@ from prometheus_client.core import GaugeMetricFamily
 
 from petstore_server.domain.audit import Actor
 from petstore_server.runtime.background import STALLED_SECONDS, BackgroundTask
-from petstore_server.telemetry.aggregation import aggregate
+from petstore_server.telemetry.metrics import aggregate
 from support.engines import PostgresEngine
 from support.redis_engine import shared_redis
 from support.service import START, Service, running

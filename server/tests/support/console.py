@@ -16,7 +16,7 @@ from starlette.applications import Starlette
 from petstore_server.console.readings import Pace
 from petstore_server.console.sources import Sources
 from petstore_server.domain.audit import Actor
-from petstore_server.runtime.console import make_console
+from petstore_server.runtime.application import make_console
 from petstore_server.settings import read_settings
 from petstore_server.store import Store
 from support.open_stores import Stores

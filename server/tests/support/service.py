@@ -16,8 +16,7 @@ from petstore_server.domain.audit import Actor
 from petstore_server.domain.keys import DEFAULT_SCOPES, ApiKey, Environment, Scope, digest, new_key, new_key_id
 from petstore_server.domain.orders import Order
 from petstore_server.runtime.application import Application
-from petstore_server.runtime.backend import Backend
-from petstore_server.runtime.composition import opened_backend
+from petstore_server.runtime.backend import Backend, opened_backend
 from petstore_server.settings import Settings, read_settings
 from petstore_server.telemetry.logs import configure_logging
 from support.checked_clients import checked_async_client

@@ -5,6 +5,7 @@ import itertools
 import resource
 from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 
 from prometheus_client.core import Metric
 
@@ -18,18 +19,23 @@ from petstore_server.api.documentation import DOCUMENT_LIMIT, MOST_READERS, Docu
 from petstore_server.api.gate import Gate
 from petstore_server.api.routes import Routes
 from petstore_server.console.application import Console
+from petstore_server.console.readings import Pace
+from petstore_server.console.sources import Service, Sources
 from petstore_server.domain.bans import BanPolicy
 from petstore_server.domain.errors import ServiceUnavailable
 from petstore_server.domain.keys import Environment
 from petstore_server.limits.memory import MemoryLimiter
 from petstore_server.runtime.backend import Backend
-from petstore_server.runtime.background import background_tasks
-from petstore_server.runtime.console import make_console, sampling
+from petstore_server.runtime.background import BackgroundTask, background_tasks
 from petstore_server.runtime.engines import is_sqlite
+from petstore_server.runtime.health import examine
+from petstore_server.runtime.installation import LocalInstallation
 from petstore_server.server.listener import Deadlines, PublicServer
 from petstore_server.settings import Settings, SettingsError
+from petstore_server.store import Store
 from petstore_server.telemetry.logs import lost_lines
 from petstore_server.telemetry.metrics import Metrics
+from petstore_server.telemetry.recent import SAMPLE_SECONDS
 
 _RESERVED_FILES = 256
 """File descriptors kept for everything but client connections."""
@@ -200,3 +206,27 @@ def _allowed_connections(wanted: int) -> int:
             "(ulimit -n, or LimitNOFILE in a systemd unit) or lower the setting."
         )
     return wanted or min(allowed, _DEFAULT_CONNECTIONS)
+
+
+def make_console(
+    settings: Settings, store: Store, service: Service, clock: Callable[[], float], pace: Pace | None = None
+) -> Console:
+    """The console over an open store. `clock` gives Unix seconds. Close its `sources` at the end."""
+    installation = LocalInstallation(settings)
+    return Console(
+        Sources(
+            settings=settings,
+            store=store,
+            service=service,
+            examine=lambda: examine(installation, clock()),
+            usage_of=partial(installation.account_usage, store),
+            all_usage=partial(installation.all_usage, store),
+            clock=clock,
+            pace=pace or Pace(),
+        )
+    )
+
+
+def sampling(console: Console) -> BackgroundTask:
+    """The background task that keeps the console's metrics of the last hour."""
+    return BackgroundTask("sample requests", console.sources.requests.sample, SAMPLE_SECONDS)

@@ -10,8 +10,8 @@ from petstore_server.operations.health.deployment import check_deployment, check
 from petstore_server.operations.health.engines import check_postgres, check_redis
 from petstore_server.operations.health.files import check_clock, check_disk, check_files, is_quick_to_read
 from petstore_server.operations.health.partners import check_backups, check_identifiers, check_partners
-from petstore_server.runtime.composition import require_servable
-from petstore_server.runtime.counters import read_counters
+from petstore_server.runtime.backend import require_servable
+from petstore_server.runtime.engines import read_counters
 from petstore_server.runtime.installation import LocalInstallation
 from petstore_server.settings import Settings, SettingsError, describe_url
 

@@ -10,7 +10,7 @@ from petstore_server.domain.audit import Actor
 from petstore_server.domain.usage import Usage
 from petstore_server.engines import sqlite
 from petstore_server.runtime import engines
-from petstore_server.runtime.counters import read_counters, timeline_sharing
+from petstore_server.runtime.engines import read_counters, timeline_sharing
 from petstore_server.settings import Settings
 from petstore_server.store import Store
 

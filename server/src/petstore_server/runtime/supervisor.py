@@ -20,13 +20,13 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from starlette.routing import BaseRoute
 
 from petstore_server.api.admin import DRAINING, Readiness, admin_application
-from petstore_server.runtime.console import make_console, sampling
+from petstore_server.runtime.application import make_console, sampling
 from petstore_server.runtime.installation import LocalInstallation
 from petstore_server.runtime.servers import DRAIN_SECONDS, AdminServer, first, stop_signals
 from petstore_server.runtime.worker import UNREADABLE, Report, Worker, WorkerFailed
 from petstore_server.settings import Settings
-from petstore_server.telemetry.aggregation import aggregate, exposition
 from petstore_server.telemetry.logs import lost_lines
+from petstore_server.telemetry.metrics import aggregate, exposition
 
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.1, 2.0
 _STEADY_SECONDS = 30.0  # a worker that has served for so long is replaced without a long pause

@@ -19,12 +19,12 @@ from prometheus_client.core import Metric
 from prometheus_client.parser import text_string_to_metric_families
 
 from petstore_server.runtime.application import Application
-from petstore_server.runtime.composition import lock_for_serving, opened_backend
+from petstore_server.runtime.backend import lock_for_serving, opened_backend
 from petstore_server.runtime.engines import Announce
 from petstore_server.runtime.servers import run
 from petstore_server.settings import Settings, read_settings
-from petstore_server.telemetry.aggregation import aggregate, without_gauges
 from petstore_server.telemetry.logs import logging_to_stderr
+from petstore_server.telemetry.metrics import aggregate, without_gauges
 
 _LARGEST_LINE = 1 << 24
 _REPORT_SECONDS = 3.0

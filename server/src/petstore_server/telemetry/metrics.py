@@ -5,14 +5,14 @@ A request only adds to plain numbers; they become Prometheus samples when the me
 
 from bisect import bisect_left
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import accumulate
 
 from prometheus_client import CollectorRegistry, Gauge, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
+from prometheus_client.registry import Collector
 
 from petstore_server.domain.windows import ADMITTED, Decision, Outcome
-from petstore_server.telemetry.aggregation import Collected
 
 _LATENCIES = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0)
 _BATCHES = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512)
@@ -112,3 +112,41 @@ class Metrics:
             family = HistogramMetricFamily(*names)
             histogram.add_to(family)
             yield family
+
+
+LAST_BACKUP = "petstore_last_backup_timestamp_seconds"
+
+
+def without_gauges(metrics: Iterable[Metric]) -> list[Metric]:
+    """What a process that has ended still adds to the sums: a counter that fell would look like a restart."""
+    return [metric for metric in metrics if metric.type != "gauge"]
+
+
+def aggregate(processes: Iterable[Iterable[Metric]]) -> list[Metric]:
+    """The metrics of all processes together: sums, but the latest time at which any of them knows of a backup."""
+    together: dict[str, Metric] = {}
+    values: dict[tuple[str, str, tuple[tuple[str, str], ...]], list[float]] = {}
+    for metrics in processes:
+        for metric in metrics:
+            together.setdefault(metric.name, Metric(metric.name, metric.documentation, metric.type))
+            for sample in metric.samples:
+                place = metric.name, sample.name, tuple(sorted(sample.labels.items()))
+                values.setdefault(place, []).append(sample.value)
+    for (metric_name, name, labels), found in values.items():
+        together[metric_name].add_sample(name, dict(labels), max(found) if name == LAST_BACKUP else sum(found))
+    return list(together.values())
+
+
+def exposition(metrics: Iterable[Metric]) -> bytes:
+    """The metrics in Prometheus's text format."""
+    return generate_latest(Collected(lambda: metrics))
+
+
+class Collected(Collector):
+    """Makes metrics when they are read."""
+
+    def __init__(self, metrics: Callable[[], Iterable[Metric]]) -> None:
+        self._metrics = metrics
+
+    def collect(self) -> Iterable[Metric]:
+        return self._metrics()
