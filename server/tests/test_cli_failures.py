@@ -14,7 +14,7 @@ import click
 import pytest
 
 import petstore_server
-from petstore_server.cli import stores
+from petstore_server.cli import commands as command_parts
 from petstore_server.cli.failures import explain
 from petstore_server.cli.main import petstore
 from petstore_server.domain import errors
@@ -111,7 +111,7 @@ def test_every_error_has_a_code_a_line_and_an_exit_code(
     def fail() -> None:
         raise error
 
-    monkeypatch.setattr(stores, "settings_here", fail)
+    monkeypatch.setattr(command_parts, "settings_here", fail)
     done = cli("accounts", "list", "--json")
     assert (exit_code, "") == (done.code, done.out)
     assert 1 == len(done.err.strip().splitlines())
@@ -171,7 +171,7 @@ def test_a_defect_shows_its_traceback_only_at_the_debug_level(
     def fail() -> None:
         raise ZeroDivisionError("a defect")
 
-    monkeypatch.setattr(stores, "settings_here", fail)
+    monkeypatch.setattr(command_parts, "settings_here", fail)
     line = "internal error: ZeroDivisionError: a defect; run with PETSTORE_LOG_LEVEL=debug to see the traceback"
     assert f"petstore: {line}\n" == cli("accounts", "list").err
     assert "Traceback" in cli("accounts", "list", PETSTORE_LOG_LEVEL="debug").err
@@ -452,7 +452,7 @@ def test_the_operator_has_a_name_even_if_the_user_id_has_none(monkeypatch: pytes
 
     monkeypatch.delenv("SUDO_USER", raising=False)
     monkeypatch.setattr("getpass.getuser", unknown)
-    assert f"operator:{os.getuid()}" == stores.operator().name
+    assert f"operator:{os.getuid()}" == command_parts.operator().name
 
 
 @pytest.mark.parametrize(

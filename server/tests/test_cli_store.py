@@ -18,8 +18,8 @@ import yaml
 from petstore_server.cli import db
 from petstore_server.engines import sqlite
 from petstore_server.engines.sqlite import connections, maintenance
-from petstore_server.operations.health.engines import check_postgres
-from petstore_server.operations.health.files import LARGE_LOG, check_clock, check_disk
+from petstore_server.operations.health import check_postgres
+from petstore_server.operations.health_machine import LARGE_LOG, check_clock, check_disk
 from support.command_line import CommandLine
 from support.engines import PostgresEngine
 
@@ -115,7 +115,7 @@ def test_doctor_finds_a_new_store_sound_and_without_partners(cli: CommandLine) -
     assert "warn" == results(cli)["keys"][0]
     cli.must("keys", "create", "acme", "--expires", "3d")
     found = results(cli)
-    assert ("ok", "1 account (0 suspended); 1 working key.") == found["accounts"]
+    assert ("ok", "Accounts: 1 (0 suspended); working keys: 1.") == found["accounts"]
     assert "warn" == found["keys"][0]
 
 
@@ -126,7 +126,7 @@ def test_keys_of_a_suspended_account_do_not_count_as_working(cli: CommandLine) -
     assert ("warn", "No account has a key that works.") == results(cli)["keys"]
     cli.must("accounts", "create", "globex", "--plan", "free")
     cli.must("keys", "create", "globex")
-    assert ("ok", "2 accounts (1 suspended); 1 working key.") == results(cli)["accounts"]
+    assert ("ok", "Accounts: 2 (1 suspended); working keys: 1.") == results(cli)["accounts"]
 
 
 @pytest.mark.parametrize(("order_id", "level"), [(2**63 - 1, "fail"), (2**63 - 2, "warn"), (2**62, None)])

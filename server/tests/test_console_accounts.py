@@ -16,8 +16,7 @@ from petstore_server.domain.keys import digest, is_well_formed, revoke
 from petstore_server.domain.timestamps import format_unix
 from petstore_server.domain.usage import Activity, Usage, UsageCounts
 from petstore_server.domain.windows import Count
-from petstore_server.operations.health import CheckResult
-from petstore_server.operations.health.partners import check_partners
+from petstore_server.operations.health import CheckResult, check_partners
 from support.console import CURRENT, START, Console, running_console
 from support.open_stores import BY, Stores, add_key, api_key, log, successor
 

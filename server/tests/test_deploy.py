@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from petstore_server.api.contracts import CONTRACTS
-from petstore_server.cli.commands import Group
+from petstore_server.cli.main import Group
 from petstore_server.cli.main import petstore as command_line
 from petstore_server.domain.accounts import Plan
 from petstore_server.domain.windows import Outcome

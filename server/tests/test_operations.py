@@ -29,9 +29,9 @@ from petstore_server.domain.keys import (
 from petstore_server.domain.orders import CANCEL, COMPLETE, Order, Status, ship
 from petstore_server.domain.usage import Usage
 from petstore_server.domain.windows import Count
-from petstore_server.operations import accounts, keys, orders
+from petstore_server.operations import accounts, orders
+from petstore_server.operations.accounts import IssuedKey
 from petstore_server.operations.audit import read_audit
-from petstore_server.operations.keys import IssuedKey
 from petstore_server.store import Store
 from support.open_stores import Stores
 
@@ -44,7 +44,7 @@ async def account(store: Store, name: str = "acme") -> None:
 
 
 async def issue(store: Store, expires_at: float | None = None, note: str = "") -> IssuedKey:
-    return await keys.issue_key(
+    return await accounts.issue_key(
         store,
         "acme",
         environment=Environment.PRODUCTION,
@@ -87,12 +87,12 @@ async def test_the_old_key_ends_after_the_grace_or_earlier(each_backend: Stores)
         lasting, ending = await issue(store), await issue(store, expires_at=NOW + 10)
         for issued, end in ((lasting, NOW + 3600), (ending, NOW + 10)):
             key_id = issued.key.id
-            rotation = await keys.rotate_key(store, key_id, grace=3600, expires_at=None, actor=ACTOR)
+            rotation = await accounts.rotate_key(store, key_id, grace=3600, expires_at=None, actor=ACTOR)
             assert end == (rotation.old and rotation.old.expires_at)
             assert issued.key.expires_at == rotation.key.expires_at
             assert is_well_formed(rotation.secret)
             with pytest.raises(KeyNotUsable):
-                await keys.rotate_key(store, key_id, grace=0, expires_at=None, actor=ACTOR)
+                await accounts.rotate_key(store, key_id, grace=0, expires_at=None, actor=ACTOR)
 
 
 @pytest.mark.anyio
@@ -101,8 +101,8 @@ async def test_a_successor_can_have_an_end_of_its_own(each_backend: Stores) -> N
         await account(store)
         old = (await issue(store, expires_at=NOW + 10)).key
         with pytest.raises(InvalidInput, match="past"):
-            await keys.rotate_key(store, old.id, grace=60, expires_at=NOW, actor=ACTOR)
-        rotation = await keys.rotate_key(store, old.id, grace=3600, expires_at=NOW + 9000, actor=ACTOR)
+            await accounts.rotate_key(store, old.id, grace=60, expires_at=NOW, actor=ACTOR)
+        rotation = await accounts.rotate_key(store, old.id, grace=3600, expires_at=NOW + 9000, actor=ACTOR)
         assert (NOW + 10, NOW + 9000) == ((rotation.old and rotation.old.expires_at), rotation.key.expires_at)
         principal = await store.keys.principal(digest(rotation.secret), Environment.PRODUCTION, NOW + 100)
         assert isinstance(principal, Principal)

@@ -18,7 +18,7 @@ from petstore_server.domain.orders import CANCEL, Order, Status
 from petstore_server.engines.sqlite import backup, check, connections, restore
 from petstore_server.engines.sqlite.connections import connect_writer
 from petstore_server.engines.sqlite.opening import SCHEMA
-from petstore_server.operations.health.files import check_files
+from petstore_server.operations.health_machine import check_files
 from support.open_stores import BY, add_key, body, locked, log, opened
 
 pytestmark = pytest.mark.anyio

@@ -18,7 +18,7 @@ from unittest import mock
 
 LOADED = [
     "petstore_server.cli.main",
-    "petstore_server.cli.serve",
+    "petstore_server.cli.service",
     "petstore_server.cli.serving",
     "petstore_server.console.application",
     "petstore_server.limits.redis",

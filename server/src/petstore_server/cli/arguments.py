@@ -1,27 +1,21 @@
 """Parameter types: what operators type, parsed into what the domain takes. Bad input is wrong usage (exit code 2)."""
 
 import re
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, TypeVar
 
 import click
-from click.shell_completion import CompletionItem
 
-from petstore_server.cli.stores import with_store
 from petstore_server.domain.accounts import Limits, Plan, check_account_name, plan_limits
 from petstore_server.domain.errors import InvalidInput, InvalidOrderId
 from petstore_server.domain.orders import parse_order_id
 from petstore_server.domain.texts import looks_like_key
 from petstore_server.domain.timestamps import parse_duration, parse_when
 from petstore_server.operations.audit import check_operator_name
-from petstore_server.store import Store
 
 T = TypeVar("T")
-Suggestions = Callable[[Store], Awaitable[Iterable[tuple[str, str]]]]
-"""Finds what the shell may complete: texts, each with a description."""
-
 _SURROGATE = re.compile("[\ud800-\udfff]")
 
 
@@ -31,10 +25,9 @@ class Parsed(click.ParamType[T]):
     The message of a ValueError is the end of a sentence about the text.
     """
 
-    def __init__(self, name: str, read: Callable[[str], T], suggestions: Suggestions | None = None) -> None:
+    def __init__(self, name: str, read: Callable[[str], T]) -> None:
         self.name = name
         self._read = read
-        self._suggestions = suggestions
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> T:
         if _SURROGATE.search(value):
@@ -45,14 +38,6 @@ class Parsed(click.ParamType[T]):
             self.fail(error.message, param, ctx)
         except ValueError as error:
             self.fail(f"'{value}' {error}.", param, ctx)
-
-    def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
-        """What begins with what was typed; nothing if the store cannot be read."""
-        try:
-            found = with_store(self._suggestions) if self._suggestions else ()
-        except Exception:  # noqa: BLE001 - a shell that completes must not print an error
-            return []
-        return [CompletionItem(text, help=about) for text, about in found if text.startswith(incomplete)]
 
 
 class WholeNumber(click.IntRange):
@@ -90,21 +75,13 @@ def _key_id(text: str) -> str:
     return text
 
 
-async def _accounts(store: Store) -> list[tuple[str, str]]:
-    return [(each.name, each.plan) for each in await store.accounts.list()]
-
-
-async def _keys(store: Store) -> list[tuple[str, str]]:
-    return [(each.id, each.account) for each in await store.keys.list()]
-
-
 FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 FILE_OR_STDIN = click.Path(exists=True, dir_okay=False, allow_dash=True)
 
 TEXT = Parsed("text", str)
-ACCOUNT_NAME = Parsed("name", str, _accounts)  # of an account in the store
+ACCOUNT_NAME = Parsed("name", str)  # of an account in the store
 NEW_ACCOUNT_NAME = Parsed("name", check_account_name)
-KEY_ID = Parsed("id", _key_id, _keys)
+KEY_ID = Parsed("id", _key_id)
 ORDER_ID = Parsed("id", _order_id)  # in its one plain form (D4)
 OPERATOR_NAME = Parsed("name", check_operator_name)  # for the audit log
 WHEN = Parsed("when", lambda text: parse_when(text, datetime.now(UTC)))  # RFC 3339, a date, or a duration from now

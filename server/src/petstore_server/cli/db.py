@@ -7,10 +7,9 @@ from pathlib import Path
 import click
 
 from petstore_server.cli.arguments import FILE, FileToWrite, WholeNumber
-from petstore_server.cli.commands import confirm, noun
+from petstore_server.cli.commands import confirm, installation, noun, operator, settings_here, with_store
 from petstore_server.cli.failures import FAILURE, explain
 from petstore_server.cli.output import comment, log_to_stderr, plural, progress, show, show_done
-from petstore_server.cli.stores import installation, operator, settings_here, with_store
 from petstore_server.domain.errors import DomainError
 from petstore_server.domain.timestamps import FILE_STAMP, file_stamp
 from petstore_server.runtime import engines

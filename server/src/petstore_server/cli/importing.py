@@ -11,9 +11,9 @@ from typing import Any, TextIO
 
 import click
 
+from petstore_server.cli.commands import installation, operator, with_store
 from petstore_server.cli.failures import PARTLY_DONE
 from petstore_server.cli.output import Advance, comment, log_to_stderr, plural, progress, wants_json, write_json
-from petstore_server.cli.stores import installation, operator, with_store
 from petstore_server.imports.kinds import RecordKind, T
 from petstore_server.imports.options import STDIN, ReadOptions
 from petstore_server.imports.rows import Rejects

@@ -8,15 +8,14 @@ from typing import Any
 import click
 
 from petstore_server.cli.arguments import ACCOUNT_NAME, DURATION, FUTURE, KEY_ID, TEXT
-from petstore_server.cli.commands import noun
+from petstore_server.cli.commands import noun, operator, settings_here, with_store
 from petstore_server.cli.output import Column, comment, details, log_to_stderr, show, table
-from petstore_server.cli.stores import operator, settings_here, with_store
 from petstore_server.domain import keys as transitions
 from petstore_server.domain.audit import Transition
 from petstore_server.domain.keys import DEFAULT_SCOPES, ApiKey, Environment, Scope
 from petstore_server.domain.timestamps import format_hour, format_unix
-from petstore_server.operations import keys as operations
-from petstore_server.operations.keys import IssuedKey
+from petstore_server.operations import accounts as operations
+from petstore_server.operations.accounts import IssuedKey
 
 _LONGEST_LINE = 1000  # characters of stdin that are read
 _SCOPES, _NOTE = Column("SCOPES", shrinks=True), Column("NOTE", shrinks=True)

@@ -1,18 +1,103 @@
-"""`petstore`: the operator's command line."""
+"""`petstore`, the operators' command line: its commands, their help, and the one place where errors are reported."""
 
 import sys
+from collections.abc import Mapping, Sequence
+from importlib import import_module
+from inspect import cleandoc
 from typing import Any
 
 import click
 
 from petstore_server import __version__
-from petstore_server.cli.commands import SUMMARIES, Root
-from petstore_server.cli.failures import EXIT_CODES_HELP, INTERRUPTED
+from petstore_server.cli.failures import EXIT_CODES_HELP, INTERRUPTED, PIPE_CLOSED, report_error
+from petstore_server.cli.output import abandon_stdout, prepare_streams
+
+COMMANDS = {
+    "serve": ("service", "Serve the API and the admin port."),
+    "accounts": ("accounts", "Accounts of partners: their plans and their usage."),
+    "keys": ("keys", "API keys: create, list, rotate and revoke them, lift bans."),
+    "usage": (
+        "usage",
+        "The usage history: requests admitted and refused, and orders cancelled, by hour or day in UTC.",
+    ),
+    "orders": ("orders", "Orders: import, export, list, ship, complete, cancel."),
+    "pets": ("orders", "Pets, which an order's petId names."),
+    "audit": ("audit", "Show recorded changes, oldest first: when, by whom, what, and the values before and after."),
+    "openapi": ("service", "Print the OpenAPI contract as this service serves it: YAML, or JSON with --json."),
+    "doctor": ("service", "Check settings, store, disk, ports, clock, keys, Redis and PostgreSQL, and say what to do."),
+    "db": ("db", "The store as a whole, named by PETSTORE_DATABASE_URL: migrate, check, back up, restore, copy."),
+    "console": ("service", "Print a link that signs in to the operator console."),
+}
+"""The modules of the commands, which take too long to import all, and the first sentence of the help of each."""
+
+
+class Documented(click.Command):
+    """A command or a group whose help is a docstring. The lines at its end that begin with `$` are examples.
+
+    `values` are formatted into it. Lists of commands show the whole first sentence, which click would cut off.
+    """
+
+    def __init__(self, *args: Any, values: Mapping[str, object] | None = None, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        text, *examples = cleandoc((self.help or "").format_map(values or {})).split("\n$ ")
+        self.help = "\n  ".join([f"{text.rstrip()}\n\n\b\nExamples:", *examples]) if examples else text
+        self.short_help = self.get_short_help_str(limit=1000)
+
+
+class Group(Documented, click.Group):
+    """A command with commands of its own, which are listed in the order of their definition."""
+
+    group_class = type
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """The names of the commands."""
+        return list(self.commands)
+
+
+class Root(Group):
+    """The whole command line. Every error below it is reported here, and only here.
+
+    Until a command is called, and imported from its module, one that has only its summary stands for it.
+    """
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """The name of the command that is called, the command, and its arguments."""
+        if args[0] in self.commands:
+            module = import_module(f"petstore_server.cli.{COMMANDS[args[0]][0]}")
+            self.add_command(getattr(module, args[0]))
+        return super().resolve_command(ctx, args)
+
+    def main(self, args: Sequence[str] | None = None, *rest: Any, **extra: Any) -> Any:
+        """Run and exit. Takes click's arguments; every error becomes one line and an exit code."""
+        arguments = list(sys.argv[1:] if args is None else args)
+        extra |= {"standalone_mode": False, "prog_name": "petstore"}  # in help and completion, however it was started
+        prepare_streams()
+        try:
+            code = super().main(arguments, *rest, **extra)
+            sys.stdout.flush()  # here, where a failure is still reported
+        except BrokenPipeError:
+            code = PIPE_CLOSED
+        except Exception as error:  # noqa: BLE001 - no traceback may reach a user
+            code = report_error(error, as_json="--json" in arguments)
+        try:
+            sys.stdout.flush()
+        except OSError:  # Python would try again at exit, and print a second error
+            abandon_stdout()
+        sys.exit(code if isinstance(code, int) else 0)
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Run the command."""
+        try:
+            return super().invoke(ctx)
+        except BrokenPipeError:  # the reader of stdout has closed it, as `head` does
+            ctx.exit(PIPE_CLOSED)  # click would make it exit code 1
 
 
 @click.group(
     cls=Root,
-    commands={name: click.Command(name, short_help=summary) for name, summary in SUMMARIES.items()},
+    commands={name: click.Command(name, short_help=summary) for name, (_, summary) in COMMANDS.items()},
     epilog=EXIT_CODES_HELP,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
 )

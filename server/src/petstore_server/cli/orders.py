@@ -1,4 +1,4 @@
-"""`petstore orders`: import, export, list, show, ship, complete and cancel orders."""
+"""`petstore orders`: import, export, list, show, ship, complete and cancel orders; and `petstore pets import`."""
 
 import stat
 from collections.abc import Iterator, Sequence
@@ -10,10 +10,9 @@ from typing import IO, Any
 
 import click
 
-from petstore_server.cli.arguments import FILE_OR_STDIN, ORDER_ID, WHEN, FileToWrite, WholeNumber
-from petstore_server.cli.commands import noun
+from petstore_server.cli.arguments import FILE_OR_STDIN, ORDER_ID, WHEN, FileToWrite, Parsed, WholeNumber
+from petstore_server.cli.commands import noun, operator, with_store
 from petstore_server.cli.failures import report_error
-from petstore_server.cli.import_options import FORMAT, IMPORT_OPTIONS, ORDER_OPTIONS
 from petstore_server.cli.output import (
     details,
     plural,
@@ -25,11 +24,11 @@ from petstore_server.cli.output import (
     write,
     write_json,
 )
-from petstore_server.cli.stores import operator, with_store
 from petstore_server.domain.audit import Transition
 from petstore_server.domain.errors import Conflict, InvalidInput
 from petstore_server.domain.orders import CANCEL, COMPLETE, INT64_MAX, INT64_MIN, ORDER_FIELDS, Order, Status, ship
-from petstore_server.imports.options import STDIN
+from petstore_server.imports import options as checks
+from petstore_server.imports.options import EVERY_COLUMN, FORMATS, STDIN
 from petstore_server.operations import orders as operations
 from petstore_server.operations.orders import export_orders
 from petstore_server.partial_files import partial_file, put_in_place
@@ -38,6 +37,33 @@ from petstore_server.store import Store
 _NEGATIVE_IDS = {"ignore_unknown_options": True}  # so that -5 is an identifier; `ORDER_ID` rejects other options
 _ENDINGS = {".jsonl": "jsonl", ".ndjson": "jsonl", ".json": "json", ".csv": "csv"}
 _TITLES = ("ID", "PET", "QUANTITY", "SHIP DATE", "COMPLETE", "STATUS")
+
+_REJECTS = FileToWrite(dir_okay=False)
+_MAPPING, _ENCODING = Parsed("mapping", checks.parse_mapping), Parsed("encoding", checks.check_encoding)
+_ZONE, _DATE_FORMAT = Parsed("zone", checks.parse_timezone), Parsed("format", checks.check_date_format)
+_IGNORED = f"A column to leave out, repeatable; '{EVERY_COLUMN}' for every column that is not a field."
+_PROGRESS = "With --json: write the progress to stdout too, an object a line; the last line is the result."
+_PLACED = "Also replace pending orders that were placed over the API; without it, their rows are rejected."
+
+FORMAT = click.Option(
+    ["--format", "file_format"],
+    type=click.Choice(FORMATS),
+    help="The format, if the name of the file does not show it.",
+)
+IMPORT_OPTIONS = (
+    FORMAT,
+    click.Option(["--rejects"], type=_REJECTS, metavar="FILE", help="Write rejected rows here, with the reasons."),
+    click.Option(["--dry-run"], is_flag=True, help="Report what the import would do, and change nothing."),
+    click.Option(["--map", "columns"], type=_MAPPING, metavar="COLUMN=FIELD", multiple=True, help="A field's column."),
+    click.Option(["--ignore-column", "ignored"], metavar="COLUMN", multiple=True, help=_IGNORED),
+    click.Option(["--encoding"], type=_ENCODING, metavar="NAME", help="If it is not UTF-8: such as windows-1252."),
+    click.Option(["--progress", "progress_lines"], is_flag=True, help=_PROGRESS),
+)
+ORDER_OPTIONS = (
+    click.Option(["--timezone", "zone"], type=_ZONE, metavar="ZONE", help="Of times without an offset: Europe/Berlin."),
+    click.Option(["--date-format"], type=_DATE_FORMAT, metavar="FORMAT", help="Of dates, such as '%d/%m/%Y %H:%M'."),
+    click.Option(["--replace-placed"], is_flag=True, help=_PLACED),
+)
 
 orders = noun("orders", "petstore orders import orders.csv --rejects rejects.jsonl")
 
@@ -61,6 +87,24 @@ def import_orders(file: str, **options: Any) -> None:
     from petstore_server.imports.kinds import ORDERS
 
     import_file(ORDERS, file, **options)
+
+
+pets = noun("pets", "petstore pets import pets.csv")
+
+
+@pets.command("import", writes=True, params=[*IMPORT_OPTIONS])
+@click.argument("file", type=FILE_OR_STDIN)
+def import_pets(file: str, **options: Any) -> None:
+    """Import the pets in FILE (- for stdin): JSON Lines, a JSON array, or CSV, with the fields id, name and tag.
+
+    A pet that is in the store already is replaced. Bad rows are rejected as in `petstore orders import`.
+
+    $ petstore pets import pets.jsonl --rejects rejects.jsonl
+    """
+    from petstore_server.cli.importing import import_file  # which loads much
+    from petstore_server.imports.kinds import PETS
+
+    import_file(PETS, file, **options)
 
 
 @orders.command(params=[FORMAT])

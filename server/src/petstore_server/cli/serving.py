@@ -17,8 +17,7 @@ from pathlib import Path
 import click
 import uvloop
 
-from petstore_server.cli.failures import FAILURE
-from petstore_server.cli.interruption import interrupted
+from petstore_server.cli.failures import FAILURE, interrupted
 from petstore_server.cli.output import abandon_stdout, log_to_stderr
 from petstore_server.domain.accounts import PLAN_LIMITS, Plan
 from petstore_server.domain.audit import Actor

@@ -7,9 +7,8 @@ from typing import Any
 import click
 
 from petstore_server.cli.arguments import ACCOUNT_NAME, PAST, WholeNumber
-from petstore_server.cli.commands import Command, Group
+from petstore_server.cli.commands import Noun, installation, settings_here, with_store
 from petstore_server.cli.output import Column, log_to_stderr, show, table, terminal_width
-from petstore_server.cli.stores import installation, settings_here, with_store
 from petstore_server.domain.timestamps import DAY, format_unix
 from petstore_server.domain.usage import Granularity, UsageCounts
 from petstore_server.operations import usage as operations
@@ -25,7 +24,7 @@ _COUNTS = {"admitted": "ADMITTED", "refused": "REFUSED", "refusedMinute": "BY MI
 _COUNTS |= {"refusedBanned": "BANNED", "cancelled": "CANCELLED"}  # titles of columns, by the names in JSON
 
 
-class _UsageGroup(Group):
+class _UsageGroup(Noun):
     """A group whose command `show` runs if none is named: `petstore usage acme`."""
 
     default_command = "show"
@@ -55,7 +54,7 @@ SINCE = click.option(
 )
 
 
-@usage.command("show", cls=Command)
+@usage.command("show")
 @click.argument("account", type=ACCOUNT_NAME, required=False)
 @SINCE
 @click.option(
@@ -80,7 +79,7 @@ def show_usage(account: str | None, since: float, by: str | None) -> None:
     show(fields, lambda: _report_page(fields))
 
 
-@usage.command(cls=Command)
+@usage.command()
 @SINCE
 @click.option(
     "--by",

@@ -5,7 +5,7 @@ import sys
 
 import click
 
-from petstore_server.cli.commands import Root
+from petstore_server.cli.main import Root
 from petstore_server.cli.output import log_to_stderr
 
 

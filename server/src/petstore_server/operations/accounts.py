@@ -1,13 +1,16 @@
-"""Accounts: create and close them, and report their windows."""
+"""Accounts and their keys: create and close accounts, report their windows; issue, rotate and find keys."""
 
+import secrets
 from typing import NamedTuple
 
 from petstore_server.domain import accounts
+from petstore_server.domain import keys as key_rules
 from petstore_server.domain.accounts import Account, Limits, Plan
 from petstore_server.domain.audit import Actor
-from petstore_server.domain.keys import revoke
+from petstore_server.domain.errors import InvalidInput, NotFound
+from petstore_server.domain.keys import DEFAULT_SCOPES, ApiKey, Environment, Scope, Successor
 from petstore_server.domain.texts import check_note
-from petstore_server.domain.timestamps import DAY, MINUTE
+from petstore_server.domain.timestamps import DAY, MINUTE, format_unix
 from petstore_server.domain.usage import Usage
 from petstore_server.domain.windows import evaluate_account, roll_window
 from petstore_server.store import Store
@@ -24,6 +27,14 @@ class WindowReport(NamedTuple):
     limit: int
     remaining: int
     reset: int | None
+
+
+class IssuedKey(NamedTuple):
+    """A new key. `secret` is the key itself, which is stored nowhere; `old` is the key that it replaces, if any."""
+
+    key: ApiKey
+    secret: str
+    old: ApiKey | None = None
 
 
 async def create_account(
@@ -45,7 +56,7 @@ async def close_account(store: Store, name: str, actor: Actor) -> tuple[Account,
     revoked = 0
     for key in await store.keys.list(name):
         if key.revoked_at is None:
-            await store.keys.change(key.id, revoke(actor.at), actor)
+            await store.keys.change(key.id, key_rules.revoke(actor.at), actor)
             revoked += 1
     return account, revoked
 
@@ -58,3 +69,65 @@ def report_windows(account: Account, usage: Usage, now: float) -> tuple[WindowRe
         WindowReport(window.name, count.used, window.limit, window.remaining, window.reset if count.used else None)
         for window, count in zip(windows, counts, strict=True)
     )
+
+
+async def issue_key(
+    store: Store,
+    account: str,
+    *,
+    environment: Environment,
+    actor: Actor,
+    scopes: frozenset[Scope] = DEFAULT_SCOPES,
+    expires_at: float | None = None,
+    note: str = "",
+) -> IssuedKey:
+    """Create a key of an account; `expires_at` is in Unix seconds.
+
+    Raises AccountNotFound, AccountClosed, InvalidInput.
+    """
+    _check_expiry(expires_at, actor.at)
+    secret = key_rules.new_key(environment, secrets.randbelow)
+    key = ApiKey(
+        id=key_rules.new_key_id(secrets.randbelow),
+        account=account,
+        digest=key_rules.digest(secret),
+        environment=environment,
+        scopes=scopes,
+        note=check_note(note),
+        created_at=actor.at,
+        expires_at=expires_at,
+    )
+    await store.keys.create(key, actor)
+    return IssuedKey(await store.keys.find(key.id), secret)
+
+
+async def rotate_key(store: Store, key_id: str, *, grace: int, expires_at: float | None, actor: Actor) -> IssuedKey:
+    """Replace a key by a successor with its scopes, note and ban.
+
+    The old key ends after `grace` seconds, or earlier if it was to. The successor ends at `expires_at` (Unix seconds;
+    None: when the old key was to end). Raises KeyNotFound, KeyNotUsable, InvalidInput.
+    """
+    _check_expiry(expires_at, actor.at)
+    old = await store.keys.find(key_id)
+    secret = key_rules.new_key(old.environment, secrets.randbelow)
+    successor = Successor(key_rules.new_key_id(secrets.randbelow), key_rules.digest(secret), expires_at)
+    rotated = await store.keys.rotate(key_id, successor, actor.at + grace, actor)
+    return IssuedKey(rotated.new, secret, rotated.old)
+
+
+async def find_key_by_secret(store: Store, secret: str) -> ApiKey:
+    """Find the key that a text is, for example one that was found in a public place.
+
+    Raises InvalidInput if it is not an API key, NotFound if it is not one of this store.
+    """
+    if not key_rules.is_well_formed(secret):
+        raise InvalidInput("This is not an API key: its form or its checksum is wrong. Check that it is complete.")
+    key = await store.keys.with_digest(key_rules.digest(secret))
+    if key is None:
+        raise NotFound("This key is not in this store.")
+    return key
+
+
+def _check_expiry(expires_at: float | None, now: float) -> None:
+    if expires_at is not None and expires_at <= now:
+        raise InvalidInput(f"A key cannot expire in the past ({format_unix(expires_at)}); give a time in the future.")

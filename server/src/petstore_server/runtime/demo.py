@@ -22,8 +22,7 @@ from petstore_server.domain.pets import Pet
 from petstore_server.domain.timestamps import DAY, HOUR, format_timestamp
 from petstore_server.domain.usage import Activity, Granularity, KeylessCounts, Usage, UsageCounts
 from petstore_server.domain.windows import Count
-from petstore_server.operations.accounts import create_account
-from petstore_server.operations.keys import issue_key
+from petstore_server.operations.accounts import create_account, issue_key
 from petstore_server.store import Store
 from petstore_server.telemetry.recent import INTERVALS, SAMPLE_SECONDS, Totals
 

@@ -5,11 +5,9 @@ from collections.abc import Iterator
 from contextlib import suppress
 
 from petstore_server.domain.errors import DomainError, ServiceUnavailable
+from petstore_server.operations import health
+from petstore_server.operations import health_machine as machine
 from petstore_server.operations.health import CheckResult
-from petstore_server.operations.health.deployment import check_deployment, check_ports, find_server
-from petstore_server.operations.health.engines import check_postgres, check_redis
-from petstore_server.operations.health.files import check_clock, check_disk, check_files, is_quick_to_read
-from petstore_server.operations.health.partners import check_backups, check_identifiers, check_partners
 from petstore_server.runtime.backend import require_servable
 from petstore_server.runtime.engines import read_counters
 from petstore_server.runtime.installation import LocalInstallation
@@ -20,11 +18,11 @@ async def examine(installation: LocalInstallation, now: float) -> list[CheckResu
     """Run every check at `now` (Unix seconds). If the store cannot be opened, checks of its content are left out."""
     settings, file = installation.settings, installation.store_file
     results = [CheckResult("settings", "ok", f"All settings are valid; the environment is {settings.environment}.")]
-    results += check_deployment(settings)
+    results += machine.check_deployment(settings)
     results += await _redis(settings)
     if file is not None:
-        results += [*check_files(file), *check_disk(file)]
-    results.append(check_clock(file, now))
+        results += [*machine.check_files(file), *machine.check_disk(file)]
+    results.append(machine.check_clock(file, now))
     results += await _store(installation, now)
     results += await asyncio.to_thread(lambda: list(_server(installation)))
     return results
@@ -36,7 +34,7 @@ async def _redis(settings: Settings) -> list[CheckResult]:
         if settings.redis_url is None:
             return []
         async with read_counters(settings) as counters:
-            return list(check_redis(await counters.info()))
+            return list(health.check_redis(await counters.info()))
     except SettingsError as error:
         remedy = "Set PETSTORE_REDIS_URL, for example to redis://127.0.0.1:6379/0; no server starts without it."
         if settings.redis_url is not None:
@@ -54,13 +52,13 @@ async def _store(installation: LocalInstallation, now: float) -> list[CheckResul
         async with installation.opened_store() as store:
             await store.check()
             results = [CheckResult("store", "ok", "The store opens, has this version's schema, and can be written.")]
-            results += [result async for result in check_partners(store, now)]
+            results += [result async for result in health.check_partners(store, now)]
             with suppress(ServiceUnavailable):  # the orders are damaged: the check of integrity reports that
-                results += [result async for result in check_identifiers(store)]
+                results += [result async for result in health.check_identifiers(store)]
             if file is not None:
-                results.append(await check_backups(store, now))
+                results.append(await health.check_backups(store, now))
         if file is None:
-            results += check_postgres(await installation.postgres_settings())
+            results += health.check_postgres(await installation.postgres_settings())
     except (DomainError, SettingsError, OSError) as error:
         reason = error.explanation if isinstance(error, ServiceUnavailable) else str(error)
         return [CheckResult("store", "fail", reason, "Correct that, then check again.")]
@@ -69,7 +67,7 @@ async def _store(installation: LocalInstallation, now: float) -> list[CheckResul
 
 def _integrity(installation: LocalInstallation) -> CheckResult:
     file = installation.store_file
-    if file is None or not is_quick_to_read(file):
+    if file is None or not machine.is_quick_to_read(file):
         return CheckResult("integrity", "ok", "The store was not read in full.", action="check store")
     problems = installation.store_problems()
     if not problems:
@@ -83,8 +81,8 @@ def _server(installation: LocalInstallation) -> Iterator[CheckResult]:
     holds_store = installation.server_holds_store()
     if not holds_store and installation.store_file is not None:
         yield CheckResult("server", "ok", "No server runs on this store.")
-        yield from check_ports(settings)
-    elif server := find_server(settings, holds_store=holds_store):
+        yield from machine.check_ports(settings)
+    elif server := machine.find_server(settings, holds_store=holds_store):
         yield server
     else:
-        yield from check_ports(settings)
+        yield from machine.check_ports(settings)

@@ -11,7 +11,7 @@ from petstore_server.domain.errors import InvalidInput
 from petstore_server.domain.keys import Environment, Scope, parse_scopes
 from petstore_server.domain.texts import check_note
 from petstore_server.domain.timestamps import DAY, HOUR
-from petstore_server.operations import keys as operations
+from petstore_server.operations import accounts as operations
 from petstore_server.operations.admin_port import CONSOLE_PATH
 
 _BANS_PAGE = 50

@@ -1,17 +1,35 @@
-"""Checks of what the store holds: accounts, keys, bans, identifiers, and the record of its backups."""
+"""Health checks of what the store holds, and of Redis and PostgreSQL: what is wrong, and what to do about it."""
 
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from math import inf
+from typing import Any, Literal, NamedTuple
 
 from petstore_server.domain.keys import VALID, ApiKey
 from petstore_server.domain.orders import INT64_MAX
 from petstore_server.domain.timestamps import DAY, format_unix
-from petstore_server.operations.health import CheckResult
 from petstore_server.store import Store
 
+Level = Literal["ok", "warn", "fail"]
+Action = Literal["create account", "create key", "rotate key", "lift ban", "back up", "restore", "check store"]
 _SOON = 7 * DAY  # seconds
 _FEW_IDENTIFIERS = 1 << 32
 _BACKUP_AGE = 2 * DAY  # seconds
+_KEEPING_POLICY = "noeviction"
+_NEARLY_FULL = 0.8
+
+
+class CheckResult(NamedTuple):
+    """What one check found and, unless all is well, what to do about it. Neither text holds a secret.
+
+    `action` names what the command line has a command for, to the thing with the identifier `subject`.
+    """
+
+    check: str
+    level: Level
+    message: str
+    remedy: str = ""
+    action: Action | None = None
+    subject: str = ""
 
 
 async def check_partners(store: Store, now: float) -> AsyncIterator[CheckResult]:
@@ -25,9 +43,7 @@ async def check_partners(store: Store, now: float) -> AsyncIterator[CheckResult]
     elif not working:
         yield CheckResult("keys", "warn", "No account has a key that works.", "Create a key.", "create key")
     else:
-        message = (
-            f"{_plural(len(accounts), 'account')} ({suspended:,} suspended); {_plural(len(working), 'working key')}."
-        )
+        message = f"Accounts: {len(accounts):,} ({suspended:,} suspended); working keys: {len(working):,}."
         yield CheckResult("accounts", "ok", message)
     for result in (*_expiring(working, now), *_banned(working, now)):
         yield result
@@ -76,5 +92,44 @@ def _banned(keys: Sequence[ApiKey], now: float) -> Iterator[CheckResult]:
         yield CheckResult("bans", "warn", message, remedy, "lift ban", key_id)
 
 
-def _plural(count: int, noun: str) -> str:
-    return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"
+def check_redis(info: Mapping[str, Any]) -> Iterator[CheckResult]:
+    """What the fields of Redis's INFO, and its setting `appendfsync`, mean for limits (D12)."""
+    concerns = list(_redis_concerns(info))
+    yield from concerns
+    if not concerns:
+        version = info.get("valkey_version") or info.get("redis_version")
+        message = f"Redis {version} counts limits, keeps the counts across a restart, and evicts none."
+        yield CheckResult("redis", "ok", message)
+
+
+def check_postgres(settings: Mapping[str, str]) -> Iterator[CheckResult]:
+    """What PostgreSQL's settings mean for durability: a cancel is acknowledged only after it is durable (D5)."""
+    risky = [name for name in ("fsync", "full_page_writes", "synchronous_commit") if settings.get(name) == "off"]
+    if not risky:
+        yield CheckResult("postgresql", "ok", "PostgreSQL acknowledges a change only after it is durable.")
+    for name in risky:
+        message = f"PostgreSQL has {name} = off: a crash can lose changes that were acknowledged."
+        remedy = f"Set {name} = on for the server, the database and the role of PETSTORE_DATABASE_URL."
+        yield CheckResult("postgresql", "warn", message, remedy)
+
+
+def _redis_concerns(info: Mapping[str, Any]) -> Iterator[CheckResult]:
+    if not info.get("aof_enabled"):
+        remedy = "Set `appendonly yes`; with `appendfsync everysec` a crash loses at most one second of counting."
+        message = "Redis has no append-only file: a restart loses the counts of the day."
+        yield CheckResult("redis", "warn", message, remedy)
+    elif info.get("appendfsync") == "no":
+        message = "Redis leaves it to the system when its append-only file is written: a crash can lose many counts."
+        yield CheckResult("redis", "warn", message, "Set `appendfsync everysec`.")
+    policy = info.get("maxmemory_policy", _KEEPING_POLICY)
+    if policy != _KEEPING_POLICY:
+        message = f"Redis evicts keys when its memory is full ({policy}): accounts would get new quota."
+        remedy = f"Set `maxmemory-policy {_KEEPING_POLICY}`, and give it enough memory."
+        yield CheckResult("redis", "warn", message, remedy)
+    used, room = info.get("used_memory", 0), info.get("maxmemory", 0)
+    if room and used > _NEARLY_FULL * room:
+        message = f"Redis uses {used >> 20} of its {room >> 20} MiB."
+        yield CheckResult("redis", "warn", message, "Raise `maxmemory`: a full Redis stops counting.")
+    if info.get("role") == "slave":
+        message = "This Redis is a replica and cannot count."
+        yield CheckResult("redis", "warn", message, "Point PETSTORE_REDIS_URL to the primary.")

@@ -1,0 +1,160 @@
+"""The commands about the service itself: `petstore serve`, `openapi`, `doctor` and `console`."""
+
+import gc
+import os
+import time
+from collections.abc import Mapping
+from contextlib import suppress
+from urllib.parse import urlsplit
+
+import click
+
+from petstore_server.cli.arguments import Parsed
+from petstore_server.cli.commands import Command, installation, operator, settings_here, with_store
+from petstore_server.cli.failures import FAILURE
+from petstore_server.cli.main import Documented
+from petstore_server.cli.output import comment, log_to_stderr, paint, plural, printable, show, wrapped
+from petstore_server.domain.errors import InvalidInput
+from petstore_server.domain.sessions import LINK_LIFETIME, SESSION_LIFETIME
+from petstore_server.domain.timestamps import HOUR, MINUTE, format_unix
+from petstore_server.operations.admin_port import admin_url, create_link, host_name, is_allowed_host
+from petstore_server.operations.health import Action, CheckResult
+from petstore_server.settings import SettingsError, read_settings
+
+_LABELS = {"ok": ("ok  ", "green"), "warn": ("warn", "yellow"), "fail": ("FAIL", "red")}
+
+_COMMANDS: Mapping[Action, str] = {
+    "create account": "petstore accounts create NAME --plan free",
+    "create key": "petstore keys create ACCOUNT",
+    "rotate key": "petstore keys rotate {} --expires 90d",
+    "lift ban": "petstore keys unban {}",
+    "back up": "petstore db backup FILE --keep 14",
+    "restore": "petstore db restore FILE",
+    "check store": "petstore db check reads all of it.",
+}
+_LIFETIMES = {"minutes": LINK_LIFETIME // MINUTE, "hours": SESSION_LIFETIME // HOUR}
+
+
+@click.command(cls=Documented)
+@click.option("--host", metavar="H", help="Address on which the API listens (PETSTORE_HOST, 127.0.0.1).")
+@click.option("--port", metavar="P", help="Port of the API (PETSTORE_PORT, 8080); 0 takes a free one.")
+@click.option(
+    "--admin-port", metavar="P", help="Port of /livez, /readyz, /metrics, /console (PETSTORE_ADMIN_PORT, 8081)."
+)
+@click.option("--workers", metavar="N", help="Server processes (PETSTORE_WORKERS, 1).")
+@click.option(
+    "--demo", is_flag=True, help="Serve a throwaway store with sample data, and print a key and a link to the console."
+)
+def serve(demo: bool, **options: str | None) -> None:
+    """Serve the API and the admin port.
+
+    A missing store is created, an older one migrated. Settings come from PETSTORE_* variables; the options override
+    them. SIGTERM, SIGHUP or Ctrl-C drains: /readyz turns 503, requests in progress are finished, counts are saved.
+
+    $ PETSTORE_DATABASE_URL=sqlite:////var/lib/petstore/orders.db petstore serve --port 8000
+    """
+    gc.disable()  # loaded modules stay: collecting garbage while they load takes time and finds nothing
+    from petstore_server.cli.serving import serve_in_foreground
+
+    gc.enable()
+    given = {f"PETSTORE_{name.upper()}": value for name, value in options.items() if value is not None}
+    settings = read_settings({**os.environ, **given})
+    serve_in_foreground(settings, given, demo=demo)
+
+
+@click.command(cls=Command)
+@click.option("--api", type=click.Choice(["v1", "v2"]), default="v1", show_default=True, help="The version of the API.")
+def openapi(api: str) -> None:
+    """Print the OpenAPI contract as this service serves it: YAML, or JSON with --json.
+
+    $ petstore openapi > openapi.yaml
+    $ petstore openapi --api v2 --json > openapi-v2.json
+    """
+    from petstore_server.api.contracts import contract_yaml, load_contract  # slow to import, as the modules below
+
+    settings = settings_here()
+    show(load_contract(settings, api), lambda: contract_yaml(settings, api).decode().rstrip("\n"))
+
+
+@click.command(cls=Command)
+def doctor() -> None:
+    """Check settings, store, disk, ports, clock, keys, Redis and PostgreSQL, and say what to do.
+
+    Exit code 1 if a check fails. Changes no data, and never shows a password or a key.
+
+    $ petstore doctor
+    $ petstore doctor --json
+    """
+    import asyncio
+
+    from petstore_server.runtime.health import examine
+
+    try:
+        found = asyncio.run(examine(installation(), time.time()))
+    except SettingsError as error:
+        found = [CheckResult("settings", "fail", str(error), "Correct the variable; the other checks need it.")]
+    results = [result._replace(remedy=_remedy(result)) for result in found]
+    fields = ("check", "level", "message", "remedy")
+    show([dict(zip(fields, result, strict=False)) for result in results], lambda: "\n".join(map(_lines, results)))
+    if any(result.level == "fail" for result in results):
+        click.get_current_context().exit(FAILURE)
+
+
+def _remedy(result: CheckResult) -> str:
+    """The remedy, and the command for it."""
+    command = _COMMANDS[result.action].format(result.subject) if result.action else ""
+    return " ".join(filter(None, (result.remedy, command)))
+
+
+def _lines(result: CheckResult) -> str:
+    label, colour = _LABELS[result.level]
+    text = wrapped(f"{label}  {result.check}: {printable(result.message)}", 6)
+    remedy = "\n" + wrapped(f"      → {printable(result.remedy)}", 8) if result.remedy else ""
+    return f"{paint(label, colour)}{text.removeprefix(label)}{remedy}"
+
+
+def _read_address(url: str) -> str:
+    """The address of the admin port as a browser reaches it: a scheme, a host, and a port if it has one."""
+    with suppress(ValueError):  # brackets that do not match
+        scheme, host, *more = urlsplit(url.rstrip("/"))
+        if scheme in ("http", "https") and host_name(host) is not None and not any(more):
+            return url
+    raise InvalidInput("must be an http:// or https:// address without a path, such as https://ops.example.com.")
+
+
+@click.command(cls=Command, writes=True, values=_LIFETIMES)
+@click.option(
+    "--url",
+    type=Parsed("url", _read_address),
+    metavar="URL",
+    help="Where the admin port is reached, such as https://ops.example.com; default: http://ADMIN_HOST:ADMIN_PORT.",
+)
+@click.option("--end-sessions", "end", is_flag=True, help="End all sessions, and make unused links invalid.")
+def console(url: str | None, end: bool) -> None:
+    """Print a link that signs in to the operator console.
+
+    The link works once and for {minutes} minutes. What you change in the console is audited under your name, or the
+    name that --as gives. The session ends after {hours} hours without a request.
+
+    $ petstore console --as ada
+    $ petstore console --end-sessions
+    """
+    if end:
+        count = with_store(lambda store: store.sessions.end_all(operator()), writes=True)
+        show({"ended": count}, lambda: f"Ended {plural(count, 'session')}; unused links are invalid now.")
+        return
+    settings = settings_here()
+    if not settings.console:
+        raise SettingsError("PETSTORE_CONSOLE is off: the server has no console. Set it to on and restart the server.")
+    if url is None and settings.admin_port == 0:
+        raise SettingsError("PETSTORE_ADMIN_PORT is 0, so the port is not known here; give the address with --url.")
+    address = url or admin_url(settings)
+    host = urlsplit(address).netloc
+    if not is_allowed_host(host, settings):
+        log_to_stderr(
+            f"{host_name(host)} is not in PETSTORE_CONSOLE_HOSTS, so the server will refuse the link with 421. "
+            "Add it, and restart the server."
+        )
+    link, expires_at = with_store(lambda store: create_link(store, address, operator()))
+    show({"url": link, "expiresAt": format_unix(expires_at)}, lambda: link)
+    comment(f"The link works once and for {LINK_LIFETIME // MINUTE} minutes.")
