@@ -5,8 +5,8 @@ import random
 
 import pytest
 
-from petstore_server.api import auth
-from petstore_server.api.auth import Authenticator
+from petstore_server.api import callers
+from petstore_server.api.callers import Authenticator
 from petstore_server.domain.accounts import Limits, Plan
 from petstore_server.domain.errors import InvalidApiKey, MissingApiKey
 from petstore_server.domain.keys import DEFAULT_SCOPES, Environment, Principal, digest, new_key
@@ -112,7 +112,7 @@ async def test_a_principal_is_trusted_for_a_minute_without_an_answer_of_the_stor
 
 
 async def test_principals_are_bounded_and_the_oldest_is_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(auth, "MAX_KNOWN", 3)
+    monkeypatch.setattr(callers, "MAX_KNOWN", 3)
     authenticator, keys = make(Keys()), [a_key() for _ in range(5)]
     for key in keys:
         await authenticator.identify(header(key))

@@ -4,7 +4,7 @@ import ipaddress
 
 import pytest
 
-from petstore_server.api.clients import ClientAddress
+from petstore_server.api.callers import ClientAddress
 
 PROXIES = [ipaddress.ip_network("10.0.0.0/8"), ipaddress.ip_network("2001:db8::/32")]
 

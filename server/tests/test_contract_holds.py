@@ -12,7 +12,7 @@ from hypothesis import HealthCheck, settings
 from petstore_server.api.contracts import load_contract
 from petstore_server.api.errors import STATUS
 from petstore_server.api.routes import Route
-from petstore_server.api.v2.parameters import GET_USAGE, LIST_ORDERS
+from petstore_server.api.v2_input import GET_USAGE, LIST_ORDERS
 from petstore_server.domain.errors import DomainError
 from petstore_server.domain.keys import Scope
 from petstore_server.settings import read_settings

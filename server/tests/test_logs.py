@@ -9,9 +9,7 @@ import sys
 import threading
 import time
 from pathlib import Path
-from typing import Any
 
-import msgspec
 import pytest
 
 from petstore_server.telemetry.logs import LineWriter, configure_logging, write_record
@@ -58,14 +56,9 @@ def test_a_value_that_cannot_be_encoded_does_not_raise(log: io.StringIO, value: 
     assert "strange" == json.loads(log.getvalue())["event"]
 
 
-class Record(msgspec.Struct):
-    event: str
-    value: Any
-
-
 @pytest.mark.parametrize("value", ["a lone surrogate \udcff", Hostile(), "plain", None])
 def test_a_record_is_one_line_whatever_it_holds(log: io.StringIO, value: object) -> None:
-    write_record(Record("strange", value))
+    write_record({"event": "strange", "value": value})
     [line] = log.getvalue().splitlines()
     assert {"event", "value"} == json.loads(line).keys()
 

@@ -13,8 +13,8 @@ import httpx2
 import pytest
 import uvloop
 
-from petstore_server.api.concurrency import Concurrency
 from petstore_server.api.errors import Overloaded
+from petstore_server.api.gate import Concurrency
 from petstore_server.domain.accounts import Limits, Plan
 from petstore_server.domain.orders import Order
 from petstore_server.server.connection import Connection

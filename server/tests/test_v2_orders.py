@@ -15,7 +15,7 @@ from typing import Any
 import httpx2
 import pytest
 
-from petstore_server.api.v2.parameters import LIST_ORDERS
+from petstore_server.api.v2_input import LIST_ORDERS
 from petstore_server.domain.accounts import Limits, Plan
 from petstore_server.domain.keys import DEFAULT_SCOPES, Scope
 from petstore_server.domain.orders import CANCEL, Order, Status

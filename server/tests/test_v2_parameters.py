@@ -12,11 +12,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from petstore_server.api.errors import InvalidBody, InvalidCursor, InvalidParameter, UnsupportedMediaType
-from petstore_server.api.v2.bodies import check_media_type, read_new_order
-from petstore_server.api.v2.cursors import Cursors
-from petstore_server.api.v2.orders import read_listing
-from petstore_server.api.v2.parameters import GET_USAGE, IDEMPOTENCY_KEY, LIST_ORDERS, NO_PARAMETERS, Parameters
-from petstore_server.api.v2.values import Timestamp
+from petstore_server.api.v2 import Cursors, read_listing
+from petstore_server.api.v2_input import (
+    GET_USAGE,
+    IDEMPOTENCY_KEY,
+    LIST_ORDERS,
+    NO_PARAMETERS,
+    Parameters,
+    Timestamp,
+    check_media_type,
+    read_new_order,
+)
 from petstore_server.domain.lists import Filters, Position, Sort, SortField, query_digest
 from petstore_server.domain.orders import INT64_MAX, INT64_MIN, Status
 from support.contract_rules import TIMESTAMP_PATTERN

@@ -29,9 +29,7 @@ GROUPS = {
         ),
     ),
     "gate": Group(
-        _server(
-            *(f"api/{name}.py" for name in ("gate", "auth", "routes", "clients", "concurrency", "headers", "errors"))
-        ),
+        _server(*(f"api/{name}.py" for name in ("gate", "callers", "routes", "headers", "errors"))),
         _tests(
             "server/tests",
             "gate auth clients bans overload rate_headers documentation access_log request_ids contract fallback",

@@ -9,9 +9,7 @@ from collections.abc import Callable
 from functools import lru_cache
 from urllib.parse import unquote_to_bytes
 
-import msgspec
-
-from petstore_server.api.clients import ClientAddress
+from petstore_server.api.callers import ClientAddress
 from petstore_server.api.routes import Call
 from petstore_server.domain.texts import hide_keys, looks_like_key
 from petstore_server.server.messages import Response
@@ -22,26 +20,6 @@ EVENT = "request answered"
 _FIRST_ERROR = 400
 _LONGEST_PATH = 512  # bytes
 _ESCAPES = {code: f"\\x{code:02x}" for code in range(256) if not 0x20 < code < 0x7F or code == ord("\\")}
-
-
-class AccessLine(msgspec.Struct, kw_only=True):
-    """One line. `milliseconds` are from the request's headers to its response. Fields of a missing request are None."""
-
-    method: str | None = None
-    path: str | None = None
-    status: int
-    code: str | None
-    bytes: int
-    milliseconds: float | None = None
-    request_id: str | None = None
-    operation: str = "none"
-    account: str | None = None
-    key: str | None = None
-    address: str
-    event: str = EVENT
-    level: str
-    timestamp: str
-    pid: int
 
 
 class AccessLog:
@@ -63,34 +41,36 @@ class AccessLog:
         return self._debug or self._info_from is not None
 
     def responded(self, call: Call, response: Response, seconds: float | None) -> None:
-        """A response is ready, `seconds` after the gate got the request; None if that was refused unread."""
-        level = self._level(response.status)
-        if level is None:
+        """A response is ready, `seconds` after the gate got the request; None if that was refused unread.
+
+        Fields of a missing request are None.
+        """
+        if self._info_from is not None and response.status >= self._info_from:
+            level = "info"
+        elif self._debug:
+            level = "debug"
+        else:
             return
         request, principal = call.request, call.principal
         write_record(
-            AccessLine(
-                method=request.method or None,
-                path=_shown(request.path[: _LONGEST_PATH + 1]) or None,
-                status=response.status,
-                code=call.code,
-                bytes=0 if request.method == "HEAD" else response.length,
-                milliseconds=None if seconds is None else round(seconds * 1000, 3),
-                request_id=call.request_id.decode("ascii"),
-                operation=call.operation,
-                account=principal.account if principal else None,
-                key=principal.key_id if principal else None,
-                address=self._client_address(request.peer, request.headers),
-                level=level,
-                timestamp=timestamp(self._clock()),
-                pid=self._pid,
-            )
+            {
+                "method": request.method or None,
+                "path": _shown(request.path[: _LONGEST_PATH + 1]) or None,
+                "status": response.status,
+                "code": call.code,
+                "bytes": 0 if request.method == "HEAD" else response.length,
+                "milliseconds": None if seconds is None else round(seconds * 1000, 3),
+                "request_id": call.request_id.decode("ascii"),
+                "operation": call.operation,
+                "account": principal.account if principal else None,
+                "key": principal.key_id if principal else None,
+                "address": self._client_address(request.peer, request.headers),
+                "event": EVENT,
+                "level": level,
+                "timestamp": timestamp(self._clock()),
+                "pid": self._pid,
+            }
         )
-
-    def _level(self, status: int) -> str | None:
-        if self._info_from is not None and status >= self._info_from:
-            return "info"
-        return "debug" if self._debug else None
 
 
 @lru_cache(maxsize=1024)

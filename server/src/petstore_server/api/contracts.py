@@ -1,7 +1,6 @@
 """The contracts as they are served: maintained by hand, with this deployment's addresses and dates (D18)."""
 
 import json
-from functools import cache
 from importlib.resources import files
 from typing import Any
 
@@ -13,31 +12,34 @@ CONTRACTS = {"v1": "openapi", "v2": "openapi-v2"}
 """The contract of each version of the API: its file's name, and its path, without the extension."""
 
 
-@cache
-def shipped_text(version: str = "v1") -> str:
-    """The contract in the package, with the default addresses and dates."""
-    return (files("petstore_server.api") / f"{CONTRACTS[version]}.yaml").read_text("utf-8")
+def contract_yaml(settings: Settings, version: str = "v1") -> bytes:
+    """The contract as YAML: the text in the package, in which the settings replace the default addresses and dates."""
+    text = (files("petstore_server.api") / f"{CONTRACTS[version]}.yaml").read_text("utf-8")
+    addresses = (("Production", settings.base_url), ("Staging", settings.staging_base_url))
+    servers = [
+        {"url": address.removesuffix("v1") + version, "description": name} for name, address in addresses if address
+    ]
+    if servers:  # without any, the contract is relative to itself
+        own = f"servers:\n  - url: /{version}\n    description: This server\n"
+        text = text.replace(own, f"servers: {_flow(servers)}\n")
+    if settings.base_url:
+        text = text.replace("url: /docs", f"url: {settings.base_url.removesuffix('/v1')}/docs")
+    if settings.contact:
+        contact = {"email" if "@" in settings.contact else "url": settings.contact}
+        text = text.replace("\ninfo:\n", f"\ninfo:\n  contact: {_flow(contact)}\n")
+    deprecation, sunset = deprecation_dates(settings.pets_deprecated_at, settings.pets_sunset)
+    text = text.replace("example: '@1793491200'", f"example: '{deprecation}'")
+    text = text.replace("example: Wed, 01 Dec 2027 00:00:00 GMT", f"example: {sunset}")
+    text = text.replace("x-sunset: '2027-12-01T00:00:00Z'", f"x-sunset: '{format_timestamp(settings.pets_sunset)}'")
+    return text.encode()
 
 
 def load_contract(settings: Settings, version: str = "v1") -> dict[str, Any]:
     """The contract as a tree of plain values."""
-    contract = _parse(shipped_text(version))
-    servers = [
-        {"url": address.removesuffix("v1") + version, "description": name}
-        for name, address in (("Production", settings.base_url), ("Staging", settings.staging_base_url))
-        if address
-    ]
-    if servers:  # without any, the contract is relative to itself
-        contract["servers"] = servers
-    if settings.base_url:
-        contract["externalDocs"]["url"] = settings.base_url.removesuffix("/v1") + contract["externalDocs"]["url"]
-    if settings.contact:
-        contract["info"]["contact"] = {"email" if "@" in settings.contact else "url": settings.contact}
-    if version == "v1":
-        headers = contract["components"]["headers"]
-        dates = deprecation_dates(settings.pets_deprecated_at, settings.pets_sunset)
-        headers["Deprecation"]["example"], headers["Sunset"]["example"] = dates
-        contract["paths"]["/pets/{petId}"]["get"]["x-sunset"] = format_timestamp(settings.pets_sunset)
+    import yaml  # when it is needed: a server without requests for a contract starts without it
+
+    loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # the C loader is not in every build of PyYAML
+    contract: dict[str, Any] = yaml.load(contract_yaml(settings, version), loader)  # noqa: S506 - a safe loader, if in C
     return contract
 
 
@@ -46,30 +48,6 @@ def contract_json(settings: Settings, version: str = "v1") -> bytes:
     return json.dumps(load_contract(settings, version), ensure_ascii=False, indent=2).encode() + b"\n"
 
 
-def contract_yaml(settings: Settings, version: str = "v1") -> bytes:
-    """The contract as YAML: the text in the package, unless the settings change something."""
-    text, contract = shipped_text(version), load_contract(settings, version)
-    return (text if contract == _parse(text) else _written(contract)).encode()
-
-
-def _parse(text: str) -> dict[str, Any]:
-    import yaml  # when it is needed: a server without requests for a contract starts without it
-
-    loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # the C loader is not in every build of PyYAML
-    contract: dict[str, Any] = yaml.load(text, loader)  # noqa: S506 - a safe loader, if in C
-    return contract
-
-
-def _written(contract: dict[str, Any]) -> str:
-    """The tree as YAML in its own order, with texts of several lines as blocks."""
-    import yaml
-
-    class Dumper(yaml.SafeDumper):
-        def ignore_aliases(self, data: Any) -> bool:
-            return True
-
-    def text(dumper: Dumper, value: str) -> yaml.ScalarNode:
-        return dumper.represent_scalar("tag:yaml.org,2002:str", value, style="|" if "\n" in value else None)
-
-    Dumper.add_representer(str, text)
-    return yaml.dump(contract, Dumper=Dumper, sort_keys=False, allow_unicode=True, width=120)
+def _flow(value: object) -> str:
+    """A value in one line of YAML, of which JSON is a part."""
+    return json.dumps(value, ensure_ascii=False)

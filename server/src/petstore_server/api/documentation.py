@@ -1,20 +1,24 @@
-"""The contracts, their page, and the guide: served outside of the API, without a key (D1, D18).
+"""The contracts, their page, and the pages for partners: served outside of the API, without a key (D1, D18).
 
-The page of the contracts is Swagger UI from the installed package, in a frame of our own; nothing on any page comes
-from another host.
+The page of the contracts is Swagger UI from the installed package, in a frame of our own. The other pages are the
+Markdown of `guide` as HTML, with the addresses and dates of this deployment. Nothing on any page comes from another
+host.
 """
 
+import re
 from collections.abc import Callable
 from functools import cache, partial
 from hashlib import sha256
+from html import escape
 from importlib.resources import files
 from importlib.util import find_spec
+from itertools import pairwise
 from pathlib import Path
 
 from petstore_server.api.contracts import CONTRACTS, contract_json, contract_yaml
 from petstore_server.api.errors import MethodNotAllowed, RouteNotFound
-from petstore_server.api.guide import PAGES, guide_page
 from petstore_server.api.representation import Headers, Representation, accepts_gzip, gzip, represent
+from petstore_server.domain.timestamps import format_timestamp
 from petstore_server.server.messages import Response
 from petstore_server.settings import Settings
 
@@ -36,12 +40,16 @@ _REVALIDATE = "no-cache"  # changes with a deployment, so browsers ask each time
 _GZIP_LEVEL = 3  # of isal: a fifth of the time of zlib, for a tenth more bytes
 _AN_HOUR = "public, max-age=3600"
 
+_HTML = "text/html; charset=utf-8"
 _OWN_FILES = {"page.css": "text/css; charset=utf-8", "page.js": "text/javascript; charset=utf-8"}
 _SWAGGER_FILES = {
     "favicon-32x32.png": "image/png",
     "swagger-ui-bundle.js": "text/javascript; charset=utf-8",
     "swagger-ui.css": "text/css; charset=utf-8",
 }
+_GUIDE_PAGES = ("guide", "versions", "changelog")  # the names of the Markdown files and, under `/docs`, of the pages
+_ADDRESSES = "<!-- addresses -->"
+_EXAMPLE_ADDRESS = "http://127.0.0.1:8080/v"  # of both versions, without the number
 
 
 class Documents:
@@ -52,20 +60,18 @@ class Documents:
 
     def __init__(self, settings: Settings) -> None:
         page, swagger = files("petstore_server.api") / "page", _swagger_files()
-        html = "text/html; charset=utf-8"
-        self._documents: dict[tuple[str, ...], Callable[[bool], Representation]] = {}
+        self._documents: dict[tuple[str, ...], Callable[[], tuple[Representation, Representation]]] = {}
 
         def add(*segments: str, read: Callable[[], bytes], content_type: str, caching: str = _REVALIDATE) -> None:
-            once = cache(read)
-            self._documents[segments] = cache(lambda zipped: _prepare(once(), content_type, caching, zipped))
+            self._documents[segments] = cache(lambda: _prepare(read(), content_type, caching))
 
-        add("", read=(page / "root.html").read_bytes, content_type=html)
-        add("docs", read=(page / "index.html").read_bytes, content_type=html)
+        add("", read=(page / "root.html").read_bytes, content_type=_HTML)
+        add("docs", read=(page / "index.html").read_bytes, content_type=_HTML)
         for version, name in CONTRACTS.items():
             add(f"{name}.json", read=partial(contract_json, settings, version), content_type="application/json")
             add(f"{name}.yaml", read=partial(contract_yaml, settings, version), content_type="application/yaml")
-        for name in PAGES:
-            add("docs", name, read=partial(guide_page, settings, name), content_type=html)
+        for name in _GUIDE_PAGES:
+            add("docs", name, read=partial(_guide_page, settings, name), content_type=_HTML)
         for name, content_type in _OWN_FILES.items():
             add("docs", name, read=(page / name).read_bytes, content_type=content_type)
         for name, content_type in _SWAGGER_FILES.items():
@@ -83,19 +89,21 @@ class Documents:
             raise RouteNotFound
         if method not in ("GET", "HEAD"):
             raise MethodNotAllowed("GET, HEAD")
-        return prepared(accepts_gzip(headers)).answer(headers)
+        plain, zipped = prepared()
+        return (zipped if accepts_gzip(headers) else plain).answer(headers)
 
 
-def _prepare(body: bytes, content_type: str, caching: str, zipped: bool) -> Representation:
-    """The representation for a client that accepts gzip if `zipped`; it gets the plain form where that is as short."""
+def _prepare(body: bytes, content_type: str, caching: str) -> tuple[Representation, Representation]:
+    """The plain form, and what a client gets that accepts gzip: the plain form too where that is as short."""
+    digest = sha256(body).hexdigest()[:32]
     headers = f"cache-control: {caching}\r\n{_PROTECTION}"
     compressed = gzip(body, _GZIP_LEVEL)
-    if len(compressed) < len(body):
-        headers += "vary: Accept-Encoding\r\n"
-    else:
-        zipped = False
-    chunk = compressed if zipped else body
-    return represent(sha256(body).hexdigest()[:32], (chunk,), content_type, headers.encode(), zipped=zipped)
+    if len(compressed) >= len(body):
+        plain = represent(digest, (body,), content_type, headers.encode())
+        return plain, plain
+    headers += "vary: Accept-Encoding\r\n"
+    plain = represent(digest, (body,), content_type, headers.encode())
+    return plain, represent(digest, (compressed,), content_type, headers.encode(), zipped=True)
 
 
 def _swagger_files() -> Path:
@@ -104,3 +112,46 @@ def _swagger_files() -> Path:
     if found is None or found.origin is None:
         raise FileNotFoundError("The package swagger-ui-py is not installed; install petstore-server's dependencies.")
     return Path(found.origin).parent / "static"
+
+
+def _guide_page(settings: Settings, name: str) -> bytes:
+    """A page of the guide as HTML."""
+    folder = files("petstore_server.api")
+    text = (folder / "guide" / f"{name}.md").read_text("utf-8").replace(_ADDRESSES, _addresses(settings))
+    if settings.base_url:
+        text = text.replace(_EXAMPLE_ADDRESS, settings.base_url.removesuffix("1"))
+    frame = (folder / "page" / "guide.html").read_text("utf-8")
+    title = text.partition("\n")[0].removeprefix("# ")
+    return frame.replace("{title}", escape(title)).replace("{text}", _html(text)).encode()
+
+
+def _addresses(settings: Settings) -> str:
+    """A table of what a partner of this deployment needs to know."""
+    contact = settings.contact
+    rows = {
+        "Base address": settings.base_url and f"`{settings.base_url}`",
+        "Base address of staging": settings.staging_base_url and f"`{settings.staging_base_url}`",
+        "Contact": contact and f"<{contact}>",
+        "`GET /pets/{petId}` is withdrawn": f"`{format_timestamp(settings.pets_sunset)}`",
+    }
+    lines = [f"| {name} | {value} |" for name, value in rows.items() if value]
+    return "\n".join(["| This service | |", "|---|---|", *lines])
+
+
+def _html(text: str) -> str:
+    """Markdown as HTML: headings have anchors, and links between the pages lead to the pages."""
+    from markdown_it import MarkdownIt  # when it is needed: a server without requests for the guide starts without it
+
+    parser = MarkdownIt("commonmark").enable("table")
+    tokens = parser.parse(re.sub(r"<!--.*?-->\n?", "", text))
+    for opening, inline in pairwise(tokens):
+        if opening.type == "heading_open":
+            opening.attrSet("id", _anchor(inline.content))
+        for link in inline.children or ():
+            if link.type == "link_open":
+                link.attrSet("href", re.sub(r"^(\w+)\.md\b", r"\1", str(link.attrs["href"])))
+    return str(parser.renderer.render(tokens, parser.options, {}))
+
+
+def _anchor(heading: str) -> str:
+    return re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-")

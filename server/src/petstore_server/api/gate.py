@@ -17,11 +17,16 @@ from time import perf_counter
 from typing import Any
 
 from petstore_server.api.access_log import AccessLog
-from petstore_server.api.auth import Authenticator
-from petstore_server.api.clients import ClientAddress
-from petstore_server.api.concurrency import Concurrency
+from petstore_server.api.callers import Authenticator, ClientAddress
 from petstore_server.api.documentation import Documents
-from petstore_server.api.errors import STATUS, ApiKeyBanned, InternalError, RateLimitExceeded, error_response
+from petstore_server.api.errors import (
+    STATUS,
+    ApiKeyBanned,
+    InternalError,
+    Overloaded,
+    RateLimitExceeded,
+    error_response,
+)
 from petstore_server.api.headers import limit_headers
 from petstore_server.api.routes import Call, Match, Routes
 from petstore_server.domain.errors import (
@@ -38,12 +43,48 @@ from petstore_server.limits.memory import MemoryLimiter
 from petstore_server.server.messages import Answer, Disconnected, Request, RequestError, Response
 from petstore_server.telemetry.metrics import Metrics
 
+MOST_REQUESTS = 1024
+"""Requests of all accounts together that are answered at the same time."""
+
+MOST_OF_AN_ACCOUNT = 256
+
 _REQUEST_ID = re.compile(rb"(?!.*pso_)[!-~]{1,128}")
 """A client's X-Request-Id that is used: it is logged and stored, so it must be short and hold no API key."""
 
 _NOT_ADMITTED = (401, 429)
 
 _log = logging.getLogger(__name__)
+
+
+class Concurrency:
+    """Counts the requests that operations are answering, so that no more are answered at the same time than allowed.
+
+    Beyond it a request gets 503 at once: waiting in a longer queue would only make every response late. An account gets
+    at most as many as are left for others, so several greedy accounts leave room for one more.
+    """
+
+    def __init__(self) -> None:
+        self.refused = 0
+        self._total = 0
+        self._of_account: dict[int, int] = {}
+
+    def enter(self, account_id: int) -> None:
+        """Count a request, until `leave`. Raises Overloaded."""
+        used = self._of_account.get(account_id, 0)
+        if used >= min(MOST_OF_AN_ACCOUNT, MOST_REQUESTS - self._total):
+            self.refused += 1
+            raise Overloaded
+        self._of_account[account_id] = used + 1
+        self._total += 1
+
+    def leave(self, account_id: int) -> None:
+        """A request that was counted has its response."""
+        self._total -= 1
+        left = self._of_account[account_id] - 1
+        if left:
+            self._of_account[account_id] = left
+        else:
+            del self._of_account[account_id]
 
 
 @dataclass(slots=True, eq=False)

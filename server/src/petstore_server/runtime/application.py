@@ -12,11 +12,9 @@ from prometheus_client.core import Metric
 from petstore_server.api import v1, v2
 from petstore_server.api.access_log import AccessLog
 from petstore_server.api.admin import DRAINING, Readiness, admin_application
-from petstore_server.api.auth import Authenticator
-from petstore_server.api.clients import ClientAddress
-from petstore_server.api.concurrency import Concurrency
+from petstore_server.api.callers import Authenticator, ClientAddress
 from petstore_server.api.documentation import DOCUMENT_LIMIT, MOST_READERS, Documents
-from petstore_server.api.gate import Gate
+from petstore_server.api.gate import Concurrency, Gate
 from petstore_server.api.routes import Routes
 from petstore_server.console.application import Console
 from petstore_server.console.readings import Pace

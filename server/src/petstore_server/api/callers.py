@@ -1,0 +1,168 @@
+"""Who makes a request: the principal of its key (spec S5; D9), and the address, also behind proxies (D14)."""
+
+import ipaddress
+from collections.abc import Callable, Mapping, Sequence
+from functools import lru_cache
+
+from petstore_server.domain.errors import InvalidApiKey, MissingApiKey
+from petstore_server.domain.keys import Environment, Principal, digest, is_well_formed
+from petstore_server.server.messages import Request
+from petstore_server.settings import Network
+from petstore_server.store.access import Keys
+
+MAX_KNOWN = 65_536
+"""Principals kept in memory, some 500 bytes each."""
+
+TRUSTED_SECONDS = 60.0
+"""For how long a known principal is trusted while the store does not answer (D19)."""
+
+UNKNOWN = "unknown"
+"""Stands for clients without an address, such as over a Unix socket."""
+
+_LONGEST = 64  # characters of an address with brackets, port and zone: clients choose the texts that are kept
+_KEPT = 16_384  # some 300 bytes each
+
+_Address = ipaddress.IPv4Address | ipaddress.IPv6Address
+
+
+class Authenticator:
+    """Finds the principal of a request, and keeps those of valid keys until the store reports a change of access.
+
+    `clock` gives Unix seconds.
+    """
+
+    def __init__(self, keys: Keys, environment: Environment, clock: Callable[[], float]) -> None:
+        self._keys = keys
+        self._environment = environment
+        self._clock = clock
+        self._known: dict[bytes | None, Principal] = {}  # by the usual Authorization header
+        self._confirmed_at = clock()
+
+    def confirm(self, changed: bool) -> None:
+        """Note that the store has answered; if access has `changed`, forget all principals."""
+        if changed:
+            self._known = {}  # a new table: a look-up in progress must not put its result into it
+        self._confirmed_at = self._clock()
+
+    def known(self, authorization: bytes | None) -> Principal | None:
+        """The principal of a key that `identify` accepted before, unless the store has to be asked again."""
+        principal = self._known.get(authorization)
+        now = self._clock()
+        if principal is None or not principal.holds(now) or abs(now - self._confirmed_at) > TRUSTED_SECONDS:
+            return None
+        return principal
+
+    def account_of(self, request: Request) -> int | None:
+        """The account of a request whose key was accepted before; it may no longer be valid."""
+        principal = self._known.get(request.headers.get(b"authorization"))
+        return None if principal is None else principal.account_id
+
+    async def identify(self, authorization: bytes | None) -> Principal:
+        """Look up the principal of the key in an Authorization header.
+
+        A well-formed key that is not valid takes one look-up whatever the reason, so that response times do not reveal
+        it. Raises MissingApiKey, InvalidApiKey, and ServiceUnavailable if the key could not be looked up.
+        """
+        table = self._known
+        token = _bearer_token(authorization)
+        if not token:
+            raise MissingApiKey
+        usual = b"Bearer " + token  # one entry for a key, however the header spells it
+        principal = self.known(usual)
+        if principal is not None:
+            return principal
+        key = token.decode("latin-1")
+        if not is_well_formed(key):
+            raise InvalidApiKey
+        found = await self._keys.principal(digest(key), self._environment, self._clock())
+        if not isinstance(found, Principal):
+            raise InvalidApiKey(found)
+        if len(table) >= MAX_KNOWN:
+            del table[next(iter(table))]  # the oldest
+        table[usual] = found
+        return found
+
+
+def _bearer_token(authorization: bytes | None) -> bytes:
+    """The token of a bearer credential; empty if there is none, or another scheme.
+
+    The scheme is case-insensitive (RFC 9110 section 11.1). Repeated headers, joined by a comma, are not a well-formed
+    key.
+    """
+    scheme, _, token = (authorization or b"").partition(b" ")
+    return token.strip(b" \t") if scheme.lower() == b"bearer" else b""
+
+
+class ClientAddress:
+    """Finds the client address of a request, as text: an IPv4 address, or the /64 of an IPv6 address.
+
+    The header is read only if the peer is a trusted proxy. The client is then the last address in it that is not a
+    trusted proxy: the client may have written everything to the left of it.
+    """
+
+    def __init__(self, trusted: Sequence[Network], header: str) -> None:
+        self._trusted = tuple(trusted)
+        self._header = header.lower().encode()
+        self._read = _forwarded if self._header == b"forwarded" else _x_forwarded_for
+        self._is_trusted = lru_cache(maxsize=4096)(self._look_up)
+
+    def __call__(self, peer: str | None, headers: Mapping[bytes, bytes]) -> str:
+        """The address to count, from the connection's peer and the request's headers (repeated ones joined)."""
+        if peer is None:
+            return UNKNOWN
+        if self._trusted and self._is_trusted(peer):
+            for hop in reversed(self._read(headers.get(self._header, b"").decode("latin-1"))):
+                address = _parse(hop)
+                if address is None:
+                    break  # unreadable, so nothing to the left of it can be trusted
+                peer = hop
+                if not self._is_trusted(hop):
+                    break
+        return counted(peer)
+
+    def _look_up(self, text: str) -> bool:
+        address = _parse(text)
+        return address is not None and any(address in network for network in self._trusted)
+
+
+@lru_cache(maxsize=_KEPT)
+def counted(text: str) -> str:
+    """The text that stands for an address in counts."""
+    address = _parse(text)
+    if isinstance(address, ipaddress.IPv6Address):
+        return str(ipaddress.IPv6Network((int(address) >> 64 << 64, 64)))
+    return str(address) if address else UNKNOWN
+
+
+def _parse(text: str) -> _Address | None:
+    """Read an address, with or without brackets, port or zone. An IPv4-mapped IPv6 address is an IPv4 address."""
+    return _read(text) if len(text) <= _LONGEST else None
+
+
+@lru_cache(maxsize=_KEPT)
+def _read(text: str) -> _Address | None:
+    bare = text.strip().strip('"')
+    if bare.startswith("["):
+        bare = bare[1:].partition("]")[0]
+    elif bare.count(":") == 1:
+        bare = bare.partition(":")[0]
+    try:
+        address = ipaddress.ip_address(bare.partition("%")[0])
+    except ValueError:
+        return None
+    if isinstance(address, ipaddress.IPv6Address) and address.ipv4_mapped:
+        return address.ipv4_mapped
+    return address
+
+
+def _x_forwarded_for(line: str) -> list[str]:
+    return [hop.strip() for hop in line.split(",") if hop.strip()]
+
+
+def _forwarded(line: str) -> list[str]:
+    """The `for` of each element, in order (RFC 7239 section 4). An element without one is unreadable: an empty text."""
+    hops = []
+    for element in line.split(","):
+        pairs = dict(pair.strip().partition("=")[::2] for pair in element.split(";"))
+        hops.append(next((value for name, value in pairs.items() if name.strip().lower() == "for"), ""))
+    return hops

@@ -1,0 +1,227 @@
+"""Version 2 of the API: its operations and its routes: filtered pages, single orders, placing orders, usage (D20)."""
+
+import re
+from base64 import urlsafe_b64decode, urlsafe_b64encode
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from functools import lru_cache
+from hashlib import blake2b
+from struct import Struct
+from typing import Any, NamedTuple
+
+import msgspec
+
+from petstore_server.api.errors import IdempotencyKeyMissing, InvalidCursor, InvalidParameter
+from petstore_server.api.representation import answer, body_response
+from petstore_server.api.routes import Call, Operation, Route
+from petstore_server.api.v1 import cancel_order
+from petstore_server.api.v2_input import (
+    GET_USAGE,
+    IDEMPOTENCY_KEY,
+    LIST_ORDERS,
+    NO_PARAMETERS,
+    check_media_type,
+    decoded,
+    read_new_order,
+)
+from petstore_server.domain.keys import Principal, Scope
+from petstore_server.domain.lists import Filters, Position, Query, Sort, SortField, query_digest
+from petstore_server.domain.orders import Status, parse_order_id
+from petstore_server.domain.placement import Placement
+from petstore_server.domain.timestamps import DAY, timestamp_text
+from petstore_server.domain.usage import Granularity, UsageRow
+from petstore_server.domain.windows import Decision
+from petstore_server.limits.activity import UsageRecorder
+from petstore_server.server.messages import Response
+from petstore_server.store import Store
+
+_MOST_ENTRIES = 1000  # hours or days in one response of getUsage
+
+_PATH = "/v2/store/orders"
+_MICROSECONDS = 1_000_000
+_KEPT = 256  # listings in memory, each with a query of up to 8 KB
+_LAST_CURSOR = re.compile(rb"(?:(.*)&)?cursor=([A-Za-z0-9_-]{40})", re.DOTALL)  # as in every Link
+
+ReadUsage = Callable[[int, int, int, Granularity], Awaitable[Sequence[UsageRow]]]
+"""Reads the usage history of an account, from one time to another in Unix seconds, by hour or day."""
+
+
+def routes(store: Store, usage: UsageRecorder, read_usage: ReadUsage, clock: Callable[[], float]) -> list[Route]:
+    """The routes of version 2 over a store. `usage` counts cancelled orders. `clock` gives Unix seconds."""
+    handlers = _Handlers(store, read_usage, clock)
+    list_orders = Operation("v2.listOrders", Scope.ORDERS_READ, handlers.list_orders)
+    place_order = Operation("v2.placeOrder", Scope.ORDERS_WRITE, handlers.place_order)
+    get_order = Operation("v2.getOrder", Scope.ORDERS_READ, handlers.get_order)
+    cancel = Operation("v2.cancelOrder", Scope.ORDERS_CANCEL, cancel_order(store, usage, clock, NO_PARAMETERS.read))
+    get_usage = Operation("v2.getUsage", None, handlers.get_usage)
+    return [
+        Route(_PATH, {"GET": list_orders, "HEAD": list_orders, "POST": place_order}),
+        Route(f"{_PATH}/{{orderId}}", {"GET": get_order, "HEAD": get_order, "DELETE": cancel}),
+        Route("/v2/usage", {"GET": get_usage, "HEAD": get_usage}),
+    ]
+
+
+class _Handlers:
+    def __init__(self, store: Store, read_usage: ReadUsage, clock: Callable[[], float]) -> None:
+        self._store = store
+        self._read_usage = read_usage
+        self._clock = clock
+        self._cursors = Cursors("", "")
+
+    async def list_orders(self, call: Call, _: Principal, __: Decision) -> Response:
+        """One page of the orders that match. Raises InvalidParameter, InvalidCursor."""
+        listing, cursor = read_listing(call.request.query)
+        cursors = await self._current_cursors()
+        after = None if cursor is None else cursors.decode(cursor, listing.digest)
+        page = await self._store.search.page(Query(listing.filters, listing.sort, listing.limit, after))
+        if page.next is None:
+            return answer(call.request.headers, f'{{"data":[{page.text()}]}}'.encode())
+        following = cursors.encode(page.next, listing.digest)
+        body = f'{{"data":[{page.text()}],"nextCursor":"{following}"}}'
+        link = b'link: <%s%s>; rel="next"\r\n' % (listing.next, following.encode())  # RFC 8288
+        return answer(call.request.headers, body.encode(), link)
+
+    async def get_order(self, call: Call, _: Principal, __: Decision) -> Response:
+        """One order. Raises InvalidOrderId, InvalidParameter, OrderNotFound."""
+        order_id = parse_order_id(call.segments[-1])
+        NO_PARAMETERS.read(call.request.query)
+        order = await self._store.search.find(order_id)
+        return answer(call.request.headers, order.text().encode())
+
+    async def place_order(self, call: Call, principal: Principal, _: Decision) -> Response:
+        """Store a new order; the response is sent once it is durable, and again when the key is used again.
+
+        Raises InvalidParameter, UnsupportedMediaType, IdempotencyKeyMissing, InvalidBody, IdempotencyKeyReused,
+        IdempotencyKeyInUse.
+        """
+        NO_PARAMETERS.read(call.request.query)
+        headers = call.request.headers
+        check_media_type(headers.get(b"content-type"), headers.get(b"content-encoding"))
+        key = headers.get(b"idempotency-key")
+        if key is None:
+            raise IdempotencyKeyMissing
+        idempotency_key = IDEMPOTENCY_KEY.read([key.decode("latin-1")])
+        placement = Placement(principal.account_id, idempotency_key, *read_new_order(call.request.body))
+        placed = await self._store.orders.place(placement, call.actor(principal, self._clock()))
+        shown = b"location: %s/%d\r\ncache-control: no-store\r\n" % (_PATH.encode(), placed.order_id)
+        if placed.replayed:
+            shown += b"idempotency-replayed: true\r\n"
+        return body_response((placed.body,), len(placed.body), "application/json", shown, 201)
+
+    async def get_usage(self, call: Call, principal: Principal, decision: Decision) -> Response:
+        """The account's windows and the history of its requests, both with this one. Raises InvalidParameter."""
+        values = GET_USAGE.read(call.request.query)
+        by = Granularity(values["granularity"])
+        start, end = _range(values, by, self._clock())
+        rows = await self._read_usage(principal.account_id, start, end, by)
+        body = {
+            "plan": str(principal.plan),
+            "windows": [window._asdict() for window in decision.windows],
+            "history": [
+                {"start": timestamp_text(row.start * _MICROSECONDS), "admitted": row.admitted, "refused": row.refused}
+                for row in rows
+            ],
+        }
+        return answer(call.request.headers, msgspec.json.encode(body))
+
+    async def _current_cursors(self) -> "Cursors":
+        epoch = await self._store.epoch()
+        if epoch != self._cursors.epoch:
+            self._cursors = Cursors(await self._store.identity(), epoch)
+        return self._cursors
+
+
+class Listing(NamedTuple):
+    """A list and the size of its pages. The pages of a walk share all but their cursors, so it is read once.
+
+    `cursor` is that of the query. Cursors are bound to `digest`. `next` is the request target of the next page, without
+    the value of its cursor.
+    """
+
+    filters: Filters
+    sort: Sort
+    limit: int
+    cursor: str | None
+    digest: bytes
+    next: bytes
+
+
+def read_listing(query: bytes) -> tuple[Listing, str | None]:
+    """The listing and the cursor in the query of a request. Raises InvalidParameter."""
+    found = _LAST_CURSOR.fullmatch(query)
+    if found is not None:
+        listing = _listing(found[1] or b"")
+        if listing.cursor is None:
+            return listing, found[2].decode("ascii")
+    listing = _listing(query)
+    return listing, listing.cursor
+
+
+@lru_cache(maxsize=_KEPT)
+def _listing(query: bytes) -> Listing:
+    values = LIST_ORDERS.read(query)
+    filters = Filters(
+        frozenset(map(Status, values["status"] or ())),
+        values["petId"],
+        values["complete"],
+        values["shipDateFrom"],
+        values["shipDateTo"],
+        values["updatedFrom"],
+    )
+    name = values["sort"]
+    sort = Sort(SortField(name.removeprefix("-")), name.startswith("-"))
+    kept = [pair for pair in query.split(b"&") if pair and decoded(pair.partition(b"=")[0]) != "cursor"]
+    following = b"%s?%s" % (_PATH.encode(), b"&".join([*kept, b"cursor="]))
+    return Listing(filters, sort, values["limit"], values["cursor"], query_digest(filters, sort), following)
+
+
+def _range(values: Mapping[str, Any], by: Granularity, now: float) -> tuple[int, int]:
+    """The hours or days that overlap the range asked for, as Unix seconds: the start of the first, and the end."""
+    end = int(now) + 1 if values["to"] is None else -(-values["to"] // _MICROSECONDS)
+    start = end - DAY if values["from"] is None else values["from"] // _MICROSECONDS
+    if start > end:
+        raise InvalidParameter("'from' is after now; give a time in the past, or 'to' as well.")
+    start = by.start(start)
+    if end - start > _MOST_ENTRIES * by.seconds:
+        raise InvalidParameter(
+            f"'from' and 'to' must be at most {_MOST_ENTRIES} times the granularity apart; ask for less, or for "
+            "granularity=day."
+        )
+    return start, end
+
+
+class Cursors:
+    """Writes and reads the cursors of one store, known by its identity and its epoch: a restore ends them.
+
+    A cursor is the place in a list where the next page starts: 30 bytes in URL-safe base64, with a version, the sort
+    value and id of the page's last order, and a digest that binds them to the store, the filters and the sort. It
+    contains no secret; the digest only recognises what was altered or belongs elsewhere.
+    """
+
+    _VERSION = 1
+    _PLACE = Struct(">B?qq")  # version, whether there is a sort value, the value or 0, id
+    _DIGEST_SIZE = 12
+    _FORM = re.compile(r"[A-Za-z0-9_-]{40}", re.ASCII)  # 30 bytes: no padding, and one text for each content
+
+    def __init__(self, identity: str, epoch: str) -> None:
+        self.epoch = epoch
+        self._key = blake2b(f"{identity} {epoch}".encode()).digest()  # of the length that BLAKE2 takes
+
+    def encode(self, position: Position, query: bytes) -> str:
+        """The cursor for the page after `position`; `query` identifies the filters and the sort (`query_digest`)."""
+        value, order_id = position
+        place = self._PLACE.pack(self._VERSION, value is not None, value or 0, order_id)
+        return urlsafe_b64encode(place + self._digest(place, query)).decode("ascii")
+
+    def decode(self, text: str, query: bytes) -> Position:
+        """The position that `encode` was given for the same query. Raises InvalidCursor."""
+        if self._FORM.fullmatch(text) is None:
+            raise InvalidCursor
+        content = urlsafe_b64decode(text)
+        place, digest = content[: self._PLACE.size], content[self._PLACE.size :]
+        if digest != self._digest(place, query):
+            raise InvalidCursor
+        _, has_value, value, order_id = self._PLACE.unpack(place)
+        return Position(value if has_value else None, order_id)
+
+    def _digest(self, place: bytes, query: bytes) -> bytes:
+        return blake2b(query + place, digest_size=self._DIGEST_SIZE, key=self._key).digest()

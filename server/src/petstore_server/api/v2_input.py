@@ -1,0 +1,265 @@
+"""What version 2 accepts: the parameters of each operation and the fields of a new order, in tables (D20).
+
+The tables are the one description: the checks and their messages follow from them, and tests compare them with the
+contract. Queries and bodies are strict: whatever a table does not allow is an error.
+"""
+
+import json
+import re
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+from urllib.parse import unquote
+
+from petstore_server.api.errors import InvalidBody, InvalidParameter, UnsupportedMediaType
+from petstore_server.domain.lists import DEFAULT_LIMIT, MAX_LIMIT
+from petstore_server.domain.orders import INT64_MAX, INT64_MIN, Status, is_int64
+from petstore_server.domain.timestamps import microseconds, parse_timestamp, timestamp_text
+from petstore_server.domain.usage import Granularity
+
+_FINER = re.compile(r"(\.[0-9]{6})[0-9]+")
+_OFFSET = re.compile(r"([+-][0-9]{2})([0-9]{2})\Z")
+_SAFE_NAME = re.compile(r"[A-Za-z$_][A-Za-z0-9$_.\[\]-]{0,31}", re.ASCII)
+_JSON = re.compile(rb'application/json(?:[ \t]*;[ \t]*charset="?utf-8"?)?[ \t]*', re.IGNORECASE)
+
+
+# Kinds of values. Each reads a value from the text of a parameter; those of fields also read one from parsed JSON. Both
+# raise ValueError; `allowed` completes the sentence "… must be".
+
+
+@dataclass(frozen=True)
+class Choice:
+    """One of several texts."""
+
+    values: Sequence[str]
+
+    @property
+    def allowed(self) -> str:
+        return f"one of {', '.join(self.values)}"
+
+    def from_text(self, text: str) -> str:
+        if text not in self.values:
+            raise ValueError(self.allowed)
+        return text
+
+
+@dataclass(frozen=True)
+class Integer:
+    """A whole number in plain digits, as D4 has it: no sign +, leading zero, fraction or exponent."""
+
+    minimum: int = INT64_MIN
+    maximum: int = INT64_MAX
+
+    @property
+    def allowed(self) -> str:
+        if self.maximum < INT64_MAX:
+            return f"a whole number from {self.minimum} to {self.maximum}"
+        least = f" of at least {self.minimum}" if self.minimum > INT64_MIN else ""
+        return f"a whole number{least} in plain digits that fits 64 bits"
+
+    def from_text(self, text: str) -> int:
+        if not is_int64(text):
+            raise ValueError(self.allowed)
+        return self.from_json(int(text))
+
+    def from_json(self, value: object) -> int:
+        if type(value) is not int or not self.minimum <= value <= self.maximum:
+            raise ValueError(self.allowed)
+        return value
+
+
+class Boolean:
+    """`true` or `false`."""
+
+    allowed = "true or false"
+
+    def from_text(self, text: str) -> bool:
+        if text not in ("true", "false"):
+            raise ValueError(self.allowed)
+        return text == "true"
+
+
+class Timestamp:
+    """An RFC 3339 date-time with an offset, read as Unix microseconds.
+
+    Many libraries write digits finer than a microsecond, which are cut off, or an offset without its colon.
+    """
+
+    allowed = "an RFC 3339 date-time with an offset, in the years 1 to 9999 in UTC, such as 2026-11-01T10:00:00Z"
+
+    def from_text(self, text: str) -> int:
+        return microseconds(parse_timestamp(_OFFSET.sub(r"\1:\2", _FINER.sub(r"\1", text))))
+
+    def from_json(self, value: object) -> int:
+        if type(value) is not str:
+            raise ValueError(self.allowed)
+        return self.from_text(value)
+
+
+@dataclass(frozen=True)
+class Text:
+    """A text that a pattern describes."""
+
+    pattern: str
+    allowed: str
+
+    def from_text(self, text: str) -> str:
+        if re.fullmatch(self.pattern, text, re.DOTALL) is None:
+            raise ValueError(self.allowed)
+        return text
+
+
+FieldKind = Integer | Timestamp
+Kind = FieldKind | Boolean | Choice | Text
+
+
+class Parameter(NamedTuple):
+    """One parameter of a query, or a header. A repeatable one is read as a list. `default` None: no restriction."""
+
+    name: str
+    kind: Kind
+    default: Any = None
+    repeatable: bool = False
+
+    def read(self, texts: Sequence[str]) -> Any:
+        """The value, from the texts that were given for it. Raises InvalidParameter."""
+        if len(texts) > 1 and not self.repeatable:
+            raise InvalidParameter(f"'{self.name}' is given more than once; give it once.")
+        try:
+            values = [self.kind.from_text(text) for text in texts]
+        except ValueError:
+            several = "; repeat the parameter for several" if self.repeatable else ""
+            raise InvalidParameter(f"'{self.name}' must be {self.kind.allowed}{several}.") from None
+        return values if self.repeatable else values[0]
+
+
+class Parameters:
+    """The parameters of one operation. `ranges` are pairs of names, of which the first may not be after the second."""
+
+    def __init__(self, *parameters: Parameter, ranges: Sequence[tuple[str, str]] = ()) -> None:
+        self.all = {parameter.name: parameter for parameter in parameters}
+        self.ranges = ranges
+        self._defaults = {parameter.name: parameter.default for parameter in parameters}
+
+    def read(self, query: bytes) -> Mapping[str, Any]:
+        """The values by name, with defaults, from the query of a request target. Raises InvalidParameter.
+
+        `+` is a plus sign, not a space, so that the offset of a timestamp needs no escaping.
+        """
+        texts: dict[str, list[str]] = {}
+        for pair in filter(None, query.split(b"&")):
+            given_name, _, value = pair.partition(b"=")
+            texts.setdefault(decoded(given_name), []).append(decoded(value))
+        unknown = next((name for name in texts if name not in self.all), None)
+        if unknown is not None:
+            known = f"they are {', '.join(self.all)}" if self.all else "it has none"
+            raise InvalidParameter(
+                f"The query contains {_shown(unknown)}, which is not a parameter of this operation; {known}."
+            )
+        values = self._defaults | {name: self.all[name].read(given) for name, given in texts.items()}
+        for start, end in self.ranges:
+            if values[start] is not None and values[end] is not None and values[start] > values[end]:
+                raise InvalidParameter(f"'{start}' is after '{end}'; swap the two or leave one out.")
+        return values
+
+
+def decoded(text: bytes) -> str:
+    """A name or value of a query, percent-decoded. Raises InvalidParameter."""
+    try:
+        return unquote(text.decode("ascii"), errors="strict")
+    except UnicodeDecodeError:
+        raise InvalidParameter("The query is not percent-encoded UTF-8; encode each name and value.") from None
+
+
+def _shown(name: str) -> str:
+    """A name that a client sent, for a message: only if it is short and plain. An API key is longer than that."""
+    return f"'{name}'" if _SAFE_NAME.fullmatch(name) else "a name"
+
+
+NO_PARAMETERS = Parameters()
+
+LIST_ORDERS = Parameters(
+    Parameter("status", Choice([str(status) for status in Status]), repeatable=True),
+    Parameter("petId", Integer()),
+    Parameter("complete", Boolean()),
+    Parameter("shipDateFrom", Timestamp()),
+    Parameter("shipDateTo", Timestamp()),
+    Parameter("updatedFrom", Timestamp()),
+    Parameter("sort", Choice(("id", "-id", "shipDate", "-shipDate", "updatedAt", "-updatedAt")), default="id"),
+    Parameter("limit", Integer(1, MAX_LIMIT), default=DEFAULT_LIMIT),
+    Parameter("cursor", Text(".+", "the nextCursor of a page")),
+    ranges=[("shipDateFrom", "shipDateTo")],
+)
+
+GET_USAGE = Parameters(
+    Parameter("granularity", Choice([str(granularity) for granularity in Granularity]), default="hour"),
+    Parameter("from", Timestamp()),
+    Parameter("to", Timestamp()),
+    ranges=[("from", "to")],
+)
+
+IDEMPOTENCY_KEY = Parameter("Idempotency-Key", Text("[!-~]{1,255}", "1 to 255 visible ASCII characters"))
+"""A header (draft-ietf-httpapi-idempotency-key-header)."""
+
+ORDER_FIELDS: dict[str, FieldKind] = {"petId": Integer(), "quantity": Integer(minimum=1), "shipDate": Timestamp()}
+REQUIRED_FIELDS = ("petId", "quantity")
+
+
+def check_media_type(content_type: bytes | None, content_encoding: bytes | None) -> None:
+    """Raise UnsupportedMediaType unless the headers describe plain JSON in UTF-8."""
+    if content_type is None or not _JSON.fullmatch(content_type):
+        raise UnsupportedMediaType
+    if content_encoding is not None and content_encoding.lower() != b"identity":
+        raise UnsupportedMediaType
+
+
+def read_new_order(body: bytes) -> tuple[int, int, str | None]:
+    """Read the pet id, the quantity and the ship date (in canonical form) of placeOrder's body.
+
+    Raises InvalidBody, whose message names the field.
+    """
+    members = _object(body)
+    unknown = next((name for name in members if name not in ORDER_FIELDS), None)
+    if unknown is not None:
+        known = ", ".join(ORDER_FIELDS)
+        raise InvalidBody(f"The body contains {_shown(unknown)}, which is not a field; the fields are {known}.")
+    pet_id, quantity, ship_date = (_field(name, kind, members) for name, kind in ORDER_FIELDS.items())
+    return pet_id, quantity, (None if ship_date is None else timestamp_text(ship_date))
+
+
+def _field(name: str, kind: FieldKind, members: dict[str, object]) -> Any:
+    if name not in members:
+        if name in REQUIRED_FIELDS:
+            raise InvalidBody(f"The body lacks the field '{name}'; it must be {kind.allowed}.")
+        return None
+    try:
+        return kind.from_json(members[name])
+    except ValueError:
+        raise InvalidBody(f"The field '{name}' must be {kind.allowed}.") from None
+
+
+def _members(pairs: list[tuple[str, object]]) -> dict[str, object]:
+    members = dict(pairs)
+    if len(members) != len(pairs):
+        (repeated, _), *_ = Counter(name for name, _ in pairs).most_common(1)
+        raise InvalidBody(f"The body contains {_shown(repeated)} more than once; give each field once.")
+    return members
+
+
+_DECODER = json.JSONDecoder(
+    object_pairs_hook=_members,
+    parse_int=lambda text: int(text) if is_int64(text) else float(text),  # which no field allows, such as -0 (D4)
+    parse_constant=int,  # which raises ValueError: NaN and Infinity are not JSON
+)
+_EXAMPLE = '{"petId": 3, "quantity": 1}'
+
+
+def _object(body: bytes) -> dict[str, object]:
+    try:
+        value = _DECODER.decode(body.decode("utf-8"))
+    except (ValueError, RecursionError):  # RecursionError: nested too deeply
+        raise InvalidBody(f"The body is not JSON in UTF-8; send an object such as {_EXAMPLE}.") from None
+    if type(value) is not dict:
+        raise InvalidBody(f"The body is not a JSON object; send one such as {_EXAMPLE}.")
+    return value
