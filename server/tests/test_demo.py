@@ -9,7 +9,7 @@ from petstore_server.domain.audit import Actor
 from petstore_server.domain.keys import Environment
 from petstore_server.domain.orders import CANCEL, Status
 from petstore_server.runtime.demo import fill, recent_requests
-from petstore_server.telemetry.recent import RecentRequests
+from petstore_server.telemetry.metrics import RecentRequests
 from support.console import START, running_console
 from support.open_stores import Stores
 

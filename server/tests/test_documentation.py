@@ -109,7 +109,7 @@ async def test_every_metric_is_documented_with_its_labels(tmp_path: Path) -> Non
             metric.name + "_total" * (metric.type == "counter"): {
                 label for sample in metric.samples for label in sample.labels if label != "le"
             }
-            for metric in service.application.metrics.registry.collect()
+            for metric in await service.application.collect()
             if not metric.name.endswith("_created")
         }
 

@@ -3,7 +3,7 @@
 import pytest
 from prometheus_client.core import Metric
 
-from petstore_server.telemetry.recent import SAMPLE_SECONDS, RecentRequests
+from petstore_server.telemetry.metrics import SAMPLE_SECONDS, RecentRequests
 
 pytestmark = pytest.mark.anyio
 

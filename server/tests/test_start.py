@@ -62,13 +62,13 @@ def test_what_is_not_printed_to_a_terminal_needs_no_layout(
 _SHOW_MODULES = """
 import os, signal, sys
 from petstore_server.cli.main import main
-from petstore_server.runtime import application
+from petstore_server.runtime import servers
 
-def prepare_rest(self):
+async def run_console(console):
     print(*sys.modules, flush=True)
     os.kill(os.getpid(), signal.SIGTERM)
 
-application.Application.prepare_rest = prepare_rest
+servers.run_console = run_console
 sys.argv[1:] = ["serve", "--port", "0", "--admin-port", "0"]
 main()
 """
@@ -97,4 +97,5 @@ async def test_the_console_responds_as_soon_as_the_server_is_ready(tmp_path: Pat
             assert [401, 401, 200] == [page.status_code for page in pages]
             assert "petstore console" in pages[0].text
             assert 307 == (await client.get("/console")).status_code
-        await service.application.close()
+        assert service.application.console is not None
+        await service.application.console.sources.close()

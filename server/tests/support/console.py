@@ -48,7 +48,7 @@ class Service:
     async def readiness(self) -> tuple[bool, dict[str, Any]]:
         return self.ready, self.detail
 
-    async def request_metrics(self) -> list[Metric]:
+    async def collect(self) -> list[Metric]:
         return self.families
 
 

@@ -1,13 +1,16 @@
 """The admin port: liveness, readiness and metrics, without a key; keep it private (D1)."""
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import Any, NamedTuple
 
 from prometheus_client import CONTENT_TYPE_LATEST
+from prometheus_client.core import Metric
 from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.routing import BaseRoute, Route
+
+from petstore_server.telemetry.metrics import exposition
 
 _CONTENTS = """The admin port of the Pet Store Orders service:
 
@@ -35,12 +38,12 @@ DRAINING = Readiness.unavailable("draining: the process is about to stop")
 
 def admin_application(
     readiness: Callable[[], Awaitable[Readiness]],
-    exposition: Callable[[], Awaitable[bytes]],
+    collect: Callable[[], Awaitable[Iterable[Metric]]],
     more: Sequence[BaseRoute] = (),
 ) -> Starlette:
     """The ASGI application of the admin port.
 
-    `exposition` returns the metrics in Prometheus's text format. `more` are further routes, such as the console's.
+    `collect` returns the metrics. `more` are further routes, such as the console's.
 
     A path that is not served is 404, also with a slash at its end: a redirect would go to the request's Host.
     """
@@ -56,7 +59,7 @@ def admin_application(
         return JSONResponse(state.detail, 200 if state.ready else 503)
 
     async def metrics(_: Request) -> Response:
-        return Response(await exposition(), media_type=CONTENT_TYPE_LATEST)
+        return Response(exposition(await collect()), media_type=CONTENT_TYPE_LATEST)
 
     own = {"/": root, "/livez": livez, "/readyz": readyz, "/metrics": metrics}
     application = Starlette(routes=[*[Route(path, endpoint) for path, endpoint in own.items()], *more])

@@ -29,8 +29,7 @@ from petstore_server.runtime.application import Application
 from petstore_server.runtime.backend import lock_for_serving, opened_backend, require_servable
 from petstore_server.runtime.demo import Demo, fill, show_sample
 from petstore_server.runtime.servers import listening, run
-from petstore_server.runtime.supervisor import serve_with_workers
-from petstore_server.runtime.worker import WorkerFailed
+from petstore_server.runtime.workers import WorkerFailed, serve_with_workers
 from petstore_server.settings import Settings
 from petstore_server.telemetry.logs import logging_to_stderr
 

@@ -15,7 +15,7 @@ from petstore_server.cli.output import log_to_stderr
 def worker(listener: int, channel: int) -> None:
     """Serve on the inherited sockets with these file descriptors."""
     gc.disable()  # loaded modules stay: collecting garbage while they load takes time and finds nothing
-    from petstore_server.runtime.worker import serve_inherited
+    from petstore_server.runtime.workers import serve_inherited
 
     gc.enable()
     serve_inherited(listener, channel, log_to_stderr)

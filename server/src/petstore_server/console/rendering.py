@@ -18,7 +18,7 @@ from petstore_server.domain.bans import STRIKE_WINDOW
 from petstore_server.domain.sessions import LINK_LIFETIME
 from petstore_server.domain.timestamps import DAY, HOUR, MINUTE, format_unix
 from petstore_server.operations.admin_port import CONSOLE_PATH
-from petstore_server.telemetry.recent import REFUSED_STATUSES
+from petstore_server.telemetry.metrics import REFUSED_STATUSES
 
 STALE_SECONDS = 5  # a number that was read longer ago is shown with its age
 

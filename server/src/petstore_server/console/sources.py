@@ -15,7 +15,7 @@ from petstore_server.domain.usage import Usage
 from petstore_server.operations.health import CheckResult
 from petstore_server.settings import Settings
 from petstore_server.store import Store
-from petstore_server.telemetry.recent import RecentRequests
+from petstore_server.telemetry.metrics import RecentRequests
 
 _CHECKS_SECONDS = 60.0
 _UNDER_WAY = Pace(missing=0.02)  # no page waits for the checks, which may take seconds
@@ -27,7 +27,7 @@ class Service(Protocol):
     async def readiness(self) -> tuple[bool, dict[str, Any]]:
         """What /readyz says: whether the service is ready, and the body."""
 
-    async def request_metrics(self) -> list[Metric]:
+    async def collect(self) -> list[Metric]:
         """The metrics of all its processes."""
 
 
@@ -56,7 +56,7 @@ class Sources:
     submissions: Submissions = field(init=False, default_factory=Submissions)
 
     def __post_init__(self) -> None:
-        self.requests = RecentRequests(self.service.request_metrics, self.clock)
+        self.requests = RecentRequests(self.service.collect, self.clock)
         self.statistics = Statistics(self.store, self.all_usage, self.clock, self.pace)
         self.checks = Cached(self.examine, _UNDER_WAY, _CHECKS_SECONDS)
         self.sessions = Sessions(self.store)

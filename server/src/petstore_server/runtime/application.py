@@ -3,11 +3,11 @@
 import asyncio
 import itertools
 import resource
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from functools import partial
 
-from prometheus_client.core import Metric
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 
 from petstore_server.api import v1, v2
 from petstore_server.api.access_log import AccessLog
@@ -32,8 +32,7 @@ from petstore_server.server.listener import Deadlines, PublicServer
 from petstore_server.settings import Settings, SettingsError
 from petstore_server.store import Store
 from petstore_server.telemetry.logs import lost_lines
-from petstore_server.telemetry.metrics import Metrics
-from petstore_server.telemetry.recent import SAMPLE_SECONDS
+from petstore_server.telemetry.metrics import LAST_BACKUP, SAMPLE_SECONDS, Metrics
 
 _RESERVED_FILES = 256
 """File descriptors kept for everything but client connections."""
@@ -79,14 +78,14 @@ class Application:
         # With several workers the supervisor has it.
         has_console = settings.console and settings.workers == 1
         self.console: Console | None = make_console(settings, backend.store, self, clock) if has_console else None
-        tasks = background_tasks(settings, backend, self.authenticator.confirm, clock)
-        self.background = [*tasks, sampling(self.console)] if self.console else tasks
+        self.background = background_tasks(settings, backend, self.authenticator.confirm, clock)
         routes = self.console.routes if self.console else ()
-        self.admin = admin_application(self.readiness, self.exposition, routes)
+        self.admin = admin_application(self.readiness, self.collect, routes)
         self._settings = settings
         self._clock = clock
         self._servers: list[PublicServer] = []
-        self._watch_backend()
+        backend.store.stats.committed = self.metrics.commits.observe
+        backend.store.stats.rebuilt = self.metrics.rebuilds.observe
 
     def public_server(self, deadlines: Deadlines | None = None) -> PublicServer:
         """A server for the public port, on the running event loop. Raises SettingsError."""
@@ -95,33 +94,16 @@ class Application:
         self._servers.append(server)
         return server
 
-    def prepare_rest(self) -> None:
-        """Prepare what is not needed to be ready. Called once the servers serve."""
-        if self.console is not None:
-            asyncio.get_running_loop().run_in_executor(None, self.console.prepare)
-
-    async def close(self) -> None:
-        """Stop what runs next to the background tasks. The backend is closed by its owner."""
-        if self.console is not None:
-            await self.console.sources.close()
+    async def collect(self) -> list[Metric]:
+        """All metrics of this process. Readiness is evaluated for them: nothing else may ever ask."""
+        ready, _ = await self.readiness()
+        if self._makes_backups:
+            with suppress(ServiceUnavailable):  # and keep the time that was read last
+                self._last_backup = await self.backend.store.audit.last_backup() or 0.0
+        return [*self.metrics.collect(), *self._observed(ready)]
 
     async def readiness(self) -> Readiness:
         """What /readyz reports: 503 while draining or while the store is unusable; degraded is ready (D19)."""
-        state = await self._readiness()
-        self.metrics.ready.set(state.ready)
-        await self._read_last_backup()
-        return state
-
-    async def exposition(self) -> bytes:
-        """The body of /metrics. Readiness is evaluated for it: nothing else may ever ask."""
-        await self.readiness()
-        return self.metrics.exposition()
-
-    async def request_metrics(self) -> list[Metric]:
-        """The metrics of this process."""
-        return list(self.metrics.registry.collect())
-
-    async def _readiness(self) -> Readiness:
         if self.draining:
             return DRAINING
         for task in self.background:
@@ -136,49 +118,26 @@ class Application:
             return Readiness(True, {"status": "degraded", "reason": f"each process counts limits by itself: {fault}"})
         return Readiness(True, {"status": "ok"})
 
-    async def _read_last_backup(self) -> None:
+    def _observed(self, ready: bool) -> Iterator[Metric]:
+        """The metrics that are kept elsewhere."""
+        limiter, servers = self.backend.limiter, self._servers
+        yield GaugeMetricFamily("petstore_ready", "1 if /readyz returns 200.", ready)
+        yield CounterMetricFamily("petstore_strikes", "Requests that counted as strikes.", limiter.strikes)
+        yield CounterMetricFamily("petstore_bans", "Bans that began.", limiter.bans)
+        separate = "Decisions of processes that counted limits by themselves because Redis did not answer."
+        yield CounterMetricFamily("petstore_limit_decisions_alone", separate, limiter.local_decisions)
+        degraded = "Processes that count limits by themselves because Redis does not answer."
+        yield GaugeMetricFamily("petstore_limits_degraded", degraded, limiter.fault is not None)
+        connections = sum(server.open_connections for server in servers)
+        yield GaugeMetricFamily("petstore_connections", "Connections open on the public port.", connections)
+        refused = "Connections refused because PETSTORE_MAX_CONNECTIONS were open."
+        yield CounterMetricFamily("petstore_connections_refused", refused, sum(server.refused for server in servers))
+        too_many = "Requests refused because too many were being answered at the same time."
+        yield CounterMetricFamily("petstore_requests_refused", too_many, self.concurrency.refused)
+        yield CounterMetricFamily("petstore_log_lines_lost", "Log lines that could not be written.", lost_lines())
         if self._makes_backups:
-            with suppress(ServiceUnavailable):  # and keep the time that was read last
-                self._last_backup = await self.backend.store.audit.last_backup() or 0.0
-
-    def _watch_backend(self) -> None:
-        store, limiter, metrics = self.backend.store, self.backend.limiter, self.metrics
-        store.stats.committed = metrics.committed
-        store.stats.rebuilt = metrics.rebuilt
-        metrics.export_counter("petstore_strikes", "Requests that counted as strikes.", lambda: limiter.strikes)
-        metrics.export_counter("petstore_bans", "Bans that began.", lambda: limiter.bans)
-        metrics.export_counter("petstore_log_lines_lost", "Log lines that could not be written to stderr.", lost_lines)
-        metrics.export_counter(
-            "petstore_limit_decisions_alone",
-            "Decisions of a process that counted limits by itself because Redis did not answer.",
-            lambda: limiter.local_decisions,
-        )
-        metrics.export_gauge(
-            "petstore_limits_degraded",
-            "Processes that count limits by themselves because Redis does not answer.",
-            lambda: limiter.fault is not None,
-        )
-        metrics.export_gauge(
-            "petstore_connections",
-            "Connections open on the public port.",
-            lambda: sum(server.open_connections for server in self._servers),
-        )
-        metrics.export_counter(
-            "petstore_connections_refused",
-            "Connections refused because PETSTORE_MAX_CONNECTIONS were open.",
-            lambda: sum(server.refused for server in self._servers),
-        )
-        metrics.export_counter(
-            "petstore_requests_refused",
-            "Requests refused because too many were being answered at the same time.",
-            lambda: self.concurrency.refused,
-        )
-        if self._makes_backups:
-            metrics.export_gauge(
-                "petstore_last_backup_timestamp_seconds",
-                "When the last good backup of the store was made, in Unix seconds; 0 if none was.",
-                lambda: self._last_backup,
-            )
+            last = "When the last good backup of the store was made, in Unix seconds; 0 if none was."
+            yield GaugeMetricFamily(LAST_BACKUP, last, self._last_backup)
 
 
 def _request_ids(prefix: str) -> Callable[[], bytes]:
@@ -225,6 +184,10 @@ def make_console(
     )
 
 
-def sampling(console: Console) -> BackgroundTask:
-    """The background task that keeps the console's metrics of the last hour."""
-    return BackgroundTask("sample requests", console.sources.requests.sample, SAMPLE_SECONDS)
+async def run_console(console: Console) -> None:
+    """Prepare the console, and sample the metrics for it, until cancelled; then stop what runs behind its pages."""
+    asyncio.get_running_loop().run_in_executor(None, console.prepare)
+    try:
+        await BackgroundTask("sample requests", console.sources.requests.sample, SAMPLE_SECONDS).run()
+    finally:
+        await console.sources.close()

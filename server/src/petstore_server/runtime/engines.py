@@ -1,4 +1,4 @@
-"""From the URLs in the settings to the store and the counters in Redis; and empty stores that are deleted after use."""
+"""From the URLs in the settings to the store and the counters in Redis; also stores that are deleted after use."""
 
 import importlib.util
 import shutil

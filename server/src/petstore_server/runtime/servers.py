@@ -12,7 +12,7 @@ from typing import Any
 
 import uvicorn
 
-from petstore_server.runtime.application import Application
+from petstore_server.runtime.application import Application, run_console
 from petstore_server.runtime.background import run_tasks
 from petstore_server.server.listener import BACKLOG
 from petstore_server.settings import Settings, SettingsError
@@ -112,7 +112,8 @@ async def run(
         gc.freeze()  # what exists now stays: collecting it takes time and finds nothing
         sys.setswitchinterval(_SWITCH_SECONDS)
         await on_ready()
-        application.prepare_rest()
+        if application.console is not None:
+            background.append(asyncio.ensure_future(run_console(application.console)))
         if companion is not None:
             background.append(asyncio.ensure_future(companion()))
         await first(stop.wait, [*background, *admin_serving])
@@ -127,7 +128,6 @@ async def run(
         for task in background:
             task.cancel()
         await asyncio.gather(*background, return_exceptions=True)
-        await application.close()
 
 
 async def first(wait: Callable[[], Awaitable[Any]], tasks: Sequence[asyncio.Future[None]]) -> None:

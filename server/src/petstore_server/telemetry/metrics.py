@@ -1,18 +1,27 @@
-"""The metrics of one process. No label contains a key, or takes more values with more keys or addresses.
+"""Metrics: of one process, of several together, and samples of the last hour for the console.
 
-A request only adds to plain numbers; they become Prometheus samples when the metrics are read.
+A request only adds to plain numbers; they become Prometheus samples when the metrics are read. No label contains a key,
+or takes more values with more keys or addresses.
 """
 
 from bisect import bisect_left
-from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from itertools import accumulate
+from collections import Counter, defaultdict, deque
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
+from itertools import accumulate, pairwise
+from typing import NamedTuple
 
-from prometheus_client import CollectorRegistry, Gauge, generate_latest
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
-from prometheus_client.registry import Collector
+from prometheus_client import generate_latest
+from prometheus_client.core import CounterMetricFamily, HistogramMetricFamily, Metric
 
 from petstore_server.domain.windows import ADMITTED, Decision, Outcome
+
+REFUSED_STATUSES = (401, 403, 429)  # without a valid key, without the scope, over a limit or banned
+
+SAMPLE_SECONDS = 60  # seconds between two samples: the length of one interval of a report
+
+INTERVALS = 60  # of a report at most
+
+_REQUESTS, _BUCKETS = "petstore_requests_total", "petstore_request_seconds_bucket"
 
 _LATENCIES = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0)
 _BATCHES = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512)
@@ -32,26 +41,22 @@ class _Histogram:
         self._counts[bisect_left(self._bounds, value)] += 1
         self._sum += value
 
-    def add_to(self, family: HistogramMetricFamily, labels: Sequence[str] = ()) -> None:
-        """Add the samples: cumulative counts by bound."""
+    def totals(self) -> tuple[Sequence[tuple[str, float]], float]:
+        """Cumulative counts by bound, and the sum of all values."""
         names = [*(str(float(bound)) for bound in self._bounds), "+Inf"]
-        buckets = list(zip(names, accumulate(self._counts), strict=True))
-        family.add_metric(labels, buckets=buckets, sum_value=self._sum)
+        return list(zip(names, accumulate(self._counts), strict=True)), self._sum
 
 
 class Metrics:
-    """The service's metrics, in a separate registry."""
+    """What a process counts: responses, limit decisions, and the histograms `commits` and `rebuilds`."""
 
     def __init__(self) -> None:
-        self.registry = CollectorRegistry()
         self._responses: defaultdict[tuple[str, int], int] = defaultdict(int)
         self._seconds: defaultdict[str, _Histogram] = defaultdict(lambda: _Histogram(_LATENCIES))
         self._admitted: defaultdict[str, int] = defaultdict(int)
         self._refused: defaultdict[tuple[str, Outcome, str], int] = defaultdict(int)
-        self._commits = _Histogram(_BATCHES)
-        self._rebuilds = _Histogram(_LATENCIES)
-        self.registry.register(Collected(self._families))
-        self.ready = Gauge("petstore_ready", "1 while /readyz says so.", registry=self.registry)
+        self.commits = _Histogram(_BATCHES)
+        self.rebuilds = _Histogram(_LATENCIES)
 
     def responded(self, operation: str, status: int, seconds: float) -> None:
         """Count a response."""
@@ -65,27 +70,8 @@ class Metrics:
         else:
             self._refused[plan, decision.outcome, decision.shown.name] += 1
 
-    def committed(self, changes: int) -> None:
-        """Count a commit that this many changes shared."""
-        self._commits.observe(changes)
-
-    def rebuilt(self, seconds: float) -> None:
-        """Count an update of the encoded list."""
-        self._rebuilds.observe(seconds)
-
-    def export_counter(self, name: str, documentation: str, value: Callable[[], float]) -> None:
-        """Export a counter that is kept elsewhere."""
-        self.registry.register(Collected(lambda: [CounterMetricFamily(name, documentation, value=value())]))
-
-    def export_gauge(self, name: str, documentation: str, value: Callable[[], float]) -> None:
-        """Export a gauge that is kept elsewhere."""
-        self.registry.register(Collected(lambda: [GaugeMetricFamily(name, documentation, value=value())]))
-
-    def exposition(self) -> bytes:
-        """All metrics in Prometheus's text format."""
-        return generate_latest(self.registry)
-
-    def _families(self) -> Iterator[Metric]:
+    def collect(self) -> Iterator[Metric]:
+        """The metrics as Prometheus samples."""
         responses = CounterMetricFamily("petstore_requests", "Requests answered.", labels=("operation", "status"))
         for (operation, status), count in self._responses.items():
             responses.add_metric((operation, str(status)), count)
@@ -94,7 +80,7 @@ class Metrics:
             "petstore_request_seconds", "Seconds from a request's headers to its response.", labels=("operation",)
         )
         for operation, histogram in self._seconds.items():
-            histogram.add_to(seconds, (operation,))
+            seconds.add_metric((operation,), *histogram.totals())
         yield seconds
         decisions = CounterMetricFamily(
             "petstore_limit_decisions",
@@ -106,12 +92,10 @@ class Metrics:
         for (plan, outcome, window), count in self._refused.items():
             decisions.add_metric((str(plan), outcome.value, window), count)
         yield decisions
-        commits = "petstore_store_commit_changes", "Commits of the store, by the number of changes that shared one."
-        rebuilds = "petstore_list_rebuild_seconds", "Seconds to update the list after a change that affects it."
-        for names, histogram in ((commits, self._commits), (rebuilds, self._rebuilds)):
-            family = HistogramMetricFamily(*names)
-            histogram.add_to(family)
-            yield family
+        commits = "Commits of the store, by the number of changes that shared one."
+        yield HistogramMetricFamily("petstore_store_commit_changes", commits, *self.commits.totals())
+        rebuilds = "Seconds to update the list after a change that affects it."
+        yield HistogramMetricFamily("petstore_list_rebuild_seconds", rebuilds, *self.rebuilds.totals())
 
 
 LAST_BACKUP = "petstore_last_backup_timestamp_seconds"
@@ -139,14 +123,103 @@ def aggregate(processes: Iterable[Iterable[Metric]]) -> list[Metric]:
 
 def exposition(metrics: Iterable[Metric]) -> bytes:
     """The metrics in Prometheus's text format."""
-    return generate_latest(Collected(lambda: metrics))
+    return generate_latest(_Collected(metrics))
 
 
-class Collected(Collector):
-    """Makes metrics when they are read."""
+class _Collected(NamedTuple):
+    """Metrics in the form in which prometheus_client takes them."""
 
-    def __init__(self, metrics: Callable[[], Iterable[Metric]]) -> None:
-        self._metrics = metrics
+    metrics: Iterable[Metric]
 
     def collect(self) -> Iterable[Metric]:
-        return self._metrics()
+        return self.metrics
+
+
+class Interval(NamedTuple):
+    """Requests between two Unix times: answered, refused (REFUSED_STATUSES), wrong (other 4xx), failed (5xx)."""
+
+    start: float
+    end: float
+    answered: int
+    refused: int
+    wrong: int
+    failed: int
+
+
+class Report(NamedTuple):
+    """Requests in intervals, oldest first, in all, and latencies in seconds by percentile (None without requests).
+
+    A latency is the upper bound of the histogram's bucket that contains the percentile.
+    """
+
+    intervals: list[Interval]
+    total: Interval
+    percentiles: dict[int, float | None]
+
+
+class Totals(NamedTuple):
+    """The metrics at a time: requests by status, and durations of at most some number of seconds by that number."""
+
+    at: float
+    statuses: Counter[str]
+    buckets: Counter[float]
+
+
+class RecentRequests:
+    """Keeps a sample for each of the last 60 minutes. `metrics` reads the metrics, `clock` gives Unix seconds."""
+
+    def __init__(self, metrics: Callable[[], Awaitable[Iterable[Metric]]], clock: Callable[[], float]) -> None:
+        self._metrics = metrics
+        self._clock = clock
+        start = Totals(clock(), Counter(), Counter())  # metrics begin at zero, with the process
+        self._samples = deque([start], maxlen=INTERVALS)
+
+    def begin_with(self, samples: Sequence[Totals]) -> None:
+        """Put samples of an earlier time, oldest first, before those of this process. Their counts end at zero."""
+        self._samples = deque([*samples, *self._samples], maxlen=INTERVALS)
+
+    async def sample(self) -> None:
+        """Take a sample. Called every SAMPLE_SECONDS."""
+        self._samples.append(await self._now())
+
+    async def report(self) -> Report:
+        """The requests since the oldest sample, this second included."""
+        samples = [*self._samples, await self._now()]
+        intervals = [_between(one, other) for one, other in pairwise(samples)]
+        first, last = samples[0], samples[-1]
+        durations = last.buckets - first.buckets
+        return Report(intervals, _between(first, last), {each: _percentile(durations, each) for each in (50, 95, 99)})
+
+    async def _now(self) -> Totals:
+        statuses: Counter[str] = Counter()
+        buckets: Counter[float] = Counter()
+        for metric in await self._metrics():
+            for sample in metric.samples:
+                if sample.name == _REQUESTS:
+                    statuses[sample.labels["status"]] += int(sample.value)
+                elif sample.name == _BUCKETS:
+                    buckets[float(sample.labels["le"])] += int(sample.value)
+        return Totals(self._clock(), statuses, buckets)
+
+
+def _between(one: Totals, other: Totals) -> Interval:
+    kinds = Counter(answered=0, refused=0, wrong=0, failed=0)
+    for status, count in (other.statuses - one.statuses).items():  # without negative ones: a worker may have died
+        kinds[_kind(status)] += count
+    return Interval(one.at, other.at, **kinds)
+
+
+def _kind(status: str) -> str:
+    if int(status) in REFUSED_STATUSES:
+        return "refused"
+    if status.startswith("4"):
+        return "wrong"
+    return "failed" if status.startswith("5") else "answered"
+
+
+def _percentile(durations: Counter[float], percent: int) -> float | None:
+    """The smallest bound of a cumulative histogram below which this percentage of the durations is."""
+    total = max(durations.values(), default=0)
+    if not total:
+        return None
+    return next(bound for bound in sorted(durations) if durations[bound] * 100 >= total * percent)

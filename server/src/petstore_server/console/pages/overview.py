@@ -15,7 +15,7 @@ from petstore_server.domain.audit import AuditFilters
 from petstore_server.domain.timestamps import DAY
 from petstore_server.domain.usage import Granularity, UsageCounts, add
 from petstore_server.operations.usage import AccountSort, AccountUsage, UsageReport, top_accounts
-from petstore_server.telemetry.recent import INTERVALS, SAMPLE_SECONDS, Report
+from petstore_server.telemetry.metrics import INTERVALS, SAMPLE_SECONDS, Report
 
 _TOP = 5
 _RECENT = 12

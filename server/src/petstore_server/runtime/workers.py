@@ -1,0 +1,311 @@
+"""`petstore serve --workers N`: N server processes on one port, with one admin port that answers for all (D1).
+
+Each worker accepts from a separate listening socket, among which the kernel spreads connections (SO_REUSEPORT): from
+a shared socket, the first worker to wake up would take a whole burst. The supervisor holds the sockets open. A worker
+that dies loses only its own connections; those not yet accepted wait for the worker that replaces it.
+
+A worker inherits its listening socket and a channel to the supervisor. It reports on request, and drains when the other
+end of the channel closes: no worker outlives its supervisor.
+"""
+
+import asyncio
+import contextlib
+import logging
+import os
+import secrets
+import signal
+import socket
+import sys
+import time
+from collections.abc import Callable, Sequence
+
+import msgspec
+import uvloop
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.parser import text_string_to_metric_families
+from starlette.routing import BaseRoute
+
+from petstore_server.api.admin import DRAINING, Readiness, admin_application
+from petstore_server.batching import SharedCall
+from petstore_server.runtime.application import Application, make_console, run_console
+from petstore_server.runtime.backend import lock_for_serving, opened_backend
+from petstore_server.runtime.engines import Announce
+from petstore_server.runtime.installation import LocalInstallation
+from petstore_server.runtime.servers import DRAIN_SECONDS, AdminServer, first, run, stop_signals
+from petstore_server.settings import Settings, read_settings
+from petstore_server.telemetry.logs import logging_to_stderr, lost_lines
+from petstore_server.telemetry.metrics import aggregate, exposition, without_gauges
+
+_PROGRAM = "petstore_server.cli.worker"
+_PAUSE = 1.0  # before a worker that died is replaced: one that cannot serve must not occupy the host
+_DRAIN_SECONDS = DRAIN_SECONDS + 4.0  # a worker cuts off by itself what takes longer than its own limit
+_REPORT_SECONDS = 3.0
+_LARGEST_REPORT = 1 << 24
+_UNREADABLE = (OSError, ValueError, msgspec.MsgspecError)  # a channel without a report; includes TimeoutError
+
+_log = logging.getLogger(__name__)
+
+
+class Report(msgspec.Struct):
+    """The state of a worker; `metrics` are in Prometheus's text format."""
+
+    readiness: Readiness
+    metrics: str
+
+
+_decode = msgspec.json.Decoder(Report).decode
+
+
+def serve_inherited(listener: int, channel: int, announce: Announce) -> None:
+    """Serve as a worker, on the inherited sockets with these file descriptors.
+
+    Raises SettingsError, StoreUnusable and ServiceUnavailable if the service cannot start.
+    """
+    settings = read_settings(os.environ)
+    with (
+        logging_to_stderr(settings.log_level),
+        socket.socket(fileno=listener) as public,
+        socket.socket(fileno=channel) as supervisor,
+        lock_for_serving(settings),
+        asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner,
+    ):
+        runner.run(_serve(settings, public, supervisor, announce))
+
+
+async def _serve(settings: Settings, public: socket.socket, channel: socket.socket, announce: Announce) -> None:
+    """Serve; report once when ready, and then whenever the supervisor sends a line."""
+    async with opened_backend(settings, time.time, announce) as backend:
+        application = Application(settings, backend, time.time, secrets.token_hex)
+        requests, reports = await asyncio.open_unix_connection(sock=channel)
+
+        async def report() -> None:
+            readiness, metrics = await asyncio.gather(application.readiness(), application.collect())
+            reports.write(msgspec.json.encode(Report(readiness, exposition(metrics).decode())) + b"\n")
+            await reports.drain()
+
+        async def report_on_request() -> None:
+            with contextlib.suppress(ConnectionError):
+                while await requests.readline():
+                    await report()
+
+        await run(settings, application, public, report, companion=report_on_request)
+
+
+class WorkerFailed(Exception):
+    """A worker could not start, and has printed the reason; `code` is its exit code."""
+
+    def __init__(self, code: int) -> None:
+        super().__init__(f"a worker ended with exit code {code}")
+        self.code = code
+
+
+class Worker:
+    """One of the server processes, as its supervisor sees it."""
+
+    def __init__(self, number: int, listener: socket.socket, environ: dict[str, str]) -> None:
+        self.number = number
+        self._listener = listener
+        self._environ = environ
+        self._process: asyncio.subprocess.Process | None = None
+        self._channel: tuple[asyncio.StreamReader, asyncio.StreamWriter] | None = None
+        self._ask = SharedCall(self._ask_once)
+        self._latest = ""  # metrics in text form, as they came
+        self._ended: list[Metric] = []
+
+    async def start(self) -> None:
+        """Start the process and wait until it serves. Raises WorkerFailed, OSError."""
+        ours, theirs = socket.socketpair()
+        with ours, theirs:
+            self._process = await self._spawn(self._listener.fileno(), theirs.fileno())
+            reader, writer = await asyncio.open_unix_connection(sock=ours.dup(), limit=_LARGEST_REPORT)
+        line = await reader.readline()
+        if not line:
+            writer.close()
+            raise WorkerFailed(await self.ended())
+        self._latest = _decode(line).metrics
+        self._channel = reader, writer  # it can be asked from now on
+
+    async def ended(self) -> int:
+        """Wait until the process has ended; return its exit code."""
+        assert self._process is not None  # noqa: S101 - for the type checker: called only after `start`
+        code = await self._process.wait()
+        if self._channel is not None:
+            self._channel[1].close()
+            self._channel = None
+        self._ended, self._latest = without_gauges(self.metrics()), ""
+        return code
+
+    def signal(self, number: int) -> None:
+        """Send a signal if the process runs."""
+        if self._process is not None and self._process.returncode is None:
+            with contextlib.suppress(ProcessLookupError):
+                self._process.send_signal(number)
+
+    async def report(self) -> Report | None:
+        """Ask for a report; None if the process does not run or does not answer in time."""
+        try:
+            async with asyncio.timeout(_REPORT_SECONDS):
+                return await self._ask()
+        except _UNREADABLE:
+            return None
+
+    def metrics(self) -> list[Metric]:
+        """What it last reported, and what the processes before it had counted."""
+        return aggregate([self._ended, text_string_to_metric_families(self._latest)])
+
+    async def _spawn(self, *handles: int) -> asyncio.subprocess.Process:
+        # In a separate session, so that Ctrl-C reaches only the supervisor, which then signals each worker once.
+        return await asyncio.create_subprocess_exec(
+            *(sys.executable, "-P", "-m", _PROGRAM, *map(str, handles)),
+            env=self._environ,
+            pass_fds=handles,
+            stdin=asyncio.subprocess.DEVNULL,
+            start_new_session=True,
+        )
+
+    async def _ask_once(self) -> Report:
+        if self._channel is None:
+            raise ConnectionError
+        reader, writer = self._channel
+        writer.write(b"\n")
+        report = _decode(await reader.readline())
+        self._latest = report.metrics
+        return report
+
+
+class Workers:
+    """All workers together."""
+
+    def __init__(self, listeners: Sequence[socket.socket], environ: dict[str, str]) -> None:
+        self._workers = [Worker(number, listener, environ) for number, listener in enumerate(listeners, 1)]
+        self._draining = asyncio.Event()
+
+    async def start(self) -> None:
+        """Start the first, which may create or migrate the store, and then the others. Raises WorkerFailed, OSError."""
+        await self._workers[0].start()
+        await asyncio.gather(*[worker.start() for worker in self._workers[1:]])
+
+    async def run(self) -> None:
+        """Replace each worker that dies, until all have ended after `drain`."""
+        await asyncio.gather(*[self._keep(worker) for worker in self._workers])
+
+    def stop(self, number: int) -> None:
+        """Replace no worker from now on, and send each that runs a signal.
+
+        SIGTERM makes it finish the requests under way and stop; the second time, without the delay.
+        """
+        self._draining.set()
+        for worker in self._workers:
+            worker.signal(number)
+
+    async def readiness(self) -> Readiness:
+        """Ready if all are; degraded if one is."""
+        return self._evaluate(await self._reports())
+
+    async def collect(self) -> list[Metric]:
+        """The metrics of all workers and of the supervisor, summed. Asking a worker evaluates its readiness."""
+        reports = await self._reports()
+        lost = CounterMetricFamily("petstore_log_lines_lost", "Log lines that could not be written.", lost_lines())
+        metrics = aggregate([*[worker.metrics() for worker in self._workers], [lost]])
+        return [
+            *[metric for metric in metrics if metric.name != "petstore_ready"],
+            GaugeMetricFamily("petstore_ready", "1 if /readyz returns 200.", self._evaluate(reports).ready),
+            GaugeMetricFamily("petstore_workers", "Workers that respond.", sum(each is not None for each in reports)),
+        ]
+
+    async def _reports(self) -> list[Report | None]:
+        return await asyncio.gather(*[worker.report() for worker in self._workers])
+
+    def _evaluate(self, reports: list[Report | None]) -> Readiness:
+        if self._draining.is_set():
+            return DRAINING
+        states = [
+            Readiness.unavailable(f"worker {number} does not respond") if report is None else report.readiness
+            for number, report in enumerate(reports, 1)
+        ]
+        return min(states, key=lambda state: (state.ready, state.detail["status"] == "ok"))
+
+    async def _keep(self, worker: Worker) -> None:
+        """Replace the process whenever it dies, after a pause."""
+        while True:
+            code = await worker.ended()
+            if self._draining.is_set():
+                return
+            _log.error("worker ended", extra={"worker": worker.number, "code": code, "again_in": _PAUSE})
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._draining.wait(), _PAUSE)
+                return
+            await self._start_again(worker)
+
+    async def _start_again(self, worker: Worker) -> None:
+        """Start a process in place of one that has ended; if it cannot start, it ends at once."""
+        try:
+            with contextlib.suppress(WorkerFailed):  # its exit code says enough
+                await worker.start()
+                _log.info("worker serves again", extra={"worker": worker.number})
+        except _UNREADABLE as error:  # for example, the system can start no more processes
+            _log.error("worker cannot be started", extra={"worker": worker.number, "reason": str(error)})
+            worker.signal(signal.SIGKILL)
+        if self._draining.is_set():
+            worker.signal(signal.SIGTERM)
+
+
+async def serve_with_workers(
+    settings: Settings, given: dict[str, str], public: socket.socket, admin: socket.socket, on_ready: Callable[[], None]
+) -> None:
+    """Serve until a stop signal, then drain all workers. `given` are settings in addition to the environment's.
+
+    Raises WorkerFailed if a worker cannot start, StoreUnusable.
+    """
+    stop = stop_signals()
+    listeners = _spread(public, settings.workers)
+    workers = Workers(listeners, {**os.environ, **given})
+    tasks = [asyncio.ensure_future(workers.start())]
+    opened = contextlib.AsyncExitStack()
+    server: AdminServer | None = None
+    try:
+        await first(stop.wait, tasks)
+        if stop.is_set():
+            return
+        routes: Sequence[BaseRoute] = ()
+        if settings.console:
+            store = await opened.enter_async_context(LocalInstallation(settings).opened_store())
+            group = await opened.enter_async_context(asyncio.TaskGroup())
+            console = make_console(settings, store, workers, time.time)
+            opened.callback(group.create_task(run_console(console)).cancel)
+            routes = console.routes
+        server = AdminServer(admin_application(workers.readiness, workers.collect, routes))
+        tasks = [asyncio.ensure_future(workers.run()), asyncio.ensure_future(server.serve([admin]))]
+        try:
+            await first(server.wait_until_started, tasks)
+            on_ready()
+            await first(stop.wait, tasks)
+        finally:  # also after a failure of this process: the workers finish their requests and save their counts
+            for listener in listeners:  # each worker is then the last to close its own: connections are refused at once
+                listener.close()
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(settings.drain_delay_seconds + _DRAIN_SECONDS):
+                    while not tasks[0].done():
+                        stop.clear()
+                        workers.stop(signal.SIGTERM)
+                        await first(stop.wait, tasks[:1])
+    finally:
+        tasks[0].cancel()
+        workers.stop(signal.SIGKILL)
+        if server is not None:
+            server.should_exit = True
+        await asyncio.gather(*tasks, return_exceptions=True)
+        await opened.aclose()
+
+
+def _spread(listener: socket.socket, number: int) -> list[socket.socket]:
+    """This many sockets on the address of one that is bound to it exclusively, so that no other process can bind it."""
+    listeners = [listener]
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+    for _ in range(1, number):
+        listeners.append(socket.socket(listener.family, listener.type))
+        listeners[-1].setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listeners[-1].setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+        listeners[-1].bind(listener.getsockname())
+        listeners[-1].setblocking(False)
+    return listeners
