@@ -13,8 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from petstore_server.domain.orders import INT64_MAX, INT64_MIN, Order, Status
-from petstore_server.imports import batches as batches_module
-from petstore_server.imports import json_rows, source
+from petstore_server.imports import bulk, json_rows, running, source
 from petstore_server.imports.options import ReadOptions
 from petstore_server.imports.rows import Reject, Row, UnreadableFile
 from support.command_line import CommandLine
@@ -272,7 +271,7 @@ def test_rows_are_read_alike_however_they_are_divided_into_blocks(
 def row_by_row(content: bytes, file_format: str) -> Read:
     """The file without reading in bulk."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(batches_module, "ORDERS", None)
+        patch.setattr(bulk, "ORDERS", None)
         return read(content, file_format)
 
 
@@ -336,8 +335,8 @@ def test_plain_records_are_read_in_bulk(file_format: str, monkeypatch: pytest.Mo
     def unexpected(*_: object) -> None:
         raise AssertionError("a row was read by itself")
 
-    monkeypatch.setattr(batches_module, "csv_fields", unexpected)
-    monkeypatch.setattr(batches_module, "json_fields", unexpected)
+    pieces_of, _ = running._READERS[file_format]
+    monkeypatch.setitem(running._READERS, file_format, (pieces_of, unexpected))
     content = {"jsonl": JSON_LINES, "json": json.dumps(RECORDS), "csv": CSV}[file_format]
     orders = [
         order

@@ -6,18 +6,18 @@ import json
 import os
 import tempfile
 import time
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator
 from contextlib import suppress
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 from subprocess import DEVNULL, PIPE, Popen
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from petstore_server.domain.audit import Actor
 from petstore_server.domain.imports import id_ranges
 from petstore_server.domain.orders import Import, Order, Status
 from petstore_server.domain.placement import Placement
@@ -37,22 +37,6 @@ from support.process import environment
 from support.quick_commands import quick_command
 
 
-class Held:
-    """The orders of a store, whose imports wait."""
-
-    def __init__(self, store: Store) -> None:
-        self._orders = store.orders
-        self.begun, self.may_go_on = asyncio.Event(), asyncio.Event()
-
-    async def find_many(self, ids: Sequence[int]) -> list[Order]:
-        return await self._orders.find_many(ids)
-
-    async def import_batch(self, orders: Sequence[Order], import_id: str, actor: Actor, /) -> list[Import]:
-        self.begun.set()
-        await self.may_go_on.wait()
-        return await self._orders.import_batch(orders, import_id, actor)
-
-
 async def ended(batches: AsyncIterator[None]) -> None:
     """Run an import to its end."""
     async for _ in batches:
@@ -65,14 +49,20 @@ async def test_an_import_during_which_the_store_was_restored_says_so(tmp_path: P
     stores = Stores(SqlitePlaces(tmp_path))
     async with stores.opened() as store:
         backup(sqlite_path(stores.url), tmp_path / "backup")
-        held = Held(store)
-        kind = replace(ORDERS, records=lambda *_: held)
+        begun, may_go_on = asyncio.Event(), asyncio.Event()
+
+        async def import_batch(*given: Any) -> list[Import]:
+            begun.set()
+            await may_go_on.wait()
+            return await ORDERS.import_batch(*given)
+
+        kind = replace(ORDERS, import_batch=import_batch)
         run = FileImport(kind, Source(io.BytesIO(b'{"id":2}'), "-", None), ReadOptions(), Rejects())
         running = asyncio.create_task(ended(run.run(store, BY)))
-        await held.begun.wait()
+        await begun.wait()
         if restores:
             restore(sqlite_path(stores.url), tmp_path / "backup", BY)
-        held.may_go_on.set()
+        may_go_on.set()
         await running
         assert restores is run.history_changed
 

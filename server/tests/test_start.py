@@ -40,7 +40,7 @@ def test_what_uses_no_store_starts_without_engines(arguments: tuple[str, ...]) -
 
 
 def test_a_command_starts_without_the_code_of_others() -> None:
-    others = {"petstore_server.cli.orders", "petstore_server.cli.service", "petstore_server.imports.batches"}
+    others = {"petstore_server.cli.orders", "petstore_server.cli.service", "petstore_server.imports.running"}
     assert set() == loaded(command("keys", "--help")) & others
 
 

@@ -6,10 +6,10 @@ from collections.abc import Iterable, Iterator
 from typing import Any, BinaryIO, NamedTuple, cast
 
 from petstore_server.domain.orders import Order
-from petstore_server.imports.batches import Batch, read_batches
-from petstore_server.imports.kinds import ORDERS
+from petstore_server.imports.kinds import ORDERS, Schema
 from petstore_server.imports.options import ReadOptions
 from petstore_server.imports.rows import Reject, Row
+from petstore_server.imports.running import Batch, read_batches
 from petstore_server.imports.source import Source
 from support.command_line import CommandLine
 
@@ -23,7 +23,7 @@ class Read(NamedTuple):
 
 
 def batches(stream: BinaryIO, options: ReadOptions) -> Iterator[Batch[Order]]:
-    return read_batches(Source(stream, "-", None), ORDERS, options)
+    return read_batches(Source(stream, "-", None), Schema(ORDERS, options), options)
 
 
 def read(content: bytes, options: ReadOptions | str | None = None) -> Read:

@@ -42,8 +42,8 @@ def import_file(
     The other options are those of ReadOptions.
     """
     reading = ReadOptions(**options)
-    if unknown := [field for _, field in reading.columns if field not in kind.fields]:
-        message = f"'{unknown[0]}' is not a field; the fields are {', '.join(kind.fields)}."
+    if unknown := [field for _, field in reading.columns if field not in kind.cells]:
+        message = f"'{unknown[0]}' is not a field; the fields are {', '.join(kind.cells)}."
         raise click.BadParameter(message, param_hint="--map")
     if progress_lines and not wants_json():
         raise click.UsageError("--progress is for programs; give --json too.")

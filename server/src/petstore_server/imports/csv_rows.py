@@ -1,13 +1,13 @@
 """CSV as spreadsheets and shops export it: three delimiters, quotes, blank lines, columns in any order."""
 
 import csv
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from functools import partial
 from itertools import chain
 from typing import Any
 
 from petstore_server.domain.errors import InvalidField
-from petstore_server.imports.bulk import BulkOrders
+from petstore_server.imports.bulk import csv_orders
 from petstore_server.imports.kinds import Schema
 from petstore_server.imports.rows import MAX_ROW_BYTES, NOT_UTF8, TOO_LONG, Piece, Row, UnreadableFile, UnreadableRow
 from petstore_server.imports.source import Block, line_blocks
@@ -21,7 +21,7 @@ _OTHERS = "; name the others in the header, and leave them out with --ignore-col
 csv.field_size_limit(MAX_ROW_BYTES)  # of this process; every row is shorter
 
 
-def read_csv(text: Iterable[bytes], schema: Schema[Any], bulk: BulkOrders | None) -> Iterator[Piece[Any]]:
+def read_csv(text: Iterable[bytes], schema: Schema[Any]) -> Iterator[Piece]:
     """The rows below the header; blank rows are skipped.
 
     Raises UnreadableFile where the first row does not name the columns.
@@ -31,13 +31,12 @@ def read_csv(text: Iterable[bytes], schema: Schema[Any], bulk: BulkOrders | None
     for following in chain([Block(rest.number, [], rest.is_last)], blocks):
         block = Block(rest.number, rest.lines + following.lines, following.is_last)
         rest = block.after(len(block.lines))
-        cells = _cells(block.lines, delimiter, len(fields)) if bulk else None
-        records = bulk.cells(fields, cells) if bulk and cells else None
+        records = csv_orders(block.lines, delimiter, fields, schema)
         if records is not None:
             yield Piece(records, partial(_rows, block, fields, delimiter))
         else:
             rows, rest = _read_rows(block, fields, delimiter)
-            yield Piece(None, partial(list, rows))
+            yield Piece(None, rows.copy)
 
 
 def csv_fields(row: Row, schema: Schema[Any]) -> dict[str, Any]:
@@ -53,36 +52,6 @@ def csv_fields(row: Row, schema: Schema[Any]) -> dict[str, Any]:
         except ValueError as error:
             raise InvalidField(name, str(error), text) from None
     return fields
-
-
-def _cells(lines: list[bytes], delimiter: str, width: int) -> list[Sequence[str]] | None:
-    """The cells of a block by column, or None unless each row is one line of valid UTF-8 with `width` cells."""
-    try:
-        text = b"\n".join(lines).decode()
-    except UnicodeDecodeError:
-        return None
-    if "\r" in text:
-        text = f"{text}\n".replace("\r\n", "\n")
-    if "\r" in text or len(text) > MAX_ROW_BYTES:
-        return None
-    rows = [line for line in text.split("\n") if line]
-    if '"' in text:
-        return _quoted_cells(rows, delimiter, width)
-    # All cells are split at once, with each line end as one more cell.
-    cells = f"{delimiter}\n{delimiter}".join(rows).split(delimiter)
-    ends = cells[width :: width + 1]
-    if len(cells) != (width + 1) * len(rows) - 1 or ends.count("\n") != len(ends):
-        return None
-    return [cells[column :: width + 1] for column in range(width)]
-
-
-def _quoted_cells(lines: list[str], delimiter: str, width: int) -> list[Sequence[str]] | None:
-    try:
-        rows = list(csv.reader(lines, delimiter=delimiter, strict=True))
-        columns: list[Sequence[str]] = list(zip(*rows, strict=True))
-    except (csv.Error, ValueError):
-        return None
-    return columns if len(rows) == len(lines) and len(columns) == width else None
 
 
 def _rows(block: Block, fields: list[str | None], delimiter: str) -> list[Row]:

@@ -2,14 +2,14 @@
 
 import json
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from functools import cache, partial
 from typing import Any
 
 import msgspec
 
 from petstore_server.domain.errors import InvalidField
-from petstore_server.imports.bulk import BulkOrders
+from petstore_server.imports.bulk import json_orders
 from petstore_server.imports.kinds import Schema
 from petstore_server.imports.rows import MAX_ROW_BYTES, NOT_UTF8, TOO_LONG, Piece, Row, UnreadableFile, UnreadableRow
 from petstore_server.imports.source import BLOCK_ROWS, Block, line_blocks
@@ -24,18 +24,18 @@ _decode = msgspec.json.Decoder(dict[str, Any]).decode
 _decode_array = msgspec.json.Decoder(list[msgspec.Raw]).decode
 
 
-def json_lines(text: Iterable[bytes], bulk: BulkOrders | None) -> Iterator[Piece[Any]]:
+def json_lines(text: Iterable[bytes], schema: Schema[Any]) -> Iterator[Piece]:
     """One record per line; blank lines are skipped."""
     for block in line_blocks(text):
         if raws := list(filter(bytes.strip, block.lines)):
-            yield Piece(bulk.records(raws) if bulk else None, partial(_rows, raws, partial(_numbers, block)))
+            yield Piece(json_orders(raws, schema), partial(_rows, raws, partial(_numbers, block)))
 
 
 def _numbers(block: Block) -> list[int]:
     return [number for number, line in enumerate(block.lines, block.number) if line.strip()]
 
 
-def json_array(text: Iterable[bytes], bulk: BulkOrders | None) -> Iterator[Piece[Any]]:
+def json_array(text: Iterable[bytes], schema: Schema[Any]) -> Iterator[Piece]:
     """The elements of one JSON array. Raises UnreadableFile where the text is not one."""
     data = bytearray()
     for chunk in text:
@@ -43,26 +43,21 @@ def json_array(text: Iterable[bytes], bulk: BulkOrders | None) -> Iterator[Piece
         if len(data) > MOST_ARRAY_BYTES:
             raise UnreadableFile(_TOO_LARGE)
     elements = _elements(data)
-
-    all_lines = cache(lambda: list(_lines(data, elements)))  # which only rejects need
-
-    def lines(part: slice) -> Sequence[int]:
-        return all_lines()[part]
-
-    for end in range(BLOCK_ROWS, len(elements) + BLOCK_ROWS, BLOCK_ROWS):
-        part = slice(end - BLOCK_ROWS, end)
-        raws, share = list(map(bytes, elements[part])), min(end / len(elements), 1.0)
-        yield Piece(bulk.records(raws) if bulk else None, partial(_rows, raws, partial(lines, part)), share)
+    begins = cache(partial(_lines, data, elements))  # which only rejects need
+    for at in range(0, len(elements), BLOCK_ROWS):
+        raws = list(map(bytes, elements[at : at + BLOCK_ROWS]))
+        yield Piece(json_orders(raws, schema), partial(_rows, raws, begins, at), (at + len(raws)) / len(elements))
 
 
-def _lines(data: bytearray, elements: list[msgspec.Raw]) -> Iterator[int]:
+def _lines(data: bytearray, elements: list[msgspec.Raw]) -> list[int]:
     """The number of the line on which each element begins."""
-    line, end = 1, 0
+    numbers, line, end = list[int](), 1, 0
     for raw in map(bytes, elements):
         begin = data.index(raw, end)  # before it are only blanks and a comma or the opening bracket
         line += data.count(b"\n", end, begin)
-        yield line
+        numbers.append(line)
         line, end = line + raw.count(b"\n"), begin + len(raw)
+    return numbers
 
 
 def _elements(data: bytearray) -> list[msgspec.Raw]:
@@ -80,10 +75,10 @@ def _elements(data: bytearray) -> list[msgspec.Raw]:
         raise UnreadableFile(reason) from None
 
 
-def _rows(raws: list[bytes], lines: Callable[[], Sequence[int]]) -> list[Row]:
+def _rows(raws: list[bytes], numbers: Callable[[], list[int]], at: int = 0) -> list[Row]:
     """The rows; an overlong one has to stay too long, because its end is missing."""
-    numbered = zip(lines(), raws, strict=True)
-    return [Row(line, raw if len(raw) > MAX_ROW_BYTES else raw.strip()) for line, raw in numbered]
+    numbered = zip(numbers()[at : at + len(raws)], raws, strict=True)
+    return [Row(number, raw if len(raw) > MAX_ROW_BYTES else raw.strip()) for number, raw in numbered]
 
 
 def json_fields(row: Row, schema: Schema[Any]) -> dict[str, Any]:

@@ -1,14 +1,14 @@
 """What can be imported: orders and pets, how a store takes them, and how the columns of a file map to their fields."""
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Any, Generic, TypeVar
 
 from petstore_server.domain.audit import Actor
 from petstore_server.domain.errors import InvalidField
-from petstore_server.domain.orders import ORDER_FIELDS, Import, Order, Status, order_from_fields
-from petstore_server.domain.pets import PET_FIELDS, Pet, pet_from_fields
+from petstore_server.domain.orders import Import, Order, Status, order_from_fields
+from petstore_server.domain.pets import Pet, pet_from_fields
 from petstore_server.imports.conversions import Cell, Timestamps, boolean_cell, integer_cell
 from petstore_server.imports.options import EVERY_COLUMN, ReadOptions
 from petstore_server.imports.rows import UnreadableFile
@@ -17,35 +17,21 @@ from petstore_server.store import Store
 T = TypeVar("T", bound=Order | Pet)
 
 
-class Records(Protocol[T]):
-    """The part of a store that holds one kind of record."""
-
-    async def find_many(self, ids: Sequence[int]) -> list[T]:
-        """The records that exist among these identifiers."""
-
-    async def import_batch(self, records: Sequence[T], import_id: str, actor: Actor, /) -> list[Import]:
-        """Import the records in one transaction; return the outcome of each."""
-
-
 @dataclass(frozen=True)
 class RecordKind(Generic[T]):
-    """One kind of record: its noun in messages, its fields, and how a record is built of them.
+    """One kind of record: its noun in messages, its fields with what reads their cells, how a record is built of them.
 
-    `records` gives the part of a store that holds them. It may replace what was placed over the API if the second
-    argument is True; for a dry run, the third is the store from which records are copied there. `refusals` has the
-    reason for each outcome that leaves a record as it was.
+    `import_batch` imports records into the first store, in one transaction, under an import id. It may replace what was
+    placed over the API if the next argument is True; for a dry run, the last is the store from which records are copied
+    to the first. `refusals` has the reason for each outcome that leaves a record as it was.
     """
 
     noun: str
-    fields: tuple[str, ...]
-    cells: Callable[[Timestamps], tuple[Cell, ...]]
+    cells: Mapping[str, Cell]
     build: Callable[[dict[str, Any]], T]
-    records: Callable[[Store, bool, Store | None], Records[T]]
+    find_many: Callable[[Store, Sequence[int]], Awaitable[list[T]]]
+    import_batch: Callable[[Store, Sequence[T], str, Actor, bool, Store | None], Awaitable[list[Import]]]
     refusals: Mapping[Import, str]
-
-
-def _order_cells(timestamps: Timestamps) -> tuple[Cell, ...]:
-    return integer_cell, integer_cell, integer_cell, timestamps, boolean_cell, _status_cell
 
 
 def _status_cell(text: str) -> str:
@@ -60,27 +46,36 @@ _ORDER_REFUSALS = {
 }
 
 
-class _OrderRecords:
-    """The orders of a store. In a scratch store, those that `origin` has as placed count as placed."""
-
-    def __init__(self, store: Store, replace_placed: bool, origin: Store | None) -> None:
-        self._orders = store.orders
-        self._replace_placed = replace_placed
-        self._origin = origin
-
-    async def find_many(self, ids: Sequence[int]) -> list[Order]:
-        return await self._orders.find_many(ids)
-
-    async def import_batch(self, records: Sequence[Order], import_id: str, actor: Actor, /) -> list[Import]:
-        placed = await self._origin.orders.placed([order.id for order in records]) if self._origin else ()
-        return await self._orders.import_batch(
-            records, import_id, actor, replace_placed=self._replace_placed, placed=placed
-        )
+async def _import_orders(
+    store: Store, orders: Sequence[Order], import_id: str, actor: Actor, replace_placed: bool, origin: Store | None
+) -> list[Import]:
+    placed = await origin.orders.placed([order.id for order in orders]) if origin else ()
+    return await store.orders.import_batch(orders, import_id, actor, replace_placed=replace_placed, placed=placed)
 
 
-ORDERS = RecordKind[Order]("order", ORDER_FIELDS, _order_cells, order_from_fields, _OrderRecords, _ORDER_REFUSALS)
+_SHIP_DATE = "shipDate"
+ORDERS = RecordKind[Order](
+    "order",
+    {
+        "id": integer_cell,
+        "petId": integer_cell,
+        "quantity": integer_cell,
+        _SHIP_DATE: Timestamps(),
+        "complete": boolean_cell,
+        "status": _status_cell,
+    },
+    order_from_fields,
+    lambda store, ids: store.orders.find_many(ids),
+    _import_orders,
+    _ORDER_REFUSALS,
+)
 PETS = RecordKind[Pet](
-    "pet", PET_FIELDS, lambda _: (integer_cell, str, str), pet_from_fields, lambda store, *_: store.pets, {}
+    "pet",
+    {"id": integer_cell, "name": str, "tag": str},
+    pet_from_fields,
+    lambda store, ids: store.pets.find_many(ids),
+    lambda store, pets, import_id, actor, *_: store.pets.import_batch(pets, import_id, actor),
+    {},
 )
 
 
@@ -90,12 +85,12 @@ class Schema(Generic[T]):
     def __init__(self, kind: RecordKind[T], options: ReadOptions) -> None:
         self.kind = kind
         self.timestamps = Timestamps(options.zone, options.date_format)
-        self.cells = dict(zip(kind.fields, kind.cells(self.timestamps), strict=True))
+        self.cells = {name: self.timestamps if name == _SHIP_DATE else cell for name, cell in kind.cells.items()}
         self.missing = frozenset[str]()  # fields that no row of the file has
         self.renames = bool(options.columns or options.ignored)
         ignored = map(_plain, options.ignored)
         self._mapped = {_plain(name): field for name, field in options.columns}
-        self._fields = {_plain(field): field for field in kind.fields} | dict.fromkeys(ignored) | self._mapped
+        self._fields = {_plain(field): field for field in kind.cells} | dict.fromkeys(ignored) | self._mapped
         self._ignores_others = EVERY_COLUMN in options.ignored
 
     def header(self, names: list[str]) -> list[str | None]:
@@ -109,18 +104,18 @@ class Schema(Generic[T]):
             raise UnreadableFile(f"--map names a column '{min(absent)}', which the header does not have.")
         if "id" not in fields:
             raise UnreadableFile("The header has no column 'id', which every record needs; --map COLUMN=id names it.")
-        self.missing = frozenset(self.kind.fields).difference(field for field in fields if field)
+        self.missing = frozenset(self.cells).difference(field for field in fields if field)
         return fields
 
     def adapt(self, fields: dict[str, Any]) -> dict[str, Any]:
         """The fields of a JSON record, given by their names in the file. Raises InvalidField."""
         if self.renames:
             fields = self._renamed(fields)
-        if "shipDate" in self.cells and type(ship_date := fields.get("shipDate")) is str:
+        if _SHIP_DATE in self.cells and type(ship_date := fields.get(_SHIP_DATE)) is str:
             try:
-                fields = {**fields, "shipDate": self.timestamps(ship_date)}
+                fields = {**fields, _SHIP_DATE: self.timestamps(ship_date)}
             except ValueError as error:
-                raise InvalidField("shipDate", str(error), ship_date) from None
+                raise InvalidField(_SHIP_DATE, str(error), ship_date) from None
         return fields
 
     def _is_known(self, name: str) -> bool:
@@ -139,7 +134,7 @@ class Schema(Generic[T]):
     def _unknown_columns(self, names: list[str]) -> str:
         shown = ", ".join(f"'{name[:50]}'" for name in names[:5]) + (" and others" if len(names) > 5 else "")
         return (
-            f"The first line must name the columns ({', '.join(self.kind.fields)}); it has {shown}. Give "
+            f"The first line must name the columns ({', '.join(self.cells)}); it has {shown}. Give "
             "--ignore-column NAME to leave a column out, or --map NAME=FIELD to say which field it is."
         )
 

@@ -2,11 +2,9 @@
 
 import json
 from collections.abc import Callable, Iterator
-from typing import Generic, NamedTuple, TextIO, TypeVar
+from typing import Any, NamedTuple, TextIO
 
 from petstore_server.domain.errors import DomainError, InvalidField, InvalidInput
-
-T = TypeVar("T")
 
 MAX_ROW_BYTES = 1 << 20  # a longer row is rejected, so that memory stays bounded whatever the file contains
 
@@ -64,13 +62,13 @@ class Reject(NamedTuple):
     problem: str
 
 
-class Piece(NamedTuple, Generic[T]):
+class Piece(NamedTuple):
     """A part of a file: its records if all of them could be read at once, and its rows, which may be read again.
 
     `share` is how much of what was read of the file the pieces so far contain, from 0 to 1.
     """
 
-    records: list[T] | None
+    records: list[Any] | None
     rows: Callable[[], list[Row]]
     share: float = 1.0
 

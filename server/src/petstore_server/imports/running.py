@@ -1,4 +1,4 @@
-"""Import a file of orders or pets: batch after batch, each committed by itself, or as a dry run."""
+"""Import a file of orders or pets: read and check it in batches, and commit each by itself, or run dry."""
 
 import asyncio
 import secrets
@@ -8,14 +8,16 @@ from concurrent.futures import Future
 from contextlib import aclosing
 from functools import partial
 from itertools import islice
-from typing import Generic, TypeVar
+from typing import Any, Generic, NamedTuple, TypeVar
 
 from petstore_server.domain.audit import Actor
+from petstore_server.domain.errors import InvalidField
 from petstore_server.domain.orders import Import
-from petstore_server.imports.batches import Batch, read_batches
-from petstore_server.imports.kinds import RecordKind, Records, T
-from petstore_server.imports.options import ReadOptions
-from petstore_server.imports.rows import Reject, Rejects, UnreadableRow
+from petstore_server.imports.csv_rows import csv_fields, read_csv
+from petstore_server.imports.json_rows import json_array, json_fields, json_lines
+from petstore_server.imports.kinds import RecordKind, Schema, T
+from petstore_server.imports.options import EVERY_COLUMN, ReadOptions
+from petstore_server.imports.rows import LONGEST_NAME, Reject, Rejects, Row, UnreadableRow
 from petstore_server.imports.source import Source
 from petstore_server.store import Store
 
@@ -24,6 +26,62 @@ HISTORY_CHANGED = (
     "is missing."
 )
 Item = TypeVar("Item")
+
+
+class Batch(NamedTuple, Generic[T]):
+    """Records that can be stored together, and the rows next to them that were rejected.
+
+    `rows` returns the rows of the records, which may read them again; `position` is the bytes of the file handled after
+    this batch.
+    """
+
+    records: list[T]
+    rejects: list[Reject]
+    rows: Callable[[], list[Row]]
+    position: int
+
+
+_READERS = {"jsonl": (json_lines, json_fields), "json": (json_array, json_fields), "csv": (read_csv, csv_fields)}
+"""For each format, what reads a file in pieces, and what reads a row."""
+
+
+def read_batches(source: Source, schema: Schema[T], options: ReadOptions) -> Iterator[Batch[T]]:
+    """The records of the file in batches. Raises UnreadableFile where the file as a whole cannot be read."""
+    text = source.text(options.encoding)
+    pieces_of, fields_of = _READERS[source.format(options.file_format)]
+    for piece in pieces_of(text, schema):
+        rejects: list[Reject] = []
+        records, rows = piece.records, piece.rows
+        if records is None:
+            records, checked = _check(piece.rows(), fields_of, schema, rejects)
+            rows = checked.copy
+        yield Batch(records, rejects, rows, int(source.position * piece.share))
+
+
+def _check(
+    rows: list[Row], fields_of: Callable[[Row, Schema[T]], dict[str, Any]], schema: Schema[T], rejects: list[Reject]
+) -> tuple[list[T], list[Row]]:
+    """The records with their rows; the rows that are not records are added to the rejects."""
+    records: list[T] = []
+    checked: list[Row] = []
+    for row in rows:
+        try:
+            records.append(schema.kind.build(fields_of(row, schema)))
+        except UnreadableRow as error:
+            rejects.append(row.reject(error))
+        except InvalidField as error:
+            rejects.append(row.reject(_advised(error, schema.kind)))
+        else:
+            checked.append(row)
+    return records, checked
+
+
+def _advised(error: InvalidField, kind: RecordKind[Any]) -> InvalidField:
+    """The error, with advice if the field is not one of this kind of record."""
+    if error.field in kind.cells:
+        return error
+    name = error.field if len(error.field) <= LONGEST_NAME else f"'{EVERY_COLUMN}'"
+    return InvalidField(error.field, f"{error.problem}; give --ignore-column {name} to leave it out")
 
 
 class FileImport(Generic[T]):
@@ -40,7 +98,8 @@ class FileImport(Generic[T]):
         self.position = 0
         self.history_changed = False  # while it ran: what was imported may be in the store no more
         self._kind = kind
-        self._batches = read_batches(source, kind, options)
+        self._schema = Schema(kind, options)
+        self._batches = read_batches(source, self._schema, options)
         self._replace_placed = replace_placed
         self._counts = {Import.CREATED: 0, Import.UNCHANGED: 0, Import.REPLACED: 0}
 
@@ -72,11 +131,9 @@ class FileImport(Generic[T]):
         existing = store or scratch
         assert existing is not None  # noqa: S101 - for the type checker: only a dry run can do without a store
         before = await existing.access_version()
-        stored = self._kind.records(existing, self._replace_placed, None)
-        copies = self._kind.records(scratch, self._replace_placed, existing) if scratch else None
         async with aclosing(_read_ahead(self._batches)) as ahead:
             async for batches in _groups(ahead, at_once):
-                storing = asyncio.ensure_future(self._store(batches, stored, copies, actor))
+                storing = asyncio.ensure_future(self._store(batches, existing, scratch, actor))
                 try:
                     await asyncio.shield(storing)
                 except asyncio.CancelledError:  # a batch under way is committed, so it is counted too
@@ -85,15 +142,15 @@ class FileImport(Generic[T]):
                 yield
         self.history_changed = before.history != (await existing.access_version()).history
 
-    async def _store(
-        self, batches: Sequence[Batch[T]], stored: Records[T], copies: Records[T] | None, actor: Actor
-    ) -> None:
-        records: list[T] = []
-        for batch in batches:
-            records += await self._completed(batch.records, batch.missing, stored)
-        if copies and records:
-            await _copy(records, stored, copies, self.import_id, actor)
-        outcomes = await (copies or stored).import_batch(records, self.import_id, actor) if records else []
+    async def _store(self, batches: Sequence[Batch[T]], store: Store, scratch: Store | None, actor: Actor) -> None:
+        records = await self._completed([record for batch in batches for record in batch.records], store)
+        outcomes: list[Import] = []
+        if records:
+            if scratch:
+                await self._copy([record.id for record in records], store, scratch, actor)
+            outcomes = await self._kind.import_batch(
+                scratch or store, records, self.import_id, actor, self._replace_placed, store if scratch else None
+            )
         for outcome in self._counts:  # before the rejects, whose file may be on a full disk
             self._counts[outcome] += outcomes.count(outcome)
         of_records = iter(outcomes)
@@ -103,17 +160,28 @@ class FileImport(Generic[T]):
                 self.rejects.add(rejected)
         self.position = batches[-1].position
 
-    async def _completed(self, records: list[T], missing: frozenset[str], stored: Records[T]) -> list[T]:
+    async def _completed(self, records: list[T], store: Store) -> list[T]:
         """The records, with the fields that the file has no column for as the store has them.
 
         Another program may change an order meanwhile. Only another import changes these fields of a pending order, and
         any other order is refused.
         """
+        missing = self._schema.missing
         if not missing:
             return records
-        found = {each.id: each.fields() for each in await stored.find_many([record.id for record in records])}
+        same = await self._kind.find_many(store, [record.id for record in records])
+        found = {each.id: each.fields() for each in same}
         kept = {id_: {name: fields[name] for name in missing & fields.keys()} for id_, fields in found.items()}
         return [self._kind.build(each.fields() | kept[each.id]) if kept.get(each.id) else each for each in records]
+
+    async def _copy(self, ids: Sequence[int], store: Store, scratch: Store, actor: Actor) -> None:
+        """Copy these records from the store into the scratch store, unless that has them already.
+
+        So rows with the same identifier, in whatever batch, have the outcome that they would have.
+        """
+        known = {record.id for record in await self._kind.find_many(scratch, ids)}
+        if found := [record for record in await self._kind.find_many(store, ids) if record.id not in known]:
+            await self._kind.import_batch(scratch, found, self.import_id, actor, False, None)
 
     def _refused(self, batch: Batch[T], outcomes: Sequence[Import]) -> list[Reject]:
         reasons = {outcome: UnreadableRow(reason) for outcome, reason in self._kind.refusals.items()}
@@ -133,17 +201,6 @@ async def _groups(batches: AsyncIterator[Batch[T]], size: Callable[[], int]) -> 
             group = []
     if group:
         yield group
-
-
-async def _copy(records: Sequence[T], stored: Records[T], copies: Records[T], import_id: str, actor: Actor) -> None:
-    """Copy what the store has of the same records into the scratch store, unless that has them already.
-
-    So rows with the same identifier, in whatever batch, have the outcome that they would have.
-    """
-    ids = [record.id for record in records]
-    known = {record.id for record in await copies.find_many(ids)}
-    if found := [record for record in await stored.find_many(ids) if record.id not in known]:
-        await copies.import_batch(found, import_id, actor)
 
 
 async def _read_ahead(items: Iterator[Item]) -> AsyncGenerator[Item]:
