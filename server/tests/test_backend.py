@@ -45,7 +45,7 @@ async def save_cancelled(service: Service) -> None:
     saving = asyncio.create_task(service.backend.save())
     for _ in range(3):
         await asyncio.sleep(0)
-    assert [] == service.backend.activity.pending(1)
+    assert {} == service.backend.activity.pending(1)
     saving.cancel()
     with suppress(asyncio.CancelledError):
         await saving
@@ -104,8 +104,8 @@ async def test_counts_are_saved_once_when_a_save_is_cancelled(tmp_path: Path, ea
         await save_cancelled(service)
         await service.backend.save()
         end = int(service.clock.now) + 1
-        [row] = await service.backend.history(1, 0, end, Granularity.HOUR)
-        assert 5 == row.admitted
+        [counts] = (await service.backend.history(1, 0, end, Granularity.HOUR)).values()
+        assert 5 == counts.admitted
 
 
 async def test_the_history_is_complete_while_counts_are_saved(tmp_path: Path, each_engine: None) -> None:

@@ -3,7 +3,9 @@
 import asyncio
 import random
 from collections import Counter
+from collections.abc import Awaitable
 from pathlib import Path
+from typing import TypeVar
 
 import pytest
 
@@ -11,25 +13,10 @@ from petstore_server.domain.accounts import PLAN_LIMITS, Limits, Plan
 from petstore_server.domain.bans import Ban
 from petstore_server.domain.keys import DEFAULT_SCOPES, Principal
 from petstore_server.domain.orders import Order
-from petstore_server.domain.usage import (
-    NO_ACTIVITY,
-    Activity,
-    Granularity,
-    KeylessCounts,
-    KeylessRow,
-    Usage,
-    UsageCounts,
-    UsageRow,
-)
+from petstore_server.domain.usage import NO_ACTIVITY, Activity, Granularity, KeylessCounts, Usage, UsageCounts
 from petstore_server.domain.windows import Count, evaluate_account, evaluate_address, evaluate_ban
 from petstore_server.limits.activity import UsageRecorder
-from petstore_server.operations.usage import (
-    AccountSort,
-    page_of_accounts,
-    report_usage,
-    top_accounts,
-    with_usage,
-)
+from petstore_server.operations.usage import AccountSort, page_of_accounts, report_usage, top_accounts, with_usage
 from petstore_server.runtime.background import compact_history
 from petstore_server.settings import read_settings
 from support.open_stores import BY, Stores, add_key, successor
@@ -37,6 +24,7 @@ from support.service import START, bearer, running
 
 pytestmark = pytest.mark.anyio
 
+T = TypeVar("T")
 HOUR, DAY = 3600, 86_400
 FIRST = 20_000 * DAY
 """The start of a day, in Unix seconds."""
@@ -93,7 +81,7 @@ class TestRecorder:
         taken = recorder.take()
         record(recorder, FIRST + 1, admitted=2)
         recorder.put_back(taken)
-        assert [UsageRow(FIRST, UsageCounts(admitted=5))] == recorder.pending(1)
+        assert {FIRST: UsageCounts(admitted=5)} == recorder.pending(1)
         assert {(1, FIRST): UsageCounts(admitted=5)} == recorder.take().accounts
 
     def test_what_is_put_back_is_added_hour_by_hour_and_a_key_keeps_its_latest_hour(self) -> None:
@@ -145,9 +133,7 @@ async def test_every_process_adds_what_it_counted(each_backend: Stores) -> None:
                 for _ in range(20)
             ]
         )
-        assert [UsageRow(FIRST, UsageCounts(120, cancelled=40))] == await one.usage.history(
-            account, *ALL_TIME, Granularity.HOUR
-        )
+        assert {FIRST: UsageCounts(120, cancelled=40)} == await one.usage.history(account, *ALL_TIME, Granularity.HOUR)
 
 
 async def test_history_is_saved_with_usage_and_bans_in_one_transaction(each_backend: Stores) -> None:
@@ -158,7 +144,7 @@ async def test_history_is_saved_with_usage_and_bans_in_one_transaction(each_back
         usage = {account: Usage(Count(FIRST, 1), Count(FIRST, 1))}
         await store.usage.save(usage, [ban], activity(account, FIRST))
         assert (usage, [ban]) == (await store.usage.all(), await store.usage.bans())
-        assert 1 == (await store.usage.history(account, *ALL_TIME, Granularity.HOUR))[0].admitted
+        assert 1 == (await store.usage.history(account, *ALL_TIME, Granularity.HOUR))[FIRST].admitted
 
 
 async def test_rows_of_a_period_by_hour_and_by_day_of_one_account_and_of_all(each_backend: Stores) -> None:
@@ -171,11 +157,13 @@ async def test_rows_of_a_period_by_hour_and_by_day_of_one_account_and_of_all(eac
             await store.usage.save({}, [], activity(ids[0], start, 2, refused_day=1))
             await store.usage.save({}, [], activity(ids[1], start, 5))
         hours = await store.usage.history(ids[0], FIRST, FIRST + DAY, Granularity.HOUR)
-        assert [(FIRST, 2, 1), (FIRST + 23 * HOUR, 2, 1)] == [(row.start, row.admitted, row.refused) for row in hours]
+        assert [(FIRST, 2, 1), (FIRST + 23 * HOUR, 2, 1)] == [
+            (start, counts.admitted, counts.refused) for start, counts in hours.items()
+        ]
         days = await store.usage.history(ids[0], *ALL_TIME, Granularity.DAY)
-        assert [(FIRST, 4), (FIRST + DAY, 2)] == [(row.start, row.admitted) for row in days]
+        assert [(FIRST, 4), (FIRST + DAY, 2)] == [(start, counts.admitted) for start, counts in days.items()]
         together = await store.usage.history(None, *ALL_TIME, Granularity.DAY)
-        assert [(FIRST, 14), (FIRST + DAY, 7)] == [(row.start, row.admitted) for row in together]
+        assert [(FIRST, 14), (FIRST + DAY, 7)] == [(start, counts.admitted) for start, counts in together.items()]
         totals = await store.usage.totals(FIRST, FIRST + DAY)
         assert {ids[0]: UsageCounts(4, refused_day=2), ids[1]: UsageCounts(10)} == totals
 
@@ -185,12 +173,10 @@ async def test_requests_without_a_key_have_a_history_of_their_own(each_backend: 
         for hour in (FIRST, FIRST + HOUR):
             for _ in range(2):
                 await store.usage.save({}, [], Activity({}, {hour: KeylessCounts(3, 1)}, {}))
-        assert [KeylessRow(FIRST, KeylessCounts(6, 2)), KeylessRow(FIRST + HOUR, KeylessCounts(6, 2))] == (
-            await store.usage.keyless_history(*ALL_TIME, Granularity.HOUR)
-        )
-        assert [KeylessRow(FIRST, KeylessCounts(12, 4))] == (
-            await store.usage.keyless_history(*ALL_TIME, Granularity.DAY)
-        )
+        hours = await store.usage.keyless_history(*ALL_TIME, Granularity.HOUR)
+        assert [(FIRST, KeylessCounts(6, 2)), (FIRST + HOUR, KeylessCounts(6, 2))] == list(hours.items())
+        days = await store.usage.keyless_history(*ALL_TIME, Granularity.DAY)
+        assert {FIRST: KeylessCounts(12, 4)} == days
 
 
 async def test_an_account_that_a_restore_removed_is_skipped(each_backend: Stores) -> None:
@@ -211,6 +197,10 @@ async def test_a_key_shows_the_hour_in_which_it_was_last_used_and_its_successor_
         assert (await one.keys.find(rotated.new.id)).last_used_at is None
 
 
+async def days_of(history: Awaitable[dict[int, T]]) -> list[tuple[int, T]]:
+    return list((await history).items())
+
+
 async def test_old_hours_become_days_with_the_same_sums_whichever_process_sums_them(each_backend: Stores) -> None:
     source = random.Random(3)
     settings = read_settings({"PETSTORE_USAGE_HOURS_DAYS": "2", "PETSTORE_USAGE_DAYS_DAYS": "5"})
@@ -221,19 +211,20 @@ async def test_old_hours_become_days_with_the_same_sums_whichever_process_sums_t
             counts = UsageCounts(*[source.randrange(9) for _ in UsageCounts._fields])
             start = FIRST + hour * HOUR
             await one.usage.save({}, [], Activity({(account, start): counts}, {start: KeylessCounts(1, 2)}, {}))
-        before = await one.usage.history(account, *ALL_TIME, Granularity.DAY)
-        keyless = await one.usage.keyless_history(*ALL_TIME, Granularity.DAY)
+        before = await days_of(one.usage.history(account, *ALL_TIME, Granularity.DAY))
+        keyless = await days_of(one.usage.keyless_history(*ALL_TIME, Granularity.DAY))
         now = FIRST + 7 * DAY + 12 * HOUR  # hours of the last two days stay, and days of the last five
         await asyncio.gather(*[compact_history(each.usage, settings, now) for each in (one, other)])
-        assert before[2:] == await one.usage.history(account, *ALL_TIME, Granularity.DAY)
-        assert keyless[2:] == await one.usage.keyless_history(*ALL_TIME, Granularity.DAY)
+        assert before[2:] == await days_of(one.usage.history(account, *ALL_TIME, Granularity.DAY))
+        assert keyless[2:] == await days_of(one.usage.keyless_history(*ALL_TIME, Granularity.DAY))
         hours = await one.usage.history(account, *ALL_TIME, Granularity.HOUR)
-        assert FIRST + 5 * DAY == hours[0].start
+        assert FIRST + 5 * DAY == next(iter(hours))
         # A process that saves an old hour late adds to its day.
         await other.usage.save({}, [], activity(account, FIRST + 3 * DAY, 100))
         await compact_history(one.usage, settings, now)
         after = await one.usage.history(account, *ALL_TIME, Granularity.DAY)
-        assert before[3].admitted + 100 == after[1].admitted
+        start, counts = before[3]
+        assert counts.admitted + 100 == after[start].admitted
 
 
 async def test_requests_and_cancellations_reach_the_history_and_the_newest_are_included(tmp_path: Path) -> None:
@@ -249,15 +240,14 @@ async def test_requests_and_cancellations_reach_the_history_and_the_newest_are_i
         await service.client.get("/v1/store/orders")
         account = (await service.backend.store.accounts.find("account 1")).id
         period = (int(START) - DAY, int(START) + DAY, Granularity.HOUR)
-        expected = UsageRow(Granularity.HOUR.start(START), UsageCounts(60, refused_minute=4, cancelled=1))
-        assert [expected] == await service.backend.history(account, *period)  # nothing is saved yet
-        assert [] == await service.backend.store.usage.history(account, *period)
+        expected = {Granularity.HOUR.start(START): UsageCounts(60, refused_minute=4, cancelled=1)}
+        assert expected == await service.backend.history(account, *period)  # nothing is saved yet
+        assert {} == await service.backend.store.usage.history(account, *period)
         await service.background_round()
-        assert [expected] == await service.backend.history(account, *period)
-        assert [expected] == await service.backend.store.usage.history(account, *period)
-        assert [KeylessCounts(refused_key=1)] == [
-            row.counts for row in await service.backend.store.usage.keyless_history(*period)
-        ]
+        assert expected == await service.backend.history(account, *period)
+        assert expected == await service.backend.store.usage.history(account, *period)
+        keyless = await service.backend.store.usage.keyless_history(*period)
+        assert [KeylessCounts(refused_key=1)] == list(keyless.values())
 
 
 async def test_the_top_accounts_by_each_order(each_backend: Stores) -> None:
@@ -293,11 +283,11 @@ async def test_a_report_begins_with_the_whole_hour_or_day_of_its_start(each_back
         account = (await store.accounts.find("zoo")).id
         await store.usage.save({}, [], activity(account, FIRST, 7))
         late = FIRST + 1800
-        assert 7 == (await report_usage(store, "zoo", late, late + 1, Granularity.HOUR)).rows[0].admitted
-        assert 7 == (await report_usage(store, "zoo", late, late + 1, Granularity.DAY)).rows[0].admitted
-        assert [] == (await report_usage(store, "zoo", late + HOUR, late + 2 * HOUR, Granularity.HOUR)).rows
+        assert 7 == (await report_usage(store, "zoo", late, late + 1, Granularity.HOUR)).rows[FIRST].admitted
+        assert 7 == (await report_usage(store, "zoo", late, late + 1, Granularity.DAY)).rows[FIRST].admitted
+        assert {} == (await report_usage(store, "zoo", late + HOUR, late + 2 * HOUR, Granularity.HOUR)).rows
         whole = await report_usage(store, None, late, late + 1, Granularity.HOUR)
-        assert (7, []) == (whole.rows[0].admitted, whole.keyless)
+        assert (7, {}) == (whole.rows[FIRST].admitted, whole.keyless)
 
 
 OFF = {"PETSTORE_USAGE_HOURS_DAYS": "0", "PETSTORE_USAGE_DAYS_DAYS": "0"}
@@ -315,8 +305,8 @@ async def test_without_a_history_nothing_is_recorded_and_limits_still_count(tmp_
         assert [] == usage.json()["history"]
         await service.background_round()
         store = service.backend.store
-        assert [] == await store.usage.history(None, *ALL_TIME, Granularity.HOUR)
-        assert [] == await store.usage.keyless_history(*ALL_TIME, Granularity.HOUR)
+        assert {} == await store.usage.history(None, *ALL_TIME, Granularity.HOUR)
+        assert {} == await store.usage.keyless_history(*ALL_TIME, Granularity.HOUR)
         assert None is (await store.keys.find(key_id)).last_used_at
 
 
@@ -331,6 +321,6 @@ async def test_hours_that_are_kept_for_no_days_end_with_their_day(
             await store.usage.save({}, [], Activity({(account_id, start): UsageCounts(1)}, {}, {}))
         await compact_history(store.usage, read_settings(settings), today + 2 * HOUR)
         hours = await store.usage.history(account_id, FIRST, today + DAY, Granularity.HOUR)
-        assert [today] == [row.start for row in hours]
+        assert [today] == list(hours)
         found = await store.usage.history(account_id, FIRST, today + DAY, Granularity.DAY)
-        assert [*days, today] == [row.start for row in found]
+        assert [*days, today] == list(found)

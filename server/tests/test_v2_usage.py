@@ -61,8 +61,8 @@ async def test_the_history_includes_this_request_and_is_the_same_before_and_afte
         part = (await service.client.get(f"{USAGE}?{query}", headers=headers)).json()["history"]
         assert [{"start": hour, "admitted": 4, "refused": 1}] == part
         await service.background_round()
-        [row, _] = await service.backend.store.usage.history(1, 0, int(service.clock.now) + 1, Granularity.HOUR)
-        assert 2 == row.counts.cancelled
+        history = await service.backend.store.usage.history(1, 0, int(service.clock.now) + 1, Granularity.HOUR)
+        assert 2 == next(iter(history.values())).cancelled
 
     await in_service(tmp_path, story)
 

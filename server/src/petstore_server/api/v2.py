@@ -2,7 +2,7 @@
 
 import re
 from base64 import urlsafe_b64decode, urlsafe_b64encode
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping
 from functools import lru_cache
 from hashlib import blake2b
 from struct import Struct
@@ -28,7 +28,7 @@ from petstore_server.domain.lists import Filters, Position, Query, Sort, SortFie
 from petstore_server.domain.orders import Status, parse_order_id
 from petstore_server.domain.placement import Placement
 from petstore_server.domain.timestamps import DAY, timestamp_text
-from petstore_server.domain.usage import Granularity, UsageRow
+from petstore_server.domain.usage import Granularity, UsageCounts
 from petstore_server.domain.windows import Decision
 from petstore_server.limits.activity import UsageRecorder
 from petstore_server.server.messages import Response
@@ -41,7 +41,7 @@ _MICROSECONDS = 1_000_000
 _KEPT = 256  # listings in memory, each with a query of up to 8 KB
 _LAST_CURSOR = re.compile(rb"(?:(.*)&)?cursor=([A-Za-z0-9_-]{40})", re.DOTALL)  # as in every Link
 
-ReadUsage = Callable[[int, int, int, Granularity], Awaitable[Sequence[UsageRow]]]
+ReadUsage = Callable[[int, int, int, Granularity], Awaitable[Mapping[int, UsageCounts]]]
 """Reads the usage history of an account, from one time to another in Unix seconds, by hour or day."""
 
 
@@ -112,13 +112,13 @@ class _Handlers:
         values = GET_USAGE.read(call.request.query)
         by = Granularity(values["granularity"])
         start, end = _range(values, by, self._clock())
-        rows = await self._read_usage(principal.account_id, start, end, by)
+        history = await self._read_usage(principal.account_id, start, end, by)
         body = {
             "plan": str(principal.plan),
             "windows": [window._asdict() for window in decision.windows],
             "history": [
-                {"start": timestamp_text(row.start * _MICROSECONDS), "admitted": row.admitted, "refused": row.refused}
-                for row in rows
+                {"start": timestamp_text(at * _MICROSECONDS), "admitted": counts.admitted, "refused": counts.refused}
+                for at, counts in history.items()
             ],
         }
         return answer(call.request.headers, msgspec.json.encode(body))

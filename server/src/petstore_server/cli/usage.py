@@ -124,12 +124,12 @@ def _say_if_off() -> None:
 
 
 def _report_fields(account: str | None, by: Granularity, report: UsageReport) -> dict[str, Any]:
-    history = [{"start": format_unix(row.start), **_count_fields(row.counts)} for row in report.rows]
+    history = [{"start": format_unix(start), **_count_fields(counts)} for start, counts in report.rows.items()]
     fields: dict[str, Any] = {"account": account, "by": str(by), "history": history}
     if account is None:
         fields["withoutKey"] = [
             {"start": format_unix(start), "refusedKey": counts.refused_key, "refusedAddress": counts.refused_address}
-            for start, counts in report.keyless
+            for start, counts in report.keyless.items()
         ]
     return fields
 

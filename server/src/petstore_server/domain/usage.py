@@ -53,31 +53,6 @@ class KeylessCounts(NamedTuple):
 Counts = TypeVar("Counts", UsageCounts, KeylessCounts)
 
 
-class UsageRow(NamedTuple):
-    """The requests of one account, or of all, in the hour or day that begins at `start` (Unix seconds)."""
-
-    start: int
-    counts: UsageCounts
-
-    @property
-    def admitted(self) -> int:
-        return self.counts.admitted
-
-    @property
-    def refused(self) -> int:
-        return self.counts.refused
-
-
-class KeylessRow(NamedTuple):
-    """The requests without a valid key in the hour or day that begins at `start` (Unix seconds)."""
-
-    start: int
-    counts: KeylessCounts
-
-
-Row = TypeVar("Row", UsageRow, KeylessRow)
-
-
 class Activity(NamedTuple):
     """What one process counted since it last saved.
 
@@ -101,12 +76,10 @@ def add(one: Counts, other: Counts) -> Counts:
     return type(one)(*[left + right for left, right in zip(one, other, strict=True)])
 
 
-def merge_rows(rows: Iterable[Row], by: Granularity) -> list[Row]:
-    """Rows of any granularity as rows of this one, ascending: those of one hour or day become one."""
-    merged: dict[int, Row] = {}
-    for row in rows:
-        start = by.start(row.start)
-        earlier = merged.get(start)
-        counts = row.counts if earlier is None else add(earlier.counts, row.counts)
-        merged[start] = row._replace(start=start, counts=counts)
-    return [merged[start] for start in sorted(merged)]
+def merge(counted: Iterable[tuple[int, Counts]], by: Granularity) -> dict[int, Counts]:
+    """Sum counts, given with their starts in Unix seconds, into hours or days; return these by start, ascending."""
+    merged: dict[int, Counts] = {}
+    for at, counts in sorted(counted):
+        start = by.start(at)
+        merged[start] = add(merged[start], counts) if start in merged else counts
+    return merged

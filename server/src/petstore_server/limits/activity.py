@@ -6,7 +6,7 @@ A request costs two look-ups and one increment.
 from collections import defaultdict
 
 from petstore_server.domain.keys import Principal
-from petstore_server.domain.usage import NO_ACTIVITY, Activity, Granularity, KeylessCounts, UsageCounts, UsageRow, add
+from petstore_server.domain.usage import NO_ACTIVITY, Activity, Granularity, KeylessCounts, UsageCounts, add
 from petstore_server.domain.windows import ADMITTED, BANNED, AccountDecision, Decision
 
 _ADMITTED, _REFUSED_MINUTE, _REFUSED_DAY, _REFUSED_BANNED, _CANCELLED = range(5)  # the fields of UsageCounts
@@ -60,14 +60,10 @@ class UsageRecorder:
         """Add this to what the next `take` returns."""
         self._earlier = _sum(taken, self._earlier)
 
-    def pending(self, account_id: int) -> list[UsageRow]:
+    def pending(self, account_id: int) -> dict[int, UsageCounts]:
         """What the next `take` would return for the account, by hour."""
         self._close_hour()
-        return [
-            UsageRow(hour, counts)
-            for (account, hour), counts in self._earlier.accounts.items()
-            if account == account_id
-        ]
+        return {hour: counts for (account, hour), counts in self._earlier.accounts.items() if account == account_id}
 
     def _begin_hour(self, now: float) -> None:
         self._close_hour()

@@ -8,7 +8,7 @@ from typing import NamedTuple
 from petstore_server.domain.accounts import Account
 from petstore_server.domain.lists import NumberedPage, page_place
 from petstore_server.domain.timestamps import DAY, MINUTE
-from petstore_server.domain.usage import Granularity, KeylessRow, Usage, UsageCounts, UsageRow
+from petstore_server.domain.usage import Granularity, KeylessCounts, Usage, UsageCounts
 from petstore_server.domain.windows import roll_window
 from petstore_server.store import Store
 
@@ -106,13 +106,13 @@ def top_accounts(rows: Sequence[AccountUsage], sort: AccountSort, limit: int) ->
 
 
 class UsageReport(NamedTuple):
-    """The history of one account, or of the service as a whole; ascending, without hours or days that had no requests.
+    """The hours or days with requests of one account, or of the service as a whole, by start (Unix seconds), ascending.
 
     `keyless` has the requests without a valid key. They belong to no account, so it is empty for one account.
     """
 
-    rows: list[UsageRow]
-    keyless: list[KeylessRow]
+    rows: Mapping[int, UsageCounts]
+    keyless: Mapping[int, KeylessCounts]
 
 
 async def report_usage(store: Store, account: str | None, start: float, end: float, by: Granularity) -> UsageReport:
@@ -123,6 +123,6 @@ async def report_usage(store: Store, account: str | None, start: float, end: flo
     period = by.start(start), int(end) + 1
     if account is not None:
         account_id = (await store.accounts.find(account)).id
-        return UsageReport(await store.usage.history(account_id, *period, by), [])
+        return UsageReport(await store.usage.history(account_id, *period, by), {})
     rows = await store.usage.history(None, *period, by)
     return UsageReport(rows, await store.usage.keyless_history(*period, by))

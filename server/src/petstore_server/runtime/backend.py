@@ -7,7 +7,7 @@ from contextlib import AbstractContextManager, asynccontextmanager, nullcontext,
 
 from petstore_server.domain.bans import Ban
 from petstore_server.domain.errors import KeyNotFound, ServiceUnavailable
-from petstore_server.domain.usage import Granularity, UsageRow, merge_rows
+from petstore_server.domain.usage import Granularity, UsageCounts, merge
 from petstore_server.engines import sqlite
 from petstore_server.limits.activity import NoUsageRecorder, UsageRecorder
 from petstore_server.limits.fallback import CountersUnavailable, FallbackLimiter
@@ -88,15 +88,17 @@ class Backend:
         for ban in unsaved.bans:
             await self._log_ban(ban)
 
-    async def history(self, account_id: int, start: int, end: int, by: Granularity) -> list[UsageRow]:
+    async def history(self, account_id: int, start: int, end: int, by: Granularity) -> dict[int, UsageCounts]:
         """The usage history of an account, with what this process has not saved yet.
 
         Raises ServiceUnavailable.
         """
         async with self._saving:  # so that nothing is on its way to the store, and would count twice or not at all
             saved = await self.store.usage.history(account_id, start, end, by)
-            pending = [row for row in self.activity.pending(account_id) if start <= by.start(row.start) < end]
-        return merge_rows([*saved, *pending], by)
+            pending = self.activity.pending(account_id).items()
+        return merge(
+            [*saved.items(), *((hour, counts) for hour, counts in pending if start <= by.start(hour) < end)], by
+        )
 
     async def _log_ban(self, ban: Ban) -> None:
         account = None

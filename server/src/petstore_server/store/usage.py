@@ -11,17 +11,7 @@ from petstore_server.domain.audit import SERVICE, Actor, Change
 from petstore_server.domain.bans import Ban
 from petstore_server.domain.keys import inherits
 from petstore_server.domain.timestamps import DAY, HOUR
-from petstore_server.domain.usage import (
-    NO_ACTIVITY,
-    Activity,
-    Granularity,
-    KeylessCounts,
-    KeylessRow,
-    Usage,
-    UsageCounts,
-    UsageRow,
-    merge_rows,
-)
+from petstore_server.domain.usage import NO_ACTIVITY, Activity, Granularity, KeylessCounts, Usage, UsageCounts, merge
 from petstore_server.domain.windows import Count
 from petstore_server.store.access import ACCESS_CHANGED
 from petstore_server.store.audit import record
@@ -139,19 +129,19 @@ class UsageStore(Part):
                 yield Commands(sql, rows)
 
     @snapshot
-    def history(self, account_id: int | None, start: int, end: int, by: Granularity) -> Work[list[UsageRow]]:
-        """The hours or days of an account, or the sums of all if it is None, ascending; without those of no request."""
+    def history(self, account_id: int | None, start: int, end: int, by: Granularity) -> Work[dict[int, UsageCounts]]:
+        """The hours or days with requests of an account, or the sums of all if it is None, by start, ascending."""
         chosen, values = ("", ()) if account_id is None else ("AND account_id = %s", (account_id,))
         sql = f"SELECT start, {_sums(_COUNTS)} FROM petstore.usage_history WHERE {_PERIODS} {chosen} GROUP BY start"  # noqa: S608
         rows = yield Query(sql, (by.seconds, start, end, *values))
-        return merge_rows([UsageRow(first, UsageCounts(*counts)) for first, *counts in rows], by)
+        return merge([(first, UsageCounts(*counts)) for first, *counts in rows], by)
 
     @snapshot
-    def keyless_history(self, start: int, end: int, by: Granularity) -> Work[list[KeylessRow]]:
+    def keyless_history(self, start: int, end: int, by: Granularity) -> Work[dict[int, KeylessCounts]]:
         """The same for requests without a valid key."""
         sql = f"SELECT start, {', '.join(_KEYLESS)} FROM petstore.keyless_history WHERE {_PERIODS}"  # noqa: S608
         rows = yield Query(sql, (by.seconds, start, end))
-        return merge_rows([KeylessRow(first, KeylessCounts(*counts)) for first, *counts in rows], by)
+        return merge([(first, KeylessCounts(*counts)) for first, *counts in rows], by)
 
     @snapshot
     def totals(self, start: int, end: int) -> Work[dict[int, UsageCounts]]:

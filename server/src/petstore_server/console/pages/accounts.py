@@ -1,7 +1,7 @@
 """Accounts: the list, each with its windows, history, keys and changes, and what can be done with them."""
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from starlette.responses import Response
 
@@ -17,7 +17,7 @@ from petstore_server.domain.errors import AccountExists, InvalidInput
 from petstore_server.domain.keys import DEFAULT_SCOPES, ENDED, ApiKey, Scope
 from petstore_server.domain.lists import NumberedPage
 from petstore_server.domain.texts import check_note
-from petstore_server.domain.usage import Granularity, UsageRow
+from petstore_server.domain.usage import Granularity, UsageCounts
 from petstore_server.operations.accounts import close_account, create_account, report_windows
 from petstore_server.operations.usage import AccountSort, page_of_accounts
 
@@ -140,9 +140,9 @@ async def show_account(visit: Visit, account: Account, status: int = 200, **subm
         usage=usage,
         windows=report_windows(account, usage.value, now) if usage.value is not None else [],
         hours=hours,
-        hour_bars=_bars(hours.value or [], now, Granularity.HOUR, _HOURS),
+        hour_bars=_bars(hours.value or {}, now, Granularity.HOUR, _HOURS),
         days=days,
-        day_bars=_bars(days.value or [], now, Granularity.DAY, _DAYS),
+        day_bars=_bars(days.value or {}, now, Granularity.DAY, _DAYS),
         page=keys,
         ended=ENDED,
         chosen_keys="one" if visit.query.get("key") else chosen,
@@ -234,9 +234,11 @@ async def _account(visit: Visit) -> Account:
     return await visit.need(visit.store.accounts.find(visit.request.path_params["name"]))
 
 
-def _bars(rows: list[UsageRow], now: float, by: Granularity, count: int) -> list[tuple[str, tuple[int, int]]]:
+def _bars(
+    history: Mapping[int, UsageCounts], now: float, by: Granularity, count: int
+) -> list[tuple[str, tuple[int, int]]]:
     """The requests admitted and refused in each hour or day."""
-    found = {row.start: (row.admitted, row.refused) for row in rows}
+    found = {start: (counts.admitted, counts.refused) for start, counts in history.items()}
     first, end, _ = _period(now, by, count)
     starts = range(first, end, by.seconds)
     return [(minutes(start)[: 16 if by is Granularity.HOUR else 10], found.get(start, (0, 0))) for start in starts]

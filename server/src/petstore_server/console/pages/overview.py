@@ -76,8 +76,8 @@ async def _requests(visit: Visit, period: str) -> dict[str, Any]:
     return {
         "requests": history,
         "chart": history.value and _history_bars(history.value, visit.now, days),
-        "counted": reduce(add, (row.counts for row in history.value.rows), UsageCounts()) if history.value else None,
-        "without_key": sum(sum(row.counts) for row in history.value.keyless) if history.value else None,
+        "counted": reduce(add, history.value.rows.values(), UsageCounts()) if history.value else None,
+        "without_key": sum(map(sum, history.value.keyless.values())) if history.value else None,
     }
 
 
@@ -91,7 +91,7 @@ def _recent_bars(report: Report) -> Bars:
 
 
 def _history_bars(history: UsageReport, now: float, days: int) -> Bars:
-    counted = {row.start: (row.admitted, row.refused) for row in history.rows}
-    keyless = {row.start: sum(row.counts) for row in history.keyless}
+    counted = {start: (counts.admitted, counts.refused) for start, counts in history.rows.items()}
+    keyless = {start: sum(counts) for start, counts in history.keyless.items()}
     hours = range(Granularity.HOUR.start(now - days * DAY), int(now) + 1, Granularity.HOUR.seconds)
     return [(minutes(hour), (*counted.get(hour, (0, 0)), keyless.get(hour, 0))) for hour in hours]
