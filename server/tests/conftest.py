@@ -12,7 +12,7 @@ import pytest
 from hypothesis import settings
 
 from petstore_server.engines.postgres import engine as postgres_engine
-from petstore_server.engines.postgres.session import TransactionOptions
+from petstore_server.engines.postgres.connections import TransactionOptions
 from petstore_server.engines.sqlite import opening
 from petstore_server.limits import redis as redis_counters
 from support import process, service

@@ -17,8 +17,8 @@ from petstore_server.domain.keys import Environment
 from petstore_server.domain.orders import CANCEL, Order, Status
 from petstore_server.domain.pets import Pet
 from petstore_server.domain.placement import Placement
+from petstore_server.engines.postgres.connections import BULK, READ, SCAN, WRITE, Session, Timelines
 from petstore_server.engines.postgres.engine import CONCURRENCY, CONNECTIONS, Pool
-from petstore_server.engines.postgres.session import BULK, READ, SCAN, WRITE, Session, Timelines
 from petstore_server.store import Store
 from petstore_server.store.engine import Query, Work
 from support.engines import PostgresEngine, running_engine

@@ -5,16 +5,9 @@ from datetime import datetime
 from enum import StrEnum
 from typing import Any, NamedTuple
 
+from petstore_server.domain import errors
 from petstore_server.domain.audit import Transition
-from petstore_server.domain.errors import (
-    InvalidField,
-    InvalidOrderId,
-    OrderAlreadyCancelled,
-    OrderAlreadyComplete,
-    OrderAlreadyShipped,
-    OrderNotPending,
-    OrderNotShipped,
-)
+from petstore_server.domain.errors import InvalidField, InvalidOrderId
 from petstore_server.domain.timestamps import canonical_timestamp, format_timestamp
 
 INT64_MIN = -(2**63)
@@ -70,17 +63,17 @@ class Order(NamedTuple):
 
 def _cancel(order: Order) -> Order:
     if order.status is Status.SHIPPED:
-        raise OrderAlreadyShipped(order.id)
+        raise errors.OrderAlreadyShipped(order.id)
     if order.status is Status.CANCELLED:
-        raise OrderAlreadyCancelled(order.id)
+        raise errors.OrderAlreadyCancelled(order.id)
     return order._replace(status=Status.CANCELLED)
 
 
 def _complete(order: Order) -> Order:
     if order.status is not Status.SHIPPED:
-        raise OrderNotShipped(order.id, order.status)
+        raise errors.OrderNotShipped(order.id, order.status)
     if order.complete:
-        raise OrderAlreadyComplete(order.id)
+        raise errors.OrderAlreadyComplete(order.id)
     return order._replace(complete=True)
 
 
@@ -97,7 +90,7 @@ def ship(at: datetime) -> Transition[Order]:
 
     def apply(order: Order) -> Order:
         if order.status is not Status.PENDING:
-            raise OrderNotPending(order.id, order.status)
+            raise errors.OrderNotPending(order.id, order.status)
         return order._replace(status=Status.SHIPPED, ship_date=ship_date)
 
     return Transition("order.ship", apply)

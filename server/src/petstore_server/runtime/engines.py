@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 Announce = Callable[[str], None]
 Share = Callable[[str, int], Awaitable[int]]
-"""`postgres.session.Share`: shares the newest timeline of a store, so that an old primary is refused."""
+"""`postgres.connections.Share`: shares the newest timeline of a store, so that an old primary is refused."""
 
 _SQLITE = "sqlite:///"
 _SCRATCH = "petstore-scratch-"

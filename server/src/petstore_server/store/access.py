@@ -2,22 +2,12 @@
 
 import builtins
 
+from petstore_server.domain import keys
 from petstore_server.domain.accounts import Account, Limits, Plan, require_open
 from petstore_server.domain.audit import Actor, Change, Transition, difference
 from petstore_server.domain.bans import CLOCK_TOLERANCE, Ban
 from petstore_server.domain.errors import AccountExists, AccountNotFound, KeyNotFound
-from petstore_server.domain.keys import (
-    VALID,
-    ApiKey,
-    Environment,
-    Principal,
-    RefusedKey,
-    Rotated,
-    Successor,
-    key_state,
-    parse_scopes,
-    rotate,
-)
+from petstore_server.domain.keys import ApiKey, Environment, Principal, RefusedKey, Rotated, Successor
 from petstore_server.domain.lists import NumberedPage, page_place
 from petstore_server.store.audit import record
 from petstore_server.store.engine import Command, Part, Query, Row, Work, snapshot, transaction
@@ -119,11 +109,11 @@ class Keys(Part):
         if not rows:
             return None
         revoked_at, suspended_at, key_id, account_id, account, plan, per_minute, per_day, scopes, expires_at = rows[0]
-        state = key_state(expires_at, revoked_at, suspended_at is not None, now)
-        if state not in VALID:
+        state = keys.key_state(expires_at, revoked_at, suspended_at is not None, now)
+        if state not in keys.VALID:
             return RefusedKey(key_id, account, state)
         limits = Limits(per_minute, per_day)
-        return Principal(key_id, account_id, account, Plan(plan), limits, parse_scopes(scopes), expires_at)
+        return Principal(key_id, account_id, account, Plan(plan), limits, keys.parse_scopes(scopes), expires_at)
 
     @transaction
     def create(self, key: ApiKey, actor: Actor) -> Work[ApiKey]:
@@ -205,7 +195,7 @@ class Keys(Part):
     def rotate(self, key_id: str, successor: Successor, grace_ends: float, actor: Actor) -> Work[Rotated]:
         """Replace the key by a successor, as `domain.keys.rotate` says. Raises KeyNotFound, KeyNotUsable."""
         before = yield from _locked_key(key_id)
-        rotated = rotate(before, successor, grace_ends, actor.at)
+        rotated = keys.rotate(before, successor, grace_ends, actor.at)
         new = rotated.new
         yield _insert_key(new, (yield from find_account(new.account)).id)
         if new.ban is not None:
@@ -272,7 +262,7 @@ def _one_key(rows: list[Row], key_id: str) -> ApiKey:
 def _key(row: Row) -> ApiKey:
     key_id, account, digest, environment, scopes, note, created, expires, revoked, rotated_from, *rest = row
     suspended_at, rotated_to, last_used, *ban = rest
-    identity = key_id, account, digest, Environment(environment), parse_scopes(scopes), note
+    identity = key_id, account, digest, Environment(environment), keys.parse_scopes(scopes), note
     last_ban = None if ban[0] is None else Ban(key_id, *ban)
     history = created, expires, revoked, rotated_from, last_ban
     return ApiKey(*identity, *history, suspended_at is not None, rotated_to, last_used)

@@ -6,16 +6,8 @@ from typing import Any
 
 import msgspec
 
-from petstore_server.domain.audit import (
-    Actor,
-    AuditEntry,
-    AuditFilters,
-    AuditPage,
-    AuditPosition,
-    Change,
-    ImportEntries,
-    ImportsPage,
-)
+from petstore_server.domain import audit
+from petstore_server.domain.audit import Actor, AuditEntry, AuditFilters, AuditPage, AuditPosition, Change
 from petstore_server.domain.imports import IMPORT_ACTION
 from petstore_server.domain.lists import Count
 from petstore_server.store.engine import Command, Part, Query, Row, Work, snapshot, transaction
@@ -128,17 +120,17 @@ class AuditLog(Part):
         return Count(found, read == SCAN_LIMIT)
 
     @snapshot
-    def imports(self, before: AuditPosition | None = None, actor: str | None = None) -> Work[ImportsPage]:
+    def imports(self, before: AuditPosition | None = None, actor: str | None = None) -> Work[audit.ImportsPage]:
         """The latest imports of orders, of all actors or one, from before a position or from the newest.
 
         Each batch has an entry. An import of more batches than are read for a page is also on the next page.
         """
         parameters = (IMPORT_ACTION, *(before or _NEWEST), actor, actor, _BATCHES)
-        found = [ImportEntries(*row) for row in (yield Query(_IMPORTS, parameters))]
+        found = [audit.ImportEntries(*row) for row in (yield Query(_IMPORTS, parameters))]
         if sum(each.batches for each in found) < _BATCHES:
-            return ImportsPage(found, None)
+            return audit.ImportsPage(found, None)
         [position] = yield Query(_LAST_BATCH, parameters)
-        return ImportsPage(found, AuditPosition(*position))
+        return audit.ImportsPage(found, AuditPosition(*position))
 
 
 def page_statement(filters: AuditFilters, limit: int, last: AuditPosition | None, *, newest_first: bool) -> Query:

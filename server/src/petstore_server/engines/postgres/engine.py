@@ -12,22 +12,9 @@ from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
 from petstore_server.batching import Batcher
 from petstore_server.domain.errors import ServiceUnavailable
+from petstore_server.engines.postgres import connections
+from petstore_server.engines.postgres.connections import BULK, READ, SNAPSHOT, WRITE, Session, TransactionOptions
 from petstore_server.engines.postgres.dialect import PostgresDialect
-from petstore_server.engines.postgres.session import (
-    BULK,
-    CONNECTION_ENDED,
-    IDENTITY,
-    NO_RESPONSE,
-    READ,
-    SCAN,
-    SNAPSHOT,
-    WRITE,
-    Driver,
-    Session,
-    Timelines,
-    TransactionOptions,
-    unavailable,
-)
 from petstore_server.store.engine import Item, Perform, Query, Result, Row, Snapshot, Stats, TryAgain, Work
 
 CONCURRENCY = 2
@@ -46,11 +33,11 @@ logging.getLogger("psycopg").disabled = True  # it also logs failures that it ra
 class PostgresEngine:
     """Implements `store.engine.Engine`."""
 
-    def __init__(self, url: str, timelines: Timelines | None = None) -> None:
+    def __init__(self, url: str, timelines: connections.Timelines | None = None) -> None:
         """`url` names a database with the latest schema; nothing is connected before it is needed."""
         self.dialect = PostgresDialect()
         self.stats = Stats()
-        self._timelines = timelines or Timelines()
+        self._timelines = timelines or connections.Timelines()
         self._pool = Pool(url, self._timelines)
         self._batchers: dict[Perform[Any, Any], Batcher[Any, Any]] = {}
 
@@ -68,7 +55,7 @@ class PostgresEngine:
 
     @asynccontextmanager
     async def snapshot(self) -> AsyncIterator[Snapshot]:
-        async with self._pool.long_read(SCAN) as session:
+        async with self._pool.long_read(connections.SCAN) as session:
             yield lambda work: session.run(work())
 
     async def transaction(self, work: Callable[[], Work[Result]], *, bulk: bool = False) -> Result:
@@ -83,7 +70,7 @@ class PostgresEngine:
             )
         clock = asyncio.get_running_loop().time
         ends = clock() + WRITE.total
-        reason, pause = NO_RESPONSE, 0.01
+        reason, pause = connections.NO_RESPONSE, 0.01
         while clock() + pause < ends:
             try:
                 result: Result = await batcher.submit(item, ends, owner)
@@ -98,7 +85,7 @@ class PostgresEngine:
         raise ServiceUnavailable(reason)
 
     async def identity(self) -> str:
-        [(cluster, database)] = await self.query(IDENTITY)
+        [(cluster, database)] = await self.query(connections.IDENTITY)
         return f"{cluster}-{database}"
 
     async def verify(self) -> None:
@@ -118,14 +105,14 @@ class PostgresEngine:
 class Pool:
     """Connections that are not in use, and a bound on those that are."""
 
-    def __init__(self, url: str, timelines: Timelines) -> None:
+    def __init__(self, url: str, timelines: connections.Timelines) -> None:
         self._url = url
         self._timelines = timelines
-        self._idle: list[Driver] = []
+        self._idle: list[connections.Driver] = []
         self._free = asyncio.Semaphore(CONNECTIONS)
         self._loop = asyncio.get_running_loop()
         self._closed = False
-        self._connecting: set[asyncio.Task[Driver]] = set()
+        self._connecting: set[asyncio.Task[connections.Driver]] = set()
 
     @asynccontextmanager
     async def long_read(self, options: TransactionOptions) -> AsyncIterator[Session]:
@@ -191,10 +178,10 @@ class Pool:
         finally:
             self._free.release()
 
-    async def _connect(self, ready: float) -> Driver:
+    async def _connect(self, ready: float) -> connections.Driver:
         """Return a new connection; one that is ready too late for its user is kept for the next."""
         ends = min(self._loop.time() + _CONNECT_SECONDS, ready)
-        own: asyncio.Task[Driver] | None = None
+        own: asyncio.Task[connections.Driver] | None = None
         while not self._idle:
             if (own is None or own.done()) and len(self._connecting) < CONNECTIONS:
                 own = asyncio.create_task(connect(self._url, _ALL_HOSTS_SECONDS, self._timelines))
@@ -203,13 +190,13 @@ class Pool:
             left = ends - self._loop.time()
             done, _ = await asyncio.wait(self._connecting, timeout=left, return_when=asyncio.FIRST_COMPLETED)
             if not done:
-                raise ServiceUnavailable(NO_RESPONSE)
+                raise ServiceUnavailable(connections.NO_RESPONSE)
             # An attempt that began before this call may have met what is over by now.
             if own is not None and own in done and (fault := _fault(own)) is not None:
                 raise ServiceUnavailable(fault)
         return self._idle.pop()
 
-    def _keep(self, connecting: asyncio.Task[Driver]) -> None:
+    def _keep(self, connecting: asyncio.Task[connections.Driver]) -> None:
         self._connecting.discard(connecting)
         if _fault(connecting) is not None:
             return
@@ -232,15 +219,15 @@ class Pool:
             await self._idle.pop().close()
 
 
-def _fault(connecting: asyncio.Task[Driver]) -> str | None:
+def _fault(connecting: asyncio.Task[connections.Driver]) -> str | None:
     """Return why an attempt to connect failed, or None."""
     error = asyncio.CancelledError() if connecting.cancelled() else connecting.exception()
     if error is None:
         return None
-    return unavailable(error).reason if isinstance(error, psycopg.Error) else NO_RESPONSE
+    return connections.unavailable(error).reason if isinstance(error, psycopg.Error) else connections.NO_RESPONSE
 
 
-async def connect(url: str, seconds: float, timelines: Timelines) -> Driver:
+async def connect(url: str, seconds: float, timelines: connections.Timelines) -> connections.Driver:
     """Open a connection. Raises psycopg.Error, OldPrimary among them, and TimeoutError."""
     try:
         async with asyncio.timeout(seconds):
@@ -248,7 +235,7 @@ async def connect(url: str, seconds: float, timelines: Timelines) -> Driver:
             driver = await psycopg.AsyncConnection.connect(_complete(url), autocommit=True, prepare_threshold=None)
             try:
                 await timelines.verify(driver)
-            except CONNECTION_ENDED:
+            except connections.CONNECTION_ENDED:
                 return driver  # its user finds out, and takes another one
             except BaseException:
                 await driver.close()

@@ -11,8 +11,8 @@ import psycopg
 from psycopg.conninfo import conninfo_to_dict
 
 from petstore_server.domain.errors import StoreUnusable
+from petstore_server.engines.postgres.connections import Driver, Share, Timelines, plain_words
 from petstore_server.engines.postgres.engine import PostgresEngine, connect
-from petstore_server.engines.postgres.session import Driver, Share, Timelines, plain_words
 from petstore_server.engines.schema import Schema, earlier_build, no_store
 from petstore_server.store import Store
 from petstore_server.store.records import CHECKED, MOST_PROBLEMS, order_problem

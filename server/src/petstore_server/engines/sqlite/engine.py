@@ -19,16 +19,8 @@ import apsw
 
 from petstore_server.batching import Batcher
 from petstore_server.domain.errors import ServiceUnavailable
-from petstore_server.engines.sqlite.connections import (
-    BUSY_SECONDS,
-    connect_inline,
-    connect_reader,
-    connect_writer,
-    patience,
-    roll_back,
-    transaction,
-    unavailable,
-)
+from petstore_server.engines.sqlite import connections
+from petstore_server.engines.sqlite.connections import connect_reader, connect_writer, transaction, unavailable
 from petstore_server.engines.sqlite.dialect import SqliteDialect, rows_of, run
 from petstore_server.store.engine import Command, Item, Perform, Query, Result, Row, Snapshot, Stats, Work
 
@@ -51,7 +43,7 @@ class SqliteEngine:
         self.dialect = SqliteDialect()
         self.stats = Stats()
         self._path = path
-        self._inline = connect_inline(path)
+        self._inline = connections.connect_inline(path)
         self._idle: deque[apsw.Connection] = deque()
         self._readers = ThreadPoolExecutor(_READERS, thread_name_prefix="petstore-read")
         self._writing = connect_writer(path)
@@ -169,7 +161,7 @@ class SqliteEngine:
                     outcomes += await on_thread(work) if perform is _do_each else work()
                 await on_thread(self._writing.execute, "COMMIT")
             finally:
-                roll_back(self._writing)
+                connections.roll_back(self._writing)
         except apsw.Error as error:
             raise unavailable(error) from error
         except OSError:
@@ -179,7 +171,7 @@ class SqliteEngine:
 
     def _begin_later(self) -> None:
         """Wait until another program has ended its transaction."""
-        self._writing.set_busy_handler(patience(BUSY_SECONDS))
+        self._writing.set_busy_handler(connections.patience(connections.BUSY_SECONDS))
         try:
             self._writing.execute("BEGIN IMMEDIATE")
         finally:

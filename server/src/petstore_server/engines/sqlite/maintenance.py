@@ -13,25 +13,9 @@ from petstore_server.domain.audit import Actor, Change
 from petstore_server.domain.errors import Conflict, InvalidInput, ServiceUnavailable, StoreUnusable, advising
 from petstore_server.domain.orders import INT64_MAX
 from petstore_server.domain.timestamps import file_stamp
-from petstore_server.engines.sqlite.connections import (
-    CREATE,
-    connect,
-    connect_reader,
-    connect_writer,
-    create_private,
-    plain_words,
-    transaction,
-)
+from petstore_server.engines.sqlite import connections, opening
+from petstore_server.engines.sqlite.connections import CREATE, connect, connect_reader, connect_writer, transaction
 from petstore_server.engines.sqlite.dialect import translated
-from petstore_server.engines.sqlite.opening import (
-    APPLICATION_ID,
-    SCHEMA,
-    apply_migrations,
-    require_place,
-    schema_version,
-    unusable_on_error,
-    use_log,
-)
 from petstore_server.partial_files import partial_file, put_in_place
 from petstore_server.store.audit import INSERT_ENTRY, audit_row
 from petstore_server.store.records import CHECKED, MOST_PROBLEMS, order_problem
@@ -64,18 +48,18 @@ def backup(path: Path, target: Path, progress: Callable[[int, int], None] = lamb
     not, and ServiceUnavailable if the disk of the target is full.
     """
     path, target = path.resolve(), target.resolve()
-    require_place(path, file_too=True)
+    opening.require_place(path, file_too=True)
     if target.exists():
         raise Conflict(f"{target} exists already; choose another name.")
     if not target.parent.is_dir():
         raise InvalidInput(f"The directory {target.parent} does not exist; create it or choose another name.")
     with partial_file(target) as copy:
-        with unusable_on_error(path):
+        with opening.unusable_on_error(path):
             _require_store(path)
-            create_private(copy, like=path if target.parent == path.parent else None)
+            connections.create_private(copy, like=path if target.parent == path.parent else None)
             _copy(path, copy, progress)
         _require_sound(copy, f"The store at {path} is damaged, so no backup was made")
-        with unusable_on_error(target):
+        with opening.unusable_on_error(target):
             put_in_place(copy, target)
 
 
@@ -87,19 +71,19 @@ def restore(path: Path, source: Path, actor: Actor) -> Path | None:
     changes. Raises StoreUnusable, and ServiceUnavailable if the disk is full.
     """
     path, source = path.resolve(), source.resolve()
-    require_place(path, file_too=False)
+    opening.require_place(path, file_too=False)
     if not source.is_file():
         raise StoreUnusable(f"There is no backup at {source}.")
     kept = _unused_name(path, actor.at) if path.exists() and path.stat().st_size else None
     with partial_file(path) as copy:
-        with advising("Nothing was restored; choose another backup."), unusable_on_error(source):
+        with advising("Nothing was restored; choose another backup."), opening.unusable_on_error(source):
             _require_store(source)
-            create_private(copy, like=path)
+            connections.create_private(copy, like=path)
             _copy(source, copy)
             with _naming_full_disk(copy):
                 _begin_epoch(copy, source, kept, actor)
         _require_sound(copy, f"The backup at {source} is damaged, so nothing was restored")
-        with unusable_on_error(path):
+        with opening.unusable_on_error(path):
             try:
                 _write_over(copy, path, kept)
             except (apsw.NotADBError, apsw.CorruptError):
@@ -107,7 +91,7 @@ def restore(path: Path, source: Path, actor: Actor) -> Path | None:
             else:
                 return kept
         # Not while the error is handled: until then it keeps its connection open, and with it SQLite's locks.
-        with advising("Stop the servers, and restore again."), unusable_on_error(path):
+        with advising("Stop the servers, and restore again."), opening.unusable_on_error(path):
             _write_over(copy, path, kept, damaged=True)
     return kept
 
@@ -115,19 +99,19 @@ def restore(path: Path, source: Path, actor: Actor) -> Path | None:
 def check(path: Path) -> list[str]:
     """What is wrong with the store, in plain words; empty if it is sound. Raises StoreUnusable if there is none."""
     path = path.resolve()
-    require_place(path, file_too=True)
+    opening.require_place(path, file_too=True)
     try:
         with closing(connect_reader(path)) as connection, transaction(connection):
             return list(islice(_problems(connection, path), MOST_PROBLEMS))
     except apsw.Error as error:
-        return [f"The store at {path} cannot be read: {plain_words(error)}."]
+        return [f"The store at {path} cannot be read: {connections.plain_words(error)}."]
     except StoreUnusable as error:
         return [error.message]
 
 
 def _problems(connection: apsw.Connection, path: Path) -> Iterator[str]:
-    version = schema_version(connection, path)
-    if outdated := SCHEMA.outdated(version, f"at {path}"):
+    version = opening.schema_version(connection, path)
+    if outdated := opening.SCHEMA.outdated(version, f"at {path}"):
         yield outdated
         return
     for (result,) in connection.execute(f"PRAGMA integrity_check({MOST_PROBLEMS})"):
@@ -143,7 +127,7 @@ def _problems(connection: apsw.Connection, path: Path) -> Iterator[str]:
 
 def _require_store(path: Path) -> None:
     with closing(connect_reader(path)) as connection:
-        if schema_version(connection, path) == 0:
+        if opening.schema_version(connection, path) == 0:
             raise StoreUnusable(f"There is no store in {path}.")
 
 
@@ -171,7 +155,7 @@ def _naming_full_disk(copy: Path) -> Iterator[None]:
 def _begin_epoch(copy: Path, source: Path, kept: Path | None, actor: Actor) -> None:
     """Migrate the copy, record the restore, and mark the copy as another history, so that no cache is used for it."""
     with closing(connect_writer(copy)) as connection:
-        apply_migrations(connection, source)
+        opening.apply_migrations(connection, source)
         with transaction(connection):
             connection.execute(_NEW_HISTORY)
             connection.execute("DELETE FROM console_sessions")  # those ended since the backup must not come back
@@ -200,8 +184,8 @@ def _write_over(copy: Path, path: Path, kept: Path | None, *, damaged: bool = Fa
     ):
         version = 0
         if not damaged:
-            version = schema_version(destination, path)  # what is not a store is not replaced
-            use_log(destination, path)  # so that the present content can be read while the transaction is open
+            version = opening.schema_version(destination, path)  # what is not a store is not replaced
+            opening.use_log(destination, path)  # so that the present content can be read while the transaction is open
         with destination.backup("main", source, "main") as steps:
             # This begins the transaction: nothing can change between the copy that is kept and the new content.
             steps.step(0)
@@ -213,7 +197,7 @@ def _write_over(copy: Path, path: Path, kept: Path | None, *, damaged: bool = Fa
             while not steps.done:
                 steps.step(-1)
         destination.config(apsw.SQLITE_DBCONFIG_RESET_DATABASE, 0)
-        use_log(destination, path)
+        opening.use_log(destination, path)
 
 
 def _connect_unread(path: Path) -> apsw.Connection:
@@ -229,7 +213,7 @@ def _keep(path: Path, kept: Path, unreadable: BinaryIO | None) -> None:
     What SQLite cannot read is copied as bytes: SQLite has written its log into the file before.
     """
     with partial_file(kept) as copy:
-        create_private(copy, like=path)
+        connections.create_private(copy, like=path)
         if unreadable is None:
             _copy(path, copy)
         else:
@@ -241,7 +225,7 @@ def _keep(path: Path, kept: Path, unreadable: BinaryIO | None) -> None:
 def _require_mark(path: Path) -> None:
     """Raise StoreUnusable unless a file that cannot be opened has the mark of a store in its header."""
     with path.open("rb") as file:  # no connection is open, whose locks closing this would release
-        if file.read(_MARK.stop)[_MARK] != APPLICATION_ID.to_bytes(4):
+        if file.read(_MARK.stop)[_MARK] != opening.APPLICATION_ID.to_bytes(4):
             advice = "Correct PETSTORE_DATABASE_URL; if the file was a store, move it away and restore again."
             raise StoreUnusable(f"{path} is not a store, so it is not replaced.", advice)
 

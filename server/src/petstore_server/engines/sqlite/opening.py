@@ -13,16 +13,8 @@ import apsw
 
 from petstore_server.domain.errors import StoreDamaged, StoreUnusable
 from petstore_server.engines.schema import Schema, earlier_build, no_store
-from petstore_server.engines.sqlite.connections import (
-    BUSY_SECONDS,
-    CREATE,
-    connect_writer,
-    create_private,
-    is_limit_of_files,
-    patience,
-    plain_words,
-    transaction,
-)
+from petstore_server.engines.sqlite import connections
+from petstore_server.engines.sqlite.connections import CREATE, connect_writer, transaction
 from petstore_server.engines.sqlite.engine import SqliteEngine
 from petstore_server.store import Store
 
@@ -61,7 +53,7 @@ def migrate(
     StoreUnusable.
     """
     path = path.resolve()
-    deadline = monotonic() + BUSY_SECONDS
+    deadline = monotonic() + connections.BUSY_SECONDS
     with unusable_on_error(path):
         while True:
             try:
@@ -119,7 +111,7 @@ def apply_migrations(connection: apsw.Connection, path: Path) -> int:
 
     So other programs see the store before or after it. A second one waits, and then finds nothing to do.
     """
-    connection.set_busy_handler(patience(MIGRATION_SECONDS))
+    connection.set_busy_handler(connections.patience(MIGRATION_SECONDS))
     use_log(connection, path)
     with transaction(connection, "IMMEDIATE"):
         before = schema_version(connection, path)
@@ -145,7 +137,7 @@ def unusable_on_error(path: Path) -> Iterator[None]:
         yield
     except (apsw.Error, OSError) as error:
         kind = StoreDamaged if isinstance(error, apsw.NotADBError | apsw.CorruptError) else StoreUnusable
-        raise kind(f"{path} cannot be used as a store: {plain_words(error)}.", _advice(error)) from error
+        raise kind(f"{path} cannot be used as a store: {connections.plain_words(error)}.", _advice(error)) from error
 
 
 def _advice(error: apsw.Error | OSError) -> str:
@@ -155,7 +147,7 @@ def _advice(error: apsw.Error | OSError) -> str:
         return "Try again when it has finished."
     if isinstance(error, apsw.FullError) or (isinstance(error, OSError) and error.errno == errno.ENOSPC):
         return "Free some space and try again."
-    if is_limit_of_files(error):
+    if connections.is_limit_of_files(error):
         return "Raise that limit (ulimit -n, or the system's)."
     return "Check the disk and the permissions of the file and its directory."
 
@@ -173,7 +165,7 @@ def lock_for_serving(
     require_place(path, file_too=False)
     deadline = monotonic() + wait_seconds
     with unusable_on_error(path):
-        create_private(path)
+        connections.create_private(path)
         while (descriptor := _acquired(path, shared=shared)) is None:
             if monotonic() >= deadline:
                 raise StoreUnusable(f"Another server already uses the store at {path}.", advice)
