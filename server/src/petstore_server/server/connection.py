@@ -5,11 +5,11 @@ it. Until then the connection parses nothing more, and reads at most one buffer 
 """
 
 import asyncio
-from enum import Enum, auto
+from collections.abc import Coroutine, Generator
 from http import HTTPStatus
-from typing import TYPE_CHECKING, cast
+from types import coroutine
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
-from petstore_server.server.eager import run_eagerly
 from petstore_server.server.messages import Answer, Request, RequestError
 from petstore_server.server.parser import RequestParser
 from petstore_server.server.writer import ResponseWriter
@@ -31,35 +31,11 @@ _CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
 _EMPTY = memoryview(b"")
 
 
-class _Wait(Enum):
-    """What a connection waits for."""
-
-    IDLE = auto()
-    REQUEST = auto()
-    ANSWER = auto()
-    READER = auto()
-    LAST_BYTES = auto()
+Result = TypeVar("Result")
 
 
 class Connection(asyncio.BufferedProtocol):
     """The protocol of one connection of a `PublicServer`."""
-
-    __slots__ = (
-        "_current",
-        "_ended",
-        "_input_ended",
-        "_keep_alive",
-        "_parser",
-        "_reading_paused",
-        "_seconds",
-        "_server",
-        "_transport",
-        "_unparsed",
-        "_wait",
-        "_writer",
-        "scheduled",
-        "task",
-    )
 
     def __init__(self, server: "PublicServer") -> None:
         self._server = server
@@ -72,7 +48,7 @@ class Connection(asyncio.BufferedProtocol):
         self._keep_alive = True
         self._reading_paused = False
         self._ended = False  # nothing more is answered
-        self._wait: tuple[_Wait, object] = (_Wait.IDLE, None)
+        self._wait: tuple[str, object] = ("", None)
         self._seconds = 0  # for which it has been waiting for the same thing
         self.scheduled = False
         self.task: asyncio.Task[Answer | None] | None = None
@@ -166,7 +142,7 @@ class Connection(asyncio.BufferedProtocol):
         self._seconds += 1
         if limit is None or self._seconds < limit:
             return
-        if wait[0] is _Wait.IDLE:
+        if wait[0] == "idle":
             self._transport.close()
         else:
             self.cut()
@@ -219,7 +195,7 @@ class Connection(asyncio.BufferedProtocol):
         self._current = request
         request.turn = turn
         if request.awaits_continue:
-            request.on_invite(lambda: self._writer.write_interim(_CONTINUE))
+            request.invite = lambda: self._writer.write_interim(_CONTINUE)
         outcome = run_eagerly(self._server.respond(request))
         if isinstance(outcome, asyncio.Task):
             self.task = outcome
@@ -284,22 +260,51 @@ class Connection(asyncio.BufferedProtocol):
 
     # Deadlines
 
-    def _waiting(self) -> tuple[tuple[_Wait, object], float | None]:
+    def _waiting(self) -> tuple[tuple[str, object], float | None]:
         """What is waited for, with a mark that differs after any progress, and for how many seconds at most."""
         limits = self._server.deadlines
         sent = self._writer.progress()
         if sent is not None:
-            return (_Wait.READER, sent), limits.stall
+            return ("reader", sent), limits.stall
         if self._ended:
-            return (_Wait.LAST_BYTES, None), limits.last_bytes
+            return ("last bytes", None), limits.last_bytes
         if self._parser.in_message:
-            return (_Wait.REQUEST, self._parser.begun), limits.request
+            return ("request", self._parser.begun), limits.request
         if self._current is not None:
-            return (_Wait.ANSWER, None), None
-        return (_Wait.IDLE, self._parser.begun), limits.idle
+            return ("answer", None), None
+        return ("idle", self._parser.begun), limits.idle
 
 
 def _peer(transport: asyncio.Transport) -> str | None:
     """The address of the other end; None for a Unix socket."""
     peer = transport.get_extra_info("peername")
     return peer[0] if isinstance(peer, tuple) else None
+
+
+def run_eagerly(work: Coroutine[Any, Any, Result]) -> "Result | asyncio.Task[Result]":
+    """Run `work` until it ends or waits; return its result, or the task that goes on with it.
+
+    Until `work` first waits it runs outside of a task, so it must not use `asyncio.timeout` before that.
+    """
+    try:
+        waited_for = work.send(None)
+    except StopIteration as finished:
+        result: Result = finished.value
+        return result
+    return asyncio.get_running_loop().create_task(_resume(work, waited_for))
+
+
+@coroutine
+def _resume(work: Coroutine[Any, Any, Result], waited_for: Any) -> Generator[Any, Any, Result]:
+    """Go on with a coroutine that has been started and waits."""
+    while True:
+        try:
+            yield waited_for
+            break
+        except BaseException as error:  # noqa: BLE001 - what it waited for has failed, or it is cancelled
+            try:
+                waited_for = work.throw(error)
+            except StopIteration as finished:
+                result: Result = finished.value
+                return result
+    return (yield from work.__await__())

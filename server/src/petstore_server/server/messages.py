@@ -93,32 +93,11 @@ class Request:
     `refusal` is the response that it gets if it is not a request at all: malformed bytes, or a connection too many.
 
     `peer` is the address of the other end of the connection, None for a Unix socket. `body` holds the bytes received so
-    far, up to MAX_BODY. `complete` turns true when the whole request has arrived, `lost` when the rest of it will not
-    arrive. `turn` identifies the turn of the event loop in which the request is answered: all requests with the same
-    turn had been read when it began. It is None for a request that was read together with an earlier one of its
-    connection.
+    far, up to MAX_BODY. `invite` asks for the body, where the client awaits a 100 response before it sends that.
+    `complete` turns true when the whole request has arrived, `lost` when the rest of it will not arrive. `turn`
+    identifies the turn of the event loop in which the request is answered: all requests with the same turn had been
+    read when it began. It is None for a request that was read together with an earlier one of its connection.
     """
-
-    __slots__ = (
-        "_invite",
-        "_oversized",
-        "_waiting",
-        "awaits_continue",
-        "body",
-        "complete",
-        "fault",
-        "head",
-        "headers",
-        "http_1_0",
-        "keep_alive",
-        "lost",
-        "method",
-        "path",
-        "peer",
-        "query",
-        "refusal",
-        "turn",
-    )
 
     def __init__(self, head: Head, peer: str | None) -> None:
         self.head = head
@@ -139,24 +118,20 @@ class Request:
         self._oversized = False
         self.lost = False
         self._waiting: asyncio.Future[None] | None = None
-        self._invite: Callable[[], None] | None = None
+        self.invite: Callable[[], None] | None = None
         self.turn: object | None = None
 
     async def receive_body(self) -> None:
         """Wait until the request is complete. Raises PayloadTooLarge, Disconnected."""
         if not (self.complete or self._oversized or self.lost):
-            if self.awaits_continue and not self.body and self._invite is not None:
-                self._invite()
+            if self.invite is not None and not self.body:
+                self.invite()
             self._waiting = asyncio.get_running_loop().create_future()
             await self._waiting
         if self.lost:
             raise Disconnected
         if self._oversized:
             raise PayloadTooLarge
-
-    def on_invite(self, invite: Callable[[], None]) -> None:
-        """Have `invite` called when a body is wanted for which the client awaits a 100 response."""
-        self._invite = invite
 
     def add_body(self, data: bytes) -> None:
         """Take a part of the body; everything beyond MAX_BODY is dropped."""
