@@ -7,14 +7,13 @@ import pytest
 from petstore_server.domain.accounts import Limits, Plan
 from petstore_server.domain.bans import CLOCK_TOLERANCE, Ban, BanPolicy
 from petstore_server.domain.keys import DEFAULT_SCOPES, Principal
-from petstore_server.domain.windows import ADDRESS_LIMIT, AddressDecision, Outcome, evaluate_address
+from petstore_server.domain.windows import ADDRESS_LIMIT, AddressDecision, Count, Outcome, evaluate_address
 from petstore_server.limits.fallback import (
     BAN_BRIDGE_SECONDS,
-    AccountCount,
+    Counted,
     CountersUnavailable,
     FallbackLimiter,
     StoredBan,
-    WindowCount,
 )
 from petstore_server.limits.memory import Unsaved
 from petstore_server.limits.redis import RedisCounters
@@ -32,6 +31,7 @@ class Shared(RedisCounters):
     def __init__(self) -> None:
         self.fault: CountersUnavailable | None = None
         self.used = 0
+        self.day_used: int | None = None  # as many as in the minute
         self.admitted = True
         self.banned_now = False
         self.ban: Ban | None = None
@@ -46,15 +46,17 @@ class Shared(RedisCounters):
     def use_store(self, store_id: str) -> None:
         self.calls.append(store_id)
 
-    async def count(self, principal: Principal, ban: StoredBan) -> AccountCount:
+    async def count(self, principal: Principal, ban: StoredBan) -> tuple[float, Counted]:
         self._called("count")
         self.stored.append(ban)
-        window = WindowCount(int(NOW), self.used)
-        return AccountCount(NOW, self.admitted, window, window, self.banned_now, self.ban, self.banned_now)
+        step = 3 if self.banned_now else int(self.admitted)
+        day_used = self.used if self.day_used is None else self.day_used
+        held = (self.ban.began, self.ban.until, self.ban.level) if self.ban else (0, 0, 0)
+        return NOW, Counted(step, int(NOW), self.used, int(NOW), day_used, int(self.banned_now), *held)
 
     async def count_address(self, address: str, *, charge: bool) -> AddressDecision:
         self._called("charge" if charge else "read")
-        return evaluate_address(self.admitted, WindowCount(int(NOW), self.used), NOW)
+        return evaluate_address(self.admitted, Count(int(NOW), self.used), NOW)
 
     async def newest_timeline(self, store_id: str, timeline: int) -> int:
         self._called("timeline")
@@ -171,6 +173,17 @@ async def test_in_an_outage_the_windows_of_the_counters_go_on_by_the_own_clock(
     decisions = [await limiter.admit(PRINCIPAL) for _ in range(2)]
     assert [Outcome.ADMITTED, Outcome.LIMITED] == [each.outcome for each in decisions]
     assert decisions[1].retry_after == 30
+
+
+async def test_in_an_outage_the_day_of_the_counters_is_not_taken_for_their_minute(
+    shared: Shared, limiter: FallbackLimiter
+) -> None:
+    shared.used, shared.day_used = 1, 999
+    await limiter.admit(PRINCIPAL)
+    shared.fault = CountersUnavailable("gone")
+    decisions = [await limiter.admit(PRINCIPAL) for _ in range(2)]
+    assert [Outcome.ADMITTED, Outcome.LIMITED] == [each.outcome for each in decisions]
+    assert ("day", 0) == (decisions[1].shown.name, decisions[1].shown.remaining)
 
 
 async def test_the_counters_get_what_the_store_has_of_a_ban_and_for_a_while_that_it_was_lifted(

@@ -10,7 +10,7 @@ import msgspec
 from petstore_server.domain.bans import CLOCK_TOLERANCE, Ban, BanPolicy
 from petstore_server.domain.keys import Principal
 from petstore_server.domain.usage import Usage
-from petstore_server.domain.windows import Decision, evaluate_account, evaluate_ban
+from petstore_server.domain.windows import Count, Decision, evaluate_account, evaluate_ban
 from petstore_server.limits.memory import MemoryLimiter, Unsaved
 
 if TYPE_CHECKING:
@@ -35,23 +35,28 @@ StoredBan = tuple[int, int, int]
 NO_BAN: StoredBan = (0, 0, 0)
 
 
-class WindowCount(msgspec.Struct, frozen=True):
-    """A window's start (whole Unix seconds) and what was charged to it; quicker to make than a named tuple."""
-
-    start: int
-    used: int
+_ADMITTED, _BANNED_NOW = 1, 3  # steps
 
 
-class AccountCount(msgspec.Struct, frozen=True):
-    """What was counted for a request with a key, at `now` (Unix seconds): its account's windows, and its ban."""
+class Counted(msgspec.Struct, array_like=True, frozen=True):
+    """What `count.lua` returns for a request: how it ended, the open windows, whether it is a strike, and the ban.
 
-    now: float
-    admitted: bool
-    minute: WindowCount
-    day: WindowCount
-    struck: bool
-    ban: Ban | None
-    banned_now: bool
+    Times are Unix seconds. Level 0 is no ban. Without a key, only the first three fields count, for the address.
+    """
+
+    step: int
+    minute: int
+    minute_used: int
+    day: int = 0
+    day_used: int = 0
+    struck: int = 0
+    began: int = 0
+    until: int = 0
+    level: int = 0
+
+    @property
+    def admitted(self) -> bool:
+        return self.step == _ADMITTED
 
 
 _log = logging.getLogger(__name__)
@@ -89,11 +94,11 @@ class FallbackLimiter(MemoryLimiter):
     async def admit(self, principal: Principal) -> Decision:
         if self.fault is None:
             try:
-                counted = await self._counters.count(principal, self._stored_ban(principal.key_id))
+                now, counted = await self._counters.count(principal, self._stored_ban(principal.key_id))
             except CountersUnavailable as error:
                 self._open(error)
             else:
-                return self._evaluate(principal, counted)
+                return self._evaluate(principal, now, counted)
         self.local_decisions += 1
         return await super().admit(principal)
 
@@ -130,9 +135,9 @@ class FallbackLimiter(MemoryLimiter):
         return timeline
 
     def replace_bans(self, bans: Iterable[Ban]) -> None:
-        before = self.current_bans()
+        before = self._current_bans()
         super().replace_bans(bans)
-        after = self.current_bans()
+        after = self._current_bans()
         for key_id in before.keys() - after.keys():
             self._lifted[key_id] = before[key_id].began
         for key_id in after.keys() & self._lifted.keys():
@@ -152,19 +157,27 @@ class FallbackLimiter(MemoryLimiter):
         """Close the connection to the counters."""
         await self._counters.close()
 
+    def _current_bans(self) -> dict[str, Ban]:
+        return {key_id: record.ban for key_id, record in self._abuse.items() if record.ban is not None}
+
     def _stored_ban(self, key_id: str) -> StoredBan:
-        ban = self.ban(key_id)
-        if ban is not None:
-            return ban.began, ban.until, ban.level
+        record = self._abuse.get(key_id)
+        if record is not None and record.ban is not None:
+            return record.ban.began, record.ban.until, record.ban.level
         return (self._lifted[key_id], 0, 0) if key_id in self._lifted else NO_BAN
 
-    def _evaluate(self, principal: Principal, counted: AccountCount) -> Decision:
-        new = counted.ban if counted.banned_now else None
-        ahead = round(self._clock() - counted.now)
-        self.follow(principal, _moved(counted.minute, ahead), _moved(counted.day, ahead), new, struck=counted.struck)
-        if counted.ban is not None:
-            return evaluate_ban(counted.ban, counted.minute, counted.day, principal.limits, counted.now)
-        return evaluate_account(counted.admitted, counted.minute, counted.day, principal.limits, counted.now)
+    def _evaluate(self, principal: Principal, now: float, counted: Counted) -> Decision:
+        """Decide by the shared counts, and take them over, to continue from there in an outage."""
+        minute, day = Count(counted.minute, counted.minute_used), Count(counted.day, counted.day_used)
+        ahead = round(self._clock() - now)
+        self._accounts[principal.account_id].open(_moved(minute, ahead), _moved(day, ahead))
+        self.strikes += counted.struck
+        if not counted.level:
+            return evaluate_account(counted.admitted, minute, day, principal.limits, now)
+        ban = Ban(principal.key_id, counted.began, counted.until, counted.level, self._policy.strikes)
+        if counted.step == _BANNED_NOW:
+            self._note_ban(ban)
+        return evaluate_ban(ban, minute, day, principal.limits, now)
 
     def _open(self, error: CountersUnavailable) -> None:
         """Count locally from now on; of the requests that meet the fault together, the first one logs it."""
@@ -173,6 +186,6 @@ class FallbackLimiter(MemoryLimiter):
         self.fault = error.reason
 
 
-def _moved(count: WindowCount, seconds: int) -> WindowCount:
+def _moved(count: Count, seconds: int) -> Count:
     """The window by a clock that is ahead by so many seconds; by that one it may seem to have ended long ago."""
-    return WindowCount(count.start + seconds, count.used) if seconds else count
+    return Count(count.start + seconds, count.used) if seconds else count

@@ -158,21 +158,6 @@ class MemoryLimiter:
         for key_id in self._abuse.keys() | current.keys():
             self._abuse[key_id] = replace(self._abuse.get(key_id, _NO_RECORD), ban=current.get(key_id))
 
-    def ban(self, key_id: str) -> Ban | None:
-        """The latest known ban of the key."""
-        return self._abuse.get(key_id, _NO_RECORD).ban
-
-    def current_bans(self) -> dict[str, Ban]:
-        """The latest ban of each key that has one, by key."""
-        return {key_id: record.ban for key_id, record in self._abuse.items() if record.ban is not None}
-
-    def follow(self, principal: Principal, minute: Counter, day: Counter, ban: Ban | None, *, struck: bool) -> None:
-        """Take over what shared counters counted, to continue from there; `ban` is one that they gave just now."""
-        self._accounts[principal.account_id].open(minute, day)
-        self.strikes += struck
-        if ban is not None:
-            self._note_ban(self._abuse.get(principal.key_id, _NO_RECORD), ban)
-
     def take_unsaved(self) -> Unsaved:
         """Return what is to be saved. Follow with `saved`, or with `put_back` if that failed."""
         usage = {account_id: self._accounts[account_id].usage() for account_id in self._unsaved_accounts}
@@ -214,13 +199,13 @@ class MemoryLimiter:
         self.strikes += struck
         if ban is None:
             return decision
-        self._note_ban(record, ban)
+        self._note_ban(ban)
         return evaluate_ban(ban, minute, day, principal.limits, now)
 
-    def _note_ban(self, record: AbuseRecord, ban: Ban) -> None:
+    def _note_ban(self, ban: Ban) -> None:
         self.bans += 1
         self._unsaved_bans.append(ban)
-        self._abuse[ban.key_id] = replace(record, ban=ban)
+        self._abuse[ban.key_id] = replace(self._abuse.get(ban.key_id, _NO_RECORD), ban=ban)
 
     def _address_window(self, address: str, now: float) -> tuple[str, Counter]:
         """The table's slot for the address, and its open window; when the table is full, new addresses share one."""

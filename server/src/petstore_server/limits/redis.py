@@ -19,7 +19,7 @@ from redis.exceptions import AuthenticationError, NoPermissionError, NoScriptErr
 
 from petstore_server.batching import Batcher
 from petstore_server.domain.accounts import Limits, Plan
-from petstore_server.domain.bans import BAN_MEMORY, CLOCK_TOLERANCE, STRIKE_WINDOW, Ban, BanPolicy
+from petstore_server.domain.bans import BAN_MEMORY, CLOCK_TOLERANCE, STRIKE_WINDOW, BanPolicy
 from petstore_server.domain.keys import Principal
 from petstore_server.domain.timestamps import DAY, MINUTE
 from petstore_server.domain.usage import Usage
@@ -27,10 +27,9 @@ from petstore_server.domain.windows import ADDRESS_LIMIT, AddressDecision, Count
 from petstore_server.limits.fallback import (
     BAN_BRIDGE_SECONDS,
     NO_BAN,
-    AccountCount,
+    Counted,
     CountersUnavailable,
     StoredBan,
-    WindowCount,
 )
 
 RESPONSE_SECONDS = 0.2
@@ -61,8 +60,7 @@ _WRITE_FAULTS = {
 """Parts of the texts with which Redis and Valkey, in any version, refuse to run a script that writes."""
 
 _PROBE = Principal("probe", 0, "", Plan.ENTERPRISE, Limits(1 << 53, 1 << 53), frozenset())
-_ADMITTED, _BANNED_NOW = 1, 3  # steps of the script
-_decode = msgspec.msgpack.Decoder(tuple[float, list[tuple[int, ...]]]).decode
+_decode = msgspec.msgpack.Decoder(tuple[float, list[Counted]]).decode
 _decode_windows = msgspec.msgpack.Decoder(tuple[int, int, int, int]).decode
 
 
@@ -79,13 +77,12 @@ class RedisCounters:
     def __init__(self, url: str, policy: BanPolicy, clock: Callable[[], float] | None = None) -> None:
         self._url = url
         self._clock = clock
-        self._strikes = policy.strikes
         self._rules = msgspec.msgpack.encode(_rules(policy))
         self._prefix = "petstore"
         self._client: Redis | None = None
         self._digest = ""
         self._closing: set[asyncio.Task[None]] = set()
-        self._batcher: Batcher[_Call, tuple[float, tuple[int, ...]]] = Batcher(
+        self._batcher: Batcher[_Call, tuple[float, Counted]] = Batcher(
             self._count_all, limit=_LARGEST_BATCH, outage=CountersUnavailable
         )
 
@@ -93,48 +90,34 @@ class RedisCounters:
         """Count for the store with this identity from now on: other stores may share the same Redis."""
         self._prefix = f"petstore:{store_id}"
 
-    async def count(self, principal: Principal, ban: StoredBan) -> AccountCount:
-        """Charge both windows of the key's account, or neither; note a strike. `ban` is what the store has of it."""
+    async def count(self, principal: Principal, ban: StoredBan) -> tuple[float, Counted]:
+        """Charge both windows of the key's account, or neither; note a strike. `ban` is what the store has of it.
+
+        Returns the time of that in Unix seconds, and what was counted.
+        """
         account = principal.account_id
         keys = self._account_key(account), f"{self._prefix}:key:{{{account}}}:{principal.key_id}"
-        now, counted = await self._batcher.submit((keys, (*principal.limits, *ban)))
-        step, minute, minute_used, day, day_used, struck, began, until, level = counted
-        return AccountCount(
-            now,
-            step == _ADMITTED,
-            WindowCount(minute, minute_used),
-            WindowCount(day, day_used),
-            bool(struck),
-            Ban(principal.key_id, began, until, level, self._strikes) if level else None,
-            step == _BANNED_NOW,
-        )
+        return await self._batcher.submit((keys, (*principal.limits, *ban)))
 
     async def count_address(self, address: str, *, charge: bool) -> AddressDecision:
         """Charge the window of an address, or only read it."""
         keys = (f"{self._prefix}:address:{{{address}}}",)
-        now, (step, start, used) = await self._batcher.submit((keys, (int(charge),)))
-        return evaluate_address(step == _ADMITTED, WindowCount(start, used), now)
+        now, counted = await self._batcher.submit((keys, (int(charge),)))
+        return evaluate_address(counted.admitted, Count(counted.minute, counted.minute_used), now)
 
     async def usages(self, account_ids: Sequence[int]) -> dict[int, Usage]:
         """What each of these accounts has used."""
         found: list[Any] = []
-        try:
-            for first in range(0, len(account_ids), _LARGEST_READ):
-                keys = [self._account_key(account_id) for account_id in account_ids[first : first + _LARGEST_READ]]
-                async with asyncio.timeout(CONNECT_SECONDS):
-                    found += await self._connected().mget(keys)
-        except (RedisError, OSError) as error:
-            raise CountersUnavailable(_reason(error)) from error
+        for first in range(0, len(account_ids), _LARGEST_READ):
+            keys = [self._account_key(account_id) for account_id in account_ids[first : first + _LARGEST_READ]]
+            async with self._connected() as client:
+                found += await client.mget(keys)
         return {account_id: _usage(stored) for account_id, stored in zip(account_ids, found, strict=True)}
 
     async def newest_timeline(self, store_id: str, timeline: int) -> int:
         """Note a timeline of the store with this identity; return the newest one that any process has noted."""
-        try:
-            async with _bounded():
-                key = f"petstore:{store_id}:timeline"
-                return int(await self._connected().eval(_NEWEST, 1, key, timeline, _TIMELINE_MEMORY))
-        except _FAILURES as error:
-            raise CountersUnavailable(_reason(error)) from error
+        async with self._connected() as client, _bounded():
+            return int(await client.eval(_NEWEST, 1, f"petstore:{store_id}:timeline", timeline, _TIMELINE_MEMORY))
 
     async def connect(self) -> None:
         """Connect again, and prove with a request for no account that the script runs and may write."""
@@ -158,13 +141,10 @@ class RedisCounters:
 
     async def info(self) -> dict[str, Any]:
         """What Redis reports about itself (INFO), with its setting `appendfsync` where this user may read it."""
-        try:
-            async with asyncio.timeout(CONNECT_SECONDS):
-                found: dict[str, Any] = await self._connected().info()
-                with suppress(ResponseError):
-                    found["appendfsync"] = (await self._connected().config_get("appendfsync")).get("appendfsync")
-        except (RedisError, OSError) as error:
-            raise CountersUnavailable(_reason(error)) from error
+        async with self._connected() as client:
+            found: dict[str, Any] = await client.info()
+            with suppress(ResponseError):
+                found["appendfsync"] = (await client.config_get("appendfsync")).get("appendfsync")
         return found
 
     async def close(self) -> None:
@@ -184,30 +164,34 @@ class RedisCounters:
     def _account_key(self, account_id: int) -> str:
         return f"{self._prefix}:account:{{{account_id}}}"
 
-    def _connected(self) -> Redis:
+    @asynccontextmanager
+    async def _connected(self) -> AsyncIterator[Redis]:
+        """The connection, for calls that take up to CONNECT_SECONDS."""
         if self._client is None:
             raise CountersUnavailable("not connected")
-        return self._client
+        try:
+            async with asyncio.timeout(CONNECT_SECONDS):
+                yield self._client
+        except _FAILURES as error:
+            raise CountersUnavailable(_reason(error)) from error
 
-    async def _count_all(self, calls: list[_Call]) -> Sequence[tuple[float, tuple[int, ...]]]:
+    async def _count_all(self, calls: list[_Call]) -> Sequence[tuple[float, Counted]]:
         """Count a batch in one call of the script."""
+        if self._client is None:
+            raise CountersUnavailable("not connected")
         try:
             async with _bounded():
-                now, counted = _decode(await self._run_script(calls))
-        except TimeoutError:
-            self._drop()  # the response may still arrive
-            raise CountersUnavailable(f"no response within {RESPONSE_SECONDS * 1000:g} ms") from None
+                now, counted = _decode(await self._run_script(self._client, calls))
         except _FAILURES as error:
-            self._drop()
+            self._drop()  # the response may still arrive
             raise CountersUnavailable(_reason(error)) from error
         return [(now, each) for each in counted]
 
-    async def _run_script(self, calls: list[_Call]) -> bytes:
+    async def _run_script(self, client: Redis, calls: list[_Call]) -> bytes:
         keys = [key for names, _ in calls for key in names]
         requests = msgspec.msgpack.encode([arguments for _, arguments in calls])
         timestamp = "" if self._clock is None else repr(self._clock())
         parameters: list[Any] = [*keys, self._rules, requests, timestamp]
-        client = self._connected()
         try:
             reply: bytes = await client.evalsha(self._digest, len(keys), *parameters)
         except NoScriptError:  # scripts were flushed, or Redis restarted: nothing was counted
