@@ -41,7 +41,7 @@ _ADMITTED, _BANNED_NOW = 1, 3  # steps
 class Counted(msgspec.Struct, array_like=True, frozen=True):
     """What `count.lua` returns for a request: how it ended, the open windows, whether it is a strike, and the ban.
 
-    Times are Unix seconds. Level 0 is no ban. Without a key, only the first three fields count, for the address.
+    Times are Unix seconds; at level 0 there is no ban. Without a key, the first three fields are those of the address.
     """
 
     step: int
