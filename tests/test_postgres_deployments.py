@@ -15,9 +15,8 @@ import pytest
 from petstore_server.domain.errors import OrderAlreadyCancelled, ServiceUnavailable, StoreUnusable
 from petstore_server.domain.keys import Environment
 from petstore_server.domain.lists import Filters, Query, Sort, SortField
-from petstore_server.domain.orders import CANCEL, Order, Status
+from petstore_server.domain.orders import CANCEL, Order, Placement, Status
 from petstore_server.domain.pets import Pet
-from petstore_server.domain.placement import Placement
 from petstore_server.engines.postgres import check
 from support.engines import SERVER_USER, PostgresEngine
 from support.open_stores import BY, PostgresPlaces, add_key, body, log, opened_at, seconds_to_recovery

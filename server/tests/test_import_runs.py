@@ -19,8 +19,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from petstore_server.domain.imports import id_ranges
-from petstore_server.domain.orders import Import, Order, Status
-from petstore_server.domain.placement import Placement
+from petstore_server.domain.orders import Import, Order, Placement, Status
 from petstore_server.engines.sqlite import backup, restore
 from petstore_server.imports.kinds import ORDERS
 from petstore_server.imports.options import ReadOptions

@@ -14,9 +14,19 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from petstore_server.domain.errors import OrderConflict, OrderNotFound
-from petstore_server.domain.lists import Filters, Position, Query, Sort, SortField, TrackedOrder
-from petstore_server.domain.orders import CANCEL, COMPLETE, INT64_MAX, INT64_MIN, Import, Order, Status, ship
-from petstore_server.domain.placement import Placement
+from petstore_server.domain.lists import Filters, Position, Query, Sort, SortField
+from petstore_server.domain.orders import (
+    CANCEL,
+    COMPLETE,
+    INT64_MAX,
+    INT64_MIN,
+    Import,
+    Order,
+    Placement,
+    Status,
+    TrackedOrder,
+    ship,
+)
 from petstore_server.store import Store, pages
 from support import search_model
 from support.open_stores import BY, Stores, add_key, body

@@ -1,8 +1,6 @@
 """Placing an order, as rules on values: equal bodies, replays, and the record that is returned."""
 
-from petstore_server.domain.lists import TrackedOrder
-from petstore_server.domain.orders import Order, Status
-from petstore_server.domain.placement import Placed, Placement
+from petstore_server.domain.orders import Order, Placed, Placement, Status, TrackedOrder
 
 ASKED = Placement(account_id=1, key="k", pet_id=3, quantity=2, ship_date=None)
 

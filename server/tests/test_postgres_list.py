@@ -14,8 +14,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from petstore_server.api.list_cache import ListCache
-from petstore_server.domain.orders import CANCEL, INT64_MAX, INT64_MIN, Order, ship
-from petstore_server.domain.placement import Placement
+from petstore_server.domain.orders import CANCEL, INT64_MAX, INT64_MIN, Order, Placement, ship
 from petstore_server.engines.postgres.dialect import PostgresDialect
 from petstore_server.store import Store
 from petstore_server.store.engine import Command, Work

@@ -14,9 +14,8 @@ import pytest
 from petstore_server.api.list_cache import ListCache
 from petstore_server.domain.errors import OrderAlreadyCancelled, ServiceUnavailable
 from petstore_server.domain.keys import Environment
-from petstore_server.domain.orders import CANCEL, Order, Status
+from petstore_server.domain.orders import CANCEL, Order, Placement, Status
 from petstore_server.domain.pets import Pet
-from petstore_server.domain.placement import Placement
 from petstore_server.engines.postgres.connections import BULK, READ, SCAN, WRITE, Session, Timelines
 from petstore_server.engines.postgres.engine import CONCURRENCY, CONNECTIONS, Pool
 from petstore_server.store import Store

@@ -14,8 +14,7 @@ import pytest
 from petstore_server.domain.errors import ServiceUnavailable, StoreUnusable
 from petstore_server.domain.keys import Environment
 from petstore_server.domain.lists import Filters, Query, Sort
-from petstore_server.domain.orders import CANCEL, Order, Status
-from petstore_server.domain.placement import Placement
+from petstore_server.domain.orders import CANCEL, Order, Placement, Status
 from petstore_server.engines.sqlite import backup, check, connections, restore
 from petstore_server.store import Store
 from support.open_stores import BY, Stores, body, log, opened, records_of

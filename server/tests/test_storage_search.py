@@ -15,9 +15,8 @@ import pytest
 
 from petstore_server.domain.audit import Actor, AuditFilters
 from petstore_server.domain.errors import OrderConflict, OrderNotFound
-from petstore_server.domain.lists import Filters, Page, Position, Query, Sort, SortField, TrackedOrder
-from petstore_server.domain.orders import CANCEL, Order, Status, order_from_fields, ship
-from petstore_server.domain.placement import Placement
+from petstore_server.domain.lists import Filters, Page, Position, Query, Sort, SortField
+from petstore_server.domain.orders import CANCEL, Order, Placement, Status, TrackedOrder, order_from_fields, ship
 from petstore_server.engines.postgres.engine import PostgresEngine
 from petstore_server.engines.sqlite.dialect import SqliteDialect, run
 from petstore_server.store import Store, audit, engine, pages

@@ -10,8 +10,7 @@ import pytest
 
 from petstore_server.domain.accounts import Limits, Plan
 from petstore_server.domain.keys import DEFAULT_SCOPES, Scope
-from petstore_server.domain.orders import INT64_MAX, Order
-from petstore_server.domain.placement import KEY_LIFETIME
+from petstore_server.domain.orders import INT64_MAX, KEY_LIFETIME, Order
 from support.service import Service, bearer, in_service
 
 ORDERS = "/v2/store/orders"

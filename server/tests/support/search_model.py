@@ -6,8 +6,8 @@ from functools import lru_cache
 from itertools import product
 from typing import NamedTuple
 
-from petstore_server.domain.lists import Filters, Page, Position, Query, Sort, SortField, TrackedOrder
-from petstore_server.domain.orders import Order, Status
+from petstore_server.domain.lists import Filters, Page, Position, Query, Sort, SortField
+from petstore_server.domain.orders import Order, Status, TrackedOrder
 from petstore_server.store import Store
 
 SORTS = [Sort(field, descending) for field in SortField for descending in (False, True)]

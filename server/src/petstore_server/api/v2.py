@@ -25,8 +25,7 @@ from petstore_server.api.v2_input import (
 )
 from petstore_server.domain.keys import Principal, Scope
 from petstore_server.domain.lists import Filters, Position, Query, Sort, SortField, query_digest
-from petstore_server.domain.orders import Status, parse_order_id
-from petstore_server.domain.placement import Placement
+from petstore_server.domain.orders import Placement, Status, parse_order_id
 from petstore_server.domain.timestamps import DAY, timestamp_text
 from petstore_server.domain.usage import Granularity, UsageCounts
 from petstore_server.domain.windows import Decision

@@ -1,20 +1,7 @@
-"""The error tree. An error has a code and a message of whole sentences; `api.errors` maps it to an HTTP status.
+"""The error tree. An error has a code and a message of whole sentences.
 
-DomainError
-├── MissingApiKey · InvalidApiKey · InsufficientScope
-├── IdempotencyKeyReused · IdempotencyKeyInUse
-├── InvalidInput         (InvalidField · InvalidOrderId)
-├── NotFound             (OrderNotFound · PetNotFound · AccountNotFound · KeyNotFound)
-├── Conflict
-│   ├── OrderConflict    (OrderAlreadyShipped · OrderAlreadyCancelled: raised by a cancel;
-│   │                     OrderNotPending · OrderNotShipped · OrderAlreadyComplete: by operators' changes)
-│   └── AccountExists · AccountClosed · ChangedMeanwhile · KeyNotUsable · KeyNotBanned
-├── ServiceUnavailable   (Unreachable)
-├── DamagedRecord        (to an API client it is an internal error)
-└── StoreUnusable        (NoStore · StoreOutdated · StoreDamaged)
-
-`cli.failures` maps it to an exit code. A message may say what to do, but names no command, option or form field: the
-command line and the console add how it is done there.
+`api.errors` maps it to an HTTP status, `cli.failures` to an exit code. A message may say what to do, but names no
+command, option or form field: the command line and the console add how it is done there.
 """
 
 import json

@@ -5,12 +5,10 @@
 
 from collections.abc import Sequence
 from enum import StrEnum
-from functools import lru_cache
 from hashlib import sha256
 from typing import Any, Generic, NamedTuple, TypeVar
 
-from petstore_server.domain.orders import Status
-from petstore_server.domain.timestamps import timestamp_text
+from petstore_server.domain.orders import Status, TrackedOrder, text_end
 
 T = TypeVar("T")
 DEFAULT_LIMIT = 100
@@ -29,22 +27,6 @@ class Sort(NamedTuple):
 
     field: SortField = SortField.ID
     descending: bool = False
-
-
-class TrackedOrder(NamedTuple):
-    """An order of version 2: its record and status, with the timestamps of its last change and of its creation.
-
-    `record` is the JSON text that `Order.record` writes.
-    """
-
-    record: str
-    status: Status
-    updated_at: int
-    created_at: int
-
-    def text(self) -> str:
-        """The Order of version 2 as JSON text: the fields of version 1, `status`, `createdAt` and `updatedAt`."""
-        return self.record[:-1] + _text_end(self.status, self.updated_at, self.created_at)
 
 
 class Position(NamedTuple):
@@ -91,7 +73,7 @@ class Page(NamedTuple):
 
     def text(self) -> str:
         """The orders as JSON texts, separated by commas."""
-        return ",".join([row[0][:-1] + _text_end(row[1], row[2], row[3]) for row in self.rows])
+        return ",".join([row[0][:-1] + text_end(row[1], row[2], row[3]) for row in self.rows])
 
 
 def query_digest(filters: Filters, sort: Sort) -> bytes:
@@ -99,13 +81,6 @@ def query_digest(filters: Filters, sort: Sort) -> bytes:
     return sha256(repr((sorted(filters.statuses), *filters[1:], str(sort.field), sort.descending)).encode()).digest()[
         :8
     ]
-
-
-@lru_cache(maxsize=4096)
-def _text_end(status: str, updated_at: int, created_at: int) -> str:
-    """What the text of an order adds to its record; orders of one import share it."""
-    created, updated = timestamp_text(created_at), timestamp_text(updated_at)
-    return f',"status":"{status}","createdAt":"{created}","updatedAt":"{updated}"}}'
 
 
 class Count(NamedTuple):

@@ -1,19 +1,24 @@
-"""Orders: the record, its identifiers, and the transitions between states (spec S2, S3; D4 to D7)."""
+"""Orders: the record, its identifiers, placing, and the transitions between states (spec S2, S3; D4 to D7, D20)."""
 
 import re
 from datetime import datetime
 from enum import StrEnum
+from functools import lru_cache
+from hashlib import sha256
 from typing import Any, NamedTuple
 
 from petstore_server.domain import errors
 from petstore_server.domain.audit import Transition
 from petstore_server.domain.errors import InvalidField, InvalidOrderId
-from petstore_server.domain.timestamps import canonical_timestamp, format_timestamp
+from petstore_server.domain.timestamps import DAY, canonical_timestamp, format_timestamp, timestamp_text
 
 INT64_MIN = -(2**63)
 INT64_MAX = 2**63 - 1
 ORDER_FIELDS = ("id", "petId", "quantity", "shipDate", "complete", "status")
 """The fields of an import record, in the order of an export's columns."""
+
+KEY_LIFETIME = DAY
+"""Seconds for which an idempotency key gets the order that was placed with it."""
 
 _FIELD_NAMES = frozenset(ORDER_FIELDS)
 _PLAIN_INTEGER = re.compile(r"0|-?[1-9][0-9]{0,18}", re.ASCII)
@@ -59,6 +64,67 @@ class Order(NamedTuple):
         """Return the record's fields and the status as {name: value}, without those that have no value."""
         values = (self.id, self.pet_id, self.quantity, self.ship_date, self.complete, str(self.status))
         return {name: value for name, value in zip(ORDER_FIELDS, values, strict=True) if value is not None}
+
+
+class TrackedOrder(NamedTuple):
+    """An order of version 2: its record and status, with the timestamps of its last change and of its creation.
+
+    `record` is the JSON text that `Order.record` writes.
+    """
+
+    record: str
+    status: Status
+    updated_at: int
+    created_at: int
+
+    def text(self) -> str:
+        """The Order of version 2 as JSON text: the fields of version 1, `status`, `createdAt` and `updatedAt`."""
+        return self.record[:-1] + text_end(self.status, self.updated_at, self.created_at)
+
+
+@lru_cache(maxsize=4096)
+def text_end(status: str, updated_at: int, created_at: int) -> str:
+    """What the text of an order adds to its record; orders of one import share it."""
+    created, updated = timestamp_text(created_at), timestamp_text(updated_at)
+    return f',"status":"{status}","createdAt":"{created}","updatedAt":"{updated}"}}'
+
+
+class Placement(NamedTuple):
+    """A request to place an order. `key` is its idempotency key, unique within the account.
+
+    `ship_date` is in canonical form (RFC 3339 in UTC with `Z`), or None.
+    """
+
+    account_id: int
+    key: str
+    pet_id: int
+    quantity: int
+    ship_date: str | None
+
+    @property
+    def digest(self) -> bytes:
+        """SHA-256 of the body's content, 32 bytes: bodies that differ only in form have the same digest."""
+        return sha256(f"{self.pet_id} {self.quantity} {self.ship_date}".encode()).digest()
+
+    def order(self, order_id: int) -> Order:
+        """The order to store, pending."""
+        return Order(order_id, self.pet_id, self.quantity, self.ship_date)
+
+    def placed(self, order_id: int, at: int, *, replayed: bool) -> "Placed":
+        """The result, given the order's identifier and the time of its placement in Unix microseconds.
+
+        It follows from the request, so a repeated request gets the same bytes without their being kept.
+        """
+        order = self.order(order_id)
+        return Placed(order_id, TrackedOrder(order.record(), order.status, at, at).text().encode(), replayed)
+
+
+class Placed(NamedTuple):
+    """A placed order. `body` is the response's JSON: a replay has the bytes of the first response."""
+
+    order_id: int
+    body: bytes
+    replayed: bool = False
 
 
 def _cancel(order: Order) -> Order:

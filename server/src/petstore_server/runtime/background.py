@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from time import monotonic
 
 from petstore_server.domain.errors import ServiceUnavailable
-from petstore_server.domain.placement import KEY_LIFETIME
+from petstore_server.domain.orders import KEY_LIFETIME
 from petstore_server.domain.timestamps import DAY
 from petstore_server.domain.usage import Granularity
 from petstore_server.runtime.backend import Backend

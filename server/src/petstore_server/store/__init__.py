@@ -3,7 +3,7 @@
 from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
-    from petstore_server.store.engine import Engine, Stats, Work
+    from petstore_server.store.engine import Engine, Work
 
 
 class AccessVersion(NamedTuple):
@@ -37,7 +37,7 @@ class Store:
 
         self._engine = engine
         self._epoch: str | None = None
-        self.stats: Stats = engine.stats  # what the store reports for metrics
+        self.stats, self.identity, self.verify = engine.stats, engine.identity, engine.verify
         self.accounts = Accounts(engine)
         self.audit = AuditLog(engine)
         self.keys = Keys(engine)
@@ -47,13 +47,6 @@ class Store:
         self.search = Search(engine)
         self.sessions = Sessions(engine)
         self.usage = UsageStore(engine)
-
-    async def identity(self) -> str:
-        """Return a text that no other store has, copies of this one included, for the names of its counters in Redis.
-
-        Stays the same across restarts, restores in place and failovers.
-        """
-        return await self._engine.identity()
 
     async def access_version(self) -> AccessVersion:
         """Return a version that differs after any change to accounts, keys or bans, by any process. Cheap."""
@@ -71,10 +64,6 @@ class Store:
         if found is None and self._epoch is None:
             await self.access_version()
         return str(self._epoch if found is None else found[0][0])
-
-    async def verify(self) -> None:
-        """Raises ServiceUnavailable if the disk is full, or another server has taken the place of this one."""
-        await self._engine.verify()
 
     async def check(self) -> None:
         """Prove with a small write and a read that the store can be used. Raises ServiceUnavailable with the reason."""

@@ -155,10 +155,13 @@ class Engine(Protocol):
         """
 
     async def identity(self) -> str:
-        """As `Store.identity`."""
+        """Return a text that no other store has, copies of this one included, for the names of its counters in Redis.
+
+        Stays the same across restarts, restores in place and failovers.
+        """
 
     async def verify(self) -> None:
-        """As `Store.verify`."""
+        """Raises ServiceUnavailable if the disk is full, or another server has taken the place of this one."""
 
     async def close(self) -> None:
         """Finish what is queued, and close the store."""

@@ -11,8 +11,7 @@ from petstore_server.domain.audit import Actor, Change, Transition
 from petstore_server.domain.errors import IdempotencyKeyInUse, IdempotencyKeyReused, OrderNotFound, ServiceUnavailable
 from petstore_server.domain.imports import IMPORT_ACTION, audit_change, evaluate, id_ranges
 from petstore_server.domain.lists import MAX_LIMIT, Filters, Sort
-from petstore_server.domain.orders import ORDER_FIELDS, Import, Order, evaluate_import
-from petstore_server.domain.placement import KEY_LIFETIME, NO_IDENTIFIER_LEFT, Placed, Placement
+from petstore_server.domain.orders import KEY_LIFETIME, ORDER_FIELDS, Import, Order, Placed, Placement, evaluate_import
 from petstore_server.store.audit import audit_row, record
 from petstore_server.store.engine import Command, Part, Query, Row, TryAgain, Work, bulk_transaction, transaction
 from petstore_server.store.pages import read_page
@@ -20,6 +19,9 @@ from petstore_server.store.records import order_row, read_order
 
 AUDITED_TOGETHER = 1000
 """Imported orders that have one entry in the audit log."""
+
+NO_IDENTIFIER_LEFT = "no identifier is left for a new order: order 9223372036854775807 exists"
+"""Why an order cannot be placed in a store that uses the largest identifier."""
 
 _ALL = Filters()
 _FIND_MANY = "SELECT record, status, id FROM petstore.orders WHERE id = ANY(%s::bigint[])"  # as `read_order` takes them
@@ -35,9 +37,7 @@ _NO_IDENTIFIER = '{"id":0'
 """How the JSON of an order begins that has no identifier yet."""
 
 OrderChange = tuple[int, Transition[Order], Actor]
-"""One caller's change: of which order, what, and by whom."""
 PlacementRequest = tuple[Placement, Actor]
-"""One caller's new order."""
 
 
 class Orders(Part):

@@ -10,8 +10,8 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from petstore_server.domain.errors import OrderNotFound
-from petstore_server.domain.lists import Count, Filters, Page, Position, Query, SortField, TrackedOrder
-from petstore_server.domain.orders import Status
+from petstore_server.domain.lists import Count, Filters, Page, Position, Query, SortField
+from petstore_server.domain.orders import Status, TrackedOrder
 from petstore_server.store import engine
 from petstore_server.store.engine import Part, Row, Work
 

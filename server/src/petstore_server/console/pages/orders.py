@@ -13,8 +13,8 @@ from petstore_server.console.readings import Reading
 from petstore_server.console.visit import Part, RefusedRequest, Visit
 from petstore_server.domain.audit import AuditFilters, Transition
 from petstore_server.domain.errors import DomainError, InvalidInput, InvalidOrderId
-from petstore_server.domain.lists import Count, Filters, Position, Query, Sort, SortField, TrackedOrder
-from petstore_server.domain.orders import CANCEL, COMPLETE, Order, Status, is_int64, parse_order_id, ship
+from petstore_server.domain.lists import Count, Filters, Position, Query, Sort, SortField
+from petstore_server.domain.orders import CANCEL, COMPLETE, Order, Status, TrackedOrder, is_int64, parse_order_id, ship
 from petstore_server.domain.timestamps import file_stamp, from_microseconds, microseconds
 from petstore_server.operations import orders as operations
 from petstore_server.operations.admin_port import CONSOLE_PATH
