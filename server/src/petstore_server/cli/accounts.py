@@ -15,8 +15,8 @@ from petstore_server.domain.accounts import PLAN_LIMITS, Account, Plan
 from petstore_server.domain.audit import Transition
 from petstore_server.domain.errors import Unreachable
 from petstore_server.domain.timestamps import format_unix
-from petstore_server.domain.usage import Usage
 from petstore_server.operations import accounts as operations
+from petstore_server.operations.audit import shown_fields
 from petstore_server.store import Store
 
 accounts = noun("accounts", "petstore accounts create acme --plan pro")
@@ -78,11 +78,12 @@ def show_account(name: str) -> None:
         account, problem, windows = await store.accounts.find(name), None, None
         try:
             if not here.counts_elsewhere():
-                windows = _windows(account, await here.account_usage(store, account.id), now)
+                usage = await here.account_usage(store, account.id)
+                windows = [each._asdict() for each in operations.report_windows(account, usage, now)]
         except Unreachable as error:  # the rest is needed most while Redis is down
             problem = error.explanation
         keys = [key_fields(key, now) for key in await store.keys.list(name)]
-        return account, {**_fields(account), "windows": windows, "usageProblem": problem, "keys": keys}
+        return account, {**_fields(account), "windows": shown_fields(windows), "usageProblem": problem, "keys": keys}
 
     account, fields = with_store(read)
     show(fields, lambda: _page(account, fields))
@@ -172,24 +173,9 @@ def _summary(account: Account) -> str:
 
 
 def _fields(account: Account) -> dict[str, Any]:
-    return {
-        "name": account.name,
-        "plan": str(account.plan),
-        "perMinute": account.limits.per_minute,
-        "perDay": account.limits.per_day,
-        "state": account.state,
-        "contact": account.contact,
-        "note": account.note,
-        "createdAt": format_unix(account.created_at),
-        "suspendedAt": format_unix(account.suspended_at),
-        "closedAt": format_unix(account.closed_at),
-    }
-
-
-def _windows(account: Account, usage: Usage, now: float) -> list[dict[str, Any]]:
-    names = ("window", "used", "limit", "remaining", "reset")
-    windows = operations.report_windows(account, usage, now)
-    return [dict(zip(names, (*window[:-1], format_unix(window.reset)), strict=True)) for window in windows]
+    named = {"name": account.name, "state": account.state, "created_at": account.created_at}
+    fields: dict[str, Any] = shown_fields(named | account.fields())
+    return fields
 
 
 def _page(account: Account, fields: dict[str, Any]) -> str:

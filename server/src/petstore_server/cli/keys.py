@@ -16,6 +16,7 @@ from petstore_server.domain.keys import DEFAULT_SCOPES, ApiKey, Environment, Sco
 from petstore_server.domain.timestamps import format_hour, format_unix
 from petstore_server.operations import accounts as operations
 from petstore_server.operations.accounts import IssuedKey
+from petstore_server.operations.audit import shown_fields
 
 _LONGEST_LINE = 1000  # characters of stdin that are read
 _SCOPES, _NOTE = Column("SCOPES", shrinks=True), Column("NOTE", shrinks=True)
@@ -151,22 +152,10 @@ def _change(key_id: str, transition: Transition[ApiKey]) -> None:
 
 def key_fields(key: ApiKey, now: float) -> dict[str, Any]:
     """What may be shown of a key at `now` (Unix seconds): everything but the digest."""
-    ban = key.ban if key.is_banned(now) else None
-    return {
-        "id": key.id,
-        "account": key.account,
-        "environment": str(key.environment),
-        "state": str(key.state(now)),
-        "scopes": sorted(key.scopes),
-        "note": key.note,
-        "createdAt": format_unix(key.created_at),
-        "expiresAt": format_unix(key.expires_at),
-        "revokedAt": format_unix(key.revoked_at),
-        "rotatedFrom": key.rotated_from,
-        "rotatedTo": key.rotated_to,
-        "lastUsed": format_unix(key.last_used_at),
-        "ban": ban and {"since": format_unix(ban.began), "until": format_unix(ban.until), "level": ban.level},
-    }
+    named = {name: getattr(key, name) for name in ("id", "account", "note", "created_at", "rotated_from")}
+    named |= {"environment": str(key.environment), "state": str(key.state(now)), "scopes": sorted(key.scopes)}
+    fields: dict[str, Any] = shown_fields(named | key.fields() | {"last_used": format_unix(key.last_used_at)})
+    return fields if key.is_banned(now) else fields | {"ban": None}
 
 
 def ban_end(key: dict[str, Any]) -> str | None:
@@ -193,11 +182,8 @@ def _hand_over(issued: IssuedKey) -> None:
 
 def _show(key: ApiKey) -> None:
     fields = key_fields(key, time.time())
-    pairs = {**fields, "scopes": ", ".join(fields["scopes"]), "ban": ban_end(fields)}
-    pairs["lastUsed"] = format_hour(key.last_used_at)
-    labels = {"createdAt": "created", "expiresAt": "expires", "revokedAt": "revoked", "rotatedFrom": "rotated from"}
-    labels |= {"rotatedTo": "rotated to", "lastUsed": "last used (hour)", "ban": "banned until"}
-    show(fields, lambda: details([(labels.get(name, name), value or None) for name, value in pairs.items()]))
+    texts = {"scopes": ", ".join(fields["scopes"]), "lastUsed": format_hour(key.last_used_at), "ban": ban_end(fields)}
+    show(fields, lambda: details((name, value or None) for name, value in (fields | texts).items()))
 
 
 def _row(key: ApiKey, now: float) -> list[object]:

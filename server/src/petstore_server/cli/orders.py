@@ -13,17 +13,7 @@ import click
 from petstore_server.cli.arguments import FILE_OR_STDIN, ORDER_ID, WHEN, FileToWrite, Parsed, WholeNumber
 from petstore_server.cli.commands import noun, operator, with_store
 from petstore_server.cli.failures import report_error
-from petstore_server.cli.output import (
-    details,
-    plural,
-    printable,
-    progress,
-    show,
-    show_done,
-    wants_json,
-    write,
-    write_json,
-)
+from petstore_server.cli.output import details, plural, progress, show, show_done, wants_json, write_json, write_rows
 from petstore_server.domain.audit import Transition
 from petstore_server.domain.errors import Conflict, InvalidInput
 from petstore_server.domain.orders import CANCEL, COMPLETE, INT64_MAX, INT64_MIN, ORDER_FIELDS, Order, Status, ship
@@ -36,7 +26,7 @@ from petstore_server.store import Store
 
 _NEGATIVE_IDS = {"ignore_unknown_options": True}  # so that -5 is an identifier; `ORDER_ID` rejects other options
 _ENDINGS = {".jsonl": "jsonl", ".ndjson": "jsonl", ".json": "json", ".csv": "csv"}
-_TITLES = ("ID", "PET", "QUANTITY", "SHIP DATE", "COMPLETE", "STATUS")
+_TITLES, _SIDES = ("ID", "PET", "QUANTITY", "SHIP DATE", "COMPLETE", "STATUS"), ">>><<<"
 
 _REJECTS = FileToWrite(dir_okay=False)
 _MAPPING, _ENCODING = Parsed("mapping", checks.parse_mapping), Parsed("encoding", checks.check_encoding)
@@ -194,10 +184,10 @@ def list_orders(statuses: tuple[str, ...], pet_id: int | None, limit: int | None
                     for order in batch:
                         write_json(order.fields())
                 else:
-                    _write_rows([*titles, *batch], widths)
+                    write_rows([*titles, *batch], _SIDES, widths)
                     titles = []
         if titles and not wants_json():  # there was no order
-            _write_rows(titles, widths)
+            write_rows(titles, _SIDES, widths)
 
     with_store(stream)
 
@@ -255,12 +245,12 @@ def _change(order_ids: Sequence[int], transition: Transition[Order]) -> None:
 
     async def run(store: Store) -> int:
         code = 0
-        async for changed in operations.change_orders(store, order_ids, transition, operator()):
-            if changed.error is not None:
-                failed = report_error(changed.error, wants_json())
+        async for _, outcome in operations.change_orders(store, order_ids, transition, operator()):
+            if isinstance(outcome, Order):
+                show(outcome.fields(), partial(_summary, outcome))
+            else:
+                failed = report_error(outcome, wants_json())
                 code = code or failed
-            elif changed.order is not None:
-                show(changed.order.fields(), partial(_summary, changed.order))
         return code
 
     click.get_current_context().exit(with_store(run, writes=True))
@@ -269,13 +259,3 @@ def _change(order_ids: Sequence[int], transition: Transition[Order]) -> None:
 def _summary(order: Order) -> str:
     complete = ", complete" if order.complete else ""
     return f"order {order.id}: {order.status}{complete}"
-
-
-def _write_rows(rows: Sequence[Sequence[object]], widths: list[int]) -> None:
-    """Write rows of the table of orders. `widths` has those of its columns: each that of the widest cell so far."""
-    cells = [list(map(printable, row)) for row in rows]
-    for index, column in enumerate(zip(*cells, strict=True)):
-        widths[index] = max(widths[index], *map(len, column))
-    for row in cells:
-        aligned = [f"{cell:{side}{width}}" for cell, side, width in zip(row, ">>><<<", widths, strict=True)]
-        write("  ".join(aligned).rstrip() + "\n")

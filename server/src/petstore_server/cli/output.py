@@ -16,7 +16,7 @@ import time
 import unicodedata
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import click
 
@@ -25,8 +25,6 @@ from petstore_server.domain.texts import hide_keys
 # Control characters except tab and line feed, surrogates (bytes of an argument that are not UTF-8), and characters that
 # change the direction of text.
 _UNSAFE = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
-_COLOUR = re.compile("(\x1b\\[(?:0|31|32|33)m)")  # the sequences that `paint` produces
-_PLAIN = str.maketrans({"→": "->", "…": "...", "≤": "<=", "–": "-", "█": "#", "░": "."})  # without UTF-8
 _SHORTEST = 12  # columns to which a cell is narrowed at most
 
 
@@ -66,7 +64,7 @@ def abandon_stdout() -> None:
 
 def write(text: str) -> None:
     """Write data to stdout, buffered: the text brings its own line ends."""
-    sys.stdout.write(_encodable(_escape(text), sys.stdout))
+    sys.stdout.write(_UNSAFE.sub(_as_escape, text))
 
 
 def write_json(value: Any) -> None:
@@ -79,7 +77,7 @@ def log_to_stderr(*lines: str) -> None:
     """Write lines, which are not data, to stderr. A stderr that nothing reads any more is ignored."""
     text = "".join(f"{printable(line)}\n" for line in lines)
     with suppress(OSError):
-        sys.stderr.write(_encodable(hide_keys(text), sys.stderr))
+        sys.stderr.write(hide_keys(text))
         sys.stderr.flush()
 
 
@@ -112,11 +110,6 @@ def printable(value: object) -> str:
     return _UNSAFE.sub(_as_escape, str(value)).replace("\n", "\\n").replace("\t", "\\t")
 
 
-def paint(text: str, colour: str) -> str:
-    """The text in red, green or yellow if stdout is a terminal and NO_COLOR is not set."""
-    return click.style(text, fg=colour) if sys.stdout.isatty() and not os.environ.get("NO_COLOR") else text
-
-
 def plural(count: int, noun: str) -> str:
     """A number with its noun: "1 key", "2 keys"."""
     return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
@@ -140,6 +133,16 @@ def wrapped(line: str, indent: int) -> str:
     if width is None or len(line) <= width or width <= 2 * indent:
         return line
     return textwrap.fill(line, width, subsequent_indent=" " * indent, break_on_hyphens=False, tabsize=1)
+
+
+def write_rows(rows: Sequence[Sequence[object]], sides: str, widths: list[int]) -> None:
+    """Write rows of a long table as they come, each cell to its side (`<` or `>`); `widths` grow with the cells."""
+    cells = [list(map(printable, row)) for row in rows]
+    for index, column in enumerate(zip(*cells, strict=True)):
+        widths[index] = max(widths[index], *map(len, column))
+    for row in cells:
+        aligned = [f"{cell:{side}{width}}" for cell, side, width in zip(row, sides, widths, strict=True)]
+        write("  ".join(aligned).rstrip() + "\n")
 
 
 def table(titles: Sequence[str | Column], rows: Sequence[Sequence[object]]) -> str:
@@ -183,11 +186,8 @@ def _narrow_table(header: Sequence[Column], cells: Sequence[Sequence[str]], widt
     return "\n".join(map(str.rstrip, captured.get().splitlines()))
 
 
-class Advance(Protocol):
-    """Shows how far the work has come."""
-
-    def __call__(self, done: int, total: int | None = None, count: int | None = None, note: str = "") -> None:
-        """`done` is compared with `total`, if that is known; `count` is what the rate counts: `done` if not given."""
+Advance = Callable[..., None]
+"""Shows how far the work has come: `done` of `total`, `count`, which the rate counts (None: `done`), and a note."""
 
 
 @contextmanager
@@ -220,24 +220,11 @@ def progress(what: str) -> Iterator[Advance]:
         shown.stop()
 
 
-def _escape(text: str) -> str:
-    """Replace control characters with escapes such as `\\x1b`; line feeds and the colours of `paint` remain."""
-    if _UNSAFE.search(text) is None:
-        return text
-    parts = _COLOUR.split(text)  # every second part is a colour
-    parts[::2] = (_UNSAFE.sub(_as_escape, part) for part in parts[::2])
-    return "".join(parts)
-
-
 def _as_escape(match: re.Match[str]) -> str:
     number = ord(match[0])
     if 0xDC80 <= number <= 0xDCFF:  # a byte that is not UTF-8 (PEP 383)
         number -= 0xDC00
     return f"\\x{number:02x}" if number < 0x100 else f"\\u{number:04x}"
-
-
-def _encodable(text: str, stream: Any) -> str:
-    return text if text.isascii() or _is_utf8(stream) else text.translate(_PLAIN)
 
 
 def _is_utf8(stream: Any) -> bool:

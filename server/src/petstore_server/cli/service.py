@@ -13,7 +13,7 @@ from petstore_server.cli.arguments import Parsed
 from petstore_server.cli.commands import Command, installation, operator, settings_here, with_store
 from petstore_server.cli.failures import FAILURE
 from petstore_server.cli.main import Documented
-from petstore_server.cli.output import comment, log_to_stderr, paint, plural, printable, show, wrapped
+from petstore_server.cli.output import comment, log_to_stderr, plural, printable, show, wrapped
 from petstore_server.domain.errors import InvalidInput
 from petstore_server.domain.sessions import LINK_LIFETIME, SESSION_LIFETIME
 from petstore_server.domain.timestamps import HOUR, MINUTE, format_unix
@@ -21,7 +21,7 @@ from petstore_server.operations.admin_port import admin_url, create_link, host_n
 from petstore_server.operations.health import Action, CheckResult
 from petstore_server.settings import SettingsError, read_settings
 
-_LABELS = {"ok": ("ok  ", "green"), "warn": ("warn", "yellow"), "fail": ("FAIL", "red")}
+_LABELS = {"ok": "ok  ", "warn": "warn", "fail": "FAIL"}
 
 _COMMANDS: Mapping[Action, str] = {
     "create account": "petstore accounts create NAME --plan free",
@@ -107,10 +107,9 @@ def _remedy(result: CheckResult) -> str:
 
 
 def _lines(result: CheckResult) -> str:
-    label, colour = _LABELS[result.level]
-    text = wrapped(f"{label}  {result.check}: {printable(result.message)}", 6)
+    text = wrapped(f"{_LABELS[result.level]}  {result.check}: {printable(result.message)}", 6)
     remedy = "\n" + wrapped(f"      → {printable(result.remedy)}", 8) if result.remedy else ""
-    return f"{paint(label, colour)}{text.removeprefix(label)}{remedy}"
+    return text + remedy
 
 
 def _read_address(url: str) -> str:

@@ -22,7 +22,7 @@ class WindowReport(NamedTuple):
     `reset` is in Unix seconds, None if the window is not open, because nothing has been charged to it.
     """
 
-    name: str
+    window: str
     used: int
     limit: int
     remaining: int

@@ -13,7 +13,7 @@ from petstore_server.store import Store
 
 _LONGEST_NAME = 100
 _LONGEST_LIST = 10  # longer than any list of an entry that is not about a batch
-_TIMES = {"began", "until"}  # besides names that end in _at
+_TIMES = {"began", "until", "reset"}  # besides names that end in _at
 
 
 def check_operator_name(name: str) -> str:
@@ -127,8 +127,8 @@ def entry_fields(entry: AuditEntry, *, full: bool = True) -> dict[str, Any]:
         "action": entry.action,
         "subject": entry.subject,
         "requestId": entry.request_id,
-        "before": _shown(entry.before if full else _abbreviated(entry.before)),
-        "after": _shown(entry.after if full else _abbreviated(entry.after)),
+        "before": shown_fields(entry.before if full else _abbreviated(entry.before)),
+        "after": shown_fields(entry.after if full else _abbreviated(entry.after)),
     }
 
 
@@ -140,18 +140,16 @@ def _abbreviated(values: Any) -> Any:
     return {**values, **{name: value[:_LONGEST_LIST] for name, value in long.items()}, **omitted}
 
 
-def _shown(value: Any) -> Any:
+def shown_fields(value: Any) -> Any:
+    """A value as it is shown: names of fields in camelCase, times, which are Unix seconds, as RFC 3339 in UTC."""
     if isinstance(value, dict):
         return {_camel_case(name): _shown_field(name, field) for name, field in value.items()}
-    if isinstance(value, list):
-        return [_shown(each) for each in value]
-    return value
+    return [shown_fields(each) for each in value] if isinstance(value, list) else value
 
 
 def _shown_field(name: str, value: Any) -> Any:
-    if (name.endswith("_at") or name in _TIMES) and isinstance(value, int | float):
-        return format_unix(value)
-    return _shown(value)
+    is_time = (name.endswith("_at") or name in _TIMES) and isinstance(value, int | float)
+    return format_unix(value) if is_time else shown_fields(value)
 
 
 def _camel_case(name: str) -> str:

@@ -4,23 +4,14 @@ import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Collection, Sequence
 from contextlib import aclosing
 from itertools import islice
-from typing import NamedTuple
 
 from petstore_server.domain.audit import Actor, Transition
 from petstore_server.domain.errors import Conflict, DomainError, NotFound, ServiceUnavailable
 from petstore_server.domain.lists import MAX_LIMIT, Filters
-from petstore_server.domain.orders import ORDER_FIELDS, Order, Status
+from petstore_server.domain.orders import INT64_MAX, ORDER_FIELDS, Order, Status
 from petstore_server.store import Store
 
 _AT_ONCE = 100  # changes that share commits
-
-
-class Changed(NamedTuple):
-    """What became of one order: the order after the change, or the error that prevented it."""
-
-    order_id: int
-    order: Order | None
-    error: DomainError | None
 
 
 async def list_orders(
@@ -30,40 +21,39 @@ async def list_orders(
 
     They are one consistent snapshot.
     """
-    batch_size = min(limit or MAX_LIMIT, MAX_LIMIT)
-    found = store.orders.scan(Filters(frozenset(statuses), pet_id), batch_size)
+    left = INT64_MAX if limit is None else limit
+    found = store.orders.scan(Filters(frozenset(statuses), pet_id), min(left, MAX_LIMIT))
     async with aclosing(found):
         async for batch in found:
-            if batch[:limit]:
-                yield batch[:limit]
-            if limit is not None:
-                limit -= len(batch[:limit])
-                if limit == 0:
-                    return
+            if batch:
+                yield batch[:left]
+            left -= len(batch)
+            if left <= 0:
+                return
 
 
 async def change_orders(
     store: Store, order_ids: Sequence[int], transition: Transition[Order], actor: Actor
-) -> AsyncIterator[Changed]:
-    """Apply the transition to each order, and yield what became of each, in the given order.
+) -> AsyncIterator[tuple[int, Order | DomainError]]:
+    """Apply the transition to each order; yield its id and the order afterwards, or the error that prevented it.
 
     An order that does not allow the transition does not stop the others. After an error of the store the orders that
     were not tried yet are left out.
     """
+
+    async def change(order_id: int) -> Order | DomainError:
+        try:
+            return await store.orders.change(order_id, transition, actor)
+        except (NotFound, Conflict, ServiceUnavailable) as error:
+            return error
+
     rest = iter(order_ids)
     while batch := list(islice(rest, _AT_ONCE)):
-        outcomes = await asyncio.gather(*(_change(store, order_id, transition, actor) for order_id in batch))
-        for outcome in outcomes:
-            yield outcome
-        if any(isinstance(outcome.error, ServiceUnavailable) for outcome in outcomes):
+        outcomes = await asyncio.gather(*map(change, batch))
+        for changed in zip(batch, outcomes, strict=True):
+            yield changed
+        if any(isinstance(outcome, ServiceUnavailable) for outcome in outcomes):
             return
-
-
-async def _change(store: Store, order_id: int, transition: Transition[Order], actor: Actor) -> Changed:
-    try:
-        return Changed(order_id, await store.orders.change(order_id, transition, actor), None)
-    except (NotFound, Conflict, ServiceUnavailable) as error:
-        return Changed(order_id, None, error)
 
 
 async def export_orders(

@@ -145,11 +145,11 @@ def _ship_now(visit: Visit) -> Transition[Order]:
 async def _change(visit: Visit, done: str, transition: Transition[Order], form: Form) -> Response:
     changed = 0
     refused: list[tuple[int, DomainError]] = []
-    async for outcome in operations.change_orders(visit.store, _selected(form), transition, visit.actor):
-        if outcome.error is None:
+    async for order_id, outcome in operations.change_orders(visit.store, _selected(form), transition, visit.actor):
+        if isinstance(outcome, Order):
             changed += 1
         else:
-            refused.append((outcome.order_id, outcome.error))
+            refused.append((order_id, outcome))
     orders = f"{changed:,} order" + ("" if changed == 1 else "s")
     lines = [Part(f"{done} {orders}." if changed else "Nothing was changed.")]
     lines += [await explain_order(visit, *each) for each in refused[:_MOST_REASONS]]
