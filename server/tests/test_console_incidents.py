@@ -159,7 +159,7 @@ async def test_a_number_that_is_not_current_carries_its_age(file_store: Stores) 
         browser = await signed_in(console)
         assert "Pending 1" in await browser.get("/orders")
         assert "As of" not in await browser.get("/orders")
-        counted = console.sources.statistics.order_counts
+        counted = console.sources.order_counts
         assert counted._read_at is not None
         counted._read_at -= 61
         for path in ("/", "/orders"):

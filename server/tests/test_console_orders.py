@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 import petstore_server
-from petstore_server.console.changes import ACTIONS
 from petstore_server.console.pages import audit as audit_page
 from petstore_server.console.pages import orders
+from petstore_server.console.rendering import ACTIONS
 from petstore_server.domain.accounts import PLAN_LIMITS, Limits, Plan
 from petstore_server.domain.audit import Actor, AuditFilters
 from petstore_server.domain.orders import CANCEL, Order, Status

@@ -1,15 +1,19 @@
 """Signing in and out."""
 
+import re
 import secrets
+from urllib.parse import quote
 
-from starlette.requests import Request
 from starlette.responses import HTMLResponse, RedirectResponse, Response
 
-from petstore_server.console.cookies import delete_cookie, set_cookie, set_wanted, wanted
+from petstore_server.console.security import delete_cookie, get_cookie, set_cookie
 from petstore_server.console.visit import Visit
 from petstore_server.domain.sessions import TOKEN_BYTES
+from petstore_server.operations.admin_port import CONSOLE_PATH
 
-_PREFETCH_HEADERS = ("sec-purpose", "purpose", "x-moz", "x-purpose")
+_WANTED_SECONDS = 3600
+_LONGEST_WANTED = 1000
+_IN_ADVANCE = re.compile("prefetch|prerender|preview", re.IGNORECASE)  # in a header that says why a page is fetched
 
 
 async def sign_in(visit: Visit) -> Response:
@@ -21,12 +25,15 @@ async def sign_in(visit: Visit) -> Response:
     request = visit.request
     if request.method == "HEAD":
         return HTMLResponse()
-    if _is_prefetch(request):
+    if any(
+        _IN_ADVANCE.search(request.headers.get(name, "")) for name in ("sec-purpose", "purpose", "x-moz", "x-purpose")
+    ):
         return Response(status_code=503, headers={"Retry-After": "1"})
     token = secrets.token_urlsafe(TOKEN_BYTES)
     if await visit.store.sessions.sign_in(visit.query.get("token", ""), token, visit.now) is None:
         return visit.page("signed_out.html", 401, link="used")
-    response = _continue(visit, wanted(request))
+    path = get_cookie(request, "wanted")
+    response = _continue(visit, path if _is_page(path) else f"{CONSOLE_PATH}/")
     set_cookie(request, response, "session", token)
     delete_cookie(request, response, "wanted")
     return response
@@ -46,8 +53,10 @@ async def sign_out(visit: Visit) -> Response:
 
 def ask_to_sign_in(visit: Visit) -> Response:
     """Say how to sign in, and note the page that was wanted."""
-    response = visit.page("signed_out.html", 401, link=None)
-    set_wanted(visit.request, response)
+    response, request = visit.page("signed_out.html", 401, link=None), visit.request
+    path = quote(request.url.path) + (f"?{request.url.query}" if request.url.query else "")
+    if request.method == "GET" and _is_page(path):
+        set_cookie(request, response, "wanted", path, max_age=_WANTED_SECONDS, strict=False)
     return response
 
 
@@ -60,9 +69,13 @@ def _continue(visit: Visit, path: str) -> Response:
     return RedirectResponse(path, 303)
 
 
-def _is_prefetch(request: Request) -> bool:
-    return any(
-        word in request.headers.get(name, "").lower()
-        for name in _PREFETCH_HEADERS
-        for word in ("prefetch", "prerender", "preview")
+def _is_page(path: str) -> bool:
+    """Whether this is a page of the console, in characters that a cookie can hold."""
+    return (
+        path.startswith(f"{CONSOLE_PATH}/")
+        and not path.startswith(f"{CONSOLE_PATH}/sign-")
+        and path.isascii()
+        and path.isprintable()
+        and not set(path) & set(' ";,\\')
+        and len(path) <= _LONGEST_WANTED
     )

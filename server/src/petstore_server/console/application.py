@@ -8,31 +8,26 @@ from starlette.responses import PlainTextResponse, RedirectResponse, Response
 from starlette.routing import BaseRoute, Route
 
 from petstore_server.console import access
-from petstore_server.console.conflicts import explain_conflict
-from petstore_server.console.pages import accounts, audit, imports, keys, orders, overview, search
-from petstore_server.console.rendering import compile_templates, environment, static_file
+from petstore_server.console.forms import account_path
+from petstore_server.console.pages import accounts, audit, imports, keys, orders, overview
+from petstore_server.console.rendering import static_file
 from petstore_server.console.security import HEADERS, is_same_origin
 from petstore_server.console.sources import Sources
 from petstore_server.console.visit import Page, RefusedRequest, Repeated, Visit
-from petstore_server.domain.errors import (
-    Conflict,
-    DomainError,
-    InvalidInput,
-    InvalidOrderId,
-    NotFound,
-    ServiceUnavailable,
-)
+from petstore_server.domain.audit import AuditFilters
+from petstore_server.domain.errors import Conflict, InvalidInput, InvalidOrderId, NotFound, ServiceUnavailable
 from petstore_server.operations.admin_port import CONSOLE_PATH, is_allowed_host
 
 _log = logging.getLogger(__name__)
 
+_CHANGES = 3  # of an account or a key, that the page of a conflict shows
 _READING = {"GET", "HEAD"}
 _METHODS = ["GET", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"]
 _STATIC = {"console.css": "text/css", "icon.svg": "image/svg+xml"}
 SHOWN: dict[str, Page] = {
     "/sign-in": access.sign_in,
     "/": overview.overview,
-    "/search": search.search,
+    "/search": overview.search,
     "/accounts": accounts.list_accounts,
     "/accounts/{name}": accounts.show,
     "/accounts/{name}/suspend": accounts.ask_suspend,
@@ -79,7 +74,6 @@ class Console:
 
     def __init__(self, sources: Sources) -> None:
         self.sources = sources
-        self._templates = environment()
         self.routes: Sequence[BaseRoute] = [
             Route(CONSOLE_PATH, self._checked(_to_overview)),
             *(Route(f"{CONSOLE_PATH}/static/{name}", self._static(name)) for name in _STATIC),
@@ -88,19 +82,14 @@ class Console:
             Route(CONSOLE_PATH + "/{path:path}", self._endpoint(_missing), methods=_METHODS),
         ]
 
-    def prepare(self) -> None:
-        """Compile the templates, so that no page has to. On a thread: it takes a tenth of a second."""
-        compile_templates(self._templates)
-
     def _endpoint(self, page: Page) -> Callable[[Request], Awaitable[Response]]:
         async def respond(request: Request) -> Response:
-            visit = Visit(request, self.sources, self._templates)
+            visit = Visit(request, self.sources)
             response = Response(status_code=500)
             try:
                 response = await _respond(page, visit)
             finally:
-                if visit.submission is not None:
-                    self.sources.submissions.end(visit.submission, response)
+                visit.end(response)
             return response
 
         return self._checked(respond)
@@ -133,15 +122,43 @@ async def _respond(page: Page, visit: Visit) -> Response:
     except Repeated as repeated:
         return repeated.response
     except Conflict as conflict:
-        return await explain_conflict(visit, conflict)
-    except (RefusedRequest, DomainError) as error:
-        return _error_page(visit, error)
+        return await _explain(visit, conflict)
     except ClientDisconnect:
         return Response(status_code=400)
     except Exception as error:  # noqa: BLE001 - no traceback may reach a user
-        _log.error("console page failed", extra={"path": visit.request.url.path}, exc_info=error)
-        text = "The log of the server has the details. What you entered may or may not have been done."
-        return _error_page(visit, RefusedRequest(500, "This page has failed", text))
+        refused = _refusal(visit, error)
+        return visit.page("error.html", refused.status, title=refused.title, text=refused.text)
+
+
+def _refusal(visit: Visit, error: Exception) -> RefusedRequest:
+    match error:
+        case RefusedRequest():
+            return error
+        case ServiceUnavailable():
+            return RefusedRequest(503, "This cannot be shown now", f"{error.explanation} Try again shortly.")
+        case NotFound() | InvalidOrderId():  # the identifier comes from the URL
+            return RefusedRequest(404, "Not found", error.message)
+        case InvalidInput():
+            return RefusedRequest(400, "This cannot be done", error.message)
+    _log.error("console page failed", extra={"path": visit.request.url.path}, exc_info=error)
+    text = "The log of the server has the details. What you entered may or may not have been done."
+    return RefusedRequest(500, "This page has failed", text)
+
+
+async def _explain(visit: Visit, conflict: Conflict) -> Response:
+    """The page that says what the last changes of the account or key were, and that nothing was changed now."""
+    name, key = (visit.request.path_params.get(each) for each in ("name", "key"))
+    subject = f"account:{name}" if name else f"key:{key}" if key else None
+    filters = AuditFilters(subjects=(subject,)) if subject else None
+    found = await visit.read(visit.store.audit.page(filters, _CHANGES)) if filters else None
+    return visit.page(
+        "conflict.html",
+        409,
+        text=conflict.message,
+        changes=found.value.entries if found and found.value else (),
+        back=account_path(name) if name else f"/keys/{key}" if key else None,
+        subject=name or key,
+    )
 
 
 def _refused(request: Request, sources: Sources) -> Response | None:
@@ -160,16 +177,3 @@ async def _to_overview(_: Request) -> Response:
 
 async def _missing(_: Visit) -> Response:
     raise RefusedRequest(404, "Page not found", "There is no such page in this console.")
-
-
-def _error_page(visit: Visit, error: RefusedRequest | DomainError) -> Response:
-    if isinstance(error, RefusedRequest):
-        return visit.page("error.html", error.status, title=error.title, text=error.text)
-    if isinstance(error, ServiceUnavailable):
-        text = f"{error.explanation} Try again shortly."
-        return visit.page("error.html", 503, title="This cannot be shown now", text=text)
-    if isinstance(error, NotFound | InvalidOrderId):  # the identifier comes from the URL
-        return visit.page("error.html", 404, title="Not found", text=error.message)
-    if isinstance(error, InvalidInput):
-        return visit.page("error.html", 400, title="This cannot be done", text=error.message)
-    raise error

@@ -14,15 +14,15 @@ from asyncio.subprocess import PIPE, Process
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
-from enum import StrEnum
 from tempfile import TemporaryFile
-from typing import IO, Any
+from typing import IO, Any, Literal
 
 import msgspec
 
-from petstore_server.domain.errors import Conflict, DomainError, InvalidInput, NotFound
-from petstore_server.imports.rows import UnreadableFile
+from petstore_server.domain.errors import Conflict, DomainError, NotFound
+from petstore_server.imports.options import EVERY_COLUMN
 from petstore_server.imports.running import HISTORY_CHANGED
+from petstore_server.imports.source import format_of
 
 KEPT_SECONDS = 3600.0  # for an upload that no operator works with
 MOST_JOBS = 8  # at a time: uploads take disk space
@@ -35,18 +35,14 @@ _STOP_SECONDS = 30.0
 _STOPPED = "The import ended unexpectedly; the log of the server says why. What it reported is in the store."
 _SHOWN_REJECTS = 50
 _PART_BYTES = 1 << 22  # of rejected rows that are read at once, and of a line that the command writes
-_ERRORS: dict[str, type[DomainError]] = {"unreadable_file": UnreadableFile, "usage": InvalidInput}  # by their codes
+_TEXTS = {"format": "--format", "zone": "--timezone", "date_format": "--date-format", "encoding": "--encoding"}
+"""Fields of the form, and the options of the command that take their texts."""
+_FLAGS = {"ignore": f"--ignore-column={EVERY_COLUMN}", "replace_placed": "--replace-placed"}
+FIELDS = ("columns", *_TEXTS, *_FLAGS)
+"""The fields that say how to read a file; the command checks them."""
 
-
-class JobState(StrEnum):
-    """What becomes of an upload."""
-
-    CHECKING = "checking"
-    CHECKED = "checked"
-    IMPORTING = "importing"
-    IMPORTED = "imported"
-    STOPPED = "stopped"
-    FAILED = "failed"
+State = Literal["checking", "checked", "importing", "imported", "stopped", "failed"]
+"""What becomes of an upload."""
 
 
 class Report(msgspec.Struct, rename="camel"):
@@ -64,21 +60,20 @@ class Report(msgspec.Struct, rename="camel"):
 
 @dataclass
 class ImportJob:
-    """An uploaded file on its way into the store. `options` are those of the command; times are Unix seconds."""
+    """An uploaded file on its way into the store. `fields` say how to read it; times are Unix seconds."""
 
     id: str
     file: IO[bytes]
     name: str
     size: int
-    options: list[str]
+    fields: dict[str, str]
     operator: str
     uploaded_at: float
-    state: JobState = JobState.CHECKING
+    state: State = "checking"
     report: Report = field(default_factory=Report)
-    error: DomainError | None = None
+    error: str = ""
     started_at: float = 0.0
     rejects: IO[bytes] = field(default_factory=TemporaryFile)
-    begun: asyncio.Event = field(default_factory=asyncio.Event)  # once the work has reported something, or has ended
     work: "asyncio.Task[None] | None" = None
     expiry: asyncio.TimerHandle | None = None
 
@@ -94,13 +89,18 @@ class ImportJob:
 
     def read_rejects(self) -> Iterator[bytes]:
         """The rejected rows of the last run, as JSON Lines, in parts."""
-        descriptor, at = os.dup(self.rejects.fileno()), 0
-        try:
-            while part := os.pread(descriptor, _PART_BYTES, at):
-                yield part
-                at += len(part)
-        finally:
-            os.close(descriptor)
+        at = 0
+        while part := os.pread(self.rejects.fileno(), _PART_BYTES, at):
+            yield part
+            at += len(part)
+
+    def options(self) -> list[str]:
+        """The options of the command for this file."""
+        texts = {**self.fields, "format": self.fields["format"] or format_of(self.name) or ""}
+        options = [f"{option}={texts[field]}" for field, option in _TEXTS.items() if texts[field]]
+        options += [f"--map={each.strip()}" for each in texts["columns"].split(",") if each.strip()]
+        options += [option for field, option in _FLAGS.items() if texts[field]]
+        return options + ["--dry-run"] * (self.state == "checking")
 
 
 class ImportJobs:
@@ -125,20 +125,20 @@ class ImportJobs:
             )
         return self._jobs[job_id]
 
-    def check(self, file: IO[bytes], name: str, size: int, options: list[str], operator: str) -> ImportJob:
+    def check(self, file: IO[bytes], name: str, size: int, fields: dict[str, str], operator: str) -> ImportJob:
         """Find out behind this call what importing the file would do. Raises Conflict, OSError."""
         if len(self._jobs) >= MOST_JOBS:
             raise Conflict(f"There are {MOST_JOBS} uploads on this host already; discard one first.")
-        job = ImportJob(secrets.token_hex(16), file, name, size, options, operator, self._clock())
+        job = ImportJob(secrets.token_hex(16), file, name, size, fields, operator, self._clock())
         self._jobs[job.id] = job
-        self._start(job, operator, JobState.CHECKING)
+        self._start(job, operator, "checking")
         return job
 
     def import_(self, job: ImportJob, operator: str) -> None:
         """Import the file behind this call. Raises Conflict unless it was checked and not imported yet."""
-        if job.state is not JobState.CHECKED:
+        if job.state != "checked":
             raise Conflict(f"{job.name} is {job.state} by now; it is imported once, after it was checked.")
-        self._start(job, operator, JobState.IMPORTING)
+        self._start(job, operator, "importing")
 
     async def stop(self, job: ImportJob) -> None:
         """End the check or the import of a file, after the batch under way."""
@@ -156,8 +156,8 @@ class ImportJobs:
         for job in self.all():
             await self.discard(job)
 
-    def _start(self, job: ImportJob, operator: str, state: JobState) -> None:
-        job.state, job.report, job.error, job.started_at = state, Report(), None, self._clock()
+    def _start(self, job: ImportJob, operator: str, state: State) -> None:
+        job.state, job.report, job.error, job.started_at = state, Report(), "", self._clock()
         job.rejects.close()
         job.rejects = TemporaryFile()  # noqa: SIM115 - closed with the job
         if job.expiry is not None:
@@ -167,12 +167,11 @@ class ImportJobs:
 
     async def _work(self, job: ImportJob, operator: str) -> None:
         file, rejects = job.file.fileno(), job.rejects.fileno()
-        options = [*job.options, "--dry-run"] if job.state is JobState.CHECKING else job.options
         async with self._one_at_a_time:
             os.lseek(file, 0, os.SEEK_SET)
             process = await asyncio.create_subprocess_exec(
                 *(*_PETSTORE, "orders", "import", "-", "--json", "--progress"),
-                *(f"--rejects=/dev/fd/{rejects}", f"--as={operator}", *options),
+                *(f"--rejects=/dev/fd/{rejects}", f"--as={operator}", *job.options()),
                 env={**os.environ, "PETSTORE_DATABASE_URL": self._database_url},
                 stdin=file,
                 stdout=PIPE,
@@ -185,15 +184,14 @@ class ImportJobs:
 
     def _finish(self, job: ImportJob, ended: "asyncio.Task[None]") -> None:
         """Note how the work ended. Not a part of it, because a task that is cancelled early never runs."""
-        done = JobState.CHECKED if job.state is JobState.CHECKING else JobState.IMPORTED
         if ended.cancelled():
-            job.state = JobState.STOPPED
+            job.state = "stopped"
+        elif error := ended.exception():
+            job.state, job.error = "failed", _reason(error)
         else:
-            job.error = _failure(ended.exception())
-            job.state = JobState.FAILED if job.error else done
+            job.state = "checked" if job.state == "checking" else "imported"
         job.work = None
-        job.begun.set()
-        if job.state is not JobState.CHECKED:
+        if job.state != "checked":
             job.file.close()
         job.expiry = asyncio.get_running_loop().call_later(KEPT_SECONDS, self._forget, job)
 
@@ -223,25 +221,23 @@ async def _finished(process: Process, job: ImportJob) -> None:
 
 
 async def _follow(process: Process, job: ImportJob) -> None:
-    """Keep what the command reports. Raises UnreadableFile or InvalidInput for a wrong file or option, DomainError."""
+    """Keep what the command reports. Raises DomainError with the reason if it fails."""
     assert process.stdout is not None  # noqa: S101 - for the type checker: a pipe was requested
     assert process.stderr is not None  # noqa: S101
     errors = asyncio.ensure_future(process.stderr.read())
     while line := await process.stdout.readline():
         job.report = msgspec.json.decode(line, type=Report)
-        job.begun.set()
     lines = (await errors).splitlines()
     if await process.wait() not in (0, _PARTLY_DONE):
-        error = msgspec.json.decode(lines[-1] if lines else b"", type=dict[str, str])
-        raise _ERRORS.get(error["code"], DomainError)(error["message"])
+        raise DomainError(msgspec.json.decode(lines[-1] if lines else b"", type=dict[str, str])["message"])
     if job.report.history_changed:
         raise DomainError(HISTORY_CHANGED)
 
 
-def _failure(error: BaseException | None) -> DomainError | None:
-    if error is None or isinstance(error, DomainError):
-        return error
+def _reason(error: BaseException) -> str:
+    if isinstance(error, DomainError):
+        return error.message
     if isinstance(error, OSError):
-        return DomainError(f"The import cannot be started: {error.strerror or error}.")
+        return f"The import cannot be started: {error.strerror or error}."
     _log.error("import process failed", exc_info=error)
-    return DomainError(_STOPPED)
+    return _STOPPED

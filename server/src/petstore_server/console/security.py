@@ -1,14 +1,21 @@
-"""Who may use the console: checks of Host, Origin and session, and the headers of every response.
+"""Who may use the console: checks of Host, Origin and form token, cookies, and the headers of every response.
 
 The console is on a private port, but a browser that reaches it also runs pages of other sites: DNS rebinding, forms
 submitted from elsewhere, and frames are refused here (decision record 0018).
+
+Browsers send the cookies of a host to all its ports, so their names contain the port: the consoles of two stores on one
+host do not sign each other out.
 """
 
 import hmac
 from collections.abc import Mapping
 from hashlib import sha256
+from typing import Literal
 
-from petstore_server.operations.admin_port import host_name, is_loopback
+from starlette.requests import Request
+from starlette.responses import Response
+
+from petstore_server.operations.admin_port import CONSOLE_PATH, host_name, is_loopback
 
 HEADERS = {
     "Cache-Control": "no-store",
@@ -58,3 +65,39 @@ def signature(session_token: str, text: str) -> str:
 
 def _mac(key: str, text: bytes) -> str:
     return hmac.new(key.encode("utf-8", "surrogatepass"), text, sha256).hexdigest()
+
+
+Cookie = Literal["session", "notice", "wanted"]  # of which `wanted` is the page that was wanted before signing in
+
+
+def get_cookie(request: Request, cookie: Cookie) -> str:
+    """The value of a cookie; empty if there is none."""
+    return request.cookies.get(_cookie_name(request, cookie), "")
+
+
+def set_cookie(
+    request: Request, response: Response, cookie: Cookie, value: str, *, max_age: int | None = None, strict: bool = True
+) -> None:
+    """Set a cookie; for `max_age` seconds, or until the browser ends.
+
+    Behind TLS it is Secure. Unless `strict`, browsers send it also when a link of another site is opened.
+    """
+    scheme = request.headers.get("x-forwarded-proto", request.url.scheme)  # a client may only harm its own cookie
+    response.set_cookie(
+        _cookie_name(request, cookie),
+        value,
+        max_age=max_age,
+        path=CONSOLE_PATH,
+        httponly=True,
+        secure=scheme.lower() == "https",
+        samesite="strict" if strict else "lax",
+    )
+
+
+def delete_cookie(request: Request, response: Response, cookie: Cookie) -> None:
+    """Make the browser forget a cookie."""
+    set_cookie(request, response, cookie, "", max_age=0)
+
+
+def _cookie_name(request: Request, cookie: Cookie) -> str:
+    return f"petstore_{cookie}_{request.url.port or request.url.scheme}"

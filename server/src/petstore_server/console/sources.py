@@ -1,24 +1,31 @@
 """What the pages of the console read and change: the store, the running service, the files on their way into it."""
 
-from collections.abc import Awaitable, Callable, Coroutine, Mapping
-from dataclasses import dataclass, field
-from typing import Any, Protocol
+import asyncio
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
+from functools import partial
+from typing import Any, NamedTuple, Protocol
 
 from prometheus_client.core import Metric
+from starlette.responses import Response
 
 from petstore_server.console.import_jobs import ImportJobs
-from petstore_server.console.readings import Cached, Pace
-from petstore_server.console.sessions import Sessions
-from petstore_server.console.statistics import Statistics
-from petstore_server.console.submissions import Submissions
-from petstore_server.domain.usage import Usage
+from petstore_server.console.readings import Cached, Pace, Reading, read_within
+from petstore_server.domain.accounts import Account
+from petstore_server.domain.errors import ServiceUnavailable
+from petstore_server.domain.orders import Status
+from petstore_server.domain.sessions import Session
+from petstore_server.domain.timestamps import DAY
+from petstore_server.domain.usage import Granularity, Usage, UsageCounts
 from petstore_server.operations.health import CheckResult
+from petstore_server.operations.usage import AccountUsage, UsageReport, report_usage, with_usage
 from petstore_server.settings import Settings
-from petstore_server.store import Store
+from petstore_server.store import AccessVersion, Store
 from petstore_server.telemetry.metrics import RecentRequests
 
 _CHECKS_SECONDS = 60.0
 _UNDER_WAY = Pace(missing=0.02)  # no page waits for the checks, which may take seconds
+_SESSION_SECONDS = 0.7  # for which a page waits for its session: half of its time
+_MOST_SESSIONS = 100
 
 
 class Service(Protocol):
@@ -31,39 +38,114 @@ class Service(Protocol):
         """The metrics of all its processes."""
 
 
-@dataclass
+class AccountStatistics(NamedTuple):
+    """All accounts by name, with their usage; what the windows were charged with, and what was counted in 24 hours."""
+
+    rows: list[AccountUsage]
+    windows: Reading[Mapping[int, Usage]]
+    totals: Reading[Mapping[int, UsageCounts]]
+
+
 class Sources:
     """Everything that pages call.
 
-    `clock` gives Unix seconds. `is_sample` means that the store has sample data; `sign_in_command` prints a link.
+    What several pages show and is expensive with many accounts and orders is read behind the pages. `clock` gives Unix
+    seconds. `is_sample` means that the store has sample data; `sign_in_command` prints a link.
     """
 
-    settings: Settings
-    store: Store
-    service: Service
-    examine: Callable[[], Awaitable[list[CheckResult]]]
-    usage_of: Callable[[int], Coroutine[Any, Any, Usage]]
-    all_usage: Callable[[], Awaitable[Mapping[int, Usage]]]
-    clock: Callable[[], float]
-    pace: Pace = field(default_factory=Pace)
-    is_sample: bool = False
-    sign_in_command: str = "petstore console"
-    requests: RecentRequests = field(init=False)
-    statistics: Statistics = field(init=False)
-    checks: Cached[list[CheckResult]] = field(init=False)
-    imports: ImportJobs = field(init=False)
-    sessions: Sessions = field(init=False)
-    submissions: Submissions = field(init=False, default_factory=Submissions)
+    def __init__(
+        self,
+        settings: Settings,
+        store: Store,
+        service: Service,
+        examine: Callable[[], Awaitable[list[CheckResult]]],
+        usage_of: Callable[[int], Coroutine[Any, Any, Usage]],
+        all_usage: Callable[[], Awaitable[Mapping[int, Usage]]],
+        clock: Callable[[], float],
+        pace: Pace,
+    ) -> None:
+        self.settings = settings
+        self.store = store
+        self.service = service
+        self.usage_of = usage_of
+        self.clock = clock
+        self.is_sample = False
+        self.sign_in_command = "petstore console"
+        self.imports = ImportJobs(settings.database_url, clock)
+        self.requests = RecentRequests(service.collect, clock)
+        self.sessions = Sessions(store)
+        self.submissions: dict[bytes, asyncio.Future[Response]] = {}
+        """The responses to the forms of the last seconds, by what identifies a submission: page, path and content."""
 
-    def __post_init__(self) -> None:
-        self.requests = RecentRequests(self.service.collect, self.clock)
-        self.statistics = Statistics(self.store, self.all_usage, self.clock, self.pace)
-        self.checks = Cached(self.examine, _UNDER_WAY, _CHECKS_SECONDS)
-        self.sessions = Sessions(self.store)
-        self.imports = ImportJobs(self.settings.database_url, self.clock)
+        self.checks = Cached(examine, _UNDER_WAY, _CHECKS_SECONDS)
+        self.order_counts: Cached[Mapping[Status, int]] = Cached(store.search.count_by_status, pace)
+        """The number of orders with each status."""
+        self.history = {days: Cached(partial(self._read_history, days), pace) for days in (1, 7)}
+        self._windows = Cached(all_usage, pace)
+        self._totals = Cached(self._read_totals, pace)
+        self._accounts: Sequence[Account] = ()
+        self._version: AccessVersion | None = None
+
+    async def accounts(self) -> AccountStatistics:
+        """All accounts, which are current, with their usage. Raises ServiceUnavailable if the store cannot be read."""
+        version = await self.store.access_version()
+        windows, totals, accounts = await asyncio.gather(
+            self._windows.get(), self._totals.get(), self._read_accounts(version)
+        )
+        # On a thread, because there may be tens of thousands.
+        rows = await asyncio.to_thread(with_usage, accounts, windows.value, totals.value, self.clock())
+        return AccountStatistics(rows, windows, totals)
 
     async def close(self) -> None:
         """Stop what runs behind the pages."""
         await self.imports.close()
-        await self.statistics.close()
-        await self.checks.close()
+        own: tuple[Cached[Any], ...] = (self.checks, self.order_counts, self._windows, self._totals)
+        for each in (*own, *self.history.values()):
+            await each.close()
+
+    async def _read_accounts(self, version: AccessVersion) -> Sequence[Account]:
+        """The accounts, read again if accounts, keys or bans were changed."""
+        if version != self._version:
+            self._accounts, self._version = await self.store.accounts.list(), version
+        return self._accounts
+
+    async def _read_totals(self) -> Mapping[int, UsageCounts]:
+        now = self.clock()
+        return await self.store.usage.totals(Granularity.HOUR.start(now - DAY), int(now) + 1)
+
+    async def _read_history(self, days: int) -> UsageReport:
+        now = self.clock()
+        return await report_usage(self.store, None, now - days * DAY, now, Granularity.HOUR)
+
+
+class Sessions:
+    """Finds sessions in the store, and remembers them for as long as the store does not respond.
+
+    So an operator still sees why. A session that ended meanwhile in the store is over as soon as that responds.
+    """
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._remembered: dict[str, Session] = {}
+
+    async def find(self, token: str, now: float) -> Session | None:
+        """The session of a token, None if there is none at `now` (Unix seconds).
+
+        Raises ServiceUnavailable if the store does not respond and none is remembered.
+        """
+        found, _, problem = await read_within(self._store.sessions.find(token, now), _SESSION_SECONDS)
+        if problem:
+            found = self._remembered.get(token)
+            if found is None or found.expires_at <= now:
+                raise ServiceUnavailable(problem.removesuffix("."))
+            return found
+        self.forget(token)
+        if found is not None:
+            self._remembered[token] = found
+            if len(self._remembered) > _MOST_SESSIONS:
+                del self._remembered[next(iter(self._remembered))]
+        return found
+
+    def forget(self, token: str) -> None:
+        """Forget a session that ended."""
+        self._remembered.pop(token, None)

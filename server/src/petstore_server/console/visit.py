@@ -11,14 +11,20 @@ from typing import Any, NamedTuple, TypeVar
 from urllib.parse import parse_qsl
 
 import msgspec
-from jinja2 import Environment
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, RedirectResponse, Response
 
-from petstore_server.console.cookies import delete_cookie, get_cookie, set_cookie
 from petstore_server.console.forms import Form
 from petstore_server.console.readings import Reading, read_within
-from petstore_server.console.security import form_token, is_form_token, signature
+from petstore_server.console.rendering import environment
+from petstore_server.console.security import (
+    delete_cookie,
+    form_token,
+    get_cookie,
+    is_form_token,
+    set_cookie,
+    signature,
+)
 from petstore_server.console.sources import Sources
 from petstore_server.domain.audit import Actor
 from petstore_server.domain.errors import ServiceUnavailable
@@ -32,6 +38,7 @@ PAGE_SECONDS = 1.5  # how long a page waits for its data, so that it is sent wit
 
 _LARGEST_FORM = 256 * 1024
 _MOST_FIELDS = 2000
+_REPEATED_SECONDS = 5.0  # for which a second click gets the response to the first
 _LONGEST_NOTICE = 1000  # characters: a cookie holds 4 KiB
 
 
@@ -61,7 +68,7 @@ class Part(NamedTuple):
 class Visit:
     """A request with its session, if it has one. `now` is in Unix seconds."""
 
-    def __init__(self, request: Request, sources: Sources, templates: Environment) -> None:
+    def __init__(self, request: Request, sources: Sources) -> None:
         self.request = request
         self.query = request.query_params
         self.sources = sources
@@ -69,9 +76,8 @@ class Visit:
         self.now = sources.clock()
         self.token = get_cookie(request, "session")
         self.session: Session | None = None
-        self.submission: bytes | None = None
         self._ends = asyncio.get_running_loop().time() + PAGE_SECONDS
-        self._templates = templates
+        self._submission: bytes | None = None
 
     @property
     def actor(self) -> Actor:
@@ -118,7 +124,7 @@ class Visit:
             "notice": notice,
             "forms": [each for each in values.values() if isinstance(each, Form) and each.errors],
         }
-        response = HTMLResponse(self._templates.get_template(template).render(context | values), status)
+        response = HTMLResponse(environment().get_template(template).render(context | values), status)
         if notice is not None:
             delete_cookie(self.request, response, "notice")
         return response
@@ -152,10 +158,17 @@ class Visit:
     async def submit_once(self, content: bytes) -> None:
         """Raises Repeated if this content, which has the token of its page, was submitted just before."""
         submission = sha256(self.token.encode() + self.request.url.path.encode() + content).digest()
-        earlier = self.sources.submissions.begin(submission)
+        earlier = self.sources.submissions.get(submission)
         if earlier is not None:
             raise Repeated(await asyncio.shield(earlier))
-        self.submission = submission
+        self.sources.submissions[submission] = asyncio.get_running_loop().create_future()
+        self._submission = submission
+
+    def end(self, response: Response) -> None:
+        """Keep the response to a form that was submitted, for the second click of a double click."""
+        if self._submission is not None:
+            self.sources.submissions[self._submission].set_result(response)
+            asyncio.get_running_loop().call_later(_REPEATED_SECONDS, self.sources.submissions.pop, self._submission)
 
     def require_form_token(self, given: str) -> None:
         """Raises RefusedRequest unless this is a token of the session's forms."""

@@ -1,4 +1,4 @@
-"""Lists: filters, sorting and pages of orders, as rules on values (version 2 of the interface, D20); numbered pages.
+"""Filters, sorting and pages of orders, as rules on values (version 2 of the interface, D20); numbered pages.
 
 `store.pages` turns a query into statements. Timestamps are Unix microseconds.
 """

@@ -18,6 +18,7 @@ from petstore_server.api.gate import Concurrency, Gate
 from petstore_server.api.routes import Routes
 from petstore_server.console.application import Console
 from petstore_server.console.readings import Pace
+from petstore_server.console.rendering import compile_templates
 from petstore_server.console.sources import Service, Sources
 from petstore_server.domain.bans import BanPolicy
 from petstore_server.domain.errors import ServiceUnavailable
@@ -186,7 +187,7 @@ def make_console(
 
 async def run_console(console: Console) -> None:
     """Prepare the console, and sample the metrics for it, until cancelled; then stop what runs behind its pages."""
-    asyncio.get_running_loop().run_in_executor(None, console.prepare)
+    asyncio.get_running_loop().run_in_executor(None, compile_templates)
     try:
         await BackgroundTask("sample requests", console.sources.requests.sample, SAMPLE_SECONDS).run()
     finally:

@@ -5,8 +5,7 @@ from collections.abc import Callable, Mapping
 
 from starlette.responses import Response
 
-from petstore_server.console.forms import Form, whole_number
-from petstore_server.console.lists import account_path, page_number
+from petstore_server.console.forms import Form, account_path, page_number, whole_number
 from petstore_server.console.pages.audit import subjects_of
 from petstore_server.console.rendering import minutes
 from petstore_server.console.visit import Visit
@@ -60,7 +59,7 @@ async def _list(visit: Visit, form: Form, status: int = 200) -> Response:
     given = filters.given
     sort = given["sort"] if given.get("sort", "").removeprefix("-") in list(AccountSort) else "name"
     filters.values["sort"] = sort
-    statistics = await visit.need(visit.sources.statistics.accounts())
+    statistics = await visit.need(visit.sources.accounts())
     number = page_number(visit.query.get("page", ""))
     by, descending = AccountSort(sort.removeprefix("-")), sort.startswith("-")
     matches = await _matching(visit, filters)

@@ -2,7 +2,7 @@
 
 from starlette.responses import Response
 
-from petstore_server.console.lists import parse_position, position_text, query_link
+from petstore_server.console.forms import parse_position, position_text, query_link
 from petstore_server.console.readings import Reading
 from petstore_server.console.visit import Visit
 from petstore_server.domain.accounts import Account

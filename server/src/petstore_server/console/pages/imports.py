@@ -1,8 +1,7 @@
 """Imports: upload a file, see what it would do, import it, and follow its progress."""
 
 import asyncio
-from contextlib import AsyncExitStack, suppress
-from dataclasses import dataclass
+from contextlib import AsyncExitStack
 from hashlib import file_digest
 from typing import IO
 from urllib.parse import quote
@@ -13,16 +12,12 @@ from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response, StreamingResponse
 from starlette.types import Message
 
-from petstore_server.console.forms import Form
-from petstore_server.console.import_jobs import KEPT_SECONDS, MOST_JOBS, ImportJob, JobState
-from petstore_server.console.lists import parse_position, position_text, query_link
+from petstore_server.console.forms import parse_position, position_text, query_link
+from petstore_server.console.import_jobs import FIELDS, KEPT_SECONDS, MOST_JOBS, ImportJob
 from petstore_server.console.pages.audit import COUNT_SECONDS
-from petstore_server.console.visit import Visit
+from petstore_server.console.visit import RefusedRequest, Visit
 from petstore_server.domain.audit import AuditPosition
-from petstore_server.domain.errors import Conflict, InvalidInput
-from petstore_server.imports.options import EVERY_COLUMN
-from petstore_server.imports.rows import UnreadableFile
-from petstore_server.imports.source import format_of
+from petstore_server.domain.errors import Conflict
 from petstore_server.operations.admin_port import CONSOLE_PATH
 from petstore_server.operations.audit import actor_name
 
@@ -31,21 +26,8 @@ LARGEST_FILE = 100 * 1024 * 1024  # bytes of a file that is accepted
 _LARGEST_FIELDS = 64 * 1024
 _LARGEST_NAME = 200
 _TOO_LARGE = f"The file is larger than {LARGEST_FILE >> 20} MB; `petstore orders import` reads larger ones."
-_FIRST_LOOK_SECONDS = 10.0
+_FIRST_LOOK_SECONDS = 1.0
 _REFRESH_SECONDS = 2
-_TEXTS = {"format": "--format", "zone": "--timezone", "date_format": "--date-format", "encoding": "--encoding"}
-"""Fields of the form, and the options of the command that take their texts."""
-_FLAGS = {"ignore": f"--ignore-column={EVERY_COLUMN}", "replace_placed": "--replace-placed"}
-_FIELDS = ("columns", *_TEXTS, *_FLAGS)
-
-
-@dataclass(eq=False)
-class _Refused(Exception):
-    """An upload that is not accepted: why, the HTTP status, and the field at fault."""
-
-    reason: str
-    status: int = 400
-    field: str = "file"
 
 
 async def list_imports(visit: Visit) -> Response:
@@ -70,73 +52,54 @@ async def list_imports(visit: Visit) -> Response:
 
 
 async def ask(visit: Visit) -> Response:
-    """The form for a file."""
-    return _form(visit, Form())
+    """The form for a file; the URL may have values for its fields, to upload a file again."""
+    form = visit.filters(*FIELDS)
+    return visit.page("import_new.html", form=form, megabytes=LARGEST_FILE >> 20)
 
 
 async def upload(visit: Visit) -> Response:
     """Receive a file and go on to what it would do. Whatever is wrong, nothing of it is left."""
-    form = Form()
     try:
-        return _show_job(await _checked(visit, form))
-    except _Refused as error:
-        form.reject(error.field, error.reason)
-        return _form(visit, form, error.status)
+        return await _show_job(await _received(visit))
     except OSError as error:
-        form.reject("file", f"The server cannot store the file: {error.strerror}.")
-        return _form(visit, form, 507)
+        raise _refused(f"The server cannot store the file: {error.strerror}.", 507) from None
 
 
-async def _checked(visit: Visit, form: Form) -> ImportJob:
-    """The upload, once its check has begun to read the file. Raises _Refused, OSError."""
-    jobs = visit.sources.imports
+async def _received(visit: Visit) -> ImportJob:
+    """The upload, whose check has begun. Raises RefusedRequest, Repeated, Conflict, OSError."""
     async with AsyncExitStack() as unused:
-        try:
-            received = await _receive(visit.request)
-            unused.push_async_callback(received.close)
-            visit.require_form_token(_text(received, "form_token"))
-            form.values.update({name: _text(received, name) for name in _FIELDS})
-            file, name, size = _file(received)
-            await visit.submit_once(await asyncio.to_thread(_content, received, file))
-            job = jobs.check(file, name, size, _options(form, name), visit.operator)
-        except Conflict as error:
-            raise _Refused(error.message, 503) from None
+        received = await _receive(visit.request)
+        unused.push_async_callback(received.close)
+        visit.require_form_token(_text(received, "form_token"))
+        file, name, size = _file(received)
+        await visit.submit_once(await asyncio.to_thread(_content, received, file))
+        fields = {field: _text(received, field) for field in FIELDS}
+        job = visit.sources.imports.check(file, name, size, fields, visit.operator)
         unused.pop_all()
-    with suppress(TimeoutError):  # another import is under way
-        await asyncio.wait_for(job.begun.wait(), _FIRST_LOOK_SECONDS)
-    if isinstance(job.error, UnreadableFile | InvalidInput):
-        await jobs.discard(job)
-        options = {**_TEXTS, "columns": "--map"}.items() if isinstance(job.error, InvalidInput) else ()
-        field = next((field for field, option in options if option in job.error.message), "file")
-        raise _Refused(job.error.message, field=field)
-    return job
+        return job
 
 
 async def _receive(request: Request) -> FormData:
-    """Read the form; the file goes to the disk as it arrives. Raises _Refused, OSError.
+    """Read the form; the file goes to the disk as it arrives. Raises RefusedRequest, OSError.
 
     What exceeds the bound is read but not stored: a browser shows the response only after it has sent the whole form.
     """
-    size, end = 0, b""
+    size = 0
 
     async def receive() -> Message:
-        nonlocal size, end
+        nonlocal size
         message = await request.receive()
-        body = message.get("body", b"")
-        size, end = size + len(body), (end + body)[-4:]
+        size += len(message.get("body", b""))
         if size > LARGEST_FILE + _LARGEST_FIELDS:
             message["body"] = b""
-        if message["type"] == "http.request" and not message.get("more_body"):
-            if size > LARGEST_FILE + _LARGEST_FIELDS:
-                raise _Refused(_TOO_LARGE, 413)
-            if not end.rstrip().endswith(b"--"):
-                raise _Refused("The upload broke off before its end; upload the file again.")
+            if not message.get("more_body"):
+                raise _refused(_TOO_LARGE, 413)
         return message
 
     try:
         return await Request(request.scope, receive).form(max_files=1, max_fields=20, max_part_size=_LARGEST_FIELDS)
     except HTTPException:
-        raise _Refused("The form cannot be read; go back and try again.") from None
+        raise _refused("The form cannot be read; go back and try again.") from None
 
 
 def _text(form: FormData, name: str) -> str:
@@ -145,15 +108,15 @@ def _text(form: FormData, name: str) -> str:
 
 
 def _file(form: FormData) -> tuple[IO[bytes], str, int]:
-    """The uploaded file, its name and its bytes. Raises _Refused if it is missing, empty or too large."""
+    """The uploaded file, its name and its bytes. Raises RefusedRequest if it is missing, empty or too large."""
     file = form.get("file")
     if not isinstance(file, UploadFile) or not file.filename:
-        raise _Refused("Choose a file.")
+        raise _refused("Choose a file.")
     name = file.filename.replace("\\", "/").rpartition("/")[2][-_LARGEST_NAME:]
     if not file.size:
-        raise _Refused(f"{name} is empty.")
+        raise _refused(f"{name} is empty.")
     if file.size > LARGEST_FILE:
-        raise _Refused(_TOO_LARGE, 413)
+        raise _refused(_TOO_LARGE, 413)
     return file.file, name, file.size
 
 
@@ -165,12 +128,8 @@ def _content(form: FormData, file: IO[bytes]) -> bytes:
     return repr(texts).encode() + digest
 
 
-def _options(form: Form, name: str) -> list[str]:
-    """The options of the command for a file of this name, which the command checks."""
-    texts = {**form.values, "format": form.values["format"] or format_of(name) or ""}
-    options = [f"{option}={texts[field]}" for field, option in _TEXTS.items() if texts[field]]
-    options += [f"--map={each.strip()}" for each in texts["columns"].split(",") if each.strip()]
-    return options + [option for field, option in _FLAGS.items() if texts[field]]
+def _refused(reason: str, status: int = 400) -> RefusedRequest:
+    return RefusedRequest(status, "The file was not accepted", reason)
 
 
 async def show(visit: Visit) -> Response:
@@ -193,7 +152,7 @@ async def start(visit: Visit) -> Response:
     job = _job(visit)
     await visit.form()
     visit.sources.imports.import_(job, visit.operator)
-    return _show_job(job)
+    return await _show_job(job)
 
 
 async def stop(visit: Visit) -> Response:
@@ -201,14 +160,14 @@ async def stop(visit: Visit) -> Response:
     job = _job(visit)
     await visit.form()
     await visit.sources.imports.stop(job)
-    return _show_job(job)
+    return await _show_job(job)
 
 
 async def discard(visit: Visit) -> Response:
     """Delete an upload that is not being imported."""
     job = _job(visit)
     await visit.form()
-    if job.state is JobState.IMPORTING:
+    if job.state == "importing":
         raise Conflict(f"{job.name} is being imported; stop the import first.")
     await visit.sources.imports.discard(job)
     return visit.done("/imports", f"Deleted {job.name} from the server.")
@@ -226,15 +185,8 @@ def _job(visit: Visit) -> ImportJob:
     return visit.sources.imports.find(visit.request.path_params["upload"])
 
 
-def _show_job(job: ImportJob) -> Response:
+async def _show_job(job: ImportJob) -> Response:
+    """Go to the page of an upload; after a pause, so that what becomes of a small file is shown at once."""
+    if job.work is not None:
+        await asyncio.wait({job.work}, timeout=_FIRST_LOOK_SECONDS)
     return RedirectResponse(f"{CONSOLE_PATH}/imports/{job.id}", 303)
-
-
-def _form(visit: Visit, form: Form, status: int = 200) -> Response:
-    return visit.page(
-        "import_new.html",
-        status,
-        form=form,
-        megabytes=LARGEST_FILE >> 20,
-        options_open=any(form.values[name] or name in form.errors for name in _FIELDS),
-    )

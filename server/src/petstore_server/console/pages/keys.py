@@ -2,7 +2,7 @@
 
 from starlette.responses import RedirectResponse, Response
 
-from petstore_server.console.lists import account_path, page_number, query_link
+from petstore_server.console.forms import account_path, page_number, query_link
 from petstore_server.console.pages.accounts import show_account
 from petstore_server.console.visit import Visit
 from petstore_server.domain import keys as transitions
@@ -57,13 +57,7 @@ async def rotate(visit: Visit) -> Response:
         raise InvalidInput("Choose when the old key ends.")
     if grace == "0s" and not submitted["confirmed"]:
         return visit.page("rotate.html", key=await visit.need(visit.store.keys.find(key_id)))
-    issued = await operations.rotate_key(
-        visit.store,
-        key_id,
-        grace=_GRACES[grace],
-        expires_at=None,
-        actor=visit.actor,
-    )
+    issued = await operations.rotate_key(visit.store, key_id, grace=_GRACES[grace], expires_at=None, actor=visit.actor)
     return visit.page("secret.html", issued=issued)
 
 

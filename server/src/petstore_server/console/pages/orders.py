@@ -1,18 +1,16 @@
 """Orders: the list with its filters, one order, and what can be done with one or several."""
 
-from collections.abc import AsyncIterator, Sequence
-from contextlib import aclosing
+from collections.abc import Sequence
 from datetime import UTC, datetime
 
 from starlette.responses import RedirectResponse, Response, StreamingResponse
 
-from petstore_server.console.conflicts import explain_order
-from petstore_server.console.forms import Form
-from petstore_server.console.lists import parse_position, position_text, query_link
+from petstore_server.console.forms import Form, parse_position, position_text, query_link
 from petstore_server.console.readings import Reading
+from petstore_server.console.rendering import ACTIONS, duration
 from petstore_server.console.visit import Part, RefusedRequest, Visit
 from petstore_server.domain.audit import AuditFilters, Transition
-from petstore_server.domain.errors import DomainError, InvalidInput, InvalidOrderId
+from petstore_server.domain.errors import DomainError, InvalidInput, InvalidOrderId, OrderConflict
 from petstore_server.domain.lists import Count, Filters, Position, Query, Sort, SortField
 from petstore_server.domain.orders import CANCEL, COMPLETE, Order, Status, TrackedOrder, is_int64, parse_order_id, ship
 from petstore_server.domain.timestamps import file_stamp, from_microseconds, microseconds
@@ -38,6 +36,7 @@ async def list_orders(visit: Visit) -> Response:
     """The orders that match the filters, a page at a time, and the number of orders with each status."""
     order_id = visit.query.get("id", "").strip()
     form = visit.filters(*_FIELDS)
+    given = form.given
     if order_id:
         try:
             return RedirectResponse(f"{CONSOLE_PATH}/orders/{parse_order_id(order_id)}", 303)
@@ -47,7 +46,7 @@ async def list_orders(visit: Visit) -> Response:
     query = _read_query(visit, form)
     rows: Sequence[TrackedOrder] = ()
     after, count = None, Reading[Count]()
-    counts = await visit.sources.statistics.order_counts.get()
+    counts = await visit.sources.order_counts.get()
     if query is not None:
         page = await visit.need(visit.store.search.page(query))
         rows, after = page.orders, page.next
@@ -55,7 +54,6 @@ async def list_orders(visit: Visit) -> Response:
             count = await visit.read(visit.store.search.count(query.filters, _MOST_COUNTED), _COUNT_SECONDS)
         elif counts.value is not None:
             count = Reading(Count(sum(counts.value.values()), more=False), counts.age)
-    given = {name: form.values[name] for name in _FIELDS if form.values[name]}
     here = {**given, "after": visit.query.get("after", "")}
     all_selected = visit.query.get("select") == "all"
     return visit.page(
@@ -128,14 +126,8 @@ async def export(visit: Visit) -> Response:
         raise InvalidInput("Correct the filters of the list first; then export it.")
     name = f"orders-{file_stamp(visit.now)}.{file_format}"
     headers = {"Content-Disposition": f'attachment; filename="{name}"'}
-    parts = _exported(visit, file_format, query.filters)
+    parts = (part async for part, _ in export_orders(visit.store, file_format, query.filters))
     return StreamingResponse(parts, headers=headers, media_type=EXPORTS[file_format])
-
-
-async def _exported(visit: Visit, file_format: str, filters: Filters) -> AsyncIterator[bytes]:
-    async with aclosing(export_orders(visit.store, file_format, filters)) as parts:
-        async for part, _ in parts:
-            yield part
 
 
 def _ship_now(visit: Visit) -> Transition[Order]:
@@ -152,10 +144,22 @@ async def _change(visit: Visit, done: str, transition: Transition[Order], form: 
             refused.append((order_id, outcome))
     orders = f"{changed:,} order" + ("" if changed == 1 else "s")
     lines = [Part(f"{done} {orders}." if changed else "Nothing was changed.")]
-    lines += [await explain_order(visit, *each) for each in refused[:_MOST_REASONS]]
+    lines += [await _explain(visit, *each) for each in refused[:_MOST_REASONS]]
     if len(refused) > _MOST_REASONS:
         lines.append(Part(f"{len(refused) - _MOST_REASONS:,} more orders were not changed for such reasons."))
     return visit.done(_back(form), *lines, kind="ok" if not refused else "warn" if changed else "bad")
+
+
+async def _explain(visit: Visit, order_id: int, error: DomainError) -> Part:
+    """A line about an order that was not changed: why, and who changed it last."""
+    text = error.message
+    if not isinstance(error, OrderConflict):
+        return Part(text)
+    found, _, _ = await visit.read(visit.store.audit.page(AuditFilters(subjects=(f"order:{order_id}",)), 1))
+    for entry in found.entries if found is not None else ():
+        actor = entry.actor.replace(":", " ", 1)
+        text += f" {ACTIONS.get(entry.action, entry.action)}: {actor}, {duration(visit.now - entry.at)} ago."
+    return Part(text, f"/orders/{order_id}")
 
 
 def _selected(form: Form) -> list[int]:

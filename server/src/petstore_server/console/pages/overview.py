@@ -1,19 +1,23 @@
-"""The first page: whether all is well, and who uses and changes what."""
+"""The first page: whether all is well, and who uses and changes what; and the search box of every page."""
 
 import asyncio
 from collections.abc import Sequence
 from functools import reduce
 from typing import Any
 
-from starlette.responses import Response
+from starlette.responses import RedirectResponse, Response
 
-from petstore_server.console.changes import SIGN_INS
-from petstore_server.console.readings import Cached, Reading
-from petstore_server.console.rendering import minutes
-from petstore_server.console.visit import Visit
+from petstore_server.console.forms import account_path, query_link
+from petstore_server.console.readings import Reading
+from petstore_server.console.rendering import SIGN_INS, minutes
+from petstore_server.console.visit import RefusedRequest, Visit
 from petstore_server.domain.audit import AuditFilters
+from petstore_server.domain.errors import NotFound
+from petstore_server.domain.orders import is_int64
+from petstore_server.domain.texts import looks_like_key
 from petstore_server.domain.timestamps import DAY
 from petstore_server.domain.usage import Granularity, UsageCounts, add
+from petstore_server.operations.admin_port import CONSOLE_PATH
 from petstore_server.operations.usage import AccountSort, AccountUsage, UsageReport, top_accounts
 from petstore_server.telemetry.metrics import INTERVALS, SAMPLE_SECONDS, Report
 
@@ -32,8 +36,8 @@ async def overview(visit: Visit) -> Response:
             visit.read(sources.service.readiness()), visit.read(store.audit.last_backup()), sources.checks.get()
         ),
         asyncio.gather(
-            sources.statistics.order_counts.get(),
-            visit.read(sources.statistics.accounts()),
+            sources.order_counts.get(),
+            visit.read(sources.accounts()),
             visit.read(store.keys.banned(visit.now, _TOP)),
             visit.read(store.audit.page(AuditFilters(without=SIGN_INS), _RECENT)),
         ),
@@ -71,8 +75,7 @@ async def _requests(visit: Visit, period: str) -> dict[str, Any]:
     if not visit.sources.settings.usage_days_days:
         problem = "No history is kept, because PETSTORE_USAGE_DAYS_DAYS is 0."
         return {"requests": Reading[UsageReport](problem=problem), "chart": None}
-    kept: Cached[UsageReport] = visit.sources.statistics.day if days == 1 else visit.sources.statistics.week
-    history = await kept.get()
+    history = await visit.sources.history[days].get()
     return {
         "requests": history,
         "chart": history.value and _history_bars(history.value, visit.now, days),
@@ -95,3 +98,28 @@ def _history_bars(history: UsageReport, now: float, days: int) -> Bars:
     keyless = {start: sum(counts) for start, counts in history.keyless.items()}
     hours = range(Granularity.HOUR.start(now - days * DAY), int(now) + 1, Granularity.HOUR.seconds)
     return [(minutes(hour), (*counted.get(hour, (0, 0)), keyless.get(hour, 0))) for hour in hours]
+
+
+async def search(visit: Visit) -> Response:
+    """Go to the order, key, import, account or request with this identifier or name; else list accounts with it."""
+    text = visit.query.get("q", "").strip()
+    if looks_like_key(text):
+        message = "This is an API key. Search for its id, which begins with key_, and revoke it if it was made public."
+        raise RefusedRequest(400, "Not searched", message)
+    return RedirectResponse(CONSOLE_PATH + await _found(visit, text), 303)
+
+
+async def _found(visit: Visit, text: str) -> str:
+    if is_int64(text):
+        return f"/orders/{text}"
+    if text.startswith("key_"):
+        return f"/keys/{text}"
+    if text.startswith("import-"):
+        return "/audit" + query_link({"subject": text})
+    try:
+        return account_path((await visit.need(visit.store.accounts.find(text))).name)
+    except NotFound:
+        requests = await visit.need(visit.store.audit.page(AuditFilters(request_id=text), 1))
+        if requests.entries:
+            return "/audit" + query_link({"request": text})
+        return "/accounts" + query_link({"search": text})
