@@ -4,13 +4,17 @@ import re
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
+from unittest import mock
 
 import httpx2
 import pytest
 
+from petstore_server.console import import_jobs
 from support.command_line import CommandLine
-from support.process import UNLIMITED, Server, new_key, petstore, serving
+from support.process import UNLIMITED, Server, new_key, petstore, serving, serving_as
+from support.quick_commands import quick_command
 from support.redis_engine import shared_redis
 
 LINK = re.compile(r"http://127\.0\.0\.1:8081/console/sign-in\?token=[\w-]{27}\n")  # 160 bits in base64
@@ -163,6 +167,11 @@ def form_token(page: str) -> str:
     return found[1]
 
 
+def use_quick_command(program: str) -> None:
+    """Have the console of this process import with a command that starts quickly."""
+    mock.patch.object(import_jobs, "_PETSTORE", (program,)).start()
+
+
 def eventually_says(browser: httpx2.Client, address: str, text: str) -> None:
     deadline = time.monotonic() + 60
     while text not in (page := browser.get(address).text):
@@ -172,7 +181,10 @@ def eventually_says(browser: httpx2.Client, address: str, text: str) -> None:
 
 def test_a_server_imports_an_uploaded_file(tmp_path: Path, with_workers: dict[str, str]) -> None:
     store = tmp_path / "store.db"
-    with serving(store, **with_workers) as server, signed_in(server, store) as browser:
+    quick = (
+        partial(use_quick_command, quick_command()) if with_workers else None
+    )  # one of them imports as in production
+    with serving_as(store, [], with_workers, quick) as server, signed_in(server, store) as browser:
         address = uploaded(browser, server, '{"id": 1}\n{"id": 2}\n')
         token = form_token(browser.get(address).text)
         browser.post(f"{address}/import", data={"form_token": token})
@@ -189,7 +201,11 @@ def test_a_server_that_stops_ends_its_import_and_deletes_the_upload(
 ) -> None:
     store, temporary = tmp_path / "store.db", tmp_path / "tmp"
     temporary.mkdir()
-    with serving(store, TMPDIR=str(temporary), **with_workers) as server, signed_in(server, store) as browser:
+    quick = partial(use_quick_command, quick_command())
+    with (
+        serving_as(store, [], {"TMPDIR": str(temporary), **with_workers}, quick) as server,
+        signed_in(server, store) as browser,
+    ):
         address = uploaded(browser, server, "".join(f'{{"id": {number}}}\n' for number in range(1, 50_001)))
         browser.post(f"{address}/import", data={"form_token": form_token(browser.get(address).text)})
         assert 0 == server.stop()

@@ -15,7 +15,7 @@ import httpx2
 import pytest
 
 from support.load import send_all
-from support.process import UNLIMITED, Server, environment, new_key, petstore, petstore_process, serving
+from support.process import UNLIMITED, Server, environment, new_key, petstore, petstore_process, serving, serving_as
 from support.quick_commands import quick_command
 from support.redis_engine import shared_redis
 from support.subprocesses import PATIENCE, busy, demo_output, descendants, within
@@ -34,9 +34,12 @@ def redis() -> str:
 
 
 @pytest.fixture
-def server(store: Path, redis: str) -> Iterator[Server]:
+def server(request: pytest.FixtureRequest, store: Path, redis: str) -> Iterator[Server]:
+    """Two workers, which are interpreters as in production if a test asks for that: they start slowly."""
+    fork = getattr(request, "param", True)
     # However slowly the machine sends a burst, no request is a strike.
-    with serving(store, "--workers", "2", PETSTORE_REDIS_URL=redis, PETSTORE_BAN_GRACE_SECONDS="600") as server:
+    settings = {"PETSTORE_REDIS_URL": redis, "PETSTORE_BAN_GRACE_SECONDS": "600"}
+    with serving_as(store, ["--workers", "2"], settings, fork_workers=fork) as server:
         yield server
         server.stop()
 
@@ -106,6 +109,7 @@ def killing_at(number: int, pid: int, requests: list[tuple[str, str]]) -> Iterat
         yield request
 
 
+@pytest.mark.parametrize("server", [False], ids=["interpreters"], indirect=True)
 def test_a_worker_killed_under_load_loses_only_its_connections_and_is_replaced(store: Path, server: Server) -> None:
     key, _ = new_key(store, plan=UNLIMITED)
     first, second = workers(server)

@@ -10,6 +10,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable, Mapping
+from contextlib import nullcontext
 from functools import cache
 from multiprocessing import forkserver
 from multiprocessing.context import ForkServerContext
@@ -23,8 +24,12 @@ LOADED = [
     "petstore_server.console.application",
     "petstore_server.limits.redis",
     "petstore_server.engines.postgres",
-    "support.compiled_templates",
+    "encodings.idna",
+    "petstore_server.cli.worker",
+    "support.forked_workers",
+    "uvicorn.lifespan.off",
     "uvicorn.protocols.http.h11_impl",
+    "support.prepared",
 ]
 
 
@@ -45,11 +50,18 @@ class ServerProcess:
     """`petstore serve` with the methods of `subprocess.Popen` that tests use."""
 
     def __init__(
-        self, options: list[str], environ: Mapping[str, str], log: Path, prepare: Callable[[], object] | None = None
+        self,
+        options: list[str],
+        environ: Mapping[str, str],
+        log: Path,
+        prepare: Callable[[], object] | None = None,
+        *,
+        fork_workers: bool = True,
     ) -> None:
-        """`prepare` is called in the process before it serves."""
+        """`prepare` is called in the process before it serves. Workers are interpreters unless it forks them."""
         self.args = ["petstore", "serve", *options]
-        self._process = forking().Process(target=_serve, args=(self.args, dict(environ), log, Path.cwd(), prepare))
+        given = (self.args, dict(environ), log, Path.cwd(), prepare, fork_workers)
+        self._process = forking().Process(target=_serve, args=given)
         self._process.start()
         assert self._process.pid is not None
         self.pid = self._process.pid
@@ -72,7 +84,12 @@ class ServerProcess:
 
 
 def _serve(
-    arguments: list[str], environ: dict[str, str], log: Path, folder: Path, prepare: Callable[[], object] | None
+    arguments: list[str],
+    environ: dict[str, str],
+    log: Path,
+    folder: Path,
+    prepare: Callable[[], object] | None,
+    fork_workers: bool,
 ) -> None:
     os.environ.clear()
     os.environ.update(environ)
@@ -84,8 +101,10 @@ def _serve(
     sys.argv = arguments
     prepared = prepare and prepare()  # kept until the end: it may be what SQLite's files go through
     from petstore_server.cli.main import main
+    from support.forked_workers import forked_workers
 
     try:
-        main()
+        with forked_workers() if fork_workers else nullcontext():
+            main()
     finally:
         del prepared

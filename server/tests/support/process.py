@@ -8,8 +8,8 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -110,12 +110,26 @@ class Server:
         return int(found[1]) * 1024
 
 
-@contextmanager
-def serving(store: Path, *options: str, **more: str) -> Iterator[Server]:
+def serving(store: Path, *options: str, **more: str) -> AbstractContextManager[Server]:
     """`petstore serve` on free ports, killed at the end if it still runs."""
+    return serving_as(store, options, more)
+
+
+@contextmanager
+def serving_as(
+    store: Path,
+    options: Sequence[str],
+    settings: Mapping[str, str],
+    prepare: Callable[[], object] | None = None,
+    *,
+    fork_workers: bool = True,
+) -> Iterator[Server]:
+    """The same, with a say in how it starts; see ServerProcess."""
     log = store.with_suffix(f".{time.monotonic_ns()}.log")
     log.touch()
-    process = ServerProcess(["--port", "0", "--admin-port", "0", *options], environment(store, **more), log)
+    ports = ["--port", "0", "--admin-port", "0"]
+    environ = environment(store, **settings)
+    process = ServerProcess([*ports, *options], environ, log, prepare, fork_workers=fork_workers)
     try:
         reported = _wait_until_serving(process, log)
         yield Server(process, reported["api"], reported["admin"], log)
