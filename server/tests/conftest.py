@@ -16,7 +16,7 @@ from petstore_server.engines.postgres.connections import TransactionOptions
 from petstore_server.engines.sqlite import opening
 from petstore_server.limits import redis as redis_counters
 from support import process, service
-from support.engines import PostgresEngine, running_engine
+from support.engines import PostgresEngine, running_engine, share_empty_servers
 from support.memory import memory
 from support.open_stores import PostgresPlaces, SqlitePlaces, Stores, new_store_database
 from support.redis_engine import close_shared, shared_redis
@@ -36,6 +36,8 @@ def pytest_configure() -> None:
     """Keep the tests' directories in memory, unless the tester says where they are to be."""
     if (folder := memory()) and "TMPDIR" not in os.environ:
         os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", folder)
+    if "PYTEST_XDIST_WORKER" not in os.environ:
+        share_empty_servers()
     os.environ.pop("SSL_CERT_FILE", None)
     os.environ["SSL_CERT_DIR"] = os.devnull  # every client would load the system's certificates, which no test needs
     # An example may have to wait for a busy processor; each run tries others.

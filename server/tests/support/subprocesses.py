@@ -17,6 +17,7 @@ PATIENCE = 120.0
 """Seconds for what ends by itself, such as a process after a signal, on a machine that is busy with other tests."""
 
 _SLEPT = 0.02
+_MEASURED_SECONDS = 0.1
 _sleep = time.sleep  # a test may replace that of the module
 
 
@@ -25,13 +26,13 @@ class _Lateness(threading.Thread):
 
     def __init__(self) -> None:
         super().__init__(daemon=True)
-        self._found: deque[float] = deque([0.0], maxlen=int(30 / _SLEPT))
+        self._found: deque[float] = deque([0.0], maxlen=int(30 / _MEASURED_SECONDS))
 
     def run(self) -> None:
         while True:
             began = time.monotonic()
-            _sleep(_SLEPT)
-            self._found.append(time.monotonic() - began - _SLEPT)
+            _sleep(_MEASURED_SECONDS)
+            self._found.append(time.monotonic() - began - _MEASURED_SECONDS)
 
     @property
     def longest(self) -> float:
