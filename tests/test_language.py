@@ -35,26 +35,26 @@ EXCEPTIONS = re.compile(r"\b(?:there|where|here) (?:is|are) no\b|\bHappening = F
 TEST_NAME = re.compile(r"\bdef test_\w+")
 
 
-def lines() -> Iterator[tuple[str, str]]:
-    """Every line of the project that people read, after its place; this file is left out.
+def texts() -> Iterator[tuple[Path, str]]:
+    """Every file of the project that people read, but for this one.
 
     The name of a test is a sentence, so its words are separated by spaces here.
     """
     files = [path for place in PLACES for path in (ROOT / place).rglob("*") if path.suffix in KINDS]
     for path in [*ROOT.glob("*.md"), *files]:
         if path != Path(__file__):
-            for number, line in enumerate(path.read_text().splitlines(), 1):
-                words = TEST_NAME.sub(lambda name: name[0].replace("_", " "), line)
-                yield f"{path.relative_to(ROOT)}:{number}", EXCEPTIONS.sub("", words)
+            text = TEST_NAME.sub(lambda name: name[0].replace("_", " "), path.read_text())
+            yield path.relative_to(ROOT), EXCEPTIONS.sub("", text)
 
 
 def test_plain_words_are_used() -> None:
     avoided = [(re.compile(rf"\b(?:{words})", re.IGNORECASE), better) for words, better in AVOIDED.items()]
-    some = re.compile("|".join(pattern.pattern for pattern, _ in avoided), re.IGNORECASE)
+    some = re.compile(rf"\b(?:{'|'.join(AVOIDED)})")  # in lower case, which is found in half the time
     found = [
-        f"{place}: {line.strip()} (write: {better})"
-        for place, line in lines()
-        if some.search(line)
+        f"{path}:{number}: {line.strip()} (write: {better})"
+        for path, text in texts()
+        if some.search(text.lower())
+        for number, line in enumerate(text.splitlines(), 1)
         for pattern, better in avoided
         if pattern.search(line)
     ]

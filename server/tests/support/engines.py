@@ -33,6 +33,7 @@ _SETTINGS = {
     "deadlock_timeout": "100ms",
     "timezone": "UTC",
 }
+_INITDB = ("--username=postgres", "--auth=trust", "--encoding=UTF8", "--locale=C", "--no-sync")
 _PROBE = 65_534
 SERVER_USER = _PROBE if os.geteuid() == 0 else None
 """PostgreSQL refuses to run as the superuser."""
@@ -239,11 +240,8 @@ def _empty_server(programs: Path) -> Path:
         if not made.exists():
             begun = made.with_suffix(".begun")
             _make_private(begun)
-            command = [programs / "initdb", "-D", begun, "--username=postgres", "--auth=trust", "--encoding=UTF8"]
-            options = ["--locale=C", "--no-sync"]
-            done = subprocess.run(
-                [*command, *options], capture_output=True, text=True, user=SERVER_USER, group=SERVER_USER, check=False
-            )
+            command = [str(programs / "initdb"), "-D", str(begun), *_INITDB]
+            done = subprocess.run(command, capture_output=True, text=True, user=SERVER_USER, group=SERVER_USER)
             assert 0 == done.returncode, done.stderr
             begun.rename(made)
     return made
