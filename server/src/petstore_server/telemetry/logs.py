@@ -51,21 +51,13 @@ class LineWriter:
 
     def _work(self) -> None:
         while True:
-            item = self._queue.get()
-            if isinstance(item, str):
-                time.sleep(_GATHER_SECONDS)
-            lines = []
-            while isinstance(item, str):
-                lines.append(item)
-                if len(lines) == _LINES_PER_WRITE:
-                    break
-                try:
-                    item = self._queue.get_nowait()
-                except queue.Empty:
-                    break
-            self._write(lines)
-            if isinstance(item, threading.Event):
-                item.set()
+            items = [self._queue.get()]
+            time.sleep(_GATHER_SECONDS)
+            items += [self._queue.get() for _ in range(min(self._queue.qsize(), _LINES_PER_WRITE))]
+            self._write([item for item in items if isinstance(item, str)])
+            for item in items:
+                if isinstance(item, threading.Event):
+                    item.set()
 
     def _write(self, lines: list[str]) -> None:
         data = "".join(lines).encode("utf-8", "backslashreplace")
@@ -125,7 +117,7 @@ def configure_logging(level: str, stream: LineWriter | TextIO | None = None) -> 
     global _stream
     _stream = stream or sys.stderr
     logger = logging.getLogger("petstore_server")
-    logger.handlers = [_Lines(_stream)]
+    logger.handlers = [_Lines()]
     logger.setLevel(level.upper())
     logger.propagate = False
     # Otherwise Python writes the messages of libraries to stderr: not as JSON, and with whatever they contain.
@@ -143,28 +135,17 @@ class _Lines(logging.Handler):
     _own = frozenset(vars(logging.makeLogRecord({})))
     _formatter = logging.Formatter()
 
-    def __init__(self, stream: LineWriter | TextIO) -> None:
-        super().__init__()
-        self._stream = stream
-
     def emit(self, record: logging.LogRecord) -> None:
         line = {name: value for name, value in vars(record).items() if name not in self._own}
         line |= {"event": record.getMessage(), "level": record.levelname.lower()}
         line |= {"timestamp": timestamp(record.created), "pid": record.process}  # several may share one stderr
         if record.exc_info:
             line["exception"] = self._formatter.formatException(record.exc_info)
-        self._stream.write(_encode(line) + "\n")
+        write_record(line)
 
 
 def _encode(event: dict[str, Any]) -> str:
     try:
-        return _ENCODER.encode(event).decode()
+        return msgspec.json.encode(event, enc_hook=str).decode()
     except Exception:  # noqa: BLE001 - for example a lone surrogate; a value that cannot be logged must not raise
-        return json.dumps({name: _printable(value) for name, value in event.items()})
-
-
-def _printable(value: object) -> str:
-    try:
-        return str(value)
-    except Exception:  # noqa: BLE001 - as above
-        return f"<{type(value).__name__}>"
+        return json.dumps(event, default=object.__repr__, skipkeys=True)
