@@ -3,9 +3,6 @@
 import asyncio
 import io
 import json
-import os
-import tempfile
-import time
 from collections.abc import AsyncIterator
 from contextlib import suppress
 from dataclasses import replace
@@ -191,22 +188,6 @@ def test_an_import_ends_once_its_progress_is_not_read_any_more(tmp_path: Path) -
         with suppress(BrokenPipeError):
             process.stdin.close()
         assert 141 == process.wait(30)
-
-
-@pytest.mark.anyio
-async def test_what_killed_dry_runs_left_is_deleted_a_day_later(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
-    yesterday = time.time() - 90_000
-    for name in "petstore-scratch-old", "petstore-scratch-new", "other":
-        (tmp_path / name).mkdir()
-        (tmp_path / name / "scratch.db").touch()
-        if name != "petstore-scratch-new":
-            os.utime(tmp_path / name, (yesterday, yesterday))
-    async with scratch_store():
-        pass
-    assert {"petstore-scratch-new", "other"} == {path.name for path in tmp_path.iterdir()}  # noqa: ASYNC240
 
 
 @pytest.mark.anyio

@@ -8,12 +8,12 @@ import math
 import random
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from datetime import UTC, datetime, timedelta
 from typing import NamedTuple
 
 from petstore_server.console.sources import Sources
-from petstore_server.domain.accounts import PLAN_LIMITS, Account, Plan, suspend
+from petstore_server.domain.accounts import PLAN_LIMITS, Plan, suspend
 from petstore_server.domain.audit import Actor
 from petstore_server.domain.bans import Ban, BanPolicy, ban_seconds
 from petstore_server.domain.keys import Environment
@@ -28,7 +28,8 @@ from petstore_server.telemetry.metrics import INTERVALS, SAMPLE_SECONDS, Totals
 
 _PETS = "Biscuit dog, Pixel cat, Clover rabbit, Mango parrot, Nimbus cat, Pebble tortoise, Juniper dog, Echo budgerigar"
 _ORDERS = 40  # order 7 and pet 7, the examples of the contract, exist
-_SUSPENDED = "Quiet Cat Cafe"
+_PENDING, _SHIPPED = 1, 4  # ids of orders
+_SUSPENDED, _BANNED, _PARTNER = "Quiet Cat Cafe", "Paws Express", "Harbour Pets"
 _DAYS = 90  # of history; the last three have a row for each hour
 _BANS = (4, 5, 6)  # levels; the last one is in force
 
@@ -43,10 +44,10 @@ class _Profile(NamedTuple):
 
 
 _PROFILES: Mapping[str, _Profile] = {
-    "Harbour Pets": _Profile(Plan.BUSINESS, 0.34),
+    _PARTNER: _Profile(Plan.BUSINESS, 0.34),
     "Acme Pet Supplies": _Profile(Plan.PRO, 0.93, 0.012),
     "Nightly Sync": _Profile(Plan.FREE, 1.0, 0.21, "refused_day"),
-    "Paws Express": _Profile(Plan.PRO, 0.22, 0.4, "refused_banned"),
+    _BANNED: _Profile(Plan.PRO, 0.22, 0.4, "refused_banned"),
     "Veterinary Supplies of Greater Northern Europe and Scandinavia": _Profile(Plan.PRO, 0.48, 0.002),
     _SUSPENDED: _Profile(Plan.FREE, 0.0),
 }
@@ -64,13 +65,13 @@ class Demo(NamedTuple):
 async def fill(store: Store, environment: Environment, clock: Callable[[], float] = time.time) -> Demo:
     """Fill an empty store: pets, orders, sample accounts with their usage, and one account on the free plan to use."""
     actor = Actor("operator:demo", clock())
-    accounts, keys = await _add_accounts(store, environment, actor)
-    await _add_usage(store, accounts, keys, actor.at)
+    keys = {name: await _add_account(store, environment, name, actor) for name in _PROFILES}
+    await _add_incidents(store, keys[_BANNED], actor)
     await create_account(store, "demo", Plan.FREE, PLAN_LIMITS[Plan.FREE], actor, note="yours, to try things out")
     issued = await issue_key(store, "demo", environment=environment, actor=actor, note="serve --demo")
-    orders = await _add_orders(store, actor, Actor(f"key:{keys['Harbour Pets']}", actor.at))
+    await _add_orders(store, actor, Actor(f"key:{keys[_PARTNER]}", actor.at))
     await store.audit.record_backup("petstore-demo.db", actor._replace(at=actor.at - 5 * HOUR))
-    return Demo(issued.secret, _first(orders, Status.PENDING), _first(orders, Status.SHIPPED))
+    return Demo(issued.secret, _PENDING, _SHIPPED)
 
 
 def show_sample(sources: Sources, now: float, sign_in_command: str) -> None:
@@ -86,63 +87,58 @@ def show_sample(sources: Sources, now: float, sign_in_command: str) -> None:
 def recent_requests(now: float) -> list[Totals]:
     """Samples of the hour before `now`, as a server that ran then would have taken them; counts end at zero."""
     numbers = random.Random(11)  # noqa: S311 - the same sample data every time
+    requests = Counter({"200": 0, "429": 0})
     totals = []
-    answered = refused = 0
     for minute in range(INTERVALS):
         durations = {0.0005: 0.9, 0.001: 0.97, 0.0025: 0.995, 0.005: 1.0}  # the part that took at most so many seconds
-        took = Counter({bound: round((answered + refused) * part) for bound, part in durations.items()})
-        totals.append(Totals(now - minute * SAMPLE_SECONDS, Counter({"200": answered, "429": refused}), took))
-        answered -= numbers.randint(1, 9)
-        refused -= numbers.choice((0, 0, 0, 0, 0, 2))
+        took = Counter({bound: round(requests.total() * part) for bound, part in durations.items()})
+        totals.append(Totals(now - minute * SAMPLE_SECONDS, requests.copy(), took))
+        requests.subtract({"200": numbers.randint(1, 9), "429": numbers.choice((0, 0, 0, 0, 0, 2))})
     return totals[::-1]
 
 
-async def _add_accounts(
-    store: Store, environment: Environment, actor: Actor
-) -> tuple[dict[str, Account], dict[str, str]]:
-    """The sample accounts, created before their history began, and the id of one key of each."""
-    began = actor._replace(at=actor.at - (_DAYS + 1) * DAY)
-    accounts, keys = {}, {}
-    for name, profile in _PROFILES.items():
-        accounts[name] = await create_account(store, name, profile.plan, PLAN_LIMITS[profile.plan], began)
-        issued = await issue_key(store, name, environment=environment, actor=began, note="warehouse")
-        keys[name] = issued.key.id
+async def _add_account(store: Store, environment: Environment, name: str, actor: Actor) -> str:
+    """An account that is older than its history, with its windows and a key; return the id of that."""
+    profile, began = _PROFILES[name], actor._replace(at=actor.at - (_DAYS + 1) * DAY)
+    account = await create_account(store, name, profile.plan, PLAN_LIMITS[profile.plan], began)
+    key_id = (await issue_key(store, name, environment=environment, actor=began, note="warehouse")).key.id
+    used = round(account.limits.per_day * profile.share)
+    if used:
+        usage = Usage(day=Count(int(actor.at) - DAY // 2, used))
+        history = {(account.id, start): counts for start, counts in _history(name, used, actor.at)}
+        activity = Activity(history, {}, {key_id: Granularity.HOUR.start(actor.at)})
+        await store.usage.save({account.id: usage}, [], activity)
+    return key_id
+
+
+def _history(name: str, used: int, now: float) -> Iterator[tuple[int, UsageCounts]]:
+    """What an account did in each day, and in each hour of the last ones, when it uses so much of a day's limit."""
+    profile, numbers = _PROFILES[name], random.Random(name)  # noqa: S311 - the same sample data every time
+    first, hourly = Granularity.DAY.start(now) - _DAYS * DAY, _first_hour(now)
+    for start in (*range(first, hourly, DAY), *range(hourly, int(now) + 1, HOUR)):
+        wave = 1.0 if start < hourly else (1 - 0.9 * math.cos((start % DAY - 2 * HOUR) / DAY * math.tau)) / 24
+        admitted = round(used * wave * numbers.uniform(0.6, 1.0))
+        counts = UsageCounts(admitted, cancelled=admitted // 100)
+        yield start, counts._replace(**{profile.reason: round(admitted * profile.refused)})
+
+
+def _first_hour(now: float) -> int:
+    return Granularity.DAY.start(now) - 2 * DAY
+
+
+async def _add_incidents(store: Store, banned_key: str, actor: Actor) -> None:
+    """Requests without a key, an account that was suspended, and a key that was banned several times."""
+    now, numbers = int(actor.at), random.Random(7)  # noqa: S311
+    keyless = {start: KeylessCounts(numbers.randint(0, 9)) for start in range(_first_hour(now), now + 1, HOUR)}
+    await store.usage.save({}, [], Activity({}, keyless, {}))
     suspended = actor._replace(at=actor.at - 2 * DAY)
     await store.accounts.change(_SUSPENDED, suspend(suspended.at), suspended)
-    return accounts, keys
-
-
-async def _add_usage(store: Store, accounts: Mapping[str, Account], keys: Mapping[str, str], now: float) -> None:
-    """Save the history, the windows and the bans of the accounts; `keys` has the id of one key for each, by name."""
-    numbers = random.Random(7)  # noqa: S311
-    today, this_hour = Granularity.DAY.start(now), Granularity.HOUR.start(now)
-    days, hours = range(today - _DAYS * DAY, today - 2 * DAY, DAY), range(today - 2 * DAY, this_hour + 1, HOUR)
-    counts, usage, used = {}, {}, {}
-    for name, profile in _PROFILES.items():
-        if not profile.share:
-            continue
-        account = accounts[name]
-        day = account.limits.per_day * profile.share
-        for start in (*days, *hours):
-            wave = 1.0 if start in days else (1 - 0.9 * math.cos((start % DAY - 2 * HOUR) / DAY * math.tau)) / 24
-            counts[account.id, start] = _counts(profile, day * wave * numbers.uniform(0.6, 1.0))
-        usage[account.id] = Usage(day=Count(int(now) - DAY // 2, round(day)))
-        used[keys[name]] = this_hour
-    keyless = {start: KeylessCounts(numbers.randint(0, 9)) for start in hours}
-    await store.usage.save(usage, [], Activity(counts, keyless, used))
-    banned = next(keys[name] for name, profile in _PROFILES.items() if profile.reason == "refused_banned")
     for level in _BANS:  # each is in the audit log, and twice as long as the one before
-        began = int(now) - 240 - (_BANS[-1] - level) * 3 * HOUR
-        await store.usage.save({}, [Ban(banned, began, began + ban_seconds(level, BanPolicy()), level)])
+        began = now - 240 - (_BANS[-1] - level) * 3 * HOUR
+        await store.usage.save({}, [Ban(banned_key, began, began + ban_seconds(level, BanPolicy()), level)])
 
 
-def _counts(profile: _Profile, requests: float) -> UsageCounts:
-    admitted = round(requests)
-    counts = UsageCounts(admitted, cancelled=admitted // 100)
-    return counts._replace(**{profile.reason: round(admitted * profile.refused)})
-
-
-async def _add_orders(store: Store, operator: Actor, partner: Actor) -> list[Order]:
+async def _add_orders(store: Store, operator: Actor, partner: Actor) -> None:
     """Pets and orders, of which order 7 was corrected, and some were shipped and cancelled one by one."""
     pets = [Pet(number, *pet.split()) for number, pet in enumerate(_PETS.split(", "), 1)]
     await store.pets.import_batch(pets, "import-demo", operator)
@@ -154,7 +150,6 @@ async def _add_orders(store: Store, operator: Actor, partner: Actor) -> list[Ord
     for number in (38, 39):
         await store.orders.change(number, ship(now), operator)
     await store.orders.change(37, CANCEL, partner)
-    return orders
 
 
 def _order(number: int, now: datetime) -> Order:
@@ -164,7 +159,3 @@ def _order(number: int, now: datetime) -> Order:
     ship_date = format_timestamp(now + timedelta(days=-number if shipped else number))
     pet = (number - 1) % 8 + 1  # of the eight above
     return Order(number, pet, 1 + number % 3, ship_date, number % 8 == 0, status)
-
-
-def _first(orders: list[Order], status: Status) -> int:
-    return next(order.id for order in orders if order.status is status)

@@ -1,17 +1,14 @@
 """From the URLs in the settings to the store and the counters in Redis; also stores that are deleted after use."""
 
 import importlib.util
-import shutil
-import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
-from tempfile import TemporaryDirectory, gettempdir
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
 from petstore_server.domain.bans import BanPolicy
 from petstore_server.domain.errors import Unreachable
-from petstore_server.domain.timestamps import DAY
 from petstore_server.engines import sqlite
 from petstore_server.settings import Settings, SettingsError, describe_url
 from petstore_server.store import Store
@@ -25,7 +22,6 @@ Share = Callable[[str, int], Awaitable[int]]
 """`postgres.connections.Share`: shares the newest timeline of a store, so that an old primary is refused."""
 
 _SQLITE = "sqlite:///"
-_SCRATCH = "petstore-scratch-"
 
 
 def is_sqlite(url: str) -> bool:
@@ -89,22 +85,11 @@ def require_driver(url: str, setting: str = "PETSTORE_DATABASE_URL") -> None:
 
 @asynccontextmanager
 async def scratch_store() -> AsyncIterator[Store]:
-    """An empty SQLite store for a dry run, in the system's directory for temporary files; deleted at the end.
-
-    What processes that were killed left there is deleted a day later.
-    """
-    _delete_abandoned()
-    with TemporaryDirectory(prefix=_SCRATCH, ignore_cleanup_errors=True) as directory:
+    """An empty SQLite store for a dry run, in the system's directory for temporary files; deleted at the end."""
+    with TemporaryDirectory(prefix="petstore-scratch-", ignore_cleanup_errors=True) as directory:
         url = f"sqlite:///{Path(directory) / 'scratch.db'}"
         async with opened_store(url, create=True, migrate=True) as store:
             yield store
-
-
-def _delete_abandoned() -> None:
-    for left in Path(gettempdir()).glob(f"{_SCRATCH}*"):
-        with suppress(OSError):
-            if left.stat().st_mtime < time.time() - DAY:
-                shutil.rmtree(left, ignore_errors=True)
 
 
 def require_redis_driver() -> None:
