@@ -13,7 +13,7 @@ from petstore_server.limits.activity import NoUsageRecorder, UsageRecorder
 from petstore_server.limits.fallback import CountersUnavailable, FallbackLimiter
 from petstore_server.limits.memory import MemoryLimiter
 from petstore_server.runtime import engines
-from petstore_server.runtime.engines import ban_policy, redis_counters, require_redis_driver
+from petstore_server.runtime.engines import ban_policy, redis_counters
 from petstore_server.settings import Settings, SettingsError
 from petstore_server.store import AccessVersion, Store
 
@@ -31,15 +31,13 @@ class Backend:
         self.store = store
         self.limiter = limiter
         self.activity = activity
-        self._access_version: AccessVersion | None = None
-        self._history: str | None = None
+        self._access_version: AccessVersion  # since `start`
         self._saving = asyncio.Lock()
         self._saves = 0
 
     async def start(self) -> None:
         """Load the counts that an earlier process saved. Raises ServiceUnavailable."""
         self._access_version = await self.store.access_version()
-        self._history = self._access_version.history
         usage = self.store.usage
         self.limiter.load(await self.store.identity(), await usage.all(), await usage.bans())
 
@@ -50,10 +48,9 @@ class Backend:
         """
         version = await self.store.access_version()
         changed = version != self._access_version
-        if self._history not in (None, version.history):
-            _log.warning("store has another history")
-        self._history = version.history
         if changed:
+            if version.history != self._access_version.history:
+                _log.warning("store has another history")
             saves = self._saves
             bans = await self.store.usage.bans()
             if saves == self._saves:  # else `bans` may lack one that was saved meanwhile: the next round reads it
@@ -155,15 +152,10 @@ async def opened_backend(
 
 
 def require_servable(settings: Settings) -> None:
-    """Reject settings under which processes would count limits separately, or a driver is missing.
-
-    Raises SettingsError.
-    """
-    if settings.redis_url is not None:
-        require_redis_driver()
-    elif not engines.is_sqlite(settings.database_url):
+    """Reject settings under which processes would count limits separately. Raises SettingsError."""
+    if settings.redis_url is None and not engines.is_sqlite(settings.database_url):
         raise SettingsError(f"PostgreSQL needs Redis to count limits: {_SET_REDIS}.")
-    elif settings.workers > 1:
+    if settings.redis_url is None and settings.workers > 1:
         raise SettingsError(f"More than one worker needs Redis to count limits: {_SET_REDIS}, or PETSTORE_WORKERS=1.")
 
 

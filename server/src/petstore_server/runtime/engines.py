@@ -92,11 +92,6 @@ async def scratch_store() -> AsyncIterator[Store]:
             yield store
 
 
-def require_redis_driver() -> None:
-    """Raises SettingsError if the driver of Redis is not installed."""
-    require_installed("redis", "PETSTORE_REDIS_URL is set")
-
-
 def ban_policy(settings: Settings) -> BanPolicy:
     """The rules of bans that the settings make."""
     return BanPolicy(settings.ban_strikes, settings.ban_seconds, settings.ban_max_seconds, settings.ban_grace_seconds)
@@ -104,7 +99,7 @@ def ban_policy(settings: Settings) -> BanPolicy:
 
 def redis_counters(settings: Settings, clock: Callable[[], float] | None = None) -> "RedisCounters":
     """The counters, not connected yet. Times are Redis's own unless a test gives a `clock`. Raises SettingsError."""
-    require_redis_driver()
+    require_installed("redis", "PETSTORE_REDIS_URL is set")
     from petstore_server.limits.redis import RedisCounters  # an extra, installed where it is needed
 
     return RedisCounters(settings.redis_url or "", ban_policy(settings), clock)
