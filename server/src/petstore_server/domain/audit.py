@@ -12,10 +12,7 @@ SERVICE = "service"
 
 
 class Actor(NamedTuple):
-    """Who makes a change and when (Unix seconds), for the audit log.
-
-    `name` is `key:<id>`, `operator:<user>`, or SERVICE. `request_id` is that of the request which made the change.
-    """
+    """Who makes a change (`key:<id>`, `operator:<user>` or SERVICE), when (Unix seconds), and in which request."""
 
     name: str
     at: float
@@ -30,10 +27,7 @@ class AuditPosition(NamedTuple):
 
 
 class AuditEntry(NamedTuple):
-    """One entry of the audit log. `before` and `after` hold what changed: {field: value}, or None.
-
-    `request_id` is that of the request that made the change, None for changes by other means.
-    """
+    """One entry of the audit log. `before` and `after` hold what changed, as {field: value}; or None."""
 
     id: int
     at: float
@@ -46,7 +40,6 @@ class AuditEntry(NamedTuple):
 
     @property
     def position(self) -> AuditPosition:
-        """Its place in the audit log."""
         return AuditPosition(self.at, self.id)
 
 
@@ -86,10 +79,7 @@ class ImportsPage(NamedTuple):
 
 
 class AuditPage(NamedTuple):
-    """Entries in order. `next` is the position behind which the log goes on, None at its end.
-
-    A page may be shorter than its limit, even empty, and still have a `next`: the work for one page is bounded.
-    """
+    """Entries in order. `next` is the position behind which the log goes on, even after a short page, or None."""
 
     entries: Sequence[AuditEntry]
     next: AuditPosition | None
@@ -123,8 +113,7 @@ Versioned = TypeVar("Versioned", bound=_WithFields)
 class Transition(NamedTuple, Generic[Entity]):
     """A change and its name in the audit log.
 
-    `apply` returns the entity after the change, an equal one if nothing changes, or raises the DomainError that
-    forbids it.
+    `apply` returns the entity after the change, or an equal one. It raises the DomainError that forbids the change.
     """
 
     action: str

@@ -157,10 +157,9 @@ class Unreachable(ServiceUnavailable):
 
 
 class InvalidField(InvalidInput):
-    """One field of a record is malformed. The message is made of the field's name, its value and the problem.
+    """One field of a record is malformed. The message quotes its value, unless that is None.
 
-    `field` is the name in the record; `problem` completes a sentence about the field and does not contain the value,
-    so that equal problems can be counted. A `value` of None is not quoted.
+    `problem` completes a sentence about the field and does not contain the value, so that equal ones can be counted.
     """
 
     def __init__(self, field: str, problem: str, value: object = None) -> None:

@@ -182,20 +182,9 @@ def rotate(key: ApiKey, successor: Successor, grace_ends: float, at: float) -> R
     return Rotated(replace(key, expires_at=ends, rotated_to=successor.id), new)
 
 
-def inherits(ban: Ban, rotated_at: float) -> bool:
-    """Whether a successor made at `rotated_at` (Unix seconds) inherits a ban that was stored only after the rotation.
-
-    Bans are stored up to a quarter of a second after they begin, so a rotation may come first.
-    """
-    return ban.began <= rotated_at
-
-
 @dataclass(frozen=True, slots=True)
 class Principal:
-    """What a valid key allows: all that a request needs. `account` is the account's name, for logs.
-
-    `expires_at` is in Unix seconds.
-    """
+    """What a valid key allows: all that a request needs. `account` is a name; `expires_at` is in Unix seconds."""
 
     key_id: str
     account_id: int

@@ -67,10 +67,7 @@ class Order(NamedTuple):
 
 
 class TrackedOrder(NamedTuple):
-    """An order of version 2: its record and status, with the timestamps of its last change and of its creation.
-
-    `record` is the JSON text that `Order.record` writes.
-    """
+    """An order of version 2: the text of `Order.record`, its status, and the times of its last change and creation."""
 
     record: str
     status: Status
@@ -90,10 +87,7 @@ def text_end(status: str, updated_at: int, created_at: int) -> str:
 
 
 class Placement(NamedTuple):
-    """A request to place an order. `key` is its idempotency key, unique within the account.
-
-    `ship_date` is in canonical form (RFC 3339 in UTC with `Z`), or None.
-    """
+    """A request to place an order, with its idempotency key. `ship_date` is RFC 3339 in UTC with `Z`, or None."""
 
     account_id: int
     key: str

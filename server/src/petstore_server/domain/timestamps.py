@@ -33,8 +33,7 @@ _FIRST, _LAST = -62_135_596_800, 253_402_300_799  # 0001-01-01T00:00:00Z and 999
 def canonical_timestamp(text: str) -> str:
     """Return an RFC 3339 date-time in the form in which it is stored: in UTC, with `Z`, to the microsecond (D7).
 
-    Raises ValueError, whose text says what is wrong, for any other form, a missing offset, a date or time that does
-    not exist, and digits finer than a microsecond.
+    Raises ValueError with the reason: another form, no offset, a time that does not exist, digits that are too fine.
     """
     match = _CANONICAL.fullmatch(text)
     if match and _is_calendar_date(match[1]):
@@ -119,10 +118,7 @@ def file_stamp(at: float) -> str:
 
 
 def parse_duration(text: str) -> int:
-    """Parse a duration such as `90s`, `15m`, `24h`, `7d` or `2w`, of at most 100 years, into seconds.
-
-    Raises ValueError, whose text says what is wrong.
-    """
+    """Parse a duration such as `90s`, `15m`, `24h`, `7d` or `2w` into seconds. Raises ValueError with the reason."""
     match = _DURATION.fullmatch(text)
     if match is None:
         raise ValueError("is not a duration such as 15m, 24h or 7d")
@@ -133,10 +129,9 @@ def parse_duration(text: str) -> int:
 
 
 def parse_when(text: str, now: datetime, *, past: bool = False) -> datetime:
-    """Parse what an operator types for a time; the result is aware and in UTC.
+    """Parse what an operator types for a time; the result is aware and in UTC. Raises InvalidInput.
 
     It is RFC 3339, a date (its first second in UTC), or a duration from `now` (before `now` if `past`).
-    Raises InvalidInput.
     """
     if _DURATION.fullmatch(text):
         try:

@@ -160,10 +160,7 @@ def evaluate_account(admitted: bool, minute: Counter, day: Counter, limits: Limi
 
 
 def evaluate_ban(ban: Ban, minute: Counter, day: Counter, limits: Limits, now: float) -> AccountDecision:
-    """The decision on a banned key: nothing remains until the ban ends, or until an exhausted window that ends later.
-
-    Both windows show that end (D15).
-    """
+    """The decision on a banned key: both windows end with the ban, or with a used-up window that ends later (D15)."""
     ends = [ban.until]
     if minute.used >= limits.per_minute:
         ends.append(minute.start + MINUTE)

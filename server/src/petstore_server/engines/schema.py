@@ -33,10 +33,7 @@ class Schema:
         return f"The store {where} has schema version {version}, and this program needs {self.latest}: migrate it."
 
     def must_migrate(self, version: int, where: str, *, create: bool, upgrade: bool) -> bool:
-        """Whether the caller has to apply migrations: to a missing store (version 0) or to an older one.
-
-        Raises StoreUnusable if it is not allowed to.
-        """
+        """Whether to migrate a missing store (version 0) or an older one. Raises StoreUnusable if it is not allowed."""
         problem = self.outdated(version, where)
         if problem is None:
             return False

@@ -42,7 +42,6 @@ _SELECT_KEY = """
     FROM petstore.keys JOIN petstore.accounts ON accounts.id = account_id LEFT JOIN petstore.bans ON key_id = keys.id
 """
 _FIND_KEY = f"{_SELECT_KEY} WHERE keys.id = %s"
-_ORDER = "ORDER BY keys.created_at, keys.number"
 _USABLE = "revoked_at IS NULL AND (expires_at IS NULL OR expires_at > %s)"
 # As `Ban.holds` has it.
 _BANNED = f"""
@@ -82,10 +81,9 @@ class Accounts(Part):
 
     @transaction
     def change(self, name: str, transition: Transition[Account], actor: Actor) -> Work[Account]:
-        """Apply the transition and return the account after it, once it is durable.
+        """Apply a transition of `domain.accounts` and return the account after it, once it is durable.
 
-        The transitions are `set_plan`, `suspend`, `RESUME`, `edit` and `close` of `domain.accounts`. What changes
-        nothing leaves no trace. Raises AccountNotFound, AccountClosed.
+        What changes nothing leaves no trace. Raises AccountNotFound, AccountClosed.
         """
         before = _one_account((yield Query(f"{_FIND_ACCOUNT} FOR UPDATE", (name,))), name)
         after = transition.apply(before)
@@ -145,7 +143,7 @@ class Keys(Part):
         """Return the keys of one account or of all, oldest first. Raises AccountNotFound."""
         chosen = "" if account is None else "WHERE account_id = %s"
         values = () if account is None else ((yield from find_account(account)).id,)
-        rows = yield Query(f"{_SELECT_KEY} {chosen} {_ORDER}", values)
+        rows = yield Query(f"{_SELECT_KEY} {chosen} ORDER BY keys.created_at, keys.number", values)
         return [_key(row) for row in rows]
 
     @snapshot

@@ -1,7 +1,4 @@
-"""Orders: changes and placed orders, which share commits; imports, which commit in batches; and reads of orders.
-
-An idempotency key gets one order (D20).
-"""
+"""Orders: changes and placed orders, which share commits; imports, which commit in batches; and reads of orders."""
 
 from collections.abc import AsyncGenerator, Collection, Sequence
 from functools import partial
@@ -46,8 +43,7 @@ class Orders(Part):
     async def change(self, order_id: int, transition: Transition[Order], actor: Actor, account_id: int = 0) -> Order:
         """Apply the transition and return the order after it, once both it and its audit entry are durable.
 
-        Concurrent changes share a commit, as many of each account; each caller gets its own outcome. Raises
-        OrderNotFound, OrderConflict, DamagedRecord.
+        Concurrent changes share a commit; each has its own outcome. Raises OrderNotFound, OrderConflict, DamagedRecord.
         """
         return await self._engine.submit(self._change_all, (order_id, transition, actor), account_id)
 
@@ -83,8 +79,7 @@ class Orders(Part):
     async def scan(self, filters: Filters = _ALL, batch_size: int = MAX_LIMIT) -> AsyncGenerator[list[Order]]:
         """Yield the orders of one consistent snapshot that match, ascending by id, in bounded memory.
 
-        It holds a read transaction until it ends, so a caller that may stop earlier closes it (`aclosing`). A batch may
-        be empty.
+        A batch may be empty. A read transaction is held until the end: a caller that may stop earlier uses `aclosing`.
         """
         query = lists.Query(filters, Sort(), batch_size)
         async with self._engine.snapshot() as read:

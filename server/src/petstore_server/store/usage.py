@@ -9,7 +9,6 @@ from dataclasses import replace
 
 from petstore_server.domain.audit import SERVICE, Actor, Change
 from petstore_server.domain.bans import Ban
-from petstore_server.domain.keys import inherits
 from petstore_server.domain.timestamps import DAY, HOUR
 from petstore_server.domain.usage import NO_ACTIVITY, Activity, Granularity, KeylessCounts, Usage, UsageCounts, merge
 from petstore_server.domain.windows import Count
@@ -180,7 +179,7 @@ def _save_ban(ban: Ban) -> Work[bool]:
         yield record(Actor(SERVICE, ban.began), "key.ban", f"key:{ban.key_id}", Change(None, fields))
     successors = yield Query("SELECT id, created_at FROM petstore.keys WHERE rotated_from = %s", (ban.key_id,))
     for successor, created_at in successors:
-        if inherits(ban, created_at):
+        if ban.began <= created_at:  # the ban is stored up to a quarter of a second after it began
             changed |= yield from _save_ban(replace(ban, key_id=successor))
     return changed
 

@@ -49,10 +49,7 @@ async def open_store(
 async def migrate(
     url: str, announce: Callable[[str], None], share: Share | None = None, *, create: bool = True, upgrade: bool = True
 ) -> tuple[int, int]:
-    """Make a missing store where `create`, bring an older one up to date where `upgrade`.
-
-    Return the schema version before and after. `announce` gets one line if the store is created. Raises StoreUnusable.
-    """
+    """Make a missing store, or bring an older one up to date, as `sqlite.migrate` does. Raises StoreUnusable."""
     where = f"in {place(url)}"
     async with connected(url, share) as driver:
         version = await schema_version(driver, url)
@@ -139,11 +136,7 @@ async def schema_version(driver: Driver, url: str) -> int:
 
 
 async def _apply_migrations(driver: Driver, url: str) -> int:
-    """Apply what is missing in one transaction; return the version before.
-
-    So other programs see the store before or after it. A second one, on any host, waits for the lock, and then finds
-    nothing to do.
-    """
+    """Apply what is missing in one transaction, which other programs wait for; return the version before."""
     async with driver.transaction():
         await driver.execute(_LOCK)
         before = await schema_version(driver, url)

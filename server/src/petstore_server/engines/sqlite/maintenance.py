@@ -180,10 +180,12 @@ def _write_over(copy: Path, path: Path, kept: Path | None, *, damaged: bool = Fa
     with (
         path.open(mode="rb") if damaged else nullcontext() as unreadable,  # closed last, which releases SQLite's locks
         closing(connect_writer(copy)) as source,
-        closing(_connect_unread(path) if damaged else connect_writer(path, CREATE)) as destination,
+        closing(connect(path) if damaged else connect_writer(path, CREATE)) as destination,
     ):
         version = 0
-        if not damaged:
+        if damaged:  # the file is taken for an empty one, so that it can be overwritten whatever is in it
+            destination.config(apsw.SQLITE_DBCONFIG_RESET_DATABASE, 1)
+        else:
             version = opening.schema_version(destination, path)  # what is not a store is not replaced
             opening.use_log(destination, path)  # so that the present content can be read while the transaction is open
         with destination.backup("main", source, "main") as steps:
@@ -198,13 +200,6 @@ def _write_over(copy: Path, path: Path, kept: Path | None, *, damaged: bool = Fa
                 steps.step(-1)
         destination.config(apsw.SQLITE_DBCONFIG_RESET_DATABASE, 0)
         opening.use_log(destination, path)
-
-
-def _connect_unread(path: Path) -> apsw.Connection:
-    """Open a connection that takes the file for an empty one, so that it can be overwritten whatever is in it."""
-    connection = connect(path)
-    connection.config(apsw.SQLITE_DBCONFIG_RESET_DATABASE, 1)
-    return connection
 
 
 def _keep(path: Path, kept: Path, unreadable: BinaryIO | None) -> None:

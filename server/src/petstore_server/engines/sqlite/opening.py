@@ -177,10 +177,7 @@ def lock_for_serving(
 
 
 def is_served(path: Path, *, shared: bool) -> bool:
-    """Whether a server holds the lock in a way that excludes one which would hold it like this.
-
-    False where this user may not read the file.
-    """
+    """Whether a server holds a lock that excludes one like this; False where this user may not read the file."""
     try:
         descriptor = _acquired(path, shared=shared)
     except OSError:
