@@ -156,7 +156,7 @@ async def test_what_is_not_a_file_with_content_is_refused(
         (b"PK\x03\x04 and more", "orders.xlsx", "The file is an Excel workbook or a zip archive"),
         (b"\x1f\x8b\x08\x00 and more", "orders.csv.gz", "The file is compressed with gzip"),
         (b"%PDF-1.7 and more", "orders.csv", "The file is a PDF document"),
-        (b"\x89PNG\r\n\x1a\n\x00\x00", "picture.png", "The file is a picture"),
+        (b"\x89PNG\r\n\x1a\n\x00\x00", "picture.png", "The first line is not valid UTF-8"),
         (b"id,petId\rx\n1,2\n", "orders.csv", "The first line has a carriage return (CR) outside of quotes"),
         (b"id,%s\n1,2\n" % (b"x" * 200_000), "orders.csv", f"it has '{'x' * 50}'. Give --ignore-column NAME"),
         (b"name,price\nBiscuit,3\n", "pets.csv", "it has 'name', 'price'"),

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from petstore_server.imports.files import UnreadableFile
 from petstore_server.imports.options import ReadOptions, check_encoding
-from petstore_server.imports.rows import UnreadableFile
 from support.command_line import CommandLine
 from support.console import finished, running_console, upload
 from support.import_files import import_text, read

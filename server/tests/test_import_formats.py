@@ -13,9 +13,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from petstore_server.domain.orders import INT64_MAX, INT64_MIN, Order, Status
-from petstore_server.imports import bulk, json_rows, running, source
+from petstore_server.imports import bulk, files, json_rows, running
+from petstore_server.imports.files import Reject, Row, UnreadableFile
 from petstore_server.imports.options import ReadOptions
-from petstore_server.imports.rows import Reject, Row, UnreadableFile
 from support.command_line import CommandLine
 from support.import_files import PiecewiseFile, Read, batches, collect, generated, read
 
@@ -263,8 +263,8 @@ def test_rows_are_read_alike_however_they_are_divided_into_blocks(
     content = f"id,petId\n{text}".encode()
     whole = read(content, file_format)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(source, "BLOCK_ROWS", rows)
-        patch.setattr(source, "_BLOCK_BYTES", size)
+        patch.setattr(files, "BLOCK_ROWS", rows)
+        patch.setattr(files, "_BLOCK_BYTES", size)
         assert whole == read_in_pieces(content, size, file_format)
 
 

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from petstore_server.imports import rows as rows_module
-from petstore_server.imports.rows import UnreadableFile
+from petstore_server.imports import files
+from petstore_server.imports.files import UnreadableFile
 from support.command_line import CommandLine
 from support.import_files import import_text, read
 
@@ -230,11 +230,11 @@ def test_a_cell_over_too_many_lines_is_reported_as_that(cli: CommandLine) -> Non
 
 
 def test_a_row_over_several_lines_has_the_bound_of_a_row(cli: CommandLine) -> None:
-    line = "x" * (rows_module.MAX_ROW_BYTES // 2) + "\n"
+    line = "x" * (files.MAX_ROW_BYTES // 2) + "\n"
     content = f'id,note\n1,"{line}{line}"\n2,y\n'
     imported, rejects = import_text(cli, content, "--format", "csv", "--ignore-column", "note")
     assert [2] == imported
-    assert f"not closed within 100 lines and {rows_module.MAX_ROW_BYTES} bytes" in rejects[0]["reason"]
+    assert f"not closed within 100 lines and {files.MAX_ROW_BYTES} bytes" in rejects[0]["reason"]
 
 
 def test_a_row_over_several_lines_counts_from_its_first(cli: CommandLine) -> None:
@@ -248,7 +248,7 @@ def test_a_row_over_several_lines_counts_from_its_first(cli: CommandLine) -> Non
 def test_a_row_beyond_the_bound_is_rejected_with_its_beginning(
     cli: CommandLine, file_format: str, before: str, after: str
 ) -> None:
-    long = f'"{"x" * rows_module.MAX_ROW_BYTES}"'
+    long = f'"{"x" * files.MAX_ROW_BYTES}"'
     rows = {
         "jsonl": ['{"id":1}', long, '{"id":2}'],
         "csv": ["1", long, "2"],
@@ -257,7 +257,7 @@ def test_a_row_beyond_the_bound_is_rejected_with_its_beginning(
     imported, rejects = import_text(cli, before + "\n".join(rows[file_format]) + after, "--format", file_format)
     assert [1, 2] == imported
     assert [3 if file_format == "csv" else 2] == [each["line"] for each in rejects]
-    assert len(rejects[0]["raw"]) == rows_module.SHOWN_BYTES
+    assert len(rejects[0]["raw"]) == files.SHOWN_BYTES
 
 
 def test_an_element_that_is_nested_deeply_is_rejected_whole(cli: CommandLine) -> None:

@@ -18,11 +18,10 @@ from hypothesis import strategies as st
 from petstore_server.domain.imports import id_ranges
 from petstore_server.domain.orders import Import, Order, Placement, Status
 from petstore_server.engines.sqlite import backup, restore
+from petstore_server.imports.files import Rejects, Source
 from petstore_server.imports.kinds import ORDERS
 from petstore_server.imports.options import ReadOptions
-from petstore_server.imports.rows import Rejects
 from petstore_server.imports.running import FileImport
-from petstore_server.imports.source import Source
 from petstore_server.runtime.engines import scratch_store, sqlite_path
 from petstore_server.runtime.installation import LocalInstallation
 from petstore_server.settings import read_settings

@@ -6,11 +6,10 @@ from collections.abc import Iterable, Iterator
 from typing import Any, BinaryIO, NamedTuple, cast
 
 from petstore_server.domain.orders import Order
+from petstore_server.imports.files import Reject, Row, Source
 from petstore_server.imports.kinds import ORDERS, Schema
 from petstore_server.imports.options import ReadOptions
-from petstore_server.imports.rows import Reject, Row
 from petstore_server.imports.running import Batch, read_batches
-from petstore_server.imports.source import Source
 from support.command_line import CommandLine
 
 

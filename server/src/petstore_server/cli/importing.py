@@ -14,11 +14,10 @@ import click
 from petstore_server.cli.commands import installation, operator, with_store
 from petstore_server.cli.failures import PARTLY_DONE
 from petstore_server.cli.output import Advance, comment, log_to_stderr, plural, progress, wants_json, write_json
+from petstore_server.imports.files import Rejects, open_source
 from petstore_server.imports.kinds import RecordKind, T
 from petstore_server.imports.options import STDIN, ReadOptions
-from petstore_server.imports.rows import Rejects
 from petstore_server.imports.running import HISTORY_CHANGED, FileImport
-from petstore_server.imports.source import open_source
 from petstore_server.runtime.engines import scratch_store
 from petstore_server.store import Store
 

@@ -20,9 +20,9 @@ from typing import IO, Any, Literal
 import msgspec
 
 from petstore_server.domain.errors import Conflict, DomainError, NotFound
+from petstore_server.imports.files import format_of
 from petstore_server.imports.options import EVERY_COLUMN
 from petstore_server.imports.running import HISTORY_CHANGED
-from petstore_server.imports.source import format_of
 
 KEPT_SECONDS = 3600.0  # for an upload that no operator works with
 MOST_JOBS = 8  # at a time: uploads take disk space

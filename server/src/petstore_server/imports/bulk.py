@@ -16,8 +16,8 @@ from msgspec import UNSET, UnsetType
 from petstore_server.domain.orders import INT64_MAX, INT64_MIN, ORDER_FIELDS, Order, Status
 from petstore_server.domain.timestamps import are_canonical
 from petstore_server.imports.conversions import Cell
+from petstore_server.imports.files import MAX_ROW_BYTES
 from petstore_server.imports.kinds import ORDERS, Schema
-from petstore_server.imports.rows import MAX_ROW_BYTES
 
 Int64 = Annotated[int, msgspec.Meta(ge=INT64_MIN, le=INT64_MAX)]
 

@@ -37,14 +37,9 @@ _FORMS = [
     )
 ]
 """The forms in which a date has one meaning."""
-_NUMERIC = re.compile(
-    r"(?P<first>\d{4}|\d{1,2})(?P<dash>[-/.])\d{1,2}(?P=dash)(?P<last>\d{4}|\d{1,2})"
-    r"((?P<gap>T|,?\s)\d{1,2}:\d{2}(?P<second>:\d{2})?((?P<space>\s?)(?P<half>[AP]M))?"
-    r"((?P<before>\s?)(?P<offset>Z|[+-]\d{2}:?\d{2}))?)?",
-    re.ASCII | re.IGNORECASE,
-)
-"""A date in numbers, in any order, and a time."""
-
+_NUMERIC = re.compile(r"(\d+)([-/.])\d+\2(\d+)(.*)", re.ASCII)
+_DIRECTIVES = ((r"Z$|[+-]\d{2}:?\d{2}$", "%z"), (r"\d+:\d+:\d+", "%H:%M:%S"), (r"\d+:\d+", "%H:%M"), ("[AP]M", "%p"))
+"""What may follow a date in numbers, with the strptime directives that read it."""
 _NO_OFFSET = "has no UTC offset; give --timezone, such as --timezone Europe/Berlin"
 _NOT_STANDARD = "is not an RFC 3339 date-time such as 2026-11-01T10:00:00Z"
 _CLOCK_CHANGE = "does not name one time, because clocks change then in {}; write it with its UTC offset"
@@ -101,13 +96,12 @@ class Timestamps:
         raise ValueError(f"{_NOT_STANDARD}; {self._advice(text)}")
 
     def _advice(self, text: str) -> str:
-        match = _NUMERIC.fullmatch(text)
-        formats = [form for form in _date_formats(match) if _parsed(text, form)] if match else []
-        if match is None or not formats:
+        formats = _date_formats(text)
+        if not formats:
             return "for another form give --date-format, such as '%d %b %Y %H:%M'"
-        advice = "" if match["gap"] else "it has no time; to take it as midnight "
+        advice = "" if "%M" in formats[0] else "it has no time; to take it as midnight "
         advice += f"give --date-format {' or '.join(map(repr, formats))}"
-        return advice if match["offset"] or self._zone else f"{advice}, and --timezone"
+        return advice if "%z" in formats[0] or self._zone else f"{advice}, and --timezone"
 
     def _standard(self, match: re.Match[str]) -> str:
         text = "{year}-{month:0>2}-{day:0>2}T{hour:0>2}:{minute}".format(**match.groupdict())
@@ -140,15 +134,17 @@ def _parsed(text: str, date_format: str) -> datetime | None:
         return None
 
 
-def _date_formats(numeric: re.Match[str]) -> list[str]:
-    """The strptime formats that may read a date in numbers: with points the day is first, otherwise it depends."""
-    parts = numeric.groupdict(default="")
-    orders = ["dmY", "mdY"] if len(parts["last"]) > 2 else ["Ymd"] if len(parts["first"]) > 2 else ["dmy", "mdy", "ymd"]
-    time = ""
-    if parts["gap"]:
-        hour = "%I:%M" if parts["half"] else "%H:%M"
-        time = parts["gap"] + hour + (":%S" if parts["second"] else "")
-        time += f"{parts['space']}%p" if parts["half"] else ""
-        time += f"{parts['before']}%z" if parts["offset"] else ""
-    formats = [parts["dash"].join(f"%{each}" for each in order) + time for order in orders]
-    return formats[:1] if parts["dash"] == "." else formats
+def _date_formats(text: str) -> list[str]:
+    """The strptime formats that read a date in numbers: with points the day is first, otherwise it depends."""
+    match = _NUMERIC.fullmatch(text)
+    if match is None:
+        return []
+    first, dash, last, time = match.groups()
+    for pattern, directive in _DIRECTIVES:
+        time = re.sub(pattern, directive, time, flags=re.ASCII | re.IGNORECASE)
+    if "%p" in time:
+        time = time.replace("%H", "%I")
+    orders = ["dmY", "mdY"] if len(last) > 2 else ["Ymd"] if len(first) > 2 else ["dmy", "mdy", "ymd"]
+    formats = [dash.join(f"%{each}" for each in order) + time for order in orders]
+    found = [each for each in formats if _parsed(text, each)]
+    return found[:1] if dash == "." else found

@@ -7,18 +7,18 @@ from itertools import chain
 from typing import Any
 
 from petstore_server.domain.errors import InvalidField
+from petstore_server.imports import files
 from petstore_server.imports.bulk import csv_orders
+from petstore_server.imports.files import Block, Piece, Row, UnreadableFile, UnreadableRow, line_blocks
 from petstore_server.imports.kinds import Schema
-from petstore_server.imports.rows import MAX_ROW_BYTES, NOT_UTF8, TOO_LONG, Piece, Row, UnreadableFile, UnreadableRow
-from petstore_server.imports.source import Block, line_blocks
 
 _DELIMITERS = ",;\t"
 _MAX_LINES = 100  # lines that one quoted cell may extend over; beyond that its quote counts as never closed
 _CARRIAGE_RETURN = "has a carriage return (CR) outside of quotes; end each line with LF or CRLF"
-_NOT_CLOSED = f"has a quote that is not closed within {_MAX_LINES} lines and {MAX_ROW_BYTES} bytes"
+_NOT_CLOSED = f"has a quote that is not closed within {_MAX_LINES} lines and {files.MAX_ROW_BYTES} bytes"
 _OTHERS = "; name the others in the header, and leave them out with --ignore-column"
 
-csv.field_size_limit(MAX_ROW_BYTES)  # of this process; every row is shorter
+csv.field_size_limit(files.MAX_ROW_BYTES)  # of this process; every row is shorter
 
 
 def read_csv(text: Iterable[bytes], schema: Schema[Any]) -> Iterator[Piece]:
@@ -46,7 +46,7 @@ def csv_fields(row: Row, schema: Schema[Any]) -> dict[str, Any]:
     fields: dict[str, Any] = {}
     for name, text in row.cells.items():
         if not text.isascii() and any("\udc80" <= character <= "\udcff" for character in text):
-            raise UnreadableRow(NOT_UTF8)
+            raise UnreadableRow(files.NOT_UTF8)
         try:
             fields[name] = schema.cells[name](text)
         except ValueError as error:
@@ -90,11 +90,8 @@ def _split(block: Block, at: int, delimiter: str) -> tuple[int, list[str] | str]
     A row with quotes may extend over several lines: 0 if it may end in the next block. If a quote is never closed, the
     row is its first line. Bytes that are not UTF-8 become lone surrogates.
     """
-    if len(block.lines[at]) > MAX_ROW_BYTES:
-        return 1, TOO_LONG
-    text = _text(block.lines[at]).rstrip("\r")
-    if '"' not in text:
-        return 1, _CARRIAGE_RETURN if "\r" in text else text.split(delimiter)
+    if len(block.lines[at]) > files.MAX_ROW_BYTES:
+        return 1, files.TOO_LONG
     lines = block.lines[at : at + _MAX_LINES + 1]
     reader = csv.reader(_bounded(lines), delimiter=delimiter, strict=True)
     try:
@@ -103,7 +100,7 @@ def _split(block: Block, at: int, delimiter: str) -> tuple[int, list[str] | str]
         problem = _quoting_problem(error)
     else:
         return reader.line_num, cells
-    may_go_on = len(lines) <= _MAX_LINES and not block.is_last and sum(map(len, lines)) <= MAX_ROW_BYTES
+    may_go_on = len(lines) <= _MAX_LINES and not block.is_last and sum(map(len, lines)) <= files.MAX_ROW_BYTES
     return 0 if problem == _NOT_CLOSED and may_go_on else 1, problem
 
 
@@ -111,7 +108,7 @@ def _bounded(lines: list[bytes]) -> Iterator[str]:
     size = 0
     for line in lines:
         size += len(line) + 1
-        if size > MAX_ROW_BYTES:
+        if size > files.MAX_ROW_BYTES:
             return
         yield f"{_text(line)}\n"
 

@@ -9,10 +9,10 @@ from typing import Any
 import msgspec
 
 from petstore_server.domain.errors import InvalidField
+from petstore_server.imports import files
 from petstore_server.imports.bulk import json_orders
+from petstore_server.imports.files import Block, Piece, Row, UnreadableFile, UnreadableRow, line_blocks
 from petstore_server.imports.kinds import Schema
-from petstore_server.imports.rows import MAX_ROW_BYTES, NOT_UTF8, TOO_LONG, Piece, Row, UnreadableFile, UnreadableRow
-from petstore_server.imports.source import BLOCK_ROWS, Block, line_blocks
 
 MOST_ARRAY_BYTES = 100 << 20  # of a JSON array: it is decoded as one document, which has to fit into memory
 
@@ -44,8 +44,8 @@ def json_array(text: Iterable[bytes], schema: Schema[Any]) -> Iterator[Piece]:
             raise UnreadableFile(_TOO_LARGE)
     elements = _elements(data)
     begins = cache(partial(_lines, data, elements))  # which only rejects need
-    for at in range(0, len(elements), BLOCK_ROWS):
-        raws = list(map(bytes, elements[at : at + BLOCK_ROWS]))
+    for at in range(0, len(elements), files.BLOCK_ROWS):
+        raws = list(map(bytes, elements[at : at + files.BLOCK_ROWS]))
         yield Piece(json_orders(raws, schema), partial(_rows, raws, begins, at), (at + len(raws)) / len(elements))
 
 
@@ -78,13 +78,13 @@ def _elements(data: bytearray) -> list[msgspec.Raw]:
 def _rows(raws: list[bytes], numbers: Callable[[], list[int]], at: int = 0) -> list[Row]:
     """The rows; an overlong one has to stay too long, because its end is missing."""
     numbered = zip(numbers()[at : at + len(raws)], raws, strict=True)
-    return [Row(number, raw if len(raw) > MAX_ROW_BYTES else raw.strip()) for number, raw in numbered]
+    return [Row(number, raw if len(raw) > files.MAX_ROW_BYTES else raw.strip()) for number, raw in numbered]
 
 
 def json_fields(row: Row, schema: Schema[Any]) -> dict[str, Any]:
     """The fields of a record. Raises UnreadableRow, InvalidField."""
-    if len(row.raw) > MAX_ROW_BYTES:
-        raise UnreadableRow(f"The row {TOO_LONG}.")
+    if len(row.raw) > files.MAX_ROW_BYTES:
+        raise UnreadableRow(f"The row {files.TOO_LONG}.")
     try:
         fields = _decode(row.raw)
         # The decoder keeps the last of two fields with the same name. Each name and each text is enclosed in two
@@ -92,7 +92,7 @@ def json_fields(row: Row, schema: Schema[Any]) -> dict[str, Any]:
         texts = list(map(type, fields.values())).count(str)
         repeated = _repeated_name(row.raw) if row.raw.count(b'"') != 2 * (len(fields) + texts) else None
     except UnicodeDecodeError:
-        raise UnreadableRow(NOT_UTF8) from None
+        raise UnreadableRow(files.NOT_UTF8) from None
     except msgspec.ValidationError as error:
         raise UnreadableRow(f"The row is not a record: {error}.") from None
     except msgspec.DecodeError as error:

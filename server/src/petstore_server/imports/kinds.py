@@ -10,8 +10,8 @@ from petstore_server.domain.errors import InvalidField
 from petstore_server.domain.orders import Import, Order, Status, order_from_fields
 from petstore_server.domain.pets import Pet, pet_from_fields
 from petstore_server.imports.conversions import Cell, Timestamps, boolean_cell, integer_cell
+from petstore_server.imports.files import UnreadableFile
 from petstore_server.imports.options import EVERY_COLUMN, ReadOptions
-from petstore_server.imports.rows import UnreadableFile
 from petstore_server.store import Store
 
 T = TypeVar("T", bound=Order | Pet)

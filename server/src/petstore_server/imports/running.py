@@ -14,11 +14,10 @@ from petstore_server.domain.audit import Actor
 from petstore_server.domain.errors import InvalidField
 from petstore_server.domain.orders import Import
 from petstore_server.imports.csv_rows import csv_fields, read_csv
+from petstore_server.imports.files import LONGEST_NAME, Reject, Rejects, Row, Source, UnreadableRow
 from petstore_server.imports.json_rows import json_array, json_fields, json_lines
 from petstore_server.imports.kinds import RecordKind, Schema, T
 from petstore_server.imports.options import EVERY_COLUMN, ReadOptions
-from petstore_server.imports.rows import LONGEST_NAME, Reject, Rejects, Row, UnreadableRow
-from petstore_server.imports.source import Source
 from petstore_server.store import Store
 
 HISTORY_CHANGED = (

@@ -1,15 +1,16 @@
-"""Import files: opening them, recognising their format, and decoding their text."""
+"""Import files: opening and decoding them, their format, lines and rows, and the rows that are rejected."""
 
 import codecs
+import json
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from itertools import chain
 from pathlib import Path
-from typing import BinaryIO, NamedTuple, cast
+from typing import Any, BinaryIO, NamedTuple, TextIO, cast
 
+from petstore_server.domain.errors import DomainError, InvalidField, InvalidInput
 from petstore_server.imports.options import STDIN
-from petstore_server.imports.rows import MAX_ROW_BYTES, UnreadableFile
 
 BLOCK_ROWS = 1000
 """Rows that are read, and stored, at a time at most: storing them takes some 20 ms, so no cancel waits long (D6)."""
@@ -39,9 +40,32 @@ _OTHER_FILES = {
     b"\xd0\xcf\x11\xe0": "an Excel workbook; save the sheet as CSV in UTF-8",
     b"\x1f\x8b": "compressed with gzip; unpack it, or pipe it: zcat FILE | petstore orders import -",
     b"%PDF": "a PDF document; export the orders as CSV",
-    b"\x89PNG": "a picture; export the orders as CSV",
-    b"\xff\xd8\xff": "a picture; export the orders as CSV",
 }
+MAX_ROW_BYTES = 1 << 20  # a longer row is rejected, so that memory stays bounded whatever the file contains
+
+SHOWN_BYTES = 1 << 16  # the bytes of a rejected row that are quoted at most
+
+TOO_LONG = f"is longer than {MAX_ROW_BYTES} bytes; raw shows its beginning"
+NOT_UTF8 = "The row is not valid UTF-8, or not in the encoding given; give --encoding, such as windows-1252."
+
+_MAX_GROUPS = 1000
+LONGEST_NAME = 60  # of a column in reasons and their groups: a name may be as long as a row
+
+
+class UnreadableFile(DomainError):
+    """The file as a whole cannot be imported; nothing of it was, unless its decoder fails later in the file."""
+
+    code = "unreadable_file"
+
+
+class UnreadableRow(InvalidInput):
+    """A row as a whole cannot be read. `problem` is the message without positions in the row."""
+
+    field = None
+
+    def __init__(self, message: str, problem: str | None = None) -> None:
+        super().__init__(message)
+        self.problem = problem or message
 
 
 class Source:
@@ -181,3 +205,76 @@ def _mark_invalid(error: UnicodeError) -> tuple[str, int]:
 
 _MARK_INVALID = "petstore.mark_invalid"
 codecs.register_error(_MARK_INVALID, _mark_invalid)
+
+
+class Row(NamedTuple):
+    """A row of the file; `line` is the physical line, from 1, on which it begins.
+
+    `cells` are the texts of CSV by their fields, or what is wrong with the row ("has ...").
+    """
+
+    line: int
+    raw: bytes
+    cells: dict[str, str] | str = ""
+
+    def reject(self, error: InvalidField | UnreadableRow) -> "Reject":
+        """Reject the row; bytes that are not UTF-8 are quoted as \\xNN."""
+        raw = self.raw[:SHOWN_BYTES].decode("utf-8", "backslashreplace")
+        return Reject(self.line, error.field, error.message, raw, error.problem)
+
+
+class Reject(NamedTuple):
+    """A row that was not imported. `column` is the field at fault, None for the whole row.
+
+    `problem` is the reason without values and positions: rejects with equal problems are counted together.
+    """
+
+    line: int
+    column: str | None
+    reason: str
+    raw: str
+    problem: str
+
+
+class Piece(NamedTuple):
+    """A part of a file: its records if all of them could be read at once, and its rows, which may be read again.
+
+    `share` is how much of what was read of the file the pieces so far contain, from 0 to 1.
+    """
+
+    records: list[Any] | None
+    rows: Callable[[], list[Row]]
+    share: float = 1.0
+
+
+class Rejects:
+    """Collects what was rejected, in bounded memory."""
+
+    def __init__(self, file: TextIO | None = None) -> None:
+        """Rows go to `file` as JSON Lines with `line`, `column`, `reason` and `raw`, if it is given."""
+        self._file = file
+        self._groups: dict[tuple[str, str], tuple[int, int, str]] = {}  # how many, and the first one's line and reason
+        self.count = 0
+
+    def add(self, reject: Reject) -> None:
+        """Write the reject, and count it with those of the same column and problem."""
+        self.count += 1
+        if self._file is not None:
+            fields = {"line": reject.line, "column": reject.column, "reason": reject.reason, "raw": reject.raw}
+            self._file.write(json.dumps(fields, ensure_ascii=False) + "\n")
+        key = (reject.column or "")[:LONGEST_NAME], reject.problem
+        count, line, reason = self._groups.get(key, (0, reject.line, reject.reason))
+        if count or len(self._groups) < _MAX_GROUPS:
+            self._groups[key] = count + 1, line, reason
+
+    def summary(self, most: int) -> Iterator[str]:
+        """One line for each reason, at most `most` of them: how many rows, the reason, the first row's line."""
+        shown = 0
+        for count, line, reason in list(self._groups.values())[:most]:
+            shown += count
+            if count == 1:
+                yield f"line {line}: {reason}"
+            else:
+                yield f"{count} rows: {reason.removesuffix('.')}, first in line {line}"
+        if shown < self.count:
+            yield f"{self.count - shown} rows for other reasons"
