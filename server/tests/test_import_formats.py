@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from petstore_server.domain.orders import INT64_MAX, INT64_MIN, Order, Status
-from petstore_server.imports import bulk, files, json_rows, running
+from petstore_server.imports import files, json_rows, kinds, running
 from petstore_server.imports.files import Reject, Row, UnreadableFile
 from petstore_server.imports.options import ReadOptions
 from support.command_line import CommandLine
@@ -271,7 +271,7 @@ def test_rows_are_read_alike_however_they_are_divided_into_blocks(
 def row_by_row(content: bytes, file_format: str) -> Read:
     """The file without reading in bulk."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(bulk, "ORDERS", None)
+        patch.setattr(kinds, "ORDERS", None)
         return read(content, file_format)
 
 

@@ -8,9 +8,8 @@ from typing import Any
 
 from petstore_server.domain.errors import InvalidField
 from petstore_server.imports import files
-from petstore_server.imports.bulk import csv_orders
 from petstore_server.imports.files import Block, Piece, Row, UnreadableFile, UnreadableRow, line_blocks
-from petstore_server.imports.kinds import Schema
+from petstore_server.imports.kinds import Schema, csv_orders
 
 _DELIMITERS = ",;\t"
 _MAX_LINES = 100  # lines that one quoted cell may extend over; beyond that its quote counts as never closed

@@ -10,9 +10,8 @@ import msgspec
 
 from petstore_server.domain.errors import InvalidField
 from petstore_server.imports import files
-from petstore_server.imports.bulk import json_orders
 from petstore_server.imports.files import Block, Piece, Row, UnreadableFile, UnreadableRow, line_blocks
-from petstore_server.imports.kinds import Schema
+from petstore_server.imports.kinds import Schema, json_orders
 
 MOST_ARRAY_BYTES = 100 << 20  # of a JSON array: it is decoded as one document, which has to fit into memory
 

@@ -49,30 +49,29 @@ def read_batches(source: Source, schema: Schema[T], options: ReadOptions) -> Ite
     text = source.text(options.encoding)
     pieces_of, fields_of = _READERS[source.format(options.file_format)]
     for piece in pieces_of(text, schema):
-        rejects: list[Reject] = []
-        records, rows = piece.records, piece.rows
-        if records is None:
-            records, checked = _check(piece.rows(), fields_of, schema, rejects)
-            rows = checked.copy
-        yield Batch(records, rejects, rows, int(source.position * piece.share))
+        position = int(source.position * piece.share)
+        if piece.records is None:
+            yield _checked(piece.rows(), fields_of, schema, position)
+        else:
+            yield Batch(piece.records, [], piece.rows, position)
 
 
-def _check(
-    rows: list[Row], fields_of: Callable[[Row, Schema[T]], dict[str, Any]], schema: Schema[T], rejects: list[Reject]
-) -> tuple[list[T], list[Row]]:
-    """The records with their rows; the rows that are not records are added to the rejects."""
+def _checked(
+    rows: list[Row], fields_of: Callable[[Row, Schema[T]], dict[str, Any]], schema: Schema[T], position: int
+) -> Batch[T]:
+    """The records with their rows, and the rows that are not records."""
     records: list[T] = []
-    checked: list[Row] = []
+    accepted: list[Row] = []
+    rejects: list[Reject] = []
     for row in rows:
         try:
             records.append(schema.kind.build(fields_of(row, schema)))
+            accepted.append(row)
         except UnreadableRow as error:
             rejects.append(row.reject(error))
         except InvalidField as error:
             rejects.append(row.reject(_advised(error, schema.kind)))
-        else:
-            checked.append(row)
-    return records, checked
+    return Batch(records, rejects, accepted.copy, position)
 
 
 def _advised(error: InvalidField, kind: RecordKind[Any]) -> InvalidField:
@@ -169,8 +168,7 @@ class FileImport(Generic[T]):
         if not missing:
             return records
         same = await self._kind.find_many(store, [record.id for record in records])
-        found = {each.id: each.fields() for each in same}
-        kept = {id_: {name: fields[name] for name in missing & fields.keys()} for id_, fields in found.items()}
+        kept = {each.id: {name: value for name, value in each.fields().items() if name in missing} for each in same}
         return [self._kind.build(each.fields() | kept[each.id]) if kept.get(each.id) else each for each in records]
 
     async def _copy(self, ids: Sequence[int], store: Store, scratch: Store, actor: Actor) -> None:

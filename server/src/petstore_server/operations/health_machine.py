@@ -16,7 +16,6 @@ from petstore_server.operations.health import CheckResult
 from petstore_server.settings import Settings
 
 _MIB = 1 << 20
-_UNITS = (("GiB", 30), ("MiB", 20))
 LEAST_FREE = 64 * _MIB  # bytes that must be free on the disk
 
 LARGE_LOG = 256 * _MIB  # bytes above which the store's log is too large
@@ -45,7 +44,7 @@ def check_disk(file: Path, least_free: int = LEAST_FREE) -> Iterator[CheckResult
         return
     free = shutil.disk_usage(file.parent).free
     size = file.stat().st_size if file.exists() else 0
-    message = f"{_size(free)} are free in {file.parent}; the store takes {_size(size)}."
+    message = f"{free / _MIB:,.0f} MiB are free in {file.parent}; the store takes {size / _MIB:,.1f} MiB."
     if free < least_free:
         yield CheckResult("disk", "fail", message, "Free some space: changes fail on a full disk.")
     elif free < 2 * size:
@@ -55,7 +54,7 @@ def check_disk(file: Path, least_free: int = LEAST_FREE) -> Iterator[CheckResult
     log = file.with_name(file.name + "-wal")
     if log.exists() and log.stat().st_size > LARGE_LOG:
         remedy = "Look for an export or backup that does not end; the log shrinks after it has."
-        yield CheckResult("log", "warn", f"The store's log {log} has {_size(log.stat().st_size)}.", remedy)
+        yield CheckResult("log", "warn", f"The store's log {log} has {log.stat().st_size // _MIB:,} MiB.", remedy)
 
 
 def check_clock(file: Path | None, now: float) -> CheckResult:
@@ -113,11 +112,6 @@ def _modes(file: Path) -> Iterator[CheckResult]:
             yield CheckResult("permissions", "warn", message, f"chmod 600 {place}")
 
 
-def _size(count: int) -> str:
-    unit, shift = next(((unit, shift) for unit, shift in _UNITS if count >= 10 << shift), ("KiB", 10))
-    return f"{count >> shift} {unit}"
-
-
 def check_deployment(settings: Settings) -> Iterator[CheckResult]:
     """Settings that are valid but may not be intended."""
     name, address = "PETSTORE_BASE_URL", settings.base_url
@@ -146,7 +140,8 @@ def _check_addresses(settings: Settings) -> Iterator[CheckResult]:
             message = f"PETSTORE_TRUSTED_PROXIES has {network}: clients in it can name any address as their own."
             remedy = "Set it to the addresses of the proxies only; otherwise no limit by address holds."
             yield CheckResult("proxies", "warn", message, remedy)
-    if settings.port == settings.admin_port != 0 and _overlap(settings.host, settings.admin_host):
+    hosts = {settings.host, settings.admin_host}
+    if settings.port == settings.admin_port != 0 and (len(hosts) == 1 or hosts & _ALL_ADDRESSES):
         message = f"PETSTORE_PORT and PETSTORE_ADMIN_PORT are both {settings.port}: no server can start."
         yield CheckResult("ports", "fail", message, "Choose another port for one of them.")
 
@@ -212,8 +207,3 @@ def _cannot_listen(host: str, port: int) -> str | None:
     except OSError as error:
         return error.strerror or str(error)
     return None
-
-
-def _overlap(host: str, other: str) -> bool:
-    """Whether a socket on one of the hosts keeps another one from the same port on the other."""
-    return host == other or not _ALL_ADDRESSES.isdisjoint((host, other))
