@@ -113,8 +113,8 @@ async def test_a_reader_that_takes_nothing_is_cut_off_and_its_body_is_not_comple
     async with serving(stall=2) as (server, port):
         reader, writer = await connect(port)
         writer.write(GET)
-        await until(lambda: server.open_connections == 1)
-        await until(lambda: server.open_connections == 0)
+        await until(lambda: len(server.connections) == 1)
+        await until(lambda: len(server.connections) == 0)
         assert len(await until_closed(reader)) < LIST
         writer.close()
 
@@ -185,7 +185,7 @@ async def test_connections_beyond_the_maximum_get_503_and_the_others_are_served(
         assert 1 == server.refused
         kept.pop()[1].close()
         writer.close()
-        await until(lambda: server.open_connections == 2)
+        await until(lambda: len(server.connections) == 2)
         reader, writer = await connect(port)
         writer.write(POST + b"hello")
         await reader.readuntil(b"\r\n\r\n5")

@@ -197,7 +197,7 @@ def test_connections_that_arrive_together_are_accepted_in_few_turns() -> None:
             for _ in range(connections):
                 stack.enter_context(socket.create_connection(listener.getsockname()))
             await server.start(listener)
-            while server.open_connections < connections:
+            while len(server.connections) < connections:
                 await asyncio.sleep(0)
                 taken += 1
             await server.stop(0)

@@ -326,7 +326,7 @@ def test_the_head_says_whether_the_connection_goes_on_and_whether_100_is_awaited
     lines: tuple[bytes, ...], version: bytes, keep_alive: bool, awaits_continue: bool
 ) -> None:
     [one], _ = feed(request(b"Host: x", *lines, target=b"/a?b?c", version=version))
-    assert (version == b"1.0", keep_alive, awaits_continue) == (one.http_1_0, one.keep_alive, one.awaits_continue)
+    assert (version == b"1.0", keep_alive, awaits_continue) == (one.http_1_0, one.keep_alive, one.head.awaits_continue)
     assert ("POST", b"/a", b"b?c", "192.0.2.1", False) == (one.method, one.path, one.query, one.peer, one.complete)
 
 

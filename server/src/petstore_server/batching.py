@@ -73,18 +73,15 @@ class Batcher(Generic[Item, Result]):
             await asyncio.wait(self._tasks)
 
     async def _work(self) -> None:
-        """Perform one batch after the other until nothing waits."""
+        """Perform one batch after the other until nothing waits, without items whose time is over."""
         try:
             while self._waiting:
-                if batch := self._next_batch():
-                    await self._perform_batch(batch)
+                batch = self._waiting.take(self._limit)
+                due = [(item, future) for item, future in batch if not future.done() or future.cancelled()]
+                if due:
+                    await self._perform_batch(due)
         finally:
             self._working -= 1
-
-    def _next_batch(self) -> list[tuple[Item, asyncio.Future[Result]]]:
-        """Take the items of a batch from those that wait, without those whose time is over."""
-        batch = self._waiting.take(self._limit)
-        return [(item, future) for item, future in batch if not future.done() or future.cancelled()]
 
     async def _perform_batch(self, batch: list[tuple[Item, asyncio.Future[Result]]]) -> None:
         outcomes: Sequence[Result | Exception]

@@ -136,18 +136,12 @@ class MemoryLimiter:
         self._addresses[slot] = charged
         return evaluate_address(True, charged, now)
 
-    async def start(self) -> None:
-        """Connect to shared counters: here, there are none."""
-
     async def check(self) -> str | None:
         """Return `fault` after an attempt to clear it."""
         return self.fault
 
-    async def close(self) -> None:
-        """Release resources: here, there are none."""
-
     def load(self, store_id: str, usage: Mapping[int, Usage], bans: Iterable[Ban]) -> None:
-        """Start from what the store with this identity holds. Called once, after `start` and before any request."""
+        """Start from what the store with this identity holds. Called once, before any request."""
         for account_id, (minute, day) in usage.items():
             self._accounts[account_id].open(minute, day)
         self.replace_bans(bans)

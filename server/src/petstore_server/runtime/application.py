@@ -129,7 +129,7 @@ class Application:
         yield CounterMetricFamily("petstore_limit_decisions_alone", separate, limiter.local_decisions)
         degraded = "Processes that count limits by themselves because Redis does not answer."
         yield GaugeMetricFamily("petstore_limits_degraded", degraded, limiter.fault is not None)
-        connections = sum(server.open_connections for server in servers)
+        connections = sum(len(server.connections) for server in servers)
         yield GaugeMetricFamily("petstore_connections", "Connections open on the public port.", connections)
         refused = "Connections refused because PETSTORE_MAX_CONNECTIONS were open."
         yield CounterMetricFamily("petstore_connections_refused", refused, sum(server.refused for server in servers))

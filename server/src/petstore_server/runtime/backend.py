@@ -3,7 +3,7 @@
 import asyncio
 import logging
 from collections.abc import AsyncIterator, Callable
-from contextlib import AbstractContextManager, asynccontextmanager, nullcontext, suppress
+from contextlib import AbstractContextManager, AsyncExitStack, asynccontextmanager, nullcontext, suppress
 
 from petstore_server.domain.bans import Ban
 from petstore_server.domain.errors import KeyNotFound, ServiceUnavailable
@@ -128,27 +128,29 @@ async def opened_backend(
     Raises SettingsError, StoreUnusable, ServiceUnavailable.
     """
     require_servable(settings)
-    limiter = MemoryLimiter(ban_policy(settings), clock)
-    if settings.redis_url is not None:
-        limiter = FallbackLimiter(redis_counters(settings, redis_clock), ban_policy(settings), clock)
-    try:
-        try:
-            await limiter.start()
-        except CountersUnavailable as error:
-            reason = error.reason.rstrip(".")
-            raise SettingsError(f"PETSTORE_REDIS_URL names a Redis that cannot be used: {reason}.") from None
-        share = limiter.newest_timeline if isinstance(limiter, FallbackLimiter) else None
-        url, usage = settings.database_url, UsageRecorder() if settings.usage_days_days else NoUsageRecorder()
-        async with engines.opened_store(url, share, create=True, migrate=True, announce=announce) as store:
-            backend = Backend(store, limiter, usage)
-            await backend.start()
+    policy, share = ban_policy(settings), None
+    limiter = MemoryLimiter(policy, clock)
+    async with AsyncExitStack() as opened:
+        if settings.redis_url is not None:
+            limiter = shared = FallbackLimiter(redis_counters(settings, redis_clock), policy, clock)
+            opened.push_async_callback(shared.close)
             try:
-                yield backend
-            finally:
-                with suppress(ServiceUnavailable):
-                    await backend.save()
-    finally:
-        await limiter.close()
+                await shared.start()
+            except CountersUnavailable as error:
+                reason = error.reason.rstrip(".")
+                raise SettingsError(f"PETSTORE_REDIS_URL names a Redis that cannot be used: {reason}.") from None
+            share = shared.newest_timeline
+        url, usage = settings.database_url, UsageRecorder() if settings.usage_days_days else NoUsageRecorder()
+        store = await opened.enter_async_context(
+            engines.opened_store(url, share, create=True, migrate=True, announce=announce)
+        )
+        backend = Backend(store, limiter, usage)
+        await backend.start()
+        try:
+            yield backend
+        finally:
+            with suppress(ServiceUnavailable):
+                await backend.save()
 
 
 def require_servable(settings: Settings) -> None:

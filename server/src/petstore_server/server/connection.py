@@ -194,7 +194,7 @@ class Connection(asyncio.BufferedProtocol):
     def _answer(self, request: Request, turn: object | None) -> None:
         self._current = request
         request.turn = turn
-        if request.awaits_continue:
+        if request.head.awaits_continue:
             request.invite = lambda: self._writer.write_interim(_CONTINUE)
         outcome = run_eagerly(self._server.respond(request))
         if isinstance(outcome, asyncio.Task):
@@ -226,7 +226,7 @@ class Connection(asyncio.BufferedProtocol):
         if request.lost:
             self._parser.requests.clear()  # a request gets one response, so not a refusal as well
         # Without a 100 response, the client may send the body or not, so what follows is ambiguous.
-        framed = request.complete or not (request.awaits_continue or request.lost)
+        framed = request.complete or not (request.head.awaits_continue or request.lost)
         self._keep_alive = request.keep_alive and framed and not self._server.draining
         end = (_END_KEEP_ALIVE if request.http_1_0 else _END) if self._keep_alive else _END_CLOSE
         response, more = answer

@@ -67,9 +67,9 @@ class PublicServer:
 
     `owner_of` says whom a request is for: owners share each turn, however many connections each of them has.
 
-    `respond` also gets what is refused before there is a request (`Request.refusal`). `buffer` is what all connections
-    read into, one after another. `date_line` is the current Date header. `turn` is another object in each turn.
-    Writers that hold responses say so with `hold`; all are flushed by the end of the next turn.
+    `respond` also gets what is refused before there is a request (`Request.refusal`). `connections` are those that are
+    open. `buffer` is what they read into, one after another. `date_line` is the current Date header. `turn` is another
+    object in each turn. Writers that hold responses say so with `hold`; all are flushed by the end of the next turn.
     """
 
     def __init__(
@@ -92,7 +92,7 @@ class PublicServer:
         self._clock = clock
         self._date_second = 0
         self._max_connections = max_connections
-        self._connections: set[Connection] = set()
+        self.connections: set[Connection] = set()
         self._owner_of = owner_of
         self._scheduled: FairQueue[Connection] = FairQueue()  # by the owner of the next request
         self._holding: list[ResponseWriter] = []
@@ -102,11 +102,6 @@ class PublicServer:
         self._ticking: asyncio.TimerHandle | None = None
         self._empty = asyncio.Event()
         self.update_date()
-
-    @property
-    def open_connections(self) -> int:
-        """Connections that are open now."""
-        return len(self._connections)
 
     async def start(self, listener: socket.socket) -> None:
         """Accept connections from a bound socket. Raises OSError."""
@@ -127,12 +122,12 @@ class PublicServer:
         lingering = min(self.deadlines.last_request, seconds)
         if not await self._emptied(lingering):
             self.closing = True
-            for connection in list(self._connections):
+            for connection in list(self.connections):
                 self.schedule(connection)
             if not await self._emptied(seconds - lingering):
-                _log.warning("connections cut off", extra={"connections": len(self._connections)})
-        tasks = [connection.task for connection in self._connections if connection.task is not None]
-        for connection in list(self._connections):
+                _log.warning("connections cut off", extra={"connections": len(self.connections)})
+        tasks = [connection.task for connection in self.connections if connection.task is not None]
+        for connection in list(self.connections):
             connection.cut()
         for task in tasks:
             task.cancel()
@@ -152,28 +147,28 @@ class PublicServer:
     async def _emptied(self, seconds: float) -> bool:
         """Wait until no connection is open; return False if that takes longer."""
         self._empty.clear()
-        if self._connections:
+        if self.connections:
             with suppress(TimeoutError):
                 async with asyncio.timeout(seconds):
                     await self._empty.wait()
-        return not self._connections
+        return not self.connections
 
     # Called by connections
 
     def admit(self, connection: Connection) -> RequestError | None:
         """Take a new connection; return why it is refused, if there are too many."""
-        self._connections.add(connection)
-        if len(self._connections) <= self._max_connections:
+        self.connections.add(connection)
+        if len(self.connections) <= self._max_connections:
             return None
         self.refused += 1
-        if len(self._connections) > self._max_connections + _MOST_REFUSALS:
+        if len(self.connections) > self._max_connections + _MOST_REFUSALS:
             connection.cut()
         return TooManyConnections()
 
     def forget(self, connection: Connection) -> None:
         """A connection is gone."""
-        self._connections.discard(connection)
-        if not self._connections:
+        self.connections.discard(connection)
+        if not self.connections:
             self._empty.set()
 
     def schedule(self, connection: Connection) -> None:
@@ -235,5 +230,5 @@ class PublicServer:
 
     def _tick(self) -> None:
         self._ticking = self._loop.call_later(1, self._tick)
-        for connection in list(self._connections):
+        for connection in list(self.connections):
             connection.check_progress()

@@ -101,16 +101,7 @@ class Request:
 
     def __init__(self, head: Head, peer: str | None) -> None:
         self.head = head
-        (
-            self.method,
-            self.path,
-            self.query,
-            self.headers,
-            self.fault,
-            self.http_1_0,
-            self.keep_alive,
-            self.awaits_continue,
-        ) = head
+        self.method, self.path, self.query, self.headers, self.fault, self.http_1_0, self.keep_alive, _ = head
         self.peer = peer
         self.refusal: RequestError | None = None
         self.complete = False
