@@ -99,7 +99,7 @@ def test_a_full_disk_loses_lines_and_counts_them() -> None:
 
 
 def test_a_process_without_stderr_loses_all_lines() -> None:
-    lines = LineWriter(None)
+    lines = LineWriter(-1)
     lines.write("lost\n")
     lines.drain()
     assert 1 == lines.lost

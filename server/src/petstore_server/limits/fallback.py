@@ -115,10 +115,7 @@ class FallbackLimiter(MemoryLimiter):
         """Test whether the counters work, and use them again if they do; return what is wrong, if anything."""
         before = self.fault
         try:
-            if before is None:
-                await self._counters.prove()
-            else:
-                await self._counters.connect()
+            await (self._counters.prove() if before is None else self._counters.connect())
         except CountersUnavailable as error:
             self._open(error)
         else:

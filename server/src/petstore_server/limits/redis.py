@@ -81,7 +81,6 @@ class RedisCounters:
         self._prefix = "petstore"
         self._client: Redis | None = None
         self._digest = ""
-        self._closing: set[asyncio.Task[None]] = set()
         self._batcher: Batcher[_Call, tuple[float, Counted]] = Batcher(
             self._count_all, limit=_LARGEST_BATCH, outage=CountersUnavailable
         )
@@ -149,17 +148,11 @@ class RedisCounters:
 
     async def close(self) -> None:
         """Close the connection."""
-        self._drop()
-        if self._closing:
-            await asyncio.wait(self._closing)
-
-    def _drop(self) -> None:
-        """Use the connection no more. It is closed in the background: no request waits for that."""
         client, self._client = self._client, None
         if client is not None:
-            task = asyncio.get_running_loop().create_task(_close(client))
-            self._closing.add(task)
-            task.add_done_callback(self._closing.discard)
+            with suppress(RedisError, OSError):  # OSError: also a TimeoutError
+                async with asyncio.timeout(RESPONSE_SECONDS):
+                    await client.aclose()
 
     def _account_key(self, account_id: int) -> str:
         return f"{self._prefix}:account:{{{account_id}}}"
@@ -182,8 +175,7 @@ class RedisCounters:
         try:
             async with _bounded():
                 now, counted = _decode(await self._run_script(self._client, calls))
-        except _FAILURES as error:
-            self._drop()  # the response may still arrive
+        except _FAILURES as error:  # the driver has closed the connection: no late response is taken for another
             raise CountersUnavailable(_reason(error)) from error
         return [(now, each) for each in counted]
 
@@ -216,12 +208,6 @@ async def _bounded() -> AsyncIterator[None]:
             yield
         finally:
             timer.cancel()
-
-
-async def _close(client: Redis) -> None:
-    with suppress(RedisError, OSError):  # OSError: also a TimeoutError
-        async with asyncio.timeout(RESPONSE_SECONDS):
-            await client.aclose()
 
 
 def _client(url: str) -> Redis:

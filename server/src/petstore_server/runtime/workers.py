@@ -34,7 +34,7 @@ from petstore_server.runtime.installation import LocalInstallation
 from petstore_server.runtime.servers import DRAIN_SECONDS, AdminServer, first, run, stop_signals
 from petstore_server.settings import Settings, read_settings
 from petstore_server.telemetry.logs import logging_to_stderr, lost_lines
-from petstore_server.telemetry.metrics import aggregate, exposition, without_gauges
+from petstore_server.telemetry.metrics import aggregate, exposition
 
 _PROGRAM = "petstore_server.cli.worker"
 _PAUSE = 1.0  # before a worker that died is replaced: one that cannot serve must not occupy the host
@@ -132,7 +132,8 @@ class Worker:
         if self._channel is not None:
             self._channel[1].close()
             self._channel = None
-        self._ended, self._latest = without_gauges(self.metrics()), ""
+        # A counter that fell would look like a restart; what is open or ready now ends with the process.
+        self._ended, self._latest = [metric for metric in self.metrics() if metric.type != "gauge"], ""
         return code
 
     def signal(self, number: int) -> None:
@@ -226,7 +227,7 @@ class Workers:
         return min(states, key=lambda state: (state.ready, state.detail["status"] == "ok"))
 
     async def _keep(self, worker: Worker) -> None:
-        """Replace the process whenever it dies, after a pause."""
+        """Replace the process whenever it dies, after a pause; one that cannot start has ended at once."""
         while True:
             code = await worker.ended()
             if self._draining.is_set():
@@ -235,19 +236,15 @@ class Workers:
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._draining.wait(), _PAUSE)
                 return
-            await self._start_again(worker)
-
-    async def _start_again(self, worker: Worker) -> None:
-        """Start a process in place of one that has ended; if it cannot start, it ends at once."""
-        try:
-            with contextlib.suppress(WorkerFailed):  # its exit code says enough
-                await worker.start()
-                _log.info("worker serves again", extra={"worker": worker.number})
-        except _UNREADABLE as error:  # for example, the system can start no more processes
-            _log.error("worker cannot be started", extra={"worker": worker.number, "reason": str(error)})
-            worker.signal(signal.SIGKILL)
-        if self._draining.is_set():
-            worker.signal(signal.SIGTERM)
+            try:
+                with contextlib.suppress(WorkerFailed):  # its exit code says enough
+                    await worker.start()
+                    _log.info("worker serves again", extra={"worker": worker.number})
+            except _UNREADABLE as error:  # for example, the system can start no more processes
+                _log.error("worker cannot be started", extra={"worker": worker.number, "reason": str(error)})
+                worker.signal(signal.SIGKILL)
+            if self._draining.is_set():
+                worker.signal(signal.SIGTERM)
 
 
 async def serve_with_workers(

@@ -28,8 +28,8 @@ class LineWriter:
     costs the lines that cannot be written, which are counted in `lost`, and nothing else.
     """
 
-    def __init__(self, descriptor: int | None, capacity: int = _CAPACITY) -> None:
-        """`descriptor` is None where the process was started without stderr: every line is lost."""
+    def __init__(self, descriptor: int, capacity: int = _CAPACITY) -> None:
+        """`descriptor` is -1 where the process was started without stderr: every line is lost."""
         self._descriptor = descriptor
         self._capacity = capacity
         self._queue: queue.SimpleQueue[str | threading.Event] = queue.SimpleQueue()
@@ -60,22 +60,15 @@ class LineWriter:
                     item.set()
 
     def _write(self, lines: list[str]) -> None:
-        data = "".join(lines).encode("utf-8", "backslashreplace")
-        written = 0
+        data = memoryview("".join(lines).encode("utf-8", "backslashreplace"))
         try:
-            while written < len(data):
-                written += self._write_some(data[written:])
+            while data:
+                try:
+                    data = data[os.write(self._descriptor, data) :]
+                except BlockingIOError:  # another program made the descriptor non-blocking
+                    select.select((), (self._descriptor,), ())
         except OSError:
-            self.lost += len(lines) - data[:written].count(b"\n")
-
-    def _write_some(self, data: bytes) -> int:
-        if self._descriptor is None:
-            raise BrokenPipeError
-        try:
-            return os.write(self._descriptor, data)
-        except BlockingIOError:  # another program made the descriptor non-blocking
-            select.select((), (self._descriptor,), ())
-            return 0
+            self.lost += bytes(data).count(b"\n")
 
 
 _ENCODER = msgspec.json.Encoder(enc_hook=str)
@@ -88,7 +81,7 @@ def logging_to_stderr(level: str) -> Iterator[None]:
     """Write the logs of this process to stderr, from `level` (a name) up; at the end, wait for the last lines."""
     global _stderr
     if _stderr is None:
-        _stderr = LineWriter(sys.__stderr__.fileno() if sys.__stderr__ is not None else None)
+        _stderr = LineWriter(sys.__stderr__.fileno() if sys.__stderr__ is not None else -1)
     configure_logging(level, _stderr)
     try:
         yield

@@ -101,11 +101,6 @@ class Metrics:
 LAST_BACKUP = "petstore_last_backup_timestamp_seconds"
 
 
-def without_gauges(metrics: Iterable[Metric]) -> list[Metric]:
-    """What a process that has ended still adds to the sums: a counter that fell would look like a restart."""
-    return [metric for metric in metrics if metric.type != "gauge"]
-
-
 def aggregate(processes: Iterable[Iterable[Metric]]) -> list[Metric]:
     """The metrics of all processes together: sums, but the latest time at which any of them knows of a backup."""
     together: dict[str, Metric] = {}
