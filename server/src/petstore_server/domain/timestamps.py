@@ -3,7 +3,7 @@
 import math
 import re
 from collections.abc import Sequence
-from datetime import UTC, date, datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from functools import lru_cache
 
 from petstore_server.domain.errors import InvalidInput
@@ -18,7 +18,6 @@ FILE_STAMP = r"\d{8}T\d{6}Z"
 """The pattern of what `file_stamp` returns."""
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-_CANONICAL = re.compile(r"(\d{4}-\d{2}-\d{2})T(?:[01]\d|2[0-3]):[0-5]\d:[0-5]\dZ", re.ASCII)
 _RFC3339 = re.compile(
     r"(\d{4}-\d{2}-\d{2})[Tt](\d{2}:\d{2}:\d{2})(\.\d+)?([Zz]|[+-](?:[01]\d|2[0-3]):[0-5]\d)", re.ASCII
 )
@@ -35,9 +34,8 @@ def canonical_timestamp(text: str) -> str:
 
     Raises ValueError with the reason: another form, no offset, a time that does not exist, digits that are too fine.
     """
-    match = _CANONICAL.fullmatch(text)
-    if match and _is_calendar_date(match[1]):
-        return text  # the most common form needs no parsing
+    if are_canonical((text,)):  # the most common form, at a fraction of the cost of parsing
+        return text
     return format_timestamp(parse_timestamp(text))
 
 
@@ -146,12 +144,3 @@ def parse_when(text: str, now: datetime, *, past: bool = False) -> datetime:
             f"'{text}' is not a time; give a date (2027-01-01), RFC 3339 (2027-01-01T10:00:00Z) "
             "or a duration (15m, 24h, 7d)."
         ) from None
-
-
-@lru_cache(maxsize=16_384)  # the ship dates of a store fall on few days
-def _is_calendar_date(text: str) -> bool:
-    try:
-        date.fromisoformat(text)
-    except ValueError:
-        return False
-    return True

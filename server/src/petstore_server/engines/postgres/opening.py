@@ -29,10 +29,6 @@ _TABLES = """
     SELECT relname FROM pg_class JOIN pg_namespace ON pg_namespace.oid = relnamespace
     WHERE nspname = 'petstore' AND relname IN ('store', 'clock')
 """
-_INDEXES = """
-    SELECT indexrelid::regclass::text FROM pg_index JOIN pg_class ON pg_class.oid = indrelid
-    WHERE relnamespace = 'petstore'::regnamespace AND NOT (indisvalid AND indisready)
-"""
 _DURABILITY = """
     SELECT name, setting FROM pg_settings WHERE name IN ('fsync', 'full_page_writes', 'synchronous_commit')
 """
@@ -76,8 +72,6 @@ async def check(url: str, share: Share | None = None) -> list[str]:
             raise no_store(where)
         if outdated := SCHEMA.outdated(version, where):
             return [outdated]
-        for (name,) in await (await driver.execute(_INDEXES)).fetchall():
-            problems.append(f"The index {name} is not valid; REINDEX it.")
         async with driver.transaction(), driver.cursor("checked") as orders:
             await orders.execute(f"{CHECKED} ORDER BY id")
             while len(problems) < MOST_PROBLEMS and (page := await orders.fetchmany(5_000)):
