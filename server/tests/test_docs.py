@@ -14,6 +14,11 @@ from petstore_server.api.errors import MethodNotAllowed, RouteNotFound
 from petstore_server.server.messages import Response
 from petstore_server.settings import read_settings
 
+PATHS = [
+    *("/", "/docs", "/docs/guide", "/docs/versions", "/docs/changelog", "/docs/page.css", "/docs/page.js"),
+    *("/docs/favicon-32x32.png", "/docs/swagger-ui-bundle.js", "/docs/swagger-ui.css"),
+    *("/openapi.json", "/openapi.yaml", "/openapi-v2.json", "/openapi-v2.yaml"),
+]
 GZIP = {b"accept-encoding": b"gzip, deflate, br"}
 
 
@@ -50,7 +55,7 @@ def test_the_contract_is_served_as_json_and_as_yaml(documents: Documents) -> Non
 
 def test_every_document_has_a_strong_etag_and_honours_if_none_match(documents: Documents) -> None:
     names = set()
-    for path in documents.paths:
+    for path in PATHS:
         for asked in ({}, GZIP):
             response = get(documents, path, asked)
             etag = header_lines(response)[b"etag"]
@@ -60,7 +65,7 @@ def test_every_document_has_a_strong_etag_and_honours_if_none_match(documents: D
             assert (again.status, b"".join(again.chunks)) == (304, b"")
             assert header_lines(again)[b"etag"] == etag
     uncompressed = 1  # the image, which is already compressed
-    assert len(names) == 2 * len(documents.paths) - uncompressed
+    assert len(names) == 2 * len(PATHS) - uncompressed
 
 
 def test_gzip_is_sent_if_accepted_and_has_the_same_content(documents: Documents) -> None:
@@ -74,7 +79,7 @@ def test_gzip_is_sent_if_accepted_and_has_the_same_content(documents: Documents)
 
 
 def test_every_document_has_security_and_caching_headers(documents: Documents) -> None:
-    for path in documents.paths:
+    for path in PATHS:
         headers = header_lines(get(documents, path))
         assert headers[b"x-content-type-options"] == b"nosniff"
         assert headers[b"referrer-policy"] == b"no-referrer"

@@ -48,12 +48,6 @@ def admin_application(
     A path that is not served is 404, also with a slash at its end: a redirect would go to the request's Host.
     """
 
-    async def root(_: Request) -> Response:
-        return PlainTextResponse(_CONTENTS)
-
-    async def livez(_: Request) -> Response:
-        return JSONResponse({"status": "ok"})
-
     async def readyz(_: Request) -> Response:
         state = await readiness()
         return JSONResponse(state.detail, 200 if state.ready else 503)
@@ -61,7 +55,12 @@ def admin_application(
     async def metrics(_: Request) -> Response:
         return Response(exposition(await collect()), media_type=CONTENT_TYPE_LATEST)
 
-    own = {"/": root, "/livez": livez, "/readyz": readyz, "/metrics": metrics}
-    application = Starlette(routes=[*[Route(path, endpoint) for path, endpoint in own.items()], *more])
+    own = [
+        Route("/", PlainTextResponse(_CONTENTS), methods=["GET"]),
+        Route("/livez", JSONResponse({"status": "ok"}), methods=["GET"]),
+        Route("/readyz", readyz),
+        Route("/metrics", metrics),
+    ]
+    application = Starlette(routes=[*own, *more])
     application.router.redirect_slashes = False
     return application

@@ -77,11 +77,6 @@ class Documents:
         for name, content_type in _SWAGGER_FILES.items():
             add("docs", name, read=(swagger / name).read_bytes, content_type=content_type, caching=_AN_HOUR)
 
-    @property
-    def paths(self) -> list[str]:
-        """The paths of the documents."""
-        return ["/" + "/".join(segments) for segments in self._documents]
-
     def response(self, segments: list[str], method: str, headers: Headers) -> Response:
         """The document under these path segments, or 304. Raises RouteNotFound, MethodNotAllowed."""
         prepared = self._documents.get(tuple(segments))

@@ -97,21 +97,13 @@ class Routes:
         return self._as_declared.get(path) or self._take_apart(path)
 
     def _take_apart(self, path: bytes) -> Match:
-        segments = path_segments(path)
+        # Split before it is decoded, so that an encoded slash separates nothing. Empty and dot segments stay.
+        segments = path.decode("latin-1").split("/")[1:]
+        if b"%" in path:
+            segments = [unquote(segment) for segment in segments]
         if not segments or segments[0] not in self._versions:
             return Match(segments, None, None)
         route = None
         if segments[-1]:  # a parameter is not empty
             route = self._table.get(tuple(segments)) or self._table.get((*segments[:-1], ""))
         return Match(segments, segments[0], route)
-
-
-def path_segments(path: bytes) -> list[str]:
-    """The percent-decoded segments of a path: `/v1/store` becomes `["v1", "store"]`.
-
-    The path is split before it is decoded, so that an encoded slash separates nothing. Empty and dot segments stay.
-    """
-    segments = path.decode("latin-1").split("/")[1:]
-    if b"%" in path:
-        return [unquote(segment) for segment in segments]
-    return segments

@@ -12,7 +12,7 @@ from petstore_server.domain.sessions import TOKEN_BYTES
 from petstore_server.operations.admin_port import CONSOLE_PATH
 
 _WANTED_SECONDS = 3600
-_LONGEST_WANTED = 1000
+_PAGE = re.compile(rf'{CONSOLE_PATH}/(?!sign-)[^\s";,\\]{{0,1000}}')  # in characters that a cookie can hold
 _IN_ADVANCE = re.compile("prefetch|prerender|preview", re.IGNORECASE)  # in a header that says why a page is fetched
 
 
@@ -43,7 +43,7 @@ async def sign_out(visit: Visit) -> Response:
     """End this session."""
     await visit.form()
     await visit.store.sessions.end(visit.token)
-    visit.sources.sessions.forget(visit.token)
+    visit.sources.forget_session(visit.token)
     visit.session = None
     response = visit.page("signed_out.html", link="signed out")
     delete_cookie(visit.request, response, "session")
@@ -70,12 +70,4 @@ def _continue(visit: Visit, path: str) -> Response:
 
 
 def _is_page(path: str) -> bool:
-    """Whether this is a page of the console, in characters that a cookie can hold."""
-    return (
-        path.startswith(f"{CONSOLE_PATH}/")
-        and not path.startswith(f"{CONSOLE_PATH}/sign-")
-        and path.isascii()
-        and path.isprintable()
-        and not set(path) & set(' ";,\\')
-        and len(path) <= _LONGEST_WANTED
-    )
+    return path.isascii() and path.isprintable() and _PAGE.fullmatch(path) is not None

@@ -2,6 +2,7 @@
 
 import logging
 from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
 
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import PlainTextResponse, RedirectResponse, Response
@@ -30,8 +31,8 @@ SHOWN: dict[str, Page] = {
     "/search": overview.search,
     "/accounts": accounts.list_accounts,
     "/accounts/{name}": accounts.show,
-    "/accounts/{name}/suspend": accounts.ask_suspend,
-    "/accounts/{name}/close": accounts.ask_close,
+    "/accounts/{name}/suspend": partial(accounts.ask, "suspend.html"),
+    "/accounts/{name}/close": partial(accounts.ask, "close.html"),
     "/keys/{key}": keys.show,
     "/keys/{key}/revoke": keys.ask_revoke,
     "/bans": keys.list_bans,
@@ -115,7 +116,7 @@ async def _respond(page: Page, visit: Visit) -> Response:
     """The page, or a page that says why there is none."""
     try:
         if visit.token:
-            visit.session = await visit.sources.sessions.find(visit.token, visit.now)
+            visit.session = await visit.sources.find_session(visit.token, visit.now)
         if visit.session is None and page is not access.sign_in:
             return access.ask_to_sign_in(visit)
         return await page(visit)

@@ -73,7 +73,6 @@ class Sources:
         self.sign_in_command = "petstore console"
         self.imports = ImportJobs(settings.database_url, clock)
         self.requests = RecentRequests(service.collect, clock)
-        self.sessions = Sessions(store)
         self.submissions: dict[bytes, asyncio.Future[Response]] = {}
         """The responses to the forms of the last seconds, by what identifies a submission: page, path and content."""
 
@@ -83,17 +82,41 @@ class Sources:
         self.history = {days: Cached(partial(self._read_history, days), pace) for days in (1, 7)}
         self._windows = Cached(all_usage, pace)
         self._totals = Cached(self._read_totals, pace)
+        self._sessions: dict[str, Session] = {}
         self._accounts: Sequence[Account] = ()
         self._version: AccessVersion | None = None
 
+    async def find_session(self, token: str, now: float) -> Session | None:
+        """The session of a token, None if there is none at `now` (Unix seconds).
+
+        While the store does not respond, so that an operator sees why, it is one that was found before. One that ended
+        meanwhile is over as soon as the store responds. Raises ServiceUnavailable if none was found before.
+        """
+        found, _, problem = await read_within(self.store.sessions.find(token, now), _SESSION_SECONDS)
+        if problem:
+            found = self._sessions.get(token)
+            if found is None or found.expires_at <= now:
+                raise ServiceUnavailable(problem.removesuffix("."))
+            return found
+        self.forget_session(token)
+        if found is not None:
+            self._sessions[token] = found
+            if len(self._sessions) > _MOST_SESSIONS:
+                del self._sessions[next(iter(self._sessions))]
+        return found
+
+    def forget_session(self, token: str) -> None:
+        """Forget a session that ended."""
+        self._sessions.pop(token, None)
+
     async def accounts(self) -> AccountStatistics:
         """All accounts, which are current, with their usage. Raises ServiceUnavailable if the store cannot be read."""
-        version = await self.store.access_version()
-        windows, totals, accounts = await asyncio.gather(
-            self._windows.get(), self._totals.get(), self._read_accounts(version)
-        )
+        version = await self.store.access_version()  # of accounts, keys and bans
+        if version != self._version:
+            self._accounts, self._version = await self.store.accounts.list(), version
+        windows, totals = await asyncio.gather(self._windows.get(), self._totals.get())
         # On a thread, because there may be tens of thousands.
-        rows = await asyncio.to_thread(with_usage, accounts, windows.value, totals.value, self.clock())
+        rows = await asyncio.to_thread(with_usage, self._accounts, windows.value, totals.value, self.clock())
         return AccountStatistics(rows, windows, totals)
 
     async def close(self) -> None:
@@ -103,12 +126,6 @@ class Sources:
         for each in (*own, *self.history.values()):
             await each.close()
 
-    async def _read_accounts(self, version: AccessVersion) -> Sequence[Account]:
-        """The accounts, read again if accounts, keys or bans were changed."""
-        if version != self._version:
-            self._accounts, self._version = await self.store.accounts.list(), version
-        return self._accounts
-
     async def _read_totals(self) -> Mapping[int, UsageCounts]:
         now = self.clock()
         return await self.store.usage.totals(Granularity.HOUR.start(now - DAY), int(now) + 1)
@@ -116,36 +133,3 @@ class Sources:
     async def _read_history(self, days: int) -> UsageReport:
         now = self.clock()
         return await report_usage(self.store, None, now - days * DAY, now, Granularity.HOUR)
-
-
-class Sessions:
-    """Finds sessions in the store, and remembers them for as long as the store does not respond.
-
-    So an operator still sees why. A session that ended meanwhile in the store is over as soon as that responds.
-    """
-
-    def __init__(self, store: Store) -> None:
-        self._store = store
-        self._remembered: dict[str, Session] = {}
-
-    async def find(self, token: str, now: float) -> Session | None:
-        """The session of a token, None if there is none at `now` (Unix seconds).
-
-        Raises ServiceUnavailable if the store does not respond and none is remembered.
-        """
-        found, _, problem = await read_within(self._store.sessions.find(token, now), _SESSION_SECONDS)
-        if problem:
-            found = self._remembered.get(token)
-            if found is None or found.expires_at <= now:
-                raise ServiceUnavailable(problem.removesuffix("."))
-            return found
-        self.forget(token)
-        if found is not None:
-            self._remembered[token] = found
-            if len(self._remembered) > _MOST_SESSIONS:
-                del self._remembered[next(iter(self._remembered))]
-        return found
-
-    def forget(self, token: str) -> None:
-        """Forget a session that ended."""
-        self._remembered.pop(token, None)

@@ -114,10 +114,8 @@ class Visit:
         notice = self._notice()
         context = {
             "operator": self.session.operator if self.session else None,
-            "is_sample": self.sources.is_sample,
+            "sources": self.sources,
             "settings": self.sources.settings,
-            "history_kept": self.sources.settings.usage_days_days > 0,
-            "sign_in_command": self.sources.sign_in_command,
             "form_token": form_token(self.token, secrets.token_urlsafe(9)) if self.session else "",
             "now": self.now,
             "path": self.request.url.path,

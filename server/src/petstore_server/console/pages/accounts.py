@@ -1,7 +1,7 @@
 """Accounts: the list, each with its windows, history, keys and changes, and what can be done with them."""
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 
 from starlette.responses import Response
 
@@ -53,9 +53,6 @@ async def create(visit: Visit) -> Response:
 
 async def _list(visit: Visit, form: Form, status: int = 200) -> Response:
     filters = visit.filters("search", "plan", "state", "sort")
-    for name, known in (("plan", [*Plan]), ("state", _STATES)):
-        if filters[name] not in known:
-            filters.values[name] = ""
     given = filters.given
     sort = given["sort"] if given.get("sort", "").removeprefix("-") in list(AccountSort) else "name"
     filters.values["sort"] = sort
@@ -100,31 +97,26 @@ def _new_name(text: str) -> str:
 
 def _read_plan(form: Form) -> tuple[Plan | None, Limits | None]:
     """The plan and its limits, None where they are wrong."""
+    plan = form.read("plan", Plan)
+    minute, day = form.read("per_minute", whole_number), form.read("per_day", whole_number)
+    if plan is None or form.errors.keys() & {"per_minute", "per_day"}:
+        return plan, None
     try:
-        plan = Plan(form.values["plan"])
-    except ValueError:
-        form.reject("plan", "Choose a plan.")
-        return None, None
-    numbers = form.read("per_minute", whole_number), form.read("per_day", whole_number)
-    if not form.errors.keys() & {"per_minute", "per_day"}:
-        try:
-            return plan, plan_limits(plan, *numbers)
-        except InvalidInput as error:
-            minute, day = numbers
-            at_fault = minute is None and day is not None if plan in PLAN_LIMITS else minute is not None and day is None
-            form.reject("per_day" if at_fault else "per_minute", error)
-    return plan, None
+        return plan, plan_limits(plan, minute, day)
+    except InvalidInput as error:
+        at_fault = minute is None and day is not None if plan in PLAN_LIMITS else minute is not None and day is None
+        form.reject("per_day" if at_fault else "per_minute", error)
+        return plan, None
 
 
 async def show_account(visit: Visit, account: Account, status: int = 200, **submitted: Form) -> Response:
     """Render the page of an account: `plan_form`, `key_form` and `details_form` may be given as they were submitted."""
-    store, now = visit.store, visit.now
     chosen = visit.query.get("keys", "")
     keys, usage, hours, days, changes = await asyncio.gather(
         visit.need(_keys(visit, account, chosen)),
         visit.read(visit.sources.usage_of(account.id)),
-        visit.read(store.usage.history(account.id, *_period(now, Granularity.HOUR, _HOURS))),
-        visit.read(store.usage.history(account.id, *_period(now, Granularity.DAY, _DAYS))),
+        visit.read(_bars(visit, account, Granularity.HOUR, _HOURS)),
+        visit.read(_bars(visit, account, Granularity.DAY, _DAYS)),
         visit.read(account_changes(visit, account)),
     )
     forms = {
@@ -137,11 +129,9 @@ async def show_account(visit: Visit, account: Account, status: int = 200, **subm
         status,
         account=account,
         usage=usage,
-        windows=report_windows(account, usage.value, now) if usage.value is not None else [],
+        windows=report_windows(account, usage.value, visit.now) if usage.value is not None else [],
         hours=hours,
-        hour_bars=_bars(hours.value or {}, now, Granularity.HOUR, _HOURS),
         days=days,
-        day_bars=_bars(days.value or {}, now, Granularity.DAY, _DAYS),
         page=keys,
         ended=ENDED,
         chosen_keys="one" if visit.query.get("key") else chosen,
@@ -193,9 +183,9 @@ async def edit(visit: Visit) -> Response:
     return visit.done(account_path(name), f"Saved the contact and the note of {name}.")
 
 
-async def ask_suspend(visit: Visit) -> Response:
-    """Ask before an account is suspended."""
-    return visit.page("suspend.html", account=await _account(visit))
+async def ask(question: str, visit: Visit) -> Response:
+    """Ask before an account is suspended or closed: `question` is the template."""
+    return visit.page(question, account=await _account(visit))
 
 
 async def suspend(visit: Visit) -> Response:
@@ -207,11 +197,6 @@ async def suspend(visit: Visit) -> Response:
 async def resume(visit: Visit) -> Response:
     """Resume an account, unless it was changed meanwhile."""
     return await _change(visit, await visit.form(), transitions.RESUME, "Resumed {}: its keys work again.")
-
-
-async def ask_close(visit: Visit) -> Response:
-    """Ask before an account is closed."""
-    return visit.page("close.html", account=await _account(visit))
 
 
 async def close(visit: Visit) -> Response:
@@ -233,19 +218,13 @@ async def _account(visit: Visit) -> Account:
     return await visit.need(visit.store.accounts.find(visit.request.path_params["name"]))
 
 
-def _bars(
-    history: Mapping[int, UsageCounts], now: float, by: Granularity, count: int
-) -> list[tuple[str, tuple[int, int]]]:
-    """The requests admitted and refused in each hour or day."""
-    found = {start: (counts.admitted, counts.refused) for start, counts in history.items()}
-    first, end, _ = _period(now, by, count)
-    starts = range(first, end, by.seconds)
-    return [(minutes(start)[: 16 if by is Granularity.HOUR else 10], found.get(start, (0, 0))) for start in starts]
-
-
-def _period(now: float, by: Granularity, count: int) -> tuple[int, int, Granularity]:
-    """So many hours or days, of which the last has `now` in it."""
-    return by.start(now) - (count - 1) * by.seconds, int(now) + 1, by
+async def _bars(visit: Visit, account: Account, by: Granularity, count: int) -> list[tuple[str, tuple[int, int]]]:
+    """The label of each of the last hours or days, and the requests admitted and refused in it."""
+    first, end = by.start(visit.now) - (count - 1) * by.seconds, int(visit.now) + 1
+    history = await visit.store.usage.history(account.id, first, end, by)
+    counted = [(start, history.get(start, UsageCounts())) for start in range(first, end, by.seconds)]
+    label = slice(16 if by is Granularity.HOUR else 10)
+    return [(minutes(start)[label], (counts.admitted, counts.refused)) for start, counts in counted]
 
 
 def _plan_form(account: Account) -> Form:
