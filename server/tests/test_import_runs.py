@@ -22,8 +22,7 @@ from petstore_server.imports.files import Rejects, Source
 from petstore_server.imports.kinds import ORDERS
 from petstore_server.imports.options import ReadOptions
 from petstore_server.imports.running import FileImport
-from petstore_server.runtime.engines import scratch_store, sqlite_path
-from petstore_server.runtime.installation import LocalInstallation
+from petstore_server.runtime.installation import LocalInstallation, scratch_store, sqlite_path
 from petstore_server.settings import read_settings
 from petstore_server.store import Store
 from support.command_line import CommandLine

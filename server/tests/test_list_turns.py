@@ -11,7 +11,7 @@ import pytest
 from petstore_server.domain.accounts import Limits, Plan
 from petstore_server.domain.keys import DEFAULT_SCOPES, Scope
 from petstore_server.domain.orders import Order
-from petstore_server.runtime.engines import opened_store
+from petstore_server.runtime.installation import opened_store
 from petstore_server.store.listing import Listing, OrderList
 from support.process import exchange
 from support.service import Service, in_service

@@ -10,7 +10,7 @@ from petstore_server.domain.audit import Actor
 from petstore_server.domain.errors import IdempotencyKeyReused, ServiceUnavailable
 from petstore_server.domain.orders import CANCEL, INT64_MAX, KEY_LIFETIME, Order, Placed, Placement, Status
 from petstore_server.engines.sqlite import backup, restore
-from petstore_server.runtime.engines import sqlite_path
+from petstore_server.runtime.installation import sqlite_path
 from petstore_server.store import Store
 from petstore_server.store.orders import NO_IDENTIFIER_LEFT
 from support.open_stores import BY, SqlitePlaces, Stores, add_key, log

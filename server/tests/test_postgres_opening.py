@@ -13,7 +13,7 @@ from petstore_server.engines.postgres import check, migrate, open_store
 from petstore_server.engines.postgres import opening as opening_module
 from petstore_server.engines.postgres.opening import SCHEMA
 from petstore_server.engines.schema import Schema
-from petstore_server.runtime import engines
+from petstore_server.runtime.installation import require_driver
 from petstore_server.settings import SettingsError
 from support.command_line import CommandLine
 from support.engines import PostgresEngine
@@ -241,4 +241,4 @@ def test_the_command_line_works_on_it(postgres_stores: Stores, tmp_path: Path) -
 def test_without_the_driver_the_line_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     with pytest.raises(SettingsError, match=r"requirements/scale-out\.lock"):
-        engines.require_driver("postgresql://host/db")
+        require_driver("postgresql://host/db")

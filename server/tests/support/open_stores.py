@@ -21,7 +21,7 @@ from petstore_server.domain.keys import DEFAULT_SCOPES, ApiKey, Environment, Suc
 from petstore_server.engines.postgres.engine import PostgresEngine as PostgresStoreEngine
 from petstore_server.engines.sqlite import lock_for_serving, migrate, open_store
 from petstore_server.engines.sqlite.engine import SqliteEngine
-from petstore_server.runtime.engines import is_sqlite, opened_store, sqlite_path
+from petstore_server.runtime.installation import is_sqlite, opened_store, sqlite_path
 from petstore_server.store import Store
 from petstore_server.store.engine import Engine, Queries, Query, Row, Statement, Work
 from petstore_server.store.listing import Listing, OrderList

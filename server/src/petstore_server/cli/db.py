@@ -12,7 +12,7 @@ from petstore_server.cli.failures import FAILURE, explain
 from petstore_server.cli.output import comment, log_to_stderr, plural, progress, show, show_done
 from petstore_server.domain.errors import DomainError
 from petstore_server.domain.timestamps import FILE_STAMP, file_stamp
-from petstore_server.runtime import engines
+from petstore_server.runtime.installation import sqlite_path
 from petstore_server.settings import SettingsError, read_settings
 
 db = noun("db", "petstore db backup /backups/orders.db")
@@ -92,7 +92,7 @@ def restore(file: Path, yes: bool) -> None:
 
     $ petstore db restore /backups/orders-2026-11-20.db
     """
-    path = engines.sqlite_path(settings_here().database_url)
+    path = sqlite_path(settings_here().database_url)
     if path.exists() and path.samefile(file):
         raise click.UsageError(f"{file} is the store itself; give the file of a backup.")
     if path.exists() and not yes:

@@ -18,7 +18,7 @@ from petstore_server.imports.files import Rejects, open_source
 from petstore_server.imports.kinds import RecordKind, T
 from petstore_server.imports.options import STDIN, ReadOptions
 from petstore_server.imports.running import HISTORY_CHANGED, FileImport
-from petstore_server.runtime.engines import scratch_store
+from petstore_server.runtime.installation import scratch_store
 from petstore_server.store import Store
 
 _SHOWN_REASONS = 20

@@ -26,8 +26,9 @@ from petstore_server.domain.sessions import LINK_LIFETIME
 from petstore_server.domain.timestamps import MINUTE
 from petstore_server.operations.admin_port import create_link
 from petstore_server.runtime.application import Application
-from petstore_server.runtime.backend import lock_for_serving, opened_backend, require_servable
+from petstore_server.runtime.backend import opened_backend, require_servable
 from petstore_server.runtime.demo import Demo, fill, show_sample
+from petstore_server.runtime.installation import lock_for_serving
 from petstore_server.runtime.servers import listening, run
 from petstore_server.runtime.workers import WorkerFailed, serve_with_workers
 from petstore_server.settings import Settings

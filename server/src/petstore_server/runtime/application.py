@@ -26,9 +26,8 @@ from petstore_server.domain.keys import Environment
 from petstore_server.limits.memory import MemoryLimiter
 from petstore_server.runtime.backend import Backend
 from petstore_server.runtime.background import BackgroundTask, background_tasks
-from petstore_server.runtime.engines import is_sqlite
 from petstore_server.runtime.health import examine
-from petstore_server.runtime.installation import LocalInstallation
+from petstore_server.runtime.installation import LocalInstallation, is_sqlite
 from petstore_server.server.listener import Deadlines, PublicServer
 from petstore_server.settings import Settings, SettingsError
 from petstore_server.store import Store

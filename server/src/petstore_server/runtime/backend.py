@@ -3,22 +3,19 @@
 import asyncio
 import logging
 from collections.abc import AsyncIterator, Callable
-from contextlib import AbstractContextManager, AsyncExitStack, asynccontextmanager, nullcontext, suppress
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 
 from petstore_server.domain.bans import Ban
 from petstore_server.domain.errors import KeyNotFound, ServiceUnavailable
 from petstore_server.domain.usage import Granularity, UsageCounts, merge
-from petstore_server.engines import sqlite
 from petstore_server.limits.activity import NoUsageRecorder, UsageRecorder
 from petstore_server.limits.fallback import CountersUnavailable, FallbackLimiter
 from petstore_server.limits.memory import MemoryLimiter
-from petstore_server.runtime import engines
-from petstore_server.runtime.engines import ban_policy, redis_counters
+from petstore_server.runtime.installation import Announce, ban_policy, is_sqlite, opened_store, redis_counters
 from petstore_server.settings import Settings, SettingsError
 from petstore_server.store import AccessVersion, Store
 
 _SET_REDIS = "set PETSTORE_REDIS_URL=redis://HOST:6379/0"
-_LOCK_SECONDS = 1.0  # `petstore doctor` and `accounts show` take the lock briefly to see whether a server has it
 _CHECK_SECONDS = 2.0
 
 _log = logging.getLogger(__name__)
@@ -117,7 +114,7 @@ class Backend:
 async def opened_backend(
     settings: Settings,
     clock: Callable[[], float],
-    announce: engines.Announce,
+    announce: Announce,
     redis_clock: Callable[[], float] | None = None,
 ) -> AsyncIterator[Backend]:
     """What a server needs, closed at the end; a missing store is created, an older one migrated.
@@ -141,9 +138,7 @@ async def opened_backend(
                 raise SettingsError(f"PETSTORE_REDIS_URL names a Redis that cannot be used: {reason}.") from None
             share = shared.newest_timeline
         url, usage = settings.database_url, UsageRecorder() if settings.usage_days_days else NoUsageRecorder()
-        store = await opened.enter_async_context(
-            engines.opened_store(url, share, create=True, migrate=True, announce=announce)
-        )
+        store = await opened.enter_async_context(opened_store(url, share, create=True, migrate=True, announce=announce))
         backend = Backend(store, limiter, usage)
         await backend.start()
         try:
@@ -155,20 +150,7 @@ async def opened_backend(
 
 def require_servable(settings: Settings) -> None:
     """Reject settings under which processes would count limits separately. Raises SettingsError."""
-    if settings.redis_url is None and not engines.is_sqlite(settings.database_url):
+    if settings.redis_url is None and not is_sqlite(settings.database_url):
         raise SettingsError(f"PostgreSQL needs Redis to count limits: {_SET_REDIS}.")
     if settings.redis_url is None and settings.workers > 1:
         raise SettingsError(f"More than one worker needs Redis to count limits: {_SET_REDIS}, or PETSTORE_WORKERS=1.")
-
-
-def lock_for_serving(settings: Settings) -> AbstractContextManager[object]:
-    """Hold the store's serving lock, which excludes another process that counts limits in its memory (D12).
-
-    Raises StoreUnusable if such a process runs.
-    """
-    if not engines.is_sqlite(settings.database_url):
-        return nullcontext()  # never served without Redis
-    shared = settings.redis_url is not None
-    return sqlite.lock_for_serving(
-        engines.sqlite_path(settings.database_url), shared=shared, wait_seconds=_LOCK_SECONDS
-    )

@@ -9,8 +9,7 @@ from petstore_server.operations import health
 from petstore_server.operations import health_machine as machine
 from petstore_server.operations.health import CheckResult
 from petstore_server.runtime.backend import require_servable
-from petstore_server.runtime.engines import read_counters
-from petstore_server.runtime.installation import LocalInstallation
+from petstore_server.runtime.installation import LocalInstallation, read_counters
 from petstore_server.settings import Settings, SettingsError, describe_url
 
 

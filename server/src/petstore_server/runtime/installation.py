@@ -1,20 +1,157 @@
-"""What an installation consists of, as commands and health checks see it: its store, its Redis, its server."""
+"""What the settings name: the store and the counters in Redis, and how servers and commands reach them."""
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager
+import importlib.util
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, AbstractContextManager, asynccontextmanager, nullcontext, suppress
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from types import ModuleType
+from typing import TYPE_CHECKING
 
 from petstore_server.domain.audit import Actor
+from petstore_server.domain.bans import BanPolicy
+from petstore_server.domain.errors import Unreachable
 from petstore_server.domain.usage import Usage
 from petstore_server.engines import sqlite
-from petstore_server.runtime import engines
-from petstore_server.runtime.engines import read_counters, timeline_sharing
-from petstore_server.settings import Settings
+from petstore_server.settings import Settings, SettingsError, describe_url
 from petstore_server.store import Store
 
+if TYPE_CHECKING:
+    from petstore_server.limits.redis import RedisCounters
+
+Announce = Callable[[str], None]
+Share = Callable[[str, int], Awaitable[int]]
+"""`postgres.connections.Share`: shares the newest timeline of a store, so that an old primary is refused."""
+
+_SQLITE = "sqlite:///"
 _ROWS_AT_ONCE = 16_000
+_LOCK_SECONDS = 1.0  # `petstore doctor` and `accounts show` take the lock briefly to see whether a server has it
+
+
+def is_sqlite(url: str) -> bool:
+    """Whether the URL names a SQLite file rather than a PostgreSQL database."""
+    return url.startswith(_SQLITE)
+
+
+def sqlite_path(url: str) -> Path:
+    """Return the file of a SQLite store, as an absolute path. Raises SettingsError for another engine."""
+    if not is_sqlite(url):
+        raise SettingsError(
+            "PETSTORE_DATABASE_URL names PostgreSQL, and this command works on the file of a SQLite store. To back up "
+            "PostgreSQL use pg_dump --schema=petstore; to restore it use pg_restore --clean while no server runs."
+        )
+    return Path(url.removeprefix(_SQLITE)).absolute()
+
+
+@asynccontextmanager
+async def opened_store(
+    url: str,
+    share: Share | None = None,
+    *,
+    create: bool = False,
+    migrate: bool = False,
+    announce: Announce = lambda _: None,
+) -> AsyncIterator[Store]:
+    """The store, closed at the end: a missing one is created if `create`, an older one migrated if `migrate`.
+
+    `announce` gets one line if a store is created. Raises SettingsError, StoreUnusable.
+    """
+    if is_sqlite(url):
+        store = await sqlite.open_store(sqlite_path(url), announce, create=create, upgrade=migrate)
+    else:
+        require_driver(url)
+        from petstore_server.engines import postgres  # an extra, installed where it is needed
+
+        store = await postgres.open_store(url, announce, share, create=create, upgrade=migrate)
+    try:
+        yield store
+    finally:
+        await store.close()
+
+
+def require_installed(driver: str, reason: str) -> None:
+    """Raises SettingsError if a driver that comes with an extra is not installed; `reason` says why it is needed."""
+    if importlib.util.find_spec(driver) is None:
+        raise SettingsError(
+            f"{reason}, but its driver is missing; install the drivers with "
+            "pip install --require-hashes -r requirements/scale-out.lock"
+        )
+
+
+def require_driver(url: str, setting: str = "PETSTORE_DATABASE_URL") -> None:
+    """Raises SettingsError if the driver of PostgreSQL is not installed, or does not accept the URL in `setting`."""
+    require_installed("psycopg", "A URL names PostgreSQL")
+    from petstore_server.engines import postgres
+
+    if problem := postgres.url_problem(url):
+        raise SettingsError(f"{setting} {problem}.")
+
+
+@asynccontextmanager
+async def scratch_store() -> AsyncIterator[Store]:
+    """An empty SQLite store for a dry run, in the system's directory for temporary files; deleted at the end."""
+    with TemporaryDirectory(prefix="petstore-scratch-", ignore_cleanup_errors=True) as directory:
+        url = f"sqlite:///{Path(directory) / 'scratch.db'}"
+        async with opened_store(url, create=True, migrate=True) as store:
+            yield store
+
+
+def lock_for_serving(settings: Settings) -> AbstractContextManager[object]:
+    """Hold the store's serving lock, which excludes another process that counts limits in its memory (D12).
+
+    Raises StoreUnusable if such a process runs.
+    """
+    if not is_sqlite(settings.database_url):
+        return nullcontext()  # never served without Redis
+    shared = settings.redis_url is not None
+    return sqlite.lock_for_serving(sqlite_path(settings.database_url), shared=shared, wait_seconds=_LOCK_SECONDS)
+
+
+def ban_policy(settings: Settings) -> BanPolicy:
+    """The rules of bans that the settings make."""
+    return BanPolicy(settings.ban_strikes, settings.ban_seconds, settings.ban_max_seconds, settings.ban_grace_seconds)
+
+
+def redis_counters(settings: Settings, clock: Callable[[], float] | None = None) -> "RedisCounters":
+    """The counters, not connected yet. Times are Redis's own unless a test gives a `clock`. Raises SettingsError."""
+    require_installed("redis", "PETSTORE_REDIS_URL is set")
+    from petstore_server.limits.redis import RedisCounters  # an extra, installed where it is needed
+
+    return RedisCounters(settings.redis_url or "", ban_policy(settings), clock)
+
+
+@asynccontextmanager
+async def read_counters(settings: Settings) -> AsyncIterator["RedisCounters"]:
+    """Connect to the counters in Redis to read them. Raises SettingsError, ServiceUnavailable."""
+    counters = redis_counters(settings)
+    from petstore_server.limits.fallback import CountersUnavailable
+
+    try:
+        await counters.connect()
+        yield counters
+    except CountersUnavailable as error:
+        problem = f"The usage cannot be read from Redis at {describe_url(settings.redis_url or '')}"
+        raise Unreachable(problem, error.reason, "Check PETSTORE_REDIS_URL, and that Redis runs.") from None
+    finally:
+        await counters.close()
+
+
+def timeline_sharing(settings: Settings) -> Share | None:
+    """How a command learns that a server of PostgreSQL was replaced: from the servers, through their Redis.
+
+    While Redis does not respond, a command knows only what it sees itself. Raises SettingsError.
+    """
+    if settings.redis_url is None or is_sqlite(settings.database_url):
+        return None
+
+    async def share(store_id: str, timeline: int) -> int:
+        with suppress(Unreachable):
+            async with read_counters(settings) as counters:
+                return await counters.newest_timeline(store_id, timeline)
+        return timeline
+
+    return share
 
 
 class LocalInstallation:
@@ -32,7 +169,7 @@ class LocalInstallation:
     @property
     def store_file(self) -> Path | None:
         """The file of a SQLite store; None for PostgreSQL."""
-        return engines.sqlite_path(self._url).resolve() if engines.is_sqlite(self._url) else None
+        return sqlite_path(self._url).resolve() if is_sqlite(self._url) else None
 
     def server_holds_store(self) -> bool:
         """Whether a server holds the lock of a SQLite store; always False for PostgreSQL."""
@@ -49,19 +186,19 @@ class LocalInstallation:
         self, *, create: bool = False, announce: Callable[[str], None] = lambda _: None
     ) -> AbstractAsyncContextManager[Store]:
         """The store, closed at the end; a missing one is created if `create`, and `announce` says so."""
-        return engines.opened_store(self._url, self._share, create=create, announce=announce)
+        return opened_store(self._url, self._share, create=create, announce=announce)
 
     def migrate(self, announce: Callable[[str], None]) -> tuple[int, int]:
         """Bring the store to this version's schema, creating a missing one; return its version before and after."""
-        if engines.is_sqlite(self._url):
-            return sqlite.migrate(engines.sqlite_path(self._url), announce)
+        if is_sqlite(self._url):
+            return sqlite.migrate(sqlite_path(self._url), announce)
         before, after = asyncio.run(self._postgres.migrate(self._url, announce, self._share))
         return before, after
 
     def store_problems(self) -> list[str]:
         """Read the whole store; return what is wrong with it, an empty list if it is sound."""
-        if engines.is_sqlite(self._url):
-            return sqlite.check(engines.sqlite_path(self._url))
+        if is_sqlite(self._url):
+            return sqlite.check(sqlite_path(self._url))
         return list(asyncio.run(self._postgres.check(self._url, self._share)))
 
     async def postgres_settings(self) -> Mapping[str, str]:
@@ -73,11 +210,11 @@ class LocalInstallation:
 
         Raises Conflict, InvalidInput too.
         """
-        sqlite.backup(engines.sqlite_path(self._url), target, progress)
+        sqlite.backup(sqlite_path(self._url), target, progress)
 
     def restore(self, source: Path, actor: Actor) -> Path | None:
         """Replace the content of a SQLite store by a backup; return the file that keeps the previous one, if any."""
-        return sqlite.restore(engines.sqlite_path(self._url), source, actor)
+        return sqlite.restore(sqlite_path(self._url), source, actor)
 
     def copy(
         self, target: str, actor: Actor, announce: Callable[[str], None], progress: Callable[[int, int], None]
@@ -86,10 +223,10 @@ class LocalInstallation:
 
         Its audit log names the actor; `progress` gets the rows copied and the total. Raises Conflict too.
         """
-        engines.require_driver(target, "--to")
+        require_driver(target, "--to")
         from petstore_server.engines.copy import copy_store  # needs the driver, which is an extra
 
-        return asyncio.run(copy_store(engines.sqlite_path(self._url), target, actor, announce, progress))
+        return asyncio.run(copy_store(sqlite_path(self._url), target, actor, announce, progress))
 
     def counts_elsewhere(self) -> bool:
         """Whether servers count usage in a Redis that the settings do not name, so that it cannot be read from here.
@@ -119,7 +256,7 @@ class LocalInstallation:
 
     @property
     def _postgres(self) -> ModuleType:
-        engines.require_driver(self._url)
+        require_driver(self._url)
         from petstore_server.engines import postgres  # an extra, installed where it is needed
 
         return postgres

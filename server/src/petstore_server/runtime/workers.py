@@ -28,9 +28,8 @@ from starlette.routing import BaseRoute
 from petstore_server.api.admin import DRAINING, Readiness, admin_application
 from petstore_server.batching import SharedCall
 from petstore_server.runtime.application import Application, make_console, run_console
-from petstore_server.runtime.backend import lock_for_serving, opened_backend
-from petstore_server.runtime.engines import Announce
-from petstore_server.runtime.installation import LocalInstallation
+from petstore_server.runtime.backend import opened_backend
+from petstore_server.runtime.installation import Announce, LocalInstallation, lock_for_serving
 from petstore_server.runtime.servers import DRAIN_SECONDS, AdminServer, first, run, stop_signals
 from petstore_server.settings import Settings, read_settings
 from petstore_server.telemetry.logs import logging_to_stderr, lost_lines
