@@ -137,23 +137,6 @@ async def read_counters(settings: Settings) -> AsyncIterator["RedisCounters"]:
         await counters.close()
 
 
-def timeline_sharing(settings: Settings) -> Share | None:
-    """How a command learns that a server of PostgreSQL was replaced: from the servers, through their Redis.
-
-    While Redis does not respond, a command knows only what it sees itself. Raises SettingsError.
-    """
-    if settings.redis_url is None or is_sqlite(settings.database_url):
-        return None
-
-    async def share(store_id: str, timeline: int) -> int:
-        with suppress(Unreachable):
-            async with read_counters(settings) as counters:
-                return await counters.newest_timeline(store_id, timeline)
-        return timeline
-
-    return share
-
-
 class LocalInstallation:
     """The installation that the settings name, as seen from this machine.
 
@@ -164,7 +147,6 @@ class LocalInstallation:
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
         self._url = settings.database_url
-        self._share = timeline_sharing(settings)
 
     @property
     def store_file(self) -> Path | None:
@@ -186,24 +168,24 @@ class LocalInstallation:
         self, *, create: bool = False, announce: Callable[[str], None] = lambda _: None
     ) -> AbstractAsyncContextManager[Store]:
         """The store, closed at the end; a missing one is created if `create`, and `announce` says so."""
-        return opened_store(self._url, self._share, create=create, announce=announce)
+        return opened_store(self._url, self._share_timeline, create=create, announce=announce)
 
     def migrate(self, announce: Callable[[str], None]) -> tuple[int, int]:
         """Bring the store to this version's schema, creating a missing one; return its version before and after."""
         if is_sqlite(self._url):
             return sqlite.migrate(sqlite_path(self._url), announce)
-        before, after = asyncio.run(self._postgres.migrate(self._url, announce, self._share))
+        before, after = asyncio.run(self._postgres.migrate(self._url, announce, self._share_timeline))
         return before, after
 
     def store_problems(self) -> list[str]:
         """Read the whole store; return what is wrong with it, an empty list if it is sound."""
         if is_sqlite(self._url):
             return sqlite.check(sqlite_path(self._url))
-        return list(asyncio.run(self._postgres.check(self._url, self._share)))
+        return list(asyncio.run(self._postgres.check(self._url, self._share_timeline)))
 
     async def postgres_settings(self) -> Mapping[str, str]:
         """PostgreSQL's settings that make an acknowledged change durable, by name."""
-        return dict(await self._postgres.durability_settings(self._url, self._share))
+        return dict(await self._postgres.durability_settings(self._url, self._share_timeline))
 
     def backup(self, target: Path, progress: Callable[[int, int], None]) -> None:
         """Copy a SQLite store to a file while others use it; `progress` gets the pages copied and the total.
@@ -253,6 +235,17 @@ class LocalInstallation:
         async with read_counters(self.settings) as counters:
             counters.use_store(await store.identity())
             return await counters.usages(accounts)
+
+    async def _share_timeline(self, store_id: str, timeline: int) -> int:
+        """Learn that a server of PostgreSQL was replaced, from the servers, through their Redis.
+
+        While Redis does not respond, a command knows only what it sees itself. Raises SettingsError.
+        """
+        if self.settings.redis_url is not None:
+            with suppress(Unreachable):
+                async with read_counters(self.settings) as counters:
+                    return await counters.newest_timeline(store_id, timeline)
+        return timeline
 
     @property
     def _postgres(self) -> ModuleType:
