@@ -26,7 +26,6 @@ from prometheus_client.parser import text_string_to_metric_families
 from starlette.routing import BaseRoute
 
 from petstore_server.api.admin import DRAINING, Readiness, admin_application
-from petstore_server.batching import SharedCall
 from petstore_server.runtime.application import Application, make_console, run_console
 from petstore_server.runtime.backend import opened_backend
 from petstore_server.runtime.installation import Announce, LocalInstallation, lock_for_serving
@@ -107,7 +106,7 @@ class Worker:
         self._environ = environ
         self._process: asyncio.subprocess.Process | None = None
         self._channel: tuple[asyncio.StreamReader, asyncio.StreamWriter] | None = None
-        self._ask = SharedCall(self._ask_once)
+        self._question: asyncio.Task[Report | None] | None = None
         self._latest = ""  # metrics in text form, as they came
         self._ended: list[Metric] = []
 
@@ -142,12 +141,15 @@ class Worker:
                 self._process.send_signal(number)
 
     async def report(self) -> Report | None:
-        """Ask for a report; None if the process does not run or does not answer in time."""
-        try:
-            async with asyncio.timeout(_REPORT_SECONDS):
-                return await self._ask()
-        except _UNREADABLE:
-            return None
+        """Ask for a report; None if the process does not run or does not answer in time.
+
+        Only one question is under way: a late answer is not taken for the answer to a later question.
+        """
+        question = self._question
+        if question is None or question.done():
+            question = self._question = asyncio.ensure_future(self._ask())
+        await asyncio.wait([question], timeout=_REPORT_SECONDS)
+        return question.result() if question.done() else None
 
     def metrics(self) -> list[Metric]:
         """What it last reported, and what the processes before it had counted."""
@@ -163,13 +165,18 @@ class Worker:
             start_new_session=True,
         )
 
-    async def _ask_once(self) -> Report:
-        if self._channel is None:
-            raise ConnectionError
-        reader, writer = self._channel
+    async def _ask(self) -> Report | None:
+        channel = self._channel
+        if channel is None:
+            return None
+        reader, writer = channel
         writer.write(b"\n")
-        report = _decode(await reader.readline())
-        self._latest = report.metrics
+        try:
+            report = _decode(await reader.readline())
+        except _UNREADABLE:
+            return None
+        if self._channel is channel:  # else the process has ended, and its counts are in `_ended`
+            self._latest = report.metrics
         return report
 
 
