@@ -11,7 +11,7 @@ from petstore_server.console.pages import audit as audit_page
 from petstore_server.console.pages import orders
 from petstore_server.console.rendering import ACTIONS
 from petstore_server.domain.accounts import PLAN_LIMITS, Limits, Plan
-from petstore_server.domain.audit import Actor, AuditFilters, ImportEntries
+from petstore_server.domain.audit import Actor, AuditFilters
 from petstore_server.domain.orders import CANCEL, Order, Status
 from petstore_server.store import audit
 from petstore_server.store.audit import page_statement
@@ -413,22 +413,30 @@ async def test_imports_are_listed(file_store: Stores) -> None:
                 actor = Actor("operator:bob", START + number)
                 await console.store.orders.import_batch([Order(10 * number + batch)], f"import-{number}", actor)
         page = await browser.get("/imports")
+        assert "3 imports." in page
         assert page.index("import-2 bob 2") < page.index("import-1 bob 2") < page.index("import-0 bob 2")
+        page = await browser.get("/imports?actor=bob")
+        assert "3 imports match." in page
+        assert "import-2" in page
+        assert "None of the imports examined is by eve." in await browser.get("/imports?actor=eve")
+        first = await console.store.audit.imports()
+        assert (["import-2", "import-1", "import-0"], None) == ([each.import_id for each in first.imports], first.next)
 
 
-async def test_the_latest_imports_are_those_of_the_newest_batches(
-    each_backend: Stores, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    async with each_backend.opened() as store:
-        assert [] == await store.audit.imports()
-        for number in range(6):
+async def test_imports_are_paged(each_backend: Stores, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(audit, "_BATCHES", 2)
+    async with running_console(each_backend) as console:
+        for number in range(5):
             actor = Actor("operator:bob", START + number)
-            await store.orders.import_batch([Order(number)], f"import-{number // 2}", actor)
-        starts = (("import-2", START + 4), ("import-1", START + 2), ("import-0", START))
-        entries = [ImportEntries(name, "operator:bob", 2, at, at + 1) for name, at in starts]
-        assert entries == await store.audit.imports()
-        monkeypatch.setattr(audit, "_BATCHES", 3)
-        assert [entries[0], entries[1]._replace(batches=1, began=START + 3)] == await store.audit.imports()
+            await console.store.orders.import_batch([Order(number)], f"import-{number}", actor)
+        seen, position = [], None
+        while True:
+            page = await console.store.audit.imports(position)
+            seen.append([each.import_id for each in page.imports])
+            position = page.next
+            if position is None:
+                break
+        assert [["import-4", "import-3"], ["import-2", "import-1"], ["import-0"]] == seen
 
 
 @pytest.mark.parametrize(

@@ -71,6 +71,13 @@ class ImportEntries(NamedTuple):
     ended: float
 
 
+class ImportsPage(NamedTuple):
+    """Imports, newest first. `next` is the position before which there are more entries, None at their end."""
+
+    imports: Sequence[ImportEntries]
+    next: AuditPosition | None
+
+
 class AuditPage(NamedTuple):
     """Entries in order. `next` is the position behind which the log goes on, even after a short page, or None."""
 

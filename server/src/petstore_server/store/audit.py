@@ -20,7 +20,7 @@ SCAN_LIMIT = 20_000
 
 _ALL = AuditFilters()
 _PAGE = 500
-_BATCHES = 2000  # of imports; each has an entry
+_BATCHES = 2000  # entries of imports that are read for one page of imports
 INSERT_ENTRY = """
     INSERT INTO petstore.audit (at, actor, action, subject, "before", "after") VALUES (%s, %s, %s, %s, %s, %s)
 """
@@ -35,12 +35,17 @@ _BY_REQUEST = "\"after\"::json ->> 'request_id' = %s AND (action = 'order.cancel
 _BY_ACTOR = "actor = %s AND substr(actor, 1, 4) <> 'key:'"
 _BY_ACTION = "action = %s AND action <> 'order.cancel' AND action <> 'order.place'"
 
+_IMPORT_BATCHES = f"""
+    SELECT subject, actor, at, id FROM petstore.audit WHERE {_BY_ACTION} AND (at, id) < (%s, %s)
+        AND (actor = %s OR CAST(%s AS text) IS NULL)
+    {_ORDER[True]} LIMIT %s
+"""  # noqa: S608 - constants
 _IMPORTS = f"""
-    SELECT subject, min(actor), count(*), min(at), max(at) FROM (
-        SELECT subject, actor, at FROM petstore.audit WHERE {_BY_ACTION} {_ORDER[True]} LIMIT %s
-    ) AS batches
+    SELECT subject, min(actor), count(*), min(at), max(at) FROM ({_IMPORT_BATCHES}) AS batches
     GROUP BY subject ORDER BY max(at) DESC, subject DESC
 """  # noqa: S608 - constants
+_LAST_BATCH = f"SELECT at, id FROM ({_IMPORT_BATCHES}) AS batches ORDER BY at, id LIMIT 1"  # noqa: S608 - constants
+_NEWEST = float("inf"), 0  # behind every position
 
 
 def record(actor: Actor, action: str, subject: str, change: Change) -> Command:
@@ -91,9 +96,7 @@ class AuditLog(Part):
         order = "" if filters.request_id is not None else order  # as in `page_statement`
         examined = f"SELECT {columns} FROM petstore.audit{ranges.sql} {order} LIMIT {SCAN_LIMIT}"  # noqa: S608 - constants
         matches = f"count(CASE WHEN {matching.sql.removeprefix(' WHERE ') or 'TRUE'} THEN 1 END)"
-        sql = f"SELECT {matches}, count(*) FROM ({examined}) AS examined"  # noqa: S608 - constants
-        [(found, read)] = await self._engine.query(sql, (*matching.parameters, *ranges.parameters), short=False)
-        return Count(found, read == SCAN_LIMIT)
+        return await self._count(matches, examined, (*matching.parameters, *ranges.parameters))
 
     @transaction
     def record_backup(self, file: str, actor: Actor) -> Work[None]:
@@ -106,10 +109,28 @@ class AuditLog(Part):
         [(at,)] = await self._engine.query("SELECT backed_up_at FROM petstore.store")
         return None if at is None else float(at)
 
-    async def imports(self) -> list[audit.ImportEntries]:
-        """The latest imports of orders, newest first, as the newest _BATCHES batches show them."""
-        rows = await self._engine.query(_IMPORTS, (IMPORT_ACTION, _BATCHES), short=False)
-        return [audit.ImportEntries(*row) for row in rows]
+    async def count_imports(self, actor: str | None = None) -> Count:
+        """The number of imports, of all actors or one, among as many of the newest entries."""
+        parameters = (IMPORT_ACTION, *_NEWEST, actor, actor, SCAN_LIMIT)
+        return await self._count("count(DISTINCT subject)", _IMPORT_BATCHES, parameters)
+
+    async def _count(self, number: str, examined: str, parameters: Row) -> Count:
+        sql = f"SELECT {number}, count(*) FROM ({examined}) AS examined"  # noqa: S608 - constants
+        [(found, read)] = await self._engine.query(sql, parameters, short=False)
+        return Count(found, read == SCAN_LIMIT)
+
+    @snapshot
+    def imports(self, before: AuditPosition | None = None, actor: str | None = None) -> Work[audit.ImportsPage]:
+        """The latest imports of orders, of all actors or one, from before a position or from the newest.
+
+        Each batch has an entry. An import of more batches than are read for a page is also on the next page.
+        """
+        parameters = (IMPORT_ACTION, *(before or _NEWEST), actor, actor, _BATCHES)
+        found = [audit.ImportEntries(*row) for row in (yield Query(_IMPORTS, parameters))]
+        if sum(each.batches for each in found) < _BATCHES:
+            return audit.ImportsPage(found, None)
+        [position] = yield Query(_LAST_BATCH, parameters)
+        return audit.ImportsPage(found, AuditPosition(*position))
 
 
 def page_statement(filters: AuditFilters, limit: int, last: AuditPosition | None, *, newest_first: bool) -> Query:

@@ -12,10 +12,14 @@ from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response, StreamingResponse
 from starlette.types import Message
 
+from petstore_server.console.forms import parse_position, position_text, query_link
 from petstore_server.console.import_jobs import FIELDS, KEPT_SECONDS, MOST_JOBS, ImportJob
+from petstore_server.console.pages.audit import COUNT_SECONDS
 from petstore_server.console.visit import RefusedRequest, Visit
+from petstore_server.domain.audit import AuditPosition
 from petstore_server.domain.errors import Conflict
 from petstore_server.operations.admin_port import CONSOLE_PATH
+from petstore_server.operations.audit import actor_name
 
 LARGEST_FILE = 100 * 1024 * 1024  # bytes of a file that is accepted
 
@@ -27,13 +31,23 @@ _REFRESH_SECONDS = 2
 
 
 async def list_imports(visit: Visit) -> Response:
-    """The uploads of this host, and the latest imports of the store, newest first."""
+    """The uploads of this host, and all imports of the store, newest first."""
+    before = parse_position(visit.query.get("before", ""), AuditPosition)
+    form = visit.filters("actor")
+    actor = actor_name(form.values["actor"]) if form.values["actor"] else None
+    found = await visit.read(visit.store.audit.imports(before, actor))
+    count = await visit.read(visit.store.audit.count_imports(actor), COUNT_SECONDS)
+    later = found.value.next if found.value is not None else None
     return visit.page(
         "imports.html",
         jobs=visit.sources.imports.all(),
         most_jobs=MOST_JOBS,
         kept_minutes=int(KEPT_SECONDS // 60),
-        imports=await visit.read(visit.store.audit.imports()),
+        form=form,
+        imports=found,
+        count=count,
+        next_link=query_link(form.given, before=position_text(later)) if later is not None else None,
+        first_link=query_link(form.given) if before is not None else None,
     )
 
 
