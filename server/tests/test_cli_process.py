@@ -267,15 +267,17 @@ def test_an_interrupted_import_ends_in_one_line_with_its_rejects_written(
     assert 3_001 == json.loads(rejects.read_text())["line"]
 
 
-def test_progress_is_for_terminals_only(environment: dict[str, str], tmp_path: Path) -> None:
+def test_colour_and_progress_are_for_terminals_only(environment: dict[str, str], tmp_path: Path) -> None:
     file = tmp_path / "orders.jsonl"
     file.write_text(rows(1_000))
     _, shown = on_a_terminal(environment, "orders", "import", str(file))
     assert "Importing orders" in shown
-    assert "\x1b[" in shown
+    assert "\x1b[32mok  \x1b[0m  settings: " in on_a_terminal(environment, "doctor")[1]
+    _, plain = on_a_terminal({**environment, "NO_COLOR": "1"}, "doctor")
+    assert "\x1b[" not in plain
     piped = run(environment, "orders", "import", str(file))
     assert "Importing" not in piped.stderr
-    assert "\x1b" not in piped.stderr
+    assert "\x1b" not in piped.stderr + run(environment, "doctor").stdout
     assert "Importing" not in on_a_terminal(environment, "orders", "import", str(file), "--json")[1]
 
 
@@ -345,10 +347,20 @@ def test_completion_is_a_script_for_the_shell(environment: dict[str, str], shell
         ("petstore orders c", ["cancel", "complete"]),
         ("petstore accounts set-plan acme e", ["enterprise"]),
         ("petstore keys rotate --g", ["--grace"]),
-        ("petstore accounts show ac", []),
     ],
 )
 def test_the_shell_completes_commands_options_and_choices(
     environment: dict[str, str], words: str, offered: list[str]
 ) -> None:
     assert offered == completions(environment, words)
+
+
+def test_the_shell_completes_account_names_and_key_ids(environment: dict[str, str]) -> None:
+    assert [] == completions(environment, "petstore accounts show ac")  # no store, and none is created
+    assert not Path(environment["PETSTORE_DATABASE_URL"].removeprefix("sqlite:///")).exists()
+    for name in ("acme", "acorn", "globex"):
+        prepare(environment, "accounts", "create", name, "--plan", "free")
+    assert ["acme", "acorn"] == completions(environment, "petstore accounts suspend ac")
+    key = prepare(environment, "keys", "create", "acme", "--json").json()["id"]
+    assert [key] == completions(environment, "petstore keys rotate key_")
+    assert [] == completions({**environment, "PETSTORE_PORT": "many"}, "petstore keys rotate key_")

@@ -6,8 +6,8 @@ from typing import Any
 
 import click
 
-from petstore_server.cli.arguments import ACCOUNT_NAME, NEW_ACCOUNT_NAME, TEXT, limits_of
-from petstore_server.cli.commands import confirm, installation, noun, operator, with_store
+from petstore_server.cli.arguments import NEW_ACCOUNT_NAME, TEXT, limits_of
+from petstore_server.cli.commands import ACCOUNT_NAME, confirm, installation, noun, operator, with_store
 from petstore_server.cli.keys import ban_end, key_fields
 from petstore_server.cli.output import Column, comment, details, plural, show, table
 from petstore_server.domain import accounts as transitions

@@ -66,7 +66,8 @@ def _order_id(text: str) -> int:
         raise InvalidInput(f"'{text}': {error.message}") from None
 
 
-def _key_id(text: str) -> str:
+def key_id(text: str) -> str:
+    """A key's id as it was typed. Raises InvalidInput for a key."""
     if looks_like_key(text):
         raise InvalidInput(
             "This is an API key, and commands take the key's id, such as key_3kTMd9QxBv1a. Other users of this "
@@ -79,9 +80,7 @@ FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 FILE_OR_STDIN = click.Path(exists=True, dir_okay=False, allow_dash=True)
 
 TEXT = Parsed("text", str)
-ACCOUNT_NAME = Parsed("name", str)  # of an account in the store
 NEW_ACCOUNT_NAME = Parsed("name", check_account_name)
-KEY_ID = Parsed("id", _key_id)
 ORDER_ID = Parsed("id", _order_id)  # in its one plain form (D4)
 OPERATOR_NAME = Parsed("name", check_operator_name)  # for the audit log
 WHEN = Parsed("when", lambda text: parse_when(text, datetime.now(UTC)))  # RFC 3339, a date, or a duration from now

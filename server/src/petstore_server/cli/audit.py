@@ -5,8 +5,8 @@ from typing import Any
 
 import click
 
-from petstore_server.cli.arguments import ACCOUNT_NAME, KEY_ID, ORDER_ID, PAST, TEXT, WholeNumber
-from petstore_server.cli.commands import Command, with_store
+from petstore_server.cli.arguments import ORDER_ID, PAST, TEXT, WholeNumber
+from petstore_server.cli.commands import ACCOUNT_NAME, KEY_ID, Command, with_store
 from petstore_server.cli.output import printable, wants_json, wrapped, write, write_json
 from petstore_server.operations.audit import entry_fields, read_audit
 from petstore_server.store import Store

@@ -9,12 +9,13 @@ import logging
 import os
 import sys
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
+from click.shell_completion import CompletionItem
 
-from petstore_server.cli.arguments import OPERATOR_NAME
+from petstore_server.cli.arguments import OPERATOR_NAME, Parsed, key_id
 from petstore_server.cli.failures import interruptible
 from petstore_server.cli.main import COMMANDS, Documented, Group
 from petstore_server.cli.output import log_to_stderr, printable
@@ -105,3 +106,32 @@ def operator() -> Actor:
     except (KeyError, OSError):  # a container may run with a user id that has no name
         name = os.getuid()
     return Actor(f"operator:{name}", time.time())
+
+
+class Stored(Parsed[str]):
+    """A text that names something in the store; `names` reads all of them for a shell that completes it."""
+
+    def __init__(
+        self, name: str, read: Callable[[str], str], names: Callable[[Store], Awaitable[Iterable[str]]]
+    ) -> None:
+        super().__init__(name, read)
+        self._names = names
+
+    def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+        """What begins with what was typed; nothing if the store cannot be read."""
+        try:
+            return [CompletionItem(name) for name in with_store(self._names) if name.startswith(incomplete)]
+        except Exception:  # noqa: BLE001 - a shell that completes must not print an error
+            return []
+
+
+async def _account_names(store: Store) -> list[str]:
+    return [account.name for account in await store.accounts.list()]
+
+
+async def _key_ids(store: Store) -> list[str]:
+    return [key.id for key in await store.keys.list()]
+
+
+ACCOUNT_NAME = Stored("name", str, _account_names)
+KEY_ID = Stored("id", key_id, _key_ids)

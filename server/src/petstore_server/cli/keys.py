@@ -7,8 +7,8 @@ from typing import Any
 
 import click
 
-from petstore_server.cli.arguments import ACCOUNT_NAME, DURATION, FUTURE, KEY_ID, TEXT
-from petstore_server.cli.commands import noun, operator, settings_here, with_store
+from petstore_server.cli.arguments import DURATION, FUTURE, TEXT
+from petstore_server.cli.commands import ACCOUNT_NAME, KEY_ID, noun, operator, settings_here, with_store
 from petstore_server.cli.output import Column, comment, details, log_to_stderr, show, table
 from petstore_server.domain import keys as transitions
 from petstore_server.domain.audit import Transition

@@ -13,7 +13,17 @@ from petstore_server.cli.arguments import Parsed
 from petstore_server.cli.commands import Command, installation, operator, settings_here, with_store
 from petstore_server.cli.failures import FAILURE
 from petstore_server.cli.main import Documented
-from petstore_server.cli.output import comment, log_to_stderr, plural, printable, show, wrapped
+from petstore_server.cli.output import (
+    comment,
+    log_to_stderr,
+    plural,
+    printable,
+    show,
+    wants_json,
+    wrapped,
+    write,
+    write_json,
+)
 from petstore_server.domain.errors import InvalidInput
 from petstore_server.domain.sessions import LINK_LIFETIME, SESSION_LIFETIME
 from petstore_server.domain.timestamps import HOUR, MINUTE, format_unix
@@ -21,7 +31,7 @@ from petstore_server.operations.admin_port import admin_url, create_link, host_n
 from petstore_server.operations.health import Action, CheckResult
 from petstore_server.settings import SettingsError, read_settings
 
-_LABELS = {"ok": "ok  ", "warn": "warn", "fail": "FAIL"}
+_LABELS = {"ok": ("ok  ", "green"), "warn": ("warn", "yellow"), "fail": ("FAIL", "red")}
 
 _COMMANDS: Mapping[Action, str] = {
     "create account": "petstore accounts create NAME --plan free",
@@ -94,8 +104,12 @@ def doctor() -> None:
     except SettingsError as error:
         found = [CheckResult("settings", "fail", str(error), "Correct the variable; the other checks need it.")]
     results = [result._replace(remedy=_remedy(result)) for result in found]
-    fields = ("check", "level", "message", "remedy")
-    show([dict(zip(fields, result, strict=False)) for result in results], lambda: "\n".join(map(_lines, results)))
+    if wants_json():
+        fields = ("check", "level", "message", "remedy")
+        write_json([dict(zip(fields, result, strict=False)) for result in results])
+    else:
+        for result in results:
+            _print(result)
     if any(result.level == "fail" for result in results):
         click.get_current_context().exit(FAILURE)
 
@@ -106,10 +120,13 @@ def _remedy(result: CheckResult) -> str:
     return " ".join(filter(None, (result.remedy, command)))
 
 
-def _lines(result: CheckResult) -> str:
-    text = wrapped(f"{_LABELS[result.level]}  {result.check}: {printable(result.message)}", 6)
+def _print(result: CheckResult) -> None:
+    """Write a result, on a terminal with its label in colour unless NO_COLOR is set."""
+    label, colour = _LABELS[result.level]
+    text = wrapped(f"{label}  {result.check}: {printable(result.message)}", 6)
     remedy = "\n" + wrapped(f"      → {printable(result.remedy)}", 8) if result.remedy else ""
-    return text + remedy
+    click.secho(label, fg=colour, nl=False, color=False if os.environ.get("NO_COLOR") else None)
+    write(f"{text.removeprefix(label)}{remedy}\n")
 
 
 def _read_address(url: str) -> str:

@@ -6,8 +6,8 @@ from typing import Any
 
 import click
 
-from petstore_server.cli.arguments import ACCOUNT_NAME, PAST, WholeNumber
-from petstore_server.cli.commands import Noun, installation, settings_here, with_store
+from petstore_server.cli.arguments import PAST, WholeNumber
+from petstore_server.cli.commands import ACCOUNT_NAME, Noun, installation, settings_here, with_store
 from petstore_server.cli.output import Column, log_to_stderr, show, table, terminal_width
 from petstore_server.domain.timestamps import DAY, format_unix
 from petstore_server.domain.usage import Granularity, UsageCounts
