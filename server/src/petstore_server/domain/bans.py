@@ -40,10 +40,7 @@ class Ban:
     strikes: int | None = field(default=None, compare=False)
 
     def holds(self, now: float) -> bool:
-        """Whether the ban is in force at `now` (Unix seconds).
-
-        A clock that was set back by more than hosts may differ ends a ban rather than prolongs it.
-        """
+        """Whether the ban is in force at `now` (Unix seconds). A clock that was set back far ends it."""
         return self.began - CLOCK_TOLERANCE <= now < self.until
 
 

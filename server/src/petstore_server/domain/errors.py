@@ -16,10 +16,7 @@ _MAX_QUOTED = 60
 
 
 class DomainError(Exception):
-    """Anything the service refuses; `code` is for programs, `message` is a whole sentence for people.
-
-    `message` of a class is a template with one {} for each argument of the constructor.
-    """
+    """Anything the service refuses. `code` is for programs; `message` has a {} for each argument of the constructor."""
 
     code = "internal_error"
     message = "{}"
@@ -134,10 +131,7 @@ class OrderAlreadyComplete(OrderConflict):
 
 
 class ServiceUnavailable(DomainError):
-    """The store cannot be used now. `reason` is for operators only: logs and `/readyz`, never a response.
-
-    `explanation` is the same in sentences.
-    """
+    """The store cannot be used now. `reason`, and `explanation` in sentences, are for operators, not for responses."""
 
     code = "service_unavailable"
     message = "The service is temporarily unavailable; retry after the seconds in Retry-After."
@@ -220,10 +214,7 @@ class DamagedRecord(DomainError):
 
 
 class StoreUnusable(DomainError):
-    """The store cannot be opened: missing, of another schema version, damaged, locked, not writable.
-
-    `problem` is the message without the remedy, for callers that know a better one.
-    """
+    """The store cannot be opened. `problem` is the message without the remedy, for callers that know a better one."""
 
     code = "store_unusable"
 

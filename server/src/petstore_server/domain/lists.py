@@ -1,7 +1,4 @@
-"""Filters, sorting and pages of orders, as rules on values (version 2 of the interface, D20); numbered pages.
-
-`store.pages` turns a query into statements. Timestamps are Unix microseconds.
-"""
+"""Filters, sorting and pages of orders (version 2, D20), with times in Unix microseconds; numbered pages."""
 
 from collections.abc import Sequence
 from enum import StrEnum

@@ -45,10 +45,7 @@ class Order(NamedTuple):
     status: Status = Status.PENDING
 
     def record(self) -> str:
-        """Return the Order of the interface as JSON: its five fields, without those that have no value (D7).
-
-        Numbers, booleans and canonical dates need no escaping, so the text is concatenated directly.
-        """
+        """Return the Order of the interface as JSON, without fields that have no value (D7). Nothing needs escaping."""
         text = f'{{"id":{self.id}'
         if self.pet_id is not None:
             text += f',"petId":{self.pet_id}'
@@ -105,10 +102,7 @@ class Placement(NamedTuple):
         return Order(order_id, self.pet_id, self.quantity, self.ship_date)
 
     def placed(self, order_id: int, at: int, *, replayed: bool) -> "Placed":
-        """The result, given the order's identifier and the time of its placement in Unix microseconds.
-
-        It follows from the request, so a repeated request gets the same bytes without their being kept.
-        """
+        """The result for an identifier and a time in Unix microseconds: the same bytes for a repeated request."""
         order = self.order(order_id)
         return Placed(order_id, TrackedOrder(order.record(), order.status, at, at).text().encode(), replayed)
 
@@ -167,10 +161,7 @@ class Import(StrEnum):
 
 
 def evaluate_import(existing: Order | None, incoming: Order, placed: bool = False) -> Import:
-    """Decide on an import: an identical order stays, a pending one is replaced, any other rejects the record.
-
-    `placed` means that the existing order was placed over the API and may not be replaced: that rejects it as PLACED.
-    """
+    """Decide on an import: an identical order stays, a pending one is replaced unless it was `placed` over the API."""
     if existing is None:
         return Import.CREATED
     if existing == incoming:

@@ -1,7 +1,4 @@
-"""Copies a whole store from its SQLite file to an empty PostgreSQL database, and verifies every row.
-
-All of it is one transaction of PostgreSQL: an interrupted copy leaves nothing, and is started again.
-"""
+"""Copies a store from SQLite to an empty PostgreSQL database in one transaction there, and verifies every row."""
 
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing

@@ -7,10 +7,7 @@ if TYPE_CHECKING:
 
 
 class AccessVersion(NamedTuple):
-    """A version of accounts, keys and bans: the number of changes in one history of the store.
-
-    A restore begins another history. In PostgreSQL so do a restart and a failover.
-    """
+    """The number of changes to accounts, keys and bans in one history of the store (`Dialect.history`)."""
 
     history: str
     changes: int

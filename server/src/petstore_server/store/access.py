@@ -81,10 +81,7 @@ class Accounts(Part):
 
     @transaction
     def change(self, name: str, transition: Transition[Account], actor: Actor) -> Work[Account]:
-        """Apply a transition of `domain.accounts` and return the account after it, once it is durable.
-
-        What changes nothing leaves no trace. Raises AccountNotFound, AccountClosed.
-        """
+        """Apply the transition and return the account after it. Raises AccountNotFound, AccountClosed."""
         before = _one_account((yield Query(f"{_FIND_ACCOUNT} FOR UPDATE", (name,))), name)
         after = transition.apply(before)
         if after == before:
@@ -150,10 +147,7 @@ class Keys(Part):
     def page(
         self, account_id: int, now: float, size: int, number: int = 1, *, usable: bool | None = None
     ) -> Work[NumberedPage[ApiKey]]:
-        """One page of the keys of an account, those that are usable at `now` (Unix seconds) first, newest first.
-
-        `usable` selects those that are, or are not.
-        """
+        """One page of an account's keys: those usable at `now` (Unix seconds) first, newest first. `usable` selects."""
         choice = {None: "", True: f" AND {_USABLE}", False: f" AND NOT ({_USABLE})"}[usable]
         values = (account_id,) if usable is None else (account_id, now)
         chosen = Query(f"FROM petstore.keys WHERE account_id = %s{choice}", values)
@@ -162,10 +156,7 @@ class Keys(Part):
 
     @snapshot
     def banned(self, now: float, size: int, number: int = 1, *, name: str = "") -> Work[NumberedPage[ApiKey]]:
-        """One page of the keys with a ban in force at `now` (Unix seconds), those whose ban ends last first.
-
-        `name` selects one key by its id, or the keys of one account; empty: all.
-        """
+        """One page of the keys banned at `now` (Unix seconds), of an account or with an id; the last to end first."""
         chosen = Query(_BANNED, (now, now))
         if name:
             named = "AND (keys.id = %s OR account_id IN (SELECT id FROM petstore.accounts WHERE name = %s))"
@@ -179,10 +170,7 @@ class Keys(Part):
 
     @transaction
     def change(self, key_id: str, transition: Transition[ApiKey], actor: Actor) -> Work[ApiKey]:
-        """Apply the transition (`revoke`, `unban`) and return the key after it, once it is durable.
-
-        What changes nothing leaves no trace. Raises KeyNotFound, KeyNotBanned.
-        """
+        """Apply `revoke` or `unban` and return the key after it. Raises KeyNotFound, KeyNotBanned."""
         before = yield from _locked_key(key_id)
         after = transition.apply(before)
         if after != before:

@@ -92,10 +92,7 @@ class Dialect(Protocol):
         """
 
     def update_orders(self, rows: Sequence[Row], audit: Sequence[Row], now: float) -> Work[None]:
-        """Write changed orders (`records.order_row`) and entries of the audit log (`audit.audit_row`).
-
-        A row without a record changes only the order's status. `now` is in Unix seconds.
-        """
+        """Write orders (`order_row`; without a record only the status) and audit entries at `now` (Unix seconds)."""
 
     def insert_orders(self, rows: Sequence[Row], now: float) -> Work[None]:
         """Insert new orders (`records.order_row`), ascending by id. `now` is in Unix seconds."""

@@ -154,10 +154,7 @@ def range_of(starts: Sequence[int], index: int) -> tuple[int, int]:
 
 
 def starts_after(starts: tuple[int, ...], changed: Sequence[int]) -> tuple[tuple[int, ...], list[int]]:
-    """Return the starts of all pieces after orders changed or came, and the indices of those to read again.
-
-    If no piece has come, the starts are the same object.
-    """
+    """Return the starts of all pieces (the same object if none is new), and the indices of those to read again."""
     new = {order_id for order_id in changed if starts_piece(order_id)}
     if new:
         new.difference_update(starts)

@@ -24,10 +24,7 @@ class Sessions(Part):
 
     @transaction
     def sign_in(self, link: str, session: str, now: float) -> Work[Session | None]:
-        """Replace a link by a session, both given by their tokens; None unless the link is valid at `now`.
-
-        Exactly one of several concurrent calls with the same link succeeds.
-        """
+        """Replace a link by a session, both given by their tokens; None if it is not valid at `now`, or was used."""
         used = yield Query(f"DELETE {_VALID} RETURNING actor", (token_digest(link), "link", now))
         if not used:
             return None

@@ -83,10 +83,7 @@ _SUMMED = {
 
 
 class UsageStore(Part):
-    """The usage, its history and the bans of one store.
-
-    Periods of the history begin at `start` or later and before `end`, in Unix seconds.
-    """
+    """Usage, its history and bans of one store. Periods begin at `start` or later, before `end` (Unix seconds)."""
 
     async def find(self, account_id: int) -> Usage:
         """Return what the account has used, as last saved."""
@@ -105,10 +102,7 @@ class UsageStore(Part):
 
     @transaction
     def save(self, usage: Mapping[int, Usage], bans: Sequence[Ban], activity: Activity = NO_ACTIVITY) -> Work[None]:
-        """Save usage by account id and new bans, and add to the usage history, in one transaction.
-
-        A successor to which a key was rotated after its ban began gets the ban too.
-        """
+        """Save usage by account id and new bans, and add to the usage history, in one transaction."""
         # In ascending order, as in every transaction, so that two of them never wait for each other.
         counts = [(*minute, *day, account_id) for account_id, (minute, day) in sorted(usage.items())]
         if counts:
@@ -169,7 +163,7 @@ class UsageStore(Part):
 
 
 def _save_ban(ban: Ban) -> Work[bool]:
-    """Save a ban of a key and of its successors; return whether anything changed."""
+    """Save a ban of a key, and of successors to which it was rotated meanwhile; return whether anything changed."""
     changed = bool((yield Query(_SAVE_BAN, (ban.key_id, ban.began, ban.until, ban.level))))
     if changed:
         reason = "requests that ignored Retry-After"

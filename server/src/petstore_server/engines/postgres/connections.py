@@ -46,10 +46,7 @@ CONNECTION_ENDED = (errors.AdminShutdown, errors.CrashShutdown)
 
 
 class TransactionOptions(NamedTuple):
-    """How a transaction begins, and the time limits of each message and of the whole call, in seconds.
-
-    A transaction that raises one of `conflicts` met another one, and is repeated.
-    """
+    """How a transaction begins, the seconds for each message and in total, and after which errors it is repeated."""
 
     begin: str
     statement: float
@@ -241,10 +238,7 @@ class Session:
             timer.cancel()
 
     def _abort(self) -> None:
-        """Break the connection, so that the task that waits for the server's response gets an error instead.
-
-        Asking a server that does not respond to cancel the statement would wait for it as well.
-        """
+        """Break the connection, so that the waiting task gets an error. Cancelling would wait for the server too."""
         self._timed_out = True
         with suppress(OSError, psycopg.Error), socket.socket(fileno=os.dup(self._driver.fileno())) as connection:
             connection.shutdown(socket.SHUT_RDWR)

@@ -1,7 +1,4 @@
-"""Finding, creating, migrating and checking the store in its database; every failure is one sentence.
-
-Backups are made with PostgreSQL's own tools (pg_dump).
-"""
+"""Finding, creating, migrating and checking the store in its database; every failure is one sentence."""
 
 import re
 from collections.abc import AsyncIterator, Callable

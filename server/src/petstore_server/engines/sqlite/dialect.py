@@ -1,7 +1,4 @@
-"""SQLite's statements: those in which it differs (`store.engine.Dialect`), and how it runs those that engines share.
-
-A transaction has the whole store locked.
-"""
+"""SQLite's statements: those in which it differs (`store.engine.Dialect`), and how it runs those that engines share."""
 
 import json
 from collections.abc import Sequence

@@ -185,10 +185,7 @@ def _cached(work: Callable[[], Work[Result]]) -> Work[Result]:
 
 
 def _do_each(works: Sequence[Callable[[], Work[Any]]]) -> Work[list[Any]]:
-    """Do transactions one by one; what one of them raises is its own outcome, and undoes only what it wrote.
-
-    An error of the store ends all of them: `run` raises it.
-    """
+    """Do transactions one by one; what one raises undoes only what it wrote. An error of the store ends all of them."""
     outcomes: list[Any] = []
     for work in works:
         yield Command("SAVEPOINT work")
