@@ -2,30 +2,21 @@
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import pairwise
-from typing import Any, Protocol, TypeVar
+from typing import TypeVar
 
 from petstore_server.domain.audit import Change
-from petstore_server.domain.orders import Import
+from petstore_server.domain.orders import Import, Order
+from petstore_server.domain.pets import Pet
 
 IMPORT_ACTION = "orders.import"
 """The action of the audit entries of an import of orders, one for each batch."""
 
 
-class Identified(Protocol):
-    """A record with an identifier."""
-
-    @property
-    def id(self) -> int: ...
-
-    def fields(self) -> dict[str, Any]: ...
-
-
-Record = TypeVar("Record", bound=Identified)
-Evaluate = Callable[[Record | None, Record], Import]
+Record = TypeVar("Record", Order, Pet)
 
 
 def evaluate(
-    records: Sequence[Record], existing: Mapping[int, Record], rule: Evaluate[Record]
+    records: Sequence[Record], existing: Mapping[int, Record], rule: Callable[[Record | None, Record], Import]
 ) -> tuple[list[Import], dict[int, Record]]:
     """Return the outcome of each record, as if imported one after another, and the records to write, by id."""
     if not existing:  # the common case, at a tenth of the cost

@@ -65,7 +65,6 @@ class Page(NamedTuple):
 
     @property
     def orders(self) -> list[TrackedOrder]:
-        """The orders as values."""
         return [TrackedOrder(row[0], Status(row[1]), row[2], row[3]) for row in self.rows]
 
     def text(self) -> str:
@@ -75,9 +74,8 @@ class Page(NamedTuple):
 
 def query_digest(filters: Filters, sort: Sort) -> bytes:
     """Identify filters and sort, 8 bytes: a cursor is bound to them. The page size may differ between pages."""
-    return sha256(repr((sorted(filters.statuses), *filters[1:], str(sort.field), sort.descending)).encode()).digest()[
-        :8
-    ]
+    identity = sorted(filters.statuses), *filters[1:], str(sort.field), sort.descending
+    return sha256(repr(identity).encode()).digest()[:8]
 
 
 class Count(NamedTuple):

@@ -98,7 +98,6 @@ class Placement(NamedTuple):
         return sha256(f"{self.pet_id} {self.quantity} {self.ship_date}".encode()).digest()
 
     def order(self, order_id: int) -> Order:
-        """The order to store, pending."""
         return Order(order_id, self.pet_id, self.quantity, self.ship_date)
 
     def placed(self, order_id: int, at: int, *, replayed: bool) -> "Placed":

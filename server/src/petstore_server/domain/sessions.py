@@ -26,7 +26,6 @@ class Session(NamedTuple):
 
     @property
     def operator(self) -> str:
-        """The operator's name."""
         return self.actor.removeprefix("operator:")
 
     def needs_extension(self, now: float) -> bool:

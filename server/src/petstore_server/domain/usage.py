@@ -39,7 +39,6 @@ class UsageCounts(NamedTuple):
 
     @property
     def refused(self) -> int:
-        """All refused requests."""
         return self.refused_minute + self.refused_day + self.refused_banned
 
 

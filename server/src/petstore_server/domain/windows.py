@@ -110,17 +110,14 @@ class AddressDecision:
 
     @property
     def shown(self) -> Window:
-        """The window that the X-RateLimit headers describe."""
         return Window("address", ADDRESS_LIMIT, self.remaining, self.reset)
 
     @property
     def windows(self) -> tuple[Window, ...]:
-        """All windows that apply."""
         return (self.shown,)
 
     @property
     def retry_after(self) -> int:
-        """Whole seconds, at least 1, after which the window has reset (spec S7.2)."""
         return max(1, ceil(self.reset - self.now))
 
 

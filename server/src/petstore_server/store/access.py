@@ -55,8 +55,6 @@ _UPDATE_KEY = "UPDATE petstore.keys SET expires_at = %s, revoked_at = %s WHERE i
 
 
 class Accounts(Part):
-    """The accounts of one store."""
-
     @transaction
     def create(
         self, name: str, plan: Plan, limits: Limits, actor: Actor, *, contact: str = "", note: str = ""
@@ -96,8 +94,6 @@ class Accounts(Part):
 
 
 class Keys(Part):
-    """The keys of one store."""
-
     async def principal(self, digest: bytes, environment: Environment, now: float) -> Principal | RefusedKey | None:
         """Return what the key with this SHA-256 allows at `now`; None if this environment has no such key."""
         rows = await self._engine.query(_PRINCIPAL, (digest, str(environment)))

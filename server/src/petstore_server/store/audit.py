@@ -62,8 +62,6 @@ def audit_row(actor: Actor, action: str, subject: str, change: Change) -> Row:
 
 
 class AuditLog(Part):
-    """The audit log of one store."""
-
     async def entries(self, filters: AuditFilters = _ALL, *, newest_first: bool = False) -> AsyncIterator[AuditEntry]:
         """Yield the entries that match, oldest first unless told, in bounded memory: no transaction stays open."""
         page = AuditPage((), None)

@@ -38,8 +38,6 @@ PlacementRequest = tuple[Placement, Actor]
 
 
 class Orders(Part):
-    """The orders of one store."""
-
     async def change(self, order_id: int, transition: Transition[Order], actor: Actor, account_id: int = 0) -> Order:
         """Apply the transition and return the order after it, once both it and its audit entry are durable.
 

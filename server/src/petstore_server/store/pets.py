@@ -19,8 +19,6 @@ _FIND = "SELECT record FROM petstore.pets WHERE id = ANY(%s::bigint[])"
 
 
 class Pets(Part):
-    """The pets of one store."""
-
     async def find(self, pet_id: int) -> Pet:
         """Return the pet. Raises PetNotFound."""
         found = await self.find_many([pet_id])

@@ -60,8 +60,6 @@ _READ = """
 
 
 class SqliteDialect:
-    """SQLite's statements."""
-
     epoch = history = "epoch"
 
     def lock_orders(self, ids: Sequence[int]) -> Work[list[Row]]:

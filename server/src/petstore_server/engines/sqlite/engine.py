@@ -31,8 +31,7 @@ _LEAST_FREE = 1 << 18  # bytes: several times what a commit of many changes writ
 _READERS = 2  # one for the list, so that an export or a report does not delay it
 
 
-_Job = tuple[Perform[Any, Any], Any]
-"""What performs an item together with others, and the item."""
+_Job = tuple[Perform[Any, Any], Any]  # what performs an item together with others, and the item
 
 
 class SqliteEngine:
