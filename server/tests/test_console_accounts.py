@@ -69,7 +69,7 @@ async def test_a_notice_that_the_console_did_not_make_is_not_shown(file_store: S
 @pytest.mark.parametrize(
     ("fields", "wrong"),
     [
-        ({"name": "", "plan": "free"}, "Give the account a name."),
+        ({"name": "", "plan": "free"}, "is not an account name"),
         ({"name": "a/b", "plan": "free"}, "is not an account name"),
         ({"name": "pso_live_x", "plan": "free"}, "This is an API key"),
         ({"name": "acme", "plan": "gold"}, "'gold' is not a valid Plan"),
@@ -361,10 +361,14 @@ async def test_contact_and_note_are_edited_and_wrong_ones_refused(file_store: St
         browser = await console.browser.sign_in()
         await add_key(console.store)
         await browser.get("/accounts/zoo")
-        page = await browser.submit("/accounts/zoo/details", {"contact": "a@example.com", "note": "calls on Mondays"})
+        seen = {"seen": browser.hidden("seen")}
+        fields = {"contact": "a@example.com", "note": "calls on Mondays"} | seen
+        page = await browser.submit("/accounts/zoo/details", fields)
         assert "Saved the contact and the note of zoo." in page
         assert "Contact: a@example.com · calls on Mondays" in page
         assert "at most 200 characters" in await browser.submit("/accounts/zoo/details", {"note": "x" * 201}, 400)
+        stale = {"contact": "b@example.com"} | seen
+        assert "Nothing was changed" in await browser.submit("/accounts/zoo/details", stale, 409)
         assert "calls on Mondays" == (await console.store.accounts.find("zoo")).note
         assert (ADA, "account.edit", "account:zoo") == (await actions(console))[-1]
 

@@ -1,6 +1,7 @@
 """The contracts as they are served: maintained by hand, with this deployment's addresses and dates (D18)."""
 
 import json
+from functools import partial
 from importlib.resources import files
 from typing import Any
 
@@ -10,6 +11,8 @@ from petstore_server.settings import Settings
 
 CONTRACTS = {"v1": "openapi", "v2": "openapi-v2"}
 """The contract of each version of the API: its file's name, and its path, without the extension."""
+
+_dumps = partial(json.dumps, ensure_ascii=False)  # also for values in the YAML, of which JSON is a part
 
 
 def contract_yaml(settings: Settings, version: str = "v1") -> bytes:
@@ -21,12 +24,12 @@ def contract_yaml(settings: Settings, version: str = "v1") -> bytes:
     ]
     if servers:  # without any, the contract is relative to itself
         own = f"servers:\n  - url: /{version}\n    description: This server\n"
-        text = text.replace(own, f"servers: {_flow(servers)}\n")
+        text = text.replace(own, f"servers: {_dumps(servers)}\n")
     if settings.base_url:
         text = text.replace("url: /docs", f"url: {settings.base_url.removesuffix('/v1')}/docs")
     if settings.contact:
         contact = {"email" if "@" in settings.contact else "url": settings.contact}
-        text = text.replace("\ninfo:\n", f"\ninfo:\n  contact: {_flow(contact)}\n")
+        text = text.replace("\ninfo:\n", f"\ninfo:\n  contact: {_dumps(contact)}\n")
     deprecation, sunset = deprecation_dates(settings.pets_deprecated_at, settings.pets_sunset)
     text = text.replace("example: '@1793491200'", f"example: '{deprecation}'")
     text = text.replace("example: Wed, 01 Dec 2027 00:00:00 GMT", f"example: {sunset}")
@@ -45,9 +48,4 @@ def load_contract(settings: Settings, version: str = "v1") -> dict[str, Any]:
 
 def contract_json(settings: Settings, version: str = "v1") -> bytes:
     """The contract as JSON, indented for reading."""
-    return json.dumps(load_contract(settings, version), ensure_ascii=False, indent=2).encode() + b"\n"
-
-
-def _flow(value: object) -> str:
-    """A value in one line of YAML, of which JSON is a part."""
-    return json.dumps(value, ensure_ascii=False)
+    return _dumps(load_contract(settings, version), indent=2).encode() + b"\n"

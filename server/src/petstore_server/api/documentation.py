@@ -141,12 +141,8 @@ def _html(text: str) -> str:
     tokens = parser.parse(re.sub(r"<!--.*?-->\n?", "", text))
     for opening, inline in pairwise(tokens):
         if opening.type == "heading_open":
-            opening.attrSet("id", _anchor(inline.content))
+            opening.attrSet("id", re.sub(r"[^\w\- ]", "", inline.content.lower()).replace(" ", "-"))
         for link in inline.children or ():
             if link.type == "link_open":
                 link.attrSet("href", re.sub(r"^(\w+)\.md\b", r"\1", str(link.attrs["href"])))
     return str(parser.renderer.render(tokens, parser.options, {}))
-
-
-def _anchor(heading: str) -> str:
-    return re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-")

@@ -27,7 +27,7 @@ from petstore_server.console.security import (
 )
 from petstore_server.console.sources import Sources
 from petstore_server.domain.audit import Actor
-from petstore_server.domain.errors import ServiceUnavailable
+from petstore_server.domain.errors import InvalidInput, ServiceUnavailable
 from petstore_server.domain.sessions import Session
 from petstore_server.domain.timestamps import parse_when
 from petstore_server.operations.admin_port import CONSOLE_PATH
@@ -137,7 +137,7 @@ class Visit:
         return response
 
     async def form(self, prefix: str = "") -> Form:
-        """Read the submitted form and check that this session's page submitted it. Raises RefusedRequest, Repeated."""
+        """Read the submitted form and check who submitted it. Raises RefusedRequest, Repeated, InvalidInput."""
         body = bytearray()
         async for chunk in self.request.stream():
             body += chunk
@@ -146,9 +146,7 @@ class Visit:
         try:
             form = Form(parse_qsl(body.decode(), keep_blank_values=True, max_num_fields=_MOST_FIELDS), prefix)
         except ValueError:
-            raise RefusedRequest(
-                400, "The form cannot be read", "Nothing was changed. Go back and try again."
-            ) from None
+            raise InvalidInput("The form cannot be read; go back and try again.") from None
         self.require_form_token(form["form_token"])
         await self.submit_once(bytes(body))
         return form

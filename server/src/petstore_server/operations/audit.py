@@ -45,9 +45,7 @@ async def read_audit(
     name = None if actor is None else actor_name(check_operator_name(actor))
     about: list[tuple[str, ...]] = []
     if account is not None:
-        found = await store.accounts.find(account)
-        keys = await store.keys.list(account)
-        about.append((f"account:{found.name}", *(f"key:{each.id}" for each in keys)))
+        about.append(await account_subjects(store, account))
     if key is not None:
         about.append((f"key:{(await store.keys.find(key)).id}",))
     if order is not None:
@@ -59,6 +57,11 @@ async def read_audit(
         return  # otherwise without imports, which no account, key or request makes
     async for entry in store.audit.entries(filters, newest_first=newest_first):
         yield entry
+
+
+async def account_subjects(store: Store, account: str) -> tuple[str, ...]:
+    """The subjects of entries about an account and its keys. Raises AccountNotFound."""
+    return (f"account:{account}", *(f"key:{key.id}" for key in await store.keys.list(account)))
 
 
 async def order_history(

@@ -6,7 +6,6 @@ from collections.abc import Callable
 from starlette.responses import Response
 
 from petstore_server.console.forms import Form, account_path, page_number, whole_number
-from petstore_server.console.pages.audit import subjects_of
 from petstore_server.console.rendering import minutes
 from petstore_server.console.visit import Visit
 from petstore_server.domain import accounts as transitions
@@ -18,6 +17,7 @@ from petstore_server.domain.lists import NumberedPage
 from petstore_server.domain.texts import check_note
 from petstore_server.domain.usage import Granularity, UsageCounts
 from petstore_server.operations.accounts import close_account, create_account, report_windows
+from petstore_server.operations.audit import account_subjects
 from petstore_server.operations.usage import AccountSort, page_of_accounts
 
 _PLANS = [
@@ -38,7 +38,7 @@ async def list_accounts(visit: Visit) -> Response:
 async def create(visit: Visit) -> Response:
     """Create an account."""
     form = await visit.form("new-")
-    name = form.read("name", _new_name)
+    name = form.read("name", check_account_name)
     plan, limits = _read_plan(form)
     contact, note = form.read("contact", lambda text: check_note(text, "contact")), form.read("note", check_note)
     if name is None or plan is None or limits is None or not form.is_right:
@@ -89,12 +89,6 @@ async def _matching(visit: Visit, filters: Form) -> Callable[[Account], bool]:
     return matches
 
 
-def _new_name(text: str) -> str:
-    if not text:
-        raise InvalidInput("Give the account a name.")
-    return check_account_name(text)
-
-
 def _read_plan(form: Form) -> tuple[Plan | None, Limits | None]:
     """The plan and its limits, None where they are wrong."""
     plan = form.read("plan", Plan)
@@ -117,7 +111,7 @@ async def show_account(visit: Visit, account: Account, status: int = 200, **subm
         visit.read(visit.sources.usage_of(account.id)),
         visit.read(_bars(visit, account, Granularity.HOUR, _HOURS)),
         visit.read(_bars(visit, account, Granularity.DAY, _DAYS)),
-        visit.read(account_changes(visit, account)),
+        visit.read(_last_changes(visit, account)),
     )
     forms = {
         "key_form": Form([("scopes", " ".join(sorted(DEFAULT_SCOPES)))], "key-"),
@@ -152,10 +146,10 @@ async def _keys(visit: Visit, account: Account, chosen: str) -> NumberedPage[Api
     return NumberedPage([key] if key.account == account.name else [], 1)
 
 
-async def account_changes(visit: Visit, account: Account) -> tuple[AuditPage, str]:
-    """The last changes of the account and its keys, and a sentence about the keys that are left out."""
-    subjects, limit = await subjects_of(visit, account)
-    return await visit.store.audit.page(AuditFilters(subjects=subjects), _CHANGES), limit
+async def _last_changes(visit: Visit, account: Account) -> AuditPage:
+    """The last changes of the account and its keys."""
+    filters = AuditFilters(subjects=await account_subjects(visit.store, account.name))
+    return await visit.store.audit.page(filters, _CHANGES)
 
 
 async def show(visit: Visit) -> Response:
@@ -174,13 +168,12 @@ async def change_plan(visit: Visit) -> Response:
 
 
 async def edit(visit: Visit) -> Response:
-    """Change the contact and the note."""
-    name, form = visit.request.path_params["name"], await visit.form("details-")
+    """Change the contact and the note, unless the account was changed meanwhile."""
+    form = await visit.form("details-")
     contact, note = form.read("contact", lambda text: check_note(text, "contact")), form.read("note", check_note)
     if not form.is_right:
         return await show_account(visit, await _account(visit), details_form=form, status=400)
-    await visit.store.accounts.change(name, transitions.edit(contact, note), visit.actor)
-    return visit.done(account_path(name), f"Saved the contact and the note of {name}.")
+    return await _change(visit, form, transitions.edit(contact, note), "Saved the contact and the note of {}.")
 
 
 async def ask(question: str, visit: Visit) -> Response:

@@ -5,28 +5,25 @@ from starlette.responses import Response
 from petstore_server.console.forms import parse_position, position_text, query_link
 from petstore_server.console.readings import Reading
 from petstore_server.console.visit import Visit
-from petstore_server.domain.accounts import Account
 from petstore_server.domain.audit import AuditFilters, AuditPage, AuditPosition
 from petstore_server.domain.errors import AccountNotFound
 from petstore_server.domain.lists import Count
-from petstore_server.operations.audit import actor_name
+from petstore_server.operations.audit import account_subjects, actor_name
 
 PAGE_SIZE = 50
 COUNT_SECONDS = 0.3  # for which a page waits for the number of entries that match
-MOST_KEYS = 200  # keys of an account whose entries are found with the account's
 
 
 async def audit(visit: Visit) -> Response:
     """The entries that match the filters, newest first, a page at a time."""
     form = visit.filters("actor", "action", "subject", "request", "since", "until")
     since, until = (form.read(name, visit.when) for name in ("since", "until"))
-    page, count, limit = AuditPage([], None), Reading[Count](), ""
+    page, count = AuditPage([], None), Reading[Count]()
     if form.is_right:
-        subjects, limit = await _subjects(visit, form.values["subject"]) if form.values["subject"] else ((), "")
         filters = AuditFilters(
             actor=actor_name(form.values["actor"]) if form.values["actor"] else None,
             action=form.values["action"] or None,
-            subjects=subjects,
+            subjects=await _subjects(visit, form.values["subject"]),
             since=since.timestamp() if since else None,
             until=until.timestamp() if until else None,
             request_id=form.values["request"] or None,
@@ -41,30 +38,18 @@ async def audit(visit: Visit) -> Response:
         form=form,
         changes=page.entries,
         count=count,
-        limit=limit,
         next_link=query_link(given, before=position_text(page.next)) if page.next else None,
         first_link=query_link(given) if visit.query.get("before") else None,
     )
 
 
-async def _subjects(visit: Visit, text: str) -> tuple[tuple[str, ...], str]:
-    """The subjects that a text means, and what is left out of them.
-
-    The text is an order's number, a key's id, an account, which means also its keys, or a subject as the log has it.
-    """
+async def _subjects(visit: Visit, text: str) -> tuple[str, ...]:
+    """An order's number, a key's id, an account, which means also its keys, or a subject as the log has it."""
     if text.removeprefix("-").isdigit():
-        return (f"order:{text}",), ""
+        return (f"order:{text}",)
     if text.startswith("key_"):
-        return (f"key:{text}",), ""
+        return (f"key:{text}",)
     try:
-        account = await visit.need(visit.store.accounts.find(text.removeprefix("account:")))
+        return await visit.need(account_subjects(visit.store, text.removeprefix("account:"))) if text else ()
     except AccountNotFound:
-        return (text, f"account:{text}"), ""
-    return await visit.need(subjects_of(visit, account))
-
-
-async def subjects_of(visit: Visit, account: Account) -> tuple[tuple[str, ...], str]:
-    """An account and its keys as subjects, and a sentence about the keys that are left out."""
-    keys = await visit.store.keys.page(account.id, visit.now, MOST_KEYS)
-    limit = f"Of the keys of {account.name}, only the newest {MOST_KEYS} are included." if keys.pages > 1 else ""
-    return (f"account:{account.name}", *(f"key:{key.id}" for key in keys.items)), limit
+        return text, f"account:{text}"

@@ -8,7 +8,7 @@ from starlette.responses import RedirectResponse, Response, StreamingResponse
 from petstore_server.console.forms import Form, parse_position, position_text, query_link
 from petstore_server.console.readings import Reading
 from petstore_server.console.rendering import ACTIONS, duration
-from petstore_server.console.visit import Part, RefusedRequest, Visit
+from petstore_server.console.visit import Part, Visit
 from petstore_server.domain.audit import AuditFilters, Transition
 from petstore_server.domain.errors import DomainError, InvalidInput, InvalidOrderId, OrderConflict
 from petstore_server.domain.lists import Count, Filters, Position, Query, Sort, SortField
@@ -165,7 +165,7 @@ async def _explain(visit: Visit, order_id: int, error: DomainError) -> Part:
 def _selected(form: Form) -> list[int]:
     ids = list(dict.fromkeys(parse_order_id(text) for text in form.all("order")))
     if not ids:
-        raise RefusedRequest(400, "No order is selected", "Nothing was changed. Go back and select at least one order.")
+        raise InvalidInput("No order is selected; go back and select at least one.")
     if len(ids) > _MOST_SELECTED:
         raise InvalidInput(f"Select at most {_MOST_SELECTED:,} orders at a time.")
     return ids

@@ -10,9 +10,9 @@ from starlette.responses import RedirectResponse, Response
 from petstore_server.console.forms import account_path, query_link
 from petstore_server.console.readings import Reading
 from petstore_server.console.rendering import SIGN_INS, minutes
-from petstore_server.console.visit import RefusedRequest, Visit
+from petstore_server.console.visit import Visit
 from petstore_server.domain.audit import AuditFilters
-from petstore_server.domain.errors import NotFound
+from petstore_server.domain.errors import InvalidInput, NotFound
 from petstore_server.domain.orders import is_int64
 from petstore_server.domain.texts import looks_like_key
 from petstore_server.domain.timestamps import DAY
@@ -104,8 +104,9 @@ async def search(visit: Visit) -> Response:
     """Go to the order, key, import, account or request with this identifier or name; else list accounts with it."""
     text = visit.query.get("q", "").strip()
     if looks_like_key(text):
-        message = "This is an API key. Search for its id, which begins with key_, and revoke it if it was made public."
-        raise RefusedRequest(400, "Not searched", message)
+        raise InvalidInput(
+            "This is an API key. Search for its id, which begins with key_, and revoke it if it was made public."
+        )
     return RedirectResponse(CONSOLE_PATH + await _found(visit, text), 303)
 
 
