@@ -15,7 +15,6 @@ from unittest import mock
 
 from petstore_server.cli.worker import worker
 from petstore_server.runtime.workers import Worker
-from petstore_server.telemetry import logs
 
 
 class _Forked:
@@ -73,7 +72,6 @@ def _work(handles: tuple[int, ...], environ: dict[str, str]) -> NoReturn:
                     os.close(descriptor)
         os.environ.clear()
         os.environ.update(environ)
-        logs._stderr = None  # the supervisor's writes from a thread, which this process does not have
         worker([str(handle) for handle in handles])
     except SystemExit as ended:
         status = ended.code if isinstance(ended.code, int) else 0

@@ -72,21 +72,18 @@ class LineWriter:
 
 
 _ENCODER = msgspec.json.Encoder(enc_hook=str)
-_stderr: LineWriter | None = None
 _stream: LineWriter | TextIO = sys.stderr
 
 
 @contextmanager
 def logging_to_stderr(level: str) -> Iterator[None]:
     """Write the logs of this process to stderr, from `level` (a name) up; at the end, wait for the last lines."""
-    global _stderr
-    if _stderr is None:
-        _stderr = LineWriter(sys.__stderr__.fileno() if sys.__stderr__ is not None else -1)
-    configure_logging(level, _stderr)
+    writer = LineWriter(sys.__stderr__.fileno() if sys.__stderr__ is not None else -1)
+    configure_logging(level, writer)
     try:
         yield
     finally:
-        _stderr.drain()
+        writer.drain()
 
 
 _NO_OUTPUT = logging.NullHandler()
@@ -94,7 +91,7 @@ _NO_OUTPUT = logging.NullHandler()
 
 def lost_lines() -> int:
     """How many log lines of this process could not be written to stderr."""
-    return 0 if _stderr is None else _stderr.lost
+    return _stream.lost if isinstance(_stream, LineWriter) else 0
 
 
 def write_record(record: dict[str, Any]) -> None:
