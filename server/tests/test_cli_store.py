@@ -64,7 +64,7 @@ def test_a_sound_store_passes_the_check_and_a_damaged_one_fails(cli: CommandLine
 
 def test_a_backup_can_be_restored(cli: CommandLine, tmp_path: Path) -> None:
     target = tmp_path / "backup.db"
-    assert {"backup": str(target)} == cli.must("db", "backup", str(target), "--json").json()
+    assert {"backup": str(target), "removed": []} == cli.must("db", "backup", str(target), "--json").json()
     cli.must("orders", "cancel", "1")
     done = cli.must("db", "restore", str(target), "--yes", "--json", "--as", "Ann").json()
     assert "pending" == cli.must("orders", "show", "1", "--json").json()["status"]

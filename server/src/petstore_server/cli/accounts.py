@@ -6,12 +6,12 @@ from typing import Any
 
 import click
 
-from petstore_server.cli.arguments import NEW_ACCOUNT_NAME, TEXT, limits_of
+from petstore_server.cli.arguments import NEW_ACCOUNT_NAME, TEXT
 from petstore_server.cli.commands import ACCOUNT_NAME, confirm, installation, noun, operator, with_store
 from petstore_server.cli.keys import ban_end, key_fields
 from petstore_server.cli.output import Column, comment, details, plural, show, table
 from petstore_server.domain import accounts as transitions
-from petstore_server.domain.accounts import PLAN_LIMITS, Account, Plan
+from petstore_server.domain.accounts import PLAN_LIMITS, Account, Plan, plan_limits
 from petstore_server.domain.audit import Transition
 from petstore_server.domain.errors import Unreachable
 from petstore_server.domain.timestamps import format_unix
@@ -44,7 +44,7 @@ def create(name: str, plan: str, per_minute: int | None, per_day: int | None, co
     $ petstore accounts create acme --plan free --contact ops@acme.example
     $ petstore accounts create globex --plan enterprise --per-minute 5000 --per-day 2000000
     """
-    limits = limits_of(Plan(plan), per_minute, per_day)
+    limits = plan_limits(Plan(plan), per_minute, per_day)
     work = partial(operations.create_account, name=name, plan=Plan(plan), limits=limits, contact=contact, note=note)
     _show(with_store(lambda store: work(store, actor=operator()), writes=True))
 
@@ -74,7 +74,7 @@ def show_account(name: str) -> None:
     now = time.time()
     here = installation()
 
-    async def read(store: Store) -> tuple[Account, dict[str, Any]]:
+    async def read(store: Store) -> tuple[dict[str, Any], dict[str, Any]]:
         account, problem, windows = await store.accounts.find(name), None, None
         try:
             if not here.counts_elsewhere():
@@ -83,10 +83,10 @@ def show_account(name: str) -> None:
         except Unreachable as error:  # the rest is needed most while Redis is down
             problem = error.explanation
         keys = [key_fields(key, now) for key in await store.keys.list(name)]
-        return account, {**_fields(account), "windows": shown_fields(windows), "usageProblem": problem, "keys": keys}
+        return _fields(account), {"windows": shown_fields(windows), "usageProblem": problem, "keys": keys}
 
-    account, fields = with_store(read)
-    show(fields, lambda: _page(account, fields))
+    account, rest = with_store(read)
+    show(account | rest, lambda: _page(account, rest))
 
 
 @accounts.command(writes=True)
@@ -101,7 +101,7 @@ def set_plan(name: str, plan: str, per_minute: int | None, per_day: int | None) 
 
     $ petstore accounts set-plan acme business
     """
-    limits = limits_of(Plan(plan), per_minute, per_day)
+    limits = plan_limits(Plan(plan), per_minute, per_day)
     _change(name, transitions.set_plan(Plan(plan), limits))
 
 
@@ -162,14 +162,8 @@ def _change(name: str, transition: Transition[Account]) -> None:
 
 
 def _show(account: Account) -> None:
-    show(_fields(account), lambda: _summary(account))
-
-
-def _summary(account: Account) -> str:
-    plan = f"{account.plan} ({account.limits.per_minute} per minute, {account.limits.per_day} per day)"
-    texts = {"contact": account.contact or None, "note": account.note or None}
-    shown = {"account": account.name, "plan": plan, "state": account.state, **texts}
-    return details({**shown, "created": format_unix(account.created_at)}.items())
+    fields = _fields(account)
+    show(fields, lambda: details(fields.items()))
 
 
 def _fields(account: Account) -> dict[str, Any]:
@@ -178,17 +172,15 @@ def _fields(account: Account) -> dict[str, Any]:
     return fields
 
 
-def _page(account: Account, fields: dict[str, Any]) -> str:
+def _page(account: dict[str, Any], rest: dict[str, Any]) -> str:
     elsewhere = "The usage is not known: servers count it in Redis. Set PETSTORE_REDIS_URL as for the server."
-    usage = fields["usageProblem"] or elsewhere
-    if fields["windows"] is not None:
+    usage = rest["usageProblem"] or elsewhere
+    if rest["windows"] is not None:
         titles = ("WINDOW", "USED", "LIMIT", "REMAINING", "RESETS")
-        usage = table(titles, [list(window.values()) for window in fields["windows"]])
-    listed = f"No keys yet; create one with `petstore keys create {account.name}`."
-    if fields["keys"]:
+        usage = table(titles, [list(window.values()) for window in rest["windows"]])
+    listed = f"No keys yet; create one with `petstore keys create {account['name']}`."
+    if rest["keys"]:
         columns = ("KEY", "STATE", "EXPIRES", "BANNED UNTIL", Column("NOTE", shrinks=True))
-        rows = [
-            (key["id"], key["state"], key["expiresAt"], ban_end(key), key["note"] or None) for key in fields["keys"]
-        ]
+        rows = [(key["id"], key["state"], key["expiresAt"], ban_end(key), key["note"]) for key in rest["keys"]]
         listed = table(columns, rows)
-    return f"{_summary(account)}\n\n{usage}\n\n{listed}"
+    return f"{details(account.items())}\n\n{usage}\n\n{listed}"

@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 
 import click
 
-from petstore_server.domain.accounts import Limits, Plan, check_account_name, plan_limits
+from petstore_server.domain.accounts import check_account_name
 from petstore_server.domain.errors import InvalidInput, InvalidOrderId
 from petstore_server.domain.orders import parse_order_id
 from petstore_server.domain.texts import looks_like_key
@@ -20,10 +20,7 @@ _SURROGATE = re.compile("[\ud800-\udfff]")
 
 
 class Parsed(click.ParamType[T]):
-    """Text, which must be UTF-8, as a function reads it. Its InvalidInput or ValueError is wrong usage.
-
-    The message of a ValueError is the end of a sentence about the text.
-    """
+    """Text in UTF-8, as a function reads it. Its InvalidInput or ValueError (the end of a sentence) is wrong usage."""
 
     def __init__(self, name: str, read: Callable[[str], T]) -> None:
         self.name = name
@@ -87,12 +84,3 @@ WHEN = Parsed("when", lambda text: parse_when(text, datetime.now(UTC)))  # RFC 3
 FUTURE = Parsed("when", lambda text: parse_when(text, datetime.now(UTC)).timestamp())  # in Unix seconds
 PAST = Parsed("when", lambda text: parse_when(text, datetime.now(UTC), past=True).timestamp())  # durations before now
 DURATION = Parsed("duration", lambda text: 0 if text == "0" else parse_duration(text))  # in seconds
-
-
-def limits_of(plan: Plan, per_minute: int | None, per_day: int | None) -> Limits:
-    """The limits of the plan from what was typed; wrong numbers are wrong usage."""
-    try:
-        return plan_limits(plan, per_minute, per_day)
-    except InvalidInput as error:
-        message = f"{error.message} The options are --per-minute and --per-day."
-        raise click.UsageError(message, click.get_current_context()) from None

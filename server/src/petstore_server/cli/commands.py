@@ -58,7 +58,7 @@ class Noun(Group):
 
 def noun(name: str, example: str) -> Noun:
     """The group of the commands that concern one noun, with the summary that COMMANDS has."""
-    return Noun(name, help=f"{COMMANDS[name][1]}\n\n$ {example}")
+    return Noun(name, help=f"{COMMANDS[name]}\n\n$ {example}")
 
 
 def confirm(question: str, otherwise: str) -> None:

@@ -13,7 +13,7 @@ from petstore_server.cli.output import comment, log_to_stderr, plural, progress,
 from petstore_server.domain.errors import DomainError
 from petstore_server.domain.timestamps import FILE_STAMP, file_stamp
 from petstore_server.runtime.installation import sqlite_path
-from petstore_server.settings import SettingsError, read_settings
+from petstore_server.settings.values import database_url
 
 db = noun("db", "petstore db backup /backups/orders.db")
 
@@ -70,10 +70,9 @@ def backup(file: Path, keep: int | None) -> None:
         with_store(lambda store: store.audit.record_backup(target.name, operator()))
     except DomainError as error:
         log_to_stderr(f"The backup is good but was not recorded in the store: {explain(error).message}")
-    if keep is None:
-        show_done({"backup": str(target)}, f"Backed up to {target}.")
-        return
-    older = sorted(_dated_backups(file) - {target}, reverse=True)[keep - 1 :]  # never the new one: clocks may be wrong
+    older: list[Path] = []
+    if keep is not None:  # the new one always is: clocks may be wrong
+        older = sorted(_dated_backups(file) - {target}, reverse=True)[keep - 1 :]
     for each in older:
         each.unlink()
     removed = f" Removed {plural(len(older), 'older backup')}." if older else ""
@@ -121,10 +120,9 @@ def copy(target: str) -> None:
     if not target.startswith(("postgresql://", "postgres://")):
         raise click.BadParameter("must be postgresql://USER@HOST/NAME.", param_hint="--to")
     try:
-        read_settings({"PETSTORE_DATABASE_URL": target})
-    except SettingsError as error:
-        reason = str(error).removeprefix("PETSTORE_DATABASE_URL ")
-        raise click.BadParameter(reason, param_hint="--to") from None
+        database_url(target)
+    except ValueError as error:
+        raise click.BadParameter(f"{error}.", param_hint="--to") from None
     with progress("Copying and verifying (rows)") as advance:
         rows = installation().copy(target, operator(), log_to_stderr, advance)
     counts = ", ".join(f"{count} {name}" for name, count in rows.items())

@@ -149,8 +149,7 @@ _PATIENCE = 5  # seconds after a signal before what waits, such as a write to a 
 def interruptible() -> Iterator[None]:
     """Within this, SIGTERM and SIGHUP have the effect of Ctrl-C, and then raise Interrupted.
 
-    A signal that is ignored, such as SIGHUP under nohup, remains so. On another thread than the main one, which Python
-    does not interrupt, this has no effect.
+    A signal that is ignored, such as SIGHUP under nohup, remains so. On another thread this has no effect.
     """
     if threading.current_thread() is not threading.main_thread():
         yield

@@ -36,10 +36,7 @@ def import_file(
     replace_placed: bool = False,
     **options: Any,
 ) -> None:
-    """Import a file and print the result; exits with PARTLY_DONE if rows were rejected.
-
-    The other options are those of ReadOptions.
-    """
+    """Import a file, read with `options`, and print the result; exits with PARTLY_DONE if rows were rejected."""
     reading = ReadOptions(**options)
     if unknown := [field for _, field in reading.columns if field not in kind.cells]:
         message = f"'{unknown[0]}' is not a field; the fields are {', '.join(kind.cells)}."
@@ -64,7 +61,7 @@ def _run(run: FileImport[T], dry_run: bool, size: int | None, advance: Advance) 
     gc.set_threshold(_OBJECTS_PER_COLLECTION)
     here = installation()
 
-    async def work(store: Store | None = None) -> None:
+    async def work(store: Store) -> None:
         async with AsyncExitStack() as stack:
             scratch = await stack.enter_async_context(scratch_store()) if dry_run else None
             batches = aclosing(run.run(store, operator(), scratch, here.rows_at_once))
@@ -72,9 +69,13 @@ def _run(run: FileImport[T], dry_run: bool, size: int | None, advance: Advance) 
                 rejected = f"{run.rejects.count:,} rejected" if run.rejects.count else ""
                 advance(run.position, size, sum(run.counts.values()), rejected)
 
+    async def work_without_store() -> None:
+        async with scratch_store() as empty:
+            await work(empty)
+
     # The store of another engine than SQLite is not a file, and is opened to find out.
     if dry_run and here.store_file is not None and not here.store_file.exists():
-        asyncio.run(work())  # every row would be new
+        asyncio.run(work_without_store())
     else:
         with_store(work, writes=not dry_run)
 
@@ -91,10 +92,7 @@ def _created(name: str | None, source: str) -> AbstractContextManager[TextIO | N
 
 @contextmanager
 def _progress_lines(run: FileImport[Any], dry_run: bool) -> Iterator[Advance]:
-    """Write to stdout how far the import is, several times a second and at the end, unless it did not begin.
-
-    Raises BrokenPipeError once it is not read any more.
-    """
+    """Write to stdout how far the import is, several times a second and at the end. Raises BrokenPipeError."""
     written = 0.0
 
     def advance(*_: object, **__: object) -> None:

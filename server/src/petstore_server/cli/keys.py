@@ -183,10 +183,10 @@ def _hand_over(issued: IssuedKey) -> None:
 def _show(key: ApiKey) -> None:
     fields = key_fields(key, time.time())
     texts = {"scopes": ", ".join(fields["scopes"]), "lastUsed": format_hour(key.last_used_at), "ban": ban_end(fields)}
-    show(fields, lambda: details((name, value or None) for name, value in (fields | texts).items()))
+    show(fields, lambda: details((fields | texts).items()))
 
 
 def _row(key: ApiKey, now: float) -> list[object]:
     scopes = "default" if key.scopes == DEFAULT_SCOPES else ",".join(sorted(key.scopes))
     known = [key.id, key.account, key.environment, key.state(now), scopes, format_unix(key.expires_at)]
-    return [*known, format_hour(key.last_used_at), ban_end(key_fields(key, now)), key.note or None]
+    return [*known, format_hour(key.last_used_at), ban_end(key_fields(key, now)), key.note]

@@ -13,22 +13,22 @@ from petstore_server.cli.failures import EXIT_CODES_HELP, INTERRUPTED, PIPE_CLOS
 from petstore_server.cli.output import abandon_stdout, prepare_streams
 
 COMMANDS = {
-    "serve": ("service", "Serve the API and the admin port."),
-    "accounts": ("accounts", "Accounts of partners: their plans and their usage."),
-    "keys": ("keys", "API keys: create, list, rotate and revoke them, lift bans."),
-    "usage": (
-        "usage",
-        "The usage history: requests admitted and refused, and orders cancelled, by hour or day in UTC.",
-    ),
-    "orders": ("orders", "Orders: import, export, list, ship, complete, cancel."),
-    "pets": ("orders", "Pets, which an order's petId names."),
-    "audit": ("audit", "Show recorded changes, oldest first: when, by whom, what, and the values before and after."),
-    "openapi": ("service", "Print the OpenAPI contract as this service serves it: YAML, or JSON with --json."),
-    "doctor": ("service", "Check settings, store, disk, ports, clock, keys, Redis and PostgreSQL, and say what to do."),
-    "db": ("db", "The store as a whole, named by PETSTORE_DATABASE_URL: migrate, check, back up, restore, copy."),
-    "console": ("service", "Print a link that signs in to the operator console."),
+    "serve": "Serve the API and the admin port.",
+    "accounts": "Accounts of partners: their plans and their usage.",
+    "keys": "API keys: create, list, rotate and revoke them, lift bans.",
+    "usage": "The usage history: requests admitted and refused, and orders cancelled, by hour or day in UTC.",
+    "orders": "Orders: import, export, list, ship, complete, cancel.",
+    "pets": "Pets, which an order's petId names.",
+    "audit": "Show recorded changes, oldest first: when, by whom, what, and the values before and after.",
+    "openapi": "Print the OpenAPI contract as this service serves it: YAML, or JSON with --json.",
+    "doctor": "Check settings, store, disk, ports, clock, keys, Redis and PostgreSQL, and say what to do.",
+    "db": "The store as a whole, named by PETSTORE_DATABASE_URL: migrate, check, back up, restore, copy.",
+    "console": "Print a link that signs in to the operator console.",
 }
-"""The modules of the commands, which take too long to import all, and the first sentence of the help of each."""
+"""The commands, with the first sentence of their help."""
+
+_MODULES = {"pets": "orders"} | dict.fromkeys(("serve", "openapi", "doctor", "console"), "service")
+"""The modules of commands that have not the same name. To import all takes longer than most commands."""
 
 
 class Documented(click.Command):
@@ -65,7 +65,7 @@ class Root(Group):
     ) -> tuple[str | None, click.Command | None, list[str]]:
         """The name of the command that is called, the command, and its arguments."""
         if args[0] in self.commands:
-            module = import_module(f"petstore_server.cli.{COMMANDS[args[0]][0]}")
+            module = import_module(f"petstore_server.cli.{_MODULES.get(args[0], args[0])}")
             self.add_command(getattr(module, args[0]))
         return super().resolve_command(ctx, args)
 
@@ -97,7 +97,7 @@ class Root(Group):
 
 @click.group(
     cls=Root,
-    commands={name: click.Command(name, short_help=summary) for name, (_, summary) in COMMANDS.items()},
+    commands={name: click.Command(name, short_help=summary) for name, summary in COMMANDS.items()},
     epilog=EXIT_CODES_HELP,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
 )

@@ -44,8 +44,7 @@ def wants_json() -> bool:
 def prepare_streams() -> None:
     """Open the streams with which this process did not start; have stdout and stderr replace what their encoding lacks.
 
-    To read a closed stdin, or to write to a closed stdout, then fails with EBADF. Writing to a closed stderr has no
-    effect.
+    To use a closed stdin or stdout then fails with EBADF; what is written to a closed stderr is lost.
     """
     for name, mode, access in (("stdin", "r", os.O_WRONLY), ("stdout", "w", os.O_RDONLY), ("stderr", "w", os.O_WRONLY)):
         if getattr(sys, name) is None:
@@ -116,8 +115,8 @@ def plural(count: int, noun: str) -> str:
 
 
 def details(pairs: Iterable[tuple[str, object]]) -> str:
-    """Names and values, one pair a line; None is shown as `-`. Long values are wrapped on a terminal."""
-    rows = [(name + ":", printable(value)) for name, value in pairs]
+    """Names and values, one pair a line; None and "" are shown as `-`. Long values are wrapped on a terminal."""
+    rows = [(name + ":", _cell(value)) for name, value in pairs]
     names = max(columns(name) for name, _ in rows)
     return "\n".join(wrapped(f"{_padded(name, names)}  {value}", names + 2) for name, value in rows)
 
@@ -146,18 +145,22 @@ def write_rows(rows: Sequence[Sequence[object]], sides: str, widths: list[int]) 
 
 
 def table(titles: Sequence[str | Column], rows: Sequence[Sequence[object]]) -> str:
-    """Rows in columns under a header; None is shown as `-`.
+    """Rows in columns under a header; None and "" are shown as `-`.
 
     On a terminal that is too narrow, columns without a value are left out, then cells of columns that shrink are
     wrapped; if that is not enough, each row becomes a block of names and values.
     """
     header = [Column(column) if isinstance(column, str) else column for column in titles]
-    cells = [[printable(value) for value in row] for row in rows]
+    cells = [list(map(_cell, row)) for row in rows]
     width = terminal_width()
     if width is not None and sum(_widths(header, cells)) + 2 * (len(header) - 1) > width:
         return _narrow_table(header, cells, width)
     lines = [[column.title for column in header], *cells]
     return "\n".join("  ".join(map(_padded, line, _widths(header, cells))).rstrip() for line in lines)
+
+
+def _cell(value: object) -> str:
+    return "-" if value == "" else printable(value)
 
 
 def _widths(header: Sequence[Column], cells: Sequence[Sequence[str]]) -> list[int]:
@@ -192,10 +195,7 @@ Advance = Callable[..., None]
 
 @contextmanager
 def progress(what: str) -> Iterator[Advance]:
-    """Show a line while the block runs: the part that is done, how many, how many a second, the time left.
-
-    Shows nothing if stderr is not a terminal, and with `--json`.
-    """
+    """Show a line while the block runs, on a terminal and without `--json`: the part done, the rate, the time left."""
     if wants_json() or not sys.stderr.isatty():
         yield lambda done, total=None, count=None, note="": None
         return

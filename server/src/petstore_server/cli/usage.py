@@ -8,6 +8,7 @@ import click
 
 from petstore_server.cli.arguments import PAST, WholeNumber
 from petstore_server.cli.commands import ACCOUNT_NAME, Noun, installation, settings_here, with_store
+from petstore_server.cli.main import COMMANDS
 from petstore_server.cli.output import Column, log_to_stderr, show, table, terminal_width
 from petstore_server.domain.timestamps import DAY, format_unix
 from petstore_server.domain.usage import Granularity, UsageCounts
@@ -34,18 +35,7 @@ class _UsageGroup(Noun):
         return super().parse_args(ctx, args if named else [self.default_command, *args])
 
 
-@click.group(cls=_UsageGroup)
-def usage() -> None:
-    """The usage history: requests admitted and refused, and orders cancelled, by hour or day in UTC.
-
-    Without a command, `show` runs.
-
-    $ petstore usage
-    $ petstore usage acme --since 7d
-    $ petstore usage top --by refused
-    """
-
-
+usage = _UsageGroup("usage", help=f"{COMMANDS['usage']}\n\nWithout a command, `show` runs.\n\n$ petstore usage acme")
 SINCE = click.option(
     "--since",
     type=PAST,

@@ -96,10 +96,7 @@ class Source:
         return chunks
 
     def format(self, given: str | None) -> str:
-        """The file's format: the given one, else by the ending of its name, else by its first character.
-
-        The first character is looked for in the first 64 KiB that `text` has read.
-        """
+        """The given format, else by the ending of the file's name, else by the first character that `text` has read."""
         return given or format_of(self._name) or _BY_FIRST_CHARACTER.get(self._begin.lstrip()[:1], "csv")
 
     def _chunks(self) -> Iterator[bytes]:
@@ -224,9 +221,9 @@ class Row(NamedTuple):
 
 
 class Reject(NamedTuple):
-    """A row that was not imported. `column` is the field at fault, None for the whole row.
+    """A row that was not imported; `problem` is the reason without values and positions, by which rejects are counted.
 
-    `problem` is the reason without values and positions: rejects with equal problems are counted together.
+    `column` is the field at fault, None for the whole row.
     """
 
     line: int

@@ -30,8 +30,7 @@ Item = TypeVar("Item")
 class Batch(NamedTuple, Generic[T]):
     """Records that can be stored together, and the rows next to them that were rejected.
 
-    `rows` returns the rows of the records, which may read them again; `position` is the bytes of the file handled after
-    this batch.
+    `rows` returns the rows of the records; `position` is the bytes of the file handled after this batch.
     """
 
     records: list[T]
@@ -83,10 +82,7 @@ def _advised(error: InvalidField, kind: RecordKind[Any]) -> InvalidField:
 
 
 class FileImport(Generic[T]):
-    """One import of a file, and its state: counts by outcome, and the bytes of the file that were handled.
-
-    `replace_placed` has it replace orders that were placed over the API.
-    """
+    """One import of a file, and its state. `replace_placed` has it replace orders that were placed over the API."""
 
     def __init__(
         self, kind: RecordKind[T], source: Source, options: ReadOptions, rejects: Rejects, replace_placed: bool = False
@@ -117,28 +113,26 @@ class FileImport(Generic[T]):
         return sum(self._counts.values())
 
     async def run(
-        self, store: Store | None, actor: Actor, scratch: Store | None = None, at_once: Callable[[], int] = lambda: 1
+        self, store: Store, actor: Actor, scratch: Store | None = None, at_once: Callable[[], int] = lambda: 1
     ) -> AsyncGenerator[None]:
         """Import every row; yield after each commit. Where it ends early or raises, the store has the rows counted.
 
         `at_once` is asked how many rows the next transaction should have; it has at least one batch.
-        With `scratch`, an empty store, it is a dry run, which does not change `store`; None is one that does not exist.
+        With `scratch`, an empty store, it is a dry run, which does not change `store`.
         Afterwards `history_changed` says whether the store had another history at the end than at the beginning.
         Raises UnreadableFile, nearly always before anything was imported, and what the store raises.
         """
-        existing = store or scratch
-        assert existing is not None  # noqa: S101 - for the type checker: only a dry run can do without a store
-        before = await existing.access_version()
+        before = await store.access_version()
         async with aclosing(_read_ahead(self._batches)) as ahead:
             async for batches in _groups(ahead, at_once):
-                storing = asyncio.ensure_future(self._store(batches, existing, scratch, actor))
+                storing = asyncio.ensure_future(self._store(batches, store, scratch, actor))
                 try:
                     await asyncio.shield(storing)
                 except asyncio.CancelledError:  # a batch under way is committed, so it is counted too
                     await storing
                     raise
                 yield
-        self.history_changed = before.history != (await existing.access_version()).history
+        self.history_changed = before.history != (await store.access_version()).history
 
     async def _store(self, batches: Sequence[Batch[T]], store: Store, scratch: Store | None, actor: Actor) -> None:
         records = await self._completed([record for batch in batches for record in batch.records], store)
@@ -161,21 +155,16 @@ class FileImport(Generic[T]):
     async def _completed(self, records: list[T], store: Store) -> list[T]:
         """The records, with the fields that the file has no column for as the store has them.
 
-        Another program may change an order meanwhile. Only another import changes these fields of a pending order, and
-        any other order is refused.
+        Only another import may change these fields of a pending order meanwhile, and any other order is refused.
         """
-        missing = self._schema.missing
-        if not missing:
+        if not (missing := self._schema.missing):
             return records
         same = await self._kind.find_many(store, [record.id for record in records])
         kept = {each.id: {name: value for name, value in each.fields().items() if name in missing} for each in same}
         return [self._kind.build(each.fields() | kept[each.id]) if kept.get(each.id) else each for each in records]
 
     async def _copy(self, ids: Sequence[int], store: Store, scratch: Store, actor: Actor) -> None:
-        """Copy these records from the store into the scratch store, unless that has them already.
-
-        So rows with the same identifier, in whatever batch, have the outcome that they would have.
-        """
+        """Copy these records into the scratch store, unless it has them, so that later rows meet what they would."""
         known = {record.id for record in await self._kind.find_many(scratch, ids)}
         if found := [record for record in await self._kind.find_many(store, ids) if record.id not in known]:
             await self._kind.import_batch(scratch, found, self.import_id, actor, False, None)

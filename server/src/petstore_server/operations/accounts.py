@@ -17,10 +17,7 @@ from petstore_server.store import Store
 
 
 class WindowReport(NamedTuple):
-    """A rate limit window of an account: requests used, its limit, requests remaining.
-
-    `reset` is in Unix seconds, None if the window is not open, because nothing has been charged to it.
-    """
+    """A rate limit window of an account. `reset` is in Unix seconds, None if nothing has been charged to it."""
 
     window: str
     used: int
@@ -81,10 +78,7 @@ async def issue_key(
     expires_at: float | None = None,
     note: str = "",
 ) -> IssuedKey:
-    """Create a key of an account; `expires_at` is in Unix seconds.
-
-    Raises AccountNotFound, AccountClosed, InvalidInput.
-    """
+    """Create a key; `expires_at` is in Unix seconds. Raises AccountNotFound, AccountClosed, InvalidInput."""
     _check_expiry(expires_at, actor.at)
     secret = key_rules.new_key(environment, secrets.randbelow)
     key = ApiKey(
@@ -116,10 +110,7 @@ async def rotate_key(store: Store, key_id: str, *, grace: int, expires_at: float
 
 
 async def find_key_by_secret(store: Store, secret: str) -> ApiKey:
-    """Find the key that a text is, for example one that was found in a public place.
-
-    Raises InvalidInput if it is not an API key, NotFound if it is not one of this store.
-    """
+    """Find the key that a text is. Raises InvalidInput if it is not an API key, NotFound if it is not of this store."""
     if not key_rules.is_well_formed(secret):
         raise InvalidInput("This is not an API key: its form or its checksum is wrong. Check that it is complete.")
     key = await store.keys.with_digest(key_rules.digest(secret))

@@ -18,10 +18,7 @@ def admin_url(settings: Settings) -> str:
 
 
 async def create_link(store: Store, address: str, actor: Actor) -> tuple[str, float]:
-    """Make a link that signs in to the console once, and return it with the time at which it ends (Unix seconds).
-
-    `address` is that of the admin port, such as http://127.0.0.1:8081.
-    """
+    """Make a link that signs in to the console at this address once; return it and its end (Unix seconds)."""
     token = secrets.token_urlsafe(TOKEN_BYTES)
     expires_at = await store.sessions.create_link(token, actor)
     return f"{address.rstrip('/')}{CONSOLE_PATH}/sign-in?token={token}", expires_at

@@ -12,7 +12,6 @@ from petstore_server.domain.timestamps import format_unix
 from petstore_server.store import Store
 
 _LONGEST_NAME = 100
-_LONGEST_LIST = 10  # longer than any list of an entry that is not about a batch
 _TIMES = {"began", "until", "reset"}  # besides names that end in _at
 
 
@@ -52,7 +51,8 @@ async def read_audit(
         about.append((f"order:{order}",))
     filters = AuditFilters(name, action, since=since, until=until, about=tuple(about), request_id=request_id)
     if order is not None and len(about) == 1 and action in (None, IMPORT_ACTION) and request_id is None:
-        for entry in await order_history(store, order, filters, newest_first=newest_first):
+        history = await order_history(store, order, filters)
+        for entry in history if newest_first else reversed(history):
             yield entry
         return  # otherwise without imports, which no account, key or request makes
     async for entry in store.audit.entries(filters, newest_first=newest_first):
@@ -65,15 +65,9 @@ async def account_subjects(store: Store, account: str) -> tuple[str, ...]:
 
 
 async def order_history(
-    store: Store,
-    order_id: int,
-    filters: AuditFilters,
-    *,
-    newest_first: bool,
-    most: int | None = None,
-    batches: int | None = None,
+    store: Store, order_id: int, filters: AuditFilters, *, most: int | None = None, batches: int | None = None
 ) -> list[AuditEntry]:
-    """The order's entries within the times and by the actor of the filters.
+    """The order's entries within the times and by the actor of the filters, newest first.
 
     The entries of imports are reduced to the order: both states if it was changed, and neither if it was created. At
     most the last `most` entries of the order are read, and the last `batches` of imports, which are large; None: all.
@@ -82,7 +76,7 @@ async def order_history(
     imports = filters._replace(action=IMPORT_ACTION, about=())
     entries = [entry async for entry in _last(store, own, most)]
     entries += [part async for entry in _last(store, imports, batches) if (part := _part_of_import(entry, order_id))]
-    return sorted(entries, key=attrgetter("position"), reverse=newest_first)
+    return sorted(entries, key=attrgetter("position"), reverse=True)
 
 
 async def _last(store: Store, filters: AuditFilters, most: int | None) -> AsyncIterator[AuditEntry]:
@@ -118,11 +112,8 @@ def actor_name(text: str) -> str:
     return text if text == SERVICE or ":" in text else f"operator:{text}"
 
 
-def entry_fields(entry: AuditEntry, *, full: bool = True) -> dict[str, Any]:
-    """The entry as it is shown: names in camelCase, times as RFC 3339 in UTC.
-
-    Unless `full`, lists as long as those of an import are cut, and `<name>Omitted` has the number that is left out.
-    """
+def entry_fields(entry: AuditEntry) -> dict[str, Any]:
+    """The entry as it is shown."""
     return {
         "id": entry.id,
         "at": format_unix(entry.at, microseconds=True),
@@ -130,17 +121,9 @@ def entry_fields(entry: AuditEntry, *, full: bool = True) -> dict[str, Any]:
         "action": entry.action,
         "subject": entry.subject,
         "requestId": entry.request_id,
-        "before": shown_fields(entry.before if full else _abbreviated(entry.before)),
-        "after": shown_fields(entry.after if full else _abbreviated(entry.after)),
+        "before": shown_fields(entry.before),
+        "after": shown_fields(entry.after),
     }
-
-
-def _abbreviated(values: Any) -> Any:
-    if not isinstance(values, dict):
-        return values
-    long = {name: value for name, value in values.items() if isinstance(value, list) and len(value) > _LONGEST_LIST}
-    omitted = {f"{name}Omitted": len(value) - _LONGEST_LIST for name, value in long.items()}
-    return {**values, **{name: value[:_LONGEST_LIST] for name, value in long.items()}, **omitted}
 
 
 def shown_fields(value: Any) -> Any:

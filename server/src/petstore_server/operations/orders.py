@@ -17,10 +17,7 @@ _AT_ONCE = 100  # changes that share commits
 async def list_orders(
     store: Store, statuses: Collection[Status] = (), pet_id: int | None = None, limit: int | None = None
 ) -> AsyncGenerator[list[Order]]:
-    """The orders with one of these statuses (none: any) and this pet, ascending by id, in batches, `limit` in all.
-
-    They are one consistent snapshot.
-    """
+    """The orders of one snapshot with one of the statuses (none: any) and this pet, ascending by id, in batches."""
     left = INT64_MAX if limit is None else limit
     found = store.orders.scan(Filters(frozenset(statuses), pet_id), min(left, MAX_LIMIT))
     async with aclosing(found):
@@ -37,8 +34,7 @@ async def change_orders(
 ) -> AsyncIterator[tuple[int, Order | DomainError]]:
     """Apply the transition to each order; yield its id and the order afterwards, or the error that prevented it.
 
-    An order that does not allow the transition does not stop the others. After an error of the store the orders that
-    were not tried yet are left out.
+    After an error of the store, the orders that were not tried yet are left out.
     """
 
     async def change(order_id: int) -> Order | DomainError:
@@ -61,10 +57,7 @@ async def export_orders(
     file_format: str,
     filters: Filters = Filters(),  # noqa: B008 - immutable
 ) -> AsyncGenerator[tuple[bytes, int]]:
-    """Yield the file in parts, each with the number of orders so far, ascending by id.
-
-    They are one snapshot. The formats are those of imports: jsonl, json and csv.
-    """
+    """Yield the file, one snapshot in a format of imports, in parts, each with the number of orders so far."""
     begin, encode, between, end = _FORMATS[file_format]
     count = 0
     yield begin, count

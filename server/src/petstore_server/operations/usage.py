@@ -27,10 +27,7 @@ class AccountSort(StrEnum):
 
 
 class AccountUsage(NamedTuple):
-    """An account, what its windows were charged with at a time, and its requests in the 24 hours before.
-
-    What is not known is None.
-    """
+    """An account, what its windows were charged with, and its requests in 24 hours; None: it is not known."""
 
     account: Account
     minute: int | None
@@ -116,10 +113,7 @@ class UsageReport(NamedTuple):
 
 
 async def report_usage(store: Store, account: str | None, start: float, end: float, by: Granularity) -> UsageReport:
-    """The history of an account, or of the service, from the hour or day of `start` until `end` (Unix seconds).
-
-    Raises AccountNotFound, ServiceUnavailable.
-    """
+    """The history of an account, or of the service, in this period (Unix seconds). Raises AccountNotFound."""
     period = by.start(start), int(end) + 1
     if account is not None:
         account_id = (await store.accounts.find(account)).id

@@ -40,10 +40,7 @@ def _setting(default: str, meaning: str, read: Callable[[str], T]) -> T:
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """Every setting, read and checked. Durations are in seconds; dates are aware and in UTC.
-
-    The environment variable of `database_url` is PETSTORE_DATABASE_URL, and so on.
-    """
+    """Every setting, read and checked; `host` is PETSTORE_HOST. Durations are in seconds, dates aware and in UTC."""
 
     database_url: str = _setting(
         "sqlite:///petstore.db",
@@ -151,8 +148,9 @@ def read_settings(environ: Mapping[str, str]) -> Settings:
         try:
             read.append(setting.read(text))
         except ValueError as error:
-            # An address may hold a password, so no part of its text is copied.
-            shown = values.show_url(text) if setting.name.endswith("_URL") else repr(text)
+            shown = repr(text)
+            if setting.name.endswith("_URL"):  # it may hold a password, so no part of its text is copied
+                shown = values.describe_url(text) if "://" in text else "not a URL"
             raise SettingsError(f"{setting.name} {error}; it is {shown}.") from None
     settings = Settings(*read)
     if settings.ban_max_seconds < settings.ban_seconds:

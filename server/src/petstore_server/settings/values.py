@@ -114,18 +114,12 @@ _URL = re.compile(
 def describe_url(url: str) -> str:
     """Describe a database or Redis URL without its secrets: scheme, host, port, and database or path only.
 
-    The result is built from parsed parts. A URL that cannot be parsed with certainty, for example because its password
-    holds an unencoded `/`, is described by a fixed text that has no part of it.
+    A URL that cannot be parsed with certainty, such as one whose password has a `/`, gets a text with no part of it.
     """
     if url.startswith(_SQLITE):
         return UNPARSABLE_URL if "?" in url else url
     parts = _URL.fullmatch(url)
     return f"{parts['scheme']}://{parts['host']}{parts['path'] or ''}" if parts else UNPARSABLE_URL
-
-
-def show_url(value: str) -> str:
-    """Describe the value of a setting that should be a URL, as `describe_url` does."""
-    return describe_url(value) if "://" in value else "not a URL"
 
 
 def base_url(value: str) -> str | None:

@@ -82,9 +82,7 @@ async def show(visit: Visit) -> Response:
     tracked = await visit.need(visit.store.search.find(order_id))
     order = read_order(tracked.record, tracked.status)
     until = from_microseconds(tracked.updated_at).timestamp() + _LATER
-    found = order_history(
-        visit.store, order_id, AuditFilters(until=until), newest_first=True, most=_CHANGES, batches=_IMPORTS
-    )
+    found = order_history(visit.store, order_id, AuditFilters(until=until), most=_CHANGES, batches=_IMPORTS)
     history = await visit.read(found)
     transitions = {"ship": _ship_now(visit), "cancel": CANCEL, "complete": COMPLETE}
     return visit.page(
