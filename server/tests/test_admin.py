@@ -8,7 +8,7 @@ import pytest
 from prometheus_client.core import GaugeMetricFamily
 
 from petstore_server.domain.audit import Actor
-from petstore_server.runtime.background import STALLED_SECONDS, BackgroundTask
+from petstore_server.runtime.backend import STALLED_SECONDS, BackgroundTask
 from petstore_server.telemetry.metrics import aggregate
 from support.engines import PostgresEngine
 from support.redis_engine import shared_redis

@@ -8,7 +8,7 @@ from collections.abc import Callable
 import pytest
 
 from petstore_server.domain.errors import ServiceUnavailable
-from petstore_server.runtime.background import STALLED_SECONDS, BackgroundTask, run_tasks
+from petstore_server.runtime.backend import STALLED_SECONDS, BackgroundTask, run_tasks
 from petstore_server.telemetry.logs import configure_logging
 
 pytestmark = pytest.mark.anyio

@@ -24,8 +24,7 @@ from petstore_server.domain.bans import BanPolicy
 from petstore_server.domain.errors import ServiceUnavailable
 from petstore_server.domain.keys import Environment
 from petstore_server.limits.memory import MemoryLimiter
-from petstore_server.runtime.backend import Backend
-from petstore_server.runtime.background import BackgroundTask, background_tasks
+from petstore_server.runtime.backend import Backend, BackgroundTask, background_tasks
 from petstore_server.runtime.health import examine
 from petstore_server.runtime.installation import LocalInstallation, is_sqlite
 from petstore_server.server.listener import Deadlines, PublicServer

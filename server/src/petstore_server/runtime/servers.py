@@ -13,7 +13,7 @@ from typing import Any
 import uvicorn
 
 from petstore_server.runtime.application import Application, run_console
-from petstore_server.runtime.background import run_tasks
+from petstore_server.runtime.backend import run_tasks
 from petstore_server.server.listener import BACKLOG
 from petstore_server.settings import Settings, SettingsError
 
