@@ -19,8 +19,8 @@ from typing import IO, Any, Literal
 
 import msgspec
 
-from petstore_server.domain.errors import Conflict, DomainError, NotFound
-from petstore_server.imports.files import format_of
+from petstore_server.domain.errors import Conflict, DomainError, InvalidInput, NotFound
+from petstore_server.imports.files import UnreadableFile, format_of
 from petstore_server.imports.options import EVERY_COLUMN
 from petstore_server.imports.running import HISTORY_CHANGED
 
@@ -31,14 +31,15 @@ _log = logging.getLogger(__name__)
 
 _PETSTORE = (sys.executable, "-P", "-c", "from petstore_server.cli.main import main; main()")
 _PARTLY_DONE = 3  # the exit code of an import with rejected rows
+_WRONG_INPUT: dict[str, type[DomainError]] = {"unreadable_file": UnreadableFile, "usage": InvalidInput}  # by code
 _STOP_SECONDS = 30.0
 _STOPPED = "The import ended unexpectedly; the log of the server says why. What it reported is in the store."
 _SHOWN_REJECTS = 50
 _PART_BYTES = 1 << 22  # of rejected rows that are read at once, and of a line that the command writes
-_TEXTS = {"format": "--format", "zone": "--timezone", "date_format": "--date-format", "encoding": "--encoding"}
+TEXTS = {"format": "--format", "zone": "--timezone", "date_format": "--date-format", "encoding": "--encoding"}
 """Fields of the form, and the options of the command that take their texts."""
 _FLAGS = {"ignore": f"--ignore-column={EVERY_COLUMN}", "replace_placed": "--replace-placed"}
-FIELDS = ("columns", *_TEXTS, *_FLAGS)
+FIELDS = ("columns", *TEXTS, *_FLAGS)
 """The fields that say how to read a file; the command checks them."""
 
 State = Literal["checking", "checked", "importing", "imported", "stopped", "failed"]
@@ -71,9 +72,10 @@ class ImportJob:
     uploaded_at: float
     state: State = "checking"
     report: Report = field(default_factory=Report)
-    error: str = ""
+    error: DomainError | None = None
     started_at: float = 0.0
     rejects: IO[bytes] = field(default_factory=TemporaryFile)
+    begun: asyncio.Event = field(default_factory=asyncio.Event)  # once the work has reported something, or has ended
     work: "asyncio.Task[None] | None" = None
     expiry: asyncio.TimerHandle | None = None
 
@@ -97,7 +99,7 @@ class ImportJob:
     def options(self) -> list[str]:
         """The options of the command for this file."""
         texts = {**self.fields, "format": self.fields["format"] or format_of(self.name) or ""}
-        options = [f"{option}={texts[field]}" for field, option in _TEXTS.items() if texts[field]]
+        options = [f"{option}={texts[field]}" for field, option in TEXTS.items() if texts[field]]
         options += [f"--map={each.strip()}" for each in texts["columns"].split(",") if each.strip()]
         options += [option for field, option in _FLAGS.items() if texts[field]]
         return options + ["--dry-run"] * (self.state == "checking")
@@ -157,7 +159,7 @@ class ImportJobs:
             await self.discard(job)
 
     def _start(self, job: ImportJob, operator: str, state: State) -> None:
-        job.state, job.report, job.error, job.started_at = state, Report(), "", self._clock()
+        job.state, job.report, job.error, job.started_at = state, Report(), None, self._clock()
         job.rejects.close()
         job.rejects = TemporaryFile()  # noqa: SIM115 - closed with the job
         if job.expiry is not None:
@@ -187,10 +189,11 @@ class ImportJobs:
         if ended.cancelled():
             job.state = "stopped"
         elif error := ended.exception():
-            job.state, job.error = "failed", _reason(error)
+            job.state, job.error = "failed", _failure(error)
         else:
             job.state = "checked" if job.state == "checking" else "imported"
         job.work = None
+        job.begun.set()
         if job.state != "checked":
             job.file.close()
         job.expiry = asyncio.get_running_loop().call_later(KEPT_SECONDS, self._forget, job)
@@ -221,23 +224,25 @@ async def _finished(process: Process, job: ImportJob) -> None:
 
 
 async def _follow(process: Process, job: ImportJob) -> None:
-    """Keep what the command reports. Raises DomainError with the reason if it fails."""
+    """Keep what the command reports. Raises UnreadableFile, InvalidInput for a wrong option, DomainError."""
     assert process.stdout is not None  # noqa: S101 - for the type checker: a pipe was requested
     assert process.stderr is not None  # noqa: S101
     errors = asyncio.ensure_future(process.stderr.read())
     while line := await process.stdout.readline():
         job.report = msgspec.json.decode(line, type=Report)
+        job.begun.set()
     lines = (await errors).splitlines()
     if await process.wait() not in (0, _PARTLY_DONE):
-        raise DomainError(msgspec.json.decode(lines[-1] if lines else b"", type=dict[str, str])["message"])
+        failure = msgspec.json.decode(lines[-1] if lines else b"", type=dict[str, str])
+        raise _WRONG_INPUT.get(failure["code"], DomainError)(failure["message"])
     if job.report.history_changed:
         raise DomainError(HISTORY_CHANGED)
 
 
-def _reason(error: BaseException) -> str:
+def _failure(error: BaseException) -> DomainError:
     if isinstance(error, DomainError):
-        return error.message
+        return error
     if isinstance(error, OSError):
-        return f"The import cannot be started: {error.strerror or error}."
+        return DomainError(f"The import cannot be started: {error.strerror or error}.")
     _log.error("import process failed", exc_info=error)
-    return _STOPPED
+    return DomainError(_STOPPED)

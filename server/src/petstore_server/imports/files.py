@@ -40,6 +40,8 @@ _OTHER_FILES = {
     b"\xd0\xcf\x11\xe0": "an Excel workbook; save the sheet as CSV in UTF-8",
     b"\x1f\x8b": "compressed with gzip; unpack it, or pipe it: zcat FILE | petstore orders import -",
     b"%PDF": "a PDF document; export the orders as CSV",
+    b"\x89PNG": "a picture; export the orders as CSV",
+    b"\xff\xd8\xff": "a picture; export the orders as CSV",
 }
 MAX_ROW_BYTES = 1 << 20  # a longer row is rejected, so that memory stays bounded whatever the file contains
 

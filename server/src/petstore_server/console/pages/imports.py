@@ -1,7 +1,8 @@
 """Imports: upload a file, see what it would do, import it, and follow its progress."""
 
 import asyncio
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, suppress
+from dataclasses import dataclass
 from hashlib import file_digest
 from typing import IO
 from urllib.parse import quote
@@ -12,12 +13,13 @@ from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response, StreamingResponse
 from starlette.types import Message
 
-from petstore_server.console.forms import parse_position, position_text, query_link
-from petstore_server.console.import_jobs import FIELDS, KEPT_SECONDS, MOST_JOBS, ImportJob
+from petstore_server.console.forms import Form, parse_position, position_text, query_link
+from petstore_server.console.import_jobs import FIELDS, KEPT_SECONDS, MOST_JOBS, TEXTS, ImportJob
 from petstore_server.console.pages.audit import COUNT_SECONDS
-from petstore_server.console.visit import RefusedRequest, Visit
+from petstore_server.console.visit import Visit
 from petstore_server.domain.audit import AuditPosition
-from petstore_server.domain.errors import Conflict
+from petstore_server.domain.errors import Conflict, InvalidInput
+from petstore_server.imports.files import UnreadableFile
 from petstore_server.operations.admin_port import CONSOLE_PATH
 from petstore_server.operations.audit import actor_name
 
@@ -26,8 +28,17 @@ LARGEST_FILE = 100 * 1024 * 1024  # bytes of a file that is accepted
 _LARGEST_FIELDS = 64 * 1024
 _LARGEST_NAME = 200
 _TOO_LARGE = f"The file is larger than {LARGEST_FILE >> 20} MB; `petstore orders import` reads larger ones."
-_FIRST_LOOK_SECONDS = 1.0
+_FIRST_LOOK_SECONDS = 10.0
 _REFRESH_SECONDS = 2
+
+
+@dataclass(eq=False)
+class _Refused(Exception):
+    """An upload that is not accepted: why, the HTTP status, and the field at fault."""
+
+    reason: str
+    status: int = 400
+    field: str = "file"
 
 
 async def list_imports(visit: Visit) -> Response:
@@ -52,54 +63,78 @@ async def list_imports(visit: Visit) -> Response:
 
 
 async def ask(visit: Visit) -> Response:
-    """The form for a file; the URL may have values for its fields, to upload a file again."""
-    form = visit.filters(*FIELDS)
-    return visit.page("import_new.html", form=form, megabytes=LARGEST_FILE >> 20)
+    """The form for a file."""
+    return _form(visit, visit.filters(*FIELDS))
 
 
 async def upload(visit: Visit) -> Response:
     """Receive a file and go on to what it would do. Whatever is wrong, nothing of it is left."""
+    form = Form()
     try:
-        return await _show_job(await _received(visit))
+        job = await _received(visit, form)
+        await _require_right(visit, job)
+    except _Refused as error:
+        form.reject(error.field, error.reason)
+        return _form(visit, form, error.status)
     except OSError as error:
-        raise _refused(f"The server cannot store the file: {error.strerror}.", 507) from None
+        form.reject("file", f"The server cannot store the file: {error.strerror}.")
+        return _form(visit, form, 507)
+    return _show_job(job)
 
 
-async def _received(visit: Visit) -> ImportJob:
-    """The upload, whose check has begun. Raises RefusedRequest, Repeated, Conflict, OSError."""
+async def _received(visit: Visit, form: Form) -> ImportJob:
+    """The upload, whose check has begun; the form gets its fields. Raises _Refused, Repeated, OSError."""
     async with AsyncExitStack() as unused:
         received = await _receive(visit.request)
         unused.push_async_callback(received.close)
         visit.require_form_token(_text(received, "form_token"))
+        form.values.update((field, _text(received, field)) for field in FIELDS)
         file, name, size = _file(received)
         await visit.submit_once(await asyncio.to_thread(_content, received, file))
-        fields = {field: _text(received, field) for field in FIELDS}
-        job = visit.sources.imports.check(file, name, size, fields, visit.operator)
+        try:
+            job = visit.sources.imports.check(file, name, size, dict(form.values), visit.operator)
+        except Conflict as error:
+            raise _Refused(error.message, 503) from None
         unused.pop_all()
         return job
 
 
+async def _require_right(visit: Visit, job: ImportJob) -> None:
+    """Discard an upload whose file or options turn out to be wrong before long. Raises _Refused."""
+    with suppress(TimeoutError):  # another import is under way
+        await asyncio.wait_for(job.begun.wait(), _FIRST_LOOK_SECONDS)
+    if isinstance(job.error, UnreadableFile | InvalidInput):
+        await visit.sources.imports.discard(job)
+        options = {**TEXTS, "columns": "--map"}.items() if isinstance(job.error, InvalidInput) else ()
+        field = next((field for field, option in options if option in job.error.message), "file")
+        raise _Refused(job.error.message, field=field)
+
+
 async def _receive(request: Request) -> FormData:
-    """Read the form; the file goes to the disk as it arrives. Raises RefusedRequest, OSError.
+    """Read the form; the file goes to the disk as it arrives. Raises _Refused, OSError.
 
     What exceeds the bound is read but not stored: a browser shows the response only after it has sent the whole form.
     """
-    size = 0
+    size, end = 0, b""
 
     async def receive() -> Message:
-        nonlocal size
+        nonlocal size, end
         message = await request.receive()
-        size += len(message.get("body", b""))
+        body = message.get("body", b"")
+        size, end = size + len(body), (end + body)[-4:]
         if size > LARGEST_FILE + _LARGEST_FIELDS:
             message["body"] = b""
-            if not message.get("more_body"):
-                raise _refused(_TOO_LARGE, 413)
+        if message["type"] == "http.request" and not message.get("more_body"):
+            if size > LARGEST_FILE + _LARGEST_FIELDS:
+                raise _Refused(_TOO_LARGE, 413)
+            if not end.rstrip().endswith(b"--"):
+                raise _Refused("The upload broke off before its end; upload the file again.")
         return message
 
     try:
         return await Request(request.scope, receive).form(max_files=1, max_fields=20, max_part_size=_LARGEST_FIELDS)
     except HTTPException:
-        raise _refused("The form cannot be read; go back and try again.") from None
+        raise _Refused("The form cannot be read; go back and try again.") from None
 
 
 def _text(form: FormData, name: str) -> str:
@@ -108,15 +143,15 @@ def _text(form: FormData, name: str) -> str:
 
 
 def _file(form: FormData) -> tuple[IO[bytes], str, int]:
-    """The uploaded file, its name and its bytes. Raises RefusedRequest if it is missing, empty or too large."""
+    """The uploaded file, its name and its bytes. Raises _Refused if it is missing, empty or too large."""
     file = form.get("file")
     if not isinstance(file, UploadFile) or not file.filename:
-        raise _refused("Choose a file.")
+        raise _Refused("Choose a file.")
     name = file.filename.replace("\\", "/").rpartition("/")[2][-_LARGEST_NAME:]
     if not file.size:
-        raise _refused(f"{name} is empty.")
+        raise _Refused(f"{name} is empty.")
     if file.size > LARGEST_FILE:
-        raise _refused(_TOO_LARGE, 413)
+        raise _Refused(_TOO_LARGE, 413)
     return file.file, name, file.size
 
 
@@ -126,10 +161,6 @@ def _content(form: FormData, file: IO[bytes]) -> bytes:
     file.seek(0)
     texts = [(name, value if isinstance(value, str) else value.filename) for name, value in form.multi_items()]
     return repr(texts).encode() + digest
-
-
-def _refused(reason: str, status: int = 400) -> RefusedRequest:
-    return RefusedRequest(status, "The file was not accepted", reason)
 
 
 async def show(visit: Visit) -> Response:
@@ -152,7 +183,7 @@ async def start(visit: Visit) -> Response:
     job = _job(visit)
     await visit.form()
     visit.sources.imports.import_(job, visit.operator)
-    return await _show_job(job)
+    return _show_job(job)
 
 
 async def stop(visit: Visit) -> Response:
@@ -160,7 +191,7 @@ async def stop(visit: Visit) -> Response:
     job = _job(visit)
     await visit.form()
     await visit.sources.imports.stop(job)
-    return await _show_job(job)
+    return _show_job(job)
 
 
 async def discard(visit: Visit) -> Response:
@@ -185,8 +216,9 @@ def _job(visit: Visit) -> ImportJob:
     return visit.sources.imports.find(visit.request.path_params["upload"])
 
 
-async def _show_job(job: ImportJob) -> Response:
-    """Go to the page of an upload; after a pause, so that what becomes of a small file is shown at once."""
-    if job.work is not None:
-        await asyncio.wait({job.work}, timeout=_FIRST_LOOK_SECONDS)
+def _show_job(job: ImportJob) -> Response:
     return RedirectResponse(f"{CONSOLE_PATH}/imports/{job.id}", 303)
+
+
+def _form(visit: Visit, form: Form, status: int = 200) -> Response:
+    return visit.page("import_new.html", status, form=form, megabytes=LARGEST_FILE >> 20)
