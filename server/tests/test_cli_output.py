@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 from rich.cells import cell_len
 
 from petstore_server.cli import output
-from petstore_server.cli.output import Column, details, plural, printable, table, wrapped
+from petstore_server.cli.output import details, plural, printable, table, wrapped
 
-COLUMNS = ("ID", Column("NOTE", shrinks=True), "BANNED", "END")
+COLUMNS = ("ID", "NOTE", "BANNED", "END")
 ROWS = [("key_1", "a note that is long", None, "2026-11-21"), ("key_22", None, None, None)]
 
 
@@ -35,13 +35,13 @@ def test_a_table_is_whole_if_stdout_is_not_a_terminal(terminal: type[Terminal]) 
     assert (
         "ID      NOTE                 BANNED  END\n"
         "key_1   a note that is long  -       2026-11-21\n"
-        "key_22  -                    -       -" == table(COLUMNS, ROWS)
+        "key_22  -                    -       -" == table(COLUMNS, ROWS, shrinks=["NOTE"])
     )
 
 
 def test_a_narrow_terminal_gets_no_empty_columns_then_wrapped_cells(terminal: type[Terminal]) -> None:
     terminal.width = 40
-    assert "ID      NOTE                 END" == table(COLUMNS, ROWS).splitlines()[0]
+    assert "ID      NOTE                 END" == table(COLUMNS, ROWS, shrinks=["NOTE"]).splitlines()[0]
     terminal.width = 34
     lines = [
         "ID      NOTE            END",
@@ -49,14 +49,19 @@ def test_a_narrow_terminal_gets_no_empty_columns_then_wrapped_cells(terminal: ty
         "        long",
         "key_22  -               -",
     ]
-    assert lines == table(COLUMNS, ROWS).splitlines()
+    assert lines == table(COLUMNS, ROWS, shrinks=["NOTE"]).splitlines()
 
 
 def test_a_terminal_that_is_too_narrow_for_the_table_gets_blocks(terminal: type[Terminal]) -> None:
     terminal.width = 29
     assert "id:    key_1\nnote:  a note that is long\nend:   2026-11-21\n\nid:    key_22\nnote:  -\nend:   -" == table(
-        COLUMNS, ROWS
+        COLUMNS, ROWS, shrinks=["NOTE"]
     )
+
+
+def test_a_table_without_values_keeps_its_columns_on_a_narrow_terminal(terminal: type[Terminal]) -> None:
+    terminal.width = 10
+    assert ["ID", "NOTE", "BANNED", "END"] == table(COLUMNS, []).split()
 
 
 TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=30)
@@ -66,7 +71,7 @@ TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=30)
 def test_a_table_with_cells_that_shrink_fits_any_terminal(rows: list[tuple[str, str, str]], width: int) -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(output, "terminal_width", lambda: width)
-        text = table((Column("A", shrinks=True), Column("B", shrinks=True), Column("C", shrinks=True)), rows)
+        text = table("ABC", rows, shrinks="ABC")
     if not text.startswith("a:"):
         assert all(min(output.columns(line), cell_len(line)) <= width for line in text.split("\n"))
         shown = Counter(text.replace("A", "", 1).replace("B", "", 1).replace("C", "", 1))

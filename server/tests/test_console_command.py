@@ -135,7 +135,7 @@ def test_a_server_shows_the_requests_of_all_its_processes(tmp_path: Path, with_w
         assert before + 8 == answered(browser, server)
         assert "acme" in browser.get(f"{server.admin}/console/").text  # the account is the closest to its limit
         ended = petstore(store, "console", "--end-sessions")
-        assert "Ended 1 session" in ended.stdout
+        assert "Sessions ended: 1." in ended.stdout
         assert 401 == browser.get(f"{server.admin}/console/").status_code
         assert 0 == server.stop()
         assert "Traceback" not in server.log.read_text()

@@ -9,7 +9,7 @@ import click
 from petstore_server.cli.arguments import NEW_ACCOUNT_NAME, TEXT
 from petstore_server.cli.commands import ACCOUNT_NAME, confirm, installation, noun, operator, with_store
 from petstore_server.cli.keys import ban_end, key_fields
-from petstore_server.cli.output import Column, comment, details, plural, show, table
+from petstore_server.cli.output import comment, details, plural, show, table
 from petstore_server.domain import accounts as transitions
 from petstore_server.domain.accounts import PLAN_LIMITS, Account, Plan, plan_limits
 from petstore_server.domain.audit import Transition
@@ -180,7 +180,7 @@ def _page(account: dict[str, Any], rest: dict[str, Any]) -> str:
         usage = table(titles, [list(window.values()) for window in rest["windows"]])
     listed = f"No keys yet; create one with `petstore keys create {account['name']}`."
     if rest["keys"]:
-        columns = ("KEY", "STATE", "EXPIRES", "BANNED UNTIL", Column("NOTE", shrinks=True))
+        columns = ("KEY", "STATE", "EXPIRES", "BANNED UNTIL", "NOTE")
         rows = [(key["id"], key["state"], key["expiresAt"], ban_end(key), key["note"]) for key in rest["keys"]]
-        listed = table(columns, rows)
+        listed = table(columns, rows, shrinks=["NOTE"])
     return f"{details(account.items())}\n\n{usage}\n\n{listed}"

@@ -9,7 +9,7 @@ import click
 
 from petstore_server.cli.arguments import DURATION, FUTURE, TEXT
 from petstore_server.cli.commands import ACCOUNT_NAME, KEY_ID, noun, operator, settings_here, with_store
-from petstore_server.cli.output import Column, comment, details, log_to_stderr, show, table
+from petstore_server.cli.output import comment, details, log_to_stderr, show, table
 from petstore_server.domain import keys as transitions
 from petstore_server.domain.audit import Transition
 from petstore_server.domain.keys import DEFAULT_SCOPES, ApiKey, Environment, Scope
@@ -19,8 +19,7 @@ from petstore_server.operations.accounts import IssuedKey
 from petstore_server.operations.audit import shown_fields
 
 _LONGEST_LINE = 1000  # characters of stdin that are read
-_SCOPES, _NOTE = Column("SCOPES", shrinks=True), Column("NOTE", shrinks=True)
-_COLUMNS = ("ID", "ACCOUNT", "ENVIRONMENT", "STATE", _SCOPES, "EXPIRES", "LAST USED (HOUR)", "BANNED UNTIL", _NOTE)
+_COLUMNS = ("ID", "ACCOUNT", "ENVIRONMENT", "STATE", "SCOPES", "EXPIRES", "LAST USED (HOUR)", "BANNED UNTIL", "NOTE")
 _DEFAULT_NAMES = ", ".join(scope for scope in Scope if scope in DEFAULT_SCOPES)
 
 
@@ -64,7 +63,10 @@ def list_keys(account: str | None, banned: bool) -> None:
     now = time.time()
     found = with_store(lambda store: store.keys.list(account))
     listed = [key for key in found if not banned or key.is_banned(now)]
-    show([key_fields(key, now) for key in listed], lambda: table(_COLUMNS, [_row(key, now) for key in listed]))
+    show(
+        [key_fields(key, now) for key in listed],
+        lambda: table(_COLUMNS, [_row(key, now) for key in listed], shrinks=["SCOPES", "NOTE"]),
+    )
 
 
 @keys.command("show")

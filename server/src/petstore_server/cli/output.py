@@ -14,9 +14,9 @@ import sys
 import textwrap
 import time
 import unicodedata
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from typing import Any, NamedTuple
+from typing import Any
 
 import click
 
@@ -26,13 +26,6 @@ from petstore_server.domain.texts import hide_keys
 # change the direction of text.
 _UNSAFE = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
 _SHORTEST = 12  # columns to which a cell is narrowed at most
-
-
-class Column(NamedTuple):
-    """A column of a table. The cells of one that `shrinks` may be wrapped to fit a terminal."""
-
-    title: str
-    shrinks: bool = False
 
 
 def wants_json() -> bool:
@@ -144,45 +137,42 @@ def write_rows(rows: Sequence[Sequence[object]], sides: str, widths: list[int]) 
         write("  ".join(aligned).rstrip() + "\n")
 
 
-def table(titles: Sequence[str | Column], rows: Sequence[Sequence[object]]) -> str:
+def table(titles: Sequence[str], rows: Sequence[Sequence[object]], shrinks: Collection[str] = ()) -> str:
     """Rows in columns under a header; None and "" are shown as `-`.
 
-    On a terminal that is too narrow, columns without a value are left out, then cells of columns that shrink are
+    On a terminal that is too narrow, columns without a value are left out, then cells of the columns that shrink are
     wrapped; if that is not enough, each row becomes a block of names and values.
     """
-    header = [Column(column) if isinstance(column, str) else column for column in titles]
-    cells = [list(map(_cell, row)) for row in rows]
-    width = terminal_width()
-    if width is not None and sum(_widths(header, cells)) + 2 * (len(header) - 1) > width:
-        return _narrow_table(header, cells, width)
-    lines = [[column.title for column in header], *cells]
-    return "\n".join("  ".join(map(_padded, line, _widths(header, cells))).rstrip() for line in lines)
+    lines = [list(titles), *(list(map(_cell, row)) for row in rows)]
+    widths, width = _widths(lines), terminal_width()
+    if rows and width is not None and sum(widths) + 2 * (len(widths) - 1) > width:
+        return _narrow_table(lines, shrinks, width)
+    return "\n".join("  ".join(map(_padded, line, widths)).rstrip() for line in lines)
 
 
 def _cell(value: object) -> str:
     return "-" if value == "" else printable(value)
 
 
-def _widths(header: Sequence[Column], cells: Sequence[Sequence[str]]) -> list[int]:
-    return [max(map(columns, texts)) for texts in zip([each.title for each in header], *cells, strict=True)]
+def _widths(lines: Sequence[Sequence[str]]) -> list[int]:
+    return [max(map(columns, texts)) for texts in zip(*lines, strict=True)]
 
 
-def _narrow_table(header: Sequence[Column], cells: Sequence[Sequence[str]], width: int) -> str:
+def _narrow_table(lines: Sequence[Sequence[str]], shrinks: Collection[str], width: int) -> str:
     from rich.console import Console  # takes longer to import than most commands
     from rich.table import Table
     from rich.text import Text
 
-    kept = [index for index in range(len(header)) if any(row[index] != "-" for row in cells)]
-    header, cells = [header[index] for index in kept], [[row[index] for index in kept] for row in cells]
+    filled = [texts for texts in zip(*lines, strict=True) if any(text != "-" for text in texts[1:])]
+    titles, *cells = zip(*filled, strict=True) if filled else lines
     shown = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
-    for (title, shrinks), widest in zip(header, _widths(header, cells), strict=True):
-        minimum = min(widest, _SHORTEST) if shrinks else widest
-        shown.add_column(title, no_wrap=not shrinks, overflow="fold", min_width=minimum)
+    for title, widest in zip(titles, _widths([titles, *cells]), strict=True):
+        minimum = min(widest, _SHORTEST) if title in shrinks else widest
+        shown.add_column(title, no_wrap=title not in shrinks, overflow="fold", min_width=minimum)
     for row in cells:
         shown.add_row(*map(Text, row))
-    if sum(column.min_width or 0 for column in shown.columns) + 2 * (len(header) - 1) > width:
-        titles = [column.title.lower() for column in header]
-        return "\n\n".join(details(zip(titles, row, strict=True)) for row in cells)
+    if sum(column.min_width or 0 for column in shown.columns) + 2 * (len(titles) - 1) > width:
+        return "\n\n".join(details(zip(map(str.lower, titles), row, strict=True)) for row in cells)
     console = Console(width=width, color_system=None)
     with console.capture() as captured:
         console.print(shown)

@@ -13,17 +13,7 @@ from petstore_server.cli.arguments import Parsed
 from petstore_server.cli.commands import Command, installation, operator, settings_here, with_store
 from petstore_server.cli.failures import FAILURE
 from petstore_server.cli.main import Documented
-from petstore_server.cli.output import (
-    comment,
-    log_to_stderr,
-    plural,
-    printable,
-    show,
-    wants_json,
-    wrapped,
-    write,
-    write_json,
-)
+from petstore_server.cli.output import comment, log_to_stderr, printable, show, wants_json, wrapped, write, write_json
 from petstore_server.domain.errors import InvalidInput
 from petstore_server.domain.sessions import LINK_LIFETIME, SESSION_LIFETIME
 from petstore_server.domain.timestamps import HOUR, MINUTE, format_unix
@@ -157,7 +147,7 @@ def console(url: str | None, end: bool) -> None:
     """
     if end:
         count = with_store(lambda store: store.sessions.end_all(operator()), writes=True)
-        show({"ended": count}, lambda: f"Ended {plural(count, 'session')}; unused links are invalid now.")
+        show({"ended": count}, lambda: f"Sessions ended: {count}. Unused links are invalid now.")
         return
     settings = settings_here()
     if not settings.console:

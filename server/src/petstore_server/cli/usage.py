@@ -9,7 +9,7 @@ import click
 from petstore_server.cli.arguments import PAST, WholeNumber
 from petstore_server.cli.commands import ACCOUNT_NAME, Noun, installation, settings_here, with_store
 from petstore_server.cli.main import COMMANDS
-from petstore_server.cli.output import Column, log_to_stderr, show, table, terminal_width
+from petstore_server.cli.output import log_to_stderr, show, table, terminal_width
 from petstore_server.domain.timestamps import DAY, format_unix
 from petstore_server.domain.usage import Granularity, UsageCounts
 from petstore_server.operations import usage as operations
@@ -142,7 +142,7 @@ def _report_page(report: dict[str, Any]) -> str:
         return "No requests in this period."
     shown, end = (len("2026-11-20"), "") if report["by"] == Granularity.DAY else (len("2026-11-20T09:30"), "Z")
     rows = [[start[:shown] + end, *counted.get(start, [0] * len(_COUNTS))] for start in starts]
-    header: list[str | Column] = [report["by"].upper(), *_COUNTS.values()]
+    header = [report["by"].upper(), *_COUNTS.values()]
     if "withoutKey" in report:
         header.append("WITHOUT KEY")
         rows = [[*row, keyless.get(start, 0)] for start, row in zip(starts, rows, strict=True)]
@@ -152,9 +152,9 @@ def _report_page(report: dict[str, Any]) -> str:
 def _top_page(found: Sequence[dict[str, Any]]) -> str:
     if not found:
         return "No accounts to show in this period."
-    header: list[str | Column] = [Column("ACCOUNT", shrinks=True), "PLAN", *_COUNTS.values(), "OF DAY LIMIT"]
+    header = ("ACCOUNT", "PLAN", *_COUNTS.values(), "OF DAY LIMIT")
     rows = [(*cells, None if share is None else f"{share:.1%}") for *cells, share in map(dict.values, found)]
-    return table(header, rows)
+    return table(header, rows, shrinks=["ACCOUNT"])
 
 
 def _with_bars(page: str, counts: Sequence[tuple[int, int]]) -> str:
