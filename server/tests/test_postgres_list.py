@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from petstore_server.api.list_cache import ListCache
 from petstore_server.domain.orders import CANCEL, INT64_MAX, INT64_MIN, Order, Placement, ship
-from petstore_server.engines.postgres.dialect import PostgresDialect
+from petstore_server.engines.postgres import dialect
 from petstore_server.store import Store
 from petstore_server.store.engine import Command, Work
 from petstore_server.store.listing import starts_piece
@@ -63,12 +63,12 @@ def perform(connection: psycopg.Connection, work: Work[None]) -> None:
 
 def insert(connection: psycopg.Connection, *orders: Order) -> None:
     """Insert orders as the service does, in a transaction that goes on."""
-    perform(connection, PostgresDialect().insert_orders([order_row(order) for order in orders], 0.0))
+    perform(connection, dialect.insert_orders([order_row(order) for order in orders], 0.0))
 
 
 def replace(connection: psycopg.Connection, order: Order) -> None:
     """Replace an order as the service does, in a transaction that goes on."""
-    perform(connection, PostgresDialect().update_orders([order_row(order)], (), 0.0))
+    perform(connection, dialect.update_orders([order_row(order)], (), 0.0))
 
 
 async def until_waiting(connection: psycopg.Connection, number: int = 1) -> None:
@@ -376,7 +376,7 @@ async def test_both_engines_give_the_same_pieces_to_the_same_orders(postgres_sto
 
 
 def test_orders_that_do_not_exist_cost_a_cancel_no_second_message() -> None:
-    work = PostgresDialect().lock_orders([1, 2])
+    work = dialect.lock_orders([1, 2])
     next(work)
     with pytest.raises(StopIteration) as ended:
         work.send([(1, "{}", "pending")])

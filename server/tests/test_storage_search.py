@@ -18,7 +18,8 @@ from petstore_server.domain.errors import OrderConflict, OrderNotFound
 from petstore_server.domain.lists import Filters, Page, Position, Query, Sort, SortField
 from petstore_server.domain.orders import CANCEL, Order, Placement, Status, TrackedOrder, order_from_fields, ship
 from petstore_server.engines.postgres.engine import PostgresEngine
-from petstore_server.engines.sqlite.dialect import SqliteDialect, run
+from petstore_server.engines.sqlite import dialect
+from petstore_server.engines.sqlite.dialect import run
 from petstore_server.store import Store, audit, engine, pages
 from support.damage import execute
 from support.open_stores import BY, SqlitePlaces, Stores, add_key
@@ -221,7 +222,7 @@ async def test_sqlite_reads_a_page_among_orders_of_one_time_without_those_before
 
 
 async def test_a_cancel_rewrites_only_the_sqlite_indexes_of_the_status_and_of_the_time(tmp_path: Path) -> None:
-    work = SqliteDialect().update_orders([(1, "cancelled", None, None, None, None)], [], 0.0)
+    work = dialect.update_orders([(1, "cancelled", None, None, None, None)], [], 0.0)
     next(work)
     statement = work.send([(1, 1)])
     assert isinstance(statement, engine.Commands)

@@ -116,12 +116,8 @@ class Dialect(Protocol):
 class Engine(Protocol):
     """Runs statements on one store. Every method raises ServiceUnavailable if the store cannot be used."""
 
-    @property
-    def dialect(self) -> Dialect:
-        """The statements of the engine."""
-
+    dialect: Dialect
     stats: Stats
-    """What the store reports for metrics."""
 
     def peek(self, sql: str, parameters: Sequence[Any] = ()) -> list[Row] | None:
         """Return the rows of a short statement if that takes no waiting; None otherwise."""

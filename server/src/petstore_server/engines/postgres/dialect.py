@@ -10,10 +10,11 @@ from petstore_server.domain.orders import INT64_MAX
 from petstore_server.store.engine import Command, Queries, Query, Row, Work
 from petstore_server.store.orders import LOCK
 
+epoch = "concat_ws('/', epoch, 'petstore.orders'::regclass::oid)"
 # Identifies one history of one store. A restart, a failover (the timeline changes), a restore and another database in
 # the place of this one (the table has another file) each begin another one: changes seen before may be gone, and their
 # numbers may be given again.
-_HISTORY = """
+history = """
     concat_ws('/', epoch, pg_postmaster_start_time(), left(pg_walfile_name(pg_current_wal_insert_lsn()), 8),
         pg_relation_filepath('petstore.orders'))
 """
@@ -23,6 +24,7 @@ _LOCK_IF_FREE = f"""
     SELECT record, status, id FROM free UNION ALL SELECT NULL, NULL, id FROM petstore.orders
     WHERE (SELECT count(*) FROM free) < %s AND id = ANY(%s::bigint[]) AND id NOT IN (SELECT id FROM free)
 """  # noqa: S608 - constants
+# The clock of the server, which all hosts share.
 _LATER = "greatest(at + 1, (extract(epoch FROM clock_timestamp()) * 1000000)::bigint)"
 _NEW = """
     unnest(%s::bigint[], %s::text[], %s::bigint[], %s::smallint[], %s::bigint[], %s::text[])
@@ -99,31 +101,29 @@ _PLACE = f"""
 """  # noqa: S608 - constants
 
 
-class PostgresDialect:
-    """PostgreSQL's statements. Times come from the clock of its server, which all hosts share."""
+def lock_orders(ids: Sequence[int]) -> Work[list[Row]]:
+    found: list[Row] = yield Query(_LOCK_IF_FREE, (ids, len(ids), ids))
+    return found
 
-    epoch = "concat_ws('/', epoch, 'petstore.orders'::regclass::oid)"
-    history = _HISTORY
 
-    def lock_orders(self, ids: Sequence[int]) -> Work[list[Row]]:
-        found: list[Row] = yield Query(_LOCK_IF_FREE, (ids, len(ids), ids))
-        return found
+def update_orders(rows: Sequence[Row], audit: Sequence[Row], now: float) -> Work[None]:
+    yield Command(_UPDATE, [*_columns(rows, 6), *_columns(audit, 6)])
 
-    def update_orders(self, rows: Sequence[Row], audit: Sequence[Row], now: float) -> Work[None]:
-        yield Command(_UPDATE, [*_columns(rows, 6), *_columns(audit, 6)])
 
-    def insert_orders(self, rows: Sequence[Row], now: float) -> Work[None]:
-        yield Command(_INSERT, [max(rows[-1][0], 0), *_columns(rows, 6)])
+def insert_orders(rows: Sequence[Row], now: float) -> Work[None]:
+    yield Command(_INSERT, [max(rows[-1][0], 0), *_columns(rows, 6)])
 
-    def find_keys(self, keys: Sequence[tuple[int, str]], since: float) -> Work[tuple[list[bool], list[Row]]]:
-        wanted = _columns(keys, 2)
-        locks, known = yield Queries((Query(_LOCK_KEYS, wanted), Query(_KNOWN_KEYS, (*wanted, since))))
-        return [free for (free,) in locks], known
 
-    def place_orders(self, rows: Sequence[Row], now: float) -> Work[list[tuple[int, int]]]:
-        count = len(rows)
-        placed: list[tuple[int, int]] = yield Query(_PLACE, [count, count, count, *_columns(rows, 9)])
-        return placed
+def find_keys(keys: Sequence[tuple[int, str]], since: float) -> Work[tuple[list[bool], list[Row]]]:
+    wanted = _columns(keys, 2)
+    locks, known = yield Queries((Query(_LOCK_KEYS, wanted), Query(_KNOWN_KEYS, (*wanted, since))))
+    return [free for (free,) in locks], known
+
+
+def place_orders(rows: Sequence[Row], now: float) -> Work[list[tuple[int, int]]]:
+    count = len(rows)
+    placed: list[tuple[int, int]] = yield Query(_PLACE, [count, count, count, *_columns(rows, 9)])
+    return placed
 
 
 def _columns(rows: Sequence[Row], count: int) -> list[list[object]]:

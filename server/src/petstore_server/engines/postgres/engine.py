@@ -12,10 +12,9 @@ from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
 from petstore_server.batching import Batcher
 from petstore_server.domain.errors import ServiceUnavailable
-from petstore_server.engines.postgres import connections
+from petstore_server.engines.postgres import connections, dialect
 from petstore_server.engines.postgres.connections import BULK, READ, SNAPSHOT, WRITE, Session, TransactionOptions
-from petstore_server.engines.postgres.dialect import PostgresDialect
-from petstore_server.store.engine import Item, Perform, Query, Result, Row, Snapshot, Stats, TryAgain, Work
+from petstore_server.store.engine import Dialect, Item, Perform, Query, Result, Row, Snapshot, Stats, TryAgain, Work
 
 CONCURRENCY = 2
 """Transactions of one kind of change at the same time: while one waits for the disk, the next is filled."""
@@ -35,7 +34,7 @@ class PostgresEngine:
 
     def __init__(self, url: str, timelines: connections.Timelines | None = None) -> None:
         """`url` names a database with the latest schema; nothing is connected before it is needed."""
-        self.dialect = PostgresDialect()
+        self.dialect: Dialect = dialect
         self.stats = Stats()
         self._timelines = timelines or connections.Timelines()
         self._pool = Pool(url, self._timelines)

@@ -12,6 +12,7 @@ from petstore_server.domain.orders import INT64_MAX
 from petstore_server.store.audit import INSERT_ENTRY
 from petstore_server.store.engine import Command, Commands, Queries, Query, Result, Row, Work
 
+epoch = history = "epoch"
 _encode = msgspec.json.encode
 # Statements that engines share are written for PostgreSQL. A transaction of SQLite locks the whole store.
 _DIFFERENCES = (
@@ -59,49 +60,50 @@ _READ = """
 """
 
 
-class SqliteDialect:
-    epoch = history = "epoch"
+def lock_orders(ids: Sequence[int]) -> Work[list[Row]]:
+    [(found,)] = yield Query(_READ, (ids,))
+    orders: list[Row] = json.loads(found)
+    return orders
 
-    def lock_orders(self, ids: Sequence[int]) -> Work[list[Row]]:
-        [(found,)] = yield Query(_READ, (ids,))
-        orders: list[Row] = json.loads(found)
-        return orders
 
-    def update_orders(self, rows: Sequence[Row], audit: Sequence[Row], now: float) -> Work[None]:
-        [(change, at)] = yield Query(_ADVANCE, (_microseconds(now), 0))
-        statuses = [(row[1], at, row[0]) for row in rows if row[-1] is None]
-        others = [(*row, at, change) for row in rows if row[-1] is not None]
-        if statuses:
-            yield Commands(_SET_STATUS, statuses)
-        if others:
-            yield Commands(_SET_ALL, others)
-        if audit:
-            yield Commands(INSERT_ENTRY, audit)
-
-    def insert_orders(self, rows: Sequence[Row], now: float) -> Work[None]:
-        [(change, at)] = yield Query(_ADVANCE, (_microseconds(now), rows[-1][0]))
-        yield Commands(_INSERT, [(*row, at, change, 0) for row in rows])
-
-    def find_keys(self, keys: Sequence[tuple[int, str]], since: float) -> Work[tuple[list[bool], list[Row]]]:
-        known = yield Query(_KNOWN_KEYS, (json.dumps(keys), since))
-        return [True] * len(keys), known
-
-    def place_orders(self, rows: Sequence[Row], now: float) -> Work[list[tuple[int, int]]]:
-        assigned = yield Query(_ASSIGN, (_microseconds(now), len(rows), INT64_MAX))
-        if not assigned:
-            return []
-        [(change, at, last_id)] = assigned
-        orders, keys, audit = [], [], []
-        for order_id, row in enumerate(rows, last_id + 1):
-            pet_id, ship_date, record, account_id, key, digest, placed_at, actor, entry = row
-            orders.append((order_id, "pending", pet_id, 0, ship_date, f'{{"id":{order_id}{record}', at, change, 1))
-            keys.append((account_id, key, digest, order_id, placed_at))
-            after = f'{{"id":{order_id}{entry}'
-            audit.append((placed_at, actor, "order.place", f"order:{order_id}", None, after))
-        yield Commands(_INSERT, orders)
-        yield Commands(_REMEMBER, keys)
+def update_orders(rows: Sequence[Row], audit: Sequence[Row], now: float) -> Work[None]:
+    [(change, at)] = yield Query(_ADVANCE, (_microseconds(now), 0))
+    statuses = [(row[1], at, row[0]) for row in rows if row[-1] is None]
+    others = [(*row, at, change) for row in rows if row[-1] is not None]
+    if statuses:
+        yield Commands(_SET_STATUS, statuses)
+    if others:
+        yield Commands(_SET_ALL, others)
+    if audit:
         yield Commands(INSERT_ENTRY, audit)
-        return [(order[0], at) for order in orders]
+
+
+def insert_orders(rows: Sequence[Row], now: float) -> Work[None]:
+    [(change, at)] = yield Query(_ADVANCE, (_microseconds(now), rows[-1][0]))
+    yield Commands(_INSERT, [(*row, at, change, 0) for row in rows])
+
+
+def find_keys(keys: Sequence[tuple[int, str]], since: float) -> Work[tuple[list[bool], list[Row]]]:
+    known = yield Query(_KNOWN_KEYS, (json.dumps(keys), since))
+    return [True] * len(keys), known
+
+
+def place_orders(rows: Sequence[Row], now: float) -> Work[list[tuple[int, int]]]:
+    assigned = yield Query(_ASSIGN, (_microseconds(now), len(rows), INT64_MAX))
+    if not assigned:
+        return []
+    [(change, at, last_id)] = assigned
+    orders, keys, audit = [], [], []
+    for order_id, row in enumerate(rows, last_id + 1):
+        pet_id, ship_date, record, account_id, key, digest, placed_at, actor, entry = row
+        orders.append((order_id, "pending", pet_id, 0, ship_date, f'{{"id":{order_id}{record}', at, change, 1))
+        keys.append((account_id, key, digest, order_id, placed_at))
+        after = f'{{"id":{order_id}{entry}'
+        audit.append((placed_at, actor, "order.place", f"order:{order_id}", None, after))
+    yield Commands(_INSERT, orders)
+    yield Commands(_REMEMBER, keys)
+    yield Commands(INSERT_ENTRY, audit)
+    return [(order[0], at) for order in orders]
 
 
 def _microseconds(seconds: float) -> int:

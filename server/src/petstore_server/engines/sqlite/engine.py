@@ -19,10 +19,10 @@ import apsw
 
 from petstore_server.batching import Batcher
 from petstore_server.domain.errors import ServiceUnavailable
-from petstore_server.engines.sqlite import connections
+from petstore_server.engines.sqlite import connections, dialect
 from petstore_server.engines.sqlite.connections import connect_reader, connect_writer, transaction, unavailable
-from petstore_server.engines.sqlite.dialect import SqliteDialect, rows_of, run
-from petstore_server.store.engine import Command, Item, Perform, Query, Result, Row, Snapshot, Stats, Work
+from petstore_server.engines.sqlite.dialect import rows_of, run
+from petstore_server.store.engine import Command, Dialect, Item, Perform, Query, Result, Row, Snapshot, Stats, Work
 
 BULK_GAP_SECONDS = 0.01
 """The pause after a bulk transaction, in which others can write. A busy server misses pauses of 3 ms."""
@@ -39,7 +39,7 @@ class SqliteEngine:
 
     def __init__(self, path: Path) -> None:
         """Open a file that has the latest schema. Raises apsw.Error, OSError."""
-        self.dialect = SqliteDialect()
+        self.dialect: Dialect = dialect
         self.stats = Stats()
         self._path = path
         self._inline = connections.connect_inline(path)
