@@ -377,7 +377,7 @@ async def test_a_restore_of_anything_but_a_sound_backup_changes_nothing(tmp_path
         ("UPDATE orders SET status = 'lost' WHERE id = 1", "status 'lost' is none of"),
         ("UPDATE orders SET pet_id = 9 WHERE id = 1", "Order 1 has columns that differ from its record."),
         ("INSERT INTO bans VALUES ('key_gone', 1, 2, 1)", "A row of bans refers to a row of keys that is not there."),
-        ("PRAGMA user_version = 0", "has schema version 0"),
+        ("PRAGMA user_version = 0", "There is no store at "),
     ],
 )
 async def test_a_check_says_what_is_wrong(tmp_path: Path, statement: str, problem: str) -> None:

@@ -49,8 +49,7 @@ async def copy_store(
     require_place(path, file_too=True)
     locked = sqlite.lock_for_serving(path, shared=False, advice="Stop it, and copy again.")
     with locked, unusable_on_error(path), closing(connect_writer(path)) as source:
-        if outdated := SCHEMA.outdated(schema_version(source, path), f"at {path}"):
-            raise StoreUnusable(outdated)
+        SCHEMA.must_migrate(schema_version(source, path), f"at {path}")
         with advising("Check the URL of the target."):
             await postgres.migrate(url, announce)
         with transaction(source, "IMMEDIATE"):

@@ -26,20 +26,17 @@ class Schema:
                 "knows; update petstore-server."
             )
 
-    def outdated(self, version: int, where: str) -> str | None:
-        """Return what is wrong with a store that was not migrated yet; None if it was."""
-        if version >= self.latest:
-            return None
-        return f"The store {where} has schema version {version}, and this program needs {self.latest}: migrate it."
-
-    def must_migrate(self, version: int, where: str, *, create: bool, upgrade: bool) -> bool:
+    def must_migrate(self, version: int, where: str, *, create: bool = False, upgrade: bool = False) -> bool:
         """Whether to migrate a missing store (version 0) or an older one. Raises StoreUnusable if it is not allowed."""
-        problem = self.outdated(version, where)
-        if problem is None:
+        if version >= self.latest:
             return False
         if upgrade or (create and version == 0):
             return True
-        raise no_store(where) if version == 0 else StoreOutdated(problem)
+        if version == 0:
+            raise no_store(where)
+        raise StoreOutdated(
+            f"The store {where} has schema version {version}, and this program needs {self.latest}: migrate it."
+        )
 
 
 def no_store(where: str) -> NoStore:

@@ -10,7 +10,7 @@ from psycopg.conninfo import conninfo_to_dict
 from petstore_server.domain.errors import StoreUnusable
 from petstore_server.engines.postgres.connections import Driver, Share, Timelines, plain_words
 from petstore_server.engines.postgres.engine import PostgresEngine, connect
-from petstore_server.engines.schema import Schema, earlier_build, no_store
+from petstore_server.engines.schema import Schema, earlier_build
 from petstore_server.store import Store
 from petstore_server.store.records import CHECKED, MOST_PROBLEMS, order_problem
 
@@ -63,12 +63,7 @@ async def check(url: str, share: Share | None = None) -> list[str]:
     """Return what is wrong with the store, in plain words; nothing if it is sound. Raises StoreUnusable."""
     problems: list[str] = []
     async with connected(url, share) as driver:
-        version = await schema_version(driver, url)
-        where = f"in {place(url)}"
-        if version == 0:
-            raise no_store(where)
-        if outdated := SCHEMA.outdated(version, where):
-            return [outdated]
+        SCHEMA.must_migrate(await schema_version(driver, url), f"in {place(url)}")
         async with driver.transaction(), driver.cursor("checked") as orders:
             await orders.execute(f"{CHECKED} ORDER BY id")
             while len(problems) < MOST_PROBLEMS and (page := await orders.fetchmany(5_000)):

@@ -110,10 +110,7 @@ def check(path: Path) -> list[str]:
 
 
 def _problems(connection: apsw.Connection, path: Path) -> Iterator[str]:
-    version = opening.schema_version(connection, path)
-    if outdated := opening.SCHEMA.outdated(version, f"at {path}"):
-        yield outdated
-        return
+    opening.SCHEMA.must_migrate(opening.schema_version(connection, path), f"at {path}")
     for (result,) in connection.execute(f"PRAGMA integrity_check({MOST_PROBLEMS})"):
         if result != "ok":
             yield f"The file is damaged: {result}."
