@@ -84,10 +84,8 @@ class Accounts(Part):
         after = transition.apply(before)
         if after == before:
             return before
-        texts = after.contact, after.note
-        yield Command(
-            _UPDATE_ACCOUNT, (str(after.plan), *after.limits, after.suspended_at, *texts, after.closed_at, after.id)
-        )
+        changing = str(after.plan), *after.limits, after.suspended_at, after.contact, after.note, after.closed_at
+        yield Command(_UPDATE_ACCOUNT, (*changing, after.id))
         yield record(actor, transition.action, f"account:{name}", difference(before.fields(), after.fields()))
         yield ACCESS_CHANGED
         return after

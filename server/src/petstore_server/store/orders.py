@@ -117,9 +117,8 @@ class Orders(Part):
         self, orders: Sequence[Order], import_id: str, actor: Actor, placed: set[int] | None
     ) -> Work[list[Import]]:
         """Import the orders; with `placed` None, also over those that were placed."""
-        existing = {
-            row[2]: read_order(*row) for row in (yield from _locked_rows(sorted({order.id for order in orders})))
-        }
+        rows = yield from _locked_rows(sorted({order.id for order in orders}))
+        existing = {row[2]: read_order(*row) for row in rows}
         if existing and placed is not None:
             placed |= {row[0] for row in (yield Query(_PLACED, (list(existing),)))}
 
@@ -163,9 +162,7 @@ class Orders(Part):
             except Exception as error:  # noqa: BLE001 - for its caller: even a defect must not affect the others
                 outcomes.append(error)
         if audit:
-            rows = [
-                _changed_row(before[order_id], order) for order_id, order in after.items() if order != before[order_id]
-            ]
+            rows = [_changed_row(before[key], order) for key, order in after.items() if order != before[key]]
             now = max(actor.at for _, _, actor in changes)
             yield from self._engine.dialect.update_orders(rows, audit, now)
         return outcomes

@@ -4,7 +4,7 @@ import asyncio
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any
 
 import psycopg
@@ -64,9 +64,7 @@ class PostgresEngine:
         """All attempts share the time limit of the call. It does not bound their transactions, which others share."""
         batcher = self._batchers.get(perform)
         if batcher is None:
-            batcher = self._batchers[perform] = Batcher(
-                lambda items: self._perform(perform, items), concurrency=CONCURRENCY
-            )
+            batcher = self._batchers[perform] = Batcher(partial(self._perform, perform), concurrency=CONCURRENCY)
         clock = asyncio.get_running_loop().time
         ends = clock() + WRITE.total
         reason, pause = connections.NO_RESPONSE, 0.01
