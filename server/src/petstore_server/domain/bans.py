@@ -7,14 +7,9 @@ from typing import NamedTuple
 
 from petstore_server.domain.timestamps import DAY
 
-STRIKE_WINDOW = 600
-"""Seconds within which strikes add up."""
-
-BAN_MEMORY = DAY
-"""Seconds after its start during which a ban makes the next one longer."""
-
-CLOCK_TOLERANCE = 60
-"""Seconds by which the clocks of two hosts may differ."""
+STRIKE_WINDOW = 600  # seconds within which strikes add up
+BAN_MEMORY = DAY  # seconds after its start during which a ban makes the next one longer
+CLOCK_TOLERANCE = 60  # seconds by which the clocks of two hosts may differ
 
 
 class BanPolicy(NamedTuple):

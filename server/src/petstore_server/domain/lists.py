@@ -9,8 +9,7 @@ from petstore_server.domain.orders import Status, TrackedOrder, text_end
 
 T = TypeVar("T")
 DEFAULT_LIMIT = 100
-MAX_LIMIT = 1000
-"""Orders on one page."""
+MAX_LIMIT = 1000  # orders on one page
 
 
 class SortField(StrEnum):

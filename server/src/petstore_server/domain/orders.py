@@ -17,8 +17,7 @@ INT64_MAX = 2**63 - 1
 ORDER_FIELDS = ("id", "petId", "quantity", "shipDate", "complete", "status")
 """The fields of an import record, in the order of an export's columns."""
 
-KEY_LIFETIME = DAY
-"""Seconds for which an idempotency key gets the order that was placed with it."""
+KEY_LIFETIME = DAY  # seconds for which an idempotency key gets the order that was placed with it
 
 _FIELD_NAMES = frozenset(ORDER_FIELDS)
 _PLAIN_INTEGER = re.compile(r"0|-?[1-9][0-9]{0,18}", re.ASCII)

@@ -5,17 +5,10 @@ from typing import NamedTuple
 
 from petstore_server.domain.timestamps import HOUR, MINUTE
 
-TOKEN_BYTES = 20
-"""The random bytes of a token: 160 bits."""
-
-LINK_LIFETIME = 5 * MINUTE
-"""Seconds for which a sign-in link can be used, once."""
-
-SESSION_LIFETIME = 12 * HOUR
-"""Seconds without a request after which a session ends."""
-
-EXTEND_AFTER = 60
-"""Seconds after which a request extends its session again: not every request needs to write."""
+TOKEN_BYTES = 20  # the random bytes of a token: 160 bits
+LINK_LIFETIME = 5 * MINUTE  # seconds for which a sign-in link can be used, once
+SESSION_LIFETIME = 12 * HOUR  # seconds without a request after which a session ends
+EXTEND_AFTER = 60  # seconds after which a request extends its session again: not every request needs to write
 
 
 class Session(NamedTuple):

@@ -11,11 +11,8 @@ from petstore_server.domain.errors import InvalidInput
 MINUTE, HOUR, DAY = 60, 3_600, 86_400
 """In seconds."""
 
-LONGEST_DURATION = 36_525 * DAY
-"""The longest duration that is accepted, in seconds: 100 years. A longer one is a typing error."""
-
-FILE_STAMP = r"\d{8}T\d{6}Z"
-"""The pattern of what `file_stamp` returns."""
+LONGEST_DURATION = 36_525 * DAY  # seconds that are accepted: 100 years; a longer duration is a typing error
+FILE_STAMP = r"\d{8}T\d{6}Z"  # the pattern of what `file_stamp` returns
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _RFC3339 = re.compile(

@@ -13,8 +13,7 @@ from petstore_server.domain.accounts import Limits
 from petstore_server.domain.bans import Ban
 from petstore_server.domain.timestamps import DAY, MINUTE
 
-ADDRESS_LIMIT = 60
-"""Requests per minute for callers without a valid key, counted by address (D14)."""
+ADDRESS_LIMIT = 60  # requests per minute for callers without a valid key, counted by address (D14)
 
 
 class Counter(Protocol):

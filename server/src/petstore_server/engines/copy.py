@@ -33,7 +33,6 @@ _TABLES = {
     "orders": "id",
     "audit": "id",
 }
-_SEQUENCES = (("accounts", "id"), ("keys", "number"), ("audit", "id"))
 
 
 async def copy_store(
@@ -76,7 +75,7 @@ async def _copy_tables(source: apsw.Connection, driver: Driver, advance: Callabl
             advance(done)
         if not await is_equal(driver, table, columns, _rows(source, table, columns)):
             raise StoreUnusable(f"The copy differs from the source in its {table}.")
-    for name, column in _SEQUENCES:
+    for name, column in (("accounts", "id"), ("keys", "number"), ("audit", "id")):
         await driver.execute(
             f"SELECT setval(pg_get_serial_sequence('petstore.{name}', '{column}'), max({column}))"  # noqa: S608
             f" FROM petstore.{name} HAVING max({column}) > 0"

@@ -12,11 +12,8 @@ from petstore_server.domain.imports import IMPORT_ACTION
 from petstore_server.domain.lists import Count
 from petstore_server.store.engine import Command, Part, Query, Row, Work, snapshot, transaction
 
-REQUEST_ID = "request_id"
-"""Where an entry keeps the request that made the change, among the values after it."""
-
-SCAN_LIMIT = 20_000
-"""Entries examined for one page or count at most."""
+REQUEST_ID = "request_id"  # where an entry keeps the request that made the change, among the values after it
+SCAN_LIMIT = 20_000  # entries examined for one page or count at most
 
 _ALL = AuditFilters()
 _PAGE = 500
@@ -25,8 +22,7 @@ INSERT_ENTRY = """
     INSERT INTO petstore.audit (at, actor, action, subject, "before", "after") VALUES (%s, %s, %s, %s, %s, %s)
 """
 
-_ORDER = {True: "ORDER BY at DESC, id DESC", False: "ORDER BY at, id"}
-"""The order of a page, by whether the newest entries are first."""
+_ORDER = {True: "ORDER BY at DESC, id DESC", False: "ORDER BY at, id"}  # by whether the newest entries are first
 
 # The changes of orders that API keys make are most of the log: indexes leave out the entries that have no use for them.
 # Each condition is the index's, word for word.
@@ -79,7 +75,7 @@ class AuditLog(Part):
         """At most `limit` entries that match, from behind the position `last` or from the first in their order."""
         entries = [_entry(row) for row in (yield page_statement(filters, limit, last, newest_first=newest_first))]
         if len(entries) > limit:
-            return AuditPage(entries[:limit], entries[limit - 1].position)
+            return AuditPage(entries[:limit], AuditPosition(entries[limit - 1].at, entries[limit - 1].id))
         if filters.request_id is not None or not _matching(filters).parameters:
             return AuditPage(entries, None)  # no entry was read in vain
         ranges = _ranges(filters, last, newest_first=newest_first)

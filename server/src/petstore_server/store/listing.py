@@ -19,8 +19,7 @@ _FOLDED = "((((id & 4294967295) * 668265263) + (((id >> 32) & 4294967295) * 3747
 STARTS_PIECE = f"((({_FOLDED} * {_FOLDED}) % 2147483587) & 1023) = 0"
 """SQL for `starts_piece`. Every product is below 2^63, so no engine overflows."""
 
-CHANGED_LIMIT = 50_000
-"""Changed orders beyond which reading the whole list again is as fast."""
+CHANGED_LIMIT = 50_000  # changed orders beyond which reading the whole list again is as fast
 
 # The clock numbers changes in the order of their commits: a snapshot that shows one change shows all before it.
 _MARK = "SELECT {history}, coalesce((SELECT max(revision) FROM petstore.orders), 0) FROM petstore.store"

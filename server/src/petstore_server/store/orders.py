@@ -14,9 +14,7 @@ from petstore_server.store.engine import Command, Part, Query, Row, TryAgain, Wo
 from petstore_server.store.pages import read_page
 from petstore_server.store.records import order_row, read_order
 
-AUDITED_TOGETHER = 1000
-"""Imported orders that have one entry in the audit log."""
-
+AUDITED_TOGETHER = 1000  # imported orders that have one entry in the audit log
 NO_IDENTIFIER_LEFT = "no identifier is left for a new order: order 9223372036854775807 exists"
 """Why an order cannot be placed in a store that uses the largest identifier."""
 
@@ -30,8 +28,7 @@ _FORGET = """
         SELECT account_id, key FROM petstore.idempotency_keys WHERE at <= %s LIMIT %s
     )
 """
-_NO_IDENTIFIER = '{"id":0'
-"""How the JSON of an order begins that has no identifier yet."""
+_NO_IDENTIFIER = '{"id":0'  # how the JSON of an order begins that has no identifier yet
 
 OrderChange = tuple[int, Transition[Order], Actor]
 PlacementRequest = tuple[Placement, Actor]

@@ -15,14 +15,9 @@ from petstore_server.domain.orders import Status, TrackedOrder
 from petstore_server.store import engine
 from petstore_server.store.engine import Part, Row, Work
 
-SHORT_PAGE = 200
-"""Orders on a page that one index answers: on SQLite to read it takes less time than to pass it to a thread."""
-
-WORK_LIMIT = 3000
-"""Orders walked for one page at most."""
-
-NARROW = 1500
-"""Orders that are read and sorted instead of walking at most."""
+SHORT_PAGE = 200  # orders of one index: SQLite reads so many in less time than it takes to pass them to a thread
+WORK_LIMIT = 3000  # orders walked for one page at most
+NARROW = 1500  # orders that are read and sorted instead of walking at most
 
 _COLUMN = {SortField.ID: "id", SortField.SHIP_DATE: "ship_date", SortField.UPDATED_AT: "updated_at"}
 _PAGE = "record, status, updated_at, created_at, id, ship_date"

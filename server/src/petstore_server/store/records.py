@@ -10,9 +10,7 @@ from petstore_server.domain.orders import Order, Status, order_from_fields
 from petstore_server.domain.timestamps import microseconds
 from petstore_server.store.engine import Row
 
-MOST_PROBLEMS = 100
-"""Problems that a check of a store reports at most."""
-
+MOST_PROBLEMS = 100  # problems that a check of a store reports at most
 CHECKED = "SELECT id, status, pet_id, complete, ship_date, record FROM petstore.orders"
 """Selects what `order_problem` examines."""
 

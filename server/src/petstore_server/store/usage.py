@@ -74,8 +74,7 @@ _OLDEST = f"""
     ) AS oldest
 """  # noqa: S608 - constants
 
-_PERIODS = f"seconds IN ({HOUR}, %s) AND start >= %s AND start < %s"
-"""Days are stored as days, or still as their hours."""
+_PERIODS = f"seconds IN ({HOUR}, %s) AND start >= %s AND start < %s"  # days are stored as days, or still as their hours
 _SUMMED = {
     "usage_history": _sum_into_day("usage_history", "account_id,", _COUNTS),
     "keyless_history": _sum_into_day("keyless_history", "", _KEYLESS),

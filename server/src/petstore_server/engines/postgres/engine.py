@@ -16,11 +16,8 @@ from petstore_server.engines.postgres import connections, dialect
 from petstore_server.engines.postgres.connections import BULK, READ, SNAPSHOT, WRITE, Session, TransactionOptions
 from petstore_server.store.engine import Dialect, Item, Perform, Query, Result, Row, Snapshot, Stats, TryAgain, Work
 
-CONCURRENCY = 2
-"""Transactions of one kind of change at the same time: while one waits for the disk, the next is filled."""
-
-CONNECTIONS = 8
-"""Connections of one process at most; concurrent changes, and concurrent lists, share one."""
+CONCURRENCY = 2  # transactions of one kind of change at the same time: while one waits for the disk, the next is filled
+CONNECTIONS = 8  # connections of one process at most; concurrent changes, and concurrent lists, share one
 
 _CONNECT_SECONDS = 1.0  # for which a request waits
 _ALL_HOSTS_SECONDS = 6.0  # for which connecting goes on: of several hosts, the first may not respond

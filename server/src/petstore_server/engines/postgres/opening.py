@@ -16,8 +16,7 @@ from petstore_server.store.records import CHECKED, MOST_PROBLEMS, order_problem
 
 SCHEMA = Schema("postgres")
 
-OLDEST_SERVER = 15
-"""The oldest major version of PostgreSQL that is supported."""
+OLDEST_SERVER = 15  # the oldest major version of PostgreSQL that is supported
 
 _OPENING_SECONDS = 5.0
 _LOCK = "SELECT pg_advisory_xact_lock(7306938521)"  # any number that all hosts agree on; ends with the transaction

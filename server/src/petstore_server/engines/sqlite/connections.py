@@ -11,14 +11,9 @@ import apsw
 
 from petstore_server.domain.errors import ServiceUnavailable
 
-CREATE = apsw.SQLITE_OPEN_READWRITE | apsw.SQLITE_OPEN_CREATE
-"""How a connection is opened that may make the file."""
-
-BUSY_SECONDS = 5.0
-"""How long a writer waits for another process's transaction; all of ours take milliseconds, except for migrations."""
-
-INLINE_BUSY_MILLISECONDS = 50
-"""How long a read on the event loop may wait: for no writer (WAL), but for a recovery after a crash."""
+CREATE = apsw.SQLITE_OPEN_READWRITE | apsw.SQLITE_OPEN_CREATE  # how a connection is opened that may make the file
+BUSY_SECONDS = 5.0  # for which a writer waits for another process; our transactions take milliseconds
+INLINE_BUSY_MILLISECONDS = 50  # for which a read on the event loop waits, for a recovery after a crash
 
 
 def connect(path: Path, flags: int = apsw.SQLITE_OPEN_READWRITE) -> apsw.Connection:

@@ -13,7 +13,6 @@ from petstore_server.store.audit import INSERT_ENTRY
 from petstore_server.store.engine import Command, Commands, Queries, Query, Result, Row, Work
 
 epoch = history = "epoch"
-_encode = msgspec.json.encode
 # Statements that engines share are written for PostgreSQL. A transaction of SQLite locks the whole store.
 _DIFFERENCES = (
     (" = ANY(%s::bigint[])", " IN (SELECT value FROM json_each(?))"),
@@ -130,7 +129,9 @@ def run(connection: apsw.Connection, work: Work[Result]) -> Result:
 
 def rows_of(connection: apsw.Connection, statement: Query | Command) -> list[Row]:
     """Return the rows of one statement."""
-    bound = [_encode(value).decode() if isinstance(value, list) else value for value in statement.parameters]
+    bound = [
+        msgspec.json.encode(value).decode() if isinstance(value, list) else value for value in statement.parameters
+    ]
     return connection.execute(translated(statement.sql), bound).fetchall()
 
 

@@ -24,8 +24,7 @@ from petstore_server.engines.sqlite.connections import connect_reader, connect_w
 from petstore_server.engines.sqlite.dialect import rows_of, run
 from petstore_server.store.engine import Command, Dialect, Item, Perform, Query, Result, Row, Snapshot, Stats, Work
 
-BULK_GAP_SECONDS = 0.01
-"""The pause after a bulk transaction, in which others can write. A busy server misses pauses of 3 ms."""
+BULK_GAP_SECONDS = 0.01  # after a bulk transaction, in which others can write; a busy server misses pauses of 3 ms
 
 _LEAST_FREE = 1 << 18  # bytes: several times what a commit of many changes writes
 _READERS = 2  # one for the list, so that an export or a report does not delay it

@@ -18,13 +18,11 @@ from petstore_server.engines.sqlite.connections import CREATE, connect_writer, t
 from petstore_server.engines.sqlite.engine import SqliteEngine
 from petstore_server.store import Store
 
-APPLICATION_ID = 0x50455453
-"""Written into every store's header by the first migration."""
+APPLICATION_ID = 0x50455453  # written into every store's header by the first migration
 
 SCHEMA = Schema("sqlite")
 
-MIGRATION_SECONDS = 120.0
-"""How long a program waits for another one that migrates the store: with a million orders that takes many seconds."""
+MIGRATION_SECONDS = 120.0  # for which another program may migrate a store, of a million orders for example
 _PAUSE = 0.01  # seconds between attempts
 _SEVERAL_SERVERS = "Stop it, or set PETSTORE_REDIS_URL for both, so that they count limits together."
 
