@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
-from redis.asyncio import ConnectionPool, Redis
+from redis.asyncio import Redis
 from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
 from redis.exceptions import AuthenticationError, NoPermissionError, NoScriptError, RedisError, ResponseError
@@ -212,7 +212,7 @@ async def _bounded() -> AsyncIterator[None]:
 
 def _client(url: str) -> Redis:
     """One connection, without retries by the library: a script that counts must not be sent twice."""
-    pool: ConnectionPool = ConnectionPool.from_url(
+    return Redis.from_url(
         url,
         retry=Retry(NoBackoff(), 0),
         socket_connect_timeout=CONNECT_SECONDS,
@@ -220,7 +220,6 @@ def _client(url: str) -> Redis:
         client_name="petstore",
         protocol=2,
     )
-    return Redis.from_pool(pool)
 
 
 def _rules(policy: BanPolicy) -> dict[str, float]:
