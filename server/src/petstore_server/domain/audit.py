@@ -38,6 +38,10 @@ class AuditEntry(NamedTuple):
     after: Any
     request_id: str | None = None
 
+    @property
+    def position(self) -> AuditPosition:
+        return AuditPosition(self.at, self.id)
+
 
 class AuditFilters(NamedTuple):
     """Which entries of the audit log to read: those that satisfy every filter. None, and nothing, mean all.

@@ -75,7 +75,7 @@ class AuditLog(Part):
         """At most `limit` entries that match, from behind the position `last` or from the first in their order."""
         entries = [_entry(row) for row in (yield page_statement(filters, limit, last, newest_first=newest_first))]
         if len(entries) > limit:
-            return AuditPage(entries[:limit], AuditPosition(entries[limit - 1].at, entries[limit - 1].id))
+            return AuditPage(entries[:limit], entries[limit - 1].position)
         if filters.request_id is not None or not _matching(filters).parameters:
             return AuditPage(entries, None)  # no entry was read in vain
         ranges = _ranges(filters, last, newest_first=newest_first)
