@@ -28,7 +28,7 @@ from support.process import UNLIMITED, URLS, Server, new_key, petstore, petstore
 from support.redis_engine import shared_redis
 from support.subprocesses import free_port
 
-COUNT = 20_000
+COUNT = 8_000
 
 
 @pytest.fixture(name="served", scope="module")

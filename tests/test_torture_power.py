@@ -31,7 +31,7 @@ async def test_nothing_is_acknowledged_while_flushes_fail_and_nothing_is_lost_by
 
 
 async def test_a_loss_of_power_during_an_import_leaves_whole_batches() -> None:
-    assert_nothing_lost(await power_commands.imported(7, 8, orders=3_000), 6)
+    assert_nothing_lost(await power_commands.imported(7, 8, orders=1_500), 6)
 
 
 async def test_a_loss_of_power_during_a_restore_leaves_one_store_or_the_other() -> None:

@@ -7,4 +7,4 @@ pytestmark = pytest.mark.anyio
 
 
 async def test_hostile_variation_leaves_no_descriptor_open_and_meets_no_defect() -> None:
-    assert [] == (await resources.hostile(7, 700, warm=300)).problems
+    assert [] == (await resources.hostile(7, 400, warm=300)).problems

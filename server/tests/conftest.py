@@ -41,7 +41,7 @@ def pytest_configure() -> None:
     os.environ.pop("SSL_CERT_FILE", None)
     os.environ["SSL_CERT_DIR"] = os.devnull  # every client would load the system's certificates, which no test needs
     # An example may have to wait for a busy processor; each run tries others.
-    settings.register_profile("untimed", deadline=None, max_examples=50)
+    settings.register_profile("untimed", deadline=None, max_examples=25)
     settings.load_profile("untimed")
     gc.disable()  # until all tests are collected: they stay
 
@@ -58,9 +58,9 @@ def pytest_unconfigure() -> None:
 
 
 @pytest.fixture
-def anyio_backend() -> str:
-    """Runs asynchronous tests on asyncio, the only event loop interface that the server supports."""
-    return "asyncio"
+def anyio_backend() -> tuple[str, dict[str, bool]]:
+    """Runs asynchronous tests on the event loop that serves in production."""
+    return "asyncio", {"use_uvloop": True}
 
 
 @pytest.fixture(name="postgres", scope="session")

@@ -365,7 +365,7 @@ def test_many_distinct_bad_keys_leave_memory_flat(served: tuple[Server, str]) ->
     before = server.memory()
     with server.connect(FLOODING) as connection:
         connection.settimeout(PATIENCE)
-        for batch in range(100):
+        for batch in range(60):
             connection.sendall("".join(line.format(batch * 200 + number) for number in range(200)).encode())
             seen = b""
             while seen.count(b"HTTP/1.1 ") < 200:

@@ -13,12 +13,12 @@ from typing import Any
 import httpx2
 import pytest
 
-from petstore_server.api.documentation import DOCUMENT_LIMIT
 from petstore_server.domain.accounts import RESUME, Limits, Plan, suspend
 from petstore_server.domain.errors import ServiceUnavailable
 from petstore_server.domain.keys import Environment, Scope, revoke, unban
 from petstore_server.domain.orders import Order, Status
 from petstore_server.domain.pets import Pet
+from petstore_server.runtime import application
 from support.service import START, Clock, Service, bearer, in_service, running
 
 ORDERS = "/v1/store/orders"
@@ -301,10 +301,14 @@ async def test_there_is_no_v3_and_errors_outside_of_the_api_carry_no_limits(tmp_
 
 
 @embedded
-async def test_requests_outside_v1_are_limited_by_address_and_apart_from_the_api(tmp_path: Path) -> None:
+async def test_requests_outside_v1_are_limited_by_address_and_apart_from_the_api(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(application, "DOCUMENT_LIMIT", 90)
+
     async def story(service: Service) -> None:
         key = await service.key()
-        for number in range(DOCUMENT_LIMIT):
+        for number in range(90):
             path = ("/docs", "/", "/nothing")[number % 3]
             assert 429 != (await service.client.get(path)).status_code
         refused = await service.client.get("/docs")

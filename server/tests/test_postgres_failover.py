@@ -79,12 +79,12 @@ def promote(replica: PostgresEngine) -> None:
 async def test_a_failover_under_load_loses_no_acknowledged_change(pair: Pair) -> None:
     acknowledge_together(pair.primary)
     async with opened_at(pair.url) as store:
-        await store.orders.import_batch([Order(number) for number in range(20_000)], "import:1", BY)
+        await store.orders.import_batch([Order(number) for number in range(8_000)], "import:1", BY)
         cache = ListCache(store.listing)
         shown, access = await served(cache), await store.access_version()
         rebuilds: list[float] = []
         store.stats.rebuilt = rebuilds.append
-        numbers = iter(range(20_000))
+        numbers = iter(range(8_000))
         acknowledged: set[int] = set()
         unsure: set[int] = set()
 

@@ -269,7 +269,7 @@ def _refuses(server: Server) -> bool:
 
 
 def test_sigterm_lets_what_is_under_way_finish_and_says_so_on_readyz_first(store: Path) -> None:
-    put_orders(store, 50_000)
+    put_orders(store, 20_000, ',"quantity":1,"shipDate":"2026-11-01T00:00:00.000Z","complete":true')
     key, _ = new_key(store)
     with serving(store, PETSTORE_DRAIN_DELAY_SECONDS="4") as server:
         with server.connect() as slow, httpx2.Client() as admin:

@@ -231,7 +231,7 @@ def _import_many(url: str, batches: int) -> None:
 async def test_a_cancel_gets_in_between_the_batches_of_an_importer(each_backend: Stores) -> None:
     async with each_backend.opened() as store:
         await store.orders.import_batch([Order(number) for number in range(200)], "import:1", BY)
-        importer = forking().Process(target=_import_many, args=(each_backend.url, 60))
+        importer = forking().Process(target=_import_many, args=(each_backend.url, 40))
         importer.start()
         while len(await log(store)) < 2:  # noqa: ASYNC110 - the importer is another process
             await asyncio.sleep(0.01)

@@ -15,7 +15,7 @@ from support.process import UNLIMITED, Server, exchange, petstore_json, serving
 
 ORDERS = "/v2/store/orders"
 THREADS = 8
-PLACED = 80
+PLACED = 40
 
 
 def writer_key(store: Path) -> str:
@@ -98,7 +98,7 @@ def test_two_servers_place_one_order_for_one_key(tmp_path: Path, scaled_out: dic
     store = tmp_path / "store.db"
     process.URLS[store] = scaled_out
     key = writer_key(store)
-    bodies: dict[int, set[bytes]] = {number: set() for number in range(60)}
+    bodies: dict[int, set[bytes]] = {number: set() for number in range(30)}
     with (
         serving(store) as one,
         serving(store) as other,
@@ -113,9 +113,9 @@ def test_two_servers_place_one_order_for_one_key(tmp_path: Path, scaled_out: dic
             else:
                 assert 201 == response.status_code
                 bodies[number].add(response.content)
-        assert [1] * 60 == [len(found) for found in bodies.values()]
+        assert [1] * 30 == [len(found) for found in bodies.values()]
         assert all_orders(first) == all_orders(second)
-        assert 60 == len(all_orders(first))
+        assert 30 == len(all_orders(first))
 
 
 def test_a_cursor_of_one_server_is_valid_on_another(tmp_path: Path, scaled_out: dict[str, str]) -> None:
