@@ -191,15 +191,10 @@ def correct_values(values: dict[str, Any]) -> None:
             values[name] = "2027-01-01T00:00:00Z"  # the offset may lead out of the years 1 to 9999
 
 
-@pytest.mark.parametrize(
-    ("version", "path", "method"),
-    [(version, path, method.upper()) for version in CONTRACTS for path, item in paths(version) for method in item],
-)
-def test_schemathesis_finds_no_departure(
-    version: str, path: str, method: str, call: Callable[[Any, str], None]
-) -> None:
-    # Neither at the top nor by its plugin for pytest: loading it and making the requests takes longer than to collect
-    # all other tests, and each test process would do it.
+@each_version
+def test_schemathesis_finds_no_departure(version: str, call: Callable[[Any, str], None]) -> None:
+    # Neither at the top nor by its plugin for pytest: loading it takes longer than to collect all other tests, and each
+    # test process would do it. So there is also one test for all operations of a version.
     import schemathesis
     from schemathesis.generation.hypothesis.builder import HypothesisTestConfig, HypothesisTestMode, create_test
 
@@ -209,6 +204,9 @@ def test_schemathesis_finds_no_departure(
             correct(case)
         call(case, version)
 
+    operations = [(path, method.upper()) for path, item in paths(version) for method in item]
+    assert operations
     schema = schemathesis.openapi.from_dict(CONTRACTS[version])
     config = HypothesisTestConfig(project=schema.config, modes=list(HypothesisTestMode))
-    create_test(operation=schema[path][method], test_func=check, config=config)()
+    for path, method in operations:
+        create_test(operation=schema[path][method], test_func=check, config=config)()
