@@ -8,7 +8,7 @@ PIP := $(BIN)/python -m pip $(PIP_OPTIONS)
 # The lock files are complete, so pip need not look for dependencies.
 INSTALL := $(PIP) install --no-deps --require-hashes
 LOCK := $(BIN)/uv pip compile --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-emit-find-links --no-annotate --no-header -q
-TEST_PROCESSES ?= $(shell $(PYTHON) -c 'import os; print(2 * (os.cpu_count() or 1))') # many tests wait for processes and timers
+TEST_PROCESSES ?= $(shell $(PYTHON) -c 'import os; print(3 * (os.cpu_count() or 1))') # many tests wait for processes and timers
 BENCH_PACKAGES := nginx-light wrk redis-tools
 
 # All processors together compile the modules in less time than pip.

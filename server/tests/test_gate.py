@@ -487,6 +487,7 @@ async def test_every_admitted_request_is_charged_and_a_refused_one_is_not(tmp_pa
     ] == await in_service(tmp_path, story)
 
 
+@embedded
 async def test_a_429_names_the_time_from_which_the_next_request_is_admitted(tmp_path: Path) -> None:
     async def story(service: Service) -> None:
         headers = bearer(await service.key())
@@ -548,6 +549,7 @@ async def test_counts_and_bans_survive_a_restart(tmp_path: Path) -> None:
     await second(*await first())
 
 
+@embedded
 async def test_callers_without_a_valid_key_are_counted_by_address_and_never_touch_a_valid_key(tmp_path: Path) -> None:
     async def story(service: Service) -> None:
         key = await service.key()

@@ -135,8 +135,8 @@ async def test_on_sqlite_a_current_list_is_returned_without_waiting(tmp_path: Pa
         assert b'[{"id":1},{"id":2}]' == text(await cache.current())
 
 
-async def test_callers_of_one_turn_share_one_look_at_the_store(each_backend: Stores) -> None:
-    async with cached(each_backend) as (_, cache, engine):
+async def test_callers_of_one_turn_share_one_look_at_the_store(file_store: Stores) -> None:
+    async with cached(file_store) as (_, cache, engine):
         await cache.current()
         turn = object()
         before = engine.peeks
@@ -160,8 +160,8 @@ async def test_the_next_turn_and_callers_without_a_turn_see_a_change(each_backen
         assert b'[{"id":1},{"id":2}]' == text(await cache.current(second))
 
 
-async def test_concurrent_callers_share_one_reading_and_one_encoding(each_backend: Stores) -> None:
-    async with cached(each_backend) as (store, cache, engine):
+async def test_concurrent_callers_share_one_reading_and_one_encoding(file_store: Stores) -> None:
+    async with cached(file_store) as (store, cache, engine):
         await put(store, 1)
         engine.gate.clear()
         waiting = [asyncio.create_task(cache.current()) for _ in range(50)]
@@ -195,8 +195,8 @@ async def test_a_reading_that_began_before_a_change_does_not_serve_callers_after
         assert 2 == engine.readings
 
 
-async def test_a_list_in_which_nothing_changed_is_not_encoded_again(each_backend: Stores) -> None:
-    async with cached(each_backend) as (store, cache, engine):
+async def test_a_list_in_which_nothing_changed_is_not_encoded_again(file_store: Stores) -> None:
+    async with cached(file_store) as (store, cache, engine):
         await put(store, 1)
         held = await cache.current()
         await store.orders.change(1, CANCEL, BY)
@@ -204,8 +204,8 @@ async def test_a_list_in_which_nothing_changed_is_not_encoded_again(each_backend
         assert 1 == engine.readings
 
 
-async def test_a_failed_reading_fails_its_callers_and_the_next_tries_again(each_backend: Stores) -> None:
-    async with cached(each_backend) as (store, cache, engine):
+async def test_a_failed_reading_fails_its_callers_and_the_next_tries_again(file_store: Stores) -> None:
+    async with cached(file_store) as (store, cache, engine):
         await put(store, 1)
         engine.faults.append(ServiceUnavailable("gone"))
         both = await asyncio.gather(cache.current(), cache.current(), return_exceptions=True)
@@ -213,8 +213,8 @@ async def test_a_failed_reading_fails_its_callers_and_the_next_tries_again(each_
         assert b'[{"id":1}]' == text(await cache.current())
 
 
-async def test_a_caller_that_is_cancelled_does_not_end_the_reading(each_backend: Stores) -> None:
-    async with cached(each_backend) as (store, cache, engine):
+async def test_a_caller_that_is_cancelled_does_not_end_the_reading(file_store: Stores) -> None:
+    async with cached(file_store) as (store, cache, engine):
         await put(store, 1)
         engine.gate.clear()
         leaves, stays = asyncio.create_task(cache.current()), asyncio.create_task(cache.current())

@@ -27,6 +27,9 @@ UNLIMITED = Limits(1_000_000, 1_000_000)
 pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("each_engine")]
 
 embedded = pytest.mark.parametrize("each_engine", ["embedded"], indirect=True)
+with_a_seed = pytest.mark.parametrize(
+    ("each_engine", "seed"), [("embedded", 0), ("scaled-out", 1)], indirect=["each_engine"]
+)
 """For what is decided before an engine is asked."""
 
 SAMPLE = (
@@ -101,6 +104,7 @@ FOUND = [
 ]
 
 
+@embedded
 async def test_each_filter_and_sort_in_pages_of_every_size(tmp_path: Path) -> None:
     async def story(service: Service) -> None:
         await service.orders(*SAMPLE)
@@ -332,7 +336,7 @@ def matches(order: Mapping[str, Any], filters: Mapping[str, str]) -> bool:
     )
 
 
-@pytest.mark.parametrize("seed", range(2))
+@with_a_seed
 async def test_a_walk_returns_what_matches_throughout_exactly_once_whatever_changes(tmp_path: Path, seed: int) -> None:
     chance = random.Random(seed)
 
@@ -377,7 +381,7 @@ async def test_a_walk_returns_what_matches_throughout_exactly_once_whatever_chan
     await in_service(tmp_path, story)
 
 
-@pytest.mark.parametrize("seed", range(2))
+@with_a_seed
 async def test_a_client_that_follows_updates_sees_every_order_in_its_last_state(tmp_path: Path, seed: int) -> None:
     chance = random.Random(seed)
 

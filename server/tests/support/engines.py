@@ -31,6 +31,7 @@ _SETTINGS = {
     "max_connections": "60",
     "shared_buffers": "64MB",
     "deadlock_timeout": "100ms",
+    "autovacuum": "off",  # the databases do not live long enough to need it
     "timezone": "UTC",
 }
 _INITDB = ("--username=postgres", "--auth=trust", "--encoding=UTF8", "--locale=C", "--no-sync")
