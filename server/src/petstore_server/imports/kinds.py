@@ -109,7 +109,11 @@ class Schema(Generic[T]):
         """The field of each column, None for those to leave out; notes which are missing. Raises UnreadableFile."""
         fields = [self._fields.get(_plain(name)) for name in names]
         if unknown := [name for name in names if not self._is_known(name)]:
-            raise UnreadableFile(self._unknown_columns(unknown))
+            shown = ", ".join(f"'{name[:50]}'" for name in unknown[:5]) + (" and others" if len(unknown) > 5 else "")
+            raise UnreadableFile(
+                f"The first line must name the columns ({', '.join(self.cells)}); it has {shown}. Give "
+                "--ignore-column NAME to leave a column out, or --map NAME=FIELD to say which field it is."
+            )
         if twice := next((field for field in fields if field and fields.count(field) > 1), None):
             raise UnreadableFile(f"The header names the field '{twice}' twice; leave one out with --ignore-column.")
         if absent := self._mapped.keys() - set(map(_plain, names)):
@@ -142,13 +146,6 @@ class Schema(Generic[T]):
             if field is not None:
                 renamed[field] = value
         return renamed
-
-    def _unknown_columns(self, names: list[str]) -> str:
-        shown = ", ".join(f"'{name[:50]}'" for name in names[:5]) + (" and others" if len(names) > 5 else "")
-        return (
-            f"The first line must name the columns ({', '.join(self.cells)}); it has {shown}. Give "
-            "--ignore-column NAME to leave a column out, or --map NAME=FIELD to say which field it is."
-        )
 
 
 def _plain(name: str) -> str:

@@ -6,6 +6,7 @@ import shutil
 import socket
 import stat
 from collections.abc import Iterator
+from contextlib import closing
 from http.client import HTTPConnection, HTTPException
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -32,7 +33,7 @@ _ALL_ADDRESSES = {"0.0.0.0", "::"}  # noqa: S104 - compared only
 
 def check_files(file: Path) -> Iterator[CheckResult]:
     """Permissions: this user and the service must be able to read and write, other users should not."""
-    results = [*_access(file), *_owners(file), *_modes(file)]
+    results = list(_permissions(file))
     yield from results
     if file.exists() and not results:
         yield CheckResult("permissions", "ok", f"Only its owner can read and write {file}.")
@@ -78,23 +79,23 @@ def _files(file: Path) -> list[Path]:
     return [place for suffix in ("", "-wal", "-shm") if (place := file.with_name(file.name + suffix)).exists()]
 
 
-def _access(file: Path) -> Iterator[CheckResult]:
+def _permissions(file: Path) -> Iterator[CheckResult]:
+    """What is wrong with them. Root can use all files; the service runs as the owner of those that are not root's."""
     for place in (file.parent, *_files(file)):
         if place.exists() and not os.access(place, os.R_OK | os.W_OK):
             remedy = f"Run as the owner of {place}, or let this user read and write it."
             yield CheckResult("permissions", "fail", f"This user cannot read and write {place}.", remedy)
-
-
-def _owners(file: Path) -> Iterator[CheckResult]:
-    """What root's files mean for the service, which runs as the owner of the other ones; root itself can use all."""
-    places = [place for place in (file, file.parent) if place.exists()]
-    service = next((uid for place in places if (uid := place.stat().st_uid) != 0), 0)
+    owners = [place.stat().st_uid for place in (file, file.parent) if place.exists()]
+    service = next(filter(None, owners), 0)
     for place in _files(file):
         found = place.stat()
         if found.st_uid != service and not found.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
             user, owner = _user(service), _user(found.st_uid)
             message = f"{place} belongs to {owner}: a service that runs as {user} cannot use it."
             yield CheckResult("permissions", "fail", message, f"chown {user} {place}")
+        if found.st_mode & _OTHERS:
+            message = f"Other users of this machine have access to {place} (mode {stat.S_IMODE(found.st_mode):04o})."
+            yield CheckResult("permissions", "warn", message, f"chmod 600 {place}")
 
 
 def _user(uid: int) -> str:
@@ -102,14 +103,6 @@ def _user(uid: int) -> str:
         return pwd.getpwuid(uid).pw_name
     except KeyError:
         return str(uid)
-
-
-def _modes(file: Path) -> Iterator[CheckResult]:
-    for place in _files(file):
-        if place.stat().st_mode & _OTHERS:
-            mode = stat.S_IMODE(place.stat().st_mode)
-            message = f"Other users of this machine have access to {place} (mode {mode:04o})."
-            yield CheckResult("permissions", "warn", message, f"chmod 600 {place}")
 
 
 def check_deployment(settings: Settings) -> Iterator[CheckResult]:
@@ -158,7 +151,7 @@ def find_server(settings: Settings, *, holds_store: bool) -> CheckResult | None:
         server, unknown = f"A server answers at {address}", "; whether it uses this store is not known"
     try:
         status, answer = _ask(address)
-    except OSError:
+    except (OSError, HTTPException):
         if not holds_store:
             return None
         message = f"A server runs on this store, but does not answer at {address}."
@@ -170,17 +163,12 @@ def find_server(settings: Settings, *, holds_store: bool) -> CheckResult | None:
 
 
 def _ask(address: str) -> tuple[int, str]:
-    """The status and the body of the response to GET. Raises OSError if no server responds."""
+    """The status and the body of the response to GET. Raises OSError, HTTPException."""
     where = urlsplit(address)
-    connection = HTTPConnection(where.netloc, timeout=_RESPONSE_SECONDS)
-    try:
+    with closing(HTTPConnection(where.netloc, timeout=_RESPONSE_SECONDS)) as connection:
         connection.request("GET", where.path)
         response = connection.getresponse()
         return response.status, response.read(_LONGEST_ANSWER).decode("utf-8", "replace")
-    except HTTPException as error:
-        raise OSError(f"the response is not HTTP ({type(error).__name__})") from None
-    finally:
-        connection.close()
 
 
 def check_ports(settings: Settings) -> Iterator[CheckResult]:
@@ -189,12 +177,10 @@ def check_ports(settings: Settings) -> Iterator[CheckResult]:
         ("PETSTORE_PORT", settings.host, settings.port),
         ("PETSTORE_ADMIN_PORT", settings.admin_host, settings.admin_port),
     ):
-        reason = _cannot_listen(host, port)
-        if reason:
+        if reason := _cannot_listen(host, port):
             message = f"A server could not listen on {host}:{port}: {reason}."
-            yield CheckResult(
-                "ports", "fail", message, f"Stop the program that uses it, or choose another with {name}."
-            )
+            remedy = f"Stop the program that uses it, or choose another with {name}."
+            yield CheckResult("ports", "fail", message, remedy)
 
 
 def _cannot_listen(host: str, port: int) -> str | None:

@@ -1,6 +1,178 @@
-"""The settings: environment variables, read and checked when a process starts."""
+"""The settings: one table of environment variables, from which they are read, checked and documented."""
 
-from petstore_server.settings.table import SETTINGS, Settings, SettingsError, read_settings
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, fields
+from datetime import datetime
+from typing import Any, NamedTuple, TypeVar
+
+from petstore_server.settings import values
 from petstore_server.settings.values import UNPARSABLE_URL, Network, describe_url
 
 __all__ = ["SETTINGS", "UNPARSABLE_URL", "Network", "Settings", "SettingsError", "describe_url", "read_settings"]
+
+T = TypeVar("T")
+
+_FOREIGN = {"PETSTORE_API_KEY"}  # the client's
+_KUBERNETES = re.compile(r"PETSTORE_(SERVICE_|PORT_)")  # injected into every pod next to a service named petstore
+
+_YEAR_SECONDS = 31_536_000
+_HOUR_SECONDS = 3600
+_MOST_DAYS = 36_500
+_MOST_STRIKES = 10_000  # a strike then costs either limiter no more than a small multiple of the first one
+
+
+class SettingsError(Exception):
+    """A setting is unknown or its value is bad; the message is one line that names it."""
+
+
+class Setting(NamedTuple):
+    """How a setting is read and documented. The ValueError of `read`, which makes the value, says what it must be."""
+
+    name: str
+    default: str
+    help: str
+    read: Callable[[str], Any]
+
+
+def _setting(default: str, meaning: str, read: Callable[[str], T]) -> T:
+    """A field of Settings with the other fields of its Setting."""
+    setting: T = field(metadata={"default": default, "help": meaning, "read": read})
+    return setting
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """Every setting, read and checked; `host` is PETSTORE_HOST. Durations are in seconds, dates aware and in UTC."""
+
+    database_url: str = _setting(
+        "sqlite:///petstore.db",
+        "Where the store is: sqlite:///FILE (four slashes for an absolute path) or postgresql://….",
+        values.database_url,
+    )
+    redis_url: str | None = _setting(
+        "",
+        "Where limits are counted, such as redis://host:6379/0; empty: in process.",
+        values.redis_url,
+    )
+    host: str = _setting("127.0.0.1", "Address on which the API listens.", values.host)
+    port: int = _setting("8080", "Port of the API; 0 takes a free one.", values.port)
+    admin_host: str = _setting("127.0.0.1", "Address on which the admin port listens; keep it private.", values.host)
+    admin_port: int = _setting(
+        "8081", "Port of /livez, /readyz, /metrics and /console; 0 takes a free one.", values.port
+    )
+    workers: int = _setting("1", "Server processes; more than one needs PETSTORE_REDIS_URL.", values.integer(1, 256))
+    max_connections: int = _setting(
+        "0",
+        "Client connections of a process; more get 503. 0: as many as the open-file limit allows, at most 10000.",
+        values.integer(0, 1_000_000),
+    )
+    environment: str = _setting(
+        "production",
+        "production or staging: which keys are valid here, and which `keys create` makes.",
+        values.one_of("production", "staging"),
+    )
+    base_url: str | None = _setting(
+        "", "Public address of production, ending in /v1; shown in the contract.", values.base_url
+    )
+    staging_base_url: str | None = _setting(
+        "", "Public address of staging, ending in /v1; shown in the contract.", values.base_url
+    )
+    contact: str | None = _setting(
+        "",
+        "Whom partners ask: an e-mail address, or the https:// address of a page; shown in the guide and the contract.",
+        values.contact,
+    )
+    trusted_proxies: tuple[Network, ...] = _setting(
+        "",
+        "Addresses or networks, separated by commas, of proxies that are trusted to name the client's address.",
+        values.networks,
+    )
+    forwarded_header: str = _setting(
+        "X-Forwarded-For",
+        "The one header in which those proxies name the client: X-Forwarded-For or Forwarded.",
+        values.one_of("x-forwarded-for", "forwarded"),
+    )
+    ban_strikes: int = _setting("20", "Strikes within ten minutes that ban a key.", values.integer(1, _MOST_STRIKES))
+    ban_seconds: int = _setting("120", "Length of a first ban, in seconds.", values.integer(1, _YEAR_SECONDS))
+    ban_max_seconds: int = _setting(
+        "3600",
+        "Longest ban, in seconds; each ban within 24 hours of the last one is twice as long, up to this.",
+        values.integer(1, _YEAR_SECONDS),
+    )
+    ban_grace_seconds: float = _setting(
+        "2",
+        "Seconds after a first 429 in which further requests are not strikes: they may already have been sent.",
+        values.seconds(_YEAR_SECONDS),
+    )
+    drain_delay_seconds: float = _setting(
+        "0",
+        "Seconds to keep accepting after SIGTERM while /readyz returns 503, so that load balancers notice.",
+        values.seconds(_HOUR_SECONDS),
+    )
+    pets_deprecated_at: datetime = _setting("2026-11-01", "When GET /v1/pets/{petId} was deprecated.", values.timestamp)  # noqa: RUF009 - as the others
+    pets_sunset: datetime = _setting("2027-12-01", "When GET /v1/pets/{petId} starts to return 410.", values.timestamp)  # noqa: RUF009 - as the others
+    usage_hours_days: int = _setting(
+        "90",
+        "Days for which the usage history is kept by hour; then the hours of a day are summed.",
+        values.integer(0, _MOST_DAYS),
+    )
+    usage_days_days: int = _setting(
+        "1095",
+        "Days for which the usage history is kept by day; if this and the hours are 0, there is no usage history.",
+        values.integer(0, _MOST_DAYS),
+    )
+    log_level: str = _setting(
+        "info",
+        "debug, info, warning or error; debug logs a line for every request.",
+        values.one_of("debug", "info", "warning", "error"),
+    )
+    access_log: str = _setting(
+        "off",
+        "off, errors or all: which responses of the API are logged at the level info; errors are those from 400 on.",
+        values.one_of("off", "errors", "all"),
+    )
+    console: bool = _setting("on", "on or off: whether the admin port has the operator console.", values.on_off)
+    console_hosts: frozenset[str] = _setting(
+        "", "Further host names, separated by commas, under which the console may be opened.", values.host_names
+    )
+
+
+SETTINGS = tuple(Setting(f"PETSTORE_{each.name.upper()}", **each.metadata) for each in fields(Settings))
+"""Every setting; `docs/reference.md` is generated from this table."""
+
+
+def read_settings(environ: Mapping[str, str]) -> Settings:
+    """Read the settings from environment variables. Raises SettingsError."""
+    _refuse_unknown_names(environ)
+    read = []
+    for setting in SETTINGS:
+        text = environ.get(setting.name, setting.default)
+        try:
+            read.append(setting.read(text))
+        except ValueError as error:
+            shown = repr(text)
+            if setting.name.endswith("_URL"):  # it may hold a password, so no part of its text is copied
+                shown = describe_url(text) if "://" in text else "not a URL"
+            raise SettingsError(f"{setting.name} {error}; it is {shown}.") from None
+    settings = Settings(*read)
+    if settings.ban_max_seconds < settings.ban_seconds:
+        raise SettingsError("PETSTORE_BAN_MAX_SECONDS must not be less than PETSTORE_BAN_SECONDS.")
+    if settings.usage_days_days < settings.usage_hours_days:
+        raise SettingsError("PETSTORE_USAGE_DAYS_DAYS must not be less than PETSTORE_USAGE_HOURS_DAYS.")
+    if settings.pets_sunset < settings.pets_deprecated_at:
+        raise SettingsError("PETSTORE_PETS_SUNSET must not be before PETSTORE_PETS_DEPRECATED_AT (RFC 9745 §4).")
+    return settings
+
+
+def _refuse_unknown_names(environ: Mapping[str, str]) -> None:
+    """Reject unknown names: a typo in PETSTORE_DATABASE_URL must not serve an empty store."""
+    known = {setting.name for setting in SETTINGS}
+    for name in sorted(environ):
+        if not name.startswith("PETSTORE_") or name in known or name in _FOREIGN or _KUBERNETES.match(name):
+            continue
+        import difflib  # only for this
+
+        close = difflib.get_close_matches(name, known, n=1)
+        hint = f"did you mean {close[0]}?" if close else "docs/reference.md lists them all."
+        raise SettingsError(f"{name} is not a setting of this service; {hint}")
