@@ -7,7 +7,7 @@ from html import escape
 
 import pytest
 
-from petstore_server.console.readings import Cached
+from petstore_server.console.sources import Cached
 from petstore_server.domain.accounts import PLAN_LIMITS, Limits, Plan
 from petstore_server.domain.audit import Actor
 from petstore_server.domain.bans import Ban

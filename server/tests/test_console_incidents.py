@@ -10,8 +10,8 @@ import psycopg
 import pytest
 from prometheus_client.core import CounterMetricFamily
 
-from petstore_server.console.readings import Pace
 from petstore_server.console.rendering import minutes
+from petstore_server.console.sources import Pace
 from petstore_server.domain.errors import ServiceUnavailable
 from petstore_server.domain.orders import Order
 from petstore_server.domain.usage import Activity, KeylessCounts, UsageCounts

@@ -4,8 +4,8 @@ import asyncio
 
 import pytest
 
-from petstore_server.console.readings import SLOW, Cached, Pace, Reading, read_within
 from petstore_server.console.rendering import percent
+from petstore_server.console.sources import SLOW, Cached, Pace, Reading, read_within
 from petstore_server.domain.errors import NotFound, ServiceUnavailable, Unreachable
 
 pytestmark = pytest.mark.anyio

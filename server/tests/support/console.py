@@ -13,8 +13,7 @@ import httpx2
 from prometheus_client.core import Metric
 from starlette.applications import Starlette
 
-from petstore_server.console.readings import Pace
-from petstore_server.console.sources import Sources
+from petstore_server.console.sources import Pace, Sources
 from petstore_server.domain.audit import Actor
 from petstore_server.runtime.application import make_console
 from petstore_server.settings import read_settings

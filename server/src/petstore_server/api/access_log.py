@@ -17,7 +17,6 @@ from petstore_server.telemetry.logs import timestamp, write_record
 
 EVENT = "request answered"
 
-_FIRST_ERROR = 400
 _LONGEST_PATH = 512  # bytes
 _ESCAPES = {code: f"\\x{code:02x}" for code in range(256) if not 0x20 < code < 0x7F or code == ord("\\")}
 
@@ -28,7 +27,7 @@ class AccessLog:
     def __init__(self, which: str, client_address: ClientAddress, clock: Callable[[], float]) -> None:
         """`which` is `all`, `errors` (responses of 400 and above), or `off`. `clock` gives Unix seconds."""
         log = logging.getLogger(__name__)
-        at_info = {"all": 0, "errors": _FIRST_ERROR}.get(which)
+        at_info = {"all": 0, "errors": 400}.get(which)
         self._info_from = at_info if log.isEnabledFor(logging.INFO) else None
         self._debug = log.isEnabledFor(logging.DEBUG)
         self._client_address = client_address

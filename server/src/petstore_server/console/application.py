@@ -25,49 +25,40 @@ _CHANGES = 3  # of an account or a key, that the page of a conflict shows
 _READING = {"GET", "HEAD"}
 _METHODS = ["GET", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"]
 _STATIC = {"console.css": "text/css", "icon.svg": "image/svg+xml"}
-SHOWN: dict[str, Page] = {
-    "/sign-in": access.sign_in,
-    "/": overview.overview,
-    "/search": overview.search,
-    "/accounts": accounts.list_accounts,
-    "/accounts/{name}": accounts.show,
-    "/accounts/{name}/suspend": partial(accounts.ask, "suspend.html"),
-    "/accounts/{name}/close": partial(accounts.ask, "close.html"),
-    "/keys/{key}": keys.show,
-    "/keys/{key}/revoke": keys.ask_revoke,
-    "/bans": keys.list_bans,
-    "/orders": orders.list_orders,
-    "/orders/export": orders.export,
-    "/orders/{order}": orders.show,
-    "/imports": imports.list_imports,
-    "/imports/new": imports.ask,
-    "/imports/{upload}": imports.show,
-    "/imports/{upload}/rejects": imports.rejects,
-    "/audit": audit.audit,
+PAGES: dict[str, tuple[Page | None, Page | None]] = {
+    "/sign-in": (access.sign_in, None),
+    "/sign-out": (None, access.sign_out),
+    "/": (overview.overview, None),
+    "/search": (overview.search, None),
+    "/accounts": (accounts.list_accounts, accounts.create),
+    "/accounts/{name}": (accounts.show, None),
+    "/accounts/{name}/plan": (None, accounts.change_plan),
+    "/accounts/{name}/details": (None, accounts.edit),
+    "/accounts/{name}/suspend": (partial(accounts.ask, "suspend.html"), accounts.suspend),
+    "/accounts/{name}/resume": (None, accounts.resume),
+    "/accounts/{name}/close": (partial(accounts.ask, "close.html"), accounts.close),
+    "/accounts/{name}/keys": (None, keys.create),
+    "/keys/{key}": (keys.show, None),
+    "/keys/{key}/rotate": (None, keys.rotate),
+    "/keys/{key}/revoke": (keys.ask_revoke, keys.revoke),
+    "/keys/{key}/unban": (None, keys.lift_ban),
+    "/bans": (keys.list_bans, None),
+    "/orders": (orders.list_orders, None),
+    "/orders/export": (orders.export, None),
+    "/orders/ship": (None, orders.ship_selected),
+    "/orders/complete": (None, orders.complete_selected),
+    "/orders/cancel": (None, orders.cancel_selected),
+    "/orders/{order}": (orders.show, None),
+    "/imports": (imports.list_imports, None),
+    "/imports/new": (imports.ask, imports.upload),
+    "/imports/{upload}": (imports.show, None),
+    "/imports/{upload}/rejects": (imports.rejects, None),
+    "/imports/{upload}/import": (None, imports.start),
+    "/imports/{upload}/stop": (None, imports.stop),
+    "/imports/{upload}/discard": (None, imports.discard),
+    "/audit": (audit.audit, None),
 }
-"""What GET shows, by the path below the console's."""
-
-DONE: dict[str, Page] = {
-    "/sign-out": access.sign_out,
-    "/accounts": accounts.create,
-    "/accounts/{name}/plan": accounts.change_plan,
-    "/accounts/{name}/details": accounts.edit,
-    "/accounts/{name}/suspend": accounts.suspend,
-    "/accounts/{name}/resume": accounts.resume,
-    "/accounts/{name}/close": accounts.close,
-    "/accounts/{name}/keys": keys.create,
-    "/keys/{key}/rotate": keys.rotate,
-    "/keys/{key}/revoke": keys.revoke,
-    "/keys/{key}/unban": keys.lift_ban,
-    "/orders/ship": orders.ship_selected,
-    "/orders/complete": orders.complete_selected,
-    "/orders/cancel": orders.cancel_selected,
-    "/imports/new": imports.upload,
-    "/imports/{upload}/import": imports.start,
-    "/imports/{upload}/stop": imports.stop,
-    "/imports/{upload}/discard": imports.discard,
-}
-"""What POST does."""
+"""What GET shows and what POST does, by the path below the console's."""
 
 
 class Console:
@@ -78,8 +69,12 @@ class Console:
         self.routes: Sequence[BaseRoute] = [
             Route(CONSOLE_PATH, self._checked(_to_overview)),
             *(Route(f"{CONSOLE_PATH}/static/{name}", self._static(name)) for name in _STATIC),
-            *(Route(CONSOLE_PATH + path, self._endpoint(page)) for path, page in SHOWN.items()),
-            *(Route(CONSOLE_PATH + path, self._endpoint(page), methods=["POST"]) for path, page in DONE.items()),
+            *(
+                Route(CONSOLE_PATH + path, self._endpoint(page), methods=[method])
+                for path, pages in PAGES.items()
+                for method, page in zip(("GET", "POST"), pages, strict=True)
+                if page is not None
+            ),
             Route(CONSOLE_PATH + "/{path:path}", self._endpoint(_missing), methods=_METHODS),
         ]
 

@@ -8,7 +8,7 @@ from urllib.parse import quote, urlencode
 import msgspec
 
 from petstore_server.domain.audit import AuditPosition
-from petstore_server.domain.errors import Conflict, DomainError, InvalidInput
+from petstore_server.domain.errors import InvalidInput
 from petstore_server.domain.lists import Position
 from petstore_server.domain.orders import INT64_MAX, INT64_MIN
 
@@ -37,36 +37,25 @@ class Form:
         return [value for field, value in self._fields if field == name]
 
     @property
-    def is_right(self) -> bool:
-        """Whether no field is wrong."""
-        return not self.errors
-
-    @property
     def given(self) -> dict[str, str]:
         """The values of the fields that have one."""
         return {name: value for name, value in self.values.items() if value}
-
-    def reject(self, name: str, error: InvalidInput | Conflict | ValueError | str) -> None:
-        """Note what is wrong with a field."""
-        self.errors[name] = error.message if isinstance(error, DomainError) else str(error)
 
     def read(self, name: str, convert: Callable[[str], T]) -> T | None:
         """Convert a field's value. Where that raises InvalidInput or ValueError, note the reason and return None."""
         try:
             return convert(self.values[name])
         except (InvalidInput, ValueError) as error:
-            self.reject(name, error)
+            self.errors[name] = str(error)
             return None
 
 
 def whole_number(text: str) -> int | None:
     """A number that may have separators; None for an empty text. Raises InvalidInput."""
     digits = text.replace(",", "").replace(" ", "")
-    if not digits:
-        return None
-    if not (digits.isascii() and digits.isdigit() and len(digits) <= 18):
+    if digits and not (digits.isascii() and digits.isdigit() and len(digits) <= 18):
         raise InvalidInput("Give a whole number, such as 600.")
-    return int(digits)
+    return int(digits) if digits else None
 
 
 def page_number(text: str) -> int:

@@ -3,11 +3,11 @@
 import asyncio
 import secrets
 from base64 import urlsafe_b64decode, urlsafe_b64encode
-from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from collections.abc import Awaitable, Callable, Coroutine
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from hashlib import sha256
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, TypeVar
 from urllib.parse import parse_qsl
 
 import msgspec
@@ -15,7 +15,6 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, RedirectResponse, Response
 
 from petstore_server.console.forms import Form
-from petstore_server.console.readings import Reading, read_within
 from petstore_server.console.rendering import environment
 from petstore_server.console.security import (
     delete_cookie,
@@ -25,7 +24,7 @@ from petstore_server.console.security import (
     set_cookie,
     signature,
 )
-from petstore_server.console.sources import Sources
+from petstore_server.console.sources import Reading, Sources, read_within
 from petstore_server.domain.audit import Actor
 from petstore_server.domain.errors import InvalidInput, ServiceUnavailable
 from petstore_server.domain.sessions import Session
@@ -56,13 +55,6 @@ class Repeated(Exception):
     """A form that was submitted just before; `response` is the response to that."""
 
     response: Response
-
-
-class Part(NamedTuple):
-    """A line of a notice, and the path below the console of what it is about."""
-
-    text: str
-    link: str = ""
 
 
 class Visit:
@@ -127,11 +119,10 @@ class Visit:
             delete_cookie(self.request, response, "notice")
         return response
 
-    def done(self, path: str, *parts: str | Part, kind: str = "ok") -> Response:
+    def done(self, path: str, *texts: str, kind: str = "ok") -> Response:
         """Redirect to a page of the console that then shows a notice: what was done, or why nothing was."""
         response = RedirectResponse(CONSOLE_PATH + path, 303)
-        texts = [part if isinstance(part, Part) else Part(part) for part in parts]
-        cut = [part._replace(text=part.text[: _LONGEST_NOTICE // len(texts)]) for part in texts]
+        cut = [text[: _LONGEST_NOTICE // len(texts)] for text in texts]
         content = urlsafe_b64encode(msgspec.json.encode([kind, cut])).decode()
         set_cookie(self.request, response, "notice", f"{content}.{signature(self.token, content)}", max_age=60)
         return response
@@ -175,11 +166,11 @@ class Visit:
                 "Nothing was changed. The form was made before you last signed in; open its page again and repeat it.",
             )
 
-    def _notice(self) -> tuple[str, Sequence[Part]] | None:
+    def _notice(self) -> tuple[str, list[str]] | None:
         content, _, given = get_cookie(self.request, "notice").partition(".")
         if not content or given != signature(self.token, content):
             return None
-        return msgspec.json.decode(urlsafe_b64decode(content), type=tuple[str, list[Part]])
+        return msgspec.json.decode(urlsafe_b64decode(content), type=tuple[str, list[str]])
 
 
 Page = Callable[[Visit], Awaitable[Response]]  # responds to a request

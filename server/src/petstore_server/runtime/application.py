@@ -17,9 +17,8 @@ from petstore_server.api.documentation import DOCUMENT_LIMIT, MOST_READERS, Docu
 from petstore_server.api.gate import Concurrency, Gate
 from petstore_server.api.routes import Routes
 from petstore_server.console.application import Console
-from petstore_server.console.readings import Pace
 from petstore_server.console.rendering import compile_templates
-from petstore_server.console.sources import Service, Sources
+from petstore_server.console.sources import Pace, Service, Sources
 from petstore_server.domain.bans import BanPolicy
 from petstore_server.domain.errors import ServiceUnavailable
 from petstore_server.domain.keys import Environment

@@ -41,12 +41,12 @@ async def create(visit: Visit) -> Response:
     name = form.read("name", check_account_name)
     plan, limits = _read_plan(form)
     contact, note = form.read("contact", lambda text: check_note(text, "contact")), form.read("note", check_note)
-    if name is None or plan is None or limits is None or not form.is_right:
+    if name is None or plan is None or limits is None or form.errors:
         return await _list(visit, form, 400)
     try:
         await create_account(visit.store, name, plan, limits, visit.actor, contact=contact or "", note=note or "")
     except AccountExists as error:
-        form.reject("name", error)
+        form.errors["name"] = str(error)
         return await _list(visit, form, 409)
     return visit.done(account_path(name), f"Created the account {name} on the plan {plan}.")
 
@@ -99,7 +99,7 @@ def _read_plan(form: Form) -> tuple[Plan | None, Limits | None]:
         return plan, plan_limits(plan, minute, day)
     except InvalidInput as error:
         at_fault = minute is None and day is not None if plan in PLAN_LIMITS else minute is not None and day is None
-        form.reject("per_day" if at_fault else "per_minute", error)
+        form.errors["per_day" if at_fault else "per_minute"] = str(error)
         return plan, None
 
 
@@ -161,7 +161,7 @@ async def change_plan(visit: Visit) -> Response:
     """Change the plan, unless it was changed meanwhile."""
     form = await visit.form("plan-")
     plan, limits = _read_plan(form)
-    if plan is None or limits is None or not form.is_right:
+    if plan is None or limits is None or form.errors:
         return await show_account(visit, await _account(visit), plan_form=form, status=400)
     shown = f"{limits.per_minute:,} requests per minute and {limits.per_day:,} per day"
     return await _change(visit, form, transitions.set_plan(plan, limits), f"{{}} is on the plan {plan} now: {shown}.")
@@ -171,7 +171,7 @@ async def edit(visit: Visit) -> Response:
     """Change the contact and the note, unless the account was changed meanwhile."""
     form = await visit.form("details-")
     contact, note = form.read("contact", lambda text: check_note(text, "contact")), form.read("note", check_note)
-    if not form.is_right:
+    if form.errors:
         return await show_account(visit, await _account(visit), details_form=form, status=400)
     return await _change(visit, form, transitions.edit(contact, note), "Saved the contact and the note of {}.")
 

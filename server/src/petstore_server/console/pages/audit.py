@@ -3,7 +3,7 @@
 from starlette.responses import Response
 
 from petstore_server.console.forms import parse_position, position_text, query_link
-from petstore_server.console.readings import Reading
+from petstore_server.console.sources import Reading
 from petstore_server.console.visit import Visit
 from petstore_server.domain.audit import AuditFilters, AuditPage, AuditPosition
 from petstore_server.domain.errors import AccountNotFound
@@ -19,7 +19,7 @@ async def audit(visit: Visit) -> Response:
     form = visit.filters("actor", "action", "subject", "request", "since", "until")
     since, until = (form.read(name, visit.when) for name in ("since", "until"))
     page, count = AuditPage([], None), Reading[Count]()
-    if form.is_right:
+    if not form.errors:
         filters = AuditFilters(
             actor=actor_name(form.values["actor"]) if form.values["actor"] else None,
             action=form.values["action"] or None,
@@ -34,7 +34,7 @@ async def audit(visit: Visit) -> Response:
     given = form.given
     return visit.page(
         "audit.html",
-        200 if form.is_right else 400,
+        400 if form.errors else 200,
         form=form,
         changes=page.entries,
         count=count,

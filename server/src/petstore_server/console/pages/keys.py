@@ -26,7 +26,7 @@ async def create(visit: Visit) -> Response:
     scopes = form.read("scopes", _scopes)
     expires = form.read("expires", lambda text: visit.when(text, past=False))
     note = form.read("note", check_note)
-    if form.is_right and scopes is not None and note is not None:
+    if not form.errors and scopes is not None and note is not None:
         try:
             issued = await operations.issue_key(
                 visit.store,
@@ -39,7 +39,7 @@ async def create(visit: Visit) -> Response:
             )
             return visit.page("secret.html", issued=issued)
         except InvalidInput as error:
-            form.reject("expires", error)
+            form.errors["expires"] = str(error)
     return await show_account(visit, account, key_form=form, status=400)
 
 

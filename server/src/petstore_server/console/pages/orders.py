@@ -6,9 +6,9 @@ from datetime import UTC, datetime
 from starlette.responses import RedirectResponse, Response, StreamingResponse
 
 from petstore_server.console.forms import Form, parse_position, position_text, query_link
-from petstore_server.console.readings import Reading
 from petstore_server.console.rendering import ACTIONS, duration
-from petstore_server.console.visit import Part, Visit
+from petstore_server.console.sources import Reading
+from petstore_server.console.visit import Visit
 from petstore_server.domain.audit import AuditFilters, Transition
 from petstore_server.domain.errors import DomainError, InvalidInput, InvalidOrderId, OrderConflict
 from petstore_server.domain.lists import Count, Filters, Position, Query, Sort, SortField
@@ -42,7 +42,7 @@ async def list_orders(visit: Visit) -> Response:
             return RedirectResponse(f"{CONSOLE_PATH}/orders/{parse_order_id(order_id)}", 303)
         except InvalidOrderId as error:
             form.values["id"] = order_id
-            form.reject("id", error.message)
+            form.errors["id"] = str(error)
     query = _read_query(visit, form)
     rows: Sequence[TrackedOrder] = ()
     after, count = None, Reading[Count]()
@@ -58,7 +58,7 @@ async def list_orders(visit: Visit) -> Response:
     all_selected = visit.query.get("select") == "all"
     return visit.page(
         "orders.html",
-        200 if form.is_right else 400,
+        400 if form.errors else 200,
         form=form,
         rows=[(read_order(row.record, row.status), row) for row in rows],
         sort=form["sort"] or "id",
@@ -141,23 +141,22 @@ async def _change(visit: Visit, done: str, transition: Transition[Order], form: 
         else:
             refused.append((order_id, outcome))
     orders = f"{changed:,} order" + ("" if changed == 1 else "s")
-    lines = [Part(f"{done} {orders}." if changed else "Nothing was changed.")]
+    lines = [f"{done} {orders}." if changed else "Nothing was changed."]
     lines += [await _explain(visit, *each) for each in refused[:_MOST_REASONS]]
     if len(refused) > _MOST_REASONS:
-        lines.append(Part(f"{len(refused) - _MOST_REASONS:,} more orders were not changed for such reasons."))
+        lines.append(f"{len(refused) - _MOST_REASONS:,} more orders were not changed for such reasons.")
     return visit.done(_back(form), *lines, kind="ok" if not refused else "warn" if changed else "bad")
 
 
-async def _explain(visit: Visit, order_id: int, error: DomainError) -> Part:
+async def _explain(visit: Visit, order_id: int, error: DomainError) -> str:
     """A line about an order that was not changed: why, and who changed it last."""
     text = error.message
-    if not isinstance(error, OrderConflict):
-        return Part(text)
-    found, _, _ = await visit.read(visit.store.audit.page(AuditFilters(subjects=(f"order:{order_id}",)), 1))
-    for entry in found.entries if found is not None else ():
-        actor = entry.actor.replace(":", " ", 1)
-        text += f" {ACTIONS.get(entry.action, entry.action)}: {actor}, {duration(visit.now - entry.at)} ago."
-    return Part(text, f"/orders/{order_id}")
+    if isinstance(error, OrderConflict):
+        found, _, _ = await visit.read(visit.store.audit.page(AuditFilters(subjects=(f"order:{order_id}",)), 1))
+        for entry in found.entries if found is not None else ():
+            actor = entry.actor.replace(":", " ", 1)
+            text += f" {ACTIONS.get(entry.action, entry.action)}: {actor}, {duration(visit.now - entry.at)} ago."
+    return text
 
 
 def _selected(form: Form) -> list[int]:
@@ -181,7 +180,7 @@ def _read_query(visit: Visit, form: Form) -> Query | None:
     sort = form.read("sort", _sort)
     starts, ends = (form.read(name, lambda text: _microseconds(visit, text)) for name in ("shipDateFrom", "shipDateTo"))
     is_complete = {"true": True, "false": False}.get(form.values["complete"])
-    if statuses is None or sort is None or not form.is_right:
+    if statuses is None or sort is None or form.errors:
         return None
     filters = Filters(statuses, pet_id, is_complete, starts, ends)
     return Query(filters, sort, _PAGE_SIZE, parse_position(visit.query.get("after", ""), Position))

@@ -1,15 +1,14 @@
 """The first page: whether all is well, and who uses and changes what; and the search box of every page."""
 
 import asyncio
-from collections.abc import Sequence
 from functools import reduce
 from typing import Any
 
 from starlette.responses import RedirectResponse, Response
 
 from petstore_server.console.forms import account_path, query_link
-from petstore_server.console.readings import Reading
 from petstore_server.console.rendering import SIGN_INS, minutes
+from petstore_server.console.sources import Reading
 from petstore_server.console.visit import Visit
 from petstore_server.domain.audit import AuditFilters
 from petstore_server.domain.errors import InvalidInput, NotFound
@@ -18,7 +17,7 @@ from petstore_server.domain.texts import looks_like_key
 from petstore_server.domain.timestamps import DAY
 from petstore_server.domain.usage import Granularity, UsageCounts, add
 from petstore_server.operations.admin_port import CONSOLE_PATH
-from petstore_server.operations.usage import AccountSort, AccountUsage, UsageReport, top_accounts
+from petstore_server.operations.usage import AccountSort, UsageReport, top_accounts
 from petstore_server.telemetry.metrics import INTERVALS, SAMPLE_SECONDS, Report
 
 _TOP = 5
@@ -44,7 +43,10 @@ async def overview(visit: Visit) -> Response:
         _requests(visit, period),
     )
     rows = accounts.value.rows if accounts.value is not None else []
-    busiest, refused = await asyncio.to_thread(_top_accounts, rows)
+    # On a thread, because there may be tens of thousands.
+    busiest, refused = await asyncio.to_thread(
+        lambda: [top_accounts(rows, by, _TOP) for by in (AccountSort.SHARE, AccountSort.REFUSED)]
+    )
     return visit.page(
         "overview.html",
         health=health,
@@ -60,10 +62,6 @@ async def overview(visit: Visit) -> Response:
         backup_at=backup_at,
         changes=changes,
     )
-
-
-def _top_accounts(rows: Sequence[AccountUsage]) -> tuple[list[AccountUsage], list[AccountUsage]]:
-    return top_accounts(rows, AccountSort.SHARE, _TOP), top_accounts(rows, AccountSort.REFUSED, _TOP)
 
 
 async def _requests(visit: Visit, period: str) -> dict[str, Any]:
