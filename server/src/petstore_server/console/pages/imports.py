@@ -74,10 +74,10 @@ async def upload(visit: Visit) -> Response:
         job = await _received(visit, form)
         await _require_right(visit, job)
     except _Refused as error:
-        form.reject(error.field, error.reason)
+        form.errors[error.field] = error.reason
         return _form(visit, form, error.status)
     except OSError as error:
-        form.reject("file", f"The server cannot store the file: {error.strerror}.")
+        form.errors["file"] = f"The server cannot store the file: {error.strerror}."
         return _form(visit, form, 507)
     return _show_job(job)
 
