@@ -42,19 +42,15 @@ _log = logging.getLogger(__name__)
 class Backend:
     """The store and the limiter of one serving process. Made by `opened_backend`."""
 
-    def __init__(self, store: Store, limiter: MemoryLimiter, activity: UsageRecorder) -> None:
+    def __init__(
+        self, store: Store, limiter: MemoryLimiter, activity: UsageRecorder, access_version: AccessVersion
+    ) -> None:
         self.store = store
         self.limiter = limiter
         self.activity = activity
-        self._access_version: AccessVersion  # since `start`
+        self._access_version = access_version
         self._saving = asyncio.Lock()
         self._saves = 0
-
-    async def start(self) -> None:
-        """Load the counts that an earlier process saved. Raises ServiceUnavailable."""
-        self._access_version = await self.store.access_version()
-        usage = self.store.usage
-        self.limiter.load(await self.store.identity(), await usage.all(), await usage.bans())
 
     async def watch_access(self, confirm: Callable[[bool], None]) -> None:
         """Check whether another process changed accounts, keys or bans, and pass the result to `confirm`.
@@ -157,8 +153,8 @@ async def opened_backend(
             share = shared.newest_timeline
         url, usage = settings.database_url, UsageRecorder() if settings.usage_days_days else NoUsageRecorder()
         store = await opened.enter_async_context(opened_store(url, share, create=True, migrate=True, announce=announce))
-        backend = Backend(store, limiter, usage)
-        await backend.start()
+        backend = Backend(store, limiter, usage, await store.access_version())
+        limiter.load(await store.identity(), await store.usage.all(), await store.usage.bans())
         try:
             yield backend
         finally:

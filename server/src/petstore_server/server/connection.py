@@ -58,7 +58,8 @@ class Connection(asyncio.BufferedProtocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast("asyncio.Transport", transport)
         self._writer = ResponseWriter(self._transport, self._server.hold)
-        self._parser = RequestParser(_peer(self._transport), self._server.remembered)
+        peer = transport.get_extra_info("peername")  # of a Unix socket, it is not a pair
+        self._parser = RequestParser(peer[0] if isinstance(peer, tuple) else None, self._server.remembered)
         refusal = self._server.admit(self)
         if refusal is not None and not transport.is_closing():
             self._refuse(refusal)
@@ -273,12 +274,6 @@ class Connection(asyncio.BufferedProtocol):
         if self._current is not None:
             return ("answer", None), None
         return ("idle", self._parser.begun), limits.idle
-
-
-def _peer(transport: asyncio.Transport) -> str | None:
-    """The address of the other end; None for a Unix socket."""
-    peer = transport.get_extra_info("peername")
-    return peer[0] if isinstance(peer, tuple) else None
 
 
 def run_eagerly(work: Coroutine[Any, Any, Result]) -> "Result | asyncio.Task[Result]":
