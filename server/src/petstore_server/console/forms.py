@@ -2,7 +2,7 @@
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping
-from typing import TypeVar
+from typing import Any, TypeVar
 from urllib.parse import quote, urlencode
 
 import msgspec
@@ -63,11 +63,6 @@ def page_number(text: str) -> int:
     return max(1, int(text[:6])) if text.isascii() and text.isdigit() else 1
 
 
-def position_text(position: AuditPosition | Position) -> str:
-    """A position in a list, for a link."""
-    return msgspec.json.encode(position).decode()
-
-
 def parse_position(text: str, kind: type[P]) -> P | None:
     """A position from a link of the console; an invalid one starts from the beginning."""
     try:
@@ -81,6 +76,17 @@ def parse_position(text: str, kind: type[P]) -> P | None:
 def query_link(given: Mapping[str, str], **more: str | int) -> str:
     """A link to the same list with these filters; those without a value are left out."""
     return "?" + urlencode({name: value for name, value in {**given, **more}.items() if value != ""})
+
+
+def position_links(
+    given: Mapping[str, str], name: str, here: object, later: AuditPosition | Position | None
+) -> dict[str, Any]:
+    """Links of a list: to its first page, if `here` is another position, and to the one at `later`, if there is one."""
+    position = "" if later is None else msgspec.json.encode(later).decode()
+    return {
+        "first_link": query_link(given) if here else None,
+        "next_link": query_link(given, **{name: position}) if position else None,
+    }
 
 
 def account_path(name: str) -> str:

@@ -2,7 +2,7 @@
 
 from starlette.responses import Response
 
-from petstore_server.console.forms import parse_position, position_text, query_link
+from petstore_server.console.forms import parse_position, position_links
 from petstore_server.console.sources import Reading
 from petstore_server.console.visit import Visit
 from petstore_server.domain.audit import AuditFilters, AuditPage, AuditPosition
@@ -18,6 +18,7 @@ async def audit(visit: Visit) -> Response:
     """The entries that match the filters, newest first, a page at a time."""
     form = visit.filters("actor", "action", "subject", "request", "since", "until")
     since, until = (form.read(name, visit.when) for name in ("since", "until"))
+    position = parse_position(visit.query.get("before", ""), AuditPosition)
     page, count = AuditPage([], None), Reading[Count]()
     if not form.errors:
         filters = AuditFilters(
@@ -28,18 +29,15 @@ async def audit(visit: Visit) -> Response:
             until=until.timestamp() if until else None,
             request_id=form.values["request"] or None,
         )
-        position = parse_position(visit.query.get("before", ""), AuditPosition)
         page = await visit.need(visit.store.audit.page(filters, PAGE_SIZE, position))
         count = await visit.read(visit.store.audit.count(filters), COUNT_SECONDS)
-    given = form.given
     return visit.page(
         "audit.html",
         400 if form.errors else 200,
         form=form,
         changes=page.entries,
         count=count,
-        next_link=query_link(given, before=position_text(page.next)) if page.next else None,
-        first_link=query_link(given) if visit.query.get("before") else None,
+        **position_links(form.given, "before", position, page.next),
     )
 
 

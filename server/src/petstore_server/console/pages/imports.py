@@ -2,7 +2,6 @@
 
 import asyncio
 from contextlib import AsyncExitStack, suppress
-from dataclasses import dataclass
 from hashlib import file_digest
 from typing import IO
 from urllib.parse import quote
@@ -13,7 +12,7 @@ from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response, StreamingResponse
 from starlette.types import Message
 
-from petstore_server.console.forms import Form, parse_position, position_text, query_link
+from petstore_server.console.forms import Form, parse_position, position_links
 from petstore_server.console.import_jobs import FIELDS, KEPT_SECONDS, MOST_JOBS, TEXTS, ImportJob
 from petstore_server.console.pages.audit import COUNT_SECONDS
 from petstore_server.console.visit import Visit
@@ -32,15 +31,6 @@ _FIRST_LOOK_SECONDS = 10.0
 _REFRESH_SECONDS = 2
 
 
-@dataclass(eq=False)
-class _Refused(Exception):
-    """An upload that is not accepted: why, the HTTP status, and the field at fault."""
-
-    reason: str
-    status: int = 400
-    field: str = "file"
-
-
 async def list_imports(visit: Visit) -> Response:
     """The uploads of this host, and all imports of the store, newest first."""
     before = parse_position(visit.query.get("before", ""), AuditPosition)
@@ -48,7 +38,6 @@ async def list_imports(visit: Visit) -> Response:
     actor = actor_name(form.values["actor"]) if form.values["actor"] else None
     found = await visit.read(visit.store.audit.imports(before, actor))
     count = await visit.read(visit.store.audit.count_imports(actor), COUNT_SECONDS)
-    later = found.value.next if found.value is not None else None
     return visit.page(
         "imports.html",
         jobs=visit.sources.imports.all(),
@@ -57,8 +46,7 @@ async def list_imports(visit: Visit) -> Response:
         form=form,
         imports=found,
         count=count,
-        next_link=query_link(form.given, before=position_text(later)) if later is not None else None,
-        first_link=query_link(form.given) if before is not None else None,
+        **position_links(form.given, "before", before, found.value and found.value.next),
     )
 
 
@@ -71,19 +59,23 @@ async def upload(visit: Visit) -> Response:
     """Receive a file and go on to what it would do. Whatever is wrong, nothing of it is left."""
     form = Form()
     try:
-        job = await _received(visit, form)
-        await _require_right(visit, job)
-    except _Refused as error:
-        form.errors[error.field] = error.reason
-        return _form(visit, form, error.status)
+        return _show_job(await _checked(visit, form))
+    except InvalidInput as error:  # the message names the option
+        wrong = (field for field, option in {**TEXTS, "columns": "--map"}.items() if option in error.message)
+        form.errors[next(wrong, "file")] = error.message
+    except (UnreadableFile, Conflict) as error:
+        form.errors["file"] = error.message
     except OSError as error:
         form.errors["file"] = f"The server cannot store the file: {error.strerror}."
-        return _form(visit, form, 507)
-    return _show_job(job)
+    return _form(visit, form, 400)
 
 
-async def _received(visit: Visit, form: Form) -> ImportJob:
-    """The upload, whose check has begun; the form gets its fields. Raises _Refused, Repeated, OSError."""
+async def _checked(visit: Visit, form: Form) -> ImportJob:
+    """The upload, once its check has begun to read the file; the form gets its fields.
+
+    Raises UnreadableFile, InvalidInput for a wrong option, Conflict, OSError, Repeated, RefusedRequest.
+    """
+    jobs = visit.sources.imports
     async with AsyncExitStack() as unused:
         received = await _receive(visit.request)
         unused.push_async_callback(received.close)
@@ -91,27 +83,18 @@ async def _received(visit: Visit, form: Form) -> ImportJob:
         form.values.update((field, _text(received, field)) for field in FIELDS)
         file, name, size = _file(received)
         await visit.submit_once(await asyncio.to_thread(_content, received, file))
-        try:
-            job = visit.sources.imports.check(file, name, size, dict(form.values), visit.operator)
-        except Conflict as error:
-            raise _Refused(error.message, 503) from None
+        job = jobs.check(file, name, size, dict(form.values), visit.operator)
         unused.pop_all()
-        return job
-
-
-async def _require_right(visit: Visit, job: ImportJob) -> None:
-    """Discard an upload whose file or options turn out to be wrong before long. Raises _Refused."""
     with suppress(TimeoutError):  # another import is under way
         await asyncio.wait_for(job.begun.wait(), _FIRST_LOOK_SECONDS)
     if isinstance(job.error, UnreadableFile | InvalidInput):
-        await visit.sources.imports.discard(job)
-        options = {**TEXTS, "columns": "--map"}.items() if isinstance(job.error, InvalidInput) else ()
-        field = next((field for field, option in options if option in job.error.message), "file")
-        raise _Refused(job.error.message, field=field)
+        await jobs.discard(job)
+        raise job.error
+    return job
 
 
 async def _receive(request: Request) -> FormData:
-    """Read the form; the file goes to the disk as it arrives. Raises _Refused, OSError.
+    """Read the form; the file goes to the disk as it arrives. Raises UnreadableFile, OSError.
 
     What exceeds the bound is read but not stored: a browser shows the response only after it has sent the whole form.
     """
@@ -126,15 +109,15 @@ async def _receive(request: Request) -> FormData:
             message["body"] = b""
         if message["type"] == "http.request" and not message.get("more_body"):
             if size > LARGEST_FILE + _LARGEST_FIELDS:
-                raise _Refused(_TOO_LARGE, 413)
+                raise UnreadableFile(_TOO_LARGE)
             if not end.rstrip().endswith(b"--"):
-                raise _Refused("The upload broke off before its end; upload the file again.")
+                raise UnreadableFile("The upload broke off before its end; upload the file again.")
         return message
 
     try:
         return await Request(request.scope, receive).form(max_files=1, max_fields=20, max_part_size=_LARGEST_FIELDS)
     except HTTPException:
-        raise _Refused("The form cannot be read; go back and try again.") from None
+        raise UnreadableFile("The form cannot be read; go back and try again.") from None
 
 
 def _text(form: FormData, name: str) -> str:
@@ -143,15 +126,15 @@ def _text(form: FormData, name: str) -> str:
 
 
 def _file(form: FormData) -> tuple[IO[bytes], str, int]:
-    """The uploaded file, its name and its bytes. Raises _Refused if it is missing, empty or too large."""
+    """The uploaded file, its name and its bytes. Raises UnreadableFile if it is missing, empty or too large."""
     file = form.get("file")
     if not isinstance(file, UploadFile) or not file.filename:
-        raise _Refused("Choose a file.")
+        raise UnreadableFile("Choose a file.")
     name = file.filename.replace("\\", "/").rpartition("/")[2][-_LARGEST_NAME:]
     if not file.size:
-        raise _Refused(f"{name} is empty.")
+        raise UnreadableFile(f"{name} is empty.")
     if file.size > LARGEST_FILE:
-        raise _Refused(_TOO_LARGE, 413)
+        raise UnreadableFile(_TOO_LARGE)
     return file.file, name, file.size
 
 

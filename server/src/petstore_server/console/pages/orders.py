@@ -5,7 +5,7 @@ from datetime import UTC, datetime
 
 from starlette.responses import RedirectResponse, Response, StreamingResponse
 
-from petstore_server.console.forms import Form, parse_position, position_text, query_link
+from petstore_server.console.forms import Form, parse_position, position_links, query_link
 from petstore_server.console.rendering import ACTIONS, duration
 from petstore_server.console.sources import Reading
 from petstore_server.console.visit import Visit
@@ -67,8 +67,7 @@ async def list_orders(visit: Visit) -> Response:
         statuses=[(str(status), str(status).capitalize()) for status in Status],
         given=given,
         filtered=bool(given.keys() - {"sort"}),
-        next_link=query_link(given, after=position_text(after)) if after is not None else None,
-        first_link=query_link(given) if visit.query.get("after") else None,
+        **position_links(given, "after", visit.query.get("after"), after),
         all_selected=all_selected,
         select_link=query_link(here) if all_selected else query_link(here, select="all"),
         back=query_link(here),
