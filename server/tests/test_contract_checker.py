@@ -103,13 +103,13 @@ def test_the_checker_passes_what_is_as_documented(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", [name for name in GOOD if GOOD[name][1].startswith("/v1")])
-@pytest.mark.parametrize("header", [name for name, _ in ACCOUNT])
-def test_the_checker_fails_without_a_limit_header_and_with_one_too_many(name: str, header: str) -> None:
+def test_the_checker_fails_without_a_limit_header_and_with_one_too_many(name: str) -> None:
     method, target, status, headers, body = GOOD[name]
-    with pytest.raises(AssertionError, match=f"{header} stands 0 times"):
-        check(method, target, status, without(headers, header), body)
-    with pytest.raises(AssertionError, match=f"{header} stands 2 times"):
-        check(method, target, status, [*headers, (header.title(), dict(headers)[header])], body)
+    for header, _ in ACCOUNT:
+        with pytest.raises(AssertionError, match=f"{header} stands 0 times"):
+            check(method, target, status, without(headers, header), body)
+        with pytest.raises(AssertionError, match=f"{header} stands 2 times"):
+            check(method, target, status, [*headers, (header.title(), dict(headers)[header])], body)
 
 
 @pytest.mark.parametrize(

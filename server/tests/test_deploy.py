@@ -22,6 +22,7 @@ from petstore_server.runtime.servers import DRAIN_SECONDS
 from petstore_server.server.listener import Deadlines
 from petstore_server.server.messages import MAX_HEADERS
 from petstore_server.settings import SETTINGS, read_settings
+from support.cases import for_all
 from support.documents import ROOT, block, read_yaml, table
 from support.generated_tables import REFERENCE, subcommands
 
@@ -71,7 +72,7 @@ def metric_of(name: str) -> str:
     return name if name in METRICS else re.sub(r"_(bucket|sum|count)$", "", name)
 
 
-@pytest.mark.parametrize("expression", sorted({expression for _, expression in expressions()}))
+@for_all(sorted({expression for _, expression in expressions()}))
 def test_expressions_use_existing_metrics_and_labels(expression: str) -> None:
     for name, selector in re.findall(r"\b(petstore_\w+)(?:\{([^}]*)\})?", expression):
         assert metric_of(name) in METRICS
@@ -122,7 +123,7 @@ def test_prometheus_scrapes_the_admin_port_and_sends_alerts() -> None:
     assert all(f'job="{job["job_name"]}"' in rule["expr"] for rule in rules() if "up{" in rule["expr"])
 
 
-@pytest.mark.parametrize("file", FILES, ids=lambda file: str(file.relative_to(DEPLOY)))
+@for_all(FILES)
 def test_named_settings_exist(file: Path) -> None:
     named = set(re.findall(r"PETSTORE_[A-Z_]*[A-Z]", file.read_text()))
     assert set() == named - {setting.name for setting in SETTINGS}

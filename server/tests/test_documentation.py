@@ -18,6 +18,7 @@ from petstore_server.api.errors import STATUS
 from petstore_server.cli.main import petstore as command_line
 from petstore_server.domain.keys import Scope
 from petstore_server.settings import SETTINGS
+from support.cases import for_all
 from support.documents import (
     DOCUMENTS,
     ROOT,
@@ -47,7 +48,7 @@ WITH_EXAMPLES = [document for document in DOCUMENTS if examples(document)]
 ORDERS_CSV = "id,petId,quantity,shipDate,complete,status\n1,1,2,,,\n2,2,1,,,\n3,2,1,,,\n4,1,1,,,shipped\n"
 HOSTS = {"127.0.0.1:8080", "127.0.0.1:8081", "api.example.com", "ops.example.com", "$DOMAIN"}
 
-every_document = pytest.mark.parametrize("document", DOCUMENTS, ids=name)
+every_document = for_all(DOCUMENTS)
 
 
 def test_the_first_line_of_every_module_says_what_it_is_for() -> None:

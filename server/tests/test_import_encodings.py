@@ -3,6 +3,7 @@
 import encodings.aliases
 import json
 from contextlib import suppress
+from itertools import product
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,7 @@ from hypothesis import strategies as st
 
 from petstore_server.imports.files import UnreadableFile
 from petstore_server.imports.options import ReadOptions, check_encoding
+from support.cases import for_all
 from support.command_line import CommandLine
 from support.console import finished, running_console, upload
 from support.import_files import import_text, read
@@ -34,7 +36,7 @@ def cli(tmp_path: Path) -> CommandLine:
     return CommandLine(tmp_path / "store.db")
 
 
-@pytest.mark.parametrize("encoding", ENCODINGS)
+@for_all(ENCODINGS)
 def test_every_encoding_that_can_be_given_is_read(encoding: str) -> None:
     found = read(ROWS.encode(encoding), ReadOptions("csv", encoding))
     assert ([1, 3], []) == ([order.id for order in found.orders], found.rejects)
@@ -76,15 +78,11 @@ def test_a_code_point_that_does_not_exist_costs_its_own_row_only(cli: CommandLin
 
 
 @pytest.mark.parametrize("encoding", WIDE)
-@pytest.mark.parametrize("given_encoding", [None, "utf-8", "utf-16", "the same"])
-@pytest.mark.parametrize("content", [ROWS, json.dumps([{"id": 1}, {"id": 3}]), '{"id":1}\n{"id":3}\n'])
-def test_a_wide_encoding_is_recognized_without_a_byte_order_mark(
-    encoding: str, given_encoding: str | None, content: str
-) -> None:
-    found = read(
-        content.encode(encoding), ReadOptions(None, encoding if given_encoding == "the same" else given_encoding)
-    )
-    assert ([1, 3], []) == ([order.id for order in found.orders], found.rejects)
+def test_a_wide_encoding_is_recognized_without_a_byte_order_mark(encoding: str) -> None:
+    contents = (ROWS, json.dumps([{"id": 1}, {"id": 3}]), '{"id":1}\n{"id":3}\n')
+    for given_encoding, content in product((None, "utf-8", "utf-16", encoding), contents):
+        found = read(content.encode(encoding), ReadOptions(None, given_encoding))
+        assert ([1, 3], []) == ([order.id for order in found.orders], found.rejects), (given_encoding, content)
 
 
 @pytest.mark.parametrize("encoding", WIDE)
