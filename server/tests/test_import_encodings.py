@@ -117,7 +117,7 @@ async def test_the_console_refuses_what_cannot_be_decoded(
 ) -> None:
     async with running_console(Stores(SqlitePlaces(tmp_path))) as console:
         browser = await console.browser.sign_in()
-        assert wrong in await finished(browser, await upload(browser, content, name="orders.csv", encoding=encoding))
+        assert wrong in await upload(browser, content, 400, name="orders.csv", encoding=encoding)
 
 
 @pytest.mark.anyio

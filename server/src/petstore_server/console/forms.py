@@ -27,7 +27,7 @@ class Form:
         self._fields = list(fields)
         self.prefix = prefix
         self.values = defaultdict(str, ((name, value.strip()) for name, value in self._fields))
-        self.errors: dict[str, str] = {}
+        self.errors = dict[str, str]()
 
     def __getitem__(self, name: str) -> str:
         return self.values[name]
