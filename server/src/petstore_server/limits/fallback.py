@@ -10,7 +10,7 @@ import msgspec
 from petstore_server.domain.bans import CLOCK_TOLERANCE, Ban, BanPolicy
 from petstore_server.domain.keys import Principal
 from petstore_server.domain.usage import Usage
-from petstore_server.domain.windows import Count, Decision, evaluate_account, evaluate_ban
+from petstore_server.domain.windows import Decision, evaluate_account, evaluate_ban
 from petstore_server.limits.memory import MemoryLimiter, Unsaved
 
 if TYPE_CHECKING:
@@ -165,24 +165,23 @@ class FallbackLimiter(MemoryLimiter):
 
     def _evaluate(self, principal: Principal, now: float, counted: Counted) -> Decision:
         """Decide by the shared counts, and take them over, to continue from there in an outage."""
-        minute, day = Count(counted.minute, counted.minute_used), Count(counted.day, counted.day_used)
-        ahead = round(self._clock() - now)
-        self._accounts[principal.account_id].open(_moved(minute, ahead), _moved(day, ahead))
+        account = self._accounts[principal.account_id]
+        account.open(counted.minute, counted.minute_used, counted.day, counted.day_used)
         self.strikes += counted.struck
-        if not counted.level:
-            return evaluate_account(counted.admitted, minute, day, principal.limits, now)
-        ban = Ban(principal.key_id, counted.began, counted.until, counted.level, self._policy.strikes)
-        if counted.step == _BANNED_NOW:
-            self._note_ban(ban)
-        return evaluate_ban(ban, minute, day, principal.limits, now)
+        if counted.level:
+            ban = Ban(principal.key_id, counted.began, counted.until, counted.level, self._policy.strikes)
+            decision = evaluate_ban(ban, account.minute, account.day, principal.limits, now)
+            if counted.step == _BANNED_NOW:
+                self._note_ban(ban)
+        else:
+            decision = evaluate_account(counted.admitted, account.minute, account.day, principal.limits, now)
+        ahead = round(self._clock() - now)
+        if ahead:  # by the clock of this process, the windows may even seem to have ended long ago
+            account.open(counted.minute + ahead, counted.minute_used, counted.day + ahead, counted.day_used)
+        return decision
 
     def _open(self, error: CountersUnavailable) -> None:
         """Count locally from now on; of the requests that meet the fault together, the first one logs it."""
         if self.fault is None:
             _log.error("redis unusable: each process counts limits by itself", extra={"reason": error.reason})
         self.fault = error.reason
-
-
-def _moved(count: Count, seconds: int) -> Count:
-    """The window by a clock that is ahead by so many seconds; by that one it may seem to have ended long ago."""
-    return Count(count.start + seconds, count.used) if seconds else count

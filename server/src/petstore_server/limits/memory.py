@@ -43,9 +43,6 @@ class _MutableCount:
     start: int = 0
     used: int = 0
 
-    def set(self, count: Counter) -> None:
-        self.start, self.used = count.start, count.used
-
 
 class _Account:
     """The windows of one account. Both are open as they are for `since` <= now < `until`."""
@@ -58,12 +55,12 @@ class _Account:
         self.since = self.until = 0
         self.saved = True
 
-    def open(self, minute: Counter, day: Counter) -> None:
-        """Continue with these windows."""
-        self.minute.set(minute)
-        self.day.set(day)
-        self.since = max(minute.start, day.start)
-        self.until = min(minute.start + MINUTE, day.start + DAY)
+    def open(self, minute: int, minute_used: int, day: int, day_used: int) -> None:
+        """Continue with the windows that began at these Unix seconds."""
+        self.minute.start, self.minute.used = minute, minute_used
+        self.day.start, self.day.used = day, day_used
+        self.since = max(minute, day)
+        self.until = min(minute + MINUTE, day + DAY)
 
     def usage(self) -> Usage:
         return Usage(Count(self.minute.start, self.minute.used), Count(self.day.start, self.day.used))
@@ -107,7 +104,7 @@ class MemoryLimiter:
         if not account.since <= now < account.until:
             minute, day = roll_window(minute, MINUTE, now), roll_window(day, DAY, now)
             if now < account.since:  # the clock was set back: the windows stay where they were moved to
-                account.open(minute, day)
+                account.open(minute.start, minute.used, day.start, day.used)
                 self._note_unsaved(principal.account_id, account)
         record = self._abuse.get(principal.key_id)
         if record is not None and record.ban is not None and record.ban.holds(now):
@@ -115,7 +112,7 @@ class MemoryLimiter:
         if not fits(minute, day, principal.limits):
             return self._refuse(principal, minute, day, now)
         if minute is not account.minute or day is not account.day:  # a new window, which this request opens
-            account.open(minute, day)
+            account.open(minute.start, minute.used, day.start, day.used)
         account.minute.used += 1
         account.day.used += 1
         if account.saved:  # spares most requests the call
@@ -143,7 +140,7 @@ class MemoryLimiter:
     def load(self, store_id: str, usage: Mapping[int, Usage], bans: Iterable[Ban]) -> None:
         """Start from what the store with this identity holds. Called once, before any request."""
         for account_id, (minute, day) in usage.items():
-            self._accounts[account_id].open(minute, day)
+            self._accounts[account_id].open(*minute, *day)
         self.replace_bans(bans)
 
     def replace_bans(self, bans: Iterable[Ban]) -> None:
