@@ -7,8 +7,7 @@ from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
 from petstore_server.domain.errors import ChangedMeanwhile, DomainError
 
-SERVICE = "service"
-"""The actor of changes that the service makes by itself, such as a ban."""
+SERVICE = "service"  # the actor of changes that the service makes by itself, such as a ban
 
 
 class Actor(NamedTuple):
@@ -46,9 +45,8 @@ class AuditEntry(NamedTuple):
 class AuditFilters(NamedTuple):
     """Which entries of the audit log to read: those that satisfy every filter. None, and nothing, mean all.
 
-    `since` is included, `until` is not; both are Unix seconds. `without` are actions to leave out. `request_id` is that
-    of a request that changed an order. For each group of names in `about`, such as `order:7` or `key:<id>`, the subject
-    or the actor of an entry must be one of them.
+    `since` is included, `until` is not; both are Unix seconds. `without` are actions to leave out. For each group of
+    names in `about`, such as `order:7` or `key:<id>`, the subject or the actor of an entry must be one of them.
     """
 
     actor: str | None = None

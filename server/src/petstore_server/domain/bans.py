@@ -82,8 +82,7 @@ def refuse(record: AbuseRecord, key_id: str, now: float, retry_at: float, policy
 
 def next_ban(previous: Ban | None, key_id: str, now: float, policy: BanPolicy) -> Ban:
     """The ban that begins at `now`: one level above a ban that began within a day before it."""
-    repeated = previous is not None and now - previous.began < BAN_MEMORY
-    level = previous.level + 1 if previous is not None and repeated else 1
+    level = previous.level + 1 if previous is not None and now - previous.began < BAN_MEMORY else 1
     return Ban(key_id, floor(now), floor(now) + ban_seconds(level, policy), level, policy.strikes)
 
 

@@ -40,9 +40,8 @@ class InvalidApiKey(DomainError):
     message = "This API key is not valid here; check it for typing errors or ask the store for a new one."
 
     def __init__(self, key: "RefusedKey | None" = None) -> None:
-        """`key` is for the log: the response is the same for a key that is known."""
         super().__init__()
-        self.key = key
+        self.key = key  # for the log: the response is the same for a key that is known
 
 
 class InsufficientScope(DomainError):

@@ -8,8 +8,7 @@ from petstore_server.domain.audit import Change
 from petstore_server.domain.orders import Import, Order
 from petstore_server.domain.pets import Pet
 
-IMPORT_ACTION = "orders.import"
-"""The action of the audit entries of an import of orders, one for each batch."""
+IMPORT_ACTION = "orders.import"  # of the audit entries of an import of orders, one for each batch
 
 
 Record = TypeVar("Record", Order, Pet)

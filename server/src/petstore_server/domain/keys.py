@@ -53,11 +53,8 @@ class KeyState(StrEnum):
     REVOKED = "revoked"
 
 
-VALID = (KeyState.ACTIVE, KeyState.EXPIRING)
-"""The states of valid keys: their requests are accepted, unless a ban is in force."""
-
-ENDED = (KeyState.EXPIRED, KeyState.REVOKED)
-"""The states of keys that will not be valid again."""
+VALID = (KeyState.ACTIVE, KeyState.EXPIRING)  # requests are accepted, unless a ban is in force
+ENDED = (KeyState.EXPIRED, KeyState.REVOKED)  # the key will not be valid again
 
 
 class RefusedKey(NamedTuple):
@@ -162,8 +159,7 @@ def unban(at: float) -> Transition[ApiKey]:
 def rotate(key: ApiKey, successor: Successor, grace_ends: float, at: float) -> Rotated:
     """Replace a key at `at` by a successor with the same account, environment, scopes, note and ban.
 
-    The old key ends at `grace_ends`, or earlier if it was to. A key has one successor. Times are Unix seconds. Raises
-    KeyNotUsable.
+    The old key ends at `grace_ends` (Unix seconds), or earlier if it was to. Raises KeyNotUsable.
     """
     obstacle = key.rotation_obstacle(at)
     if obstacle is not None:

@@ -9,14 +9,11 @@ from typing import Any, NamedTuple
 
 from petstore_server.domain import errors
 from petstore_server.domain.audit import Transition
-from petstore_server.domain.errors import InvalidField, InvalidOrderId
 from petstore_server.domain.timestamps import DAY, canonical_timestamp, format_timestamp, timestamp_text
 
 INT64_MIN = -(2**63)
 INT64_MAX = 2**63 - 1
-ORDER_FIELDS = ("id", "petId", "quantity", "shipDate", "complete", "status")
-"""The fields of an import record, in the order of an export's columns."""
-
+ORDER_FIELDS = ("id", "petId", "quantity", "shipDate", "complete", "status")  # in the order of an export's columns
 KEY_LIFETIME = DAY  # seconds for which an idempotency key gets the order that was placed with it
 
 _FIELD_NAMES = frozenset(ORDER_FIELDS)
@@ -32,8 +29,7 @@ class Status(StrEnum):
 class Order(NamedTuple):
     """An order: the five fields of the interface's record, and its status, which the record lacks (spec S2.1).
 
-    `ship_date` is RFC 3339 in UTC with `Z`. A field without a value is None. A named tuple, because imports build and
-    compare millions of orders.
+    `ship_date` is RFC 3339 in UTC with `Z`. A named tuple, because imports build and compare millions of orders.
     """
 
     id: int
@@ -129,11 +125,8 @@ def _complete(order: Order) -> Order:
     return order._replace(complete=True)
 
 
-CANCEL = Transition("order.cancel", _cancel)
-"""pending → cancelled. Changes nothing else in the record (D5)."""
-
-COMPLETE = Transition("order.complete", _complete)
-"""Sets `complete` on a shipped order (D6)."""
+CANCEL = Transition("order.cancel", _cancel)  # pending → cancelled; changes nothing else in the record (D5)
+COMPLETE = Transition("order.complete", _complete)  # sets `complete` on a shipped order (D6)
 
 
 def ship(at: datetime) -> Transition[Order]:
@@ -177,7 +170,7 @@ def is_int64(text: str) -> bool:
 def parse_order_id(text: str) -> int:
     """Parse an order identifier. Raises InvalidOrderId unless it is an int64 in canonical form."""
     if not is_int64(text):
-        raise InvalidOrderId
+        raise errors.InvalidOrderId
     return int(text)
 
 
@@ -185,10 +178,10 @@ def order_from_fields(fields: dict[str, Any]) -> Order:
     """Build an order from an import record: the fields of an Order and `status`, as JSON types. Raises InvalidField."""
     if not _FIELD_NAMES.issuperset(fields):
         name = next(name for name in fields if name not in _FIELD_NAMES)
-        raise InvalidField(name, f"is not a field of an order; the fields are {', '.join(ORDER_FIELDS)}")
+        raise errors.InvalidField(name, f"is not a field of an order; the fields are {', '.join(ORDER_FIELDS)}")
     order_id = integer_field(fields, "id")
     if order_id is None:
-        raise InvalidField("id", "is missing; every order needs one")
+        raise errors.InvalidField("id", "is missing; every order needs one")
     return Order(
         order_id,
         integer_field(fields, "petId"),
@@ -206,9 +199,9 @@ def integer_field(fields: dict[str, Any], name: str) -> int | None:
         return None
     if type(value) is not int:
         plain = " in plain digits" if isinstance(value, str) else ""
-        raise InvalidField(name, f"is not a whole number{plain}", value)
+        raise errors.InvalidField(name, f"is not a whole number{plain}", value)
     if not INT64_MIN <= value <= INT64_MAX:
-        raise InvalidField(name, "does not fit a signed 64-bit integer", value)
+        raise errors.InvalidField(name, "does not fit a signed 64-bit integer", value)
     return value
 
 
@@ -216,26 +209,26 @@ def _ship_date(value: object) -> str | None:
     if value is None:
         return None
     if type(value) is not str:
-        raise InvalidField("shipDate", "is not text", value)
+        raise errors.InvalidField("shipDate", "is not text", value)
     try:
         return canonical_timestamp(value)
     except ValueError as error:
-        raise InvalidField("shipDate", str(error), value) from None
+        raise errors.InvalidField("shipDate", str(error), value) from None
 
 
 def _boolean(value: object) -> bool | None:
     if value is None or type(value) is bool:
         return value
-    raise InvalidField("complete", "is neither true nor false", value)
+    raise errors.InvalidField("complete", "is neither true nor false", value)
 
 
-_STATUSES = {str(status): status for status in Status}
+STATUSES = {str(status): status for status in Status}
 
 
 def _status(value: object) -> Status:
     if value is None:
         return Status.PENDING
-    status = _STATUSES.get(value) if type(value) is str else None
+    status = STATUSES.get(value) if type(value) is str else None
     if status is None:
-        raise InvalidField("status", f"is none of {', '.join(_STATUSES)}", value)
+        raise errors.InvalidField("status", f"is none of {', '.join(STATUSES)}", value)
     return status

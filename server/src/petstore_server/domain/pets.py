@@ -6,8 +6,7 @@ from typing import Any
 from petstore_server.domain.errors import InvalidField
 from petstore_server.domain.orders import Import, integer_field
 
-PET_FIELDS = ("id", "name", "tag")
-"""The fields of a pet, in the order of a file's columns."""
+PET_FIELDS = ("id", "name", "tag")  # in the order of a file's columns
 
 
 @dataclass(frozen=True, slots=True)

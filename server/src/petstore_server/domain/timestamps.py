@@ -8,8 +8,7 @@ from functools import lru_cache
 
 from petstore_server.domain.errors import InvalidInput
 
-MINUTE, HOUR, DAY = 60, 3_600, 86_400
-"""In seconds."""
+MINUTE, HOUR, DAY = 60, 3_600, 86_400  # seconds
 
 LONGEST_DURATION = 36_525 * DAY  # seconds that are accepted: 100 years; a longer duration is a typing error
 FILE_STAMP = r"\d{8}T\d{6}Z"  # the pattern of what `file_stamp` returns
@@ -90,8 +89,7 @@ def timestamp_text(value: int) -> str:
 def format_unix(seconds: float | None, *, microseconds: bool = False) -> str | None:
     """Format Unix seconds as RFC 3339 in UTC, cut to whole seconds unless `microseconds`. None and NaN give None.
 
-    Never raises: a value before year 1 or after year 9999, which RFC 3339 cannot express, is shown as the first or
-    the last second of that range.
+    Never raises: a value beyond the years 1 to 9999 is shown as the first or the last second of that range.
     """
     if seconds is None or math.isnan(seconds):
         return None

@@ -53,10 +53,9 @@ Counts = TypeVar("Counts", UsageCounts, KeylessCounts)
 
 
 class Activity(NamedTuple):
-    """What one process counted since it last saved.
+    """What one process counted since it last saved. Hours are their starts in Unix seconds.
 
-    `accounts` has counts by account id and start of the hour, `keyless` by start of the hour, and `keys` the hour in
-    which each key was last used. Hours are Unix seconds.
+    `accounts` has counts by account id and hour, `keyless` by hour, and `keys` the hour in which each was last used.
     """
 
     accounts: Mapping[tuple[int, int], UsageCounts]

@@ -81,7 +81,6 @@ class AccountDecision:
 
     @property
     def windows(self) -> tuple[Window, ...]:
-        """All windows that apply."""
         return (
             Window("minute", self.limits.per_minute, self.minute_remaining, self.minute_reset),
             Window("day", self.limits.per_day, self.day_remaining, self.day_reset),
@@ -120,15 +119,13 @@ class AddressDecision:
         return max(1, ceil(self.reset - self.now))
 
 
-Decision = AccountDecision | AddressDecision
-"""What was decided on one request, with every number that the headers need."""
+Decision = AccountDecision | AddressDecision  # on one request, with every number that the headers need
 
 
 def roll_window(count: Counter, seconds: int, now: float) -> Counter:
     """Return the window that is open at `now`: the given one, or a new and empty one if that has ended.
 
-    If the clock was set back, the window is moved to start now and keeps its count, so that no client waits longer
-    than its length.
+    If the clock was set back, the window moves to now and keeps its count: no client waits longer than its length.
     """
     if now < count.start:
         return Count(floor(now), count.used)

@@ -6,10 +6,9 @@ from petstore_server.domain.errors import NoStore, StoreOutdated, StoreUnusable
 
 
 class Schema:
-    """The schema of one engine. In its methods `where` says where the store is, such as "at /srv/store.db"."""
+    """The schema of one engine, by the directory of its migrations. `where` is a place, such as "at /srv/store.db"."""
 
     def __init__(self, engine: str) -> None:
-        """`engine` names the directory of the migrations."""
         files = (Path(__file__).parent / "migrations" / engine).glob("[0-9][0-9][0-9][0-9]_*.sql")
         self._files = {int(file.name[:4]): file for file in files}
         self.latest = max(self._files)

@@ -1,7 +1,5 @@
 """Access: accounts with their plans and limits; API keys, and which of them are valid."""
 
-import builtins
-
 from petstore_server.domain import keys
 from petstore_server.domain.accounts import Account, Limits, Plan, require_open
 from petstore_server.domain.audit import Actor, Change, Transition, difference
@@ -190,7 +188,7 @@ def find_account(name: str) -> Work[Account]:
     return _one_account((yield Query(_FIND_ACCOUNT, (name,))), name)
 
 
-def _one_account(rows: builtins.list[Row], name: str) -> Account:
+def _one_account(rows: list[Row], name: str) -> Account:
     if not rows:
         raise AccountNotFound(name)
     return _account(rows[0])

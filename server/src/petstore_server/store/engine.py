@@ -22,8 +22,7 @@ P = ParamSpec("P")
 class Query(NamedTuple):
     """A statement whose rows are sent back.
 
-    `in_order`: indexes have the rows in order, and are to be read in it. PostgreSQL might otherwise read and sort all
-    rows of a range, of which its statistics know few.
+    `in_order`: an index has the rows in order. PostgreSQL might otherwise sort a range that its statistics think short.
     """
 
     sql: str
@@ -53,10 +52,8 @@ class Commands(NamedTuple):
 
 Statement = Query | Queries | Command | Commands
 Work = Generator[Statement, list[Any], Result]
-Snapshot = Callable[[Callable[[], Work[Any]]], Awaitable[Any]]
-"""Runs queries on the snapshot that it stands for."""
-Perform = Callable[[Sequence[Item]], Work[Sequence[Result | Exception]]]
-"""Performs several callers' items; returns the outcome of each."""
+Snapshot = Callable[[Callable[[], Work[Any]]], Awaitable[Any]]  # runs queries on the snapshot that it stands for
+Perform = Callable[[Sequence[Item]], Work[Sequence[Result | Exception]]]  # of several callers: the outcome of each item
 
 
 class TryAgain(Exception):
@@ -142,9 +139,8 @@ class Engine(Protocol):
     async def submit(self, perform: Perform[Item, Result], item: Item, owner: int) -> Result:
         """Perform the item together with others in one transaction; return its result once that is durable.
 
-        Owners, which are accounts, share a transaction evenly: one with many items does not delay the others.
-        `perform` writes nothing for an item whose outcome is an exception, which its caller gets. An item whose outcome
-        is TryAgain is submitted again for as long as a request waits.
+        Owners, which are accounts, share a transaction evenly. `perform` writes nothing for an item whose outcome is an
+        exception, which its caller gets; after TryAgain the item is submitted again for as long as a request waits.
         """
 
     async def identity(self) -> str:

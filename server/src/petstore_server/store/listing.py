@@ -57,8 +57,8 @@ _NO_PIECE = Piece(b"")
 class OrderList:
     """One snapshot of the list of all orders (D8), in pieces.
 
-    `pieces` are the records of all orders, ascending by id. The piece at an index holds the orders from `starts` at
-    that index up to the next. A change renews only its own piece: all others are the same objects in the next snapshot.
+    The piece at an index holds the orders from `starts` at that index up to the next, ascending by id. A change renews
+    only its own piece: all others are the same objects in the next snapshot.
     """
 
     mark: Mark

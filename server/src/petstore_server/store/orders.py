@@ -7,7 +7,6 @@ from petstore_server.domain import lists
 from petstore_server.domain.audit import Actor, Change, Transition
 from petstore_server.domain.errors import IdempotencyKeyInUse, IdempotencyKeyReused, OrderNotFound, ServiceUnavailable
 from petstore_server.domain.imports import IMPORT_ACTION, audit_change, evaluate, id_ranges
-from petstore_server.domain.lists import MAX_LIMIT, Filters, Sort
 from petstore_server.domain.orders import KEY_LIFETIME, ORDER_FIELDS, Import, Order, Placed, Placement, evaluate_import
 from petstore_server.store.audit import audit_row, record
 from petstore_server.store.engine import Command, Part, Query, Row, TryAgain, Work, bulk_transaction, transaction
@@ -18,7 +17,7 @@ AUDITED_TOGETHER = 1000  # imported orders that have one entry in the audit log
 NO_IDENTIFIER_LEFT = "no identifier is left for a new order: order 9223372036854775807 exists"
 """Why an order cannot be placed in a store that uses the largest identifier."""
 
-_ALL = Filters()
+_ALL = lists.Filters()
 _FIND_MANY = "SELECT record, status, id FROM petstore.orders WHERE id = ANY(%s::bigint[])"  # as `read_order` takes them
 # In ascending order, as in every transaction, so that two of them never wait for each other.
 LOCK = f"{_FIND_MANY} ORDER BY id FOR UPDATE"
@@ -71,12 +70,14 @@ class Orders(Part):
         """The orders that exist among these identifiers, in any order."""
         return [read_order(*row) for row in await self._engine.query(_FIND_MANY, (list(ids),), short=False)]
 
-    async def scan(self, filters: Filters = _ALL, batch_size: int = MAX_LIMIT) -> AsyncGenerator[list[Order]]:
+    async def scan(
+        self, filters: lists.Filters = _ALL, batch_size: int = lists.MAX_LIMIT
+    ) -> AsyncGenerator[list[Order]]:
         """Yield the orders of one consistent snapshot that match, ascending by id, in bounded memory.
 
         A batch may be empty. A read transaction is held until the end: a caller that may stop earlier uses `aclosing`.
         """
-        query = lists.Query(filters, Sort(), batch_size)
+        query = lists.Query(filters, lists.Sort(), batch_size)
         async with self._engine.snapshot() as read:
             more = True
             while more:
@@ -100,9 +101,8 @@ class Orders(Part):
     ) -> Work[list[Import]]:
         """Import the orders in one transaction; return the outcome of each. AUDITED_TOGETHER have one audit entry.
 
-        Only the orders of the batch are locked, so others can be changed meanwhile (D6). Orders that were placed over
-        the API, and those in `placed`, are replaced only with `replace_placed`. Raises DamagedRecord if one of the
-        orders is stored already and cannot be read.
+        Only these orders are locked (D6). Those that were placed over the API, and those in `placed`, are replaced only
+        with `replace_placed`. Raises DamagedRecord if a stored one cannot be read.
         """
         outcomes: list[Import] = []
         for at in range(0, len(orders), AUDITED_TOGETHER):
@@ -138,8 +138,7 @@ class Orders(Part):
     def _change_all(self, changes: Sequence[OrderChange]) -> Work[list[Order | Exception]]:
         """Apply the changes one after another; return each one's order after it, or the error that its caller gets.
 
-        Everything is decided before anything is written, so a change that fails does not affect the others. An order
-        that another program has locked does not delay them either.
+        Everything is decided before anything is written: a change that fails, or has to wait, does not affect others.
         """
         wanted = sorted({order_id for order_id, _, _ in changes})
         stored = {row[2]: row for row in (yield from self._engine.dialect.lock_orders(wanted))}

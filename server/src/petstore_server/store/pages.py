@@ -1,9 +1,8 @@
 """Searching orders: pages of version 2, by statements whose work is bounded whatever the store holds (D20), and counts.
 
 Each index of orders ends with the id. A page walks the index that has its sort order, or an equality's if it is sorted
-by id. Filters that the index does not answer are applied to what is walked, to WORK_LIMIT orders at most: the page then
-ends short, with a position at which the list goes on. Where such a filter has at most NARROW orders by an index, these
-are read and sorted instead.
+by id. Other filters are applied to what is walked, WORK_LIMIT orders at most: the page then ends short, with a position
+at which the list goes on. Where one of them has at most NARROW orders by an index, these are read and sorted instead.
 """
 
 from collections.abc import Mapping
@@ -13,26 +12,22 @@ from petstore_server.domain.errors import OrderNotFound
 from petstore_server.domain.lists import Count, Filters, Page, Position, Query, SortField
 from petstore_server.domain.orders import Status, TrackedOrder
 from petstore_server.store import engine
-from petstore_server.store.engine import Part, Row, Work
 
 SHORT_PAGE = 200  # orders of one index: SQLite reads so many in less time than it takes to pass them to a thread
 WORK_LIMIT = 3000  # orders walked for one page at most
 NARROW = 1500  # orders that are read and sorted instead of walking at most
 
 _COLUMN = {SortField.ID: "id", SortField.SHIP_DATE: "ship_date", SortField.UPDATED_AT: "updated_at"}
-_PAGE = "record, status, updated_at, created_at, id, ship_date"
-"""The columns of a page's row: those of a TrackedOrder, and then those of its position."""
+_PAGE = "record, status, updated_at, created_at, id, ship_date"  # of a TrackedOrder, and then of its position
 _FILTERED = f"{_PAGE}, pet_id, complete"
 
-Condition = tuple[str, tuple[int | str, ...]]
-"""A condition with its parameters."""
+Condition = tuple[str, tuple[int | str, ...]]  # with its parameters
 
 
 class Walk(NamedTuple):
     """Orders in the order of the index on `column` and id, after a position.
 
-    They have the value `equal`, or lie in a range: `low` is included, `high` is not. `missing` selects the orders
-    without a value instead.
+    They have the value `equal`, or lie from `low` to before `high`; `missing` selects those without a value instead.
     """
 
     column: str
@@ -49,7 +44,7 @@ class Walk(NamedTuple):
         return self.column == "id" or self.equal is not None or self.missing
 
 
-class Search(Part):
+class Search(engine.Part):
     """Searches of one store's orders. Everything read shows every change acknowledged before the call."""
 
     async def page(self, query: Query) -> Page:
@@ -82,19 +77,19 @@ class Search(Part):
         return dict.fromkeys(Status, 0) | {Status(status): count for status, count in rows}
 
 
-def page_of(rows: list[Row], query: Query) -> Page:
+def page_of(rows: list[engine.Row], query: Query) -> Page:
     """The page from the rows of all walks: one more than the limit shows that the list goes on."""
     if len(rows) <= query.limit:
         return Page(rows, None)
     return Page(rows[: query.limit], _position(rows[query.limit - 1], query.sort.field))
 
 
-def read_page(query: Query) -> Work[Page]:
+def read_page(query: Query) -> engine.Work[Page]:
     """Read a page on one snapshot."""
     narrow = yield from _narrow(query)
     if narrow is not None:
         return page_of((yield _sorted(narrow, query)), query)
-    rows: list[Row] = []
+    rows: list[engine.Row] = []
     for walk in _walks(query):
         rows += yield _walked(walk, query, query.limit + 1 - len(rows))
         if rows and rows[-1][1] is None:  # the end of a walk that examined WORK_LIMIT orders
@@ -104,7 +99,7 @@ def read_page(query: Query) -> Work[Page]:
     return page_of(rows, query)
 
 
-def _position(row: Row, field: SortField) -> Position:
+def _position(row: engine.Row, field: SortField) -> Position:
     _, _, updated_at, _, order_id, ship_date = row
     return Position({SortField.SHIP_DATE: ship_date, SortField.UPDATED_AT: updated_at}.get(field, order_id), order_id)
 
@@ -135,7 +130,7 @@ def _indexed(filters: Filters) -> list[Walk]:
     return [walk for walk in walks if walk != Walk(walk.column)]
 
 
-def _narrow(query: Query) -> Work[Walk | None]:
+def _narrow(query: Query) -> engine.Work[Walk | None]:
     """Find a filter with few orders among those that the walk of the list does not answer."""
     walked = _walks(query)[0]
     others = [walk for walk in _indexed(query.filters) if walk.column != walked.column]

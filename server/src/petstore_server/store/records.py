@@ -6,13 +6,12 @@ from datetime import datetime
 import msgspec
 
 from petstore_server.domain.errors import DamagedRecord, InvalidField
-from petstore_server.domain.orders import Order, Status, order_from_fields
+from petstore_server.domain.orders import STATUSES, Order, order_from_fields
 from petstore_server.domain.timestamps import microseconds
 from petstore_server.store.engine import Row
 
 MOST_PROBLEMS = 100  # problems that a check of a store reports at most
-CHECKED = "SELECT id, status, pet_id, complete, ship_date, record FROM petstore.orders"
-"""Selects what `order_problem` examines."""
+CHECKED = "SELECT id, status, pet_id, complete, ship_date, record FROM petstore.orders"  # for `order_problem`
 
 
 class _Record(msgspec.Struct, rename="camel", forbid_unknown_fields=True, gc=False):
@@ -26,7 +25,6 @@ class _Record(msgspec.Struct, rename="camel", forbid_unknown_fields=True, gc=Fal
 
 
 _decode = msgspec.json.Decoder(_Record).decode
-_STATUS = {str(status): status for status in Status}
 
 
 def order_row(order: Order) -> Row:
@@ -40,7 +38,7 @@ def read_order(record: str, status: str, order_id: int | None = None) -> Order:
     """Return the order of a row. Raises DamagedRecord, also if it is not that with this identifier."""
     try:
         fields = _decode(record)
-        order = Order(fields.id, fields.pet_id, fields.quantity, fields.ship_date, fields.complete, _STATUS[status])
+        order = Order(fields.id, fields.pet_id, fields.quantity, fields.ship_date, fields.complete, STATUSES[status])
     except (msgspec.MsgspecError, KeyError, TypeError):  # TypeError: in a damaged file, a column may have any type
         raise DamagedRecord(order_id) from None
     if order_id is not None and order.id != order_id:

@@ -1,8 +1,4 @@
-"""Usage, its history, and bans.
-
-A limiter in process memory saves its counts here; Redis keeps its own. For bans the store is the authority (D12). The
-history has hours, which are summed into days once they are old (`domain.usage`).
-"""
+"""Usage as counted in memory, its history by hour and later by day, and bans, of which this is the authority (D12)."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace

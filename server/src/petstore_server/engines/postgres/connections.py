@@ -3,8 +3,7 @@
 So it works behind a pooler that gives each transaction another connection (pgbouncer with pool_mode = transaction).
 
 A server that another one has replaced is refused (D19). A promotion begins a new timeline. A primary that returns after
-its replica was promoted is still on the old one: it lacks what was written to the new primary, and what is written to
-it is lost.
+its replica was promoted is still on the old one, and what is written to it is lost.
 """
 
 import asyncio
@@ -38,11 +37,8 @@ _TIMELINE = f"""
 
 NO_RESPONSE = "PostgreSQL does not answer in time"
 
-CONFLICT = (errors.DeadlockDetected, errors.SerializationFailure)
-"""The transaction met another one and was rolled back; it can be repeated."""
-
-CONNECTION_ENDED = (errors.AdminShutdown, errors.CrashShutdown)
-"""The server has ended the connection, which may not have noticed it yet."""
+CONFLICT = (errors.DeadlockDetected, errors.SerializationFailure)  # rolled back, and can be repeated
+CONNECTION_ENDED = (errors.AdminShutdown, errors.CrashShutdown)  # the connection may not have noticed it yet
 
 
 class TransactionOptions(NamedTuple):
@@ -76,14 +72,9 @@ WRITE = TransactionOptions(_begin("BEGIN", 1.2, **_RELEASE), 1.2, 1.8)
 BULK = TransactionOptions(_begin("BEGIN", 30.0, **_RELEASE), 30.0, 30.0, (*CONFLICT, errors.UniqueViolation))
 """Many changes at once, for which no request waits. Another transaction may insert some of its orders meanwhile."""
 
-READ = TransactionOptions("", 1.2, 1.8)
-"""One statement that an index answers, in a separate transaction without settings."""
-
-SNAPSHOT = TransactionOptions(_begin(_SNAPSHOT, 1.2), 1.2, 60.0)
-"""Reads of one snapshot. Each is quick, and there may be many."""
-
-SCAN = TransactionOptions(_begin(_SNAPSHOT, 10.0), 10.0, float("inf"))
-"""The same, for as long as the consumer takes."""
+READ = TransactionOptions("", 1.2, 1.8)  # one statement that an index answers, in a transaction without settings
+SNAPSHOT = TransactionOptions(_begin(_SNAPSHOT, 1.2), 1.2, 60.0)  # reads of one snapshot: each is quick
+SCAN = TransactionOptions(_begin(_SNAPSHOT, 10.0), 10.0, float("inf"))  # for as long as the consumer takes
 
 
 # PostgreSQL plans by statistics that may be many changes old. For a page, an index in order is never a bad plan. What

@@ -124,9 +124,8 @@ class Pool:
     async def use(self, work: Callable[[Session], Awaitable[Result]], options: TransactionOptions) -> Result:
         """Do the work on a connection; repeat it after a conflict with another transaction, or on the next connection.
 
-        After a restart, all connections may turn out to be dead. All attempts share the time limit of the call. Raises
-        what the work raises, psycopg.IntegrityError, and ServiceUnavailable. If the connection failed during a commit,
-        the changes may have been made nevertheless (D19).
+        After a restart, all may be dead. All attempts share the time limit of the call. Raises what the work raises,
+        psycopg.IntegrityError, and ServiceUnavailable: if a commit failed, changes may have been made (D19).
         """
         ends = self._loop.time() + options.total
         for left in reversed(range(_ATTEMPTS)):

@@ -31,10 +31,9 @@ def connect(path: Path, flags: int = apsw.SQLITE_OPEN_READWRITE) -> apsw.Connect
 
 
 def create_private(path: Path, like: Path | None = None) -> None:
-    """Create a missing file that only its owner can read, whatever the umask; SQLite gives its log the same mode.
+    """Create a missing file that only its owner can read, whatever the umask; SQLite's log is like it. Raises OSError.
 
     If root creates it, it gets the owner of the file `like` or else of its directory: the service runs as that user.
-    SQLite does the same for its log. Raises OSError.
     """
     try:
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)

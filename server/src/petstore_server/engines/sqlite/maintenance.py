@@ -43,9 +43,8 @@ _MARK = slice(68, 72)  # where a SQLite file has its application id
 def backup(path: Path, target: Path, progress: Callable[[int, int], None] = lambda done, total: None) -> None:
     """Copy the current state of the store while servers continue to work.
 
-    The copy is one file, without a log, and is verified before it gets its name. `progress` is called with the pages
-    copied, and all. Raises StoreUnusable, Conflict if the target exists already, InvalidInput if its directory does
-    not, and ServiceUnavailable if the disk of the target is full.
+    The copy is verified before it gets its name. `progress` gets the pages copied, and all. Raises StoreUnusable,
+    Conflict if the target exists, InvalidInput if its directory does not, and ServiceUnavailable if its disk is full.
     """
     path, target = path.resolve(), target.resolve()
     opening.require_place(path, file_too=True)

@@ -26,12 +26,9 @@ MIGRATION_SECONDS = 120.0  # for which another program may migrate a store, of a
 _PAUSE = 0.01  # seconds between attempts
 _SEVERAL_SERVERS = "Stop it, or set PETSTORE_REDIS_URL for both, so that they count limits together."
 
+# Descriptors that held a lock, by device and inode; kept open, because closing any descriptor of a file releases
+# SQLite's own locks on it in the whole process. Linux keeps flock apart from those locks.
 idle: dict[tuple[int, int], list[int]] = defaultdict(list)
-"""Descriptors that held a lock, by device and inode; kept to be used again.
-
-They stay open because closing any descriptor of a file releases SQLite's own locks on it in the whole process. Linux
-keeps flock apart from those locks.
-"""
 
 
 async def open_store(path: Path, announce: Callable[[str], None], *, create: bool, upgrade: bool) -> Store:
@@ -46,9 +43,8 @@ def migrate(
 ) -> tuple[int, int]:
     """Make a missing store where `create`, bring an older one up to date where `upgrade`.
 
-    Return the schema version before and after. `announce` gets one line if the store is created. Of several programs,
-    one does this and the others wait, also where SQLite does not: while one adds or removes the log. Raises
-    StoreUnusable.
+    Return the schema version before and after; `announce` a store that is created. Raises StoreUnusable. Of several
+    programs, one does this and the others wait, also where SQLite does not: while one adds or removes the log.
     """
     path = path.resolve()
     deadline = monotonic() + connections.BUSY_SECONDS
