@@ -237,10 +237,8 @@ def _orders(schema: Schema[Any], *columns: Iterable[Any]) -> list[Order]:
 def _ship_dates(texts: Iterable[str | None], convert: Callable[[str], str]) -> Iterable[str | None]:
     """Raises ValueError where one is not a timestamp."""
     texts = list(texts)
-    canonical = [text for text in texts if text is not None and len(text) == _CANONICAL_LENGTH]
-    if not are_canonical(canonical):
-        return [None if text is None else convert(text) for text in texts]
-    return [text if text is None or len(text) == _CANONICAL_LENGTH else convert(text) for text in texts]
+    kept = are_canonical([text for text in texts if text is not None and len(text) == _CANONICAL_LENGTH])
+    return [text if text is None or (kept and len(text) == _CANONICAL_LENGTH) else convert(text) for text in texts]
 
 
 def _distinct(convert: Cell, texts: Sequence[str]) -> list[Any]:

@@ -3,7 +3,7 @@
 import heapq
 from collections.abc import Callable, Mapping, Sequence
 from enum import StrEnum
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from petstore_server.domain.accounts import Account
 from petstore_server.domain.lists import NumberedPage, page_place
@@ -78,16 +78,14 @@ def page_of_accounts(
     descending: bool,
 ) -> NumberedPage[AccountUsage]:
     """One page of the accounts that match. `rows` are sorted by name."""
-    found = [row for row in rows if matches(row.account)]
-    if sort is AccountSort.NAME:
-        found = found[::-1] if descending else found
-    else:  # sorting keeps the order of ties
-        found.sort(key=_SORT_KEYS[sort], reverse=descending)
+    # Sorting keeps the order of ties.
+    found = sorted((row for row in rows if matches(row.account)), key=_SORT_KEYS[sort], reverse=descending)
     number, pages = page_place(len(found), PAGE_SIZE, number)
     return NumberedPage(found[(number - 1) * PAGE_SIZE : number * PAGE_SIZE], len(found), number, pages)
 
 
-_SORT_KEYS: Mapping[AccountSort, Callable[[AccountUsage], float]] = {
+_SORT_KEYS: Mapping[AccountSort, Callable[[AccountUsage], Any]] = {
+    AccountSort.NAME: lambda row: row.account.name,
     AccountSort.MINUTE: lambda row: row.minute_share,
     AccountSort.SHARE: lambda row: row.share,
     AccountSort.ADMITTED: lambda row: 0 if row.counts is None else row.counts.admitted,
@@ -115,8 +113,6 @@ class UsageReport(NamedTuple):
 async def report_usage(store: Store, account: str | None, start: float, end: float, by: Granularity) -> UsageReport:
     """The history of an account, or of the service, in this period (Unix seconds). Raises AccountNotFound."""
     period = by.start(start), int(end) + 1
-    if account is not None:
-        account_id = (await store.accounts.find(account)).id
-        return UsageReport(await store.usage.history(account_id, *period, by), {})
-    rows = await store.usage.history(None, *period, by)
-    return UsageReport(rows, await store.usage.keyless_history(*period, by))
+    account_id = None if account is None else (await store.accounts.find(account)).id
+    rows = await store.usage.history(account_id, *period, by)
+    return UsageReport(rows, await store.usage.keyless_history(*period, by) if account is None else {})
