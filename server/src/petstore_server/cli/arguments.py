@@ -38,8 +38,6 @@ class Parsed(click.ParamType[T]):
 
 
 class WholeNumber(click.IntRange):
-    """A whole number within bounds."""
-
     name = "whole number"
 
 

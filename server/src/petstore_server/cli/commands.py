@@ -51,8 +51,6 @@ class Command(Documented):
 
 
 class Noun(Group):
-    """A noun; its verbs are commands that take `--json`."""
-
     command_class = Command
 
 

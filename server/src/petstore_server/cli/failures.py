@@ -64,7 +64,6 @@ class Failure(NamedTuple):
 
 
 def explain(error: BaseException) -> Failure:
-    """What a user sees of an error."""
     if isinstance(error, Interrupted):
         return Failure("interrupted", str(error), error.exit_code)
     if isinstance(error, click.Abort) and isinstance(error.__cause__ or error.__context__, EOFError):

@@ -47,10 +47,7 @@ class Documented(click.Command):
 class Group(Documented, click.Group):
     """A command with commands of its own, which are listed in the order of their definition."""
 
-    group_class = type
-
     def list_commands(self, ctx: click.Context) -> list[str]:
-        """The names of the commands."""
         return list(self.commands)
 
 
@@ -63,7 +60,6 @@ class Root(Group):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """The name of the command that is called, the command, and its arguments."""
         if args[0] in self.commands:
             module = import_module(f"petstore_server.cli.{_MODULES.get(args[0], args[0])}")
             self.add_command(getattr(module, args[0]))
@@ -88,7 +84,6 @@ class Root(Group):
         sys.exit(code if isinstance(code, int) else 0)
 
     def invoke(self, ctx: click.Context) -> Any:
-        """Run the command."""
         try:
             return super().invoke(ctx)
         except BrokenPipeError:  # the reader of stdout has closed it, as `head` does

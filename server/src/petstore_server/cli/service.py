@@ -105,7 +105,6 @@ def doctor() -> None:
 
 
 def _remedy(result: CheckResult) -> str:
-    """The remedy, and the command for it."""
     command = _COMMANDS[result.action].format(result.subject) if result.action else ""
     return " ".join(filter(None, (result.remedy, command)))
 

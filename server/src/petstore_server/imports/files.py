@@ -133,7 +133,6 @@ class Block(NamedTuple):
     is_last: bool
 
     def after(self, count: int) -> "Block":
-        """The block without its first lines."""
         return Block(self.number + count, self.lines[count:], self.is_last)
 
 
@@ -180,9 +179,8 @@ def _as_utf8(chunks: Iterator[bytes], encoding: str | None) -> Iterator[bytes]:
 def _unmarked(begin: bytes, encoding: str | None) -> str | None:
     """The encoding of a file without a byte order mark: zero bytes tell more than a name without a byte order."""
     name = encoding and codecs.lookup(encoding).name
-    return (
-        name if name in _BY_ZERO_BYTES.values() else _BY_ZERO_BYTES.get(tuple(map(bool, begin[:_LONGEST_MARK])), name)
-    )
+    found = _BY_ZERO_BYTES.get(tuple(map(bool, begin[:_LONGEST_MARK])), name)
+    return name if name in _BY_ZERO_BYTES.values() else found
 
 
 def _decoded(chunks: Iterator[bytes], encoding: str) -> Iterator[bytes]:

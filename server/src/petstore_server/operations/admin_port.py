@@ -10,11 +10,13 @@ from petstore_server.settings import Settings
 from petstore_server.store import Store
 
 CONSOLE_PATH = "/console"  # where the console is on the admin port, and the path of its cookies
+_REACHED_AT = {"0.0.0.0": "127.0.0.1", "::": "::1", "": "::1"}  # noqa: S104 - on this machine, what listens on all
 
 
 def admin_url(settings: Settings) -> str:
     """The address of the admin port of the settings, as seen from this machine."""
-    return f"http://{_in_url(settings.admin_host)}:{settings.admin_port}"
+    host = _REACHED_AT.get(settings.admin_host, settings.admin_host)
+    return f"http://[{host}]:{settings.admin_port}" if ":" in host else f"http://{host}:{settings.admin_port}"
 
 
 async def create_link(store: Store, address: str, actor: Actor) -> tuple[str, float]:
@@ -50,10 +52,3 @@ def is_loopback(name: str) -> bool:
         return ipaddress.ip_address(name).is_loopback
     except ValueError:
         return name == "localhost" or name.endswith(".localhost")
-
-
-def _in_url(host: str) -> str:
-    """The address at which a server that listens on `host` answers on this machine."""
-    if host in ("0.0.0.0", "::", ""):  # noqa: S104 - compared, not bound
-        return "127.0.0.1" if host == "0.0.0.0" else "[::1]"  # noqa: S104
-    return f"[{host}]" if ":" in host else host

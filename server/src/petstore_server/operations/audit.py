@@ -113,7 +113,6 @@ def actor_name(text: str) -> str:
 
 
 def entry_fields(entry: AuditEntry) -> dict[str, Any]:
-    """The entry as it is shown."""
     return {
         "id": entry.id,
         "at": format_unix(entry.at, microseconds=True),

@@ -46,7 +46,6 @@ class AccountUsage(NamedTuple):
 
     @property
     def refused(self) -> int | None:
-        """The requests that were refused in the last 24 hours."""
         return None if self.counts is None else self.counts.refused
 
 
