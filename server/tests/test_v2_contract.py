@@ -14,7 +14,6 @@ from petstore_server.api.v2_input import (
     NO_PARAMETERS,
     ORDER_FIELDS,
     REQUIRED_FIELDS,
-    Boolean,
     Choice,
     Integer,
     Kind,
@@ -56,11 +55,10 @@ def documented(schema: dict[str, Any]) -> dict[str, Any]:
 def kind_schema(kind: Kind) -> dict[str, Any]:
     match kind:
         case Choice(values):
-            return {"type": "string", "enum": list(values)}
+            is_boolean = {True, False} == set(values.values())
+            return {"type": "boolean"} if is_boolean else {"type": "string", "enum": list(values)}
         case Integer(minimum, maximum):
             return {"type": "integer", "format": "int64", "minimum": minimum, "maximum": maximum}
-        case Boolean():
-            return {"type": "boolean"}
         case Timestamp():
             return {"type": "string", "format": "date-time", "pattern": TIMESTAMP_PATTERN}
         case Text(".+"):
@@ -74,7 +72,11 @@ def expected_schema(parameter: Parameter) -> dict[str, Any]:
     schema = kind_schema(parameter.kind)
     if parameter.repeatable:
         return {"type": "array", "items": schema, "minItems": 1}
-    return schema if parameter.default is None else {**schema, "default": parameter.default}
+    if isinstance(parameter.kind, Choice):
+        default = next((text for text, value in parameter.kind.values.items() if value == parameter.default), None)
+    else:
+        default = parameter.default
+    return schema if default is None else {**schema, "default": default}
 
 
 def test_the_contract_is_valid_openapi() -> None:

@@ -122,11 +122,10 @@ def _guide_page(settings: Settings, name: str) -> bytes:
 
 def _addresses(settings: Settings) -> str:
     """A table of what a partner of this deployment needs to know."""
-    contact = settings.contact
     rows = {
         "Base address": settings.base_url and f"`{settings.base_url}`",
         "Base address of staging": settings.staging_base_url and f"`{settings.staging_base_url}`",
-        "Contact": contact and f"<{contact}>",
+        "Contact": settings.contact and f"<{settings.contact}>",
         "`GET /pets/{petId}` is withdrawn": f"`{format_timestamp(settings.pets_sunset)}`",
     }
     lines = [f"| {name} | {value} |" for name, value in rows.items() if value]

@@ -24,8 +24,8 @@ from petstore_server.api.v2_input import (
     read_new_order,
 )
 from petstore_server.domain.keys import Principal, Scope
-from petstore_server.domain.lists import Filters, Position, Query, Sort, SortField, query_digest
-from petstore_server.domain.orders import Placement, Status, parse_order_id
+from petstore_server.domain.lists import Filters, Position, Query, Sort, query_digest
+from petstore_server.domain.orders import Placement, parse_order_id
 from petstore_server.domain.timestamps import DAY, timestamp_text
 from petstore_server.domain.usage import Granularity, UsageCounts
 from petstore_server.domain.windows import Decision
@@ -109,7 +109,7 @@ class _Handlers:
     async def get_usage(self, call: Call, principal: Principal, decision: Decision) -> Response:
         """The account's windows and the history of its requests, both with this one. Raises InvalidParameter."""
         values = GET_USAGE.read(call.request.query)
-        by = Granularity(values["granularity"])
+        by = values["granularity"]
         start, end = _range(values, by, self._clock())
         history = await self._read_usage(principal.account_id, start, end, by)
         body = {
@@ -159,18 +159,17 @@ def read_listing(query: bytes) -> tuple[Listing, str | None]:
 def _listing(query: bytes) -> Listing:
     values = LIST_ORDERS.read(query)
     filters = Filters(
-        frozenset(map(Status, values["status"] or ())),
+        frozenset(values["status"] or ()),
         values["petId"],
         values["complete"],
         values["shipDateFrom"],
         values["shipDateTo"],
         values["updatedFrom"],
     )
-    name = values["sort"]
-    sort = Sort(SortField(name.removeprefix("-")), name.startswith("-"))
     kept = [pair for pair in query.split(b"&") if pair and decoded(pair.partition(b"=")[0]) != "cursor"]
     following = b"%s?%s" % (_PATH.encode(), b"&".join([*kept, b"cursor="]))
-    return Listing(filters, sort, values["limit"], values["cursor"], query_digest(filters, sort), following)
+    digest = query_digest(filters, values["sort"])
+    return Listing(filters, values["sort"], values["limit"], values["cursor"], digest, following)
 
 
 def _range(values: Mapping[str, Any], by: Granularity, now: float) -> tuple[int, int]:

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 from urllib.parse import unquote
 
 from petstore_server.api.errors import InvalidBody, InvalidParameter, UnsupportedMediaType
-from petstore_server.domain.lists import DEFAULT_LIMIT, MAX_LIMIT
+from petstore_server.domain.lists import DEFAULT_LIMIT, MAX_LIMIT, Sort, SortField
 from petstore_server.domain.orders import INT64_MAX, INT64_MIN, Status, is_int64
 from petstore_server.domain.timestamps import microseconds, parse_timestamp, timestamp_text
 from petstore_server.domain.usage import Granularity
@@ -30,18 +30,18 @@ _JSON = re.compile(rb'application/json(?:[ \t]*;[ \t]*charset="?utf-8"?)?[ \t]*'
 
 @dataclass(frozen=True)
 class Choice:
-    """One of several texts."""
+    """One of several texts, which have these values."""
 
-    values: Sequence[str]
+    values: Mapping[str, Any]
 
     @property
     def allowed(self) -> str:
         return f"one of {', '.join(self.values)}"
 
-    def from_text(self, text: str) -> str:
+    def from_text(self, text: str) -> Any:
         if text not in self.values:
             raise ValueError(self.allowed)
-        return text
+        return self.values[text]
 
 
 @dataclass(frozen=True)
@@ -67,17 +67,6 @@ class Integer:
         if type(value) is not int or not self.minimum <= value <= self.maximum:
             raise ValueError(self.allowed)
         return value
-
-
-class Boolean:
-    """`true` or `false`."""
-
-    allowed = "true or false"
-
-    def from_text(self, text: str) -> bool:
-        if text not in ("true", "false"):
-            raise ValueError(self.allowed)
-        return text == "true"
 
 
 class Timestamp:
@@ -111,7 +100,7 @@ class Text:
 
 
 FieldKind = Integer | Timestamp
-Kind = FieldKind | Boolean | Choice | Text
+Kind = FieldKind | Choice | Text
 
 
 class Parameter(NamedTuple):
@@ -179,21 +168,23 @@ def _shown(name: str) -> str:
 
 NO_PARAMETERS = Parameters()
 
+_SORTS = {sign + field: Sort(field, sign == "-") for field in SortField for sign in ("", "-")}
+
 LIST_ORDERS = Parameters(
-    Parameter("status", Choice([str(status) for status in Status]), repeatable=True),
+    Parameter("status", Choice({str(status): status for status in Status}), repeatable=True),
     Parameter("petId", Integer()),
-    Parameter("complete", Boolean()),
+    Parameter("complete", Choice({"true": True, "false": False})),
     Parameter("shipDateFrom", Timestamp()),
     Parameter("shipDateTo", Timestamp()),
     Parameter("updatedFrom", Timestamp()),
-    Parameter("sort", Choice(("id", "-id", "shipDate", "-shipDate", "updatedAt", "-updatedAt")), default="id"),
+    Parameter("sort", Choice(_SORTS), default=_SORTS["id"]),
     Parameter("limit", Integer(1, MAX_LIMIT), default=DEFAULT_LIMIT),
     Parameter("cursor", Text(".+", "the nextCursor of a page")),
     ranges=[("shipDateFrom", "shipDateTo")],
 )
 
 GET_USAGE = Parameters(
-    Parameter("granularity", Choice([str(granularity) for granularity in Granularity]), default="hour"),
+    Parameter("granularity", Choice({str(each): each for each in Granularity}), default=Granularity.HOUR),
     Parameter("from", Timestamp()),
     Parameter("to", Timestamp()),
     ranges=[("from", "to")],
