@@ -148,7 +148,7 @@ class Keys(Part):
 
     @snapshot
     def banned(self, now: float, size: int, number: int = 1, *, name: str = "") -> Work[NumberedPage[ApiKey]]:
-        """One page of the keys banned at `now` (Unix seconds), of an account or with an id; the last to end first."""
+        """One page of the keys banned at `now` (Unix seconds), last to end first. `name`: an account or a key id."""
         chosen = Query(_BANNED, (now, now))
         if name:
             named = "AND (keys.id = %s OR account_id IN (SELECT id FROM petstore.accounts WHERE name = %s))"
