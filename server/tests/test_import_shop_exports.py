@@ -280,6 +280,12 @@ def test_the_reason_names_the_date_formats_that_work(text: str, advice: str) -> 
     assert ("%z" not in advice) == str(refusal.value).endswith(", and --timezone")
 
 
+@pytest.mark.parametrize("rest", [" %Y", " 10:00 %", " 10:00" * 100_000])
+def test_only_what_follows_a_date_in_numbers_as_a_time_is_advised_on(rest: str) -> None:
+    with pytest.raises(ValueError, match="for another form give --date-format"):
+        Timestamps(BERLIN)(f"01/11/2026{rest}")
+
+
 @given(st.datetimes(datetime(1970, 1, 1), datetime(2068, 12, 31)), st.sampled_from(WRITTEN_FORMS))  # noqa: DTZ001
 def test_the_reason_names_the_form_in_which_a_time_was_written(local: datetime, form: str) -> None:
     with pytest.raises(ValueError, match="--date-format") as refusal:

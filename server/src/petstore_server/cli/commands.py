@@ -107,29 +107,22 @@ def operator() -> Actor:
 
 
 class Stored(Parsed[str]):
-    """A text that names something in the store; `names` reads all of them for a shell that completes it."""
+    """The text of an attribute, `name`, of `records` in the store, which a shell completes."""
 
     def __init__(
-        self, name: str, read: Callable[[str], str], names: Callable[[Store], Awaitable[Iterable[str]]]
+        self, name: str, read: Callable[[str], str], records: Callable[[Store], Awaitable[Iterable[object]]]
     ) -> None:
         super().__init__(name, read)
-        self._names = names
+        self._records = records
 
     def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
         """What begins with what was typed; nothing if the store cannot be read."""
         try:
-            return [CompletionItem(name) for name in with_store(self._names) if name.startswith(incomplete)]
+            names = [getattr(record, self.name) for record in with_store(self._records)]
         except Exception:  # noqa: BLE001 - a shell that completes must not print an error
             return []
+        return [CompletionItem(name) for name in names if name.startswith(incomplete)]
 
 
-async def _account_names(store: Store) -> list[str]:
-    return [account.name for account in await store.accounts.list()]
-
-
-async def _key_ids(store: Store) -> list[str]:
-    return [key.id for key in await store.keys.list()]
-
-
-ACCOUNT_NAME = Stored("name", str, _account_names)
-KEY_ID = Stored("id", key_id, _key_ids)
+ACCOUNT_NAME = Stored("name", str, lambda store: store.accounts.list())
+KEY_ID = Stored("id", key_id, lambda store: store.keys.list())

@@ -37,7 +37,7 @@ _FORMS = [
     )
 ]
 """The forms in which a date has one meaning."""
-_NUMERIC = re.compile(r"(\d+)([-/.])\d+\2(\d+)(.*)", re.ASCII)
+_NUMERIC = re.compile(r"(\d{1,4})([-/.])\d{1,2}\2(\d{1,4})([^%]{0,40})", re.ASCII)
 _DIRECTIVES = ((r"Z$|[+-]\d{2}:?\d{2}$", "%z"), (r"\d+:\d+:\d+", "%H:%M:%S"), (r"\d+:\d+", "%H:%M"), ("[AP]M", "%p"))
 """What may follow a date in numbers, with the strptime directives that read it."""
 _NO_OFFSET = "has no UTC offset; give --timezone, such as --timezone Europe/Berlin"
