@@ -237,6 +237,13 @@ def test_a_row_over_several_lines_has_the_bound_of_a_row(cli: CommandLine) -> No
     assert f"not closed within 100 lines and {files.MAX_ROW_BYTES} bytes" in rejects[0]["reason"]
 
 
+@pytest.mark.parametrize("quote", ["", '"'])
+def test_a_row_of_the_greatest_length_is_read(cli: CommandLine, quote: str) -> None:
+    note = quote + "x" * (files.MAX_ROW_BYTES - len("1,") - 2 * len(quote)) + quote
+    content = f"id,note\n1,{note}\n2,y\n"
+    assert ([1, 2], []) == import_text(cli, content, "--format", "csv", "--ignore-column", "note")
+
+
 def test_a_row_over_several_lines_counts_from_its_first(cli: CommandLine) -> None:
     _, rejects = import_text(cli, 'id,status\n1,"pen\nding"\n2,lost\n', "--format", "csv")
     assert [(2, '1,"pen\nding"'), (4, "2,lost")] == [(each["line"], each["raw"]) for each in rejects]

@@ -104,7 +104,7 @@ def _bounded(lines: list[bytes]) -> Iterator[str]:
     size = 0
     for line in lines:
         size += len(line) + 1
-        if size > files.MAX_ROW_BYTES:
+        if size > files.MAX_ROW_BYTES + 1:  # the last line feed is not of the row
             return
         yield f"{_text(line)}\n"
 
