@@ -48,7 +48,6 @@ _SWAGGER_FILES = {
     "swagger-ui.css": "text/css; charset=utf-8",
 }
 _GUIDE_PAGES = ("guide", "versions", "changelog")  # the names of the Markdown files and, under `/docs`, of the pages
-_ADDRESSES = "<!-- addresses -->"
 _EXAMPLE_ADDRESS = "http://127.0.0.1:8080/v"  # of both versions, without the number
 
 
@@ -91,14 +90,13 @@ class Documents:
 def _prepare(body: bytes, content_type: str, caching: str) -> tuple[Representation, Representation]:
     """The plain form, and what a client gets that accepts gzip: the plain form too where that is as short."""
     digest = sha256(body).hexdigest()[:32]
-    headers = f"cache-control: {caching}\r\n{_PROTECTION}"
+    headers = f"cache-control: {caching}\r\n{_PROTECTION}".encode()
     compressed = gzip(body, _GZIP_LEVEL)
-    if len(compressed) >= len(body):
-        plain = represent(digest, (body,), content_type, headers.encode())
-        return plain, plain
-    headers += "vary: Accept-Encoding\r\n"
-    plain = represent(digest, (body,), content_type, headers.encode())
-    return plain, represent(digest, (compressed,), content_type, headers.encode(), zipped=True)
+    if len(compressed) < len(body):
+        headers += b"vary: Accept-Encoding\r\n"
+    plain = represent(digest, (body,), content_type, headers)
+    zipped = represent(digest, (compressed,), content_type, headers, zipped=True)
+    return plain, zipped if len(compressed) < len(body) else plain
 
 
 def _swagger_files() -> Path:
@@ -112,7 +110,7 @@ def _swagger_files() -> Path:
 def _guide_page(settings: Settings, name: str) -> bytes:
     """A page of the guide as HTML."""
     folder = files("petstore_server.api")
-    text = (folder / "guide" / f"{name}.md").read_text("utf-8").replace(_ADDRESSES, _addresses(settings))
+    text = (folder / "guide" / f"{name}.md").read_text("utf-8").replace("<!-- addresses -->", _addresses(settings))
     if settings.base_url:
         text = text.replace(_EXAMPLE_ADDRESS, settings.base_url.removesuffix("1"))
     frame = (folder / "page" / "guide.html").read_text("utf-8")

@@ -68,7 +68,7 @@ class Console:
         self.sources = sources
         self.routes: Sequence[BaseRoute] = [
             Route(CONSOLE_PATH, self._checked(_to_overview)),
-            *(Route(f"{CONSOLE_PATH}/static/{name}", self._static(name)) for name in _STATIC),
+            *(Route(f"{CONSOLE_PATH}/static/{name}", self._checked(partial(_static, name))) for name in _STATIC),
             *(
                 Route(CONSOLE_PATH + path, self._endpoint(page), methods=[method])
                 for path, pages in PAGES.items()
@@ -87,14 +87,6 @@ class Console:
             finally:
                 visit.end(response)
             return response
-
-        return self._checked(respond)
-
-    def _static(self, name: str) -> Callable[[Request], Awaitable[Response]]:
-        content = static_file(name)
-
-        async def respond(_: Request) -> Response:
-            return Response(content, media_type=_STATIC[name])
 
         return self._checked(respond)
 
@@ -144,9 +136,8 @@ def _refusal(visit: Visit, error: Exception) -> RefusedRequest:
 async def _explain(visit: Visit, conflict: Conflict) -> Response:
     """The page that says what the last changes of the account or key were, and that nothing was changed now."""
     name, key = (visit.request.path_params.get(each) for each in ("name", "key"))
-    subject = f"account:{name}" if name else f"key:{key}" if key else None
-    filters = AuditFilters(subjects=(subject,)) if subject else None
-    found = await visit.read(visit.store.audit.page(filters, _CHANGES)) if filters else None
+    filters = AuditFilters(subjects=(f"account:{name}" if name else f"key:{key}",))
+    found = await visit.read(visit.store.audit.page(filters, _CHANGES)) if name or key else None
     return visit.page(
         "conflict.html",
         409,
@@ -165,6 +156,10 @@ def _refused(request: Request, sources: Sources) -> Response | None:
     if request.method not in _READING and not is_same_origin(request.headers):
         return PlainTextResponse("This form was submitted from another site; nothing was changed.\n", 403)
     return None
+
+
+async def _static(name: str, _: Request) -> Response:
+    return Response(static_file(name), media_type=_STATIC[name])
 
 
 async def _to_overview(_: Request) -> Response:

@@ -58,11 +58,6 @@ def whole_number(text: str) -> int | None:
     return int(digits) if digits else None
 
 
-def page_number(text: str) -> int:
-    """The number of a page from a link, 1 if it is not one."""
-    return max(1, int(text[:6])) if text.isascii() and text.isdigit() else 1
-
-
 def parse_position(text: str, kind: type[P]) -> P | None:
     """A position from a link of the console; an invalid one starts from the beginning."""
     try:

@@ -103,6 +103,7 @@ def compile_templates() -> None:
         environment().get_template(name)
 
 
+@cache
 def static_file(name: str) -> bytes:
     """The content of a file of `console/static`."""
     return (files("petstore_server.console") / "static" / name).read_bytes()

@@ -82,6 +82,12 @@ class Visit:
         """The operator's name."""
         return self.actor.name.removeprefix("operator:")
 
+    @property
+    def page_number(self) -> int:
+        """The number of the page of a list in the URL, 1 if it is not one."""
+        text = self.query.get("page", "")
+        return max(1, int(text[:6])) if text.isascii() and text.isdigit() else 1
+
     def filters(self, *names: str) -> Form:
         """The filters of a list as they were typed."""
         return Form((name, self.query.get(name, "")) for name in names)

@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 from starlette.responses import Response
 
-from petstore_server.console.forms import Form, account_path, page_number, whole_number
+from petstore_server.console.forms import Form, account_path, whole_number
 from petstore_server.console.rendering import minutes
 from petstore_server.console.visit import Visit
 from petstore_server.domain import accounts as transitions
@@ -24,7 +24,6 @@ _PLANS = [
     (str(plan), f"{plan} ({PLAN_LIMITS[plan].per_minute:,} per minute, {PLAN_LIMITS[plan].per_day:,} per day)")
     for plan in PLAN_LIMITS
 ] + [(str(plan), f"{plan} (its own limits)") for plan in Plan if plan not in PLAN_LIMITS]
-_STATES = "active", "suspended", "closed", "banned"
 KEYS_PAGE = 25
 _HOURS, _DAYS = 48, 90
 _CHANGES = 20
@@ -57,10 +56,11 @@ async def _list(visit: Visit, form: Form, status: int = 200) -> Response:
     sort = given["sort"] if given.get("sort", "").removeprefix("-") in list(AccountSort) else "name"
     filters.values["sort"] = sort
     statistics = await visit.need(visit.sources.accounts())
-    number = page_number(visit.query.get("page", ""))
     by, descending = AccountSort(sort.removeprefix("-")), sort.startswith("-")
     matches = await _matching(visit, filters)
-    page = await asyncio.to_thread(page_of_accounts, statistics.rows, matches, by, number, descending=descending)
+    page = await asyncio.to_thread(
+        page_of_accounts, statistics.rows, matches, by, visit.page_number, descending=descending
+    )
     return visit.page(
         "accounts.html",
         status,
@@ -70,7 +70,7 @@ async def _list(visit: Visit, form: Form, status: int = 200) -> Response:
         given=given,
         sort=sort,
         plan_filters=list(Plan),
-        states=list(_STATES),
+        states=["active", "suspended", "closed", "banned"],
         filtered=bool(given.keys() - {"sort"}),
         form=form,
         plans=_PLANS,
@@ -140,8 +140,8 @@ async def _keys(visit: Visit, account: Account, chosen: str) -> NumberedPage[Api
     """A page of the account's keys, or the one that the URL names."""
     only = visit.query.get("key")
     if only is None:
-        usable, number = {"usable": True, "ended": False}.get(chosen), page_number(visit.query.get("page", ""))
-        return await visit.store.keys.page(account.id, visit.now, KEYS_PAGE, number, usable=usable)
+        usable = {"usable": True, "ended": False}.get(chosen)
+        return await visit.store.keys.page(account.id, visit.now, KEYS_PAGE, visit.page_number, usable=usable)
     key = await visit.store.keys.find(only)
     return NumberedPage([key] if key.account == account.name else [], 1)
 

@@ -149,15 +149,11 @@ def _content(form: FormData, file: IO[bytes]) -> bytes:
 async def show(visit: Visit) -> Response:
     """What importing the file would do, how far the import is, or what it did."""
     job = _job(visit)
-    still = visit.query.get("refresh") == "off"
-    response = visit.page(
-        "import.html",
-        job=job,
-        shown_rejects=[] if job.is_busy else job.rejected(),
-        refresh_seconds=None if still or not job.is_busy else _REFRESH_SECONDS,
-    )
-    if job.is_busy and not still:
-        response.headers["Refresh"] = str(_REFRESH_SECONDS)
+    refresh = _REFRESH_SECONDS if job.is_busy and visit.query.get("refresh") != "off" else None
+    rejects = [] if job.is_busy else job.rejected()
+    response = visit.page("import.html", job=job, shown_rejects=rejects, refresh_seconds=refresh)
+    if refresh is not None:
+        response.headers["Refresh"] = str(refresh)
     return response
 
 

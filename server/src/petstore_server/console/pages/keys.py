@@ -2,7 +2,7 @@
 
 from starlette.responses import RedirectResponse, Response
 
-from petstore_server.console.forms import account_path, page_number, query_link
+from petstore_server.console.forms import account_path, query_link
 from petstore_server.console.pages.accounts import show_account
 from petstore_server.console.visit import Visit
 from petstore_server.domain import keys as transitions
@@ -76,8 +76,8 @@ async def revoke(visit: Visit) -> Response:
 
 async def list_bans(visit: Visit) -> Response:
     """The banned keys, those whose ban ends last first, page by page."""
-    form, number = visit.filters("name"), page_number(visit.query.get("page", ""))
-    page = await visit.need(visit.store.keys.banned(visit.now, _BANS_PAGE, number, name=form.values["name"]))
+    form = visit.filters("name")
+    page = await visit.need(visit.store.keys.banned(visit.now, _BANS_PAGE, visit.page_number, name=form.values["name"]))
     return visit.page("bans.html", form=form, page=page)
 
 

@@ -17,7 +17,6 @@ from petstore_server.domain.timestamps import file_stamp, from_microseconds, mic
 from petstore_server.operations import orders as operations
 from petstore_server.operations.admin_port import CONSOLE_PATH
 from petstore_server.operations.audit import order_history
-from petstore_server.operations.orders import export_orders
 from petstore_server.store.records import read_order
 
 _PAGE_SIZE = 50
@@ -80,9 +79,8 @@ async def show(visit: Visit) -> Response:
     order_id = parse_order_id(visit.request.path_params["order"])
     tracked = await visit.need(visit.store.search.find(order_id))
     order = read_order(tracked.record, tracked.status)
-    until = from_microseconds(tracked.updated_at).timestamp() + _LATER
-    found = order_history(visit.store, order_id, AuditFilters(until=until), most=_CHANGES, batches=_IMPORTS)
-    history = await visit.read(found)
+    filters = AuditFilters(until=from_microseconds(tracked.updated_at).timestamp() + _LATER)
+    history = await visit.read(order_history(visit.store, order_id, filters, most=_CHANGES, batches=_IMPORTS))
     transitions = {"ship": _ship_now(visit), "cancel": CANCEL, "complete": COMPLETE}
     return visit.page(
         "order.html",
@@ -123,7 +121,7 @@ async def export(visit: Visit) -> Response:
         raise InvalidInput("Correct the filters of the list first; then export it.")
     name = f"orders-{file_stamp(visit.now)}.{file_format}"
     headers = {"Content-Disposition": f'attachment; filename="{name}"'}
-    parts = (part async for part, _ in export_orders(visit.store, file_format, query.filters))
+    parts = (part async for part, _ in operations.export_orders(visit.store, file_format, query.filters))
     return StreamingResponse(parts, headers=headers, media_type=EXPORTS[file_format])
 
 
@@ -175,18 +173,15 @@ def _back(form: Form) -> str:
 
 def _read_query(visit: Visit, form: Form) -> Query | None:
     """The query for a page from its position on; None where a filter is wrong, which the form then says."""
-    statuses, pet_id = form.read("status", _statuses), form.read("petId", _pet_id)
-    sort = form.read("sort", _sort)
+    statuses = form.read("status", lambda text: frozenset({Status(text)} if text else ()))
+    pet_id = form.read("petId", _pet_id)
+    sort = form.read("sort", lambda text: Sort(SortField(text.removeprefix("-") or "id"), text.startswith("-")))
     starts, ends = (form.read(name, lambda text: _microseconds(visit, text)) for name in ("shipDateFrom", "shipDateTo"))
     is_complete = {"true": True, "false": False}.get(form.values["complete"])
     if statuses is None or sort is None or form.errors:
         return None
     filters = Filters(statuses, pet_id, is_complete, starts, ends)
     return Query(filters, sort, _PAGE_SIZE, parse_position(visit.query.get("after", ""), Position))
-
-
-def _statuses(text: str) -> frozenset[Status]:
-    return frozenset({Status(text)}) if text else frozenset()
 
 
 def _pet_id(text: str) -> int | None:
@@ -198,7 +193,3 @@ def _pet_id(text: str) -> int | None:
 def _microseconds(visit: Visit, text: str) -> int | None:
     at = visit.when(text)
     return microseconds(at) if at else None
-
-
-def _sort(text: str) -> Sort:
-    return Sort(SortField(text.removeprefix("-") or "id"), text.startswith("-"))
