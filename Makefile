@@ -8,7 +8,7 @@ PIP := $(BIN)/python -m pip $(PIP_OPTIONS)
 # The lock files are complete, so pip need not look for dependencies.
 INSTALL := $(PIP) install --no-deps --require-hashes
 LOCK := $(BIN)/uv pip compile --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-emit-find-links --no-annotate --no-header -q
-TEST_PROCESSES ?= $(shell $(PYTHON) -c 'import os; print(3 * (os.cpu_count() or 1))') # many tests wait for processes and timers
+TEST_PROCESSES ?= $(shell $(PYTHON) -c 'import os; print(2 * (os.cpu_count() or 1) + 2)') # many tests wait for processes and timers
 BENCH_PACKAGES := nginx-light wrk redis-tools
 
 # All processors together compile the modules in less time than pip.
@@ -99,13 +99,16 @@ clean:
 		$(PIP) install --no-deps --no-build-isolation -e server; status=$$?; wait; exit $$status
 	@touch $@
 
-# The development requirements include those of the server. The table of characters that every test process would make
-# for Hypothesis is made here, and the tests are compiled with the assertions as pytest rewrites them, which every test
-# process would do when it begins.
+# The development requirements include those of the server. What every test process would do when it begins is done
+# here: making Hypothesis's table of characters, compiling the console's templates, and compiling the tests with the
+# assertions as pytest rewrites them. So is what mypy finds in the libraries, for the test of the client's examples.
 .venv/.dev: .venv/.pip requirements/run.lock requirements/dev.lock server/pyproject.toml client/pyproject.toml
 	@$(INSTALL) --no-compile -r requirements/dev.lock
 	@$(PIP) install --no-deps --no-build-isolation -e server -e client
 	@$(BIN)/python -c 'from hypothesis import strategies; strategies.text().validate()' & \
+		PYTHONPATH=server/tests $(BIN)/python -c 'import support.prepared' & \
+		MYPYPATH=$(CURDIR)/client/src $(BIN)/python -m mypy --config-file= --strict --no-error-summary \
+			--cache-dir .pytest_cache/d/mypy -c 'import petstore_client' & \
 		$(COMPILE) -x '/(mypy|mypyc|pip|pygments|setuptools)/' .venv/lib server/src client/src; wait
 	@$(BIN)/python -m pytest --collect-only -qq server/tests >/dev/null & \
 		$(BIN)/python -m pytest --collect-only -qq tests client/tests >/dev/null; wait

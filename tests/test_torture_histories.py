@@ -65,7 +65,7 @@ def test_two_orders_of_one_key_and_a_follower_that_missed_a_change_are_found() -
 @pytest.mark.anyio
 @pytest.mark.parametrize("engine", ["sqlite", "postgres"])
 async def test_a_history_under_faults_has_an_explanation(engine: str) -> None:
-    assert [] == (await histories.history(7, engine, 2, 0.7)).problems
+    assert [] == (await histories.history(7, engine, 2, 0.5)).problems
 
 
 @pytest.mark.anyio

@@ -69,7 +69,7 @@ def expected(orders: Iterable[v2.Order], filters: dict[str, Any]) -> list[int]:
     return [order.id for order in [*dated, *(order for order in found if getattr(order, attribute) is None)]]
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(drawn=ORDERS, filters=st.fixed_dictionaries(FILTERS), work_limit=st.integers(1, 15))
 def test_following_the_pages_returns_each_match_once_in_order(
     drawn: dict[int, tuple[Any, ...]], filters: dict[str, Any], work_limit: int
@@ -83,7 +83,7 @@ def test_following_the_pages_returns_each_match_once_in_order(
         assert fake.orders[order.id].pet_id == order.pet_id
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(
     drawn=ORDERS,
     sort=st.sampled_from(["id", "-id", "shipDate", "-shipDate"]),

@@ -14,7 +14,7 @@ from petstore_server.server.connection import Connection
 from petstore_server.server.listener import PublicServer
 from petstore_server.server.messages import Answer, Disconnected, Request, Response
 
-EXAMPLES = 120
+EXAMPLES = 80
 
 
 class Seen(NamedTuple):

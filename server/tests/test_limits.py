@@ -155,7 +155,7 @@ def test_admissions_follow_a_naive_model_of_both_windows(
         assert expected == (decision.outcome is Outcome.ADMITTED)
 
 
-@settings(UNHURRIED, max_examples=30)
+@settings(UNHURRIED, max_examples=20)
 @given(st.lists(st.sampled_from(["key_a", "key_b", "key_c"]), max_size=12))
 def test_keys_of_one_account_share_its_windows(each_backend: Limiters, keys: list[str]) -> None:
     limiter = each_backend.make(POLICY, Clock())
@@ -572,7 +572,7 @@ def test_the_script_and_the_process_make_the_same_decisions_on_the_same_calls(
         assert (pair[0][1].strikes, pair[0][1].bans) == (pair[1][1].strikes, pair[1][1].bans)
 
 
-@settings(UNHURRIED, max_examples=40)
+@settings(UNHURRIED, max_examples=25)
 @given(
     st.lists(
         st.tuples(

@@ -37,8 +37,13 @@ from support.subprocesses import PATIENCE, busy, demo_output, end, free_port, wi
 ORDERS = "/v1/store/orders"
 
 
-def put_orders(store: Path, number: int, more: str = "") -> None:
-    lines = "".join(f'{{"id":{order_id},"petId":1,"status":"pending"{more}}}\n' for order_id in range(1, number + 1))
+LONG = ',"quantity":9223372036854775807,"shipDate":"2026-11-01T00:00:00.123456Z","complete":true'
+"""More fields of an order: a list of these is long and quickly filled."""
+
+
+def put_orders(store: Path, number: int, more: str = "", first: int = 1) -> None:
+    ids = range(first, first + number)
+    lines = "".join(f'{{"id":{order_id},"petId":1,"status":"pending"{more}}}\n' for order_id in ids)
     assert 0 == petstore(store, "orders", "import", "-", "--format", "jsonl", text=lines).returncode
 
 
@@ -269,7 +274,7 @@ def _refuses(server: Server) -> bool:
 
 
 def test_sigterm_lets_what_is_under_way_finish_and_says_so_on_readyz_first(store: Path) -> None:
-    put_orders(store, 20_000, ',"quantity":1,"shipDate":"2026-11-01T00:00:00.000Z","complete":true')
+    put_orders(store, 20_000, LONG)
     key, _ = new_key(store)
     with serving(store, PETSTORE_DRAIN_DELAY_SECONDS="4") as server:
         with server.connect() as slow, httpx2.Client() as admin:
@@ -291,7 +296,7 @@ def test_sigterm_lets_what_is_under_way_finish_and_says_so_on_readyz_first(store
 
 
 def test_a_reader_that_takes_nothing_does_not_hold_up_the_stop(store: Path) -> None:
-    put_orders(store, 80_000, ',"quantity":1,"shipDate":"2026-11-01T00:00:00.000Z","complete":true')
+    put_orders(store, 56_000, LONG, 9 * 10**18)
     key, _ = new_key(store)
     with serving(store) as server:
         with server.connect() as stuck:
