@@ -1,4 +1,4 @@
-"""Usage as counted in memory, its history by hour and later by day, and bans, of which this is the authority (D12)."""
+"""Usage as counted in memory, its history by hour and later by day, and bans: the authority for these (D12)."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
