@@ -2,6 +2,7 @@
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping
+from enum import StrEnum
 from typing import Any, TypeVar
 from urllib.parse import quote, urlencode
 
@@ -13,6 +14,7 @@ from petstore_server.domain.lists import Position
 from petstore_server.domain.orders import INT64_MAX, INT64_MIN
 
 T = TypeVar("T")
+E = TypeVar("E", bound=StrEnum)
 P = TypeVar("P", AuditPosition, Position)
 
 
@@ -48,6 +50,13 @@ class Form:
         except (InvalidInput, ValueError) as error:
             self.errors[name] = str(error)
             return None
+
+
+def one_of(kind: type[E], text: str) -> E:
+    """A member by its value. Raises InvalidInput, which names all."""
+    if text not in list(kind):
+        raise InvalidInput(f"Choose one of {', '.join(kind)}.")
+    return kind(text)
 
 
 def whole_number(text: str) -> int | None:

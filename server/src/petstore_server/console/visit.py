@@ -125,10 +125,14 @@ class Visit:
             delete_cookie(self.request, response, "notice")
         return response
 
-    def done(self, path: str, *texts: str, kind: str = "ok") -> Response:
-        """Redirect to a page of the console that then shows a notice: what was done, or why nothing was."""
+    def done(self, path: str, *lines: str | tuple[str, str], kind: str = "ok") -> Response:
+        """Redirect to a page of the console that then shows a notice: what was done, or why nothing was.
+
+        Each line is a text, or a text and the path, below the console's, of what it is about.
+        """
         response = RedirectResponse(CONSOLE_PATH + path, 303)
-        cut = [text[: _LONGEST_NOTICE // len(texts)] for text in texts]
+        linked = [(line, "") if isinstance(line, str) else line for line in lines]
+        cut = [(text[: _LONGEST_NOTICE // len(lines)], link) for text, link in linked]
         content = urlsafe_b64encode(msgspec.json.encode([kind, cut])).decode()
         set_cookie(self.request, response, "notice", f"{content}.{signature(self.token, content)}", max_age=60)
         return response
@@ -172,11 +176,11 @@ class Visit:
                 "Nothing was changed. The form was made before you last signed in; open its page again and repeat it.",
             )
 
-    def _notice(self) -> tuple[str, list[str]] | None:
+    def _notice(self) -> tuple[str, list[tuple[str, str]]] | None:
         content, _, given = get_cookie(self.request, "notice").partition(".")
         if not content or given != signature(self.token, content):
             return None
-        return msgspec.json.decode(urlsafe_b64decode(content), type=tuple[str, list[str]])
+        return msgspec.json.decode(urlsafe_b64decode(content), type=tuple[str, list[tuple[str, str]]])
 
 
 Page = Callable[[Visit], Awaitable[Response]]  # responds to a request

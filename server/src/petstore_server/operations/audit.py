@@ -12,6 +12,7 @@ from petstore_server.domain.timestamps import format_unix
 from petstore_server.store import Store
 
 _LONGEST_NAME = 100
+_LONGEST_LIST = 10  # longer than any list of an entry that is not about a batch
 _TIMES = {"began", "until", "reset"}  # besides names that end in _at
 
 
@@ -112,7 +113,11 @@ def actor_name(text: str) -> str:
     return text if text == SERVICE or ":" in text else f"operator:{text}"
 
 
-def entry_fields(entry: AuditEntry) -> dict[str, Any]:
+def entry_fields(entry: AuditEntry, *, full: bool = True) -> dict[str, Any]:
+    """The entry as it is shown: names in camelCase, times as RFC 3339 in UTC.
+
+    Unless `full`, lists as long as those of an import are cut, and `<name>Omitted` has the number that is left out.
+    """
     return {
         "id": entry.id,
         "at": format_unix(entry.at, microseconds=True),
@@ -120,9 +125,17 @@ def entry_fields(entry: AuditEntry) -> dict[str, Any]:
         "action": entry.action,
         "subject": entry.subject,
         "requestId": entry.request_id,
-        "before": shown_fields(entry.before),
-        "after": shown_fields(entry.after),
+        "before": shown_fields(entry.before if full else _abbreviated(entry.before)),
+        "after": shown_fields(entry.after if full else _abbreviated(entry.after)),
     }
+
+
+def _abbreviated(values: dict[str, Any] | None) -> dict[str, Any] | None:
+    if values is None:
+        return None
+    long = {name: value for name, value in values.items() if isinstance(value, list) and len(value) > _LONGEST_LIST}
+    omitted = {f"{name}Omitted": len(value) - _LONGEST_LIST for name, value in long.items()}
+    return {**values, **{name: value[:_LONGEST_LIST] for name, value in long.items()}, **omitted}
 
 
 def shown_fields(value: Any) -> Any:

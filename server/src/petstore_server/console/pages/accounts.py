@@ -2,10 +2,11 @@
 
 import asyncio
 from collections.abc import Callable
+from functools import partial
 
 from starlette.responses import Response
 
-from petstore_server.console.forms import Form, account_path, whole_number
+from petstore_server.console.forms import Form, account_path, one_of, whole_number
 from petstore_server.console.rendering import minutes
 from petstore_server.console.visit import Visit
 from petstore_server.domain import accounts as transitions
@@ -24,6 +25,7 @@ _PLANS = [
     (str(plan), f"{plan} ({PLAN_LIMITS[plan].per_minute:,} per minute, {PLAN_LIMITS[plan].per_day:,} per day)")
     for plan in PLAN_LIMITS
 ] + [(str(plan), f"{plan} (its own limits)") for plan in Plan if plan not in PLAN_LIMITS]
+_STATES = "active", "suspended", "closed", "banned"
 KEYS_PAGE = 25
 _HOURS, _DAYS = 48, 90
 _CHANGES = 20
@@ -52,6 +54,9 @@ async def create(visit: Visit) -> Response:
 
 async def _list(visit: Visit, form: Form, status: int = 200) -> Response:
     filters = visit.filters("search", "plan", "state", "sort")
+    for name, known in (("plan", [*Plan]), ("state", _STATES)):
+        if filters[name] not in known:
+            filters.values[name] = ""
     given = filters.given
     sort = given["sort"] if given.get("sort", "").removeprefix("-") in list(AccountSort) else "name"
     filters.values["sort"] = sort
@@ -70,7 +75,7 @@ async def _list(visit: Visit, form: Form, status: int = 200) -> Response:
         given=given,
         sort=sort,
         plan_filters=list(Plan),
-        states=["active", "suspended", "closed", "banned"],
+        states=list(_STATES),
         filtered=bool(given.keys() - {"sort"}),
         form=form,
         plans=_PLANS,
@@ -91,7 +96,7 @@ async def _matching(visit: Visit, filters: Form) -> Callable[[Account], bool]:
 
 def _read_plan(form: Form) -> tuple[Plan | None, Limits | None]:
     """The plan and its limits, None where they are wrong."""
-    plan = form.read("plan", Plan)
+    plan = form.read("plan", partial(one_of, Plan))
     minute, day = form.read("per_minute", whole_number), form.read("per_day", whole_number)
     if plan is None or form.errors.keys() & {"per_minute", "per_day"}:
         return plan, None

@@ -5,7 +5,7 @@ from datetime import UTC, datetime
 
 from starlette.responses import RedirectResponse, Response, StreamingResponse
 
-from petstore_server.console.forms import Form, parse_position, position_links, query_link
+from petstore_server.console.forms import Form, one_of, parse_position, position_links, query_link
 from petstore_server.console.rendering import ACTIONS, duration
 from petstore_server.console.sources import Reading
 from petstore_server.console.visit import Visit
@@ -138,22 +138,23 @@ async def _change(visit: Visit, done: str, transition: Transition[Order], form: 
         else:
             refused.append((order_id, outcome))
     orders = f"{changed:,} order" + ("" if changed == 1 else "s")
-    lines = [f"{done} {orders}." if changed else "Nothing was changed."]
+    lines: list[str | tuple[str, str]] = [f"{done} {orders}." if changed else "Nothing was changed."]
     lines += [await _explain(visit, *each) for each in refused[:_MOST_REASONS]]
     if len(refused) > _MOST_REASONS:
         lines.append(f"{len(refused) - _MOST_REASONS:,} more orders were not changed for such reasons.")
     return visit.done(_back(form), *lines, kind="ok" if not refused else "warn" if changed else "bad")
 
 
-async def _explain(visit: Visit, order_id: int, error: DomainError) -> str:
-    """A line about an order that was not changed: why, and who changed it last."""
-    text = error.message
+async def _explain(visit: Visit, order_id: int, error: DomainError) -> tuple[str, str]:
+    """A line about an order that was not changed: why, who changed it last, and the path of its page, if any."""
+    text, link = error.message, ""
     if isinstance(error, OrderConflict):
+        link = f"/orders/{order_id}"
         found, _, _ = await visit.read(visit.store.audit.page(AuditFilters(subjects=(f"order:{order_id}",)), 1))
         for entry in found.entries if found is not None else ():
             actor = entry.actor.replace(":", " ", 1)
             text += f" {ACTIONS.get(entry.action, entry.action)}: {actor}, {duration(visit.now - entry.at)} ago."
-    return text
+    return text, link
 
 
 def _selected(form: Form) -> list[int]:
@@ -173,9 +174,9 @@ def _back(form: Form) -> str:
 
 def _read_query(visit: Visit, form: Form) -> Query | None:
     """The query for a page from its position on; None where a filter is wrong, which the form then says."""
-    statuses = form.read("status", lambda text: frozenset({Status(text)} if text else ()))
+    statuses = form.read("status", lambda text: frozenset({one_of(Status, text)} if text else ()))
     pet_id = form.read("petId", _pet_id)
-    sort = form.read("sort", lambda text: Sort(SortField(text.removeprefix("-") or "id"), text.startswith("-")))
+    sort = form.read("sort", lambda text: Sort(one_of(SortField, text.removeprefix("-") or "id"), text.startswith("-")))
     starts, ends = (form.read(name, lambda text: _microseconds(visit, text)) for name in ("shipDateFrom", "shipDateTo"))
     is_complete = {"true": True, "false": False}.get(form.values["complete"])
     if statuses is None or sort is None or form.errors:
