@@ -61,6 +61,13 @@ def test_the_help_of_the_whole_lists_each_command_with_its_first_sentence(cli: C
         assert f" {name} {command.get_short_help_str(limit=1000)} " in shown
 
 
+@pytest.mark.parametrize("group", [(), ("accounts",), ("db",)], ids=" ".join)
+def test_without_a_command_the_help_is_shown_as_it_is(group: tuple[str, ...], cli: CommandLine) -> None:
+    done = cli(*group)
+    assert (2, "") == (done.code, done.out)
+    assert cli.must(*group, "--help").out == done.err
+
+
 @pytest.mark.parametrize("path", COMMANDS, ids=" ".join)
 def test_every_command_explains_itself_with_an_example_and_takes_json(path: tuple[str, ...], cli: CommandLine) -> None:
     text = cli.must(*path, "--help").out

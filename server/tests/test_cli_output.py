@@ -112,6 +112,12 @@ def test_json_is_escaped_and_means_the_same(text: str) -> None:
     assert not set(line[:-1]) & {chr(number) for number in (*range(32), *range(0x7F, 0xA0))}
 
 
+def test_details_name_fields_in_words() -> None:
+    assert "name:        acme\nper minute:  60\nnote:        -" == details(
+        [("name", "acme"), ("perMinute", 60), ("note", "")]
+    )
+
+
 def test_no_sequence_of_a_terminal_is_written(capsys: pytest.CaptureFixture[str]) -> None:
     output.write("\x1b[31mforged\x1b[0m\n")
     assert "\\x1b[31mforged\\x1b[0m\n" == capsys.readouterr().out

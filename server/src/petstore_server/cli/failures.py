@@ -84,6 +84,8 @@ def report_error(error: Exception, as_json: bool) -> int:
         traceback.print_exception(error)
     if as_json:
         log_to_stderr(json.dumps({"code": failure.code, "message": failure.message}))
+    elif isinstance(error, click.exceptions.NoArgsIsHelpError):
+        log_to_stderr(*error.format_message().splitlines())
     elif isinstance(error, click.UsageError) and error.ctx is not None:
         hint = f"Try '{error.ctx.command_path} --help' for help."
         log_to_stderr(*error.ctx.get_usage().splitlines(), hint, "", f"petstore: {failure.message}")

@@ -25,6 +25,7 @@ from petstore_server.domain.texts import hide_keys
 # Control characters except tab and line feed, surrogates (bytes of an argument that are not UTF-8), and characters that
 # change the direction of text.
 _UNSAFE = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
+_UPPER = re.compile("[A-Z]")  # a word of a name in camelCase begins with it
 _SHORTEST = 12  # columns to which a cell is narrowed at most
 
 
@@ -108,8 +109,11 @@ def plural(count: int, noun: str) -> str:
 
 
 def details(pairs: Iterable[tuple[str, object]]) -> str:
-    """Names and values, one pair a line; None and "" are shown as `-`. Long values are wrapped on a terminal."""
-    rows = [(name + ":", _cell(value)) for name, value in pairs]
+    """Names, also of fields in JSON, and values, one pair a line; None and "" are shown as `-`.
+
+    Long values are wrapped on a terminal.
+    """
+    rows = [(_UPPER.sub(lambda letter: f" {letter[0].lower()}", name) + ":", _cell(value)) for name, value in pairs]
     names = max(columns(name) for name, _ in rows)
     return "\n".join(wrapped(f"{_padded(name, names)}  {value}", names + 2) for name, value in rows)
 
