@@ -25,8 +25,7 @@ from petstore_server.settings import Settings
 DOCUMENT_LIMIT = 600
 """Requests per minute and address outside of the API. The documentation page with its parts takes about ten."""
 
-MOST_READERS = 10_000
-"""Addresses whose requests are counted on their own."""
+MOST_READERS = 10_000  # addresses whose requests are counted on their own
 
 _POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; "

@@ -43,9 +43,7 @@ from petstore_server.limits.memory import MemoryLimiter
 from petstore_server.server.messages import Answer, Disconnected, Request, RequestError, Response
 from petstore_server.telemetry.metrics import Metrics
 
-MOST_REQUESTS = 1024
-"""Requests of all accounts together that are answered at the same time."""
-
+MOST_REQUESTS = 1024  # of all accounts together that are answered at the same time
 MOST_OF_AN_ACCOUNT = 256
 
 _REQUEST_ID = re.compile(rb"(?!.*pso_)[!-~]{1,128}")
