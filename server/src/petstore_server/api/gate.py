@@ -16,17 +16,10 @@ from dataclasses import dataclass
 from time import perf_counter
 from typing import Any
 
+from petstore_server.api import errors
 from petstore_server.api.access_log import AccessLog
 from petstore_server.api.callers import Authenticator, ClientAddress
 from petstore_server.api.documentation import Documents
-from petstore_server.api.errors import (
-    STATUS,
-    ApiKeyBanned,
-    InternalError,
-    Overloaded,
-    RateLimitExceeded,
-    error_response,
-)
 from petstore_server.api.headers import limit_headers
 from petstore_server.api.routes import Call, Match, Routes
 from petstore_server.domain.errors import (
@@ -71,7 +64,7 @@ class Concurrency:
         used = self._of_account.get(account_id, 0)
         if used >= min(MOST_OF_AN_ACCOUNT, MOST_REQUESTS - self._total):
             self.refused += 1
-            raise Overloaded
+            raise errors.Overloaded
         self._of_account[account_id] = used + 1
         self._total += 1
 
@@ -144,7 +137,7 @@ class Gate:
         self.metrics.decided(principal.plan, decision)
         self.usage.decided(principal, decision)
         if decision.outcome is not ADMITTED:
-            raise ApiKeyBanned if decision.outcome is BANNED else RateLimitExceeded
+            raise errors.ApiKeyBanned if decision.outcome is BANNED else errors.RateLimitExceeded
         if request.fault is not None:
             raise request.fault
         if not request.complete:
@@ -171,7 +164,7 @@ class Gate:
             self.metrics.decided("none", decision)
             self.usage.decided(None, decision)
             if decision.outcome is not ADMITTED:
-                raise RateLimitExceeded from None
+                raise errors.RateLimitExceeded from None
             if isinstance(error, InvalidApiKey) and error.key is not None:
                 fields = {"key": error.key.key_id, "account": error.key.account, "state": error.key.state}
                 _log.warning("key refused", extra={**_context(call), **fields})
@@ -182,7 +175,7 @@ class Gate:
         request = call.request
         decision = await self.document_limiter.admit_address(self._address(request))
         if decision.outcome is not ADMITTED:
-            raise RateLimitExceeded(decision.retry_after)
+            raise errors.RateLimitExceeded(decision.retry_after)
         if request.fault is not None:
             raise request.fault
         if not request.complete:
@@ -194,7 +187,7 @@ class Gate:
         call = Call(request, self.new_request_id(), [])
         call.code = refusal.code
         decision = await self.limiter.admit_address(self._address(request), charge=False)
-        response = error_response(refusal)
+        response = errors.error_response(refusal)
         if self.access_log is not None:
             self.access_log.responded(call, response, None)
         return response, b"%sx-request-id: %s\r\n" % (limit_headers(decision), call.request_id)
@@ -203,11 +196,11 @@ class Gate:
         """The response to an error; a defect, or an unusable store, is logged."""
         if isinstance(error, ServiceUnavailable):
             _log.warning("store unavailable", extra={"reason": error.reason, **_context(call)})
-        elif not isinstance(error, DomainError | RequestError) or type(error) not in STATUS:
+        elif not isinstance(error, DomainError | RequestError) or type(error) not in errors.STATUS:
             _log.error("request failed", extra=_context(call), exc_info=error)
-            error = InternalError()
+            error = errors.InternalError()
         call.code = error.code
-        return error_response(error)
+        return errors.error_response(error)
 
     def _address(self, request: Request) -> str:
         return self.client_address(request.peer, request.headers)

@@ -10,19 +10,11 @@ from typing import Any, NamedTuple
 
 import msgspec
 
+from petstore_server.api import v2_input
 from petstore_server.api.errors import IdempotencyKeyMissing, InvalidCursor, InvalidParameter
 from petstore_server.api.representation import answer, body_response
 from petstore_server.api.routes import Call, Operation, Route
 from petstore_server.api.v1 import cancel_order
-from petstore_server.api.v2_input import (
-    GET_USAGE,
-    IDEMPOTENCY_KEY,
-    LIST_ORDERS,
-    NO_PARAMETERS,
-    check_media_type,
-    decoded,
-    read_new_order,
-)
 from petstore_server.domain.keys import Principal, Scope
 from petstore_server.domain.lists import Filters, Position, Query, Sort, query_digest
 from petstore_server.domain.orders import Placement, parse_order_id
@@ -50,7 +42,9 @@ def routes(store: Store, usage: UsageRecorder, read_usage: ReadUsage, clock: Cal
     list_orders = Operation("v2.listOrders", Scope.ORDERS_READ, handlers.list_orders)
     place_order = Operation("v2.placeOrder", Scope.ORDERS_WRITE, handlers.place_order)
     get_order = Operation("v2.getOrder", Scope.ORDERS_READ, handlers.get_order)
-    cancel = Operation("v2.cancelOrder", Scope.ORDERS_CANCEL, cancel_order(store, usage, clock, NO_PARAMETERS.read))
+    cancel = Operation(
+        "v2.cancelOrder", Scope.ORDERS_CANCEL, cancel_order(store, usage, clock, v2_input.NO_PARAMETERS.read)
+    )
     get_usage = Operation("v2.getUsage", None, handlers.get_usage)
     return [
         Route(_PATH, {"GET": list_orders, "HEAD": list_orders, "POST": place_order}),
@@ -82,7 +76,7 @@ class _Handlers:
     async def get_order(self, call: Call, _: Principal, __: Decision) -> Response:
         """One order. Raises InvalidOrderId, InvalidParameter, OrderNotFound."""
         order_id = parse_order_id(call.segments[-1])
-        NO_PARAMETERS.read(call.request.query)
+        v2_input.NO_PARAMETERS.read(call.request.query)
         order = await self._store.search.find(order_id)
         return answer(call.request.headers, order.text().encode())
 
@@ -92,14 +86,14 @@ class _Handlers:
         Raises InvalidParameter, UnsupportedMediaType, IdempotencyKeyMissing, InvalidBody, IdempotencyKeyReused,
         IdempotencyKeyInUse.
         """
-        NO_PARAMETERS.read(call.request.query)
+        v2_input.NO_PARAMETERS.read(call.request.query)
         headers = call.request.headers
-        check_media_type(headers.get(b"content-type"), headers.get(b"content-encoding"))
+        v2_input.check_media_type(headers.get(b"content-type"), headers.get(b"content-encoding"))
         key = headers.get(b"idempotency-key")
         if key is None:
             raise IdempotencyKeyMissing
-        idempotency_key = IDEMPOTENCY_KEY.read([key.decode("latin-1")])
-        placement = Placement(principal.account_id, idempotency_key, *read_new_order(call.request.body))
+        idempotency_key = v2_input.IDEMPOTENCY_KEY.read([key.decode("latin-1")])
+        placement = Placement(principal.account_id, idempotency_key, *v2_input.read_new_order(call.request.body))
         placed = await self._store.orders.place(placement, call.actor(principal, self._clock()))
         shown = b"location: %s/%d\r\ncache-control: no-store\r\n" % (_PATH.encode(), placed.order_id)
         if placed.replayed:
@@ -108,7 +102,7 @@ class _Handlers:
 
     async def get_usage(self, call: Call, principal: Principal, decision: Decision) -> Response:
         """The account's windows and the history of its requests, both with this one. Raises InvalidParameter."""
-        values = GET_USAGE.read(call.request.query)
+        values = v2_input.GET_USAGE.read(call.request.query)
         by = values["granularity"]
         start, end = _range(values, by, self._clock())
         history = await self._read_usage(principal.account_id, start, end, by)
@@ -157,7 +151,7 @@ def read_listing(query: bytes) -> tuple[Listing, str | None]:
 
 @lru_cache(maxsize=_KEPT)
 def _listing(query: bytes) -> Listing:
-    values = LIST_ORDERS.read(query)
+    values = v2_input.LIST_ORDERS.read(query)
     filters = Filters(
         frozenset(values["status"] or ()),
         values["petId"],
@@ -166,7 +160,7 @@ def _listing(query: bytes) -> Listing:
         values["shipDateTo"],
         values["updatedFrom"],
     )
-    kept = [pair for pair in query.split(b"&") if pair and decoded(pair.partition(b"=")[0]) != "cursor"]
+    kept = [pair for pair in query.split(b"&") if pair and v2_input.decoded(pair.partition(b"=")[0]) != "cursor"]
     following = b"%s?%s" % (_PATH.encode(), b"&".join([*kept, b"cursor="]))
     digest = query_digest(filters, values["sort"])
     return Listing(filters, values["sort"], values["limit"], values["cursor"], digest, following)

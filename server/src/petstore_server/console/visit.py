@@ -14,16 +14,9 @@ import msgspec
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, RedirectResponse, Response
 
+from petstore_server.console import security
 from petstore_server.console.forms import Form
 from petstore_server.console.rendering import environment
-from petstore_server.console.security import (
-    delete_cookie,
-    form_token,
-    get_cookie,
-    is_form_token,
-    set_cookie,
-    signature,
-)
 from petstore_server.console.sources import Reading, Sources, read_within
 from petstore_server.domain.audit import Actor
 from petstore_server.domain.errors import InvalidInput, ServiceUnavailable
@@ -66,7 +59,7 @@ class Visit:
         self.sources = sources
         self.store = sources.store
         self.now = sources.clock()
-        self.token = get_cookie(request, "session")
+        self.token = security.get_cookie(request, "session")
         self.session: Session | None = None
         self._ends = asyncio.get_running_loop().time() + PAGE_SECONDS
         self._submission: bytes | None = None
@@ -114,7 +107,7 @@ class Visit:
             "operator": self.session.operator if self.session else None,
             "sources": self.sources,
             "settings": self.sources.settings,
-            "form_token": form_token(self.token, secrets.token_urlsafe(9)) if self.session else "",
+            "form_token": security.form_token(self.token, secrets.token_urlsafe(9)) if self.session else "",
             "now": self.now,
             "path": self.request.url.path,
             "notice": notice,
@@ -122,7 +115,7 @@ class Visit:
         }
         response = HTMLResponse(environment().get_template(template).render(context | values), status)
         if notice is not None:
-            delete_cookie(self.request, response, "notice")
+            security.delete_cookie(self.request, response, "notice")
         return response
 
     def done(self, path: str, *lines: str | tuple[str, str], kind: str = "ok") -> Response:
@@ -134,7 +127,8 @@ class Visit:
         linked = [(line, "") if isinstance(line, str) else line for line in lines]
         cut = [(text[: _LONGEST_NOTICE // len(lines)], link) for text, link in linked]
         content = urlsafe_b64encode(msgspec.json.encode([kind, cut])).decode()
-        set_cookie(self.request, response, "notice", f"{content}.{signature(self.token, content)}", max_age=60)
+        signed = f"{content}.{security.signature(self.token, content)}"
+        security.set_cookie(self.request, response, "notice", signed, max_age=60)
         return response
 
     async def form(self, prefix: str = "") -> Form:
@@ -169,7 +163,7 @@ class Visit:
 
     def require_form_token(self, given: str) -> None:
         """Raises RefusedRequest unless this is a token of the session's forms."""
-        if not is_form_token(given, self.token):
+        if not security.is_form_token(given, self.token):
             raise RefusedRequest(
                 403,
                 "The form has expired",
@@ -177,8 +171,8 @@ class Visit:
             )
 
     def _notice(self) -> tuple[str, list[tuple[str, str]]] | None:
-        content, _, given = get_cookie(self.request, "notice").partition(".")
-        if not content or given != signature(self.token, content):
+        content, _, given = security.get_cookie(self.request, "notice").partition(".")
+        if not content or given != security.signature(self.token, content):
             return None
         return msgspec.json.decode(urlsafe_b64decode(content), type=tuple[str, list[tuple[str, str]]])
 
