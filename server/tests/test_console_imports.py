@@ -169,7 +169,7 @@ async def test_a_file_that_is_too_large_is_refused_and_deleted(
     async with running_console(file_store) as console:
         browser = await console.browser.sign_in()
         for size in 3 * 1024 * 1024 + 1, 9 * 1024 * 1024:
-            assert "The file is larger than 100 MB" in await upload(browser, b"x" * size, 400)
+            assert "The file is larger than 100 MB" in await upload(browser, b"x" * size, 413)
         assert [] == files(uploads_folder)
         line = b'{"id": 1}\n'
         path = await upload(browser, line * (3 * 1024 * 1024 // len(line)))
@@ -352,7 +352,7 @@ async def test_uploads_are_limited_in_number(file_store: Stores, monkeypatch: py
     async with running_console(file_store) as console:
         browser = await console.browser.sign_in()
         path = await upload(browser, GOOD)
-        assert "There are 1 uploads on this host already" in await upload(browser, GOOD, 400)
+        assert "There are 1 uploads on this host already" in await upload(browser, GOOD, 503)
         await finished(browser, path)
 
 

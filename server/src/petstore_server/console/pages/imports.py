@@ -26,9 +26,12 @@ LARGEST_FILE = 100 * 1024 * 1024  # bytes of a file that is accepted
 
 _LARGEST_FIELDS = 64 * 1024
 _LARGEST_NAME = 200
-_TOO_LARGE = f"The file is larger than {LARGEST_FILE >> 20} MB; `petstore orders import` reads larger ones."
 _FIRST_LOOK_SECONDS = 10.0
 _REFRESH_SECONDS = 2
+
+
+class _TooLarge(UnreadableFile):
+    message = f"The file is larger than {LARGEST_FILE >> 20} MB; `petstore orders import` reads larger ones."
 
 
 async def list_imports(visit: Visit) -> Response:
@@ -57,17 +60,19 @@ async def ask(visit: Visit) -> Response:
 
 async def upload(visit: Visit) -> Response:
     """Receive a file and go on to what it would do. Whatever is wrong, nothing of it is left."""
-    form = Form()
+    form, status = Form(), 400
     try:
         return _show_job(await _checked(visit, form))
     except InvalidInput as error:  # the message names the option
         wrong = (field for field, option in {**TEXTS, "columns": "--map"}.items() if option in error.message)
         form.errors[next(wrong, "file")] = error.message
-    except (UnreadableFile, Conflict) as error:
-        form.errors["file"] = error.message
+    except UnreadableFile as error:
+        form.errors["file"], status = error.message, 413 if isinstance(error, _TooLarge) else 400
+    except Conflict as error:
+        form.errors["file"], status = error.message, 503
     except OSError as error:
-        form.errors["file"] = f"The server cannot store the file: {error.strerror}."
-    return _form(visit, form, 400)
+        form.errors["file"], status = f"The server cannot store the file: {error.strerror}.", 507
+    return _form(visit, form, status)
 
 
 async def _checked(visit: Visit, form: Form) -> ImportJob:
@@ -109,7 +114,7 @@ async def _receive(request: Request) -> FormData:
             message["body"] = b""
         if message["type"] == "http.request" and not message.get("more_body"):
             if size > LARGEST_FILE + _LARGEST_FIELDS:
-                raise UnreadableFile(_TOO_LARGE)
+                raise _TooLarge()
             if not end.rstrip().endswith(b"--"):
                 raise UnreadableFile("The upload broke off before its end; upload the file again.")
         return message
@@ -134,7 +139,7 @@ def _file(form: FormData) -> tuple[IO[bytes], str, int]:
     if not file.size:
         raise UnreadableFile(f"{name} is empty.")
     if file.size > LARGEST_FILE:
-        raise UnreadableFile(_TOO_LARGE)
+        raise _TooLarge()
     return file.file, name, file.size
 
 
