@@ -133,9 +133,11 @@ async def running(
         with socket.create_server(("127.0.0.1", 0)) as listener:
             await server.start(listener)
             transport = RawTransport(listener.getsockname()[1])
-            async with checked_async_client(transport) as client:
-                yield Service(application, backend, clock, client, transport, settings)
-            await server.stop(5)
+            try:
+                async with checked_async_client(transport) as client:
+                    yield Service(application, backend, clock, client, transport, settings)
+            finally:  # a loop with sockets that listen would wait for ever when it is closed
+                await server.stop(5)
 
 
 async def in_service(folder: Path, story: Callable[[Service], Coroutine[Any, Any, T]], **environ: str) -> T:
