@@ -93,6 +93,23 @@ async def test_rejected_rows_are_downloaded_with_reasons(file_store: Stores) -> 
         assert all(row["reason"] in text for row in rows)
 
 
+@pytest.mark.parametrize("action", ["import", "discard"])
+async def test_a_download_of_rejected_rows_ends_with_the_run_that_rejected_them(
+    file_store: Stores, monkeypatch: pytest.MonkeyPatch, action: str
+) -> None:
+    async with running_console(file_store) as console:
+        browser = await console.browser.sign_in()
+        path = await upload(browser, GOOD + b'{"id": "x"}\n')
+        await finished(browser, path)
+        (job,) = console.sources.imports.all()
+        whole, parts = b"".join(job.read_rejects()), job.read_rejects()
+        with monkeypatch.context() as patched:
+            patched.setattr(import_jobs, "_PART_BYTES", 10)
+            begin = next(parts)
+        await browser.submit(f"{path}/{action}")
+        assert whole == begin + b"".join(parts)
+
+
 async def test_an_array_within_an_array_costs_no_other_element(file_store: Stores) -> None:
     async with running_console(file_store) as console:
         browser = await console.browser.sign_in()

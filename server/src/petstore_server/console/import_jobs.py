@@ -91,10 +91,11 @@ class ImportJob:
 
     def read_rejects(self) -> Iterator[bytes]:
         """The rejected rows of the last run, as JSON Lines, in parts."""
-        at = 0
-        while part := os.pread(self.rejects.fileno(), _PART_BYTES, at):
-            yield part
-            at += len(part)
+        with os.fdopen(os.dup(self.rejects.fileno()), "rb") as rejects:  # an import or discarding closes it
+            at = 0
+            while part := os.pread(rejects.fileno(), _PART_BYTES, at):
+                yield part
+                at += len(part)
 
     def options(self) -> list[str]:
         """The options of the command for this file."""
