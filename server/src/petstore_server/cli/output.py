@@ -26,6 +26,7 @@ from petstore_server.domain.texts import hide_keys
 # change the direction of text.
 _UNSAFE = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
 _UPPER = re.compile("[A-Z]")  # a word of a name in camelCase begins with it
+_PLAIN = str.maketrans({"→": "->", "…": "...", "≤": "<=", "–": "-", "█": "#", "░": "."})  # without UTF-8
 _SHORTEST = 12  # columns to which a cell is narrowed at most
 
 
@@ -57,7 +58,7 @@ def abandon_stdout() -> None:
 
 def write(text: str) -> None:
     """Write data to stdout, buffered: the text brings its own line ends."""
-    sys.stdout.write(_UNSAFE.sub(_as_escape, text))
+    sys.stdout.write(_encodable(_UNSAFE.sub(_as_escape, text), sys.stdout))
 
 
 def write_json(value: Any) -> None:
@@ -70,7 +71,7 @@ def log_to_stderr(*lines: str) -> None:
     """Write lines, which are not data, to stderr. A stderr that nothing reads any more is ignored."""
     text = "".join(f"{printable(line)}\n" for line in lines)
     with suppress(OSError):
-        sys.stderr.write(hide_keys(text))
+        sys.stderr.write(_encodable(hide_keys(text), sys.stderr))
         sys.stderr.flush()
 
 
@@ -219,6 +220,10 @@ def _as_escape(match: re.Match[str]) -> str:
     if 0xDC80 <= number <= 0xDCFF:  # a byte that is not UTF-8 (PEP 383)
         number -= 0xDC00
     return f"\\x{number:02x}" if number < 0x100 else f"\\u{number:04x}"
+
+
+def _encodable(text: str, stream: Any) -> str:
+    return text if text.isascii() or _is_utf8(stream) else text.translate(_PLAIN)
 
 
 def _is_utf8(stream: Any) -> bool:
