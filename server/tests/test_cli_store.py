@@ -289,9 +289,13 @@ def test_doctor_reports_a_store_that_other_users_can_access(cli: CommandLine, mo
     assert f"(mode 0{mode:o})" in message
 
 
-def test_doctor_examines_disk_log_and_clock(cli: CommandLine) -> None:
+def test_doctor_examines_disk_log_and_clock(cli: CommandLine, monkeypatch: pytest.MonkeyPatch) -> None:
     (low,) = check_disk(cli.store, least_free=1 << 60)
     assert ("disk", "fail") == (low.check, low.level)
+    monkeypatch.setattr("shutil.disk_usage", lambda _: SimpleNamespace(free=9 << 20))
+    (low,) = check_disk(cli.store)
+    assert ("fail", True) == (low.level, low.message.startswith("9 MiB are free in "))
+    monkeypatch.undo()
     with cli.store.with_name(cli.store.name + "-wal").open("wb") as log:
         log.truncate(LARGE_LOG + 1)
     assert ["disk", "log"] == [result.check for result in check_disk(cli.store)]

@@ -45,7 +45,7 @@ def check_disk(file: Path, least_free: int = LEAST_FREE) -> Iterator[CheckResult
         return
     free = shutil.disk_usage(file.parent).free
     size = file.stat().st_size if file.exists() else 0
-    message = f"{free / 2**30:,.1f} GiB are free in {file.parent}; the store takes {size / _MIB:,.1f} MiB."
+    message = f"{free // _MIB:,} MiB are free in {file.parent}; the store takes {size / _MIB:,.1f} MiB."
     if free < least_free:
         yield CheckResult("disk", "fail", message, "Free some space: changes fail on a full disk.")
     elif free < 2 * size:
