@@ -5,7 +5,7 @@ import io
 import json
 import time
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from typing import Any
 
 import pytest
@@ -17,7 +17,7 @@ from petstore_server.domain.keys import DEFAULT_SCOPES, Principal
 from petstore_server.domain.usage import Usage
 from petstore_server.domain.windows import ADDRESS_LIMIT, Count, Decision, Outcome
 from petstore_server.limits import redis as redis_counters
-from petstore_server.limits.fallback import BAN_BRIDGE_SECONDS, CountersUnavailable, FallbackLimiter
+from petstore_server.limits.fallback import BAN_BRIDGE_SECONDS, NO_BAN, CountersUnavailable, FallbackLimiter
 from petstore_server.limits.redis import RedisCounters
 from petstore_server.telemetry.logs import configure_logging
 from support.redis_engine import SERVERS, RedisEngine, own_redis, shared_redis
@@ -339,7 +339,70 @@ async def test_a_frozen_redis_costs_one_wait_and_each_process_then_counts_by_its
         assert 0 < (await one.admit(principal())).shown.remaining < 59  # what it held is there again
     logged = [json.loads(line) for line in log.getvalue().splitlines()]
     assert ["error", "info"] == [line["level"] for line in logged]
-    assert "no response in time" in logged[0]["reason"]
+    assert "no response within 200 ms" in logged[0]["reason"]
+
+
+@asynccontextmanager
+async def slow_proxy(port: int, first: int, withheld: asyncio.Event, rest: asyncio.Event) -> AsyncIterator[str]:
+    """The URL of a proxy for Redis: while `withheld` is set, it sends `first` bytes of a response, and then waits."""
+    tasks: set[asyncio.Task[None]] = set()
+    writers: list[asyncio.StreamWriter] = []
+
+    async def forward(source: asyncio.StreamReader, sink: asyncio.StreamWriter, *, back: bool) -> None:
+        with suppress(ConnectionError):
+            while data := await source.read(1 << 16):
+                if back and withheld.is_set():
+                    sink.write(data[:first])
+                    await rest.wait()
+                    data = data[first:]
+                sink.write(data)
+        sink.close()
+
+    async def accept(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        answers, questions = await asyncio.open_connection("127.0.0.1", port)
+        writers.extend((questions, writer))
+        for pair, back in (((reader, questions), False), ((answers, writer), True)):
+            tasks.add(asyncio.create_task(forward(*pair, back=back)))
+
+    proxy = await asyncio.start_server(accept, "127.0.0.1")
+    try:
+        yield f"redis://127.0.0.1:{proxy.sockets[0].getsockname()[1]}/0"
+    finally:
+        proxy.close()
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        for writer in writers:
+            writer.close()
+            with suppress(ConnectionError):
+                await writer.wait_closed()
+
+
+@pytest.mark.parametrize("first", [0, 5])
+async def test_a_response_that_comes_too_late_is_not_taken_for_that_to_the_next_call(
+    own: RedisEngine, monkeypatch: pytest.MonkeyPatch, first: int
+) -> None:
+    monkeypatch.setattr(redis_counters, "RESPONSE_SECONDS", PATIENCE)
+    withheld, rest = asyncio.Event(), asyncio.Event()
+    async with slow_proxy(own.port, first, withheld, rest) as url:
+        counters = RedisCounters(url, POLICY)
+        await counters.connect()
+        withheld.set()
+        with monkeypatch.context() as patch:
+            patch.setattr(redis_counters, "RESPONSE_SECONDS", 0.1)
+            with pytest.raises(CountersUnavailable) as caught:
+                await counters.count(principal(1, limits=Limits(10, 20)), NO_BAN)
+        assert "no response within 100 ms" == caught.value.reason
+        withheld.clear()
+        rest.set()  # Redis has counted the request, and its response comes now
+        await counters.count(principal(2), NO_BAN)
+        _, counted = await counters.count(principal(2), NO_BAN)
+        assert (2, 2) == (counted.minute_used, counted.day_used)
+        used = await counters.usages([1, 2])
+        assert [1, 2] == [used[account].minute.used for account in (1, 2)]
+        names = [client["name"] for client in own.client.client_list()]
+        assert 1 == names.count("petstore")
+        await counters.close()
 
 
 async def test_a_redis_that_was_killed_is_used_again_once_it_is_back(own: RedisEngine) -> None:

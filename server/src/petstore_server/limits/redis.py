@@ -175,7 +175,9 @@ class RedisCounters:
         try:
             async with _bounded():
                 now, counted = _decode(await self._run_script(self._client, calls))
-        except _FAILURES as error:  # the driver has closed the connection: no late response is taken for another
+        except TimeoutError:  # the driver has closed the connection: no late response is taken for another
+            raise CountersUnavailable(f"no response within {RESPONSE_SECONDS * 1000:g} ms") from None
+        except _FAILURES as error:
             raise CountersUnavailable(_reason(error)) from error
         return [(now, each) for each in counted]
 
