@@ -50,7 +50,11 @@ def test_messages_of_libraries_are_not_written_to_stderr() -> None:
     assert ["ours"] == [json.loads(line)["event"] for line in done.stderr.splitlines()]
 
 
-@pytest.mark.parametrize("value", ["a lone surrogate \udcff", Hostile(), {Hostile(): 1}, 2**70])
+LOOP: list[object] = []
+LOOP.append(LOOP)
+
+
+@pytest.mark.parametrize("value", ["a lone surrogate \udcff", Hostile(), {Hostile(): 1}, 2**70, LOOP])
 def test_a_value_that_cannot_be_encoded_does_not_raise(log: io.StringIO, value: object) -> None:
     LOG.error("strange", extra={"value": value})
     assert "strange" == json.loads(log.getvalue())["event"]

@@ -71,7 +71,6 @@ class LineWriter:
             self.lost += bytes(data).count(b"\n")
 
 
-_ENCODER = msgspec.json.Encoder(enc_hook=str)
 _stream: LineWriter | TextIO = sys.stderr
 
 
@@ -138,4 +137,8 @@ def _encode(event: dict[str, Any]) -> str:
     try:
         return msgspec.json.encode(event, enc_hook=str).decode()
     except Exception:  # noqa: BLE001 - for example a lone surrogate; a value that cannot be logged must not raise
-        return json.dumps(event, default=object.__repr__, skipkeys=True)
+        return json.dumps({name: _printable(value) for name, value in event.items()})
+
+
+def _printable(value: object) -> object:
+    return value if isinstance(value, str | int | float | None) else object.__repr__(value)
