@@ -146,3 +146,28 @@ async def test_a_restore_is_logged_once(tmp_path: Path, log: io.StringIO) -> Non
         assert 200 == (await service.client.get(ORDERS, headers=bearer(key))).status_code
     [entry] = entries(log, "store has another history")
     assert "warning" == entry["level"]
+
+
+async def test_a_restore_is_logged_once_while_the_bans_cannot_be_read(
+    tmp_path: Path, log: io.StringIO, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cli = CommandLine(tmp_path / "store.db")
+    async with running(tmp_path, environ={}) as service:
+        configure_logging("info", log)
+        await service.key()
+        await asyncio.to_thread(cli.must, "db", "backup", str(tmp_path / "backup.db"))
+        await asyncio.to_thread(cli.must, "db", "restore", str(tmp_path / "backup.db"), "--yes")
+
+        async def unreadable() -> list[Ban]:
+            raise ServiceUnavailable("the disk is gone")
+
+        confirmed: list[bool] = []
+        with monkeypatch.context() as patch:
+            patch.setattr(service.backend.store.usage, "bans", unreadable)
+            for _ in range(3):
+                with pytest.raises(ServiceUnavailable):
+                    await service.backend.watch_access(confirmed.append)
+        for _ in range(2):
+            await service.backend.watch_access(confirmed.append)
+    assert [True, False] == confirmed
+    assert 1 == len(entries(log, "store has another history"))

@@ -60,11 +60,11 @@ class Backend:
         version = await self.store.access_version()
         changed = version != self._access_version
         if changed:
-            if version.history != self._access_version.history:
-                _log.warning("store has another history")
             saves = self._saves
             bans = await self.store.usage.bans()
             if saves == self._saves:  # else `bans` may lack one that was saved meanwhile: the next round reads it
+                if version.history != self._access_version.history:
+                    _log.warning("store has another history")
                 self.limiter.replace_bans(bans)
                 self._access_version = version
         confirm(changed)
