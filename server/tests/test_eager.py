@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from petstore_server.server.connection import run_eagerly
+from petstore_server.server.eager import run_eagerly
 
 pytestmark = pytest.mark.anyio
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from petstore_server.server import parser as known_requests
+from petstore_server.server import remembered as known_requests
 from petstore_server.server.messages import (
     MAX_BODY,
     MAX_HEADER_LINES,
@@ -24,7 +24,8 @@ from petstore_server.server.messages import (
     UriTooLong,
     refused_request,
 )
-from petstore_server.server.parser import LONGEST, RememberedRequests, RequestParser, origin_form
+from petstore_server.server.parser import RequestParser, origin_form
+from petstore_server.server.remembered import LONGEST, RememberedRequests
 
 MAX_HEAD = 64 * 1024
 LIST = b"GET /v1/store/orders HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer k\r\n\r\n"

@@ -5,11 +5,10 @@ it. Until then the connection parses nothing more, and reads at most one buffer 
 """
 
 import asyncio
-from collections.abc import Coroutine, Generator
 from http import HTTPStatus
-from types import coroutine
-from typing import TYPE_CHECKING, Any, TypeVar, cast
+from typing import TYPE_CHECKING, cast
 
+from petstore_server.server.eager import run_eagerly
 from petstore_server.server.messages import Answer, Request, RequestError
 from petstore_server.server.parser import RequestParser
 from petstore_server.server.writer import ResponseWriter
@@ -29,9 +28,6 @@ _END_CLOSE = b"connection: close\r\n\r\n"
 _END_KEEP_ALIVE = b"connection: keep-alive\r\n\r\n"  # for HTTP/1.0, where closing is the default
 _CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
 _EMPTY = memoryview(b"")
-
-
-Result = TypeVar("Result")
 
 
 class Connection(asyncio.BufferedProtocol):
@@ -274,32 +270,3 @@ class Connection(asyncio.BufferedProtocol):
         if self._current is not None:
             return ("answer", None), None
         return ("idle", self._parser.begun), limits.idle
-
-
-def run_eagerly(work: Coroutine[Any, Any, Result]) -> "Result | asyncio.Task[Result]":
-    """Run `work` until it ends or waits; return its result, or the task that goes on with it.
-
-    Until `work` first waits it runs outside of a task, so it must not use `asyncio.timeout` before that.
-    """
-    try:
-        waited_for = work.send(None)
-    except StopIteration as finished:
-        result: Result = finished.value
-        return result
-    return asyncio.get_running_loop().create_task(_resume(work, waited_for))
-
-
-@coroutine
-def _resume(work: Coroutine[Any, Any, Result], waited_for: Any) -> Generator[Any, Any, Result]:
-    """Go on with a coroutine that has been started and waits."""
-    while True:
-        try:
-            yield waited_for
-            break
-        except BaseException as error:  # noqa: BLE001 - what it waited for has failed, or it is cancelled
-            try:
-                waited_for = work.throw(error)
-            except StopIteration as finished:
-                result: Result = finished.value
-                return result
-    return (yield from work.__await__())

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 from petstore_server.fair_queue import FairQueue
 from petstore_server.server.connection import Connection
 from petstore_server.server.messages import Answer, Request, RequestError, TooManyConnections
-from petstore_server.server.parser import RememberedRequests
+from petstore_server.server.remembered import RememberedRequests
 from petstore_server.server.writer import ResponseWriter
 
 READ_BUFFER = 16 * 1024

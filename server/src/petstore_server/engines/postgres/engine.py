@@ -151,7 +151,7 @@ class Pool:
         ready = min(ends, self._loop.time() + READ.total)
         try:
             if self._free.locked():
-                await asyncio.sleep(0)  # before it first waits, a request runs outside of a task (`run_eagerly`)
+                await asyncio.sleep(0)  # before it first waits, a request runs outside of a task (`server/eager.py`)
                 async with asyncio.timeout_at(ready):
                     await self._free.acquire()
             else:
