@@ -1,6 +1,7 @@
 """`petstore serve --workers N`: several processes behave as one to clients, operators and the system (D1, D12)."""
 
 import asyncio
+import io
 import json
 import os
 import re
@@ -14,6 +15,8 @@ from pathlib import Path
 import httpx2
 import pytest
 
+from petstore_server.runtime import workers as supervision
+from petstore_server.telemetry.logs import configure_logging
 from support.load import send_all
 from support.process import UNLIMITED, Server, environment, new_key, petstore, petstore_process, serving, serving_as
 from support.quick_commands import quick_command
@@ -213,3 +216,40 @@ def test_a_demo_is_one_process_with_counts_of_its_own(tmp_path: Path, redis: str
     process.send_signal(signal.SIGINT)
     process.communicate(timeout=PATIENCE)
     assert [] == shared_redis().client.keys("*")
+
+
+class Dying(supervision.Worker):
+    """A worker that lives for the given seconds, one number for each process; with the last, the service stops."""
+
+    def __init__(self, service: supervision.Workers, lives: list[float]) -> None:
+        self.number = 1
+        self.now = 0.0
+        self._service = service
+        self._lives = lives
+
+    async def start(self) -> None:
+        """It serves."""
+
+    async def ended(self) -> int:
+        self.now += self._lives.pop(0)
+        if not self._lives:
+            self._service.stop(signal.SIGTERM)
+        return 1
+
+
+def test_a_worker_that_dies_soon_is_replaced_after_longer_and_longer_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
+    log = io.StringIO()
+    configure_logging("info", log)
+
+    async def supervise() -> None:
+        service = supervision.Workers([], {})
+        dying = Dying(service, [1, 1, 1, 1, 31, 1, 1])
+        monkeypatch.setattr(supervision, "monotonic", lambda: dying.now)
+        monkeypatch.setattr(supervision, "_FIRST_PAUSE", 0.001)
+        monkeypatch.setattr(supervision, "_LONGEST_PAUSE", 0.004)
+        await service._keep(dying)
+
+    asyncio.run(supervise())
+    logged = [json.loads(line) for line in log.getvalue().splitlines()]
+    pauses = [line["again_in"] for line in logged if line["event"] == "worker ended"]
+    assert [0.001, 0.002, 0.004, 0.004, 0.001, 0.002] == pauses

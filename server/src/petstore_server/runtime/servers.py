@@ -48,6 +48,19 @@ def listening(host: str, port: int, setting: str) -> Iterator[socket.socket]:
         yield listener
 
 
+def spread(listener: socket.socket, number: int) -> list[socket.socket]:
+    """This many sockets on the address of one that is bound to it exclusively, so that no other process can bind it."""
+    listeners = [listener]
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+    for _ in range(1, number):
+        listeners.append(socket.socket(listener.family, listener.type))
+        listeners[-1].setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listeners[-1].setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+        listeners[-1].bind(listener.getsockname())
+        listeners[-1].setblocking(False)
+    return listeners
+
+
 class AdminServer(uvicorn.Server):
     """A uvicorn server for the admin port that leaves signals to others."""
 

@@ -18,6 +18,7 @@ import socket
 import sys
 import time
 from collections.abc import Callable, Sequence
+from time import monotonic
 
 import msgspec
 import uvloop
@@ -29,13 +30,14 @@ from petstore_server.api.admin import DRAINING, Readiness, admin_application
 from petstore_server.runtime.application import Application, make_console, run_console
 from petstore_server.runtime.backend import opened_backend
 from petstore_server.runtime.installation import Announce, LocalInstallation, lock_for_serving
-from petstore_server.runtime.servers import DRAIN_SECONDS, AdminServer, first, run, stop_signals
+from petstore_server.runtime.servers import DRAIN_SECONDS, AdminServer, first, run, spread, stop_signals
 from petstore_server.settings import Settings, read_settings
 from petstore_server.telemetry.logs import logging_to_stderr, lost_lines
 from petstore_server.telemetry.metrics import aggregate, exposition
 
 _PROGRAM = "petstore_server.cli.worker"
-_PAUSE = 1.0  # before a worker that died is replaced: one that cannot serve must not occupy the host
+_FIRST_PAUSE, _LONGEST_PAUSE = 0.1, 2.0  # before one that died is replaced: it must not occupy the host
+_STEADY_SECONDS = 30.0  # a worker that has served for so long is replaced without a long pause
 _DRAIN_SECONDS = DRAIN_SECONDS + 4.0  # a worker cuts off by itself what takes longer than its own limit
 _REPORT_SECONDS = 3.0
 _LARGEST_REPORT = 1 << 24
@@ -233,15 +235,19 @@ class Workers:
         return min(states, key=lambda state: (state.ready, state.detail["status"] == "ok"))
 
     async def _keep(self, worker: Worker) -> None:
-        """Replace the process whenever it dies, after a pause; one that cannot start has ended at once."""
+        """Replace the process whenever it dies, after a pause that grows while it dies soon, or cannot start."""
+        pause, started = _FIRST_PAUSE, monotonic()
         while True:
             code = await worker.ended()
             if self._draining.is_set():
                 return
-            _log.error("worker ended", extra={"worker": worker.number, "code": code, "again_in": _PAUSE})
+            if monotonic() - started > _STEADY_SECONDS:
+                pause = _FIRST_PAUSE
+            _log.error("worker ended", extra={"worker": worker.number, "code": code, "again_in": pause})
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._draining.wait(), _PAUSE)
+                await asyncio.wait_for(self._draining.wait(), pause)
                 return
+            pause, started = min(2 * pause, _LONGEST_PAUSE), monotonic()
             try:
                 with contextlib.suppress(WorkerFailed):  # its exit code says enough
                     await worker.start()
@@ -261,7 +267,7 @@ async def serve_with_workers(
     Raises WorkerFailed if a worker cannot start, StoreUnusable.
     """
     stop = stop_signals()
-    listeners = _spread(public, settings.workers)
+    listeners = spread(public, settings.workers)
     workers = Workers(listeners, {**os.environ, **given})
     tasks = [asyncio.ensure_future(workers.start())]
     opened = contextlib.AsyncExitStack()
@@ -299,16 +305,3 @@ async def serve_with_workers(
             server.should_exit = True
         await asyncio.gather(*tasks, return_exceptions=True)
         await opened.aclose()
-
-
-def _spread(listener: socket.socket, number: int) -> list[socket.socket]:
-    """This many sockets on the address of one that is bound to it exclusively, so that no other process can bind it."""
-    listeners = [listener]
-    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
-    for _ in range(1, number):
-        listeners.append(socket.socket(listener.family, listener.type))
-        listeners[-1].setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        listeners[-1].setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
-        listeners[-1].bind(listener.getsockname())
-        listeners[-1].setblocking(False)
-    return listeners
