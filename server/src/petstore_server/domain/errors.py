@@ -87,11 +87,15 @@ class PetNotFound(NotFound):
 
 
 class IdempotencyKeyReused(DomainError):
+    """The account used the idempotency key within the last 24 hours for a request with another body (D20)."""
+
     code = "idempotency_key_reused"
     message = "This Idempotency-Key was used for another body; use a new key for each order."
 
 
 class IdempotencyKeyInUse(DomainError):
+    """The first request with the idempotency key is still being processed (D20)."""
+
     code = "idempotency_key_in_use"
     message = "A request with this Idempotency-Key is being processed; retry after Retry-After."
 

@@ -59,7 +59,7 @@ class Order(NamedTuple):
 
 
 class TrackedOrder(NamedTuple):
-    """An order of version 2: the text of `Order.record`, its status, and the times of its last change and creation."""
+    """An order of version 2: the text of `Order.record`, its status, last change and creation (Unix microseconds)."""
 
     record: str
     status: Status

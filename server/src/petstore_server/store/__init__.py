@@ -7,7 +7,7 @@ if TYPE_CHECKING:
 
 
 class AccessVersion(NamedTuple):
-    """The number of changes to accounts, keys and bans in one history of the store (`Dialect.history`)."""
+    """The number of changes to accounts, keys and bans in one history of the store; a restore begins another."""
 
     history: str
     changes: int

@@ -15,7 +15,7 @@ class Sessions(Part):
 
     @transaction
     def create_link(self, token: str, actor: Actor) -> Work[float]:
-        """Allow one sign-in as `actor` with `token`; return its end (Unix seconds). Also deletes what has expired."""
+        """Allow one sign-in with `token` (TOKEN_BYTES); return its end (Unix seconds). Deletes what has expired too."""
         expires_at = actor.at + LINK_LIFETIME
         yield Command("DELETE FROM petstore.console_sessions WHERE expires_at <= %s", (actor.at,))
         yield Command(_ADD, (token_digest(token), "link", actor.name, expires_at))
