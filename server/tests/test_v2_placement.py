@@ -105,6 +105,17 @@ async def test_the_same_key_with_another_body_is_refused_and_other_accounts_have
     await in_service(tmp_path, story)
 
 
+async def test_a_key_in_quotes_is_the_key_without_them(tmp_path: Path) -> None:
+    async def story(service: Service) -> None:
+        client = await buyer(service)
+        first, quoted = await client.place("a"), await client.place('"a"')
+        assert (first.content, "true") == (quoted.content, quoted.headers["idempotency-replayed"])
+        others = [await client.place(key) for key in ('"', '""', '"a')]
+        assert 4 == len({first.json()["id"], *(other.json()["id"] for other in others)})
+
+    await in_service(tmp_path, story)
+
+
 async def test_a_key_is_free_again_after_a_refusal_and_after_a_day(tmp_path: Path) -> None:
     async def story(service: Service) -> None:
         client = await buyer(service)
