@@ -393,6 +393,7 @@ def test_a_failed_placement_in_doubt_is_repeated_with_the_key_of_its_error(
     [
         ({"quantity": 0}, 400, "invalid_body"),
         ({"idempotency_key": "used"}, 422, "idempotency_key_reused"),
+        ({"idempotency_key": '"used"'}, 422, "idempotency_key_reused"),
     ],
     ids=str,
 )

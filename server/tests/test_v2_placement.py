@@ -112,6 +112,7 @@ async def test_a_key_in_quotes_is_the_key_without_them(tmp_path: Path) -> None:
         assert (first.content, "true") == (quoted.content, quoted.headers["idempotency-replayed"])
         others = [await client.place(key) for key in ('"', '""', '"a')]
         assert 4 == len({first.json()["id"], *(other.json()["id"] for other in others)})
+        assert 201 == (await client.place(f'"{"a" * 255}"')).status_code
 
     await in_service(tmp_path, story)
 

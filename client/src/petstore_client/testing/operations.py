@@ -113,7 +113,7 @@ def _matches(order: v2.Order, query: dict[str, str]) -> bool:
 
 def _place(store: Store, request: httpx2.Request, now: float) -> Raw:
     """Store an order, or respond as the first time to a key that was used before."""
-    key = request.headers["idempotency-key"]
+    key = re.sub(r'^"(.+)"$', r"\1", request.headers["idempotency-key"])  # in quotes, it is the same key
     if key in store.placed:
         body, raw = store.placed[key]
         if body != request.content:

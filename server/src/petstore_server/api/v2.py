@@ -92,9 +92,9 @@ class _Handlers:
         key = headers.get(b"idempotency-key")
         if key is None:
             raise IdempotencyKeyMissing
+        if len(key) > 2 and key[:1] == key[-1:] == b'"':  # as the draft writes it
+            key = key[1:-1]
         idempotency_key = v2_input.IDEMPOTENCY_KEY.read([key.decode("latin-1")])
-        if len(idempotency_key) > 2 and idempotency_key[0] == idempotency_key[-1] == '"':  # as the draft writes it
-            idempotency_key = idempotency_key[1:-1]
         placement = Placement(principal.account_id, idempotency_key, *v2_input.read_new_order(call.request.body))
         placed = await self._store.orders.place(placement, call.actor(principal, self._clock()))
         shown = b"location: %s/%d\r\ncache-control: no-store\r\n" % (_PATH.encode(), placed.order_id)
