@@ -136,6 +136,8 @@ class Parameters:
 
         `+` is a plus sign, not a space, so that the offset of a timestamp needs no escaping.
         """
+        if not query:  # the most common one, at a tenth of the cost
+            return self._defaults
         texts: dict[str, list[str]] = {}
         for pair in filter(None, query.split(b"&")):
             given_name, _, value = pair.partition(b"=")
