@@ -293,7 +293,7 @@ def test_a_restore_asks_on_a_terminal(environment: dict[str, str], tmp_path: Pat
     code, shown = on_a_terminal(environment, "db", "restore", backup, typed=b"n\n")
     assert (1, "cancelled") == (code, status())
     assert "Nothing was restored." in shown
-    assert (0, "cancelled") == (on_a_terminal(environment, "doctor")[0], status())
+    assert (0, "cancelled") == (on_a_terminal(environment, "db", "check")[0], status())
     assert (0, "pending") == (on_a_terminal(environment, "db", "restore", backup, typed=b"y\n")[0], status())
     prepare(environment, "orders", "cancel", "0")
     assert (0, "pending") == (on_a_terminal(environment, "db", "restore", backup, "--yes")[0], status())
