@@ -1,8 +1,9 @@
 # Two commands matter: `make run` serves with sample data, `make test` passes the tests.
-# Both need Python (3.11 or later) and make, nothing else; the rest is installed into .venv by hash.
+# Both need Python (3.11 or later) and make, nothing else; the rest is installed into .venv (or VENV=DIRECTORY) by hash.
 
 PYTHON ?= python3
-BIN := .venv/bin
+VENV ?= .venv
+BIN := $(VENV)/bin
 PIP_OPTIONS := --disable-pip-version-check --no-input -q
 PIP := $(BIN)/python -m pip $(PIP_OPTIONS)
 # The lock files are complete, so pip need not look for dependencies.
@@ -17,39 +18,39 @@ COMPILE := $(BIN)/python -m compileall -q -j 0
 # Commands and tests start faster with compiled modules, even where the environment turns them off, as in many containers.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: run test test-system torture mutants bench bench-profile bench-setup check audit format lock clean
+.PHONY: run test test-system torture mutants bench bench-profile bench-setup check check-locks audit format lock clean
 
-run: .venv/.run
+run: $(VENV)/.run
 	@$(BIN)/petstore serve --demo
 
-test: .venv/.dev
+test: $(VENV)/.dev
 	$(BIN)/python -m pytest -m "not system" -n $(TEST_PROCESSES) --dist worksteal
 
-# These come from the system: apt-get install chromium nginx-light openssl postgresql-15 pgbouncer prometheus debootstrap
+# These come from the system: apt-get install chromium nginx-light openssl postgresql-15 redis-server pgbouncer prometheus debootstrap
 # The test of docs/install.md runs only as root.
-test-system: .venv/.system
+test-system: $(VENV)/.system
 	$(BIN)/python -m pytest -m system
 
 # Tries to break the service; docs/reliability.md has the results. ONLY=power,histories SEEDS=1-10 IMAGES=100 KILLS=20
 # SECONDS=60 REQUESTS=1000000
-torture: .venv/.dev
+torture: $(VENV)/.dev
 	PYTHONPATH=server/tests $(BIN)/python -m torture $(if $(ONLY),--only $(ONLY)) $(if $(SEEDS),--seeds $(SEEDS)) \
 		$(if $(IMAGES),--images $(IMAGES)) $(if $(KILLS),--kills $(KILLS)) $(if $(SECONDS),--seconds $(SECONDS)) \
 		$(if $(REQUESTS),--requests $(REQUESTS))
 
 # Changes the product; tests should fail. docs/reliability.md has the results. ONLY=parser,gate SEED=2 COUNT=50
-mutants: .venv/.dev
+mutants: $(VENV)/.dev
 	nice -n 10 $(BIN)/python -m torture.mutants $(if $(ONLY),--only $(ONLY)) $(if $(SEED),--seed $(SEED)) \
 		$(if $(COUNT),--count $(COUNT)) $(if $(MATCH),--match '$(MATCH)')
 
 # Measures the service; bench/README.md explains the options. ONLY=lists,cancels ROUNDS=3 SECONDS=1 QUICK=1
-# BASELINE=/other/.venv/bin/petstore REPORT=1
-bench: .venv/.bench
+# BASELINE=/other/$(VENV)/bin/petstore REPORT=1
+bench: $(VENV)/.bench
 	$(BIN)/python -m bench $(if $(QUICK),--quick) $(if $(ONLY),--only $(ONLY)) $(if $(ROUNDS),--rounds $(ROUNDS)) \
 		$(if $(SECONDS),--seconds $(SECONDS)) $(if $(BASELINE),--baseline $(BASELINE)) $(if $(REPORT),--report)
 
 # Pictures of where a request spends its time, in build/bench
-bench-profile: .venv/.bench
+bench-profile: $(VENV)/.bench
 	$(BIN)/python -m bench.flames
 
 bench-setup:
@@ -57,21 +58,31 @@ bench-setup:
 	apt-get update
 	DEBIAN_FRONTEND=noninteractive apt-get install -y --no-install-recommends $(BENCH_PACKAGES)
 
-check: .venv/.tools
+check: $(VENV)/.tools
 	$(BIN)/ruff format --check
 	$(BIN)/ruff check
 	$(BIN)/mypy server/src server/tests client/src client/tests tests bench torture
 	$(BIN)/lint-imports
 
 # Not part of `check`: it needs the network, and a new advisory would fail a change that has nothing to do with it.
-audit: .venv/.tools
+audit: $(VENV)/.tools
 	$(BIN)/uv tool run pip-audit --strict --disable-pip --require-hashes $(patsubst %,-r %,$(wildcard requirements/*.lock))
 
-format: .venv/.tools
+# Whether all that is locked can be installed without a compiler on each Python and machine, by what the index says of
+# its files: nothing is downloaded. It needs the network.
+check-locks: $(VENV)/.tools
+	@for lock in $(wildcard requirements/*.lock); do for python in 3.11 3.12 3.13 3.14; do for machine in x86_64 aarch64; do \
+		$(BIN)/uv pip install -q --dry-run --target $(VENV)/none --no-deps --require-hashes --only-binary :all: \
+			--python-version $$python --python-platform $$machine-manylinux_2_28 -r $$lock || \
+			{ echo "$$lock cannot be installed without a compiler on Python $$python, $$machine." >&2; exit 1; }; \
+	done; done; done
+	@echo "All lock files have wheels for Python 3.11 to 3.14 on x86_64 and arm64."
+
+format: $(VENV)/.tools
 	$(BIN)/ruff format
 	$(BIN)/ruff check --fix
 
-lock: .venv/.tools
+lock: $(VENV)/.tools
 	$(LOCK) requirements/pip.in -o requirements/pip.lock $(UPGRADE)
 	$(LOCK) requirements/run.in --no-emit-package petstore-server -o requirements/run.lock $(UPGRADE)
 	$(LOCK) requirements/dev.in -c requirements/run.lock --no-emit-package petstore-server --no-emit-package petstore-client -o requirements/dev.lock $(UPGRADE)
@@ -81,47 +92,47 @@ lock: .venv/.tools
 	$(LOCK) requirements/bench.in -c requirements/dev.lock -o requirements/bench.lock $(UPGRADE)
 
 clean:
-	rm -rf .venv build .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) build .mypy_cache .pytest_cache .ruff_cache .hypothesis
 
-# A pip outside of .venv can install the one of .venv; otherwise Python unpacks one first, which takes longer.
-.venv/.pip: requirements/pip.lock
+# A pip outside of $(VENV) can install the one of $(VENV); otherwise Python unpacks one first, which takes longer.
+$(VENV)/.pip: requirements/pip.lock
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Python 3.11 or later is needed: make PYTHON=/path/to/python3.11")'
-	@echo "Setting up .venv (once)" >&2
-	@test -x $(BIN)/python || $(PYTHON) -m venv --without-pip .venv
+	@echo "Setting up $(VENV) (once)" >&2
+	@test -x $(BIN)/python || $(PYTHON) -m venv --without-pip $(VENV)
 	@$(PYTHON) -m pip --python $(BIN)/python $(PIP_OPTIONS) install --no-compile --require-hashes -r requirements/pip.lock 2>/dev/null || \
-		{ $(PYTHON) -m venv .venv && $(PIP) install --no-compile --require-hashes -r requirements/pip.lock; }
-	@$(COMPILE) .venv/lib
+		{ $(PYTHON) -m venv $(VENV) && $(PIP) install --no-compile --require-hashes -r requirements/pip.lock; }
+	@$(COMPILE) $(VENV)/lib
 	@touch $@
 
-.venv/.run: .venv/.pip requirements/run.lock server/pyproject.toml
+$(VENV)/.run: $(VENV)/.pip requirements/run.lock server/pyproject.toml
 	@$(INSTALL) --no-compile -r requirements/run.lock
-	@$(COMPILE) -x '/(pip|pygments|hatchling|trove_classifiers)/' .venv/lib server/src & \
+	@$(COMPILE) -x '/(pip|pygments|hatchling|trove_classifiers)/' $(VENV)/lib server/src & \
 		$(PIP) install --no-deps --no-build-isolation -e server; status=$$?; wait; exit $$status
 	@touch $@
 
 # The development requirements include those of the server. What every test process would do when it begins is done
 # here: making Hypothesis's table of characters, compiling the console's templates, and compiling the tests with the
 # assertions as pytest rewrites them. So is what mypy finds in the libraries, for the test of the client's examples.
-.venv/.dev: .venv/.pip requirements/run.lock requirements/dev.lock server/pyproject.toml client/pyproject.toml
+$(VENV)/.dev: $(VENV)/.pip requirements/run.lock requirements/dev.lock server/pyproject.toml client/pyproject.toml
 	@$(INSTALL) --no-compile -r requirements/dev.lock
 	@$(PIP) install --no-deps --no-build-isolation -e server -e client
 	@$(BIN)/python -c 'from hypothesis import strategies; strategies.text().validate()' & \
 		PYTHONPATH=server/tests $(BIN)/python -c 'import support.prepared' & \
 		MYPYPATH=$(CURDIR)/client/src $(BIN)/python -m mypy --config-file= --strict --no-error-summary \
 			--cache-dir .pytest_cache/d/mypy -c 'import petstore_client' & \
-		$(COMPILE) -x '/(mypy|mypyc|pip|pygments|setuptools)/' .venv/lib server/src client/src; wait
+		$(COMPILE) -x '/(mypy|mypyc|pip|pygments|setuptools)/' $(VENV)/lib server/src client/src; wait
 	@$(BIN)/python -m pytest --collect-only -qq server/tests >/dev/null & \
 		$(BIN)/python -m pytest --collect-only -qq tests client/tests >/dev/null; wait
-	@touch .venv/.run $@
+	@touch $(VENV)/.run $@
 
-.venv/.tools: .venv/.dev requirements/tools.lock
+$(VENV)/.tools: $(VENV)/.dev requirements/tools.lock
 	@$(INSTALL) -r requirements/tools.lock
 	@touch $@
 
-.venv/.system: .venv/.dev requirements/system.lock
+$(VENV)/.system: $(VENV)/.dev requirements/system.lock
 	@$(INSTALL) -r requirements/system.lock
 	@touch $@
 
-.venv/.bench: .venv/.dev requirements/bench.lock
+$(VENV)/.bench: $(VENV)/.dev requirements/bench.lock
 	@$(INSTALL) -r requirements/bench.lock
 	@touch $@

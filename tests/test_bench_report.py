@@ -10,6 +10,8 @@ from bench.machine import BenchError
 from bench.report import Documents
 from bench.results import Curve, Goal, Group, Machine, Results, Row
 
+from support import needs
+
 ROOT = Path(__file__).resolve().parents[1]
 PAGE = """Before.
 
@@ -201,7 +203,7 @@ def test_only_a_commit_is_published(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     ):
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text("one")
-    git = ("git", "-C", str(tmp_path), "-c", "user.name=A", "-c", "user.email=a@example.com")
+    git = (needs.program("git"), "-C", str(tmp_path), "-c", "user.name=A", "-c", "user.email=a@example.com")
     for command in (["init", "-q"], ["add", "."], ["commit", "-q", "-m", "One"]):
         subprocess.run([*git, *command], check=True)
     monkeypatch.setattr(machine, "ROOT", tmp_path)

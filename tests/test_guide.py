@@ -9,6 +9,7 @@ import subprocess
 import threading
 import time
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from datetime import datetime
 from pathlib import Path
 
@@ -16,6 +17,7 @@ import pytest
 
 from petstore_server.domain.accounts import PLAN_LIMITS
 from petstore_server.domain.keys import Scope
+from support import needs
 from support.documents import SOURCE, table
 from support.process import Server, petstore, petstore_json, serving
 from support.subprocesses import PATIENCE
@@ -104,7 +106,7 @@ def test_following_changes_begins_with_the_oldest_and_continues_at_the_stored_po
     language: str, request: pytest.FixtureRequest, store: Path, tmp_path: Path
 ) -> None:
     follow: Follow = request.getfixturevalue(f"follow_in_{language}")
-    with sqlite3.connect(store) as database:
+    with closing(sqlite3.connect(store, isolation_level=None)) as database:
         database.execute("UPDATE orders SET updated_at = 1 WHERE id = 7")
     position = tmp_path / "position.txt"
     first = follow()
@@ -119,6 +121,7 @@ def test_following_changes_begins_with_the_oldest_and_continues_at_the_stored_po
 
 
 def _shell(script: str, environ: dict[str, str], folder: Path) -> str:
+    needs.program("curl")
     done = subprocess.run(
         ["sh", "-eu", "-c", script],
         cwd=folder,

@@ -1,7 +1,6 @@
 """PostgreSQL as it is deployed: Debian's 15, over TLS, and behind pgbouncer in transaction mode."""
 
 import asyncio
-import shutil
 import socket
 import subprocess
 import time
@@ -18,6 +17,7 @@ from petstore_server.domain.lists import Filters, Query, Sort, SortField
 from petstore_server.domain.orders import CANCEL, Order, Placement, Status
 from petstore_server.domain.pets import Pet
 from petstore_server.engines.postgres import check
+from support import needs
 from support.engines import SERVER_USER, PostgresEngine
 from support.open_stores import BY, PostgresPlaces, add_key, body, log, opened_at, seconds_to_recovery
 from support.subprocesses import PATIENCE, busy, free_port
@@ -80,8 +80,7 @@ def _places(debian: PostgresEngine) -> Iterator[PostgresPlaces]:
 @pytest.fixture(name="pooler")
 def _pooler(debian: PostgresEngine, tmp_path: Path) -> Iterator[int]:
     """The port of a pgbouncer that gives each transaction one of four connections."""
-    program = shutil.which("pgbouncer", path="/usr/sbin:/usr/bin")
-    assert program, "apt-get install pgbouncer"
+    program = needs.program("pgbouncer")
     port = free_port()
     folder = debian.folder / f"pooler-{port}"
     folder.mkdir()

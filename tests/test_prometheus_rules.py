@@ -1,10 +1,11 @@
 """The shipped configuration of Prometheus, its alerts and their tests, in promtool."""
 
-import shutil
 import subprocess
 from pathlib import Path
 
 import pytest
+
+from support import needs
 
 pytestmark = pytest.mark.system
 
@@ -13,9 +14,9 @@ SHIPPED = Path(__file__).parents[1] / "deploy" / "prometheus"
 
 def promtool(*arguments: str) -> None:
     """Run promtool next to the shipped files. It must succeed."""
-    command = shutil.which("promtool")
-    assert command, "apt-get install prometheus"
-    done = subprocess.run([command, *arguments], cwd=SHIPPED, capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        [needs.program("promtool", "prometheus"), *arguments], cwd=SHIPPED, capture_output=True, text=True, check=False
+    )
     assert 0 == done.returncode, done.stdout + done.stderr
 
 

@@ -18,6 +18,7 @@ from petstore_server.api.errors import STATUS
 from petstore_server.cli.main import petstore as command_line
 from petstore_server.domain.keys import Scope
 from petstore_server.settings import SETTINGS
+from support import needs
 from support.cases import for_all
 from support.documents import (
     DOCUMENTS,
@@ -240,7 +241,7 @@ def test_ci_runs_the_same_checks_as_the_readme_names() -> None:
     assert "\n    make test\n" in (ROOT / "README.md").read_text()
     script = ROOT / ".ci" / "run"
     assert os.access(script, os.X_OK)
-    assert ["make test", "make check", "make test-system"] == re.findall(
+    assert ["make test", "make check", "make check-locks", "make test-system"] == re.findall(
         r"^step (make .+)$", script.read_text(), re.MULTILINE
     )
 
@@ -252,7 +253,7 @@ def test_the_readme_counts_the_direct_dependencies() -> None:
 
 @pytest.mark.parametrize("document", WITH_EXAMPLES, ids=name)
 def test_examples_run(document: Path, tmp_path: Path) -> None:
-    _require_curl()
+    needs.program("curl")
     store = tmp_path / "orders.db"
     with serving(store) as server:
         key = _fill(store)
@@ -262,12 +263,6 @@ def test_examples_run(document: Path, tmp_path: Path) -> None:
             else:
                 shown = _run(example.script, store, server, key)
                 assert example.statuses == re.findall(r"HTTP/1\.1 (\d{3})", shown), shown
-
-
-def _require_curl() -> None:
-    if shutil.which("curl") is None:
-        assert os.environ.get("CI") != "true", "curl is missing"
-        pytest.skip("curl is missing")
 
 
 def _fill(store: Path) -> str:

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Callable, Coroutine
+from functools import partial
 from typing import Any
 
 import pytest
@@ -80,14 +81,18 @@ async def test_an_error_is_raised_at_once_or_by_the_task() -> None:
         run_eagerly(fail(False))
 
 
-@pytest.mark.parametrize("first", [True, False])
-async def test_a_cancellation_reaches_the_coroutine(first: bool) -> None:
+CANCELLED_WAITS = [asyncio.Event().wait, partial(asyncio.sleep, 0), partial(asyncio.sleep, 60)]
+
+
+@pytest.mark.parametrize("begun", [True, False], ids=["after its first step", "before its first step"])
+@pytest.mark.parametrize("first", [True, False], ids=["first wait", "later wait"])
+async def test_a_cancellation_reaches_the_coroutine(first: bool, begun: bool) -> None:
     cleaned: list[str] = []
 
     async def wait() -> None:
-        if not first:
-            await asyncio.sleep(0)
         try:
+            if not first:
+                await asyncio.sleep(0)
             await asyncio.Event().wait()
         finally:
             await asyncio.sleep(0)
@@ -95,8 +100,42 @@ async def test_a_cancellation_reaches_the_coroutine(first: bool) -> None:
 
     task = run_eagerly(wait())
     assert isinstance(task, asyncio.Task)
-    await asyncio.sleep(0.01)
+    if begun:
+        await asyncio.sleep(0.01)
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task
     assert ["done"] == cleaned
+
+
+@pytest.mark.parametrize("wait", CANCELLED_WAITS)
+async def test_a_cancellation_before_the_first_step_can_be_caught(wait: Callable[[], Coroutine[Any, Any, Any]]) -> None:
+    async def recover() -> str:
+        try:
+            await wait()
+        except asyncio.CancelledError:
+            await asyncio.sleep(0)
+            return "done"
+        raise AssertionError
+
+    task = run_eagerly(recover())
+    assert isinstance(task, asyncio.Task)
+    task.cancel()
+    assert "done" == await task
+
+
+@pytest.mark.parametrize("finished", [True, False])
+async def test_a_cancellation_before_the_first_step_cancels_what_is_waited_for(finished: bool) -> None:
+    future: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+
+    async def wait() -> str:
+        return await future
+
+    task = run_eagerly(wait())
+    assert isinstance(task, asyncio.Task)
+    if finished:
+        future.set_result("done")
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert future.cancelled() == (not finished)

@@ -79,23 +79,28 @@ def stopped_while_it_writes(
     A command that was quicker than this process is started again.
     """
     program = PETSTORE if how is signal.SIGKILL else None
-    before = shown(store.parent)
+    before = visible(store.parent)
     for _ in range(100):
         process = begin(store, *command, prepare=prepare, program=program)
         while not hidden(store.parent) and process.poll() is None:
             time.sleep(0.001)
         process.send_signal(how)
-        if process.wait(PATIENCE) != 0 and before == shown(store.parent):
+        if process.wait(PATIENCE) != 0 and before == visible(store.parent):
             return process
         process.communicate()
-        for name in shown(store.parent) - before:
+        for name in visible(store.parent) - before:
             (store.parent / name).unlink()
     raise AssertionError("the command is always quicker")
 
 
-def shown(directory: Path) -> set[str]:
+def visible(directory: Path) -> set[str]:
     """The names of the files that are not hidden, without those of SQLite's log."""
-    return {each.name for each in directory.iterdir() if not each.name.startswith((".", "store.db-"))}
+    return {name for name in names(directory) if not name.startswith(".")}
+
+
+def names(directory: Path) -> set[str]:
+    """The names of the files, without those of SQLite's log, which a command that was killed leaves."""
+    return {each.name for each in directory.iterdir() if not each.name.startswith("store.db-")}
 
 
 @pytest.mark.parametrize(("how", "message", "prepare"), [(*ENDINGS[0], None), (*ENDINGS[1], ignore_ctrl_c)])
@@ -136,11 +141,11 @@ def test_a_signal_ends_what_writes_a_file_which_is_removed(
     prepare: Callable[[], None] | None,
 ) -> None:
     monkeypatch.chdir(filled.parent)
-    before = sorted(each.name for each in filled.parent.iterdir())
+    before = names(filled.parent)
     process = stopped_while_it_writes(filled, [*command, "--json"], how, prepare)
     _, errors = process.communicate(timeout=PATIENCE)
     assert (128 + how, message) == (process.returncode, json.loads(errors)["message"])
-    assert before == sorted(each.name for each in filled.parent.iterdir() if not each.name.startswith("store.db-"))
+    assert before == names(filled.parent)
 
 
 @pytest.mark.parametrize("command", WRITERS)

@@ -5,7 +5,6 @@ import errno
 import json
 import os
 import resource
-import shutil
 import signal
 import socket
 import subprocess
@@ -19,6 +18,7 @@ import httpx2
 import pytest
 
 from petstore_server.runtime.servers import listening
+from support import needs
 from support.load import send_all
 from support.process import (
     UNLIMITED,
@@ -310,8 +310,8 @@ def test_a_reader_that_takes_nothing_does_not_hold_up_the_stop(store: Path) -> N
         assert received < 6_500_000  # cut off, not closed as if whole: 7.5 MB were announced
 
 
-@pytest.mark.skipif(shutil.which("curl") is None and "CI" not in os.environ, reason="the printed commands need curl")
 def test_ctrl_c_stops_it_and_a_demo_leaves_nothing_behind(tmp_path: Path) -> None:
+    needs.program("curl")
     process = subprocess.Popen(
         [quick_command(), "serve", "--demo", "--port", "0", "--admin-port", "0"],
         env=environment(tmp_path / "unused.db", TMPDIR=str(tmp_path)),

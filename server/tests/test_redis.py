@@ -20,7 +20,7 @@ from petstore_server.limits import redis as redis_counters
 from petstore_server.limits.fallback import BAN_BRIDGE_SECONDS, NO_BAN, CountersUnavailable, FallbackLimiter
 from petstore_server.limits.redis import RedisCounters
 from petstore_server.telemetry.logs import configure_logging
-from support.redis_engine import SERVERS, RedisEngine, own_redis, shared_redis
+from support.redis_engine import REDIS, VALKEY, RedisEngine, own_redis, shared_redis
 from support.subprocesses import PATIENCE, busy, within
 
 POLICY = BanPolicy()
@@ -53,9 +53,9 @@ async def limiter(
         await made.close()
 
 
-@pytest.fixture(params=SERVERS)
+@pytest.fixture(params=[VALKEY, pytest.param(REDIS, marks=pytest.mark.system)])
 def server(request: pytest.FixtureRequest) -> str:
-    """Redis, and Valkey, for every test of this module."""
+    """Valkey, and the system's Redis, for every test of this module."""
     name: str = request.param
     return name
 

@@ -2,7 +2,6 @@
 
 import os
 import re
-import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -12,6 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import pytest
 
+from support import needs
 from support.subprocesses import demo_output
 
 if TYPE_CHECKING:
@@ -102,13 +102,8 @@ def _read(process: "subprocess.Popen[str]") -> ServedDemo:
 
 @contextmanager
 def chromium() -> Iterator["Browser"]:
-    """The system's Chromium. Where there is none, skips the test, or fails it in CI."""
-    path = shutil.which("chromium")
-    if path is None:
-        message = "Chromium is missing: apt-get install chromium"
-        if os.environ.get("CI") == "true":
-            pytest.fail(message)
-        pytest.skip(message)
+    """The system's Chromium."""
+    path = needs.program("chromium")
     from playwright.sync_api import sync_playwright
 
     with sync_playwright() as playwright:

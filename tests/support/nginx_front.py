@@ -1,7 +1,6 @@
 """nginx running the shipped front, deploy/nginx/petstore.conf, with nothing in it changed but where things are."""
 
 import os
-import shutil
 import socket
 import ssl
 import subprocess
@@ -13,8 +12,8 @@ from pathlib import Path
 from typing import Any
 
 import httpx2
-import pytest
 
+from support import needs
 from support.checked_clients import CheckedTransport, checked_client
 from support.subprocesses import free_port
 
@@ -74,16 +73,9 @@ class Front:
 
 
 def nginx_command() -> str:
-    """nginx's path. Without it the test fails under CI, and is skipped elsewhere."""
-    found = shutil.which("nginx", path=f"{os.environ.get('PATH', '')}:/usr/sbin")
-    missing = "nginx" if found is None else None if shutil.which("openssl") else "openssl"
-    if missing is not None:
-        message = f"{missing} is missing: apt-get install nginx-light openssl"
-        if os.environ.get("CI") == "true":
-            pytest.fail(message)
-        pytest.skip(message)
-    assert found is not None
-    return found
+    """nginx's path; openssl, which makes its certificate, is required too."""
+    needs.program("openssl")
+    return needs.program("nginx", "nginx-light")
 
 
 def rendered(folder: Path, port: int, service_port: int) -> str:

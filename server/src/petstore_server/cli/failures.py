@@ -20,16 +20,16 @@ FAILURE, USAGE, PARTLY_DONE, NOT_FOUND, CONFLICT = 1, 2, 3, 5, 6
 INTERRUPTED, PIPE_CLOSED = 130, 141  # 128 + the signal, as shells count; see also Interrupted
 
 EXIT_CODES = {
-    0: "success",
+    0: "success: also a server that a signal has stopped",
     FAILURE: "failure: the store cannot be used, or a check failed",
     USAGE: "wrong usage or a bad setting",
     PARTLY_DONE: "partly done: an import with rejects",
     NOT_FOUND: "not found",
     CONFLICT: "conflict: the order has shipped, the account exists, the key is not banned",
-    129: "ended by SIGHUP",
-    INTERRUPTED: "ended by Ctrl-C",
+    129: "ended by SIGHUP: not a server",
+    INTERRUPTED: "ended by Ctrl-C: not a server",
     PIPE_CLOSED: "the reader of stdout has closed it",
-    143: "ended by SIGTERM",
+    143: "ended by SIGTERM: not a server",
 }
 EXIT_CODES_HELP = (
     "Exit codes: " + ", ".join(f"{code} {text.partition(':')[0]}" for code, text in EXIT_CODES.items()) + "."

@@ -77,6 +77,8 @@ class Root(Group):
             code = PIPE_CLOSED
         except Exception as error:  # noqa: BLE001 - no traceback may reach a user
             code = report_error(error, as_json="--json" in arguments)
+            if code > 128:  # a signal ended it, perhaps because nothing reads the rest of its output
+                abandon_stdout()
         try:
             sys.stdout.flush()
         except OSError:  # Python would try again at exit, and print a second error

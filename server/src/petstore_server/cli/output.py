@@ -11,7 +11,6 @@ import os
 import re
 import shutil
 import sys
-import textwrap
 import time
 import unicodedata
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
@@ -127,9 +126,13 @@ def terminal_width() -> int | None:
 def wrapped(line: str, indent: int) -> str:
     """The line, broken at words to fit the terminal that stdout is, with `indent` spaces before all but the first."""
     width = terminal_width()
-    if width is None or len(line) <= width or width <= 2 * indent:
+    if width is None or columns(line) <= width or width <= 2 * indent:
         return line
-    return textwrap.fill(line, width, subsequent_indent=" " * indent, break_on_hyphens=False, tabsize=1)
+    from rich.console import Console  # takes longer to import than most commands
+    from rich.text import Text
+
+    rest = Text(line[indent:]).wrap(Console(width=width), width - indent, overflow="fold")
+    return line[:indent] + f"\n{' ' * indent}".join(part.plain.rstrip() for part in rest)
 
 
 def write_rows(rows: Sequence[Sequence[object]], sides: str, widths: list[int]) -> None:

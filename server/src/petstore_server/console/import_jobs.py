@@ -211,7 +211,8 @@ async def _finished(process: Process, job: ImportJob) -> None:
     """Follow the command to its end. Cancelling stops it after a batch. Raises what `_follow` raises."""
     following = asyncio.ensure_future(_follow(process, job))
     try:
-        await asyncio.shield(following)
+        await asyncio.wait({following})  # which a cancellation does not end
+        following.result()
     except asyncio.CancelledError:
         with suppress(ProcessLookupError):
             process.terminate()

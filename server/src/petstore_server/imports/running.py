@@ -127,10 +127,11 @@ class FileImport(Generic[T]):
             async for batches in _groups(ahead, at_once):
                 storing = asyncio.ensure_future(self._store(batches, store, scratch, actor))
                 try:
-                    await asyncio.shield(storing)
+                    await asyncio.wait({storing})  # which a cancellation does not end
                 except asyncio.CancelledError:  # a batch under way is committed, so it is counted too
                     await storing
                     raise
+                storing.result()
                 yield
         self.history_changed = before.history != (await store.access_version()).history
 

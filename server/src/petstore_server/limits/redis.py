@@ -259,7 +259,8 @@ def _reason(error: Exception) -> str:
     if isinstance(cause, OSError) and cause.errno:
         return os.strerror(cause.errno) if cause.errno > 0 else str(cause.strerror)  # below 0: a name was not resolved
     text = str(error) or type(error).__name__
-    if isinstance(error, TypeError):  # "… got an unexpected keyword argument 'name'"
-        return f"its URL has an unknown parameter, {text.rpartition(' ')[2]}"
+    if isinstance(error, TypeError):  # "… got an unexpected keyword argument 'name'"; Python 3.13 adds a suggestion
+        name = text.split("'")[1]
+        return f"its URL has an unknown parameter, '{name}'"
     known = [plain for part, plain in _WRITE_FAULTS.items() if part in text]
     return known[0] if known else text.rstrip(".")

@@ -74,11 +74,12 @@ class Backend:
         async with self._saving:
             saving = asyncio.ensure_future(self._save())
             try:
-                await asyncio.shield(saving)
+                await asyncio.wait({saving})  # which a cancellation does not end
             except asyncio.CancelledError:  # the store may save it all the same, so its outcome is needed
                 with suppress(ServiceUnavailable):
                     await saving
                 raise
+            saving.result()
 
     async def _save(self) -> None:
         """Save what was counted since the last call, and log the bans among it; or keep it."""

@@ -1,0 +1,47 @@
+"""The smoke test of an installed service passes on this Python, and fails where the service does not work."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+from support.process import PETSTORE
+from support.subprocesses import PATIENCE
+
+SMOKE = Path(__file__).with_name("smoke.py")
+
+
+def smoke(command: Path) -> "subprocess.CompletedProcess[str]":
+    return subprocess.run(
+        [sys.executable, SMOKE, command], capture_output=True, text=True, timeout=5 * PATIENCE, check=False
+    )
+
+
+def test_an_installed_service_serves_every_request() -> None:
+    done = smoke(PETSTORE)
+    assert 0 == done.returncode, done.stdout + done.stderr
+    assert done.stdout.endswith("10 passed, 0 failed\n")
+
+
+def test_a_service_that_leaves_cancels_without_a_response_fails(tmp_path: Path) -> None:
+    """The fault that one interpreter did not show: since Python 3.12, `create_task` refuses a generator."""
+    command = tmp_path / "petstore"
+    command.write_text(
+        f"""#!{sys.executable}
+from petstore_server.server import connection, eager
+
+def refuse(work):
+    try:
+        work.send(None)
+    except StopIteration as finished:
+        return finished.value
+    raise TypeError("a coroutine was expected")
+
+connection.run_eagerly = refuse
+from petstore_server.cli.main import main
+main()
+"""
+    )
+    command.chmod(0o755)
+    done = smoke(command)
+    assert 1 == done.returncode, done.stdout
+    assert "a list has every order: " in done.stderr
