@@ -52,7 +52,8 @@ def prepare_streams() -> None:
 
 def abandon_stdout() -> None:
     """Discard what is buffered for stdout, so that writing it does not fail at exit."""
-    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    with suppress(io.UnsupportedOperation):  # a program that calls the command line may keep its output in memory
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def write(text: str) -> None:
