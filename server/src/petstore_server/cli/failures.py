@@ -191,6 +191,16 @@ def interrupted() -> Iterator[None]:
 
 
 @contextmanager
+def uninterrupted() -> Iterator[None]:
+    """Within this, no signal interrupts; one that arrives takes effect at the end."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, signal.SIGTERM, signal.SIGHUP})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+@contextmanager
 def _blocked_if_ignored(number: signal.Signals) -> Iterator[None]:
     """Block a signal that is ignored, so that it still has no effect: asyncio replaces only Python's own handler.
 

@@ -17,7 +17,7 @@ from pathlib import Path
 import click
 import uvloop
 
-from petstore_server.cli.failures import FAILURE, interrupted
+from petstore_server.cli.failures import FAILURE, interrupted, uninterrupted
 from petstore_server.cli.output import abandon_stdout, log_to_stderr
 from petstore_server.domain.accounts import PLAN_LIMITS, Plan
 from petstore_server.domain.audit import Actor
@@ -46,7 +46,8 @@ def serve_in_foreground(settings: Settings, given: dict[str, str], *, demo: bool
         stack.enter_context(logging_to_stderr(settings.log_level))
         if demo:  # its accounts are not those that a Redis may count for
             stack.enter_context(interrupted())  # until it serves: its files are removed whenever it ends
-            folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="petstore-demo-"))
+            with uninterrupted():  # or a signal may come when the directory is there and nothing removes it yet
+                folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="petstore-demo-"))
             url = f"sqlite:///{Path(folder) / 'demo.db'}"
             settings = replace(settings, database_url=url, redis_url=None, workers=1)
         require_servable(settings)
