@@ -80,14 +80,16 @@ class Debian:
     def add_wheels(self, lock: str = "run.lock") -> None:
         """Have pip install what the lock file lists, for the Python of this Debian, without a network."""
         python = (self.path / "usr/bin/python3").readlink().name.removeprefix("python")
-        listed = ROOT / "requirements" / lock
+        listed = [ROOT / "requirements" / name for name in ("pip.lock", lock)]
 
         def download(target: Path) -> None:
             pip = (sys.executable, "-m", "pip", "download", "--quiet", "--only-binary", ":all:", "--require-hashes")
-            _run(*pip, "--no-deps", "--python-version", python, "-r", str(listed), "-d", str(target))
+            for each in listed:
+                _run(*pip, "--no-deps", "--python-version", python, "-r", str(each), "-d", str(target))
 
-        kept = _kept(f"wheels-{python}-{sha256(listed.read_bytes()).hexdigest()[:16]}", download)
-        shutil.copytree(kept, self.path / "wheels", dirs_exist_ok=True, copy_function=_link_or_copy)
+        content = b"".join(each.read_bytes() for each in listed)
+        kept = _kept(f"wheels-{python}-{sha256(content).hexdigest()[:16]}", download)
+        shutil.copytree(kept, self.path / "wheels", copy_function=_link_or_copy)
 
 
 @contextmanager
