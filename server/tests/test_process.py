@@ -2,12 +2,14 @@
 
 import asyncio
 import errno
+import fcntl
 import json
 import os
 import resource
 import signal
 import socket
 import subprocess
+import termios
 import threading
 import time
 from collections import Counter
@@ -21,6 +23,7 @@ from petstore_server.runtime.servers import listening
 from support import needs
 from support.load import send_all
 from support.process import (
+    PETSTORE,
     UNLIMITED,
     Server,
     environment,
@@ -30,9 +33,11 @@ from support.process import (
     petstore_process,
     receive,
     serving,
+    serving_as,
 )
 from support.quick_commands import quick_command
-from support.subprocesses import PATIENCE, busy, demo_output, end, free_port, within
+from support.redis_engine import shared_redis
+from support.subprocesses import PATIENCE, busy, demo_output, descendants, end, free_port, within
 
 ORDERS = "/v1/store/orders"
 
@@ -328,20 +333,42 @@ def test_ctrl_c_stops_it_and_a_demo_leaves_nothing_behind(tmp_path: Path) -> Non
     assert [] == list(tmp_path.iterdir())
 
 
-def test_closing_the_terminal_stops_a_demo_which_leaves_nothing_behind(tmp_path: Path) -> None:
-    process = subprocess.Popen(
-        [quick_command(), "serve", "--demo", "--port", "0", "--admin-port", "0"],
-        env=environment(tmp_path / "unused.db", TMPDIR=str(tmp_path)),
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
-    demo_output(process)
-    process.send_signal(signal.SIGHUP)
-    _, log = process.communicate(timeout=PATIENCE)
-    assert 0 == process.returncode, log
-    assert '"event":"stopped"' in log
-    assert [] == list(tmp_path.iterdir())
+@pytest.mark.parametrize("options", [["--demo"], []], ids=["demo", "store"])
+def test_closing_the_terminal_stops_a_server_and_a_demo_leaves_nothing_behind(
+    tmp_path: Path, options: list[str]
+) -> None:
+    folder, log = tmp_path / "files", tmp_path / "log"
+    folder.mkdir()
+    controller, terminal = os.openpty()
+    with log.open("w") as stderr:
+        process = subprocess.Popen(
+            [PETSTORE, "serve", *options, "--port", "0", "--admin-port", "0"],
+            env=environment(tmp_path / "store.db", TMPDIR=str(folder)),
+            stdin=terminal,
+            stdout=subprocess.DEVNULL,
+            stderr=stderr,
+            start_new_session=True,
+            preexec_fn=lambda: fcntl.ioctl(0, termios.TIOCSCTTY),
+        )
+    os.close(terminal)
+    within(20, lambda: '"event":"serving"' in log.read_text())
+    os.close(controller)
+    assert 0 == process.wait(PATIENCE)
+    assert '"event":"stopped"' in log.read_text()
+    assert [] == list(folder.iterdir())
+
+
+@pytest.mark.parametrize("workers", ["1", "2"])
+def test_a_service_without_a_terminal_ignores_sighup_and_says_so(store: Path, workers: str) -> None:
+    redis = {"PETSTORE_REDIS_URL": shared_redis().empty()}
+    with serving_as(store, ["--workers", workers], redis, os.setsid) as server:
+        processes = [server.process.pid, *descendants(server.process.pid)]
+        for pid in processes:
+            os.kill(pid, signal.SIGHUP)
+        within(2, lambda: server.log.read_text().count('"event":"SIGHUP ignored"') == len(processes))
+        assert 200 == httpx2.get(f"{server.admin}/readyz").status_code
+        assert processes == [server.process.pid, *descendants(server.process.pid)]
+        assert 0 == server.stop()
 
 
 def test_a_server_under_nohup_goes_on_when_its_terminal_is_closed(store: Path) -> None:

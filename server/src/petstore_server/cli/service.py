@@ -49,7 +49,8 @@ def serve(demo: bool, **options: str | None) -> None:
     """Serve the API and the admin port.
 
     A missing store is created, an older one migrated. Settings come from PETSTORE_* variables; the options override
-    them. SIGTERM, SIGHUP or Ctrl-C drains: /readyz turns 503, requests in progress are finished, counts are saved.
+    them. SIGTERM, Ctrl-C or closing its terminal drains: /readyz turns 503, requests in progress are finished, counts
+    are saved.
 
     $ PETSTORE_DATABASE_URL=sqlite:////var/lib/petstore/orders.db petstore serve --port 8000
     """

@@ -4,6 +4,8 @@ import asyncio
 import contextlib
 import errno
 import gc
+import logging
+import os
 import signal
 import socket
 import sys
@@ -23,6 +25,8 @@ _SWITCH_SECONDS = 0.0005
 
 DRAIN_SECONDS = 8
 """How long requests may take after the listeners have closed; then they are cut off."""
+
+_log = logging.getLogger(__name__)
 
 
 @contextlib.contextmanager
@@ -90,13 +94,26 @@ class AdminServer(uvicorn.Server):
 
 
 def stop_signals() -> asyncio.Event:
-    """An event that SIGTERM and SIGINT set, and SIGHUP unless it is ignored, as with nohup."""
+    """An event that SIGTERM and SIGINT set, and SIGHUP if a closed terminal can have sent it.
+
+    Otherwise there is nothing to do on SIGHUP: settings are read at the start. Where it is ignored, it remains so.
+    """
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
-    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
-        if number is not signal.SIGHUP or signal.getsignal(number) is not signal.SIG_IGN:
-            loop.add_signal_handler(number, stop.set)
+    loop.add_signal_handler(signal.SIGTERM, stop.set)
+    loop.add_signal_handler(signal.SIGINT, stop.set)
+    if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:  # as with nohup
+        loop.add_signal_handler(signal.SIGHUP, stop.set if _has_terminal() else lambda: _log.info("SIGHUP ignored"))
     return stop
+
+
+def _has_terminal() -> bool:
+    """Whether a terminal controls this process."""
+    try:
+        os.close(os.open("/dev/tty", os.O_RDONLY | os.O_NOCTTY))
+    except OSError:
+        return False
+    return True
 
 
 async def run(
