@@ -3,6 +3,7 @@
 import asyncio
 import itertools
 import socket
+import struct
 import time
 from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager
@@ -257,6 +258,52 @@ async def test_stopping_lets_a_list_finish_and_cuts_it_off_when_it_takes_too_lon
             assert complete == (received > LIST)
             await stopping
             writer.close()
+
+
+def reset(writer: asyncio.StreamWriter) -> None:
+    """End a connection so that the server learns at once that nothing reads its response."""
+    writer.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    writer.transport.abort()
+
+
+async def test_stopping_waits_for_a_request_whose_client_is_gone() -> None:
+    begun, outcome = asyncio.Event(), asyncio.Event()
+
+    async def commit(_: Request) -> Response:
+        begun.set()
+        await asyncio.sleep(1.5)
+        outcome.set()
+        return plain(b"")
+
+    async with serving(commit) as (server, port):
+        _, writer = await connect(port)
+        writer.write(GET)
+        await begun.wait()
+        reset(writer)
+        await until(lambda: not server.connections)
+        await server.stop(PATIENCE)
+        assert outcome.is_set()
+
+
+async def test_stopping_ends_a_request_whose_client_is_gone_and_that_takes_too_long() -> None:
+    begun, ended = asyncio.Event(), asyncio.Event()
+
+    async def hang(_: Request) -> Response:
+        begun.set()
+        try:
+            await asyncio.Event().wait()
+        finally:
+            ended.set()
+        return plain(b"")
+
+    async with serving(hang) as (server, port):
+        _, writer = await connect(port)
+        writer.write(GET)
+        await begun.wait()
+        reset(writer)
+        await until(lambda: not server.connections)
+        await server.stop(0.1)
+        assert ended.is_set()
 
 
 async def test_a_defect_cuts_its_own_connection_off_and_no_other() -> None:

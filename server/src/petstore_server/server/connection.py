@@ -47,7 +47,6 @@ class Connection(asyncio.BufferedProtocol):
         self._wait: tuple[str, object] = ("", None)
         self._seconds = 0  # for which it has been waiting for the same thing
         self.scheduled = False
-        self.task: asyncio.Task[Answer | None] | None = None
 
     # Called by the transport
 
@@ -195,13 +194,12 @@ class Connection(asyncio.BufferedProtocol):
             request.invite = lambda: self._writer.write_interim(_CONTINUE)
         outcome = run_eagerly(self._server.respond(request))
         if isinstance(outcome, asyncio.Task):
-            self.task = outcome
+            self._server.started(outcome)
             outcome.add_done_callback(self._answered)
         else:
             self._respond(request, outcome)
 
     def _answered(self, task: "asyncio.Task[Answer | None]") -> None:
-        self.task = None
         if task.cancelled() or self._ended or self._current is None:
             return
         if task.exception() is not None:

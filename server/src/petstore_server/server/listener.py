@@ -101,6 +101,7 @@ class PublicServer:
         self._listeners: list[tuple[asyncio.Server, socket.socket]] = []
         self._ticking: asyncio.TimerHandle | None = None
         self._empty = asyncio.Event()
+        self._tasks: set[asyncio.Task[Any]] = set()
         self.update_date()
 
     async def start(self, listener: socket.socket) -> None:
@@ -126,12 +127,11 @@ class PublicServer:
                 self.schedule(connection)
             if not await self._emptied(seconds - lingering):
                 _log.warning("connections cut off", extra={"connections": len(self.connections)})
-        tasks = [connection.task for connection in self.connections if connection.task is not None]
         for connection in list(self.connections):
             connection.cut()
-        for task in tasks:
+        for task in self._tasks:
             task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        await asyncio.gather(*self._tasks, return_exceptions=True)
         if self._ticking is not None:
             self._ticking.cancel()
 
@@ -145,13 +145,13 @@ class PublicServer:
         await asyncio.gather(*accepting, return_exceptions=True)
 
     async def _emptied(self, seconds: float) -> bool:
-        """Wait until no connection is open; return False if that takes longer."""
+        """Wait until no connection is open and no request is answered; return False if that takes longer."""
         self._empty.clear()
-        if self.connections:
+        if self.connections or self._tasks:
             with suppress(TimeoutError):
                 async with asyncio.timeout(seconds):
                     await self._empty.wait()
-        return not self.connections
+        return not (self.connections or self._tasks)
 
     # Called by connections
 
@@ -168,7 +168,16 @@ class PublicServer:
     def forget(self, connection: Connection) -> None:
         """A connection is gone."""
         self.connections.discard(connection)
-        if not self.connections:
+        self._notice_end()
+
+    def started(self, task: "asyncio.Task[Any]") -> None:
+        """A request is being answered. A stop waits for the task, also if the connection is gone by then."""
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        task.add_done_callback(lambda _: self._notice_end())
+
+    def _notice_end(self) -> None:
+        if not (self.connections or self._tasks):
             self._empty.set()
 
     def schedule(self, connection: Connection) -> None:
