@@ -12,9 +12,12 @@ SERVING = ("api", "server", "limits", "telemetry", "engines", "domain", "console
 KEEPS = re.compile(
     r"lru_cache\(|^@cache$|deque\(|Queue\(|"
     r"^\w+: (?:dict|set|list|defaultdict)\[.*\] = (?:defaultdict\(|\{\}|set\(\)|\[\])|"
-    r"self\.\w+: (?:dict|set|list|defaultdict|deque)\[",
+    r"self\.\w+: (?:dict|set|list|defaultdict|deque|OrderedDict)\[",
     re.MULTILINE,
 )
+FRONT = re.compile(r"next\(iter\((?:self\.)?(\w+)|islice\(self\.(\w+)|(\w+)\.popitem\(last=False")
+"""Takes what is at the front. In a dict that skips every entry that was removed from there, one by one."""
+
 NOT_SERVING = {"engines/copy.py"}
 
 
@@ -33,6 +36,14 @@ def keeping() -> set[str]:
 
 def test_the_list_of_bounds_names_every_file_that_keeps_something() -> None:
     assert set() == keeping() - listed()
+
+
+def test_what_is_taken_from_the_front_of_a_table_is_found_in_constant_time() -> None:
+    texts = {str(path.relative_to(SOURCE)): path.read_text() for path in SOURCE.rglob("*.py")}
+    taken = {(file, name) for file, text in texts.items() for names in FRONT.findall(text) for name in names if name}
+    ordered = {(file, name) for file, text in texts.items() for name in re.findall(r"(\w+): OrderedDict\[", text)}
+    assert len(taken) >= 5
+    assert set() == taken - ordered
 
 
 def test_the_list_of_bounds_names_files_that_exist() -> None:

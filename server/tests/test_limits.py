@@ -376,17 +376,20 @@ def test_after_a_clock_was_set_back_an_address_waits_no_longer_than_the_response
     assert Outcome.ADMITTED is now(limiter.admit_address("192.0.2.3")).outcome
 
 
-def test_a_full_table_of_addresses_shares_one_overflow_window_and_stays_bounded() -> None:
-    clock = Clock()
-    limiter = MemoryLimiter(POLICY, clock, max_addresses=1000)
+def test_a_full_table_of_addresses_drops_the_oldest_window_and_locks_no_new_address_out() -> None:
+    limiter = MemoryLimiter(POLICY, Clock(), max_addresses=1000)
     decisions = [now(limiter.admit_address(f"10.{n >> 16}.{n >> 8 & 255}.{n & 255}")) for n in range(5000)]
-    assert 1000 + ADDRESS_LIMIT == admitted(decisions)
-    assert len(limiter._addresses) <= 1001
-    assert now(limiter.admit_address("10.0.0.1")).outcome is Outcome.ADMITTED  # a known one keeps its own
-    clock.now += 60
-    for number in range(1000):
-        now(limiter.admit_address(f"172.16.{number >> 8}.{number & 255}"))
-    assert now(limiter.admit_address("192.0.2.9")).outcome is Outcome.ADMITTED
+    assert 5000 == admitted(decisions)
+    assert 1000 == len(limiter._addresses)
+    assert ADDRESS_LIMIT == admitted([now(limiter.admit_address("192.0.2.9")) for _ in range(ADDRESS_LIMIT + 9)])
+    assert 58 == now(limiter.admit_address("10.0.19.135")).shown.remaining  # the last of them keeps its window
+
+
+def test_reading_the_windows_of_addresses_adds_none_to_the_table() -> None:
+    limiter = MemoryLimiter(POLICY, Clock(), max_addresses=2)
+    for address in "abcd":
+        assert 60 == now(limiter.admit_address(address, charge=False)).shown.remaining
+    assert not limiter._addresses
 
 
 def test_each_request_removes_two_windows_of_addresses_that_have_ended() -> None:
@@ -408,7 +411,7 @@ def test_a_new_window_of_an_address_does_not_keep_older_ones() -> None:
     clock.now += 60
     for address in "cefg":
         now(limiter.admit_address(address))
-    assert ["c", "e", "f", "g"] == list(limiter._addresses)  # no address had to share the overflow window
+    assert ["c", "e", "f", "g"] == list(limiter._addresses)
 
 
 def test_windows_end_at_a_whole_second() -> None:

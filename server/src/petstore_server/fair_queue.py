@@ -1,5 +1,6 @@
 """A queue that its owners share evenly, however much each of them puts into it."""
 
+from collections import OrderedDict
 from collections.abc import Hashable
 from itertools import islice
 from typing import Generic, TypeVar
@@ -11,7 +12,7 @@ class FairQueue(Generic[Item]):
     """Items that wait, by their owner. Those of one owner keep their order."""
 
     def __init__(self) -> None:
-        self._waiting: dict[Hashable, list[Item]] = {}
+        self._waiting: OrderedDict[Hashable, list[Item]] = OrderedDict()
 
     def __bool__(self) -> bool:
         return bool(self._waiting)

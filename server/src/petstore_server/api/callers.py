@@ -1,6 +1,7 @@
 """Who makes a request: the principal of its key (spec S5; D9), and the address, also behind proxies (D14)."""
 
 import ipaddress
+from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
 
@@ -35,13 +36,13 @@ class Authenticator:
         self._keys = keys
         self._environment = environment
         self._clock = clock
-        self._known: dict[bytes | None, Principal] = {}  # by the usual Authorization header
+        self._known: OrderedDict[bytes | None, Principal] = OrderedDict()  # by the usual Authorization header
         self._confirmed_at = clock()
 
     def confirm(self, changed: bool) -> None:
         """Note that the store has answered; if access has `changed`, forget all principals."""
         if changed:
-            self._known = {}  # a new table: a look-up in progress must not put its result into it
+            self._known = OrderedDict()  # a new table: a look-up in progress must not put its result into it
         self._confirmed_at = self._clock()
 
     def known(self, authorization: bytes | None) -> Principal | None:
@@ -63,7 +64,7 @@ class Authenticator:
         A well-formed key that is not valid takes one look-up whatever the reason, so that response times do not reveal
         it. Raises MissingApiKey, InvalidApiKey, and ServiceUnavailable if the key could not be looked up.
         """
-        table = self._known
+        table: OrderedDict[bytes | None, Principal] = self._known
         token = _bearer_token(authorization)
         if not token:
             raise MissingApiKey
@@ -78,7 +79,7 @@ class Authenticator:
         if not isinstance(found, Principal):
             raise InvalidApiKey(found)
         if len(table) >= MAX_KNOWN:
-            del table[next(iter(table))]  # the oldest
+            table.popitem(last=False)  # the oldest
         table[usual] = found
         return found
 

@@ -5,6 +5,7 @@ A source may be slow or down: a reading is a value and its age, or why there is 
 
 import asyncio
 import logging
+from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
@@ -174,7 +175,7 @@ class Sources:
         self.history = {days: Cached(partial(self._read_history, days), pace) for days in (1, 7)}
         self._windows = Cached(all_usage, pace)
         self._totals = Cached(self._read_totals, pace)
-        self._sessions: dict[str, Session] = {}
+        self._sessions: OrderedDict[str, Session] = OrderedDict()
         self._accounts: Sequence[Account] = ()
         self._version: AccessVersion | None = None
 
@@ -194,7 +195,7 @@ class Sources:
         if found is not None:
             self._sessions[token] = found
             if len(self._sessions) > _MOST_SESSIONS:
-                del self._sessions[next(iter(self._sessions))]
+                self._sessions.popitem(last=False)
         return found
 
     def forget_session(self, token: str) -> None:

@@ -3,7 +3,7 @@
 Nothing here awaits between reading a count and charging it, so on one event loop every decision is one atomic step.
 """
 
-from collections import defaultdict
+from collections import OrderedDict, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
@@ -25,7 +25,6 @@ from petstore_server.domain.windows import (
 )
 
 MAX_ADDRESSES = 100_000
-_OVERFLOW = ""  # not the text of any address
 _NO_RECORD = AbuseRecord()
 
 
@@ -87,7 +86,7 @@ class MemoryLimiter:
         self._address_limit = address_limit
         self._accounts: defaultdict[int, _Account] = defaultdict(_Account)
         self._abuse: dict[str, AbuseRecord] = {}
-        self._addresses: dict[str, Counter] = {}  # oldest window first
+        self._addresses: OrderedDict[str, Counter] = OrderedDict()  # oldest window first
         self._unsaved_accounts: list[int] = []
         self._unsaved_bans: list[Ban] = []
         self.strikes = 0
@@ -120,18 +119,25 @@ class MemoryLimiter:
         return evaluate_account(True, account.minute, account.day, principal.limits, now)
 
     async def admit_address(self, address: str, *, charge: bool = True) -> Decision:
-        """Charge the window of an address (as text; IPv6 by /64) whose client has no valid key, or only read it."""
+        """Charge the window of an address (as text; IPv6 by /64) whose client has no valid key, or only read it.
+
+        When the table is full, a new address takes the place of the oldest window, so that a flood of addresses locks
+        no other one out.
+        """
         now = self._clock()
-        slot, count = self._address_window(address, now)
-        if not charge:
-            return evaluate_address(True, count, now)
-        if count.used >= self._address_limit:
-            return evaluate_address(False, count, now)
-        charged = Count(count.start, count.used + 1)
-        if self._addresses.get(slot, charged).start != charged.start:
-            del self._addresses[slot]  # a new window goes to the end: the oldest stay in front
-        self._addresses[slot] = charged
-        return evaluate_address(True, charged, now)
+        self._drop_ended_windows(now)
+        known = self._addresses.get(address)
+        count = roll_window(known or Count(), MINUTE, now)
+        admitted = not charge or count.used < self._address_limit
+        if charge and admitted:
+            if known is None and len(self._addresses) >= self._max_addresses:
+                self._addresses.popitem(last=False)
+            count = Count(count.start, count.used + 1)
+        if (charge and admitted) or (known is not None and now < known.start):  # the clock was set back: it stays there
+            self._addresses[address] = count
+            if known is not None and known.start != count.start:
+                self._addresses.move_to_end(address)  # a new window: the oldest stay in front
+        return evaluate_address(admitted, count, now)
 
     async def check(self) -> str | None:
         """Return `fault` after an attempt to clear it."""
@@ -197,17 +203,6 @@ class MemoryLimiter:
         self.bans += 1
         self._unsaved_bans.append(ban)
         self._abuse[ban.key_id] = replace(self._abuse.get(ban.key_id, _NO_RECORD), ban=ban)
-
-    def _address_window(self, address: str, now: float) -> tuple[str, Counter]:
-        """The table's slot for the address, and its open window; when the table is full, new addresses share one."""
-        self._drop_ended_windows(now)
-        known = self._addresses.get(address)
-        if known is None and len(self._addresses) >= self._max_addresses:
-            address, known = _OVERFLOW, self._addresses.get(_OVERFLOW)
-        window = roll_window(known or Count(), MINUTE, now)
-        if known is not None and now < known.start:  # the clock was set back: the window stays where it was moved to
-            self._addresses[address] = window
-        return address, window
 
     def _drop_ended_windows(self, now: float) -> None:
         """Remove up to two of the oldest windows: twice as many as one request can add."""

@@ -1,6 +1,7 @@
 """Recent requests, known again by their bytes: parsing one costs several microseconds."""
 
 import re
+from collections import OrderedDict
 
 from petstore_server.server.messages import Head, Request
 
@@ -26,7 +27,7 @@ class RememberedRequests:
     """
 
     def __init__(self) -> None:
-        self._heads: dict[bytes, Head] = {}
+        self._heads: OrderedDict[bytes, Head] = OrderedDict()
 
     def find(self, data: bytes, peer: str | None) -> Request | None:
         """The request that exactly this data is, if that is known."""
@@ -56,7 +57,7 @@ class RememberedRequests:
             data = _without(line, data)
             head = head._replace(headers={name: value for name, value in head.headers.items() if name != _REQUEST_ID})
         if len(self._heads) >= MAX_REMEMBERED:
-            del self._heads[next(iter(self._heads))]  # the oldest
+            self._heads.popitem(last=False)  # the oldest
         self._heads[data] = head
 
 
