@@ -152,6 +152,8 @@ async def test_a_line_has_no_query_and_no_key_and_shows_other_characters_as_esca
             r"/v1/a\b",
             "/v1/%1b[2J",
             f"/v1/%1b%e9{key}",
+            f"/v1/pso_live_{key}",
+            f"/v1/{key[:20]}%2520%22/-{key[20:]}".replace("pso_", "PSO%25255F"),
         ):
             await send_raw(
                 service,
@@ -167,7 +169,9 @@ async def test_a_line_has_no_query_and_no_key_and_shows_other_characters_as_esca
     assert "secret" not in logged
     paths = [json.loads(line)["path"] for line in logged.splitlines() if "request answered" in line]
     hidden = "/v1/pso_live_[hidden]"
-    assert [V1, hidden, hidden, r"/v1/a\x5cb", "/v1/%1b[2J", r"/v1/\x1b\xe9pso_live_[hidden]"] == paths[:-1]
+    assert [V1, hidden, hidden, r"/v1/a\x5cb", "/v1/%1b[2J", r"/v1/\x1b\xe9pso_live_[hidden]", hidden, hidden] == paths[
+        :-1
+    ]
     assert "/" + "x" * 511 + "…" == paths[-1]
 
 

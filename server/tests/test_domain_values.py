@@ -27,7 +27,7 @@ from petstore_server.domain.lists import NumberedPage, Page, page_place
 from petstore_server.domain.orders import CANCEL, COMPLETE, Import, Order, Status, ship
 from petstore_server.domain.pets import Pet, evaluate_pet_import, pet_from_fields
 from petstore_server.domain.sessions import TOKEN_BYTES, Session, token_digest
-from petstore_server.domain.texts import check_note, hide_keys
+from petstore_server.domain.texts import check_note
 from petstore_server.domain.timestamps import are_canonical, file_stamp
 from petstore_server.domain.usage import UsageCounts
 from petstore_server.domain.windows import AccountDecision, Count, Outcome, evaluate_address
@@ -154,10 +154,6 @@ def test_times_that_do_not_exist_are_not_in_the_stored_form(text: str) -> None:
 
 def test_the_kinds_of_refusals_add_up() -> None:
     assert 7 == UsageCounts(100, refused_minute=1, refused_day=2, refused_banned=4, cancelled=8).refused
-
-
-def test_a_key_in_a_text_is_cut_to_its_prefix() -> None:
-    assert "GET pso_live_[hidden] and pso_test_[hidden]" == hide_keys("GET pso_live_0aZ and pso_test_x")
 
 
 def test_only_a_shipped_order_can_be_completed() -> None:

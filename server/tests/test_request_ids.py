@@ -55,7 +55,7 @@ async def test_the_audit_entry_of_a_placement_has_its_request_id(tmp_path: Path)
 @embedded
 @pytest.mark.parametrize(
     "hostile",
-    ["a" * 129, "two words", "tab\there", "caf\xe9", "pso_live_" + "a" * 33, "x-pso_test_abc", ""],
+    ["a" * 129, "two words", "tab\there", "caf\xe9", "pso_live_" + "a" * 33, "x-pso_test_abc", "pso%255FLive-a-b", ""],
 )
 async def test_an_unusable_request_id_is_replaced_everywhere(tmp_path: Path, hostile: str) -> None:
     async def story(service: Service) -> None:

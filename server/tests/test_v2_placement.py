@@ -24,6 +24,26 @@ embedded = pytest.mark.parametrize("each_engine", ["embedded"], indirect=True)
 """Marks tests whose outcome no engine decides: they run on SQLite only."""
 
 
+def every_file(folder: Path) -> bytes:
+    """What all files in the folder hold: at least a store."""
+    content = b"".join(path.read_bytes() for path in folder.rglob("*") if path.is_file())
+    assert b"idempotency_keys" in content
+    return content
+
+
+@embedded
+async def test_an_api_key_that_is_sent_as_idempotency_key_is_not_stored(tmp_path: Path) -> None:
+    async def story(service: Service) -> str:
+        key = await service.key(scopes=WRITER)
+        assert 201 == (await Buyer(service, key).place(key)).status_code
+        assert 201 == (again := await Buyer(service, key).place(key)).status_code
+        assert "true" == again.headers["idempotency-replayed"]
+        return key
+
+    key = await in_service(tmp_path, story)
+    assert key[9:].encode() not in every_file(tmp_path)
+
+
 class Buyer:
     """A client that places orders, with a key of its own."""
 

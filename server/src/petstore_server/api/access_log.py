@@ -5,19 +5,20 @@ A line has neither headers nor the query, in which a client may have put a key b
 
 import logging
 import os
+import re
 from collections.abc import Callable
 from functools import lru_cache
-from urllib.parse import unquote_to_bytes
 
 from petstore_server.api.callers import ClientAddress
 from petstore_server.api.routes import Call
-from petstore_server.domain.texts import hide_keys, looks_like_key
+from petstore_server.domain.texts import hide_keys, looks_like_key, percent_decoded
 from petstore_server.server.messages import Response
 from petstore_server.telemetry.logs import timestamp, write_record
 
 EVENT = "request answered"
 
 _LONGEST_PATH = 512  # bytes
+_BLANKS_AND_QUOTES = re.compile(r'[\s"]+')  # between words of a sentence, but in a path they may split a key
 _ESCAPES = {code: f"\\x{code:02x}" for code in range(256) if not 0x20 < code < 0x7F or code == ord("\\")}
 
 
@@ -76,10 +77,10 @@ class AccessLog:
 def _shown(path: bytes) -> str:
     """The path as sent, in visible ASCII: other bytes and backslashes as \\xNN. An API key in it is hidden.
 
-    Only the first bytes are shown; `path` has at most one more.
+    Such a path is shown decoded. Only the first bytes are shown; `path` has at most one more.
     """
     text = path[:_LONGEST_PATH].decode("latin-1")
-    decoded = unquote_to_bytes(text).decode("latin-1") if "%" in text else text
-    if looks_like_key(decoded):
-        text = hide_keys(decoded)
+    joined = _BLANKS_AND_QUOTES.sub("", percent_decoded(text))
+    if looks_like_key(joined):
+        text = hide_keys(joined)
     return text.translate(_ESCAPES) + ("…" if len(path) > _LONGEST_PATH else "")

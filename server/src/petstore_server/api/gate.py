@@ -30,6 +30,7 @@ from petstore_server.domain.errors import (
     ServiceUnavailable,
 )
 from petstore_server.domain.keys import Principal
+from petstore_server.domain.texts import looks_like_key
 from petstore_server.domain.windows import ADMITTED, BANNED
 from petstore_server.limits.activity import UsageRecorder
 from petstore_server.limits.memory import MemoryLimiter
@@ -39,8 +40,7 @@ from petstore_server.telemetry.metrics import Metrics
 MOST_REQUESTS = 1024  # of all accounts together that are answered at the same time
 MOST_OF_AN_ACCOUNT = 256
 
-_REQUEST_ID = re.compile(rb"(?!.*pso_)[!-~]{1,128}")
-"""A client's X-Request-Id that is used: it is logged and stored, so it must be short and hold no API key."""
+_REQUEST_ID = re.compile(rb"[!-~]{1,128}")
 
 _NOT_ADMITTED = (401, 429)
 
@@ -103,7 +103,7 @@ class Gate:
             return await self._refuse(request, request.refusal)
         began = perf_counter()
         given = request.headers.get(b"x-request-id")
-        request_id = given if given and _REQUEST_ID.fullmatch(given) else self.new_request_id()
+        request_id = given if given and _may_be_kept(given) else self.new_request_id()
         match = self.routes.find(request.path)
         call = Call(request, request_id, match.segments)
         try:
@@ -204,6 +204,11 @@ class Gate:
 
     def _address(self, request: Request) -> str:
         return self.client_address(request.peer, request.headers)
+
+
+def _may_be_kept(request_id: bytes) -> bool:
+    """Whether a client's X-Request-Id is used: it is logged and stored, so it is short and holds no API key."""
+    return _REQUEST_ID.fullmatch(request_id) is not None and not looks_like_key(request_id.decode("ascii"))
 
 
 def _context(call: Call) -> dict[str, Any]:

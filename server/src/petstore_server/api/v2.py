@@ -4,7 +4,7 @@ import re
 from base64 import urlsafe_b64decode, urlsafe_b64encode
 from collections.abc import Awaitable, Callable, Mapping
 from functools import lru_cache
-from hashlib import blake2b
+from hashlib import blake2b, sha256
 from struct import Struct
 from typing import Any, NamedTuple
 
@@ -95,7 +95,8 @@ class _Handlers:
         if len(key) > 2 and key[:1] == key[-1:] == b'"':  # as the draft writes it
             key = key[1:-1]
         idempotency_key = v2_input.IDEMPOTENCY_KEY.read([key.decode("latin-1")])
-        placement = Placement(principal.account_id, idempotency_key, *v2_input.read_new_order(call.request.body))
+        kept = sha256(idempotency_key.encode()).hexdigest()  # not the client's text, which may hold an API key
+        placement = Placement(principal.account_id, kept, *v2_input.read_new_order(call.request.body))
         placed = await self._store.orders.place(placement, call.actor(principal, self._clock()))
         shown = b"location: %s/%d\r\ncache-control: no-store\r\n" % (_PATH.encode(), placed.order_id)
         if placed.replayed:

@@ -79,7 +79,7 @@ def text_end(status: str, updated_at: int, created_at: int) -> str:
 
 
 class Placement(NamedTuple):
-    """A request to place an order, with its idempotency key. `ship_date` is RFC 3339 in UTC with `Z`, or None."""
+    """A request to place an order. `key` identifies it; `ship_date` is RFC 3339 in UTC with `Z`, or None."""
 
     account_id: int
     key: str

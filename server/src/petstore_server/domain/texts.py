@@ -1,21 +1,38 @@
 """Text that is kept, shown or logged: finding and hiding API keys in it; notes of operators."""
 
 import re
+from urllib.parse import unquote
 
 from petstore_server.domain.errors import InvalidInput
 
 _LONGEST_NOTE = 200
-_LEAKED = re.compile(r"(pso_(?:live|test)_)[0-9A-Za-z]+", re.ASCII)
+_BETWEEN = r"[^0-9A-Za-z\s\"]*+"
+_LIVE, _TEST = map(_BETWEEN.join, ("psolive", "psotest"))
+_KEY = re.compile(rf"(?:({_LIVE})|{_TEST})(?:{_BETWEEN}[0-9A-Za-z])++", re.ASCII | re.IGNORECASE)
+"""A prefix and at least one more character, in either case, with any punctuation between: up to a blank or a quote."""
+
+_REPEATED = re.compile(r"%(?:25)+")
 
 
 def looks_like_key(text: str) -> bool:
-    """Whether the text holds an API key, complete or not."""
-    return bool(_LEAKED.search(text))
+    """Whether the text holds an API key, complete or not, however it is spelled."""
+    return bool(_KEY.search(percent_decoded(text.replace('"', ""))))
 
 
 def hide_keys(text: str) -> str:
-    """The text with every API key in it, complete or not, cut to its prefix."""
-    return _LEAKED.sub(r"\1[hidden]", text) if "pso_" in text else text
+    """The text with every API key in it, complete or not, cut to its prefix; percent-decoded if it holds one."""
+    hidden, count = _KEY.subn(lambda key: f"pso_{'live' if key[1] else 'test'}_[hidden]", percent_decoded(text))
+    return hidden if count else text
+
+
+def percent_decoded(text: str) -> str:
+    """The text without percent-encoding, however often it was encoded."""
+    while "%" in text:
+        decoded = unquote(_REPEATED.sub("%", text), "latin-1")
+        if decoded == text:
+            break
+        text = decoded
+    return text
 
 
 def check_note(text: str, name: str = "note") -> str:

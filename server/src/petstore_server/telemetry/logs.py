@@ -15,6 +15,8 @@ from typing import Any, TextIO
 
 import msgspec
 
+from petstore_server.domain.texts import hide_keys
+
 _CAPACITY = 10_000  # lines in memory while stderr takes none
 _LINES_PER_WRITE = 100
 _GATHER_SECONDS = 0.002  # a wake-up and a write for every line would cost more than the lines
@@ -129,7 +131,7 @@ class _Lines(logging.Handler):
         line |= {"event": record.getMessage(), "level": record.levelname.lower()}
         line |= {"timestamp": timestamp(record.created), "pid": record.process}  # several may share one stderr
         if record.exc_info:
-            line["exception"] = self._formatter.formatException(record.exc_info)
+            line["exception"] = hide_keys(self._formatter.formatException(record.exc_info))
         write_record(line)
 
 

@@ -114,7 +114,8 @@ CREATE TABLE petstore.bans (
     level bigint NOT NULL
 );
 
--- The orders placed with each idempotency key, for 24 hours. `digest` is the SHA-256 of the request's content.
+-- The orders placed with each idempotency key, for 24 hours. `key` is the SHA-256 of the client's key,
+-- which may be an API key by mistake. `digest` is the SHA-256 of the request's content.
 CREATE TABLE petstore.idempotency_keys (
     account_id bigint NOT NULL,
     key text COLLATE "C" NOT NULL,

@@ -114,7 +114,8 @@ CREATE TABLE bans (
     level INTEGER NOT NULL
 ) STRICT;
 
--- The orders placed with each idempotency key, for 24 hours. `digest` is the SHA-256 of the request's content.
+-- The orders placed with each idempotency key, for 24 hours. `key` is the SHA-256 of the client's key,
+-- which may be an API key by mistake. `digest` is the SHA-256 of the request's content.
 CREATE TABLE idempotency_keys (
     account_id INTEGER NOT NULL,
     key TEXT NOT NULL,

@@ -1,0 +1,78 @@
+"""API keys in texts: found and hidden in every spelling, and in nothing else."""
+
+import re
+import string
+from urllib.parse import unquote
+
+import pytest
+from hypothesis import assume, given
+from hypothesis import strategies as st
+
+from petstore_server.domain import texts
+from petstore_server.domain.texts import hide_keys, looks_like_key, percent_decoded
+
+
+def test_a_key_in_a_text_is_cut_to_its_prefix() -> None:
+    assert "GET pso_live_[hidden] and pso_test_[hidden]" == hide_keys("GET pso_live_0aZ and pso_test_x")
+
+
+@st.composite
+def spelled_keys(draw: st.DrawFn) -> tuple[str, str]:
+    """The letters and digits of a key's secret, and the key as a client may write it by mistake."""
+    secret = draw(st.text(string.ascii_letters + string.digits, min_size=33, max_size=33))
+    prefix = draw(st.sampled_from(["pso_live_", "pso_test_"])) * draw(st.integers(1, 2))
+    written = []
+    for character in prefix + secret:
+        if character == "_":
+            character = draw(st.sampled_from(["_", "-", "", "%5f", "/", "__", ".\\"]))
+        elif draw(st.integers(0, 9)) == 0:
+            character += draw(st.sampled_from(["-", "/", "_", ".", "%2F", "'", "=&", "\xe9"]))
+        if draw(st.integers(0, 9)) == 0:
+            character = "".join(f"%{byte:02X}" for byte in character.encode("latin-1"))
+        written.append(character.swapcase() if draw(st.integers(0, 9)) == 0 else character)
+    text = "".join(written)
+    for _ in range(draw(st.integers(0, 3))):
+        text = text.replace("%", "%25")
+    return secret.lower(), text
+
+
+@given(
+    spelled_keys(), st.sampled_from(["", "x-", "GET /v1/", "'", "no such thing: "]), st.sampled_from(["", "'.", " x"])
+)
+def test_a_key_in_a_text_is_found_and_hidden_however_it_is_spelled(key: tuple[str, str], before: str, end: str) -> None:
+    secret, spelled = key
+    text = before + spelled + end
+    assert looks_like_key(text)
+    hidden = re.sub(r"[^0-9a-z]", "", hide_keys(text).lower())
+    assert [] == [at for at in range(len(secret) - 6) if secret[at : at + 6] in hidden]
+    assert hide_keys(text).startswith(before)
+    assert hide_keys(text).endswith(end)
+
+
+@given(st.text(string.printable, max_size=60))
+def test_a_text_without_a_prefix_holds_no_key_and_stays_as_it_is(text: str) -> None:
+    assume("o" not in percent_decoded(text).lower())
+    assert (False, text) == (looks_like_key(text), hide_keys(text))
+
+
+@pytest.mark.parametrize(
+    "text", ["stop so live keys can end", "topsoil test", "epsom-test", "the prefix pso_live_", "50%"]
+)
+def test_words_that_resemble_a_prefix_are_not_keys(text: str) -> None:
+    assert (False, text) == (looks_like_key(text), hide_keys(text))
+
+
+def test_text_that_was_encoded_again_and_again_is_decoded_in_few_steps(monkeypatch: pytest.MonkeyPatch) -> None:
+    steps = []
+
+    def counted(text: str, encoding: str) -> str:
+        steps.append(text)
+        return unquote(text, encoding)
+
+    monkeypatch.setattr(texts, "unquote", counted)
+    text = "_"
+    for _ in range(1000):
+        text = text.replace("%", "%25") if "%" in text else "%5F"
+    assert "_" == percent_decoded(text)
+    assert len(steps) <= 2
+    assert "%%" == percent_decoded("%%")
