@@ -1,6 +1,7 @@
 """What becomes of requests when PostgreSQL fails, and that service recovers by itself when it is back."""
 
 import asyncio
+import re
 import signal
 import socket
 import time
@@ -33,7 +34,7 @@ from support.open_stores import (
     seconds_to_recovery,
     served,
 )
-from support.subprocesses import busy
+from support.subprocesses import busy, free_port
 
 pytestmark = pytest.mark.anyio
 
@@ -457,3 +458,23 @@ async def test_of_several_hosts_one_that_does_not_respond_is_skipped(
             waits = await asyncio.gather(*(time_to_refusal(call) for call in calls(store)[2:5]))
             assert max(waits) < SOON + busy()
             assert await seconds_to_recovery(store) < 5 + busy()
+
+
+@pytest.mark.usefixtures("unhurried")
+async def test_a_request_that_a_silent_host_keeps_waiting_gets_the_causes_that_are_known() -> None:
+    """The first host drops what it gets: a request waits for less time than it takes to learn of the second one."""
+
+    async def reason(pool: Pool) -> str:
+        with pytest.raises(ServiceUnavailable) as caught:
+            await pool.use(lambda session: session.rows([Query("SELECT 1")]), READ)
+        return caught.value.reason
+
+    with socket.create_server(("127.0.0.1", 0), backlog=1) as silent:
+        url = f"postgresql://postgres@127.0.0.1,127.0.0.2/x?port={silent.getsockname()[1]},{free_port()}"
+        pool = Pool(url, Timelines())
+        try:
+            assert "does not answer in time" in await reason(pool)
+            await asyncio.sleep(2 + busy())  # the driver gives a host two seconds
+            assert re.search(r"127\.0\.0\.1: .*timeout.*; 127\.0\.0\.2: Connection refused", await reason(pool))
+        finally:
+            await pool.close()

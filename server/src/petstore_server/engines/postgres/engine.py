@@ -107,6 +107,7 @@ class Pool:
         self._loop = asyncio.get_running_loop()
         self._closed = False
         self._connecting: set[asyncio.Task[connections.Driver]] = set()
+        self._known_fault: str | None = None
 
     @asynccontextmanager
     async def long_read(self, options: TransactionOptions) -> AsyncIterator[Session]:
@@ -183,7 +184,7 @@ class Pool:
             left = ends - self._loop.time()
             done, _ = await asyncio.wait(self._connecting, timeout=left, return_when=asyncio.FIRST_COMPLETED)
             if not done:
-                raise ServiceUnavailable(connections.NO_RESPONSE)
+                raise ServiceUnavailable(self._known_fault or connections.NO_RESPONSE)
             # An attempt that began before this call may have met what is over by now.
             if own is not None and own in done and (fault := _fault(own)) is not None:
                 raise ServiceUnavailable(fault)
@@ -191,7 +192,8 @@ class Pool:
 
     def _keep(self, connecting: asyncio.Task[connections.Driver]) -> None:
         self._connecting.discard(connecting)
-        if _fault(connecting) is not None:
+        self._known_fault = _fault(connecting)  # of several hosts, the first may take longer than a request waits
+        if self._known_fault is not None:
             return
         if len(self._idle) < CONNECTIONS:
             self._idle.append(connecting.result())
@@ -224,8 +226,7 @@ async def connect(url: str, seconds: float, timelines: connections.Timelines) ->
     """Open a connection. Raises psycopg.Error, OldPrimary among them, and TimeoutError."""
     try:
         async with asyncio.timeout(seconds):
-            # A pooler gives the next transaction another connection, without the statements prepared on this one.
-            driver = await psycopg.AsyncConnection.connect(_complete(url), autocommit=True, prepare_threshold=None)
+            driver = await _connect_to_a_host(url)
             try:
                 await timelines.verify(driver)
             except connections.CONNECTION_ENDED:
@@ -238,10 +239,33 @@ async def connect(url: str, seconds: float, timelines: connections.Timelines) ->
         raise psycopg.OperationalError("the URL has a malformed host name") from None
 
 
+async def _connect_to_a_host(url: str) -> connections.Driver:
+    """Connect to the first host that accepts changes. Raises psycopg.Error, with the cause of each if none does.
+
+    The driver would give the cause of the last one only, and leave out names that cannot be resolved.
+    """
+    causes: dict[str, None] = {}
+    for host, conninfo in (hosts := _hosts(url)):
+        try:
+            # A pooler gives the next transaction another connection, without the statements prepared on this one.
+            return await psycopg.AsyncConnection.connect(conninfo, autocommit=True, prepare_threshold=None)
+        except psycopg.OperationalError as error:
+            if len(hosts) == 1:
+                raise
+            lines = str(error).strip().splitlines()
+            of_addresses = [line for line in lines if line.startswith("- ")] or lines[:1]
+            causes |= {f"{host}: {line.rpartition(' failed: ')[2]}": None for line in of_addresses}
+    raise psycopg.OperationalError("; ".join(causes))
+
+
 @lru_cache(maxsize=8)
-def _complete(url: str) -> str:
-    """Return the URL with defaults for what it leaves out; of several hosts, the one that accepts changes is used."""
+def _hosts(url: str) -> list[tuple[str, str]]:
+    """Return each host of the URL, with how to connect to it: the URL, with defaults for what it leaves out."""
     defaults = {"application_name": "petstore", "target_session_attrs": "read-write", "connect_timeout": "2"}
-    given = conninfo_to_dict(url)
-    missing = {name: text for name, text in defaults.items() if name not in given}
-    return make_conninfo(url, client_encoding="UTF8", **missing)
+    given = defaults | {name: str(text) for name, text in conninfo_to_dict(url, client_encoding="UTF8").items()}
+    each = {name: given[name].split(",") for name in ("host", "hostaddr", "port") if name in given}
+    number = max(map(len, each.values()), default=1)
+    if any(len(texts) not in (1, number) for texts in each.values()):
+        return [("", make_conninfo("", **given))]  # the driver says what is wrong with it
+    places = [{name: (texts * number)[index] for name, texts in each.items()} for index in range(number)]
+    return [(place.get("host") or place.get("hostaddr", ""), make_conninfo("", **given | place)) for place in places]
