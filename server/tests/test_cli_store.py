@@ -1,10 +1,12 @@
 """`petstore db`, `doctor` and `openapi`."""
 
+import asyncio
 import json
 import os
 import re
 import socket
 import threading
+import time
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -20,8 +22,13 @@ from petstore_server.engines import sqlite
 from petstore_server.engines.sqlite import connections, maintenance
 from petstore_server.operations.health import check_postgres
 from petstore_server.operations.health_machine import LARGE_LOG, check_clock, check_disk
+from petstore_server.runtime.health import examine
+from petstore_server.runtime.installation import LocalInstallation
+from petstore_server.settings import read_settings
 from support.command_line import CommandLine
 from support.engines import PostgresEngine
+from support.process import serving
+from support.subprocesses import PATIENCE
 
 
 @pytest.fixture
@@ -108,8 +115,9 @@ def test_a_file_that_is_not_a_backup_is_not_restored(cli: CommandLine, tmp_path:
 
 def test_doctor_finds_a_new_store_sound_and_without_partners(cli: CommandLine) -> None:
     found = results(cli)
-    checks = ("settings", "store", "disk", "clock", "integrity", "server", "permissions")
+    checks = ("settings", "store", "disk", "clock", "integrity", "permissions")
     assert {"ok"} == {found[check][0] for check in checks}
+    assert ("warn", "No server runs on this store.") == found["server"]
     assert "warn" == found["accounts"][0]
     cli.must("accounts", "create", "acme", "--plan", "free")
     assert "warn" == results(cli)["keys"][0]
@@ -219,7 +227,7 @@ def test_doctor_reports_a_server_that_holds_the_store(cli: CommandLine) -> None:
         level, message = results(cli, PETSTORE_ADMIN_PORT="1")["server"]
     assert "warn" == level
     assert "does not answer" in message
-    assert ("ok", "No server runs on this store.") == results(cli)["server"]
+    assert ("warn", "No server runs on this store.") == results(cli)["server"]
 
 
 def test_doctor_reports_another_program_on_the_admin_port(cli: CommandLine) -> None:
@@ -245,6 +253,7 @@ class Ready(BaseHTTPRequestHandler):
     def do_GET(self) -> None:
         self.send_response(200)
         self.end_headers()
+        self.wfile.write(b'{"status":"ok"}')
 
     def log_message(self, *_: object) -> None:
         pass
@@ -271,6 +280,41 @@ def test_doctor_does_not_claim_that_a_server_uses_a_store_that_it_cannot_lock(
     with sqlite.lock_for_serving(cli.store, shared=False):
         found = results(cli, PETSTORE_ADMIN_PORT=str(ready_port))
     assert ("ok", "A server runs on this store and is ready.") == found["server"]
+    message = f"A server answers at {address} and is ready, but it does not use this store."
+    assert ("fail", message) == results(cli, PETSTORE_ADMIN_PORT=str(ready_port))["server"]
+
+
+def test_a_store_that_was_moved_away_under_its_server_is_not_to_be_created_again(
+    cli: CommandLine, tmp_path: Path
+) -> None:
+    with serving(cli.store) as server:
+        ports = {"PETSTORE_PORT": str(server.port), "PETSTORE_ADMIN_PORT": server.admin.rpartition(":")[2]}
+        assert ("ok", "A server runs on this store and is ready.") == results(cli, **ports)["server"]
+        cli.store.rename(tmp_path / "moved.db")
+        deadline = time.monotonic() + PATIENCE
+        while "is not ready" not in (shown := cli("doctor", "--json", **ports).out):
+            assert time.monotonic() < deadline, shown
+        (tmp_path / "moved.db").rename(cli.store)
+    found = {each["check"]: each for each in json.loads(shown)}
+    assert "ports" not in found
+    assert ("fail", True) == (found["server"]["level"], "put it back, and create none" in found["server"]["remedy"])
+    assert "db migrate" not in shown
+
+
+def test_the_console_leaves_the_reading_of_the_whole_store_to_the_doctor(
+    cli: CommandLine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read: list[object] = []
+    problems = LocalInstallation.store_problems
+    monkeypatch.setattr(LocalInstallation, "store_problems", lambda here: [read.append(here), problems(here)][1])
+    settings = read_settings({"PETSTORE_DATABASE_URL": f"sqlite:///{cli.store}", "PETSTORE_ADMIN_PORT": "0"})
+    for in_full, message in (
+        (False, "The store was not read in full."),
+        (True, "The store was read in full and is sound."),
+    ):
+        found = asyncio.run(examine(LocalInstallation(settings), time.time(), in_full=in_full))
+        assert [message] == [result.message for result in found if result.check == "integrity"]
+        assert in_full == bool(read)
 
 
 def test_doctor_says_which_setting_names_the_redis_that_is_required(cli: CommandLine) -> None:

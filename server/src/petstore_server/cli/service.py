@@ -91,7 +91,7 @@ def doctor() -> None:
     from petstore_server.runtime.health import examine
 
     try:
-        found = asyncio.run(examine(installation(), time.time()))
+        found = asyncio.run(examine(installation(), time.time(), in_full=True))
     except SettingsError as error:
         found = [CheckResult("settings", "fail", str(error), "Correct the variable; the other checks need it.")]
     results = [result._replace(remedy=_remedy(result)) for result in found]

@@ -1,5 +1,6 @@
 """Health checks of this machine: the store's file and disk, the clock, addresses and ports, the server that runs."""
 
+import json
 import os
 import pwd
 import shutil
@@ -13,7 +14,7 @@ from urllib.parse import urlsplit
 
 from petstore_server.domain.timestamps import format_unix
 from petstore_server.operations.admin_port import admin_url, is_loopback
-from petstore_server.operations.health import CheckResult
+from petstore_server.operations.health import CheckResult, Level
 from petstore_server.settings import Settings
 
 _MIB = 1 << 20
@@ -26,7 +27,7 @@ _EARLIEST_NOW = 1_767_225_600  # 2026-01-01: this program is younger
 _CLOCK_TOLERANCE = 60  # seconds
 _OTHERS = stat.S_IRWXG | stat.S_IRWXO
 _RESPONSE_SECONDS = 5.0
-_LONGEST_ANSWER = 500  # bytes of a response that are shown
+_LARGEST_ANSWER = 10_000  # bytes
 _FEWEST_BITS = 8  # of a network that may consist of proxies, such as 10.0.0.0/8
 _ALL_ADDRESSES = {"0.0.0.0", "::"}  # noqa: S104 - compared only
 
@@ -139,39 +140,53 @@ def _check_addresses(settings: Settings) -> Iterator[CheckResult]:
         yield CheckResult("ports", "fail", message, "Choose another port for one of them.")
 
 
-def find_server(settings: Settings, *, holds_store: bool) -> CheckResult | None:
-    """Ask the server at the admin port whether it is ready.
+def check_server(settings: Settings, *, holds_store: bool | None) -> Iterator[CheckResult]:
+    """Whether a server runs on this store, and what it says of itself; if none responds, whether one could start.
 
-    `holds_store` is whether a server is known to run on this store. Otherwise the one that answers may use another
-    store, and the result is None if none answers.
+    `holds_store` is whether a server has locked the store; None if that is not known. It has not if another file has
+    taken the place of the one that it serves, or none has.
     """
     address = f"{admin_url(settings)}/readyz"
-    server, unknown = "A server runs on this store", ""
-    if not holds_store:
-        server, unknown = f"A server answers at {address}", "; whether it uses this store is not known"
-    try:
-        status, answer = _ask(address)
-    except (OSError, HTTPException):
-        if not holds_store:
-            return None
-        message = f"A server runs on this store, but does not answer at {address}."
-        remedy = "Set PETSTORE_ADMIN_HOST and PETSTORE_ADMIN_PORT as for the server; if they are, see its log."
-        return CheckResult("server", "warn", message, remedy)
-    if status >= 400:
-        return CheckResult("server", "fail", f"{server} and is not ready{unknown}: {answer}", "See its log.")
-    return CheckResult("server", "ok", f"{server} and is ready{unknown}.")
+    server = "A server runs on this store" if holds_store else f"A server answers at {address}"
+    if (found := _ask(address)) is None:
+        if holds_store:
+            remedy = "Set PETSTORE_ADMIN_HOST and PETSTORE_ADMIN_PORT as for the server; if they are, see its log."
+            yield CheckResult("server", "warn", f"{server}, but does not answer at {address}.", remedy)
+            return
+        message = f"No server answers at {address}." if holds_store is None else "No server runs on this store."
+        remedy = "Start it, such as with `systemctl start petstore`; if it has ended, its log says why."
+        yield CheckResult("server", "warn", message, remedy)
+        yield from _check_ports(settings)
+        return
+    ready, status, reason = found
+    state = "ready" if ready else "not ready"
+    if status != "ok":
+        state += f" ({status}: {reason})"
+    if holds_store is False:
+        remedy = (
+            "Set PETSTORE_DATABASE_URL as for that server. If its file was moved away, put it back, and create none."
+        )
+        yield CheckResult("server", "fail", f"{server} and is {state}, but it does not use this store.", remedy)
+        return
+    unknown = "; whether it uses this store is not known" if holds_store is None else ""
+    level: Level = "fail" if not ready else "warn" if status != "ok" else "ok"
+    yield CheckResult("server", level, f"{server} and is {state}{unknown}.", "" if level == "ok" else "See its log.")
 
 
-def _ask(address: str) -> tuple[int, str]:
-    """The status and the body of the response to GET. Raises OSError, HTTPException."""
+def _ask(address: str) -> tuple[bool, str, str] | None:
+    """Whether the server is ready, its status and the reason for that; None if none of this service answers."""
     where = urlsplit(address)
-    with closing(HTTPConnection(where.netloc, timeout=_RESPONSE_SECONDS)) as connection:
-        connection.request("GET", where.path)
-        response = connection.getresponse()
-        return response.status, response.read(_LONGEST_ANSWER).decode("utf-8", "replace")
+    try:
+        with closing(HTTPConnection(where.netloc, timeout=_RESPONSE_SECONDS)) as connection:
+            connection.request("GET", where.path)
+            response = connection.getresponse()
+            found = json.loads(response.read(_LARGEST_ANSWER))
+            return response.status < 400, found["status"], found.get("reason", "")
+    except (OSError, HTTPException, ValueError, LookupError, TypeError):  # or it is another program
+        return None
 
 
-def check_ports(settings: Settings) -> Iterator[CheckResult]:
+def _check_ports(settings: Settings) -> Iterator[CheckResult]:
     """Whether a server could listen on the ports of the settings."""
     for name, host, port in (
         ("PETSTORE_PORT", settings.host, settings.port),
@@ -179,7 +194,7 @@ def check_ports(settings: Settings) -> Iterator[CheckResult]:
     ):
         if reason := _cannot_listen(host, port):
             message = f"A server could not listen on {host}:{port}: {reason}."
-            remedy = f"Stop the program that uses it, or choose another with {name}."
+            remedy = f"`ss -ltnp` shows what uses it. If that is this service, see its log; else change {name}."
             yield CheckResult("ports", "fail", message, remedy)
 
 

@@ -173,7 +173,7 @@ def make_console(
             settings=settings,
             store=store,
             service=service,
-            examine=lambda: examine(installation, clock()),
+            examine=lambda: examine(installation, clock(), in_full=False),
             usage_of=partial(installation.account_usage, store),
             all_usage=partial(installation.all_usage, store),
             clock=clock,

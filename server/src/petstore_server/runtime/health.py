@@ -1,10 +1,9 @@
 """All health checks in order. The command line and the operator console show the results."""
 
 import asyncio
-from collections.abc import Iterator
 from contextlib import suppress
 
-from petstore_server.domain.errors import DomainError, ServiceUnavailable
+from petstore_server.domain.errors import DomainError, ServiceUnavailable, StoreUnusable
 from petstore_server.operations import health
 from petstore_server.operations import health_machine as machine
 from petstore_server.operations.health import CheckResult
@@ -13,8 +12,11 @@ from petstore_server.runtime.installation import LocalInstallation, read_counter
 from petstore_server.settings import Settings, SettingsError, describe_url
 
 
-async def examine(installation: LocalInstallation, now: float) -> list[CheckResult]:
-    """Run every check at `now` (Unix seconds). If the store cannot be opened, checks of its content are left out."""
+async def examine(installation: LocalInstallation, now: float, *, in_full: bool) -> list[CheckResult]:
+    """Run every check at `now` (Unix seconds). If the store cannot be opened, checks of its content are left out.
+
+    `in_full`: read all of the store too, which takes seconds, and would slow down a process that serves requests.
+    """
     settings, file = installation.settings, installation.store_file
     results = [CheckResult("settings", "ok", f"All settings are valid; the environment is {settings.environment}.")]
     results += machine.check_deployment(settings)
@@ -22,9 +24,10 @@ async def examine(installation: LocalInstallation, now: float) -> list[CheckResu
     if file is not None:
         results += [*machine.check_files(file), *machine.check_disk(file)]
     results.append(machine.check_clock(file, now))
-    results += await _store(installation, now)
-    results += await asyncio.to_thread(lambda: list(_server(installation)))
-    return results
+    holds_store = None if file is None else installation.server_holds_store()
+    server = await asyncio.to_thread(lambda: list(machine.check_server(settings, holds_store=holds_store)))
+    moved = holds_store is False and server[0].level == "fail"  # to create a store would put an empty one in its place
+    return [*results, *await _store(installation, now, in_full=in_full, advise=not moved), *server]
 
 
 async def _redis(settings: Settings) -> list[CheckResult]:
@@ -45,7 +48,7 @@ async def _redis(settings: Settings) -> list[CheckResult]:
         return [CheckResult("redis", "fail", message, remedy)]
 
 
-async def _store(installation: LocalInstallation, now: float) -> list[CheckResult]:
+async def _store(installation: LocalInstallation, now: float, *, in_full: bool, advise: bool) -> list[CheckResult]:
     file = installation.store_file
     try:
         async with installation.opened_store() as store:
@@ -60,28 +63,18 @@ async def _store(installation: LocalInstallation, now: float) -> list[CheckResul
             results += health.check_postgres(await installation.postgres_settings())
     except (DomainError, SettingsError, OSError) as error:
         reason = error.explanation if isinstance(error, ServiceUnavailable) else str(error)
+        if isinstance(error, StoreUnusable) and not advise:
+            reason = error.problem
         return [CheckResult("store", "fail", reason, "Correct that, then check again.")]
-    return [*results, await asyncio.to_thread(_integrity, installation)]
+    return [*results, await asyncio.to_thread(_integrity, installation, in_full=in_full)]
 
 
-def _integrity(installation: LocalInstallation) -> CheckResult:
+def _integrity(installation: LocalInstallation, *, in_full: bool) -> CheckResult:
     file = installation.store_file
-    if file is None or not machine.is_quick_to_read(file):
+    if not in_full or file is None or not machine.is_quick_to_read(file):
         return CheckResult("integrity", "ok", "The store was not read in full.", action="check store")
     problems = installation.store_problems()
     if not problems:
         return CheckResult("integrity", "ok", "The store was read in full and is sound.")
     message = f"The store was read in full and is not sound: {problems[0]}"
     return CheckResult("integrity", "fail", message, "Restore the latest sound backup.", "restore")
-
-
-def _server(installation: LocalInstallation) -> Iterator[CheckResult]:
-    settings = installation.settings
-    holds_store = installation.server_holds_store()
-    if not holds_store and installation.store_file is not None:
-        yield CheckResult("server", "ok", "No server runs on this store.")
-        yield from machine.check_ports(settings)
-    elif server := machine.find_server(settings, holds_store=holds_store):
-        yield server
-    else:
-        yield from machine.check_ports(settings)
