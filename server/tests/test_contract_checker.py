@@ -41,7 +41,7 @@ ERROR: Lines = [*JSON, ("cache-control", "no-store")]
 NOTICES: Lines = [
     ("deprecation", "@1793491200"),
     ("sunset", "Wed, 01 Dec 2027 00:00:00 GMT"),
-    ("link", '</docs>; rel="deprecation"; type="text/html", </docs>; rel="sunset"; type="text/html"'),
+    ("link", '<../../docs>; rel="deprecation"; type="text/html", <../../docs>; rel="sunset"; type="text/html"'),
 ]
 NO_KEY = ("www-authenticate", 'Bearer realm="orders"')
 BAD_KEY = ("www-authenticate", 'Bearer realm="orders", error="invalid_token"')

@@ -175,11 +175,21 @@ def test_the_contracts_name_the_contact_and_link_to_the_guide(contact: str, show
 
 
 @pytest.mark.parametrize(
-    "path", ["", "//", "/docs/", "/docs/index.html", "/docs/../docs", "/openapi", "/v2/store/orders"]
+    "path", ["", "//", "/docs//", "/docs/index.html", "/docs/../docs", "/docs/../", "/openapi", "/v2/store/orders"]
 )
 def test_other_paths_are_not_found(documents: Documents, path: str) -> None:
     with pytest.raises(RouteNotFound):
         get(documents, path)
+
+
+@pytest.mark.parametrize("path", ["/docs", "/docs/guide", "/openapi.yaml"])
+def test_a_slash_behind_a_document_leads_to_the_document_also_below_a_path_prefix(
+    documents: Documents, path: str
+) -> None:
+    response = get(documents, f"{path}/")
+    assert (308, b"0") == (response.status, header_lines(response)[b"content-length"])
+    base = "https://store.example/api"
+    assert base + path == urljoin(f"{base}{path}/", header_lines(response)[b"location"].decode())
 
 
 @pytest.mark.parametrize("method", ["POST", "DELETE", "OPTIONS", "TRACE"])

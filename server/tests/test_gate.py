@@ -9,13 +9,14 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
+from urllib.parse import urljoin
 
 import httpx2
 import pytest
 
 from petstore_server.domain.accounts import RESUME, Limits, Plan, suspend
 from petstore_server.domain.errors import ServiceUnavailable
-from petstore_server.domain.keys import Environment, Scope, revoke, unban
+from petstore_server.domain.keys import DEFAULT_SCOPES, Environment, Scope, revoke, unban
 from petstore_server.domain.orders import Order, Status
 from petstore_server.domain.pets import Pet
 from petstore_server.runtime import application
@@ -284,7 +285,7 @@ async def test_a_wrong_method_is_405_and_allow_names_the_right_ones(tmp_path: Pa
 async def test_there_is_no_v3_and_errors_outside_of_the_api_carry_no_limits(tmp_path: Path) -> None:
     async def story(service: Service) -> None:
         for path in (
-            "/docs/",
+            "/docs//",
             "/v3",
             "/v3/store/orders",
             "/livez",
@@ -296,6 +297,8 @@ async def test_there_is_no_v3_and_errors_outside_of_the_api_carry_no_limits(tmp_
             assert (404, "not_found") == code(response)
             assert "x-ratelimit-limit" not in response.headers
         assert (405, "method_not_allowed") == code(await service.client.post("/openapi.json"))
+        moved = await service.client.get("/docs/guide/")
+        assert (308, "../guide") == (moved.status_code, moved.headers["location"])
 
     await in_service(tmp_path, story)
 
@@ -632,6 +635,37 @@ async def test_the_deprecated_operation_says_so_until_its_sunset_and_is_gone_aft
         gone = await service.client.get("/v1/pets/3", headers=headers)
         assert (410, "gone") == code(gone)
         assert "deprecation" in gone.headers
+
+    await in_service(tmp_path, story)
+
+
+@embedded
+@pytest.mark.parametrize("prefix", ["", "/api", "/a/b"])
+async def test_every_link_leads_below_the_base_address_that_was_asked(tmp_path: Path, prefix: str) -> None:
+    """A client resolves it as RFC 3986 says; a proxy takes the prefix off, and the service does not know it."""
+    base = f"https://store.example{prefix}"
+
+    async def story(service: Service) -> None:
+        await service.orders(Order(1), Order(2))
+        await service.backend.store.pets.import_batch([Pet(1, "Echo", "budgerigar")], "test", service.actor)
+        headers = bearer(await service.key(scopes=DEFAULT_SCOPES | {Scope.ORDERS_WRITE}))
+        pages, pet = "/v2/store/orders?petId=3&limit=1", "/v1/pets/1"
+        placed = []
+        for key in ("a", "b"):
+            request = {"headers": {**headers, "Idempotency-Key": key}, "json": {"petId": 3, "quantity": 1}}
+            placed.append(await service.client.post("/v2/store/orders", **request))
+        page = await service.client.get(pages, headers=headers)
+        links = [("/v2/store/orders", each.headers["location"]) for each in placed]
+        links.append((pages, page.links["next"]["url"]))
+        links += [(pet, link["url"]) for link in (await service.client.get(pet, headers=headers)).links.values()]
+        assert len(links) == 5
+        for asked, link in links:
+            address = urljoin(base + asked, link)
+            assert address.startswith(f"{base}/")
+            response = await service.client.get(address.removeprefix(base), headers=headers)
+            assert 200 == response.status_code
+            if asked == pages:
+                assert [4] == [order["id"] for order in response.json()["data"]]
 
     await in_service(tmp_path, story)
 

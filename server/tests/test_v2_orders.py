@@ -11,6 +11,7 @@ from collections.abc import AsyncIterator, Mapping
 from itertools import product
 from pathlib import Path
 from typing import Any
+from urllib.parse import urljoin
 
 import httpx2
 import pytest
@@ -69,7 +70,7 @@ class Partner:
             response = await self.get(target)
             assert 200 == response.status_code, response.text
             yield response.json()
-            target = response.links["next"]["url"] if "next" in response.links else None
+            target = urljoin(target, response.links["next"]["url"]) if "next" in response.links else None
 
 
 async def partner(service: Service, scopes: frozenset[Scope] = DEFAULT_SCOPES) -> Partner:

@@ -4,6 +4,7 @@ import asyncio
 from collections import Counter
 from pathlib import Path
 from typing import Any
+from urllib.parse import urljoin
 
 import httpx2
 import pytest
@@ -77,7 +78,7 @@ async def test_a_placed_order_is_pending_has_the_next_identifier_and_shows_in_bo
         client = await buyer(service)
         placed = await client.place("a", {**ASKED, "shipDate": "2027-01-01T01:00:00+01:00"})
         order = placed.json()
-        assert (201, f"{ORDERS}/8") == (placed.status_code, placed.headers["location"])
+        assert (201, "orders/8") == (placed.status_code, placed.headers["location"])
         assert "idempotency-replayed" not in placed.headers
         expected = {"id": 8, "petId": 3, "quantity": 2, "shipDate": "2027-01-01T00:00:00Z", "status": "pending"}
         assert expected == {name: order[name] for name in expected}
@@ -95,7 +96,7 @@ async def test_the_same_key_and_body_get_the_first_response_again(tmp_path: Path
         account = await service.account(Plan.ENTERPRISE, UNLIMITED)
         client = await buyer(service, account)
         first = await client.place("a")
-        await service.client.delete(first.headers["location"], headers=client.headers)
+        await service.client.delete(urljoin(ORDERS, first.headers["location"]), headers=client.headers)
         other_key = await buyer(service, account)
         for again in (await client.place("a"), await other_key.place("a", {"quantity": 2, "petId": 3})):
             assert (201, first.content, "true") == (

@@ -6,6 +6,7 @@ from concurrent.futures import ThreadPoolExecutor, as_completed
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
+from urllib.parse import urljoin
 
 import httpx2
 import pytest
@@ -46,7 +47,7 @@ def all_orders(client: httpx2.Client) -> list[dict[str, Any]]:
     while target:
         response = client.get(target)
         orders += response.json()["data"]
-        target = response.links["next"]["url"] if "next" in response.links else None
+        target = urljoin(target, response.links["next"]["url"]) if "next" in response.links else None
     return orders
 
 
@@ -131,4 +132,6 @@ def test_a_cursor_of_one_server_is_valid_on_another(tmp_path: Path, scaled_out: 
                 ).status_code
             )
         page = first.get(f"{ORDERS}?limit=2")
-        assert [2, 3] == [order["petId"] for order in second.get(page.links["next"]["url"]).json()["data"]]
+        assert [2, 3] == [
+            order["petId"] for order in second.get(urljoin(ORDERS, page.links["next"]["url"])).json()["data"]
+        ]

@@ -124,7 +124,8 @@ class VersionContract:
             fail(f"{name} stands on an answer outside /v1")
         same(len(lines.get("x-request-id", [])), 1, "how often X-Request-Id stands")
         if status < 400:
-            same(status in (200, 304), True, "whether the status is one of a document's")
+            same(status in (200, 304, 308), True, "whether the status is one of a document's")
+            same(status == 308, "location" in lines, "whether there is a Location")
             return
         response = _pick({s: a for s, a in self._others.items() if s != 401}, status).without_limits()
         _check_headers(response, lines)

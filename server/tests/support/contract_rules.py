@@ -98,7 +98,7 @@ def check_page(target: str, page: dict[str, Any], lines: Lines) -> None:
         same(lines.get("link"), None, "Link on the last page")
         return
     kept = "".join(f"{name}={value}&" for name, value in query if unquote(name) != "cursor")
-    same(lines.get("link"), [f'<{target.partition("?")[0]}?{kept}cursor={cursor}>; rel="next"'], "Link")
+    same(lines.get("link"), [f'<?{kept}cursor={cursor}>; rel="next"'], "Link")
 
 
 def _place(order: dict[str, Any], sort: str) -> tuple[bool, int, int]:

@@ -127,7 +127,7 @@ def _place(store: Store, request: httpx2.Request, now: float) -> Raw:
     ship_date = new.ship_date and new.ship_date.astimezone(UTC)
     store.orders[number] = Order(id=number, pet_id=new.pet_id, quantity=new.quantity, ship_date=ship_date)
     store.track(now)
-    headers = {**JSON, "location": f"/v2/store/orders/{number}"}
+    headers = {**JSON, "location": f"orders/{number}"}
     raw = Raw(201, headers, (msgspec.json.encode(store.tracked[number]),))
     store.placed[key] = (request.content, raw)
     return raw

@@ -76,12 +76,18 @@ class Documents:
             add("docs", name, read=(swagger / name).read_bytes, content_type=content_type, caching=_AN_HOUR)
 
     def response(self, segments: list[str], method: str, headers: Headers) -> Response:
-        """The document under these path segments, or 304. Raises RouteNotFound, MethodNotAllowed."""
-        prepared = self._documents.get(tuple(segments))
-        if prepared is None:
+        """The document under these path segments, or 304; 308 if a slash follows it, as people type it.
+
+        Raises RouteNotFound, MethodNotAllowed.
+        """
+        slash = segments[-1:] == [""] and len(segments) > 1
+        prepared = self._documents.get(tuple(segments[:-1] if slash else segments))
+        if prepared is None or (slash and not segments[0]):
             raise RouteNotFound
         if method not in ("GET", "HEAD"):
             raise MethodNotAllowed("GET, HEAD")
+        if slash:
+            return Response(308, b"location: ../%s\r\ncontent-length: 0\r\n" % segments[-2].encode())
         plain, zipped = prepared()
         return (zipped if accepts_gzip(headers) else plain).answer(headers)
 

@@ -54,7 +54,7 @@ def deprecation_dates(deprecated_at: datetime, sunset: datetime) -> tuple[str, s
 
 
 def deprecation_notices(deprecated_at: datetime, sunset: datetime) -> bytes:
-    """Header lines: Deprecation, Sunset, and links to what explains both."""
+    """Header lines: Deprecation, Sunset, and links to what explains both, relative to `/v1/pets/{petId}`."""
     deprecation, sunset_date = deprecation_dates(deprecated_at, sunset)
-    link = '</docs>; rel="deprecation"; type="text/html", </docs>; rel="sunset"; type="text/html"'
+    link = '<../../docs>; rel="deprecation"; type="text/html", <../../docs>; rel="sunset"; type="text/html"'
     return f"deprecation: {deprecation}\r\nsunset: {sunset_date}\r\nlink: {link}\r\n".encode()

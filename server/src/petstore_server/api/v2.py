@@ -70,7 +70,7 @@ class _Handlers:
             return answer(call.request.headers, f'{{"data":[{page.text()}]}}'.encode())
         following = cursors.encode(page.next, listing.digest)
         body = f'{{"data":[{page.text()}],"nextCursor":"{following}"}}'
-        link = b'link: <%s%s>; rel="next"\r\n' % (listing.next, following.encode())  # RFC 8288
+        link = b'link: <%s%s>; rel="next"\r\n' % (listing.next, following.encode())
         return answer(call.request.headers, body.encode(), link)
 
     async def get_order(self, call: Call, _: Principal, __: Decision) -> Response:
@@ -98,7 +98,7 @@ class _Handlers:
         kept = sha256(idempotency_key.encode()).hexdigest()  # not the client's text, which may hold an API key
         placement = Placement(principal.account_id, kept, *v2_input.read_new_order(call.request.body))
         placed = await self._store.orders.place(placement, call.actor(principal, self._clock()))
-        shown = b"location: %s/%d\r\ncache-control: no-store\r\n" % (_PATH.encode(), placed.order_id)
+        shown = b"location: orders/%d\r\ncache-control: no-store\r\n" % placed.order_id
         if placed.replayed:
             shown += b"idempotency-replayed: true\r\n"
         return body_response((placed.body,), len(placed.body), "application/json", shown, 201)
@@ -129,8 +129,8 @@ class _Handlers:
 class Listing(NamedTuple):
     """A list and the size of its pages. The pages of a walk share all but their cursors, so it is read once.
 
-    `cursor` is that of the query. Cursors are bound to `digest`. `next` is the request target of the next page, without
-    the value of its cursor.
+    `cursor` is that of the query. Cursors are bound to `digest`. `next` is the link to the next page, without the value
+    of its cursor. It is relative to this page, because a base address may have a path prefix (RFC 3986).
     """
 
     filters: Filters
@@ -164,9 +164,10 @@ def _listing(query: bytes) -> Listing:
         values["updatedFrom"],
     )
     kept = [pair for pair in query.split(b"&") if pair and v2_input.decoded(pair.partition(b"=")[0]) != "cursor"]
-    following = b"%s?%s" % (_PATH.encode(), b"&".join([*kept, b"cursor="]))
     digest = query_digest(filters, values["sort"])
-    return Listing(filters, values["sort"], values["limit"], values["cursor"], digest, following)
+    return Listing(
+        filters, values["sort"], values["limit"], values["cursor"], digest, b"?" + b"&".join([*kept, b"cursor="])
+    )
 
 
 def _range(values: Mapping[str, Any], by: Granularity, now: float) -> tuple[int, int]:
