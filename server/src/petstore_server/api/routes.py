@@ -13,6 +13,8 @@ from petstore_server.domain.windows import Decision
 from petstore_server.server.messages import Request, Response
 
 _PARAMETER = re.compile(r"\{.*\}")
+_LONGEST_SEGMENT = 96
+"""Bytes of a segment that is decoded: names and identifiers are shorter, also if each character is encoded."""
 
 
 @dataclass(slots=True, eq=False)
@@ -87,6 +89,7 @@ class Routes:
     def __init__(self, routes: Sequence[Route]) -> None:
         self.all = routes
         self._table = {tuple(_PARAMETER.sub("", route.template).split("/")[1:]): route for route in routes}
+        self._most = max(map(len, self._table))
         self._versions = {segments[0] for segments in self._table}
         # Most requests spell a path without a parameter exactly so; these need not be taken apart.
         declared = (route.template.encode() for route in routes if not _PARAMETER.search(route.template))
@@ -98,9 +101,10 @@ class Routes:
 
     def _take_apart(self, path: bytes) -> Match:
         # Split before it is decoded, so that an encoded slash separates nothing. Empty and dot segments stay.
-        segments = path.decode("latin-1").split("/")[1:]
+        # No key is needed to get here, so a path must cost little: beyond the longest one served nothing is decoded.
+        segments = path.decode("latin-1").split("/", self._most + 1)[1:]
         if b"%" in path:
-            segments = [unquote(segment) for segment in segments]
+            segments = [unquote(text) if len(text) <= _LONGEST_SEGMENT else text for text in segments]
         if not segments or segments[0] not in self._versions:
             return Match(segments, None, None)
         route = None

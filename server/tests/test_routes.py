@@ -1,0 +1,50 @@
+"""Finding the route of a path: what a path without a key may cost, whatever it holds."""
+
+from urllib.parse import unquote
+
+import pytest
+
+from petstore_server.api import routes
+from petstore_server.api.routes import Route, Routes
+
+TABLE = Routes([Route("/v1/store/orders", {}), Route("/v1/store/orders/{orderId}", {}), Route("/v2/usage", {})])
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        b"/v1" + b"/%41" * 2000,
+        b"/v1/store/orders/" + b"%31" * 2600,
+        b"/" + b"%76" * 2600,
+        b"/%41%42%43" * 800,
+        b"/v1/store/orders/7/" + b"%2f" * 2600,
+    ],
+)
+def test_of_a_long_path_hardly_anything_is_decoded_and_it_leads_nowhere(
+    monkeypatch: pytest.MonkeyPatch, path: bytes
+) -> None:
+    sizes: list[int] = []
+
+    def counted(text: str) -> str:
+        sizes.append(len(text))
+        return unquote(text)
+
+    monkeypatch.setattr(routes, "unquote", counted)
+    match = TABLE.find(path)
+    assert sum(sizes) <= 500
+    assert match.version in ("v1", None)
+    assert match.route is None or match.segments[-1].startswith("%31")
+    assert len(match.segments) <= 5
+
+
+@pytest.mark.parametrize("character", ["", "x", "%78"])
+def test_a_segment_too_many_is_another_path(character: str) -> None:
+    for path in ("/v1/store/orders/7", "/v2/usage", "/v1/store/orders"):
+        assert TABLE.find(path.encode()).route is not None
+        assert TABLE.find(f"{path}/x/{character}".encode()).route is None
+
+
+def test_an_identifier_may_be_encoded_in_every_character() -> None:
+    identifier = "-9223372036854775808"
+    encoded = "".join(f"%{ord(character):02X}" for character in identifier)
+    assert identifier == TABLE.find(f"/v1/store/orders/{encoded}".encode()).segments[-1]
