@@ -306,7 +306,12 @@ def test_the_console_leaves_the_reading_of_the_whole_store_to_the_doctor(
 ) -> None:
     read: list[object] = []
     problems = LocalInstallation.store_problems
-    monkeypatch.setattr(LocalInstallation, "store_problems", lambda here: [read.append(here), problems(here)][1])
+
+    def noted(here: LocalInstallation) -> list[str]:
+        read.append(here)
+        return problems(here)
+
+    monkeypatch.setattr(LocalInstallation, "store_problems", noted)
     settings = read_settings({"PETSTORE_DATABASE_URL": f"sqlite:///{cli.store}", "PETSTORE_ADMIN_PORT": "0"})
     for in_full, message in (
         (False, "The store was not read in full."),

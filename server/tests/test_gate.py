@@ -652,8 +652,8 @@ async def test_every_link_leads_below_the_base_address_that_was_asked(tmp_path: 
         pages, pet = "/v2/store/orders?petId=3&limit=1", "/v1/pets/1"
         placed = []
         for key in ("a", "b"):
-            request = {"headers": {**headers, "Idempotency-Key": key}, "json": {"petId": 3, "quantity": 1}}
-            placed.append(await service.client.post("/v2/store/orders", **request))
+            sent, order = {**headers, "Idempotency-Key": key}, {"petId": 3, "quantity": 1}
+            placed.append(await service.client.post("/v2/store/orders", headers=sent, json=order))
         page = await service.client.get(pages, headers=headers)
         links = [("/v2/store/orders", each.headers["location"]) for each in placed]
         links.append((pages, page.links["next"]["url"]))

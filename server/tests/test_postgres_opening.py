@@ -245,9 +245,9 @@ def test_without_the_driver_the_line_says_what_to_install(monkeypatch: pytest.Mo
 
 
 def test_each_host_of_the_url_is_named_with_its_own_cause(postgres_stores: Stores, postgres: PostgresEngine) -> None:
-    """The last one is a standby that is down: its cause alone would hide the first one's, which matters."""
+    """The last one is a standby that is down: a line with its cause only would hide the first one's, which matters."""
     ports = f"{postgres.port},{free_port()},{free_port()}"
     hosts = "127.0.0.1,127.0.0.2,no-host.invalid"
-    message = refusal(f"postgresql://nobody@{hosts}/{name_of(postgres_stores)}?port={ports}")
-    assert '127.0.0.1: FATAL:  role "nobody" does not exist; 127.0.0.2: Connection refused' in message
+    message = refusal(f"postgresql://stranger@{hosts}/{name_of(postgres_stores)}?port={ports}")
+    assert '127.0.0.1: FATAL:  role "stranger" does not exist; 127.0.0.2: Connection refused' in message
     assert "failed to resolve host 'no-host.invalid'" in message
