@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from contextlib import AsyncExitStack, suppress
 from math import inf
 from pathlib import Path
+from urllib.parse import urljoin
 
 from petstore_server.domain.accounts import Limits
 from petstore_server.domain.orders import Status
@@ -137,7 +138,7 @@ def _result(reply: Reply | None) -> str:
 
 def _next(reply: Reply) -> str | None:
     found = re.search('<(.*)>; rel="next"', reply.headers.get("link", ""))
-    return found[1] if found else None
+    return urljoin(ORDERS, found[1]) if found else None
 
 
 async def importing(made: Cluster, folder: Path, stopped: asyncio.Event) -> None:
