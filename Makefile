@@ -26,8 +26,8 @@ run: $(VENV)/.run
 test: $(VENV)/.dev
 	$(BIN)/python -m pytest -m "not system" -n $(TEST_PROCESSES) --dist worksteal
 
-# These come from the system: apt-get install chromium nginx-light openssl postgresql-15 redis-server pgbouncer prometheus debootstrap
-# The test of docs/install.md runs only as root.
+# These come from the system: apt-get install chromium nginx-light openssl postgresql-15 redis-server pgbouncer prometheus
+# debootstrap faketime iproute2. The tests of docs/install.md and of hosts on a network run only as root.
 test-system: $(VENV)/.system
 	$(BIN)/python -m pytest -m system
 
