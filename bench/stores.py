@@ -86,6 +86,7 @@ def _filled(
 ) -> Store:
     """A new store with orders, an account and a key, made by the command line."""
     env = environment(**settings)
+    run([command, "db", "migrate"], env=env)
     if orders:
         run([command, "orders", "import", order_file(plan, orders, varied=varied), "--format", "jsonl"], env=env)
     run([command, "accounts", "create", ACCOUNT, *UNLIMITED], env=env)

@@ -24,6 +24,7 @@ from petstore_client import (
     Order,
 )
 from support.engines import running_engine
+from support.open_stores import new_store_database
 from support.process import UNLIMITED, URLS, Server, new_key, petstore, petstore_json, serving
 from support.redis_engine import shared_redis
 from support.subprocesses import free_port
@@ -96,7 +97,7 @@ def _stores(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Path]:
         return
     with running_engine() as engine:
         URLS[store] = {
-            "PETSTORE_DATABASE_URL": engine.url(engine.new_database()),
+            "PETSTORE_DATABASE_URL": engine.url(new_store_database(engine)),
             "PETSTORE_REDIS_URL": shared_redis().empty(),
         }
         yield store

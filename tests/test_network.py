@@ -185,18 +185,18 @@ def test_two_hosts_admit_exactly_the_limit_together(site: Site, hours: int) -> N
     site.network.set(NEAR)
     with site.serving("service-a"), site.serving("service-b", **(fast if hours else {})):
         for attempt in count():
-            alone = _alone(site)
+            before = _local_decisions(site)
             key = site.new_key(f"exact-{hours}-{attempt}", ("--plan", "free"))
             sent = _send_to_both(site, key["key"])
-            if alone == _alone(site):
-                break  # else Redis was too slow for a moment, and a host counted on its own, as it should
+            if before == _local_decisions(site):
+                break  # else Redis was too slow for a request, and a host counted on its own, as it should
         assert {200: 60, 429: 12} == Counter(response.status_code for response in sent)
         assert 1 == len({response.headers["x-ratelimit-reset"] for response in sent})
         site.petstore("keys", "revoke", key["id"])
         within(1.0, lambda: {401} == {_send(site, host, key["key"], 1)[0].status_code for host in SERVICES})
 
 
-def _alone(site: Site) -> float:
+def _local_decisions(site: Site) -> float:
     """Limit decisions that a host made without Redis."""
     return sum(site.sample(host, "petstore_limit_decisions_alone_total") for host in SERVICES)
 

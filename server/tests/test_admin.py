@@ -11,6 +11,7 @@ from petstore_server.domain.audit import Actor
 from petstore_server.runtime.backend import STALLED_SECONDS, BackgroundTask
 from petstore_server.telemetry.metrics import aggregate
 from support.engines import PostgresEngine
+from support.open_stores import new_store_database
 from support.redis_engine import shared_redis
 from support.service import START, Service, running
 
@@ -85,7 +86,7 @@ async def test_a_scrape_shows_when_the_last_backup_was_made(tmp_path: Path) -> N
 async def test_a_store_in_postgresql_which_db_backup_cannot_copy_has_no_such_metric(
     tmp_path: Path, postgres: PostgresEngine
 ) -> None:
-    name = postgres.new_database()
+    name = new_store_database(postgres)
     settings = {"PETSTORE_DATABASE_URL": postgres.url(name), "PETSTORE_REDIS_URL": shared_redis().empty()}
     async with running(tmp_path, environ=settings) as service:
         assert "petstore_last_backup" not in (await get(service, "/metrics")).text

@@ -135,7 +135,7 @@ def test_an_export_that_fails_leaves_the_previous_file(cli: CommandLine, tmp_pat
     file = folder / "orders.jsonl"
     file.write_text("previous")
     cli.store.rename(cli.store.with_suffix(".away"))
-    assert 1 == cli("orders", "export", str(file), "--force").code
+    assert 1 == cli("orders", "export", str(file), "--force", PETSTORE_DATABASE_URL=f"sqlite:///{cli.store}").code
     assert ("previous", [file]) == (file.read_text(), list(folder.iterdir()))
     assert 2 == cli("orders", "export", str(tmp_path / "missing" / "a.csv")).code
 

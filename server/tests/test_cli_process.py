@@ -14,6 +14,7 @@ import httpx2
 import pytest
 
 from support.command_line import CommandLine, Done
+from support.open_stores import require_store_file
 from support.process import PETSTORE
 from support.quick_commands import quick_command
 from support.subprocesses import PATIENCE, end, free_port, kill, within
@@ -22,6 +23,7 @@ from support.subprocesses import PATIENCE, end, free_port, kill, within
 @pytest.fixture
 def environment(tmp_path: Path) -> dict[str, str]:
     own = {name: value for name, value in os.environ.items() if not name.startswith(("PETSTORE_", "NO_COLOR"))}
+    require_store_file(tmp_path / "store.db")
     return {**own, "PETSTORE_DATABASE_URL": f"sqlite:///{tmp_path / 'store.db'}", "TERM": "xterm-256color"}
 
 
@@ -356,8 +358,10 @@ def test_the_shell_completes_commands_options_and_choices(
 
 
 def test_the_shell_completes_account_names_and_key_ids(environment: dict[str, str]) -> None:
-    assert [] == completions(environment, "petstore accounts show ac")  # no store, and none is created
-    assert not Path(environment["PETSTORE_DATABASE_URL"].removeprefix("sqlite:///")).exists()
+    missing = Path(environment["PETSTORE_DATABASE_URL"].removeprefix("sqlite:///")).with_name("missing.db")
+    without_store = {**environment, "PETSTORE_DATABASE_URL": f"sqlite:///{missing}"}
+    assert [] == completions(without_store, "petstore accounts show ac")
+    assert not missing.exists()
     for name in ("acme", "acorn", "globex"):
         prepare(environment, "accounts", "create", name, "--plan", "free")
     assert ["acme", "acorn"] == completions(environment, "petstore accounts suspend ac")

@@ -50,7 +50,7 @@ def results(cli: CommandLine, **settings: str) -> dict[str, tuple[str, str]]:
 
 
 def test_migrating_creates_a_missing_store_and_then_changes_nothing(tmp_path: Path) -> None:
-    cli = CommandLine(tmp_path / "new.db")
+    cli = CommandLine(tmp_path / "new.db", make=False)
     first = cli.must("db", "migrate", "--json")
     assert {"before": 0, "after": sqlite.opening.SCHEMA.latest} == first.json()
     assert str(cli.store) in first.err
@@ -102,7 +102,7 @@ def test_a_restore_needs_yes_if_it_cannot_ask(cli: CommandLine, tmp_path: Path) 
     assert "--yes" in done.err
     assert "cancelled" == cli.must("orders", "show", "1", "--json").json()["status"]
     cli.store.unlink()
-    cli.must("db", "restore", str(target))  # replaces nothing
+    CommandLine(cli.store, make=False).must("db", "restore", str(target))  # replaces nothing
     assert "pending" == cli.must("orders", "show", "1", "--json").json()["status"]
 
 
@@ -147,7 +147,7 @@ def test_doctor_reports_when_few_identifiers_are_left_for_new_orders(
 
 
 def test_doctor_names_the_store_that_is_missing(tmp_path: Path) -> None:
-    level, message = results(CommandLine(tmp_path / "missing.db"))["store"]
+    level, message = results(CommandLine(tmp_path / "missing.db", make=False))["store"]
     assert "fail" == level
     assert str(tmp_path / "missing.db") in message
     assert not (tmp_path / "missing.db").exists()
@@ -478,7 +478,7 @@ def test_the_backup_that_was_just_made_is_kept_whatever_the_clock_says(cli: Comm
 
 def test_a_backup_that_fails_removes_no_other(tmp_path: Path) -> None:
     (tmp_path / "orders-20261120T093000Z.db").touch()
-    missing = CommandLine(tmp_path / "missing.db")
+    missing = CommandLine(tmp_path / "missing.db", make=False)
     assert 1 == missing("db", "backup", str(tmp_path / "orders.db"), "--keep", "1").code
     assert (tmp_path / "orders-20261120T093000Z.db").exists()
 
@@ -510,7 +510,7 @@ def test_a_full_disk_under_a_copy_is_not_blamed_on_its_source(
     copies = tmp_path / "copies"
     copies.mkdir()
     words = [part.format(copies=copies, store=cli.store) for part in command]
-    done = CommandLine(copies / "store.db" if "restore" in command else cli.store)("db", *words)
+    done = CommandLine(copies / "store.db" if "restore" in command else cli.store, make=False)("db", *words)
     expected = f"the disk of {copies} is full; free some space and try again"
     assert (1, True, False) == (done.code, expected in done.err, str(cli.store) in done.err)
     assert [] == list(copies.iterdir())
@@ -537,7 +537,7 @@ def test_a_restore_keeps_the_time_of_the_last_backup(cli: CommandLine, tmp_path:
     assert "ok" == before[0]
     cli.must("db", "restore", str(first), "--yes")
     assert before == results(cli)["backup"]
-    missing = CommandLine(tmp_path / "missing.db")
+    missing = CommandLine(tmp_path / "missing.db", make=False)
     missing.must("db", "restore", str(first), "--yes")
     assert "No backup of this store has been made." == results(missing)["backup"][1]
     missing.must("db", "restore", str(second), "--yes")

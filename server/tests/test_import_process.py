@@ -9,6 +9,7 @@ import subprocess
 import time
 from pathlib import Path
 
+from support.open_stores import require_store_file
 from support.process import environment, petstore
 from support.quick_commands import quick_command
 
@@ -17,6 +18,7 @@ class Terminal:
     """A command whose stdin, stdout and stderr are a terminal."""
 
     def __init__(self, store: Path, *arguments: str) -> None:
+        require_store_file(store)
         self._ours, theirs = pty.openpty()
         self.process = subprocess.Popen(
             [quick_command(), *arguments],

@@ -26,7 +26,7 @@ from petstore_server.runtime.installation import LocalInstallation, scratch_stor
 from petstore_server.settings import read_settings
 from petstore_server.store import Store
 from support.command_line import CommandLine
-from support.open_stores import BY, SqlitePlaces, Stores, locked
+from support.open_stores import BY, SqlitePlaces, Stores, locked, new_store_file
 from support.process import environment
 from support.quick_commands import quick_command
 
@@ -170,6 +170,7 @@ def test_programs_get_the_progress_line_by_line(tmp_path: Path) -> None:
 
 def test_an_import_ends_once_its_progress_is_not_read_any_more(tmp_path: Path) -> None:
     store = tmp_path / "store.db"
+    new_store_file(store)
     command = [quick_command(), "orders", "import", "-", "--json", "--progress"]
     with Popen(command, env=environment(store), stdin=PIPE, stdout=PIPE, stderr=DEVNULL) as process:
         assert process.stdin

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from support.process import PETSTORE, environment, petstore
+from support.process import PETSTORE, environment, make_store, petstore
 from support.quick_commands import quick_command
 from support.subprocesses import PATIENCE, within
 
@@ -56,6 +56,7 @@ def begin(
     program: Path | None = None,
     **more: str,
 ) -> "subprocess.Popen[str]":
+    make_store(store, arguments, more)
     return subprocess.Popen(
         [program or quick_command(), *arguments],
         env=environment(store, **more),

@@ -150,6 +150,7 @@ def readiness(server: Server) -> str:
 
 
 def test_a_primary_that_returns_after_a_failover_is_refused_by_servers_and_commands(pair: Pair, store: Path) -> None:
+    assert 0 == petstore(store, "db", "migrate").returncode
     assert 0 == petstore(store, "accounts", "create", "acme", "--plan", "free").returncode
     disconnect(pair)
     with serving(store) as server:
@@ -180,6 +181,7 @@ def test_a_primary_that_returns_after_a_failover_is_refused_by_servers_and_comma
 
 
 def test_a_server_stops_using_a_primary_once_another_process_has_seen_its_successor(pair: Pair, store: Path) -> None:
+    assert 0 == petstore(store, "db", "migrate").returncode
     assert 0 == petstore(store, "accounts", "create", "acme", "--plan", "free").returncode
     disconnect(pair)
     with serving(store, PETSTORE_DATABASE_URL=pair.primary.url("postgres")) as server:

@@ -13,6 +13,7 @@ import pytest
 
 from support.engines import PostgresEngine
 from support.load import Reply, send_all
+from support.open_stores import new_store_database
 from support.process import UNLIMITED, URLS, Server, new_key, petstore, petstore_json, petstore_process, serving
 from support.redis_engine import RedisEngine, own_redis, shared_redis
 from support.subprocesses import busy, within
@@ -33,7 +34,7 @@ def each_backend(request: pytest.FixtureRequest, store: Path) -> Iterator[Path]:
         yield store
         return
     engine: PostgresEngine = request.getfixturevalue("postgres")
-    name = engine.new_database()
+    name = new_store_database(engine)
     URLS[store] = {"PETSTORE_DATABASE_URL": engine.url(name)}
     yield store
     del URLS[store]

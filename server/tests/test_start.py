@@ -10,6 +10,7 @@ from pathlib import Path
 import httpx2
 import pytest
 
+from support.open_stores import new_store_file
 from support.service import running
 
 _SERVER = {"starlette", "uvicorn", "jinja2", "httptools", "petstore_server.api", "petstore_server.server"}
@@ -71,6 +72,7 @@ main()
 
 
 def test_the_server_loads_no_driver_that_it_does_not_use_and_contracts_on_request(tmp_path: Path) -> None:
+    new_store_file(tmp_path / "store.db")
     env = {
         **os.environ,
         "PETSTORE_DATABASE_URL": f"sqlite:///{tmp_path / 'store.db'}",

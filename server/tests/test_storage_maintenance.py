@@ -15,7 +15,7 @@ import pytest
 from petstore_server.api.list_cache import ListCache
 from petstore_server.domain.errors import Conflict, InvalidInput, OrderConflict, StoreUnusable
 from petstore_server.domain.orders import CANCEL, Order, Status
-from petstore_server.engines.sqlite import backup, check, connections, restore
+from petstore_server.engines.sqlite import backup, check, connections, migrate, restore
 from petstore_server.engines.sqlite.connections import connect_writer
 from petstore_server.engines.sqlite.opening import SCHEMA
 from petstore_server.operations.health_machine import check_files
@@ -321,7 +321,7 @@ async def test_a_restore_does_not_replace_what_is_not_a_store(tmp_path: Path) ->
 
 async def test_a_restore_fills_an_empty_file(tmp_path: Path) -> None:
     backup(await filled(tmp_path / "store.db"), tmp_path / "copy.db")
-    locked(tmp_path / "new.db", shared=False).close()  # as a server leaves it whose start failed
+    (tmp_path / "new.db").touch()  # as a creation leaves it that was interrupted
     assert restore(tmp_path / "new.db", tmp_path / "copy.db", BY) is None
     assert await listed(tmp_path / "new.db") == await listed(tmp_path / "store.db")
 
@@ -414,7 +414,6 @@ def _directory_of_the_service(tmp_path: Path) -> Path:
 
 async def test_what_root_creates_belongs_to_the_user_of_the_service(directory_of_the_service: Path) -> None:
     path, backup_path = directory_of_the_service / "store.db", directory_of_the_service / "backup.db"
-    locked(path, shared=False).close()
     async with opened(path) as store:
         await store.orders.import_batch([Order(1)], "i", BY)
         assert {file.name for file in path.parent.iterdir()} == {"store.db", "store.db-wal", "store.db-shm"}
@@ -430,7 +429,7 @@ async def test_what_root_creates_belongs_to_the_user_of_the_service(directory_of
 
 def test_the_doctor_finds_what_belongs_to_root_in_the_directory_of_the_service(directory_of_the_service: Path) -> None:
     path = directory_of_the_service / "store.db"
-    locked(path, shared=False).close()
+    migrate(path, lambda line: None)
     log = path.with_name("store.db-wal")
     log.touch(mode=0o600)
     [result] = check_files(path)

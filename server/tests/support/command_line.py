@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 from click.testing import CliRunner
 
 from petstore_server.cli.main import petstore
+from support.open_stores import require_store_file
 
 
 class Done(NamedTuple):
@@ -31,13 +32,16 @@ class Done(NamedTuple):
 
 
 class CommandLine:
-    """Runs commands on one store."""
+    """Runs commands on one store, which is made for the first one if it is missing and `make` says so."""
 
-    def __init__(self, store: Path) -> None:
+    def __init__(self, store: Path, *, make: bool = True) -> None:
         self.store = store
+        self._make = make
 
     def __call__(self, *arguments: str, stdin: str | bytes | None = None, **settings: str) -> Done:
         own: dict[str, str | None] = {name: None for name in os.environ if name.startswith("PETSTORE_")}
+        if self._make and "PETSTORE_DATABASE_URL" not in settings:
+            require_store_file(self.store)
         given = {"PETSTORE_DATABASE_URL": f"sqlite:///{self.store}", **settings}
         result = CliRunner().invoke(petstore, arguments, input=stdin, env={**own, **given})
         return Done(result.exit_code, result.stdout, result.stderr)

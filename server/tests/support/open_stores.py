@@ -33,7 +33,8 @@ BY = Actor("operator:test", 1_000.0)
 
 
 def locked(path: Path, *, shared: bool, wait_seconds: float = 0) -> ExitStack:
-    """Hold the lock of a served store until the result is closed."""
+    """Hold the lock of a served store until the result is closed. A missing store is made."""
+    require_store_file(path)
     held = ExitStack()
     held.enter_context(lock_for_serving(path, shared=shared, wait_seconds=wait_seconds))
     return held
@@ -119,6 +120,12 @@ class Stores:
         """The store, made where it is missing, and closed at the end."""
         self._url = self._url or self._places.new_store()
         return opened_at(self._url)
+
+
+def require_store_file(path: Path) -> None:
+    """Make the file with an empty store if it is missing and its directory is there."""
+    if path.parent.is_dir() and not path.exists():
+        new_store_file(path)
 
 
 def new_store_file(path: Path) -> None:

@@ -18,6 +18,7 @@ import httpx2
 
 from support.checked_clients import checked_client
 from support.command_line import CommandLine
+from support.open_stores import require_store_file
 from support.preloaded import ServerProcess
 from support.quick_commands import quick_command
 from support.subprocesses import PATIENCE, Process, end, kill
@@ -40,8 +41,15 @@ def petstore(store: Path, *arguments: str, text: str | None = None, **more: str)
     return subprocess.CompletedProcess(arguments, done.code, done.out, done.err)
 
 
+def make_store(store: Path, arguments: Sequence[str], settings: Mapping[str, str]) -> None:
+    """Make the store if it is missing, unless the command uses another one."""
+    if store not in URLS and "PETSTORE_DATABASE_URL" not in settings and "--demo" not in arguments:
+        require_store_file(store)
+
+
 def petstore_process(store: Path, *arguments: str, **more: str) -> subprocess.CompletedProcess[str]:
     """Run one command to its end as a separate process."""
+    make_store(store, arguments, more)
     command = [quick_command(), *arguments]
     return subprocess.run(
         command, env=environment(store, **more), capture_output=True, text=True, timeout=PATIENCE, check=False
@@ -50,6 +58,7 @@ def petstore_process(store: Path, *arguments: str, **more: str) -> subprocess.Co
 
 def petstore_bytes(store: Path, *arguments: str, **more: str) -> subprocess.CompletedProcess[bytes]:
     """The same; the output is bytes, in the encoding of its terminal."""
+    make_store(store, arguments, more)
     command = [quick_command(), *arguments]
     return subprocess.run(command, env=environment(store, **more), capture_output=True, timeout=PATIENCE, check=False)
 
@@ -125,6 +134,7 @@ def serving_as(
     fork_workers: bool = True,
 ) -> Iterator[Server]:
     """The same, with a say in how it starts; see ServerProcess."""
+    make_store(store, options, settings)
     log = store.with_suffix(f".{time.monotonic_ns()}.log")
     log.touch()
     ports = ["--port", "0", "--admin-port", "0"]

@@ -20,7 +20,7 @@ from petstore_server.runtime.backend import Backend, opened_backend
 from petstore_server.settings import Settings, read_settings
 from petstore_server.telemetry.logs import configure_logging
 from support.checked_clients import checked_async_client
-from support.open_stores import new_store_file
+from support.open_stores import require_store_file
 from support.raw_transport import RawTransport
 
 T = TypeVar("T")
@@ -120,14 +120,14 @@ async def running(
     store = folder / "store.db"
     embedded = {"PETSTORE_DATABASE_URL": f"sqlite:///{store}"}
     given = {**URLS.get(folder, embedded), **(environ or {})}
-    if given.items() >= embedded.items() and not store.exists():
-        new_store_file(store)
+    if given.items() >= embedded.items():
+        require_store_file(store)
     settings = read_settings(given)
     configure_logging(settings.log_level)
     # The stderr that the log goes to may be one test's.
     async with AsyncExitStack() as stack:
         stack.callback(logging.getLogger("petstore_server").handlers.clear)
-        backend = await stack.enter_async_context(opened_backend(settings, clock, lambda text: None, redis_clock=clock))
+        backend = await stack.enter_async_context(opened_backend(settings, clock, redis_clock=clock))
         application = Application(settings, backend, clock, lambda size: "r" * size)
         server = application.public_server()
         with socket.create_server(("127.0.0.1", 0)) as listener:

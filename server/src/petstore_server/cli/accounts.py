@@ -46,7 +46,7 @@ def create(name: str, plan: str, per_minute: int | None, per_day: int | None, co
     """
     limits = plan_limits(Plan(plan), per_minute, per_day)
     work = partial(operations.create_account, name=name, plan=Plan(plan), limits=limits, contact=contact, note=note)
-    _show(with_store(lambda store: work(store, actor=operator()), writes=True))
+    _show(with_store(lambda store: work(store, actor=operator())))
 
 
 @accounts.command("list")
@@ -152,13 +152,13 @@ def close(name: str, yes: bool) -> None:
     """
     if not yes:
         confirm(f"Close the account {name} for good, and revoke all its keys?", "Nothing was changed.")
-    account, revoked = with_store(lambda store: operations.close_account(store, name, operator()), writes=True)
+    account, revoked = with_store(lambda store: operations.close_account(store, name, operator()))
     _show(account)
     comment(f"Revoked {plural(revoked, 'key')}.")
 
 
 def _change(name: str, transition: Transition[Account]) -> None:
-    _show(with_store(lambda store: store.accounts.change(name, transition, operator()), writes=True))
+    _show(with_store(lambda store: store.accounts.change(name, transition, operator())))
 
 
 def _show(account: Account) -> None:

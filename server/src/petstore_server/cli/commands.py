@@ -18,7 +18,7 @@ from click.shell_completion import CompletionItem
 from petstore_server.cli.arguments import OPERATOR_NAME, Parsed, key_id
 from petstore_server.cli.failures import interruptible
 from petstore_server.cli.main import COMMANDS, Documented, Group
-from petstore_server.cli.output import log_to_stderr, printable
+from petstore_server.cli.output import printable
 from petstore_server.domain.audit import Actor
 from petstore_server.settings import Settings, read_settings
 from petstore_server.store import Store
@@ -79,17 +79,14 @@ def installation() -> "LocalInstallation":
     return LocalInstallation(settings_here())
 
 
-def with_store(work: Callable[[Store], Awaitable[T]], *, writes: bool = False) -> T:
-    """Do `work` on the store that the settings name, and close it.
-
-    A command that writes creates a missing store and says so; for one that reads, a missing store is StoreUnusable.
-    """
+def with_store(work: Callable[[Store], Awaitable[T]]) -> T:
+    """Do `work` on the store that the settings name, and close it. Raises NoStore and other StoreUnusable."""
     import asyncio
 
     here = installation()
 
     async def run() -> T:
-        async with here.opened_store(create=writes, announce=log_to_stderr) as store:
+        async with here.opened_store() as store:
             return await work(store)
 
     return asyncio.run(run())

@@ -20,7 +20,7 @@ db = noun("db", "petstore db backup /backups/orders.db")
 
 @db.command()
 def migrate() -> None:
-    """Bring the store to the schema of this version; a missing store is created.
+    """Bring the store to the schema of this version, or create a missing store.
 
     The previous version of this program continues to work on a migrated store.
 

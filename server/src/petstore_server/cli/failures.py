@@ -40,7 +40,10 @@ _REMEDIES: Mapping[type[errors.DomainError], str] = {
     errors.KeyNotFound: "`petstore keys list` lists all keys.",
     errors.KeyNotUsable: "`petstore keys create` creates a key.",
     errors.DamagedRecord: "`petstore db check` says how.",
-    errors.NoStore: "Create one with `petstore db migrate`, or correct PETSTORE_DATABASE_URL.",
+    errors.NoStore: (
+        "Check that its disk is mounted and that PETSTORE_DATABASE_URL is right. "
+        "`petstore db migrate` creates a new store."
+    ),
     errors.StoreOutdated: "Run `petstore db migrate`.",
     errors.StoreDamaged: "`petstore db restore` brings a backup back.",
 }

@@ -1,6 +1,5 @@
 """What the import commands do and print. Only they import this module, because it loads much."""
 
-import asyncio
 import gc
 import sys
 import time
@@ -69,15 +68,7 @@ def _run(run: FileImport[T], dry_run: bool, size: int | None, advance: Advance) 
                 rejected = f"{run.rejects.count:,} rejected" if run.rejects.count else ""
                 advance(run.position, size, sum(run.counts.values()), rejected)
 
-    async def work_without_store() -> None:
-        async with scratch_store() as empty:
-            await work(empty)
-
-    # The store of another engine than SQLite is not a file, and is opened to find out.
-    if dry_run and here.store_file is not None and not here.store_file.exists():
-        asyncio.run(work_without_store())
-    else:
-        with_store(work, writes=not dry_run)
+    with_store(work)
 
 
 def _created(name: str | None, source: str) -> AbstractContextManager[TextIO | None]:

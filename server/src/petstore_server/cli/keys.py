@@ -48,7 +48,7 @@ def create(account: str, scopes: tuple[str, ...], expires: float | None, note: s
     chosen = frozenset(map(Scope, scopes)) or DEFAULT_SCOPES
     kind = Environment(settings_here().environment)
     issue = partial(operations.issue_key, environment=kind, scopes=chosen, expires_at=expires, note=note)
-    _hand_over(with_store(lambda store: issue(store, account, actor=operator()), writes=True))
+    _hand_over(with_store(lambda store: issue(store, account, actor=operator())))
 
 
 @keys.command("list")
@@ -118,7 +118,7 @@ def rotate(key_id: str, grace: int, expires: float | None) -> None:
     $ petstore keys rotate key_3kTMd9QxBv1a --expires 90d
     """
     rotate = partial(operations.rotate_key, key_id=key_id, grace=grace, expires_at=expires)
-    issued = with_store(lambda store: rotate(store, actor=operator()), writes=True)
+    issued = with_store(lambda store: rotate(store, actor=operator()))
     _hand_over(issued)
     new = issued.key
     if new.expires_at is not None and expires is None:
@@ -149,7 +149,7 @@ def unban(key_id: str) -> None:
 
 
 def _change(key_id: str, transition: Transition[ApiKey]) -> None:
-    _show(with_store(lambda store: store.keys.change(key_id, transition, operator()), writes=True))
+    _show(with_store(lambda store: store.keys.change(key_id, transition, operator())))
 
 
 def key_fields(key: ApiKey, now: float) -> dict[str, Any]:

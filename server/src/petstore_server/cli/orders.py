@@ -253,7 +253,7 @@ def _change(order_ids: Sequence[int], transition: Transition[Order]) -> None:
                 code = code or failed
         return code
 
-    click.get_current_context().exit(with_store(run, writes=True))
+    click.get_current_context().exit(with_store(run))
 
 
 def _summary(order: Order) -> str:

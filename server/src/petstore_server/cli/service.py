@@ -146,7 +146,7 @@ def console(url: str | None, end: bool) -> None:
     $ petstore console --end-sessions
     """
     if end:
-        count = with_store(lambda store: store.sessions.end_all(operator()), writes=True)
+        count = with_store(lambda store: store.sessions.end_all(operator()))
         show({"ended": count}, lambda: f"Sessions ended: {count}. Unused links are invalid now.")
         return
     settings = settings_here()

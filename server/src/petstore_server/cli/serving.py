@@ -18,7 +18,7 @@ import click
 import uvloop
 
 from petstore_server.cli.failures import FAILURE, interrupted, uninterrupted
-from petstore_server.cli.output import abandon_stdout, log_to_stderr
+from petstore_server.cli.output import abandon_stdout
 from petstore_server.domain.accounts import PLAN_LIMITS, Plan
 from petstore_server.domain.audit import Actor
 from petstore_server.domain.keys import Environment
@@ -28,7 +28,7 @@ from petstore_server.operations.admin_port import create_link
 from petstore_server.runtime.application import Application
 from petstore_server.runtime.backend import opened_backend, require_servable
 from petstore_server.runtime.demo import Demo, fill, show_sample
-from petstore_server.runtime.installation import lock_for_serving
+from petstore_server.runtime.installation import LocalInstallation, lock_for_serving
 from petstore_server.runtime.servers import listening, run
 from petstore_server.runtime.workers import WorkerFailed, serve_with_workers
 from petstore_server.settings import Settings
@@ -50,6 +50,7 @@ def serve_in_foreground(settings: Settings, given: dict[str, str], *, demo: bool
                 folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="petstore-demo-"))
             url = f"sqlite:///{Path(folder) / 'demo.db'}"
             settings = replace(settings, database_url=url, redis_url=None, workers=1)
+            LocalInstallation(settings).migrate(lambda _: None)
         require_servable(settings)
         public = stack.enter_context(listening(settings.host, settings.port, "PETSTORE_PORT"))
         admin = stack.enter_context(listening(settings.admin_host, settings.admin_port, "PETSTORE_ADMIN_PORT"))
@@ -69,8 +70,7 @@ def serve_in_foreground(settings: Settings, given: dict[str, str], *, demo: bool
 
 
 async def _serve(settings: Settings, public: socket.socket, admin: socket.socket, *, demo: bool) -> None:
-    announce = (lambda _: None) if demo else log_to_stderr
-    async with opened_backend(settings, time.time, announce) as backend:
+    async with opened_backend(settings, time.time) as backend:
         sample = await fill(backend.store, Environment(settings.environment)) if demo else None
         link = None
         if demo and settings.console:

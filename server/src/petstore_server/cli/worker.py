@@ -6,7 +6,6 @@ import sys
 import click
 
 from petstore_server.cli.main import Root
-from petstore_server.cli.output import log_to_stderr
 
 
 @click.group(cls=Root, invoke_without_command=True)
@@ -18,7 +17,7 @@ def worker(listener: int, channel: int) -> None:
     from petstore_server.runtime.workers import serve_inherited
 
     gc.enable()
-    serve_inherited(listener, channel, log_to_stderr)
+    serve_inherited(listener, channel)
 
 
 if __name__ == "__main__":

@@ -26,16 +26,19 @@ class Schema:
             )
 
     def must_migrate(self, version: int, where: str, *, create: bool = False, upgrade: bool = False) -> bool:
-        """Whether to migrate a missing store (version 0) or an older one. Raises StoreUnusable if it is not allowed."""
+        """Whether to migrate: a missing store (version 0) if `create`, an older one if `upgrade`.
+
+        Raises NoStore, StoreOutdated if that is not allowed.
+        """
         if version >= self.latest:
             return False
-        if upgrade or (create and version == 0):
-            return True
-        if version == 0:
+        if version == 0 and not create:
             raise no_store(where)
-        raise StoreOutdated(
-            f"The store {where} has schema version {version}, and this program needs {self.latest}: migrate it."
-        )
+        if version and not upgrade:
+            raise StoreOutdated(
+                f"The store {where} has schema version {version}, and this program needs {self.latest}: migrate it."
+            )
+        return True
 
 
 def no_store(where: str) -> NoStore:

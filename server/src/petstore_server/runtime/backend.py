@@ -15,7 +15,7 @@ from petstore_server.domain.usage import Granularity, UsageCounts, merge
 from petstore_server.limits.activity import NoUsageRecorder, UsageRecorder
 from petstore_server.limits.fallback import CountersUnavailable, FallbackLimiter
 from petstore_server.limits.memory import MemoryLimiter
-from petstore_server.runtime.installation import Announce, ban_policy, is_sqlite, opened_store, redis_counters
+from petstore_server.runtime.installation import ban_policy, is_sqlite, opened_store, redis_counters
 from petstore_server.settings import Settings, SettingsError
 from petstore_server.store import AccessVersion, Store
 from petstore_server.store.usage import UsageStore
@@ -129,10 +129,9 @@ class Backend:
 async def opened_backend(
     settings: Settings,
     clock: Callable[[], float],
-    announce: Announce,
     redis_clock: Callable[[], float] | None = None,
 ) -> AsyncIterator[Backend]:
-    """What a server needs, closed at the end; a missing store is created, an older one migrated.
+    """What a server needs, closed at the end; an older store is migrated.
 
     Times are Unix seconds from `clock`, and Redis's own where limits are counted in Redis, unless a test gives
     `redis_clock`.
@@ -153,7 +152,7 @@ async def opened_backend(
                 raise SettingsError(f"PETSTORE_REDIS_URL names a Redis that cannot be used: {reason}.") from None
             share = shared.newest_timeline
         url, usage = settings.database_url, UsageRecorder() if settings.usage_days_days else NoUsageRecorder()
-        store = await opened.enter_async_context(opened_store(url, share, create=True, migrate=True, announce=announce))
+        store = await opened.enter_async_context(opened_store(url, share, migrate=True))
         backend = Backend(store, limiter, usage, await store.access_version())
         limiter.load(await store.identity(), await store.usage.all(), await store.usage.bans())
         try:

@@ -20,13 +20,16 @@ from petstore_server.store import Store
 if TYPE_CHECKING:
     from petstore_server.limits.redis import RedisCounters
 
-Announce = Callable[[str], None]
 Share = Callable[[str, int], Awaitable[int]]
 """`postgres.connections.Share`: shares the newest timeline of a store, so that an old primary is refused."""
 
 _SQLITE = "sqlite:///"
 _ROWS_AT_ONCE = 16_000
 _LOCK_SECONDS = 1.0  # `petstore doctor` and `accounts show` take the lock briefly to see whether a server has it
+
+
+def _say_nothing(_: str) -> None:
+    """No one asked to create the store, or it is a temporary one."""
 
 
 def is_sqlite(url: str) -> bool:
@@ -51,19 +54,18 @@ async def opened_store(
     *,
     create: bool = False,
     migrate: bool = False,
-    announce: Announce = lambda _: None,
 ) -> AsyncIterator[Store]:
     """The store, closed at the end: a missing one is created if `create`, an older one migrated if `migrate`.
 
-    `announce` gets one line if a store is created. Raises SettingsError, StoreUnusable.
+    Raises SettingsError, StoreUnusable.
     """
     if is_sqlite(url):
-        store = await sqlite.open_store(sqlite_path(url), announce, create=create, upgrade=migrate)
+        store = await sqlite.open_store(sqlite_path(url), _say_nothing, create=create, upgrade=migrate)
     else:
         require_driver(url)
         from petstore_server.engines import postgres  # an extra, installed where it is needed
 
-        store = await postgres.open_store(url, announce, share, create=create, upgrade=migrate)
+        store = await postgres.open_store(url, _say_nothing, share, create=create, upgrade=migrate)
     try:
         yield store
     finally:
@@ -164,11 +166,9 @@ class LocalInstallation:
         """
         return 1 if self.store_file is None or self.server_holds_store() else _ROWS_AT_ONCE
 
-    def opened_store(
-        self, *, create: bool = False, announce: Callable[[str], None] = lambda _: None
-    ) -> AbstractAsyncContextManager[Store]:
-        """The store, closed at the end; a missing one is created if `create`, and `announce` says so."""
-        return opened_store(self._url, self._share_timeline, create=create, announce=announce)
+    def opened_store(self) -> AbstractAsyncContextManager[Store]:
+        """The store, closed at the end."""
+        return opened_store(self._url, self._share_timeline)
 
     def migrate(self, announce: Callable[[str], None]) -> tuple[int, int]:
         """Bring the store to this version's schema, creating a missing one; return its version before and after."""

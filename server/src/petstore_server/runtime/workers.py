@@ -29,7 +29,7 @@ from starlette.routing import BaseRoute
 from petstore_server.api.admin import DRAINING, Readiness, admin_application
 from petstore_server.runtime.application import Application, make_console, run_console
 from petstore_server.runtime.backend import opened_backend
-from petstore_server.runtime.installation import Announce, LocalInstallation, lock_for_serving
+from petstore_server.runtime.installation import LocalInstallation, lock_for_serving
 from petstore_server.runtime.servers import DRAIN_SECONDS, AdminServer, first, run, spread, stop_signals
 from petstore_server.settings import Settings, read_settings
 from petstore_server.telemetry.logs import logging_to_stderr, lost_lines
@@ -56,7 +56,7 @@ class Report(msgspec.Struct):
 _decode = msgspec.json.Decoder(Report).decode
 
 
-def serve_inherited(listener: int, channel: int, announce: Announce) -> None:
+def serve_inherited(listener: int, channel: int) -> None:
     """Serve as a worker, on the inherited sockets with these file descriptors.
 
     Raises SettingsError, StoreUnusable and ServiceUnavailable if the service cannot start.
@@ -69,12 +69,12 @@ def serve_inherited(listener: int, channel: int, announce: Announce) -> None:
         lock_for_serving(settings),
         asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner,
     ):
-        runner.run(_serve(settings, public, supervisor, announce))
+        runner.run(_serve(settings, public, supervisor))
 
 
-async def _serve(settings: Settings, public: socket.socket, channel: socket.socket, announce: Announce) -> None:
+async def _serve(settings: Settings, public: socket.socket, channel: socket.socket) -> None:
     """Serve; report once when ready, and then whenever the supervisor sends a line."""
-    async with opened_backend(settings, time.time, announce) as backend:
+    async with opened_backend(settings, time.time) as backend:
         application = Application(settings, backend, time.time, secrets.token_hex)
         requests, reports = await asyncio.open_unix_connection(sock=channel)
 

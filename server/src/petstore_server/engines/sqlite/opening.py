@@ -80,7 +80,8 @@ def require_place(path: Path, *, file_too: bool) -> None:
     """Raise StoreUnusable unless the directory is there (and the file, where asked for)."""
     if not path.parent.is_dir():
         raise StoreUnusable(
-            f"The directory {path.parent} does not exist.", "Create it, or correct PETSTORE_DATABASE_URL."
+            f"The directory {path.parent} does not exist.",
+            "Mount its disk, create it, or correct PETSTORE_DATABASE_URL.",
         )
     if file_too and not path.exists():
         raise no_store(f"at {path}")
@@ -150,16 +151,15 @@ def _advice(error: apsw.Error | OSError) -> str:
 def lock_for_serving(
     path: Path, *, shared: bool, wait_seconds: float = 0, advice: str = _SEVERAL_SERVERS
 ) -> Iterator[None]:
-    """Lock the store's file for a server: exclusive without Redis, `shared` with it (D12). A missing file is created.
+    """Lock the store's file for a server: exclusive without Redis, `shared` with it (D12).
 
-    The system releases the lock after a crash. Raises StoreUnusable, with this advice, if another server holds the lock
-    in a way that excludes this one for longer than `wait_seconds`.
+    The system releases the lock after a crash. Raises NoStore; StoreUnusable, with this advice, if another server holds
+    the lock in a way that excludes this one for longer than `wait_seconds`.
     """
     path = path.resolve()
-    require_place(path, file_too=False)
+    require_place(path, file_too=True)
     deadline = monotonic() + wait_seconds
     with unusable_on_error(path):
-        connections.create_private(path)
         while (descriptor := _acquired(path, shared=shared)) is None:
             if monotonic() >= deadline:
                 raise StoreUnusable(f"Another server already uses the store at {path}.", advice)

@@ -1,0 +1,96 @@
+"""A store that is missing, as when its disk is not mounted: nothing but `petstore db migrate` creates one."""
+
+from pathlib import Path
+
+import pytest
+
+from petstore_server.domain.errors import NoStore
+from petstore_server.engines.sqlite import lock_for_serving
+from support.command_line import CommandLine
+from support.engines import PostgresEngine
+from support.process import petstore_process, serving
+from support.redis_engine import shared_redis
+
+COMMANDS = [
+    ["serve", "--port", "0", "--admin-port", "0"],
+    ["accounts", "create", "acme", "--plan", "free"],
+    ["accounts", "list"],
+    ["keys", "create", "acme"],
+    ["keys", "list"],
+    ["orders", "import", "-"],
+    ["orders", "import", "-", "--dry-run"],
+    ["orders", "export", "-"],
+    ["orders", "list"],
+    ["orders", "cancel", "1"],
+    ["pets", "import", "-"],
+    ["audit"],
+    ["usage"],
+    ["console"],
+    ["db", "check"],
+    ["db", "backup", "backup.db"],
+]
+ADVICE = (
+    "Check that its disk is mounted and that PETSTORE_DATABASE_URL is right. `petstore db migrate` creates a new store."
+)
+
+
+@pytest.mark.parametrize("command", COMMANDS, ids=" ".join)
+def test_a_command_names_the_missing_store_and_does_not_create_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: list[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    path = tmp_path / "mount" / "orders.db"
+    path.parent.mkdir()
+    done = CommandLine(Path("mount/orders.db"), make=False)(*command)
+    assert (1, "") == (done.code, done.out)
+    assert f"petstore: There is no store at {path}. {ADVICE}" == done.err.splitlines()[-1]
+    assert [] == list(path.parent.iterdir())
+    assert [path.parent] == list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("command", COMMANDS, ids=" ".join)
+def test_a_command_says_that_the_directory_is_missing(tmp_path: Path, command: list[str]) -> None:
+    done = CommandLine(tmp_path / "mount" / "orders.db", make=False)(*command)
+    assert 1 == done.code
+    assert f"The directory {tmp_path / 'mount'} does not exist. Mount its disk, create it" in done.err
+    assert [] == list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("command", [command for command in COMMANDS if command[:2] != ["db", "backup"]], ids=" ".join)
+def test_a_database_without_a_store_is_named_and_left_empty(
+    tmp_path: Path, postgres: PostgresEngine, command: list[str]
+) -> None:
+    name = postgres.new_database()
+    settings = {"PETSTORE_DATABASE_URL": postgres.url(name), "PETSTORE_REDIS_URL": shared_redis().empty()}
+    done = petstore_process(tmp_path / "unused.db", *command, **settings)
+    assert (1, "") == (done.returncode, done.stdout)
+    where = f"in the database {name} on 127.0.0.1"
+    assert f"petstore: There is no store {where}. {ADVICE}" == done.stderr.splitlines()[-1]
+    with postgres.admin(name) as admin:
+        assert [] == admin.execute("SELECT 1 FROM pg_namespace WHERE nspname = 'petstore'").fetchall()
+    postgres.drop_database(name)
+
+
+@pytest.mark.parametrize("content", [b"", None])
+def test_no_server_takes_the_lock_of_an_empty_or_missing_file(tmp_path: Path, content: bytes | None) -> None:
+    path = tmp_path / "orders.db"
+    if content is not None:
+        path.write_bytes(content)
+    done = CommandLine(path, make=False)("serve", "--port", "0", "--admin-port", "0")
+    assert 1 == done.code
+    assert f"There is no store at {path}." in done.err
+    assert content == (path.read_bytes() if path.exists() else None)
+
+
+def test_the_lock_of_a_missing_store_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(NoStore), lock_for_serving(tmp_path / "orders.db", shared=False):
+        pytest.fail("there is nothing to lock")
+    assert [] == list(tmp_path.iterdir())
+
+
+def test_migrating_creates_the_store_reports_its_path_and_a_server_serves_it(tmp_path: Path) -> None:
+    path = tmp_path / "orders.db"
+    done = CommandLine(path, make=False).must("db", "migrate")
+    assert f"Created a new store at {path}." in done.err
+    with serving(path) as server:
+        assert 0 == server.stop()
