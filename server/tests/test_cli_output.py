@@ -70,6 +70,7 @@ TEXT = st.text(st.characters(exclude_categories=["Cs"], exclude_characters=TITLE
 
 @example([("", "0000000", "000\x1f\x1f\x1f〰")], 20)  # wide characters in blocks of names and values
 @example([("", "", "000000\x1f\x1f")], 20)
+@example([("", "0000\x1f\x1f", "0000000000000"), ("0000\x1f\x1f", "", "")], 40)
 @given(st.lists(st.tuples(TEXT, TEXT, TEXT), max_size=4), st.integers(20, 200))
 def test_a_table_with_cells_that_shrink_fits_any_terminal(rows: list[tuple[str, str, str]], width: int) -> None:
     with pytest.MonkeyPatch.context() as patch:

@@ -16,7 +16,7 @@ from support import engines
 from support.engines import PostgresEngine, copy_programs
 from support.memory import memory
 from support.preloaded import LOADED, forking
-from support.process import environment
+from support.process import environment, make_store
 from support.quick_commands import quick_command
 from support.subprocesses import PATIENCE, descendants, end, free_port, kill, running, within
 
@@ -62,6 +62,7 @@ def test_the_exit_code_of_a_process_that_ends_is_returned() -> None:
 
 @pytest.mark.parametrize("how", [signal.SIGTERM, signal.SIGKILL])
 def test_a_quick_command_ends_with_its_program(tmp_path: Path, how: signal.Signals) -> None:
+    make_store(tmp_path / "store.db")
     command = [quick_command(), "orders", "import", "-", "--rejects", str(tmp_path / "rejects")]
     pipe = subprocess.PIPE
     with subprocess.Popen(command, env=environment(tmp_path / "store.db"), stdin=pipe, stdout=pipe) as process:

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import httpx2
@@ -41,7 +42,7 @@ def petstore(store: Path, *arguments: str, text: str | None = None, **more: str)
     return subprocess.CompletedProcess(arguments, done.code, done.out, done.err)
 
 
-def make_store(store: Path, arguments: Sequence[str], settings: Mapping[str, str]) -> None:
+def make_store(store: Path, arguments: Sequence[str] = (), settings: Mapping[str, str] = MappingProxyType({})) -> None:
     """Make the store if it is missing, unless the command uses another one."""
     if store not in URLS and "PETSTORE_DATABASE_URL" not in settings and "--demo" not in arguments:
         require_store_file(store)

@@ -180,7 +180,7 @@ def _narrow_table(lines: Sequence[Sequence[str]], shrinks: Collection[str], widt
         shown.add_column(title, no_wrap=title not in shrinks, overflow="fold", min_width=minimum)
     for row in cells:
         shown.add_row(*map(Text, row))
-    if sum(column.min_width or 0 for column in shown.columns) + 2 * (len(titles) - 1) > width:
+    if sum((column.min_width or 0) + 2 for column in shown.columns) > width:  # rich reserves the padding of each column
         return "\n\n".join(details(zip(map(str.lower, titles), row, strict=True)) for row in cells)
     console = Console(width=width, color_system=None)
     with console.capture() as captured:
