@@ -10,11 +10,10 @@ from pathlib import Path
 import pytest
 
 from support.debian import debian
-from support.documents import ROOT
+from support.install_page import install_page
 
 pytestmark = [pytest.mark.system, pytest.mark.timeout(1500)]
 
-_STEP = re.compile(r"<!-- install(?P<packages>: packages)? -->\n```sh\n(?P<script>.*?)```\n", re.DOTALL)
 _MADE = ("opt/petstore", "var/lib/petstore", "etc/petstore", "usr/local/bin/petstore", "etc/nginx/conf.d/petstore.conf")
 
 _SYSTEMCTL = r"""#!/bin/sh
@@ -57,21 +56,18 @@ update-ca-certificates >/dev/null 2>&1
 
 
 def test_every_command_of_the_page_runs_in_a_new_debian() -> None:
-    steps = list(_STEP.finditer((ROOT / "docs" / "install.md").read_text()))
-    assert len(steps) == len(re.findall(r"^```sh$", (ROOT / "docs" / "install.md").read_text(), re.MULTILINE))
-    packages, rest = steps[0], steps[1:]
-    assert packages["packages"]
+    page = install_page()
     with debian("bookworm", "ca-certificates", "systemd") as root:
         root.add_checkout("/usr/local/src/petstore", "root")
-        root.run(packages["script"], connected=True)
+        root.run(page.packages, connected=True)
         root.add_wheels()
         _script(root.path / "usr/local/sbin/systemctl", _SYSTEMCTL)
         _script(root.path / "usr/local/sbin/certbot", _CERTBOT)
         (root.path / "etc/hosts").write_text("127.0.0.1 localhost api.example.com\n")
-        before_the_end = "".join(step["script"] for step in rest[:-1])
+        before_the_end = "".join(page.steps[:-1])
         made = " ".join(f"/{each}" for each in _MADE)
         check = f"ls -d {made}\nif curl --silent http://api.example.com/; then exit 1; fi\n"
-        shown = root.run(before_the_end + check + rest[-1]["script"])
+        shown = root.run(before_the_end + check + page.steps[-1])
         assert "HTTP/2 200" in shown
         assert '[{"id":' in shown
         assert re.search(r"\borders-\d{8}T\d{6}Z\.db\b", shown), shown[-8000:]

@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import os
 import secrets
 import shlex
 import socket
@@ -25,11 +26,12 @@ from petstore_server.domain.keys import Environment
 from petstore_server.domain.sessions import LINK_LIFETIME
 from petstore_server.domain.timestamps import MINUTE
 from petstore_server.operations.admin_port import create_link
+from petstore_server.runtime.activation import ADMIN, PUBLIC, handed_sockets
 from petstore_server.runtime.application import Application
 from petstore_server.runtime.backend import opened_backend, require_servable
 from petstore_server.runtime.demo import Demo, fill, show_sample
 from petstore_server.runtime.installation import LocalInstallation, lock_for_serving
-from petstore_server.runtime.servers import listening, run
+from petstore_server.runtime.servers import listening, run, spread
 from petstore_server.runtime.workers import WorkerFailed, serve_with_workers
 from petstore_server.settings import Settings
 from petstore_server.telemetry.logs import logging_to_stderr
@@ -52,9 +54,12 @@ def serve_in_foreground(settings: Settings, given: dict[str, str], *, demo: bool
             settings = replace(settings, database_url=url, redis_url=None, workers=1)
             LocalInstallation(settings).migrate(lambda _: None)
         require_servable(settings)
-        public = stack.enter_context(listening(settings.host, settings.port, "PETSTORE_PORT"))
-        admin = stack.enter_context(listening(settings.admin_host, settings.admin_port, "PETSTORE_ADMIN_PORT"))
-        # Where 0 was given, the ports that were found.
+        handed = handed_sockets(os.environ)
+        public = stack.enter_context(handed.get(PUBLIC) or listening(settings.host, settings.port, "PETSTORE_PORT"))
+        admin = stack.enter_context(
+            handed.get(ADMIN) or listening(settings.admin_host, settings.admin_port, "PETSTORE_ADMIN_PORT")
+        )
+        # Where 0 was given, the ports that were found; those of sockets that were handed over.
         settings = replace(settings, port=public.getsockname()[1], admin_port=admin.getsockname()[1])
         stack.enter_context(lock_for_serving(settings))
         runner = stack.enter_context(asyncio.Runner(loop_factory=uvloop.new_event_loop))
@@ -62,8 +67,10 @@ def serve_in_foreground(settings: Settings, given: dict[str, str], *, demo: bool
             runner.run(_serve(settings, public, admin, demo=demo))
         else:
             ready = partial(_log_serving, settings, public, admin)
+            number = settings.workers
+            listeners = [public] * number if PUBLIC in handed else spread(public, number)
             try:
-                runner.run(serve_with_workers(settings, given, public, admin, ready))
+                runner.run(serve_with_workers(settings, given, listeners, admin, ready))
             except WorkerFailed as error:  # it has said why
                 click.get_current_context().exit(max(error.code, FAILURE))
         _log.info("stopped")

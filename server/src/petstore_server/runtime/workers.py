@@ -2,7 +2,8 @@
 
 Each worker accepts from a separate listening socket, among which the kernel spreads connections (SO_REUSEPORT): from
 a shared socket, the first worker to wake up would take a whole burst. The supervisor holds the sockets open. A worker
-that dies loses only its own connections; those not yet accepted wait for the worker that replaces it.
+that dies loses only its own connections; those not yet accepted wait for the worker that replaces it. Only a socket
+that systemd keeps open is shared: what waits in another one would be lost when it is closed.
 
 A worker inherits its listening socket and a channel to the supervisor. It reports on request, and drains when the other
 end of the channel closes: no worker outlives its supervisor.
@@ -30,7 +31,7 @@ from petstore_server.api.admin import DRAINING, Readiness, admin_application
 from petstore_server.runtime.application import Application, make_console, run_console
 from petstore_server.runtime.backend import opened_backend
 from petstore_server.runtime.installation import LocalInstallation, lock_for_serving
-from petstore_server.runtime.servers import DRAIN_SECONDS, AdminServer, first, run, spread, stop_signals
+from petstore_server.runtime.servers import DRAIN_SECONDS, AdminServer, first, run, stop_signals
 from petstore_server.settings import Settings, read_settings
 from petstore_server.telemetry.logs import logging_to_stderr, lost_lines
 from petstore_server.telemetry.metrics import aggregate, exposition
@@ -260,14 +261,19 @@ class Workers:
 
 
 async def serve_with_workers(
-    settings: Settings, given: dict[str, str], public: socket.socket, admin: socket.socket, on_ready: Callable[[], None]
+    settings: Settings,
+    given: dict[str, str],
+    listeners: Sequence[socket.socket],
+    admin: socket.socket,
+    on_ready: Callable[[], None],
 ) -> None:
     """Serve until a stop signal, then drain all workers. `given` are settings in addition to the environment's.
+
+    Each worker accepts from one of the `listeners`.
 
     Raises WorkerFailed if a worker cannot start, StoreUnusable.
     """
     stop = stop_signals()
-    listeners = spread(public, settings.workers)
     workers = Workers(listeners, {**os.environ, **given})
     tasks = [asyncio.ensure_future(workers.start())]
     opened = contextlib.AsyncExitStack()

@@ -1,0 +1,56 @@
+"""Sockets that systemd opens, and hands to each process of the service that it starts (sd_listen_fds(3)).
+
+Connections wait in their backlog while one process ends and the next one starts, so a restart refuses none.
+"""
+
+import os
+import socket
+from collections.abc import MutableMapping
+
+from petstore_server.settings import SettingsError
+
+PUBLIC, ADMIN = "public", "admin"
+"""The names of the sockets: FileDescriptorName= of their units. By default systemd uses the name of the unit."""
+
+_NAMES = {PUBLIC: PUBLIC, "petstore.socket": PUBLIC, ADMIN: ADMIN, "petstore-admin.socket": ADMIN}
+_FIRST_DESCRIPTOR = 3
+
+
+def handed_sockets(environ: MutableMapping[str, str]) -> dict[str, socket.socket]:
+    """Return the listening sockets that systemd hands to this process, by name; none if there are none.
+
+    Their variables are removed, so that no child takes them for its own. Raises SettingsError.
+    """
+    process, number, names, _ = (
+        environ.pop(variable, "") for variable in ("LISTEN_PID", "LISTEN_FDS", "LISTEN_FDNAMES", "LISTEN_PIDFDID")
+    )
+    if process != str(os.getpid()) or not number.isdecimal():
+        return {}
+    found: dict[str, socket.socket] = {}
+    unnamed = [PUBLIC] if number == "1" else [""] * int(number)
+    for descriptor, given in enumerate(names.split(":") if names else unnamed, _FIRST_DESCRIPTOR):
+        name = PUBLIC if number == "1" and given not in _NAMES else _NAMES.get(given)
+        if name is None or name in found:
+            problem = "twice" if name else f"{given!r}" if given else "without a name"
+            raise SettingsError(
+                f"systemd hands over a socket named {problem}; set FileDescriptorName={PUBLIC} and "
+                f"FileDescriptorName={ADMIN} in the units of the two sockets."
+            )
+        found[name] = _listening(descriptor, name)
+    return found
+
+
+def _listening(descriptor: int, name: str) -> socket.socket:
+    try:
+        os.set_inheritable(descriptor, False)
+        handed = socket.socket(fileno=descriptor)
+        if handed.family in (socket.AF_INET, socket.AF_INET6) and handed.getsockopt(
+            socket.SOL_SOCKET, socket.SO_ACCEPTCONN
+        ):
+            handed.setblocking(False)
+            return handed
+    except OSError:
+        pass  # not a socket
+    raise SettingsError(
+        f"What systemd hands over as {name} does not listen on a TCP port; use ListenStream=PORT and Accept=no."
+    )

@@ -1,0 +1,175 @@
+"""Sockets that systemd opens and hands to the service (sd_listen_fds(3)): a restart refuses no connection."""
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+import httpx2
+import pytest
+
+from support.process import PETSTORE, UNLIMITED, environment, new_key
+from support.redis_engine import shared_redis
+from support.subprocesses import PATIENCE, end, kill, within
+
+# As systemd does it: the sockets are descriptors from 3 on, and the variables name the process itself.
+_HAND_OVER = """
+import os, sys
+numbers, names, command = sys.argv[1].split(","), sys.argv[2], sys.argv[3:]
+for place, number in enumerate(numbers):
+    os.dup2(int(number), 100 + place)
+for place in range(len(numbers)):
+    os.dup2(100 + place, 3 + place)
+    os.close(100 + place)
+os.environ.update(LISTEN_PID=str(os.getpid()), LISTEN_FDS=str(len(numbers)), LISTEN_FDNAMES=names)
+os.execv(command[0], command)
+"""
+
+
+def start(
+    store: Path, names: str, sockets: Sequence[socket.socket], *options: str, **more: str
+) -> "subprocess.Popen[str]":
+    """Start `petstore serve` with the sockets; its log is `log_of` the store."""
+    numbers = [each.fileno() for each in sockets]
+    with log_of(store).open("w") as log:
+        return subprocess.Popen(
+            [sys.executable, "-c", _HAND_OVER, ",".join(map(str, numbers)), names, PETSTORE, "serve", *options],
+            env=environment(store, PETSTORE_PORT="0", PETSTORE_ADMIN_PORT="0", **more),
+            pass_fds=numbers,
+            stderr=log,
+            text=True,
+        )
+
+
+def log_of(store: Path) -> Path:
+    return store.with_suffix(".log")
+
+
+def addresses(store: Path) -> tuple[str, str]:
+    """Wait until it serves; return the addresses of both ports."""
+    within(PATIENCE, lambda: '"event":"serving"' in log_of(store).read_text())
+    line = next(line for line in log_of(store).read_text().splitlines() if '"event":"serving"' in line)
+    entry = json.loads(line)
+    return entry["api"], entry["admin"]
+
+
+@contextmanager
+def listening(number: int) -> Iterator[list[socket.socket]]:
+    with ExitStack() as stack:
+        yield [stack.enter_context(socket.create_server(("127.0.0.1", 0), backlog=1_000)) for _ in range(number)]
+
+
+def url(listener: socket.socket) -> str:
+    return f"http://127.0.0.1:{listener.getsockname()[1]}"
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_restarts_refuse_no_request_while_the_sockets_stay_open(tmp_path: Path, workers: int) -> None:
+    store = tmp_path / "store.db"
+    key, _ = new_key(store, plan=UNLIMITED)
+    settings = {"PETSTORE_REDIS_URL": shared_redis().empty()} if workers > 1 else {}
+    outcomes: Counter[int | str] = Counter()
+    stopping = threading.Event()
+
+    def send(address: str) -> None:
+        while not stopping.is_set():
+            try:  # each time over a new connection, as through a proxy that keeps none
+                response = httpx2.get(address, headers={"Authorization": f"Bearer {key}"}, timeout=PATIENCE)
+                outcomes[response.status_code] += 1
+            except httpx2.HTTPError as error:
+                outcomes[repr(error)] += 1
+
+    with listening(2) as sockets, ThreadPoolExecutor() as threads:
+        process = start(store, "public:admin", sockets, "--workers", str(workers), **settings)
+        try:
+            assert (url(sockets[0]), url(sockets[1])) == addresses(store)
+            sending = [threads.submit(send, f"{url(sockets[0])}/v1/store/orders") for _ in range(4)]
+            for _ in range(3):
+                _wait_for(outcomes, 50)
+                assert 0 == end(process, signal.SIGTERM)
+                process = start(store, "public:admin", sockets, "--workers", str(workers), **settings)
+                addresses(store)
+            _wait_for(outcomes, 50)
+            stopping.set()
+            for each in sending:
+                each.result()
+        finally:
+            stopping.set()
+            kill(process)
+    assert {200} == set(outcomes), outcomes
+
+
+def _wait_for(outcomes: Counter[int | str], number: int) -> None:
+    begun = outcomes.total()
+    within(PATIENCE, lambda: outcomes.total() > begun + number)
+
+
+@pytest.mark.parametrize("names", ["public", "petstore.socket", "unknown", "api.socket", ""])
+def test_a_single_socket_is_the_public_one(tmp_path: Path, names: str) -> None:
+    new_key(tmp_path / "store.db")
+    with listening(1) as sockets:
+        process = start(tmp_path / "store.db", names, sockets)
+        try:
+            api, admin = addresses(tmp_path / "store.db")
+            assert url(sockets[0]) == api
+            assert 200 == httpx2.get(f"{admin}/readyz").status_code
+        finally:
+            kill(process)
+
+
+def test_one_socket_named_admin_is_used_for_the_admin_port(tmp_path: Path) -> None:
+    new_key(tmp_path / "store.db")
+    with listening(1) as sockets:
+        process = start(tmp_path / "store.db", "admin", sockets)
+        try:
+            assert url(sockets[0]) == addresses(tmp_path / "store.db")[1]
+        finally:
+            kill(process)
+
+
+@pytest.mark.parametrize(
+    ("names", "problem"),
+    [
+        ("public:other", "a socket named 'other'"),
+        ("public:public", "a socket named twice"),
+        (":admin", "a socket named without a name"),
+        ("", "a socket named without a name"),
+    ],
+)
+def test_sockets_without_the_right_names_are_refused(tmp_path: Path, names: str, problem: str) -> None:
+    with listening(2) as sockets:
+        assert 2 == start(tmp_path / "store.db", names, sockets).wait(PATIENCE)
+    errors = log_of(tmp_path / "store.db").read_text()
+    assert f"systemd hands over {problem}; set FileDescriptorName=public" in errors
+    assert 1 == len(errors.splitlines())
+
+
+def test_a_socket_that_does_not_listen_is_refused(tmp_path: Path) -> None:
+    with socket.socket(socket.AF_UNIX) as local, socket.socket() as idle, (tmp_path / "file").open("w") as file:
+        for handed in (local, idle, file):
+            process = start(tmp_path / "store.db", "public", [handed])  # type: ignore[list-item]  # has a descriptor
+            assert 2 == process.wait(PATIENCE)
+            problem = "What systemd hands over as public does not listen on a TCP port"
+            assert problem in log_of(tmp_path / "store.db").read_text()
+
+
+def test_sockets_for_another_process_are_not_taken(tmp_path: Path) -> None:
+    new_key(tmp_path / "store.db")
+    ports = {"PETSTORE_PORT": "0", "PETSTORE_ADMIN_PORT": "0"}
+    for_another = {"LISTEN_PID": str(os.getpid()), "LISTEN_FDS": "1", "LISTEN_FDNAMES": "public"}
+    environ = environment(tmp_path / "store.db", **ports, **for_another)
+    with log_of(tmp_path / "store.db").open("w") as log:
+        process = subprocess.Popen([PETSTORE, "serve"], env=environ, stderr=log)
+    try:
+        api, _ = addresses(tmp_path / "store.db")
+        assert api.startswith("http://127.0.0.1:")
+    finally:
+        kill(process)
