@@ -81,16 +81,7 @@ class Debian:
     def add_wheels(self, lock: str = "run.lock") -> None:
         """Have pip install what the lock file lists, for the Python of this Debian, without a network."""
         python = (self.path / "usr/bin/python3").readlink().name.removeprefix("python")
-        listed = [ROOT / "requirements" / name for name in ("pip.lock", lock)]
-
-        def download(target: Path) -> None:
-            pip = (sys.executable, "-m", "pip", "download", "--quiet", "--only-binary", ":all:", "--require-hashes")
-            for each in listed:
-                _run(*pip, "--no-deps", "--python-version", python, "-r", str(each), "-d", str(target))
-
-        content = b"".join(each.read_bytes() for each in listed)
-        kept = _kept(f"wheels-{python}-{sha256(content).hexdigest()[:16]}", download)
-        shutil.copytree(kept, self.path / "wheels", copy_function=_link_or_copy)
+        shutil.copytree(kept_wheels(python, lock), self.path / "wheels", copy_function=_link_or_copy)
 
 
 @contextmanager
@@ -107,6 +98,19 @@ def debian(suite: str, *packages: str) -> Iterator[Debian]:
         yield Debian(folder / "root")
     finally:
         _run("rm", "-rf", "--one-file-system", str(folder))
+
+
+def kept_wheels(python: str, lock: str) -> Path:
+    """A directory with the wheels of pip and of a lock file for a version of Python. Do not change it."""
+    listed = [ROOT / "requirements" / name for name in ("pip.lock", lock)]
+
+    def download(target: Path) -> None:
+        pip = (sys.executable, "-m", "pip", "download", "--quiet", "--only-binary", ":all:", "--require-hashes")
+        for each in listed:
+            _run(*pip, "--no-deps", "--python-version", python, "-r", str(each), "-d", str(target))
+
+    content = b"".join(each.read_bytes() for each in listed)
+    return _kept(f"wheels-{python}-{sha256(content).hexdigest()[:16]}", download)
 
 
 def _kept_debian(suite: str, *packages: str) -> Path:

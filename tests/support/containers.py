@@ -1,0 +1,93 @@
+"""Containers that share nothing with the machine's: images, volumes and networks are in a directory of their own.
+
+No registry is needed: base images are Debians under the names of the public images. Needs root.
+"""
+
+import os
+import shlex
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from support import needs
+from support.debian import kept_wheels
+from support.documents import ROOT
+
+_ENGINE = """
+[containers]
+default_ulimits = ["nofile=1024:1024", "nproc=1024:1024"]
+[engine]
+runtime = "runc"
+cgroup_manager = "cgroupfs"
+events_logger = "none"
+lock_type = "file"
+static_dir = "{folder}/static"
+tmp_dir = "{folder}/state"
+volume_path = "{folder}/volumes"
+[network]
+network_backend = "netavark"
+network_config_dir = "{folder}/networks"
+"""
+_STORAGE = """
+[storage]
+driver = "overlay"
+graphroot = "{folder}/images"
+runroot = "{folder}/run"
+"""
+_PIP = "[global]\nno-index = true\nfind-links = /wheels\n"
+
+
+_OFFLINE = '--pull=never -v "{folder}/pip.conf:/etc/pip.conf:ro" -v "{wheels}:/wheels:ro"'
+
+
+class Containers:
+    """podman, and what works on it, in a directory. Health checks run only when a test runs them."""
+
+    def __init__(self, folder: Path) -> None:
+        for name, text in {"containers.conf": _ENGINE, "storage.conf": _STORAGE, "pip.conf": _PIP}.items():
+            (folder / name).write_text(text.format(folder=folder))
+        (folder / "tmp").mkdir()
+        wheels = kept_wheels("3.13", "scale-out.lock")
+        self.offline = _OFFLINE.format(folder=folder, wheels=wheels)
+        """Options of a build: base images and wheels come from this machine. Only apt uses the network."""
+        self._environ = os.environ | {
+            "CONTAINERS_CONF": str(folder / "containers.conf"),
+            "CONTAINERS_STORAGE_CONF": str(folder / "storage.conf"),
+            "BUILDAH_ISOLATION": "chroot",
+            "DISABLE_HC_SYSTEMD": "true",
+            "TMPDIR": str(folder / "tmp"),
+        }
+
+    def run(self, command: str, **environ: str) -> str:
+        """Run a command line of bash in the checkout; return what it shows. AssertionError shows why it failed."""
+        shell = ["bash", "-euo", "pipefail", "-c", command]
+        done = subprocess.run(
+            shell, env=self._environ | environ, cwd=ROOT, stdin=subprocess.DEVNULL, capture_output=True, text=True
+        )
+        assert 0 == done.returncode, f"{command}\n{done.stdout[-4000:]}\n{done.stderr[-4000:]}"
+        return done.stdout
+
+    def add_image(self, name: str, root: Path, *changes: str) -> None:
+        """Make an image of what a directory holds; each change is an instruction of a Containerfile."""
+        options = " ".join(f"--change {shlex.quote(change)}" for change in changes)
+        self.run(f"tar -C {root} --one-file-system -c . | podman import --quiet {options} - {name}")
+
+
+@contextmanager
+def containers() -> Iterator[Containers]:
+    """An engine without images; everything of it is deleted at the end."""
+    needs.root()
+    needs.program("podman")
+    needs.program("runc")
+    if not Path("/usr/lib/podman/aardvark-dns").exists():
+        needs.missing("the network of containers is missing: apt-get install netavark aardvark-dns")
+    folder = Path(tempfile.mkdtemp(prefix="petstore-containers-", dir="/var/tmp"))  # large, so it is not in memory
+    engine = Containers(folder)
+    try:
+        yield engine
+    finally:
+        engine.run("podman rm --all --force --time 0 && podman volume prune --force && podman network prune --force")
+        shutil.rmtree(folder)
