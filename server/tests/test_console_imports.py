@@ -428,7 +428,7 @@ async def test_the_url_of_the_store_is_not_an_argument_of_the_process(
     assert file_store.url == environ["PETSTORE_DATABASE_URL"]
     assert not any("sqlite" in argument for argument in arguments)
     assert ["orders", "import", "-", "--json", "--progress"] == arguments[:5]
-    assert ["--as=ada", "--format=jsonl", "--map=a;$(touch x) b=id", "--replace-placed", "--dry-run"] == arguments[6:]
+    assert ["--as=ada", "--format=jsonl", "--map=a;$(touch x) b=id", "--replace-placed", "--dry-run"] == arguments[7:]
 
 
 async def test_uploads_wait_for_an_import_under_way(file_store: Stores, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -445,22 +445,22 @@ async def test_a_backup_and_a_restored_store_are_on_the_disk_before_they_have_th
 ) -> None:
     path = await filled(tmp_path / "store.db")
     flushed: set[int] = set()
-    fsync, rename = os.fsync, Path.rename
+    fsync, link = os.fsync, os.link
     named = []
 
     def note_flush(descriptor: int) -> None:
         flushed.add(os.fstat(descriptor).st_ino)
         fsync(descriptor)
 
-    def note_name(file: Path, target: Path) -> Path:
+    def note_name(file: Path, target: Path) -> None:
         assert file.stat().st_ino in flushed
         named.append(target.name)
         flushed.clear()
-        return rename(file, target)
+        link(file, target)
 
     directory = tmp_path.stat().st_ino  # noqa: ASYNC240
     monkeypatch.setattr(os, "fsync", note_flush)
-    monkeypatch.setattr(Path, "rename", note_name)
+    monkeypatch.setattr(os, "link", note_name)
     backup(path, tmp_path / "copy.db")
     assert directory in flushed
     kept = restore(path, tmp_path / "copy.db", BY)

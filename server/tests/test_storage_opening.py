@@ -9,6 +9,7 @@ import sys
 import tempfile
 import threading
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 from queue import Empty
 from typing import Any
@@ -392,3 +393,21 @@ def test_a_server_that_starts_while_its_file_is_replaced_locks_the_new_one(
     with locked(path, shared=False):
         assert path.stat().st_size == 0
         assert is_served(path, shared=True)
+
+
+def test_a_store_that_is_created_meanwhile_is_not_taken_for_that_of_another_program(tmp_path: Path) -> None:
+    path = tmp_path / "store.db"
+    path.touch()
+    creating = threading.Thread(target=migrate, args=(path, silent))
+
+    def create(_: object, sql: str, __: object) -> bool:
+        if "schema_version" in sql:
+            creating.start()
+            creating.join(0.3)  # it has to wait for the connection, so its end cannot be awaited here
+        return True
+
+    with closing(connect_writer(path)) as connection:
+        connection.exec_trace = create
+        assert 0 == opening_module.schema_version(connection, path)
+    creating.join()
+    assert opening(path) == []

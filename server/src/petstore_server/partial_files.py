@@ -10,6 +10,17 @@ from pathlib import Path
 
 from petstore_server.domain.timestamps import HOUR
 
+_COMPANIONS = ("-wal", "-shm", "-journal")  # of SQLite's files, next to them
+# A database of SQLite, its log (WAL) in both byte orders, its journal, and what pg_dump writes.
+_BEGINS = (
+    b"SQLite format 3\0",
+    b"\x37\x7f\x06\x82",
+    b"\x37\x7f\x06\x83",
+    b"\xd9\xd5\x05\xf9\x20\xa1\x63\xd7",
+    b"PGDMP",
+    b"--\n-- PostgreSQL database",
+)
+_LONGEST_BEGIN = max(map(len, _BEGINS))
 _ABANDONED_SECONDS = 6 * HOUR  # a process that is at work writes more often
 
 
@@ -31,11 +42,40 @@ def partial_file(target: Path) -> Iterator[Path]:
         _remove(partial.with_name(partial.name + suffix) for suffix in ("", "-journal", "-wal", "-shm"))
 
 
-def put_in_place(file: Path, target: Path) -> None:
-    """Flush a complete file to the disk, and only then give it its name, replacing what has it."""
+def put_in_place(file: Path, target: Path, *, replace: bool) -> None:
+    """Flush a complete file to the disk, and only then give it its name.
+
+    Unless it may `replace` what has the name, that raises FileExistsError.
+    """
     _flush(file)
-    file.rename(target)
+    if not replace:
+        try:
+            os.link(file, target)
+        except FileExistsError:
+            raise
+        except OSError:  # the file system has no links: take the name before the file gets it
+            os.close(os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
+            file.rename(target)
+    else:
+        file.rename(target)
     _flush(target.parent)
+
+
+def is_protected(file: Path, store: Path | None) -> bool:
+    """Whether the file is a store, the log of one, or a backup, which no command writes over.
+
+    `store` is the file of the store that is configured, which may be missing now.
+    """
+    file = file.resolve()
+    stem = next((file.with_name(file.name.removesuffix(end)) for end in _COMPANIONS if file.name.endswith(end)), file)
+    return store == stem or _begins_like_store(file) or (stem != file and _begins_like_store(stem))
+
+
+def _begins_like_store(file: Path) -> bool:
+    if not file.is_file():
+        return False
+    with file.open("rb") as opened:
+        return opened.read(_LONGEST_BEGIN).startswith(_BEGINS)
 
 
 def _flush(path: Path) -> None:

@@ -45,7 +45,7 @@ def collect(found_batches: Iterable[Batch[Order]]) -> Read:
 def import_text(cli: CommandLine, content: str | bytes, *options: str) -> tuple[list[int], list[dict[str, Any]]]:
     """Import a file through the command; return the ids in the store afterwards, and the rejects."""
     rejects = cli.store.with_name("rejects.jsonl")
-    done = cli("orders", "import", "-", "--rejects", str(rejects), *options, stdin=content)
+    done = cli("orders", "import", "-", "--force", "--rejects", str(rejects), *options, stdin=content)
     rejected = [json.loads(line) for line in rejects.read_text("utf-8").splitlines()]
     assert (3 if rejected else 0) == done.code, done.err
     return [json.loads(line)["id"] for line in cli.must("orders", "export", "-").out.splitlines()], rejected

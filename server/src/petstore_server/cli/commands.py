@@ -10,6 +10,7 @@ import os
 import sys
 import time
 from collections.abc import Awaitable, Callable, Iterable
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
@@ -20,6 +21,7 @@ from petstore_server.cli.failures import interruptible
 from petstore_server.cli.main import COMMANDS, Documented, Group
 from petstore_server.cli.output import printable
 from petstore_server.domain.audit import Actor
+from petstore_server.domain.errors import Conflict
 from petstore_server.settings import Settings, read_settings
 from petstore_server.store import Store
 
@@ -90,6 +92,16 @@ def with_store(work: Callable[[Store], Awaitable[T]]) -> T:
             return await work(store)
 
     return asyncio.run(run())
+
+
+def require_writable(file: str, *, force: bool) -> None:
+    """Raise Conflict for a file that a command must not write: with `force` only a store, its log or a backup."""
+    from petstore_server.partial_files import is_protected
+
+    if is_protected(Path(file), installation().store_file):
+        raise Conflict(f"{file} belongs to a store, or is a backup, which nothing replaces; choose another name.")
+    if Path(file).is_file() and not force:
+        raise Conflict(f"{file} exists; choose another name, or add --force to replace it.")
 
 
 def operator() -> Actor:

@@ -10,7 +10,7 @@ from typing import Any, TextIO
 
 import click
 
-from petstore_server.cli.commands import installation, operator, with_store
+from petstore_server.cli.commands import installation, operator, require_writable, with_store
 from petstore_server.cli.failures import PARTLY_DONE
 from petstore_server.cli.output import Advance, comment, log_to_stderr, plural, progress, wants_json, write_json
 from petstore_server.imports.files import Rejects, open_source
@@ -30,6 +30,7 @@ def import_file(
     file: str,
     *,
     rejects: str | None,
+    force: bool,
     dry_run: bool,
     progress_lines: bool,
     replace_placed: bool = False,
@@ -44,7 +45,7 @@ def import_file(
         raise click.UsageError("--progress is for programs; give --json too.")
     if file == STDIN and sys.stdin.isatty():
         log_to_stderr(f"Reading {kind.noun}s from the terminal; end with Ctrl-D, stop with Ctrl-C.")
-    with open_source(file) as source, _created(rejects, file) as rejects_file:
+    with open_source(file) as source, _created(rejects, file, force=force) as rejects_file:
         run = FileImport(kind, source, reading, Rejects(rejects_file), replace_placed=replace_placed)
         what = f"{'Checking' if dry_run else 'Importing'} {kind.noun}s"
         shown = _progress_lines(run, dry_run) if progress_lines else progress(what)
@@ -71,14 +72,15 @@ def _run(run: FileImport[T], dry_run: bool, size: int | None, advance: Advance) 
     with_store(work)
 
 
-def _created(name: str | None, source: str) -> AbstractContextManager[TextIO | None]:
-    """The rejects file, written line by line so that an interrupted import loses none of it."""
+def _created(name: str | None, source: str, *, force: bool) -> AbstractContextManager[TextIO | None]:
+    """The rejects file, written line by line so that an interrupted import loses none of it. Raises Conflict."""
     if name is None:
         return nullcontext()
     path = Path(name)
     if source != STDIN and path.exists() and path.samefile(source):
         raise click.UsageError("--rejects names the file that is imported; choose another file.")
-    return path.open("w", encoding="utf-8", buffering=1, newline="\n")
+    require_writable(name, force=force)
+    return path.open("w" if path.exists() else "x", encoding="utf-8", buffering=1, newline="\n")
 
 
 @contextmanager

@@ -11,7 +11,7 @@ from typing import IO, Any
 import click
 
 from petstore_server.cli.arguments import FILE_OR_STDIN, ORDER_ID, WHEN, FileToWrite, Parsed, WholeNumber
-from petstore_server.cli.commands import noun, operator, with_store
+from petstore_server.cli.commands import noun, operator, require_writable, with_store
 from petstore_server.cli.failures import report_error
 from petstore_server.cli.output import details, plural, progress, show, show_done, wants_json, write_json, write_rows
 from petstore_server.domain.audit import Transition
@@ -43,6 +43,7 @@ FORMAT = click.Option(
 IMPORT_OPTIONS = (
     FORMAT,
     click.Option(["--rejects"], type=_REJECTS, metavar="FILE", help="Write rejected rows here, with the reasons."),
+    click.Option(["--force"], is_flag=True, help="Replace the file of --rejects if it exists."),
     click.Option(["--dry-run"], is_flag=True, help="Report what the import would do, and change nothing."),
     click.Option(["--map", "columns"], type=_MAPPING, metavar="COLUMN=FIELD", multiple=True, help="A field's column."),
     click.Option(["--ignore-column", "ignored"], metavar="COLUMN", multiple=True, help=_IGNORED),
@@ -111,13 +112,13 @@ def export(file: str, file_format: str | None, force: bool) -> None:
     $ petstore orders export - --format csv | head
     """
     chosen = file_format or _format_of(file)
-    if file != STDIN and Path(file).is_file() and not force:
-        raise Conflict(f"{file} exists; choose another name, or add --force to replace it.")
+    if file != STDIN:
+        require_writable(file, force=force)
 
     async def write_to_file(store: Store) -> int:
         count = 0
         async with aclosing(export_orders(store, chosen)) as parts:
-            with _opened(file) as opened, progress("Exporting orders") as advance:
+            with _opened(file, force) as opened, progress("Exporting orders") as advance:
                 async for part, count in parts:
                     opened.write(part)
                     advance(count)
@@ -140,7 +141,7 @@ def _format_of(target: str) -> str:
 
 
 @contextmanager
-def _opened(target: str) -> Iterator[IO[bytes]]:
+def _opened(target: str, force: bool) -> Iterator[IO[bytes]]:
     """Where the export goes: stdout, or a file that gets its name when it is complete and on disk."""
     path = Path(target)
     if target == STDIN or (path.exists() and not path.is_file()):  # a pipe or a device cannot be replaced
@@ -154,7 +155,10 @@ def _opened(target: str) -> Iterator[IO[bytes]]:
             partial.chmod(stat.S_IMODE(path.stat().st_mode))
         yield file
         file.flush()
-        put_in_place(partial, path)
+        try:
+            put_in_place(partial, path, replace=force)
+        except FileExistsError:
+            raise Conflict(f"{path} was made meanwhile; choose another name.") from None
 
 
 @orders.command("list")

@@ -174,7 +174,7 @@ class ImportJobs:
             os.lseek(file, 0, os.SEEK_SET)
             process = await asyncio.create_subprocess_exec(
                 *(*_PETSTORE, "orders", "import", "-", "--json", "--progress"),
-                *(f"--rejects=/dev/fd/{rejects}", f"--as={operator}", *job.options()),
+                *(f"--rejects=/dev/fd/{rejects}", "--force", f"--as={operator}", *job.options()),
                 env={**os.environ, "PETSTORE_DATABASE_URL": self._database_url},
                 stdin=file,
                 stdout=PIPE,

@@ -16,7 +16,7 @@ from petstore_server.domain.timestamps import file_stamp
 from petstore_server.engines.sqlite import connections, opening
 from petstore_server.engines.sqlite.connections import CREATE, connect, connect_reader, connect_writer, transaction
 from petstore_server.engines.sqlite.dialect import translated
-from petstore_server.partial_files import partial_file, put_in_place
+from petstore_server.partial_files import is_protected, partial_file, put_in_place
 from petstore_server.store.audit import INSERT_ENTRY, audit_row
 from petstore_server.store.records import CHECKED, MOST_PROBLEMS, order_problem
 
@@ -48,8 +48,8 @@ def backup(path: Path, target: Path, progress: Callable[[int, int], None] = lamb
     """
     path, target = path.resolve(), target.resolve()
     opening.require_place(path, file_too=True)
-    if target.exists():
-        raise Conflict(f"{target} exists already; choose another name.")
+    if target.exists() or is_protected(target, path):
+        raise Conflict(f"{target} exists already, or belongs to a store; choose another name.")
     if not target.parent.is_dir():
         raise InvalidInput(f"The directory {target.parent} does not exist; create it or choose another name.")
     with partial_file(target) as copy:
@@ -59,7 +59,10 @@ def backup(path: Path, target: Path, progress: Callable[[int, int], None] = lamb
             _copy(path, copy, progress)
         _require_sound(copy, f"The store at {path} is damaged, so no backup was made")
         with opening.unusable_on_error(target):
-            put_in_place(copy, target)
+            try:
+                put_in_place(copy, target, replace=False)
+            except FileExistsError:
+                raise Conflict(f"{target} was made meanwhile; choose another name.") from None
 
 
 def restore(path: Path, source: Path, actor: Actor) -> Path | None:
@@ -210,7 +213,7 @@ def _keep(path: Path, kept: Path, unreadable: BinaryIO | None) -> None:
         else:
             with copy.open("wb") as duplicate:
                 shutil.copyfileobj(unreadable, duplicate)
-        put_in_place(copy, kept)
+        put_in_place(copy, kept, replace=False)
 
 
 def _require_mark(path: Path) -> None:

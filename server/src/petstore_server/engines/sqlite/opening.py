@@ -91,8 +91,11 @@ def require_place(path: Path, *, file_too: bool) -> None:
 
 def schema_version(connection: apsw.Connection, path: Path) -> int:
     """The store's schema version, 0 for an empty file. Raises StoreUnusable if it is not ours, too new or too old."""
-    version = int(connection.pragma("user_version"))
-    if connection.pragma("application_id") != APPLICATION_ID and (version or connection.pragma("schema_version")):
+    with connection:  # one state of the file: another program may be creating the store
+        version = int(connection.pragma("user_version"))
+        is_ours = connection.pragma("application_id") == APPLICATION_ID
+        is_empty = connection.pragma("schema_version") == 0
+    if not is_ours and (version or not is_empty):
         raise StoreUnusable(f"{path} is a database of another program.", "Correct PETSTORE_DATABASE_URL.")
     if version and not connection.execute("SELECT 1 FROM sqlite_schema WHERE name = 'clock'").fetchall():
         connection.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)  # so that the file is not touched

@@ -1,0 +1,148 @@
+"""No command writes over a store, its log or a backup, and over any other file only with --force."""
+
+import errno
+import os
+import sqlite3
+from pathlib import Path
+
+import pytest
+
+from petstore_server import partial_files
+from petstore_server.partial_files import partial_file, put_in_place
+from support.command_line import CommandLine
+from support.engines import PostgresEngine
+from support.process import petstore_process, serving
+
+WRITERS = [
+    ["orders", "import", "-", "--force", "--rejects"],
+    ["orders", "import", "-", "--rejects"],
+    ["pets", "import", "-", "--force", "--rejects"],
+    ["orders", "export", "--force", "--format", "jsonl"],
+    ["db", "backup"],
+]
+
+
+@pytest.fixture(name="cli")
+def _cli(tmp_path: Path) -> CommandLine:
+    """A store with an order, next to which are a backup, links, and a store with a log in use."""
+    cli = CommandLine(tmp_path / "orders.db")
+    cli.must("orders", "import", "-", stdin='{"id":1}\n')
+    cli.must("db", "backup", str(tmp_path / "backup.db"))
+    (tmp_path / "link").symlink_to(cli.store)
+    (tmp_path / "hard").hardlink_to(cli.store)
+    (tmp_path / "linked-backup").symlink_to(tmp_path / "backup.db")
+    return cli
+
+
+NAMES = ["orders.db", "link", "hard", "backup.db", "linked-backup"]
+NAMES += [f"{name}{end}" for name in ("orders.db", "backup.db") for end in ("-wal", "-shm", "-journal")]
+
+
+@pytest.mark.parametrize("command", WRITERS, ids=" ".join)
+@pytest.mark.parametrize("name", NAMES)
+def test_a_store_its_log_and_a_backup_are_never_written_over(cli: CommandLine, command: list[str], name: str) -> None:
+    before = {file.name: file.read_bytes() for file in cli.store.parent.iterdir()}
+    done = cli(*command, str(cli.store.with_name(name)), stdin='{"id":2}\nbad\n')
+    assert (6, "") == (done.code, done.out)
+    assert "choose another name" in done.err
+    assert before == {file.name: file.read_bytes() for file in cli.store.parent.iterdir()}
+
+
+def test_the_log_of_a_store_in_use_keeps_an_acknowledged_change(tmp_path: Path) -> None:
+    store = tmp_path / "orders.db"
+    cli = CommandLine(store)
+    cli.must("orders", "import", "-", stdin='{"id":1}\n')
+    with serving(store) as server:
+        cli.must("orders", "cancel", "1")
+        for name in ("orders.db-wal", "orders.db-shm"):
+            assert (tmp_path / name).exists()
+            assert 6 == cli("orders", "import", "-", "--force", "--rejects", str(tmp_path / name), stdin="bad").code
+        server.kill()
+    assert "cancelled" == cli.must("orders", "show", "1", "--json").json()["status"]
+
+
+def test_the_place_of_a_missing_store_is_not_taken_by_another_file(tmp_path: Path) -> None:
+    cli = CommandLine(tmp_path / "orders.db", make=False)
+    for name in ("orders.db", "orders.db-wal"):
+        assert 6 == cli("orders", "import", "-", "--rejects", str(tmp_path / name), stdin="bad").code
+        assert 6 == cli("orders", "export", str(tmp_path / name), "--format", "jsonl").code
+    assert [] == list(tmp_path.iterdir())
+
+
+def test_a_journal_of_sqlite_and_a_dump_of_postgresql_are_not_written_over(
+    cli: CommandLine, postgres: PostgresEngine, tmp_path: Path
+) -> None:
+    writer = sqlite3.connect(tmp_path / "other.db", isolation_level=None)
+    writer.execute("PRAGMA cache_size = 1")
+    writer.execute("CREATE TABLE one (two)")
+    writer.execute("INSERT INTO one VALUES (zeroblob(1000000))")
+    writer.execute("BEGIN")
+    writer.execute("UPDATE one SET two = zeroblob(900000)")  # more than its cache holds, so the journal is written
+    journal = tmp_path / "copied-journal"
+    journal.write_bytes((tmp_path / "other.db-journal").read_bytes())
+    writer.close()
+    name = postgres.new_database()
+    for kind in ("custom", "plain"):
+        postgres.tool("pg_dump", f"--format={kind}", f"--file={tmp_path / kind}", postgres.url(name))
+    postgres.drop_database(name)
+    for file in (journal, tmp_path / "custom", tmp_path / "plain"):
+        before = file.read_bytes()
+        assert 6 == cli("orders", "export", "--force", str(file), "--format", "jsonl").code
+        assert before == file.read_bytes()
+
+
+def test_rejects_replace_another_file_only_with_force(cli: CommandLine, tmp_path: Path) -> None:
+    rejects = tmp_path / "rejects.jsonl"
+    rejects.write_text("precious")
+    refused = cli("orders", "import", "-", "--rejects", str(rejects), stdin='{"id":2}\nbad\n')
+    assert (6, "precious") == (refused.code, rejects.read_text())
+    assert f"{rejects} exists; choose another name, or add --force to replace it." in refused.err
+    assert 5 == cli("orders", "show", "2").code  # nothing was imported either
+    assert 3 == cli("orders", "import", "-", "--force", "--rejects", str(rejects), stdin='{"id":2}\nbad\n').code
+    assert '"line": 2' in rejects.read_text()
+
+
+def test_rejects_go_to_a_stream(cli: CommandLine) -> None:
+    done = petstore_process(
+        cli.store, "orders", "import", "/dev/stdin", "--rejects", "/dev/stdout", "--format", "jsonl"
+    )
+    assert 0 == done.returncode, done.stderr
+
+
+@pytest.mark.parametrize("links", [True, False])
+def test_a_file_that_appears_meanwhile_is_not_replaced(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, links: bool
+) -> None:
+    def without_links(*_: object) -> None:
+        raise OSError(errno.EPERM, "Operation not permitted")
+
+    if not links:
+        monkeypatch.setattr(os, "link", without_links)
+    target = tmp_path / "orders.jsonl"
+    for content in ("first", "second"):
+        with partial_file(target) as partial:
+            partial.write_text(content)
+            if content == "first":
+                put_in_place(partial, target, replace=False)
+            else:
+                with pytest.raises(FileExistsError):
+                    put_in_place(partial, target, replace=False)
+    assert ("first", [target]) == (target.read_text(), list(tmp_path.iterdir()))
+
+
+def test_a_backup_does_not_replace_a_file_that_appears_while_it_is_made(
+    cli: CommandLine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    target, flush = tmp_path / "new.db", partial_files._flush
+
+    def appear(path: Path) -> None:
+        target.write_text("precious")
+        flush(path)
+
+    monkeypatch.setattr(partial_files, "_flush", appear)
+    done = cli("db", "backup", str(target))
+    assert (6, "precious") == (done.code, target.read_text())
+    assert f"{target} was made meanwhile; choose another name." in done.err
+    done = cli("orders", "export", str(target.with_suffix(".jsonl")))
+    assert 0 == done.code
+    assert target.with_suffix(".jsonl").stat().st_size
