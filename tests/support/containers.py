@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from support import needs
-from support.debian import kept_wheels
+from support.debian import Debian, debian, kept_wheels
 from support.documents import ROOT
 
 _ENGINE = """
@@ -40,7 +40,25 @@ runroot = "{folder}/run"
 _PIP = "[global]\nno-index = true\nfind-links = /wheels\n"
 
 
-_OFFLINE = '--pull=never -v "{folder}/pip.conf:/etc/pip.conf:ro" -v "{wheels}:/wheels:ro"'
+_POSTGRES = """#!/bin/sh
+set -eu
+if [ ! -e "$PGDATA" ]; then
+    install -d -o postgres -m 700 "$(dirname "$PGDATA")"
+    (umask 077; printf %s "$POSTGRES_PASSWORD" >/tmp/password; chown postgres /tmp/password)
+    as_server() { setpriv --reuid postgres --regid postgres --init-groups "$@"; }
+    as_server initdb --username="$POSTGRES_USER" --pwfile=/tmp/password --auth-host=scram-sha-256 --auth-local=trust
+    echo "host all all all scram-sha-256" >>"$PGDATA/pg_hba.conf"
+    as_server pg_ctl start --wait -o "-c listen_addresses="
+    createdb --username="$POSTGRES_USER" "$POSTGRES_DB"
+    as_server pg_ctl stop
+fi
+exec setpriv --reuid postgres --regid postgres --init-groups postgres -c "listen_addresses=*"
+"""
+_REDIS = """#!/bin/sh
+exec setpriv --reuid redis --regid redis --init-groups "$@" --protected-mode no
+"""
+_ENTRYPOINT = 'ENTRYPOINT ["/entrypoint"]'
+_OFFLINE = "--pull=never -v {folder}/pip.conf:/etc/pip.conf:ro -v {wheels}:/wheels:ro"
 
 
 class Containers:
@@ -74,6 +92,24 @@ class Containers:
         """Make an image of what a directory holds; each change is an instruction of a Containerfile."""
         options = " ".join(f"--change {shlex.quote(change)}" for change in changes)
         self.run(f"tar -C {root} --one-file-system -c . | podman import --quiet {options} - {name}")
+
+    def add_engines(self) -> None:
+        """Add images of PostgreSQL 18 and Redis 8 with as much of the interface of the public ones as is used here."""
+        with debian("forky", "postgresql-18") as root:
+            path = "ENV PATH=/usr/lib/postgresql/18/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+            data = ("ENV PGDATA=/var/lib/postgresql/18/docker", "VOLUME /var/lib/postgresql")
+            _add_entrypoint(root, _POSTGRES)
+            self.add_image("docker.io/library/postgres:18", root.path, _ENTRYPOINT, path, *data, "STOPSIGNAL SIGINT")
+        with debian("forky", "redis-server") as root:
+            root.run("install -d -o redis -g redis /data")
+            _add_entrypoint(root, _REDIS)
+            self.add_image("docker.io/library/redis:8", root.path, _ENTRYPOINT, "WORKDIR /data", "VOLUME /data")
+
+
+def _add_entrypoint(root: Debian, script: str) -> None:
+    file = root.path / "entrypoint"
+    file.write_text(script)
+    file.chmod(0o755)
 
 
 @contextmanager
