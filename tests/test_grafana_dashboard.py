@@ -1,0 +1,89 @@
+"""The queries of the shipped dashboard, in a Prometheus that scrapes a server with the shipped configuration."""
+
+import json
+import re
+import subprocess
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import httpx2
+import pytest
+
+from support import needs
+from support.documents import ROOT
+from support.process import UNLIMITED, new_key, petstore, serving
+from support.subprocesses import PATIENCE, free_port, kill, within
+
+pytestmark = pytest.mark.system
+
+SHIPPED = ROOT / "deploy" / "prometheus"
+PANELS = json.loads((ROOT / "deploy" / "grafana" / "petstore.json").read_text())["panels"]
+QUERIES = [target["expr"] for panel in PANELS for target in panel.get("targets", [])]
+ZERO = re.compile(r"limits_degraded|500\|503|log_lines_lost|refused_total|decisions_alone")
+"""Queries that show zero while nothing is wrong."""
+LISTS = "/v1/store/orders"
+BANS = {"PETSTORE_BAN_GRACE_SECONDS": "0", "PETSTORE_BAN_STRIKES": "2"}
+BANS |= {"PETSTORE_BAN_SECONDS": "1", "PETSTORE_BAN_MAX_SECONDS": "1"}
+
+
+@contextmanager
+def prometheus(target: str, folder: Path) -> Iterator[httpx2.Client]:
+    """A Prometheus with the shipped configuration, but every second, and this target."""
+    text = (SHIPPED / "prometheus.yml").read_text()
+    for old, new in (("127.0.0.1:8081", target), ("_interval: 15s", "_interval: 1s")):
+        assert old in text
+        text = text.replace(old, new)
+    (folder / "prometheus.yml").write_text(text)
+    (folder / "alerts.yml").write_text((SHIPPED / "alerts.yml").read_text())
+    address = f"127.0.0.1:{free_port()}"
+    own = [f"--config.file={folder}/prometheus.yml", f"--storage.tsdb.path={folder}/tsdb"]
+    command = [needs.program("prometheus"), *own, f"--web.listen-address={address}"]
+    with (folder / "prometheus.log").open("wb") as log, subprocess.Popen(command, stdout=log, stderr=log) as process:
+        try:
+            with httpx2.Client(base_url=f"http://{address}/api/v1", timeout=PATIENCE) as client:
+                yield client
+        finally:
+            kill(process)
+
+
+def ask(prometheus: httpx2.Client, path: str, **parameters: str) -> Any:
+    try:
+        response = prometheus.get(path, params=parameters)
+    except httpx2.ConnectError:  # it starts
+        return []
+    assert response.status_code in (200, 503), response.text
+    return response.json()["data"] if response.status_code == 200 else []
+
+
+def shows(prometheus: httpx2.Client, query: str) -> bool:
+    """Whether the query has the values that its panel should have."""
+    query = query.replace("$instance", ".*").replace("$__rate_interval", "10s")
+    found = ask(prometheus, "query", query=query)
+    values = [float(series["value"][1]) for series in found["result"]]
+    return values != [] and (max(values) > 0 or bool(ZERO.search(query)))
+
+
+def test_every_panel_of_the_dashboard_shows_what_the_server_did(tmp_path: Path) -> None:
+    store = tmp_path / "orders.db"
+    orders = "".join(f'{{"id":{number}}}\n' for number in range(1, 1001))
+    assert 0 == petstore(store, "orders", "import", "-", "--format", "jsonl", text=orders).returncode
+    key, _ = new_key(store, "acme", UNLIMITED)
+    limited_key, _ = new_key(store, "hasty", ("--plan", "enterprise", "--per-minute", "1", "--per-day", "9"))
+    assert 0 == petstore(store, "db", "backup", str(tmp_path / "backup.db")).returncode
+    with serving(store, **BANS) as server, server.client(key) as client, server.client(limited_key) as hasty:
+        target = server.admin.removeprefix("http://")
+        with prometheus(target, tmp_path) as asked:
+            within(PATIENCE, lambda: ask(asked, "label/instance/values", **{"match[]": "petstore_ready"}) == [target])
+            missing, number = QUERIES, 0
+            deadline = time.monotonic() + PATIENCE
+            while missing := [query for query in missing if not shows(asked, query)]:
+                assert time.monotonic() < deadline, "\n".join(missing)
+                number += 1
+                tag = client.get(LISTS).headers["ETag"]
+                assert 304 == client.get(LISTS, headers={"If-None-Match": tag}).status_code
+                assert 204 == client.delete(f"{LISTS}/{number}").status_code
+                assert {200, 429} >= {hasty.get(LISTS).status_code for _ in range(5)}
+                time.sleep(0.2)
