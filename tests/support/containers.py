@@ -121,9 +121,11 @@ def containers() -> Iterator[Containers]:
     if not Path("/usr/lib/podman/aardvark-dns").exists():
         needs.missing("the network of containers is missing: apt-get install netavark aardvark-dns")
     folder = Path(tempfile.mkdtemp(prefix="petstore-containers-", dir="/var/tmp"))  # large, so it is not in memory
-    engine = Containers(folder)
     try:
-        yield engine
+        engine = Containers(folder)
+        try:
+            yield engine
+        finally:
+            engine.run("podman pod rm --all --force --time 0 && podman rm --all --force --time 0")
     finally:
-        engine.run("podman rm --all --force --time 0 && podman volume prune --force && podman network prune --force")
         shutil.rmtree(folder)
