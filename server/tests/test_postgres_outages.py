@@ -17,8 +17,8 @@ from petstore_server.domain.errors import OrderAlreadyCancelled, ServiceUnavaila
 from petstore_server.domain.keys import Environment
 from petstore_server.domain.orders import CANCEL, Order, Placement, Status
 from petstore_server.domain.pets import Pet
-from petstore_server.engines.postgres.connections import BULK, READ, SCAN, WRITE, Session, Timelines
-from petstore_server.engines.postgres.engine import CONCURRENCY, CONNECTIONS, Pool
+from petstore_server.engines.postgres.connections import BULK, EXPORT, READ, WRITE, Session, Timelines
+from petstore_server.engines.postgres.engine import CONCURRENCY, CONNECTIONS, LONG_READS, Pool
 from petstore_server.store import Store
 from petstore_server.store.engine import Query, Work
 from support.engines import PostgresEngine, running_engine
@@ -34,7 +34,7 @@ from support.open_stores import (
     seconds_to_recovery,
     served,
 )
-from support.subprocesses import busy, free_port
+from support.subprocesses import busy, free_port, within
 
 pytestmark = pytest.mark.anyio
 
@@ -393,17 +393,70 @@ async def test_an_order_that_is_free_again_in_time_is_changed(
         assert {Order, OrderAlreadyCancelled} == {first, second}  # whichever comes first
 
 
-async def test_readers_that_keep_all_connections_are_the_reported_reason(postgres_stores: Stores) -> None:
-    async with filled(postgres_stores) as store:
+async def test_exports_and_long_reads_leave_connections_to_requests(postgres_stores: Stores) -> None:
+    async with filled(postgres_stores) as store, AsyncExitStack() as open_scans:
         scans = [store.orders.scan(batch_size=2) for _ in range(CONNECTIONS)]
-        for scan in scans:
+        for scan in scans[:LONG_READS]:
             await anext(scan)
+            open_scans.push_async_callback(scan.aclose)
         with pytest.raises(ServiceUnavailable) as caught:
-            await store.orders.find(1)
-        assert "busy" in caught.value.reason
-        for scan in scans:
-            await scan.aclose()
-        assert Order(1) == await store.orders.find(1)
+            await anext(scans[LONG_READS])
+        assert "2 long reads are under way already" == caught.value.reason
+        await store.orders.change(1, CANCEL, BY)
+        assert Order(2) == await store.orders.find(2)
+        assert 1 == len(await store.accounts.list())
+
+
+async def test_connections_that_are_all_in_use_are_the_reported_reason(postgres_stores: Stores) -> None:
+    pool = Pool(postgres_stores.url, Timelines())
+    async with filled(postgres_stores), AsyncExitStack() as reads:
+        for _ in range(CONNECTIONS):
+            await reads.enter_async_context(pool.long_read(EXPORT))
+        with pytest.raises(ServiceUnavailable) as caught:
+            await pool.use(lambda session: session.rows([Query("SELECT 1")]), READ)
+        assert "all 8 connections to PostgreSQL are busy" == caught.value.reason
+    await pool.close()
+
+
+@pytest.mark.parametrize("table", ["orders", "keys", "accounts"])
+async def test_a_locked_table_uses_up_no_connections_and_is_the_reported_reason(
+    postgres_stores: Stores, postgres: PostgresEngine, table: str
+) -> None:
+    async with filled(postgres_stores) as store:
+        with postgres.admin() as admin, psycopg.connect(postgres_stores.url) as other:
+            other.execute(f"LOCK TABLE petstore.{table} IN ACCESS EXCLUSIVE MODE".encode())
+            waiting, most = [], 0
+            for _ in range(40):
+                waiting += [asyncio.create_task(time_to_refusal(store.check)) for _ in range(2)]
+                await asyncio.sleep(0.1)
+                [(number,)] = admin.execute(
+                    "SELECT count(*) FROM pg_stat_activity WHERE application_name = 'petstore'"
+                ).fetchall()
+                most = max(most, number)
+            await asyncio.gather(*waiting)
+            assert 1 < most <= CONNECTIONS
+            assert "another program keeps a table or rows of PostgreSQL locked" in (store.fault() or "")
+            other.rollback()
+        assert await seconds_to_recovery(store) < 5 + busy()
+
+
+async def test_a_statement_whose_process_is_killed_ends_by_itself(
+    postgres_stores: Stores, postgres: PostgresEngine
+) -> None:
+    async with filled(postgres_stores):
+        with psycopg.connect(postgres_stores.url) as other:
+            other.execute("LOCK TABLE petstore.orders IN ACCESS EXCLUSIVE MODE")
+            pool = Pool(postgres_stores.url, Timelines())
+            async with pool._session(READ, asyncio.get_running_loop().time() + 60) as session:
+                reading = asyncio.create_task(session.rows([Query("SELECT 1 FROM petstore.orders LIMIT 1")]))
+                await asyncio.sleep(0.1)
+                session._abort()  # the connection is gone, as after a kill
+                with pytest.raises(psycopg.Error):
+                    await reading
+            waiting = "SELECT 1 FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND application_name = 'petstore'"
+            with postgres.admin() as admin:
+                within(2.0, lambda: not admin.execute(waiting).fetchall())
+            await pool.close()
 
 
 @pytest.mark.parametrize("turns", range(3))
@@ -413,8 +466,8 @@ async def test_a_request_that_is_cancelled_as_it_gets_a_connection_leaves_it_to_
     pool = Pool(postgres_stores.url, Timelines())
     async with filled(postgres_stores), AsyncExitStack() as reads:
         for _ in range(CONNECTIONS - 1):
-            await reads.enter_async_context(pool.long_read(SCAN))
-        async with pool.long_read(SCAN):
+            await reads.enter_async_context(pool.long_read(EXPORT))
+        async with pool.long_read(EXPORT):
             request = asyncio.create_task(pool.use(lambda session: session.rows([Query("SELECT 1")]), READ))
             await asyncio.sleep(0.01)
         for _ in range(turns):

@@ -122,7 +122,8 @@ class Backend:
             async with asyncio.timeout(_CHECK_SECONDS):
                 await self.store.check()
         except TimeoutError:
-            raise ServiceUnavailable(f"the store did not respond within {_CHECK_SECONDS:g} seconds") from None
+            reason = self.store.fault() or f"the store did not respond within {_CHECK_SECONDS:g} seconds"
+            raise ServiceUnavailable(reason) from None
 
 
 @asynccontextmanager

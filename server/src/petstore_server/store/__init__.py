@@ -63,15 +63,29 @@ class Store:
         return str(self._epoch if found is None else found[0][0])
 
     async def check(self) -> None:
-        """Prove with a small write and a read that the store can be used. Raises ServiceUnavailable with the reason."""
+        """Prove that requests can be served: with a small write, and by reading what each of them reads.
+
+        Raises ServiceUnavailable with the reason.
+        """
         await self._engine.verify()
         await self._engine.transaction(_beat)
-        await self._engine.query("SELECT heartbeat FROM petstore.store")
+        await self._engine.query(_READ)
+
+    def fault(self) -> str | None:
+        """Why the store cannot be used as far as is known, without asking it."""
+        return self._engine.fault()
 
     async def close(self) -> None:
         """Finish what is queued, and close the store."""
         await self.listing.close()
         await self._engine.close()
+
+
+_READ = """
+    SELECT EXISTS (SELECT 1 FROM petstore.orders), EXISTS (SELECT 1 FROM petstore.accounts),
+        EXISTS (SELECT 1 FROM petstore.keys), heartbeat
+    FROM petstore.store
+"""
 
 
 def _beat() -> "Work[None]":

@@ -56,6 +56,10 @@ Snapshot = Callable[[Callable[[], Work[Any]]], Awaitable[Any]]  # runs queries o
 Perform = Callable[[Sequence[Item]], Work[Sequence[Result | Exception]]]  # of several callers: the outcome of each item
 
 
+DAMAGED = "; no change is accepted until a backup is restored and the servers are started again"
+"""What a reason ends with once damage was seen."""
+
+
 class TryAgain(Exception):
     """The outcome of an item that another transaction has locked: the engine submits it again. `args[0]`: why."""
 
@@ -149,8 +153,14 @@ class Engine(Protocol):
         Stays the same across restarts, restores in place and failovers.
         """
 
+    def fault(self) -> str | None:
+        """Why the store cannot be used as far as is known: damage that was seen, or the cause of recent failures."""
+
     async def verify(self) -> None:
-        """Raises ServiceUnavailable if the disk is full, or another server has taken the place of this one."""
+        """Raises ServiceUnavailable if damage was seen, the disk is full, or another server has replaced this one.
+
+        Once damage was seen, no change is accepted until this process ends: a restore would discard it.
+        """
 
     async def close(self) -> None:
         """Finish what is queued, and close the store."""

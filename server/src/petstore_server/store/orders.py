@@ -68,7 +68,7 @@ class Orders(Part):
 
     async def find_many(self, ids: Sequence[int]) -> list[Order]:
         """The orders that exist among these identifiers, in any order."""
-        return [read_order(*row) for row in await self._engine.query(_FIND_MANY, (list(ids),), short=False)]
+        return [read_order(*row) for row in await self._engine.query(_FIND_MANY, (list(ids),), short=len(ids) == 1)]
 
     async def scan(
         self, filters: lists.Filters = _ALL, batch_size: int = lists.MAX_LIMIT

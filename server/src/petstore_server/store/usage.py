@@ -90,10 +90,11 @@ class UsageStore(Part):
         rows = await self._engine.query(_SELECT, short=False)
         return {account_id: _usage(*counts) for account_id, *counts in rows}
 
-    async def bans(self) -> Sequence[Ban]:
+    @snapshot
+    def bans(self) -> Work[Sequence[Ban]]:
         """Return the latest ban of each key that has one, including ended ones, which lengthen the next."""
         sql = "SELECT key_id, began, until, level FROM petstore.bans ORDER BY key_id"
-        return [Ban(*row) for row in await self._engine.query(sql, short=False)]
+        return [Ban(*row) for row in (yield Query(sql))]
 
     @transaction
     def save(self, usage: Mapping[int, Usage], bans: Sequence[Ban], activity: Activity = NO_ACTIVITY) -> Work[None]:

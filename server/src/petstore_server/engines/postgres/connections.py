@@ -38,6 +38,7 @@ _TIMELINE = f"""
 NO_RESPONSE = "PostgreSQL does not answer in time"
 
 CONFLICT = (errors.DeadlockDetected, errors.SerializationFailure)  # rolled back, and can be repeated
+DAMAGE = (errors.DataCorrupted, errors.IndexCorrupted)
 CONNECTION_ENDED = (errors.AdminShutdown, errors.CrashShutdown)  # the connection may not have noticed it yet
 
 
@@ -56,25 +57,40 @@ def _assignment(settings: Mapping[str, str]) -> str:
     return f"SELECT {assigned}"
 
 
+def _limits(statement: float) -> dict[str, str]:
+    """PostgreSQL's own limits, in milliseconds, below ours: it ends a statement before we break the connection.
+
+    A broken connection ends nothing by itself: a process of PostgreSQL that waits for a lock does not notice it.
+    """
+    return {
+        "lock_timeout": f"{int(statement * 1000) - 200}",
+        "statement_timeout": f"{int(statement * 1000) - 100}",
+    }
+
+
 def _begin(begin: str, statement: float, **settings: str) -> str:
     """`jit`: compiling takes a tenth of a second, and no statement of ours gains as much."""
-    limits = {"statement_timeout": f"{int(statement * 1000)}", "jit": "off", **settings}
-    return f"{begin}; {_assignment(limits)}"
+    return f"{begin}; {_assignment({**_limits(statement), 'jit': 'off', **settings})}"
 
 
 # A process that is stopped in the middle of a transaction must not keep rows locked.
 _RELEASE = {"idle_in_transaction_session_timeout": "5000"}
+_GONE = {"client_connection_check_interval": "1000"}  # ends a long statement whose client is gone
 _SNAPSHOT = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"
 
 WRITE = TransactionOptions(_begin("BEGIN", 1.2, **_RELEASE), 1.2, 1.8)
 """A change that a request waits for. After two seconds at the latest the request learns that the store is unusable."""
 
-BULK = TransactionOptions(_begin("BEGIN", 30.0, **_RELEASE), 30.0, 30.0, (*CONFLICT, errors.UniqueViolation))
+BULK = TransactionOptions(_begin("BEGIN", 30.0, **_RELEASE, **_GONE), 30.0, 30.0, (*CONFLICT, errors.UniqueViolation))
 """Many changes at once, for which no request waits. Another transaction may insert some of its orders meanwhile."""
 
-READ = TransactionOptions("", 1.2, 1.8)  # one statement that an index answers, in a transaction without settings
+# Statements in one message are one transaction, so these settings end with it.
+READ = TransactionOptions(_assignment(_limits(1.2)), 1.2, 1.8)  # one statement that an index answers
+SCAN = TransactionOptions(_assignment({**_limits(10.0), **_GONE, "jit": "off"}), 10.0, 12.0)  # one that reads much
 SNAPSHOT = TransactionOptions(_begin(_SNAPSHOT, 1.2), 1.2, 60.0)  # reads of one snapshot: each is quick
-SCAN = TransactionOptions(_begin(_SNAPSHOT, 10.0), 10.0, float("inf"))  # for as long as the consumer takes
+EXPORT = TransactionOptions(  # reads for as long as the consumer takes
+    _begin(_SNAPSHOT, 10.0, **_GONE, idle_in_transaction_session_timeout="600000"), 10.0, float("inf")
+)
 
 
 # PostgreSQL plans by statistics that may be many changes old. For a page, an index in order is never a bad plan. What
@@ -108,7 +124,10 @@ class Timelines:
 
 
 class Session:
-    """A connection while one task uses it, until `ends` (of the event loop's clock)."""
+    """A connection while one task uses it, until `ends` (of the event loop's clock).
+
+    `timed_out` says that it was broken, because a statement took too long.
+    """
 
     def __init__(self, driver: Driver, options: TransactionOptions, ends: float) -> None:
         self._driver = driver
@@ -119,7 +138,7 @@ class Session:
         self._unsent = [options.begin] if options.begin else []
         self._answered = False
         self._committing = False
-        self._timed_out = False
+        self.timed_out = False
 
     async def verify(self, timelines: Timelines) -> None:
         """Close the connection if its server was replaced. Raises psycopg.Error, OldPrimary among them."""
@@ -197,13 +216,13 @@ class Session:
 
     def can_be_repeated(self, error: psycopg.Error) -> bool:
         """Whether only the connection failed, before anything was to be committed."""
-        if self._committing or self._timed_out:
+        if self._committing or self.timed_out:
             return False
         return self._driver.closed or isinstance(error, CONNECTION_ENDED)
 
     def explain(self, error: psycopg.Error) -> ServiceUnavailable:
         """Return what an error over this connection becomes."""
-        return ServiceUnavailable(NO_RESPONSE) if self._timed_out else unavailable(error)
+        return ServiceUnavailable(NO_RESPONSE) if self.timed_out else unavailable(error)
 
     @property
     def reusable(self) -> bool:
@@ -230,7 +249,7 @@ class Session:
 
     def _abort(self) -> None:
         """Break the connection, so that the waiting task gets an error. Cancelling would wait for the server too."""
-        self._timed_out = True
+        self.timed_out = True
         with suppress(OSError, psycopg.Error), socket.socket(fileno=os.dup(self._driver.fileno())) as connection:
             connection.shutdown(socket.SHUT_RDWR)
 
@@ -266,9 +285,11 @@ def plain_words(error: psycopg.Error) -> str:
 
 _PLAIN_WORDS: dict[type[psycopg.Error], str] = {
     OldPrimary: "PostgreSQL is an old primary: another server was promoted in its place, so stop this one",
+    errors.DataCorrupted: "PostgreSQL's data are damaged",
+    errors.IndexCorrupted: "an index of PostgreSQL is damaged",
     errors.DiskFull: "PostgreSQL's disk is full",
-    errors.QueryCanceled: "PostgreSQL took too long, or another program keeps rows locked",
-    errors.LockNotAvailable: "another program keeps rows locked",
+    errors.QueryCanceled: "PostgreSQL took too long",
+    errors.LockNotAvailable: "another program keeps a table or rows of PostgreSQL locked",
     errors.AdminShutdown: "PostgreSQL is being shut down, or an administrator ended the connection",
     errors.CrashShutdown: "PostgreSQL restarts after a crash",
     errors.CannotConnectNow: "PostgreSQL is starting or stopping",

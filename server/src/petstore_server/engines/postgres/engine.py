@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import math
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from functools import lru_cache, partial
@@ -13,12 +14,36 @@ from psycopg.conninfo import conninfo_to_dict, make_conninfo
 from petstore_server.batching import Batcher
 from petstore_server.domain.errors import ServiceUnavailable
 from petstore_server.engines.postgres import connections, dialect
-from petstore_server.engines.postgres.connections import BULK, READ, SNAPSHOT, WRITE, Session, TransactionOptions
-from petstore_server.store.engine import Dialect, Item, Perform, Query, Result, Row, Snapshot, Stats, TryAgain, Work
+from petstore_server.engines.postgres.connections import (
+    BULK,
+    EXPORT,
+    READ,
+    SCAN,
+    SNAPSHOT,
+    WRITE,
+    Session,
+    TransactionOptions,
+)
+from petstore_server.store.engine import (
+    DAMAGED,
+    Dialect,
+    Item,
+    Perform,
+    Query,
+    Result,
+    Row,
+    Snapshot,
+    Stats,
+    TryAgain,
+    Work,
+)
 
 CONCURRENCY = 2  # transactions of one kind of change at the same time: while one waits for the disk, the next is filled
 CONNECTIONS = 8  # connections of one process at most; concurrent changes, and concurrent lists, share one
 
+LONG_READS = 2  # of these, exports at most, and as many statements that read much: the others are for requests
+
+_RECENT_SECONDS = 5.0  # for which the last failure explains why connections are busy
 _CONNECT_SECONDS = 1.0  # for which a request waits
 _ALL_HOSTS_SECONDS = 6.0  # for which connecting goes on: of several hosts, the first may not respond
 _ATTEMPTS = 8  # for a transaction that meets others, or connections that are dead
@@ -35,6 +60,7 @@ class PostgresEngine:
         self.stats = Stats()
         self._timelines = timelines or connections.Timelines()
         self._pool = Pool(url, self._timelines)
+        self._scans, self._exports = asyncio.Semaphore(LONG_READS), asyncio.Semaphore(LONG_READS)
         self._batchers: dict[Perform[Any, Any], Batcher[Any, Any]] = {}
 
     def peek(self, sql: str, parameters: Sequence[Any] = ()) -> None:
@@ -43,7 +69,14 @@ class PostgresEngine:
     async def query(
         self, sql: str, parameters: Sequence[Any] = (), in_order: bool = False, *, short: bool = True
     ) -> list[Row]:
-        [rows] = await self._pool.use(lambda session: session.rows([Query(sql, parameters, in_order)]), READ)
+        def read(session: Session) -> Awaitable[list[list[Row]]]:
+            return session.rows([Query(sql, parameters, in_order)])
+
+        if short:
+            [rows] = await self._pool.use(read, READ)
+        else:
+            async with _turn(self._scans, SCAN.total):
+                [rows] = await self._pool.use(read, SCAN)
         return rows
 
     async def read(self, work: Callable[[], Work[Result]]) -> Result:
@@ -51,7 +84,7 @@ class PostgresEngine:
 
     @asynccontextmanager
     async def snapshot(self) -> AsyncIterator[Snapshot]:
-        async with self._pool.long_read(connections.SCAN) as session:
+        async with _turn(self._exports, READ.total), self._pool.long_read(EXPORT) as session:
             yield lambda work: session.run(work())
 
     async def transaction(self, work: Callable[[], Work[Result]], *, bulk: bool = False) -> Result:
@@ -82,7 +115,11 @@ class PostgresEngine:
         [(cluster, database)] = await self.query(connections.IDENTITY)
         return f"{cluster}-{database}"
 
+    def fault(self) -> str | None:
+        return self._pool.fault()
+
     async def verify(self) -> None:
+        self._pool.require_undamaged()
         await self._pool.use(lambda session: session.verify(self._timelines), READ)
 
     async def close(self) -> None:
@@ -96,18 +133,53 @@ class PostgresEngine:
         return outcomes
 
 
+@asynccontextmanager
+async def _turn(turns: asyncio.Semaphore, seconds: float) -> AsyncIterator[None]:
+    """A turn among long reads. Raises ServiceUnavailable if none is free within so many seconds."""
+    try:
+        await asyncio.wait_for(turns.acquire(), seconds)
+    except TimeoutError:
+        raise ServiceUnavailable(f"{LONG_READS} long reads are under way already") from None
+    try:
+        yield
+    finally:
+        turns.release()
+
+
 class Pool:
-    """Connections that are not in use, and a bound on those that are."""
+    """At most CONNECTIONS connections, those among them that PostgreSQL has not ended yet."""
 
     def __init__(self, url: str, timelines: connections.Timelines) -> None:
         self._url = url
         self._timelines = timelines
         self._idle: list[connections.Driver] = []
+        self._open = 0  # idle, in use, or broken while PostgreSQL may still execute a statement
         self._free = asyncio.Semaphore(CONNECTIONS)
         self._loop = asyncio.get_running_loop()
         self._closed = False
         self._connecting: set[asyncio.Task[connections.Driver]] = set()
         self._known_fault: str | None = None
+        self._damage: str | None = None
+        self._last_fault = "", -math.inf  # the last reason, and when it was found
+
+    def fault(self) -> str | None:
+        """See `store.engine.Engine`."""
+        reason, at = self._last_fault
+        return self._damage or (reason if self._loop.time() - at < _RECENT_SECONDS else None)
+
+    def require_undamaged(self) -> None:
+        """Raise ServiceUnavailable if damage was seen."""
+        if self._damage is not None:
+            raise ServiceUnavailable(self._damage)
+
+    def _explain(self, session: Session, error: psycopg.Error) -> ServiceUnavailable:
+        """What an error becomes; it is noted for `fault`."""
+        explained = session.explain(error)
+        if isinstance(error, connections.DAMAGE):
+            self._damage = explained.reason + DAMAGED
+        if not (session.timed_out and self.fault()):  # an answer says more than none
+            self._last_fault = explained.reason, self._loop.time()
+        return explained
 
     @asynccontextmanager
     async def long_read(self, options: TransactionOptions) -> AsyncIterator[Session]:
@@ -118,7 +190,7 @@ class Pool:
             try:
                 yield session
             except psycopg.Error as error:
-                raise session.explain(error) from error
+                raise self._explain(session, error) from error
             finally:
                 await session.roll_back()
 
@@ -139,7 +211,7 @@ class Pool:
                         raise
                     again = left and self._loop.time() < ends
                     if not again or not (conflict or session.can_be_repeated(error)):
-                        raise session.explain(error) from error
+                        raise self._explain(session, error) from error
             if not conflict:
                 await self._close_idle()
         raise AssertionError  # the last attempt returns or raises
@@ -149,6 +221,8 @@ class Pool:
         """A connection for one user. Raises ServiceUnavailable if none is available in time."""
         if self._closed:
             raise ServiceUnavailable("the store is closed")
+        if options in (WRITE, BULK):
+            self.require_undamaged()
         ready = min(ends, self._loop.time() + READ.total)
         try:
             if self._free.locked():
@@ -158,26 +232,36 @@ class Pool:
             else:
                 await self._free.acquire()
         except TimeoutError:
-            raise ServiceUnavailable(f"all {CONNECTIONS} connections to PostgreSQL are busy") from None
+            because = f": {fault}" if (fault := self.fault()) else ""
+            raise ServiceUnavailable(f"all {CONNECTIONS} connections to PostgreSQL are busy{because}") from None
         try:
             driver = self._idle.pop() if self._idle else await self._connect(ready)
-            session = Session(driver, options, ends)
-            try:
-                yield session
-            finally:
-                if session.reusable and not self._closed:
-                    self._idle.append(driver)
-                else:
-                    await driver.close()
-        finally:
+        except BaseException:
             self._free.release()
+            raise
+        session = Session(driver, options, ends)
+        try:
+            yield session
+        finally:
+            if session.reusable and not self._closed:
+                self._idle.append(driver)
+                self._free.release()
+            else:
+                await driver.close()
+                # What was broken in the middle of a statement goes on until PostgreSQL's limit ends it.
+                self._loop.call_later(options.statement if session.timed_out else 0, self._ended)
+
+    def _ended(self) -> None:
+        """PostgreSQL has ended a connection, whose place is free for another one."""
+        self._open -= 1
+        self._free.release()
 
     async def _connect(self, ready: float) -> connections.Driver:
         """Return a new connection; one that is ready too late for its user is kept for the next."""
         ends = min(self._loop.time() + _CONNECT_SECONDS, ready)
         own: asyncio.Task[connections.Driver] | None = None
         while not self._idle:
-            if (own is None or own.done()) and len(self._connecting) < CONNECTIONS:
+            if (own is None or own.done()) and self._open + len(self._connecting) < CONNECTIONS:
                 own = asyncio.create_task(connect(self._url, _ALL_HOSTS_SECONDS, self._timelines))
                 self._connecting.add(own)
                 own.add_done_callback(self._keep)
@@ -195,10 +279,8 @@ class Pool:
         self._known_fault = _fault(connecting)  # of several hosts, the first may take longer than a request waits
         if self._known_fault is not None:
             return
-        if len(self._idle) < CONNECTIONS:
-            self._idle.append(connecting.result())
-        else:
-            connecting.result().pgconn.finish()
+        self._open += 1
+        self._idle.append(connecting.result())
 
     async def close(self) -> None:
         """Close idle connections; one in use is closed after its use."""
@@ -211,6 +293,7 @@ class Pool:
     async def _close_idle(self) -> None:
         """After one connection was found dead, the others may be dead too."""
         while self._idle:
+            self._open -= 1
             await self._idle.pop().close()
 
 

@@ -22,7 +22,19 @@ from petstore_server.domain.errors import ServiceUnavailable
 from petstore_server.engines.sqlite import connections, dialect
 from petstore_server.engines.sqlite.connections import connect_reader, connect_writer, transaction, unavailable
 from petstore_server.engines.sqlite.dialect import rows_of, run
-from petstore_server.store.engine import Command, Dialect, Item, Perform, Query, Result, Row, Snapshot, Stats, Work
+from petstore_server.store.engine import (
+    DAMAGED,
+    Command,
+    Dialect,
+    Item,
+    Perform,
+    Query,
+    Result,
+    Row,
+    Snapshot,
+    Stats,
+    Work,
+)
 
 BULK_GAP_SECONDS = 0.01  # after a bulk transaction, in which others can write; a busy server misses pauses of 3 ms
 
@@ -52,12 +64,13 @@ class SqliteEngine:
         self._bulk = asyncio.Lock()
         self._bulk_ended = 0.0
         self._closed = False
+        self._damage: str | None = None
 
     def peek(self, sql: str, parameters: Sequence[Any] = ()) -> list[Row]:
         try:
             return rows_of(self._inline, Query(sql, parameters))
         except apsw.Error as error:
-            raise unavailable(error) from error
+            raise self._unavailable(error) from error
 
     async def query(
         self, sql: str, parameters: Sequence[Any] = (), in_order: bool = False, *, short: bool = True
@@ -106,9 +119,17 @@ class SqliteEngine:
         [(identity,)] = self.peek("SELECT identity FROM store")
         return f"{identity}-{self._path.stat().st_ino}"
 
+    def fault(self) -> str | None:
+        return self._damage
+
     async def verify(self) -> None:
+        self._require_undamaged()
         # A change needs more pages than the heartbeat: in the rest of the log, that one may find room for a long time.
-        if shutil.disk_usage(self._path.parent).free < _LEAST_FREE:
+        try:
+            free = shutil.disk_usage(self._path.parent).free
+        except OSError as error:
+            raise ServiceUnavailable(f"the store cannot be used: {connections.plain_words(error)}") from None
+        if free < _LEAST_FREE:
             raise ServiceUnavailable("the store cannot be used: the disk is full")
 
     async def close(self) -> None:
@@ -127,7 +148,18 @@ class SqliteEngine:
         try:
             return await asyncio.get_running_loop().run_in_executor(self._readers, function, *arguments)
         except apsw.Error as error:
-            raise unavailable(error) from error
+            raise self._unavailable(error) from error
+
+    def _unavailable(self, error: apsw.Error) -> ServiceUnavailable:
+        """What an error becomes; damage is noted."""
+        explained = unavailable(error)
+        if isinstance(error, apsw.CorruptError | apsw.NotADBError):
+            self._damage = explained.reason + DAMAGED
+        return explained
+
+    def _require_undamaged(self) -> None:
+        if self._damage is not None:
+            raise ServiceUnavailable(self._damage)
 
     def _read(self, read: Callable[[apsw.Connection], Result]) -> Result:
         """Read in one transaction, on the connection of a thread."""
@@ -144,6 +176,7 @@ class SqliteEngine:
         Only what may wait goes to the writer's thread, which a busy event loop delays: a commit, the lock of another
         program, and work without a bound. The next batch is a new transaction, so the service recovers.
         """
+        self._require_undamaged()
         on_thread = partial(asyncio.get_running_loop().run_in_executor, self._writer)
         outcomes: list[Any] = []
         try:
@@ -161,7 +194,7 @@ class SqliteEngine:
             finally:
                 connections.roll_back(self._writing)
         except apsw.Error as error:
-            raise unavailable(error) from error
+            raise self._unavailable(error) from error
         except OSError:
             raise ServiceUnavailable(f"the store file was moved or deleted: {self._path}") from None
         self.stats.committed(len(jobs))

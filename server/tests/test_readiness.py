@@ -1,0 +1,137 @@
+"""Readiness follows what partners get, and once damage was seen no change is accepted (D19)."""
+
+import asyncio
+import shutil
+from pathlib import Path
+
+import httpx2
+import psycopg
+import pytest
+
+from petstore_server.domain.errors import ServiceUnavailable
+from petstore_server.domain.orders import CANCEL, Order
+from petstore_server.engines.postgres.connections import DAMAGE
+from petstore_server.store.engine import Query
+from support.engines import PostgresEngine, running_engine
+from support.open_stores import BY, Stores, new_store_database
+from support.process import UNLIMITED, URLS, new_key, petstore, serving
+from support.redis_engine import shared_redis
+from support.subprocesses import PATIENCE, busy, within
+
+REMEDY = "no change is accepted until a backup is restored and the servers are started again"
+
+
+def readiness(admin: str) -> tuple[int, str]:
+    response = httpx2.get(f"{admin}/readyz", timeout=PATIENCE)
+    return response.status_code, response.json().get("reason", "")
+
+
+def test_no_cancel_is_acknowledged_once_damage_was_seen(tmp_path: Path) -> None:
+    store = tmp_path / "store.db"
+    lines = "".join(f'{{"id":{number},"petId":1,"quantity":2}}\n' for number in range(1, 40_001))
+    assert 0 == petstore(store, "orders", "import", "-", "--format", "jsonl", text=lines).returncode
+    key, _ = new_key(store, plan=UNLIMITED)
+    with serving(store) as server, server.client(key) as client:
+        assert 204 == client.delete("/v1/store/orders/1").status_code
+        size = store.stat().st_size
+        with store.open("r+b") as file:
+            file.seek(size // 3)
+            file.write(b"\xff" * (size // 3))
+        seen = 0
+        for number in range(2, 40_000, 400):
+            status = client.delete(f"/v1/store/orders/{number}").status_code
+            seen += status == 503
+            assert not (seen and status == 204)
+        assert seen > 0
+        status, reason = readiness(server.admin)
+        assert 503 == status
+        assert "its file is damaged" in reason
+        assert REMEDY in reason
+        metrics = httpx2.get(f"{server.admin}/metrics", timeout=PATIENCE)
+        assert 200 == metrics.status_code
+        assert "\npetstore_ready 0.0" in metrics.text
+
+
+@pytest.mark.anyio
+async def test_a_damaged_database_accepts_no_change_and_is_the_reported_reason(postgres_stores: Stores) -> None:
+    async with postgres_stores.opened() as store:
+        await store.orders.import_batch([Order(1)], "import:1", BY)
+        for kind in DAMAGE:  # as PostgreSQL reports it for a page whose checksum is wrong
+            statement = f"DO $$ BEGIN RAISE EXCEPTION 'invalid page' USING ERRCODE = '{kind.sqlstate}'; END $$"
+            with pytest.raises(ServiceUnavailable) as caught:
+                await store._engine.query(statement)
+            assert "damaged" in caught.value.reason
+        for call in (store.orders.change(1, CANCEL, BY), store.check()):
+            with pytest.raises(ServiceUnavailable) as caught:
+                await call
+            assert REMEDY in caught.value.reason
+        assert REMEDY in (store.fault() or "")
+        assert [(1,)] == await store._engine.query(Query("SELECT id FROM petstore.orders").sql)
+
+
+def test_a_folder_that_is_gone_is_a_reason_and_not_an_internal_error(tmp_path: Path) -> None:
+    store = tmp_path / "folder" / "store.db"
+    store.parent.mkdir()
+    with serving(store) as server:
+        moved = tmp_path / "moved"
+        log = server.log.read_text()
+        shutil.move(store.parent, moved)
+        try:
+            status, reason = readiness(server.admin)
+            assert (503, True) == (status, "No such file or directory" in reason)
+            metrics = httpx2.get(f"{server.admin}/metrics", timeout=PATIENCE)
+            assert (200, True) == (metrics.status_code, "\npetstore_ready 0.0" in metrics.text)
+        finally:
+            shutil.move(moved, store.parent)
+        within(10.0, lambda: readiness(server.admin)[0] == 200)
+        assert "Traceback" not in server.log.read_text().removeprefix(log)
+
+
+@pytest.mark.parametrize("table", ["orders", "keys", "accounts"])
+def test_a_locked_table_is_seen_within_ten_seconds(tmp_path: Path, postgres: PostgresEngine, table: str) -> None:
+    store, name = tmp_path / "store.db", new_store_database(postgres)
+    URLS[store] = {"PETSTORE_DATABASE_URL": postgres.url(name), "PETSTORE_REDIS_URL": shared_redis().empty()}
+    with serving(store) as server:
+        assert 200 == readiness(server.admin)[0]
+        with psycopg.connect(postgres.url(name)) as other:
+            other.execute(f"LOCK TABLE petstore.{table} IN ACCESS EXCLUSIVE MODE".encode())
+            within(10.0, lambda: "locked" in readiness(server.admin)[1])
+            assert 503 == readiness(server.admin)[0]
+            other.rollback()
+        within(10.0, lambda: readiness(server.admin)[0] == 200)
+    del URLS[store]
+    postgres.drop_database(name)
+
+
+def test_exhausted_connections_are_seen_within_ten_seconds(tmp_path: Path) -> None:
+    store = tmp_path / "store.db"
+    with running_engine(settings={"max_connections": "16", "superuser_reserved_connections": "0"}) as engine:
+        name = new_store_database(engine)
+        URLS[store] = {"PETSTORE_DATABASE_URL": engine.url(name), "PETSTORE_REDIS_URL": shared_redis().empty()}
+        with serving(store) as server:
+            others: list[psycopg.Connection] = []
+            found: list[str] = []
+            with engine.admin() as admin:
+                ours = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'petstore'"
+
+                def seen() -> bool:
+                    admin.execute(ours)
+                    try:
+                        while True:
+                            others.append(psycopg.connect(engine.url(name)))
+                    except psycopg.OperationalError:
+                        found.append(readiness(server.admin)[1])
+                        return "too many clients" in found[-1]
+
+                within(10.0, seen)
+                for other in others:
+                    other.close()
+            within(10.0, lambda: readiness(server.admin)[0] == 200)
+        del URLS[store]
+
+
+@pytest.mark.anyio
+async def test_a_check_reads_what_requests_read(each_backend: Stores) -> None:
+    async with each_backend.opened() as store:
+        await asyncio.wait_for(store.check(), 10 + busy())
+        assert None is store.fault()
