@@ -5,6 +5,7 @@ import contextlib
 import errno
 import gc
 import logging
+import math
 import os
 import signal
 import socket
@@ -13,6 +14,7 @@ from collections.abc import Awaitable, Callable, Iterator, Sequence
 from typing import Any
 
 import uvicorn
+from uvicorn.protocols.http.h11_impl import H11Protocol, RequestResponseCycle
 
 from petstore_server.runtime.application import Application, run_console
 from petstore_server.runtime.backend import run_tasks
@@ -25,6 +27,10 @@ _SWITCH_SECONDS = 0.0005
 
 DRAIN_SECONDS = 8
 """How long requests may take after the listeners have closed; then they are cut off."""
+
+MAX_ADMIN_CONNECTIONS = 64
+_ADMIN_HEAD_SECONDS = 10.0
+_WARNING_SECONDS = 60.0
 
 _log = logging.getLogger(__name__)
 
@@ -65,6 +71,52 @@ def spread(listener: socket.socket, number: int) -> list[socket.socket]:
     return listeners
 
 
+class AdminConnection(H11Protocol):
+    """A connection to the admin port: at most MAX_ADMIN_CONNECTIONS are open, and each head must be complete in time.
+
+    uvicorn bounds neither: silent connections would take the descriptors that the public port needs.
+    """
+
+    _warned_at = -math.inf
+    _deadline: asyncio.TimerHandle | None = None  # while it waits for a head
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as in uvicorn
+        super().connection_made(transport)
+        self._watch()
+        if len(self.connections) > MAX_ADMIN_CONNECTIONS:
+            waiting = {each: each._deadline for each in self.connections if isinstance(each, AdminConnection)}
+            oldest = min(waiting, key=lambda each: deadline.when() if (deadline := waiting[each]) else math.inf)
+            oldest.transport.abort()
+            if self.loop.time() - AdminConnection._warned_at > _WARNING_SECONDS:
+                AdminConnection._warned_at = self.loop.time()
+                _log.warning("admin connections closed", extra={"maximum": MAX_ADMIN_CONNECTIONS})
+
+    def data_received(self, data: bytes) -> None:
+        super().data_received(data)
+        self._watch()
+
+    def on_response_complete(self) -> None:
+        super().on_response_complete()
+        self._watch()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        super().connection_lost(exc)
+        self._stop_watching()
+
+    def _watch(self) -> None:
+        """Begin or end to wait for a head."""
+        cycle: RequestResponseCycle | None = self.cycle
+        if cycle is not None and not cycle.response_complete:
+            self._stop_watching()
+        elif self._deadline is None and not self.transport.is_closing():
+            self._deadline = self.loop.call_later(_ADMIN_HEAD_SECONDS, self.transport.abort)
+
+    def _stop_watching(self) -> None:
+        if self._deadline is not None:
+            self._deadline.cancel()
+            self._deadline = None
+
+
 class AdminServer(uvicorn.Server):
     """A uvicorn server for the admin port that leaves signals to others."""
 
@@ -72,7 +124,7 @@ class AdminServer(uvicorn.Server):
         super().__init__(
             uvicorn.Config(
                 app,
-                http="h11",
+                http=AdminConnection,
                 ws="none",
                 lifespan="off",
                 access_log=False,
