@@ -17,7 +17,17 @@ import petstore_client
 from petstore_client import Clock, Order, v2
 from petstore_client._types import SYSTEM_CLOCK
 from petstore_client.cli import command, console
-from petstore_client.testing import Answered, Banned, CutOff, Dropped, Failing, FakePetstore, Fault, RateLimited
+from petstore_client.testing import (
+    Answered,
+    Banned,
+    CutOff,
+    Dropped,
+    Failing,
+    FakePetstore,
+    Fault,
+    RateLimited,
+    Unreachable,
+)
 from petstore_client.testing.faults import Raw, Serve
 from support.served import served
 
@@ -323,13 +333,17 @@ def test_a_cancel_that_may_have_been_applied_says_what_to_do(run: Run) -> None:
     fake.then(*[Dropped()] * 5)
     done = run(fake, "orders", "cancel", "1")
     assert 1 == done.code
-    assert done.err.endswith(" Gave up after 5 attempts. The order may have been cancelled: run the command again.\n")
+    ended = " --max-retries allows no further attempt. The order may have been cancelled: run the command again.\n"
+    assert done.err.endswith(ended)
 
 
 @pytest.mark.parametrize(
     ("options", "fault", "says"),
     [
-        ([], [Failing(503)] * 5, "Gave up after 5 attempts."),
+        ([], [Failing(503)] * 5, "--max-retries allows no further attempt."),
+        (["--max-retries", "1"], [Failing(503)] * 2, "--max-retries allows no further attempt."),
+        (["--max-retries", "0"], [Unreachable()], "--max-retries allows no further attempt."),
+        ([], [Unreachable()] * 100, "Gave up after 120 seconds."),
         (["--max-wait", "1"], [RateLimited(5)], "The necessary wait is longer than --max-wait."),
         (["--deadline", "2"], [Failing(503, retry_after=3)], "--deadline leaves no time for another attempt."),
     ],
@@ -528,3 +542,20 @@ def test_verbose_does_not_change_the_result(run: Run) -> None:
     fake = FakePetstore(ORDERS)
     run(fake, "--verbose", "orders", "cancel", "1")
     assert {1} == fake.cancelled
+
+
+LAST = str(2**63 - 1)
+
+
+def test_a_cancel_that_fails_does_not_keep_the_command_from_the_other_ids(run: Run) -> None:
+    fake = FakePetstore(ORDERS)
+    fake.then(*[Failing(500)] * 5)
+    done = run(fake, "orders", "cancel", "1", LAST)
+    assert (1, f"order {LAST}: cancelled\n") == (done.code, done.out)
+
+
+def test_a_cancel_goes_on_when_the_service_is_reached_again(run: Run) -> None:
+    fake = FakePetstore(ORDERS)
+    fake.then(*[Unreachable()] * 8)
+    done = run(fake, "orders", "cancel", "1", LAST)
+    assert (0, f"order 1: cancelled\norder {LAST}: cancelled\n") == (done.code, done.out)

@@ -232,8 +232,8 @@ def test_a_truncated_error_body_keeps_the_status(connect: Connect) -> None:
 
 def test_a_failed_connection_says_that_nothing_was_sent(connect: Connect) -> None:
     fake = FakePetstore(ORDERS)
-    fake.then(*[Unreachable()] * 9)
-    with connect(fake) as petstore, pytest.raises(APIConnectionError) as caught:
+    fake.then(Unreachable())
+    with connect(fake, max_retries=0) as petstore, pytest.raises(APIConnectionError) as caught:
         petstore.cancel_order(1)
     assert not caught.value.sent
     assert not caught.value.may_have_been_applied
@@ -244,6 +244,29 @@ def test_every_error_is_a_petstore_error(connect: Connect) -> None:
     faults: list[Fault] = [*TRANSIENT, RateLimited(999), Banned(), refusing(401, "invalid_api_key")]
     for fault in faults:
         fake = FakePetstore(ORDERS)
-        fake.then(*[fault] * 9)
+        fake.then(*[fault] * 99)
         with connect(fake) as petstore, pytest.raises(PetstoreError):
             petstore.list_orders()
+
+
+@pytest.mark.parametrize("max_retries", [1, 4])
+def test_a_service_that_cannot_be_reached_is_tried_until_retry_timeout(connect: Connect, max_retries: int) -> None:
+    fake = FakePetstore(ORDERS)
+    fake.then(*[Unreachable()] * 12)
+    with connect(fake, max_retries=max_retries) as petstore:
+        petstore.cancel_order(1)
+    fake.then(*[Unreachable()] * 99)
+    with connect(fake, max_retries=max_retries, retry_timeout=50) as petstore:
+        began = fake.clock.monotonic()
+        with pytest.raises(APIConnectionError) as caught:
+            petstore.cancel_order(2)
+        assert "retry_timeout" == caught.value.ended_by
+        assert 20 < fake.clock.monotonic() - began <= 50
+
+
+def test_connections_that_fail_do_not_use_up_the_retries_of_other_failures(connect: Connect) -> None:
+    fake = FakePetstore(ORDERS)
+    fake.then(*[Unreachable()] * 5, Failing(500), *[Unreachable()] * 5, Failing(500), Failing(500))
+    with connect(fake, max_retries=2) as petstore, pytest.raises(ServerError) as caught:
+        petstore.list_orders()
+    assert "max_retries" == caught.value.ended_by

@@ -60,7 +60,8 @@ class BaseClient(Generic[HttpT, TransportT]):
         api_key: None means PETSTORE_API_KEY. It never appears in repr(), logs or exceptions.
         timeout: seconds to wait for a connection, and for each further part of a response; at most a day. None waits
             forever. `httpx2.Timeout(30, connect=5)` sets them separately.
-        max_retries: how often a call is repeated after failures. Waiting for a limit is not a retry.
+        max_retries: how often a call is repeated after failures. Waiting for a limit is not a retry. Attempts that
+            could not connect are repeated until `retry_timeout`, unless it is 0.
         max_wait: the longest time in seconds that a call waits, each time, for a limit to reset. If a wait would be
             longer, the call raises RateLimitError.
         transport: an httpx2 transport to send through, such as `httpx2.HTTPTransport(verify=...)`.

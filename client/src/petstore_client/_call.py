@@ -61,6 +61,7 @@ class Call:
         self._began = self._clock.monotonic()
         self._attempt = 0
         self._failures = 0  # attempts that failed for another reason than a limit
+        self._retries = 0  # of these, those that count towards max_retries
         self._unanswered = False  # no response shows what became of the latest attempt
         self._wait = 0.0
 
@@ -182,11 +183,13 @@ class Call:
         if self.committed or not is_transient(error):
             raise error
         self._failures += 1
+        if not is_outage(error):
+            self._retries += 1
         wait = self._options.jitter() * min(LONGEST_BACKOFF, FIRST_BACKOFF * 2.0 ** min(self._failures - 1, 16))
         if isinstance(error, APIStatusError):
             wait = max(wait, error.retry_after or 0.0)
         spent = self._clock.monotonic() - self._began - self._admission.waited
-        if self._failures > self._options.max_retries:
+        if self._retries > self._options.max_retries or not self._options.max_retries:
             error.ended_by = "max_retries"
         elif spent + wait > self._options.retry_timeout:
             error.ended_by = "retry_timeout"
@@ -217,6 +220,11 @@ def is_transient(error: PetstoreError) -> bool:
     if isinstance(error, InvalidResponseError):
         return error.truncated
     return isinstance(error, APIConnectionError) and error.retryable
+
+
+def is_outage(error: PetstoreError) -> bool:
+    """Whether the service could not be reached, as during a restart. Only time helps, so retries are not counted."""
+    return isinstance(error, APIConnectionError) and not error.sent
 
 
 def leaves_doubt(error: PetstoreError) -> bool:

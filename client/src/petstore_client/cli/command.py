@@ -11,10 +11,16 @@ import click
 import petstore_client as api  # which loads a client, and HTTP, when a command uses it
 from petstore_client._types import Order, RateLimitEvent, RetryEvent
 from petstore_client._version import __version__
-from petstore_client.cli.console import EXIT_CODES_HELP, MAX_RETRIES, RETRY_TIMEOUT, log_to_stderr, report, say
+from petstore_client.cli.console import EXIT_CODES_HELP, RETRY_TIMEOUT, log_to_stderr, report, say
 from petstore_client.cli.filters import filter_options, filtered, given
 from petstore_client.cli.output import COLUMNS, COLUMNS_V2, JsonWriter, write_columns, write_table
-from petstore_client.errors import ConfigurationError, ConflictError, NotFoundError, PetstoreError
+from petstore_client.errors import (
+    AuthenticationError,
+    ConfigurationError,
+    PermissionDeniedError,
+    PetstoreError,
+    RateLimitError,
+)
 
 _ORDER_ID = re.compile(r"0|-?[1-9][0-9]{0,18}", re.ASCII)
 
@@ -28,6 +34,7 @@ SECONDS = click.FloatRange(0, min_open=True)
 @click.option("--base-url", metavar="URL", help="Address of the API, ending with /v1. Default: PETSTORE_BASE_URL.")
 @click.option("--max-wait", type=click.FloatRange(0), default=75.0, help="Seconds to wait for a limit to reset (75).")
 @click.option("--timeout", type=SECONDS, default=30.0, help="Seconds to wait for a response (30).")
+@click.option("--max-retries", type=click.IntRange(0), default=4, help="Attempts after a failed one (4); see below.")
 @click.option("--deadline", type=SECONDS, help="Seconds that each call may take in all.")
 @click.option("--verbose", is_flag=True, help="Log every request to stderr, without the key.")
 @click.pass_context
@@ -35,6 +42,9 @@ def petstore_client(ctx: click.Context, /, verbose: bool, **options: Any) -> Non
     """List and cancel the orders of a pet store.
 
     Set PETSTORE_API_KEY to the API key. It is not an option, because options appear in the process list.
+
+    While the service cannot be reached, a request is repeated for two minutes, unless --max-retries is
+    0. Other failures that may pass are repeated as often as it says.
 
     \b
     Examples:
@@ -94,7 +104,8 @@ def list_orders(options: dict[str, Any], /, as_json: bool, as_lines: bool, **fil
 @JSONL
 @click.pass_context
 def cancel_orders(ctx: click.Context, order_ids: tuple[str, ...], as_json: bool, as_lines: bool) -> None:
-    """Cancel pending orders. Each ID is tried; the exit code is that of the first failure.
+    """Cancel pending orders. Each ID is tried, unless the key or an option stops them all; the exit code
+    is that of the first failure.
 
     With - the IDs are read from stdin, one per line, and checked before the first order is
     cancelled. Ctrl-C and SIGTERM end the command; what was cancelled until then is printed.
@@ -130,7 +141,7 @@ def _cancel_each(client: "api.Client", numbers: list[int], writer: JsonWriter | 
             sys.stdout.flush()
         except PetstoreError as error:
             codes.append(report(error, writer is not None, number))
-            if not isinstance(error, NotFoundError | ConflictError):
+            if isinstance(error, AuthenticationError | PermissionDeniedError | RateLimitError | ConfigurationError):
                 break  # this error would stop the others as well
         except KeyboardInterrupt as error:
             error.add_note(f"Order {number} may have been cancelled: run the command again.")
@@ -145,7 +156,7 @@ def _connect(options: dict[str, Any]) -> "api.Client":
         raise ConfigurationError("There is no base URL: give --base-url, or set PETSTORE_BASE_URL.")
     if not os.environ.get("PETSTORE_API_KEY"):
         raise ConfigurationError("There is no API key: set PETSTORE_API_KEY.")
-    return api.Client(**options, max_retries=MAX_RETRIES, retry_timeout=RETRY_TIMEOUT)
+    return api.Client(**options, retry_timeout=RETRY_TIMEOUT)
 
 
 def _read_ids() -> list[int]:

@@ -23,10 +23,10 @@ from petstore_client.errors import (
     printable,
 )
 
-MAX_RETRIES, RETRY_TIMEOUT = 4, 120.0
+RETRY_TIMEOUT = 120.0
 FAILURE, USAGE, NOT_FOUND, CONFLICT, PIPE_CLOSED = 1, 2, 5, 6, 141
 
-OPTIONS = {"max_wait": "--max-wait", "deadline": "--deadline"}
+OPTIONS = {"max_wait": "--max-wait", "deadline": "--deadline", "max_retries": "--max-retries"}
 CODES = "0 success, 1 failure, 2 usage, 5 not found, 6 conflict, 130 interrupted (143 by SIGTERM, 129 by SIGHUP)"
 EXIT_CODES_HELP = f"Exit codes: {CODES}."
 
@@ -107,8 +107,7 @@ def _explain_petstore_error(error: PetstoreError) -> tuple[str, str, int]:
         reason = "" if error.ended_by in message else f" {REASONS[error.ended_by]}"
         message = f"{message}{reason}".replace(error.ended_by, OPTIONS[error.ended_by])
     elif error.ended_by is not None:
-        tried = f"{MAX_RETRIES + 1} attempts" if error.ended_by == "max_retries" else f"{RETRY_TIMEOUT:.0f} seconds"
-        message += f" Gave up after {tried}."
+        message += f" Gave up after {RETRY_TIMEOUT:.0f} seconds."
     if error.may_have_been_applied:
         message += " The order may have been cancelled: run the command again."
     kinds = ((ConfigurationError, USAGE), (NotFoundError, NOT_FOUND), (ConflictError, CONFLICT))
