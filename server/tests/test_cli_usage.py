@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from petstore_server.cli import output
+from petstore_server.cli import usage as cli_usage
 from petstore_server.domain.timestamps import format_unix
 from petstore_server.domain.usage import Activity, Granularity, KeylessCounts, Usage, UsageCounts
 from petstore_server.domain.windows import Count
@@ -147,3 +149,29 @@ def test_two_servers_add_up_exactly_and_a_kill_loses_at_most_a_second(tmp_path: 
     assert str(format_unix(Granularity.HOUR.start(time.time())))[:13] in json.dumps(
         petstore_json(store, "keys", "show", key_id)
     )
+
+
+@pytest.mark.parametrize("account", ["acme", None])
+@pytest.mark.parametrize(("columns", "has_reasons"), [(80, False), (120, True), (60, False)])
+def test_a_terminal_shows_a_bar_for_each_period(
+    petstore: CommandLine, monkeypatch: pytest.MonkeyPatch, account: str | None, columns: int, has_reasons: bool
+) -> None:
+    save(petstore, "acme", UsageCounts(60, 20, 0, 0, 2), HOUR - 3600)
+    save(petstore, "acme", UsageCounts(20, 0, 0, 0, 0))
+    for module in (cli_usage, output):
+        monkeypatch.setattr(module, "terminal_width", lambda: columns)
+    header, first, second = petstore.must("usage", *([account] if account else [])).out.splitlines()
+    assert has_reasons == ("BANNED" in header)
+    assert max(map(len, (header, first, second))) <= columns
+    room = first.count("█") + first.count("░")
+    if columns == 60 and account is None:
+        assert 0 == room  # the table needs all of it
+        return
+    assert 10 <= room <= 30
+    assert (round(room * 0.75), round(room * 0.25)) == (first.count("█"), second.count("█"))
+
+
+def test_the_help_names_the_options_of_the_command_that_runs_without_a_name(petstore: CommandLine) -> None:
+    shown = petstore.must("usage", "--help").out
+    assert "--since WHEN" in shown
+    assert "--by day" in shown

@@ -17,7 +17,8 @@ from petstore_server.operations.usage import AccountSort, AccountUsage, UsageRep
 from petstore_server.store import Store
 
 _BY_HOUR_SECONDS = 3 * DAY  # a longer period is shown by day unless asked for
-_BAR = 30
+_BAR, _SHORTEST_BAR = 30, 10  # characters
+_REASONS = slice(3, 6)  # the columns that divide the refused requests, left out where a terminal has no room for bars
 _RANKINGS = [str(each) for each in (AccountSort.ADMITTED, AccountSort.REFUSED, AccountSort.SHARE)]
 
 
@@ -35,7 +36,14 @@ class _UsageGroup(Noun):
         return super().parse_args(ctx, args if named else [self.default_command, *args])
 
 
-usage = _UsageGroup("usage", help=f"{COMMANDS['usage']}\n\nWithout a command, `show` runs.\n\n$ petstore usage acme")
+usage = _UsageGroup(
+    "usage",
+    help=(
+        f"{COMMANDS['usage']}\n\nWithout a command, `show` runs, with its options: --since WHEN for the period, and "
+        "--by hour or --by day.\n\n"
+        "$ petstore usage acme\n$ petstore usage acme --since 30d --by day\n$ petstore usage top"
+    ),
+)
 SINCE = click.option(
     "--since",
     type=PAST,
@@ -55,8 +63,8 @@ SINCE = click.option(
 def show_usage(account: str | None, since: float, by: str | None) -> None:
     """Show the usage of ACCOUNT, or of all accounts together, by hour or day in UTC.
 
-    Hours and days without requests are left out. Servers save their counts four times a second. Hours are kept for
-    PETSTORE_USAGE_HOURS_DAYS, days for PETSTORE_USAGE_DAYS_DAYS.
+    Hours and days without requests are left out, and on a narrow terminal the reasons of refusals. Servers save their
+    counts four times a second. Hours are kept for PETSTORE_USAGE_HOURS_DAYS, days for PETSTORE_USAGE_DAYS_DAYS.
 
     $ petstore usage acme
     $ petstore usage acme --since 30d --by day
@@ -146,7 +154,13 @@ def _report_page(report: dict[str, Any]) -> str:
     if "withoutKey" in report:
         header.append("WITHOUT KEY")
         rows = [[*row, keyless.get(start, 0)] for start, row in zip(starts, rows, strict=True)]
-    return _with_bars(table(header, rows), [(row[1], row[2]) for row in rows])
+    counts = [(row[1], row[2]) for row in rows]
+    width, lines = terminal_width(), [header, *rows]
+    needed = sum(2 + max(len(str(cell)) for cell in column) for column in zip(*lines, strict=True))
+    if width is not None and width < needed + _SHORTEST_BAR:
+        for cells in lines:
+            del cells[_REASONS]
+    return _with_bars(table(header, rows), counts)
 
 
 def _top_page(found: Sequence[dict[str, Any]]) -> str:
@@ -162,11 +176,12 @@ def _with_bars(page: str, counts: Sequence[tuple[int, int]]) -> str:
     width, lines = terminal_width(), page.splitlines()
     longest = max(map(len, lines))
     most = max(map(sum, counts))
-    if width is None or len(lines) != len(counts) + 1 or not most or width < longest + 2 + _BAR:
+    room = min(_BAR, 0 if width is None else width - longest - 2)
+    if len(lines) != len(counts) + 1 or not most or room < _SHORTEST_BAR:
         return page
     bars = [""]
     for admitted, refused in counts:
-        total = round((admitted + refused) * _BAR / most)
-        full = min(total, round(admitted * _BAR / most))
+        total = round((admitted + refused) * room / most)
+        full = min(total, round(admitted * room / most))
         bars.append("█" * full + "░" * (total - full))
     return "\n".join(f"{line:<{longest}}  {bar}".rstrip() for line, bar in zip(lines, bars, strict=True))
