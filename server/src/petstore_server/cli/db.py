@@ -71,8 +71,8 @@ def backup(file: Path, keep: int | None) -> None:
     except DomainError as error:
         log_to_stderr(f"The backup is good but was not recorded in the store: {explain(error).message}")
     older: list[Path] = []
-    if keep is not None:  # the new one always is: clocks may be wrong
-        older = sorted(_dated_backups(file) - {target}, reverse=True)[keep - 1 :]
+    if keep is not None:  # one dated later, by a clock that was wrong, neither counts nor is removed
+        older = sorted((each for each in _dated_backups(file) if each < target), reverse=True)[keep - 1 :]
     for each in older:
         each.unlink()
     removed = f" Removed {plural(len(older), 'older backup')}." if older else ""

@@ -48,9 +48,9 @@ _LIFETIMES = {"minutes": LINK_LIFETIME // MINUTE, "hours": SESSION_LIFETIME // H
 def serve(demo: bool, **options: str | None) -> None:
     """Serve the API and the admin port.
 
-    A missing store is created, an older one migrated. Settings come from PETSTORE_* variables; the options override
-    them. SIGTERM, Ctrl-C or closing its terminal drains: /readyz turns 503, requests in progress are finished, counts
-    are saved.
+    An older store is migrated; `petstore db migrate` creates a missing one. Settings come from PETSTORE_* variables;
+    the options override them. SIGTERM, Ctrl-C or closing its terminal drains: /readyz turns 503, requests in progress
+    are finished, counts are saved.
 
     $ PETSTORE_DATABASE_URL=sqlite:////var/lib/petstore/orders.db petstore serve --port 8000
     """

@@ -191,7 +191,7 @@ class Workers:
         self._draining = asyncio.Event()
 
     async def start(self) -> None:
-        """Start the first, which may create or migrate the store, and then the others. Raises WorkerFailed, OSError."""
+        """Start the first, which may migrate the store, and then the others. Raises WorkerFailed, OSError."""
         await self._workers[0].start()
         await asyncio.gather(*[worker.start() for worker in self._workers[1:]])
 
