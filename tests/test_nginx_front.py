@@ -351,7 +351,9 @@ def _ask(before: Front, request: str) -> tuple[int, str]:
     return int(response.split(b" ")[1]), response.decode().replace("Retry-After", "retry-after")
 
 
-@pytest.mark.parametrize("request_line", [f"GET {TARGET}", f"DELETE {TARGET}/1", "POST /v2/store/orders"])
+@pytest.mark.parametrize(
+    "request_line", [f"GET {TARGET}", "GET /v2/store/orders/1", f"DELETE {TARGET}/1", "POST /v2/store/orders"]
+)
 def test_a_service_that_is_down_is_503_with_retry_after_and_the_clients_request_id(
     tmp_path: Path, request_line: str
 ) -> None:
@@ -359,6 +361,7 @@ def test_a_service_that_is_down_is_503_with_retry_after_and_the_clients_request_
         status, response = _ask(before, f"{request_line} HTTP/1.1\r\nX-Request-Id: mine-{request_line[:3]}\r\nHost: x")
         assert 503 == status
         assert '"code":"service_unavailable"' in response
+        assert ("A cancellation may have been applied." in response) == request_line.startswith("DELETE")
         assert f"\r\nX-Request-Id: mine-{request_line[:3]}\r\n" in response
         within(PATIENCE, lambda: f"mine-{request_line[:3]}" in before.log())
 

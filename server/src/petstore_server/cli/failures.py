@@ -36,6 +36,7 @@ EXIT_CODES_HELP = (
 )
 
 _REMEDIES: Mapping[type[errors.DomainError], str] = {
+    errors.MissingLimits: "Add --per-minute N and --per-day N.",
     errors.AccountNotFound: "`petstore accounts list` lists all accounts.",
     errors.KeyNotFound: "`petstore keys list` lists all keys.",
     errors.KeyNotUsable: "`petstore keys create` creates a key.",

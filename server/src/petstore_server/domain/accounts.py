@@ -6,7 +6,7 @@ from enum import StrEnum
 from typing import Any, NamedTuple
 
 from petstore_server.domain.audit import Transition
-from petstore_server.domain.errors import AccountClosed, InvalidInput
+from petstore_server.domain.errors import AccountClosed, InvalidInput, MissingLimits
 from petstore_server.domain.texts import check_note, looks_like_key
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9 ._@+-]{0,99}", re.ASCII)
@@ -122,7 +122,7 @@ def plan_limits(plan: Plan, per_minute: int | None, per_day: int | None) -> Limi
             raise InvalidInput(f"The plan {plan} has fixed limits; only the plan enterprise takes its own.")
         return fixed
     if per_minute is None or per_day is None:
-        raise InvalidInput("The plan enterprise has no fixed limits; give its requests per minute and per day.")
+        raise MissingLimits
     if not 1 <= per_minute <= per_day <= _HIGHEST_LIMIT:
         raise InvalidInput(
             f"Limits must satisfy 1 ≤ per minute ≤ per day ≤ {_HIGHEST_LIMIT:,}; got {per_minute:,} and {per_day:,}."

@@ -61,6 +61,10 @@ class InvalidInput(DomainError):
     code = "invalid_input"
 
 
+class MissingLimits(InvalidInput):
+    message = "The plan enterprise has no fixed limits; give its requests per minute and per day."
+
+
 class NotFound(DomainError):
     code = "not_found"
 
