@@ -79,7 +79,7 @@ def test_only_an_enterprise_account_has_limits_of_its_own(cli: CommandLine, opti
     assert code == cli("accounts", "create", "globex", *options).code
 
 
-def test_an_enterprise_account_without_limits_is_told_both_options(cli: CommandLine) -> None:
+def test_the_error_for_an_enterprise_account_without_limits_names_both_options(cli: CommandLine) -> None:
     for command in (["create", "acme", "--plan"], ["set-plan", "acme"]):
         done = cli("accounts", *command, "enterprise", "--per-day", "50")
         assert (2, True) == (done.code, "Add --per-minute N and --per-day N." in done.err)
