@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from urllib.parse import quote
 
 import apsw
 
@@ -20,7 +21,11 @@ def connect(path: Path, flags: int = apsw.SQLITE_OPEN_READWRITE) -> apsw.Connect
     """Open a connection that waits for its turn. Raises apsw.Error, and OSError for a file that cannot be created."""
     if flags & apsw.SQLITE_OPEN_CREATE:
         create_private(path)
-    connection = apsw.Connection(str(path), flags=flags)
+    name = str(path)
+    # SQLite keeps shared memory next to the file, which it cannot make there. Without a log it needs none.
+    if on_read_only_disk(path) and not any(Path(f"{path}{end}").exists() for end in ("-wal", "-journal")):
+        name, flags = f"file:{quote(name)}?immutable=1", flags | apsw.SQLITE_OPEN_URI
+    connection = apsw.Connection(name, flags=flags)
     # SQLite's own waiting grows to 100 ms between tries, and so starves behind an importer that commits back to back.
     connection.set_busy_handler(patience(BUSY_SECONDS))
     # Off by default in SQLite: without it a reference to a missing account or key would be kept.
@@ -28,6 +33,14 @@ def connect(path: Path, flags: int = apsw.SQLITE_OPEN_READWRITE) -> apsw.Connect
     # Otherwise SQLite plans a join again for every value that is bound, which triples the cost of looking up a key.
     connection.config(apsw.SQLITE_DBCONFIG_ENABLE_QPSG, 1)
     return connection
+
+
+def on_read_only_disk(path: Path) -> bool:
+    """Whether the file exists on a file system that is mounted read-only."""
+    try:
+        return bool(os.statvfs(path).f_flag & os.ST_RDONLY)
+    except OSError:
+        return False
 
 
 def create_private(path: Path, like: Path | None = None) -> None:

@@ -67,12 +67,14 @@ def _migrate(path: Path, *, create: bool, upgrade: bool) -> int:
     require_place(path, file_too=not create)
     with closing(connect_writer(path, CREATE if create else apsw.SQLITE_OPEN_READWRITE)) as connection:
         before = schema_version(connection, path)
-        if connection.readonly("main"):
+        read_only = connection.readonly("main")
+        if read_only and (create or upgrade or not connections.on_read_only_disk(path)):
             raise StoreUnusable(f"The store at {path} is not writable; check its permissions and the file system's.")
         # A file without a schema may be one that another process is creating now.
         if SCHEMA.must_migrate(before, f"at {path}", create=create, upgrade=upgrade):
             before = apply_migrations(connection, path)
-        use_log(connection, path)
+        if not read_only:
+            use_log(connection, path)
         return before
 
 
@@ -135,10 +137,12 @@ def unusable_on_error(path: Path) -> Iterator[None]:
         yield
     except (apsw.Error, OSError) as error:
         kind = StoreDamaged if isinstance(error, apsw.NotADBError | apsw.CorruptError) else StoreUnusable
-        raise kind(f"{path} cannot be used as a store: {connections.plain_words(error)}.", _advice(error)) from error
+        raise kind(
+            f"{path} cannot be used as a store: {connections.plain_words(error)}.", _advice(error, path)
+        ) from error
 
 
-def _advice(error: apsw.Error | OSError) -> str:
+def _advice(error: apsw.Error | OSError, path: Path) -> str:
     if isinstance(error, apsw.NotADBError | apsw.CorruptError):
         return "Check PETSTORE_DATABASE_URL, or restore a backup."
     if isinstance(error, apsw.BusyError):
@@ -147,6 +151,8 @@ def _advice(error: apsw.Error | OSError) -> str:
         return "Free some space and try again."
     if connections.is_limit_of_files(error):
         return "Raise that limit (ulimit -n, or the system's)."
+    if isinstance(error, apsw.CantOpenError) and connections.on_read_only_disk(path):
+        return f"Its disk is read-only: copy it and {path.name}-wal to a disk that can be written, and use that copy."
     return "Check the disk and the permissions of the file and its directory."
 
 
