@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from petstore_server import __version__
+from petstore_server import __version__, commit
 from petstore_server.cli.failures import EXIT_CODES_HELP, INTERRUPTED, PIPE_CLOSED, report_error
 from petstore_server.cli.output import abandon_stdout, prepare_streams
 
@@ -92,13 +92,22 @@ class Root(Group):
             ctx.exit(PIPE_CLOSED)  # click would make it exit code 1
 
 
+_VERSION_HELP = "Show the version and the commit, and exit."
+
+
+def _show_version(ctx: click.Context, _: click.Parameter, asked: bool) -> None:
+    if asked:
+        click.echo(f"petstore, version {__version__} (commit {commit()})")
+        ctx.exit()
+
+
 @click.group(
     cls=Root,
     commands={name: click.Command(name, short_help=summary) for name, summary in COMMANDS.items()},
     epilog=EXIT_CODES_HELP,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
 )
-@click.version_option(__version__, prog_name="petstore")
+@click.option("--version", is_flag=True, is_eager=True, expose_value=False, callback=_show_version, help=_VERSION_HELP)
 def petstore() -> None:
     """Run the Pet Store Orders service: load and ship orders, issue keys, watch limits.
 

@@ -18,6 +18,7 @@ from pathlib import Path
 import click
 import uvloop
 
+from petstore_server import __version__, commit
 from petstore_server.cli.failures import FAILURE, interrupted, uninterrupted
 from petstore_server.cli.output import abandon_stdout
 from petstore_server.domain.accounts import PLAN_LIMITS, Plan
@@ -98,7 +99,7 @@ async def _serve(settings: Settings, public: socket.socket, admin: socket.socket
 
 
 def _log_serving(settings: Settings, public: socket.socket, admin: socket.socket) -> None:
-    fields = {"api": _address(public), "admin": _address(admin)}
+    fields = {"api": _address(public), "admin": _address(admin), "version": __version__, "commit": commit()}
     _log.info("serving", extra={**fields, "environment": settings.environment, "workers": settings.workers})
 
 

@@ -30,7 +30,7 @@ from petstore_server.server.listener import Deadlines, PublicServer
 from petstore_server.settings import Settings, SettingsError
 from petstore_server.store import Store
 from petstore_server.telemetry.logs import lost_lines
-from petstore_server.telemetry.metrics import LAST_BACKUP, SAMPLE_SECONDS, Metrics
+from petstore_server.telemetry.metrics import LAST_BACKUP, SAMPLE_SECONDS, Metrics, build_info
 
 _RESERVED_FILES = 256
 """File descriptors kept for everything but client connections."""
@@ -120,6 +120,7 @@ class Application:
         """The metrics that are kept elsewhere."""
         limiter, servers = self.backend.limiter, self._servers
         yield GaugeMetricFamily("petstore_ready", "1 if /readyz returns 200.", ready)
+        yield build_info()
         yield CounterMetricFamily("petstore_strikes", "Requests that counted as strikes.", limiter.strikes)
         yield CounterMetricFamily("petstore_bans", "Bans that began.", limiter.bans)
         separate = "Decisions of processes that counted limits by themselves because Redis did not answer."

@@ -34,7 +34,7 @@ from petstore_server.runtime.installation import LocalInstallation, lock_for_ser
 from petstore_server.runtime.servers import DRAIN_SECONDS, AdminServer, first, run, stop_signals
 from petstore_server.settings import Settings, read_settings
 from petstore_server.telemetry.logs import logging_to_stderr, lost_lines
-from petstore_server.telemetry.metrics import aggregate, exposition
+from petstore_server.telemetry.metrics import aggregate, build_info, exposition
 
 _PROGRAM = "petstore_server.cli.worker"
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.1, 2.0  # before one that died is replaced: it must not occupy the host
@@ -218,7 +218,8 @@ class Workers:
         lost = CounterMetricFamily("petstore_log_lines_lost", "Log lines that could not be written.", lost_lines())
         metrics = aggregate([*[worker.metrics() for worker in self._workers], [lost]])
         return [
-            *[metric for metric in metrics if metric.name != "petstore_ready"],
+            *[metric for metric in metrics if metric.name not in ("petstore_ready", "petstore_build_info")],
+            build_info(),
             GaugeMetricFamily("petstore_ready", "1 if /readyz returns 200.", self._evaluate(reports).ready),
             GaugeMetricFamily("petstore_workers", "Workers that respond.", sum(each is not None for each in reports)),
         ]

@@ -11,8 +11,9 @@ from itertools import accumulate, pairwise
 from typing import NamedTuple
 
 from prometheus_client import generate_latest
-from prometheus_client.core import CounterMetricFamily, HistogramMetricFamily, Metric
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
 
+from petstore_server import __version__, commit
 from petstore_server.domain.windows import ADMITTED, Decision, Outcome
 
 REFUSED_STATUSES = (401, 403, 429)  # without a valid key, without the scope, over a limit or banned
@@ -25,6 +26,13 @@ _REQUESTS, _BUCKETS = "petstore_requests_total", "petstore_request_seconds_bucke
 
 _LATENCIES = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0)
 _BATCHES = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512)
+
+
+def build_info() -> Metric:
+    """Which build runs, as labels of a metric that is always 1."""
+    info = GaugeMetricFamily("petstore_build_info", "1, with the version and the commit.", labels=("version", "commit"))
+    info.add_metric((__version__, commit()), 1)
+    return info
 
 
 class _Histogram:
