@@ -118,8 +118,10 @@ def containers() -> Iterator[Containers]:
     needs.root()
     needs.program("podman")
     needs.program("runc")
-    if not Path("/usr/lib/podman/aardvark-dns").exists():
-        needs.missing("the network of containers is missing: apt-get install netavark aardvark-dns")
+    needs.program("iptables")
+    for name in ("netavark", "aardvark-dns"):
+        if not Path("/usr/lib/podman", name).exists():
+            needs.missing(f"{name}, for the network of containers, is missing: apt-get install {name}")
     folder = Path(tempfile.mkdtemp(prefix="petstore-containers-", dir="/var/tmp"))  # large, so it is not in memory
     try:
         engine = Containers(folder)
