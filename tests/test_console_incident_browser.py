@@ -340,9 +340,9 @@ def test_the_console_works_while_redis_is_down(browser: "Browser", tmp_path: Pat
 def test_a_history_that_is_off_is_not_shown_as_no_requests(browser: "Browser", tmp_path: Path) -> None:
     store = tmp_path / "store.db"
     fill_busy_store(store)
-    off = {"PETSTORE_USAGE_DAYS_DAYS": "0", "PETSTORE_USAGE_HOURS_DAYS": "0"}
+    off = {"PETSTORE_USAGE_DAILY_RETENTION_DAYS": "0", "PETSTORE_USAGE_HOURLY_RETENTION_DAYS": "0"}
     with serving(store, **off) as server, signed_in(browser, store, server) as page:
         page.goto(address(server, "/?period=week"))
-        assert "No history is kept, because PETSTORE_USAGE_DAYS_DAYS is 0." in page.inner_text("main")
+        assert "No history is kept, because PETSTORE_USAGE_DAILY_RETENTION_DAYS is 0." in page.inner_text("main")
         page.goto(address(server, ACME))
         assert "No requests in this period" not in page.inner_text("main")

@@ -198,7 +198,7 @@ def test_two_hosts_admit_exactly_the_limit_together(site: Site, hours: int) -> N
 
 def _local_decisions(site: Site) -> float:
     """Limit decisions that a host made without Redis."""
-    return sum(site.sample(host, "petstore_limit_decisions_alone_total") for host in SERVICES)
+    return sum(site.sample(host, "petstore_limit_decisions_local_total") for host in SERVICES)
 
 
 def _send_to_both(site: Site, key: str) -> list[httpx2.Response]:

@@ -6,7 +6,7 @@ from functools import partial
 from statistics import median
 
 from bench import rivals
-from bench.groups.cancels import MOST_PER_SECOND
+from bench.groups.cancels import MAX_PER_SECOND
 from bench.load import Connection, Kind, Reading, Successive, cancel, place, wrk
 from bench.plan import Plan, interleaved, progress
 from bench.queries import PAGES
@@ -22,7 +22,7 @@ Loads = dict[str, dict[str, Callable[[], Reading]]]
 def measure(plan: Plan) -> tuple[list[Row], list[Curve]]:
     """Measure all operations on SQLite, and what the product reaches of the others in each round at the least."""
     rows = []
-    for orders in (10, 1_000, min(1_000_000, MOST_PER_SECOND * plan.rounds * plan.seconds)):
+    for orders in (10, 1_000, min(1_000_000, MAX_PER_SECOND * plan.rounds * plan.seconds)):
         progress(f"other services with {orders:,} orders")
         with ExitStack() as stack:
             for title, loads in _loads(plan, stack, orders).items():

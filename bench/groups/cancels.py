@@ -13,7 +13,7 @@ from bench.servers import nginx, petstore
 from bench.stores import LIST, make_store, shared, sqlite_store
 
 UNIT = "cancels/s"
-MOST_PER_SECOND = 40_000
+MAX_PER_SECOND = 40_000
 """The rate for which enough orders are imported."""
 
 REFERENCE = "pgbench, the same orders in the same order"
@@ -39,7 +39,7 @@ WHERE schemaname = 'petstore' AND tablename IN ('orders', 'audit') AND indexname
 
 def measure(plan: Plan) -> tuple[list[Row], list[Curve]]:
     """Measure both engines, pgbench, and what the load can do at most."""
-    orders = min(1_000_000, MOST_PER_SECOND * plan.rounds * plan.seconds)
+    orders = min(1_000_000, MAX_PER_SECOND * plan.rounds * plan.seconds)
     progress(f"cancels among {orders:,} orders on SQLite and on PostgreSQL with Redis")
     with ExitStack() as stack:
         folder = stack.enter_context(plan.scratch())

@@ -37,7 +37,7 @@ PAGES = (
     "imports",
     "imports/new",
 )
-LARGEST = 200_000  # bytes of a page
+MAX_PAGE_BYTES = 200_000  # bytes of a page
 _READINGS = 5
 _BANS = 60
 
@@ -80,7 +80,7 @@ def _times(plan: Plan, store: Store, accounts: int) -> dict[str, list[float]]:
         _wait_until_counted(peer)
         for page in PAGES:
             size = len(peer.get(f"/console/{page}")[1])
-            if size > LARGEST:
+            if size > MAX_PAGE_BYTES:
                 raise BenchError(f"/console/{page} has {size:,} bytes.")
         for _ in range(_READINGS * plan.rounds):
             for page, readings in times.items():

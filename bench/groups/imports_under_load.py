@@ -13,7 +13,7 @@ from bench.servers import Running, petstore
 from bench.stores import LIST, Store, make_store, order_file, shared
 
 CONNECTIONS = 16  # that read pages, and as many that cancel
-LONGEST = 600  # seconds of an import
+MAX_SECONDS = 600  # seconds of an import
 IDLE = "without an import"
 Latencies = dict[str, tuple[float, float]]  # by operation: the 99th percentiles without an import and during one
 
@@ -48,7 +48,7 @@ def _latencies(plan: Plan, store: Store, file: Path) -> Latencies:
         loads = _start(plan, server, store, cancels, 2 * plan.seconds)
         idle = [load.wait() for load in loads]
         cancels.ended(idle[1])
-        loads = _start(plan, server, store, cancels, LONGEST)
+        loads = _start(plan, server, store, cancels, MAX_SECONDS)
         try:
             _import(plan, store, file)
         finally:

@@ -9,7 +9,7 @@ from bench.servers import petstore
 from bench.stores import LIST, Store, sqlite_store
 
 LOGGED = {"PETSTORE_ACCESS_LOG": "all"}
-NO_HISTORY = {"PETSTORE_USAGE_HOURS_DAYS": "0", "PETSTORE_USAGE_DAYS_DAYS": "0"}
+NO_HISTORY = {"PETSTORE_USAGE_HOURLY_RETENTION_DAYS": "0", "PETSTORE_USAGE_DAILY_RETENTION_DAYS": "0"}
 
 
 def measure(plan: Plan) -> tuple[list[Row], list[Curve]]:

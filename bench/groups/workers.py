@@ -5,7 +5,7 @@ from contextlib import ExitStack
 from functools import partial
 
 from bench.engines import postgres, redis_server
-from bench.groups.cancels import MOST_PER_SECOND
+from bench.groups.cancels import MAX_PER_SECOND
 from bench.load import Reading, Successive, cancel, wrk
 from bench.plan import Plan, interleaved, progress
 from bench.results import PRODUCT, Curve, Goal, Row
@@ -18,7 +18,7 @@ LISTS, CANCELS = "List of 1,000 orders, two workers", "Durable cancel, two worke
 
 def measure(plan: Plan) -> tuple[list[Row], list[Curve]]:
     """Measure lists and cancels with one worker and with two, on the cores that the load and the engines leave."""
-    orders = min(1_000_000, MOST_PER_SECOND * plan.rounds * plan.seconds)
+    orders = min(1_000_000, MAX_PER_SECOND * plan.rounds * plan.seconds)
     progress("two workers against one")
     usable = plan.cores.usable
     apart = [core for core in usable if core not in (plan.cores.load, plan.cores.database)]

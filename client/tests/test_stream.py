@@ -11,7 +11,7 @@ import msgspec
 import pytest
 
 from petstore_client import APITimeoutError, InvalidResponseError, Order, RateLimitError, ServerError
-from petstore_client._stream import LONGEST_ORDER, Inflater, OrdersDecoder
+from petstore_client._stream import MAX_ORDER_BYTES, Inflater, OrdersDecoder
 from petstore_client.testing import Answered, CutOff, Dropped, Failing, FakePetstore, Fault, RateLimited, Slow
 from support.variants import Connect
 
@@ -144,7 +144,7 @@ def test_an_endless_list_in_an_order_does_not_fill_the_memory() -> None:
 
 def _feed(decoder: OrdersDecoder, piece: bytes) -> None:
     """Feed the same piece until it exceeds the longest order."""
-    for _ in range(LONGEST_ORDER // len(piece) + 10):
+    for _ in range(MAX_ORDER_BYTES // len(piece) + 10):
         decoder.feed(piece)
 
 

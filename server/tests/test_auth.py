@@ -112,7 +112,7 @@ async def test_a_principal_is_trusted_for_a_minute_without_an_answer_of_the_stor
 
 
 async def test_principals_are_bounded_and_the_oldest_is_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(callers, "MAX_KNOWN", 3)
+    monkeypatch.setattr(callers, "MAX_PRINCIPALS", 3)
     authenticator, keys = make(Keys()), [a_key() for _ in range(5)]
     for key in keys:
         await authenticator.identify(header(key))

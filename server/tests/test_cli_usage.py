@@ -48,7 +48,7 @@ def test_without_requests_the_command_says_so(petstore: CommandLine) -> None:
 
 def test_without_a_history_the_command_says_so(petstore: CommandLine) -> None:
     for command in (("usage",), ("usage", "top")):
-        off = petstore.must(*command, PETSTORE_USAGE_HOURS_DAYS="0", PETSTORE_USAGE_DAYS_DAYS="0")
+        off = petstore.must(*command, PETSTORE_USAGE_HOURLY_RETENTION_DAYS="0", PETSTORE_USAGE_DAILY_RETENTION_DAYS="0")
         assert "record no usage history" in off.err
         assert "" == petstore.must(*command).err
 

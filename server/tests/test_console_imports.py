@@ -182,7 +182,7 @@ async def test_a_file_of_the_wrong_kind_is_refused_and_deleted(
 async def test_a_file_that_is_too_large_is_refused_and_deleted(
     file_store: Stores, uploads_folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(imports, "LARGEST_FILE", 3 * 1024 * 1024)
+    monkeypatch.setattr(imports, "MAX_FILE", 3 * 1024 * 1024)
     async with running_console(file_store) as console:
         browser = await console.browser.sign_in()
         for size in 3 * 1024 * 1024 + 1, 9 * 1024 * 1024:
@@ -365,7 +365,7 @@ async def test_an_upload_is_deleted_by_its_button_and_after_a_time(
 
 
 async def test_uploads_are_limited_in_number(file_store: Stores, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(import_jobs, "MOST_JOBS", 1)
+    monkeypatch.setattr(import_jobs, "MAX_JOBS", 1)
     async with running_console(file_store) as console:
         browser = await console.browser.sign_in()
         path = await upload(browser, GOOD)

@@ -175,10 +175,10 @@ async def test_requests_before_the_server_started_are_not_shown_as_none(file_sto
 
 
 async def test_a_history_that_is_off_is_not_shown_as_no_requests(file_store: Stores) -> None:
-    off = {"PETSTORE_USAGE_DAYS_DAYS": "0", "PETSTORE_USAGE_HOURS_DAYS": "0"}
+    off = {"PETSTORE_USAGE_DAILY_RETENTION_DAYS": "0", "PETSTORE_USAGE_HOURLY_RETENTION_DAYS": "0"}
     async with running_console(file_store, off) as console:
         browser = await signed_in(console)
-        reason = "No history is kept, because PETSTORE_USAGE_DAYS_DAYS is 0."
+        reason = "No history is kept, because PETSTORE_USAGE_DAILY_RETENTION_DAYS is 0."
         for path in ("/", "/?period=week", "/accounts/zoo"):
             page = await browser.get(path)
             assert reason in page

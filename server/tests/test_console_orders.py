@@ -346,7 +346,7 @@ async def test_a_list_says_how_many_orders_match_and_exports_them(
     file_store: Stores, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(orders, "_COUNT_SECONDS", 60.0)
-    monkeypatch.setattr(orders, "_MOST_COUNTED", 100)
+    monkeypatch.setattr(orders, "_MAX_COUNTED", 100)
     async with running_console(file_store) as console:
         browser = await console.browser.sign_in()
         shipped = [Order(number, 8, status=Status.SHIPPED) for number in range(1, 4)]
@@ -398,7 +398,7 @@ async def test_the_audit_log_says_how_many_entries_match(each_backend: Stores, m
         assert "1 change matches." in await browser.get("/audit?request=abc-2")
         assert "2 changes match." in await browser.get("/audit?action=order.cancel")
         assert "11 changes match." in await browser.get("/audit?since=10s&action=account.create")
-        monkeypatch.setattr(audit, "SCAN_LIMIT", 20)
+        monkeypatch.setattr(audit, "MAX_SCAN", 20)
         assert "At least 20 changes." in await browser.get("/audit")
         assert "At least 20 changes match." in await browser.get("/audit?actor=bob")
         assert "At least 2 changes match." in await browser.get("/audit?action=order.cancel")

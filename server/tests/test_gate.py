@@ -307,7 +307,7 @@ async def test_there_is_no_v3_and_errors_outside_of_the_api_carry_no_limits(tmp_
 async def test_requests_outside_v1_are_limited_by_address_and_apart_from_the_api(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(application, "DOCUMENT_LIMIT", 90)
+    monkeypatch.setattr(application, "MAX_DOCUMENT_REQUESTS", 90)
 
     async def story(service: Service) -> None:
         key = await service.key()

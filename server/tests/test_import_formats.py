@@ -376,7 +376,7 @@ def test_memory_does_not_grow_with_the_file(file_format: str, bad: bytes, count:
 
 
 def test_an_array_that_is_too_large_is_refused_before_it_fills_the_memory(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(json_rows, "MOST_ARRAY_BYTES", 2_000_000)
+    monkeypatch.setattr(json_rows, "MAX_ARRAY_BYTES", 2_000_000)
     stream = generated(chain([b"["], many("json", 2_000_000)))
     tracemalloc.start()
     try:

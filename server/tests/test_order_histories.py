@@ -247,7 +247,7 @@ def list_of(model: Model) -> bytes:
 @contextmanager
 def bounds(work: int, narrow: int) -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(pages, "WORK_LIMIT", work)
+        patch.setattr(pages, "MAX_WORK", work)
         patch.setattr(pages, "NARROW", narrow)
         yield
 

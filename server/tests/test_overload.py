@@ -26,8 +26,8 @@ from support.service import Service, bearer, in_service
 ORDERS = "/v1/store/orders"
 UNLIMITED = Limits(1_000_000, 1_000_000)
 BEYOND = 20
-MOST = 1024
-MOST_OF_AN_ACCOUNT = 256
+MAX_CONCURRENT = 1024
+MAX_CONCURRENT_PER_ACCOUNT = 256
 
 
 @contextmanager
@@ -45,7 +45,7 @@ def locked(path: Path) -> Iterator[None]:
 @pytest.mark.anyio
 async def test_beyond_its_share_an_account_gets_503_at_once_and_another_account_is_served(tmp_path: Path) -> None:
     async def story(service: Service) -> None:
-        many = MOST_OF_AN_ACCOUNT + BEYOND
+        many = MAX_CONCURRENT_PER_ACCOUNT + BEYOND
         await service.orders(*(Order(number) for number in range(many + 1)))
         greedy, other = [await service.key(await service.account(Plan.ENTERPRISE, UNLIMITED)) for _ in range(2)]
 
@@ -66,9 +66,9 @@ async def test_beyond_its_share_an_account_gets_503_at_once_and_another_account_
             assert (503, "service_unavailable") == (response.status_code, response.json()["code"])
             assert "1" == response.headers["retry-after"]
         statuses = [response.status_code for response in await asyncio.gather(*sent, calm)]
-        assert [204] * (MOST_OF_AN_ACCOUNT + 1) == [status for status in statuses if status != 503]
+        assert [204] * (MAX_CONCURRENT_PER_ACCOUNT + 1) == [status for status in statuses if status != 503]
         assert BEYOND == service.application.concurrency.refused
-        again = await asyncio.gather(*(cancel(number, greedy) for number in range(MOST_OF_AN_ACCOUNT)))
+        again = await asyncio.gather(*(cancel(number, greedy) for number in range(MAX_CONCURRENT_PER_ACCOUNT)))
         assert 503 not in {response.status_code for response in again}
 
     await in_service(tmp_path, story)
@@ -76,7 +76,7 @@ async def test_beyond_its_share_an_account_gets_503_at_once_and_another_account_
 
 def fill(concurrency: Concurrency, account_id: int) -> int:
     """Enter until it is refused; return how often that succeeded."""
-    for entered in range(MOST + 1):
+    for entered in range(MAX_CONCURRENT + 1):
         try:
             concurrency.enter(account_id)
         except Overloaded:
@@ -89,7 +89,7 @@ def test_several_greedy_accounts_leave_room_for_one_more() -> None:
     shares = [fill(concurrency, account_id) for account_id in range(8)]
     assert [256, 256, 256, 128, 64, 32, 16, 8] == shares
     assert fill(concurrency, 8) > 0
-    assert sum(shares) < MOST
+    assert sum(shares) < MAX_CONCURRENT
     for _ in range(shares[0]):
         concurrency.leave(0)
     assert fill(concurrency, 9) > 64

@@ -25,7 +25,7 @@ from petstore_server.server.messages import (
     refused_request,
 )
 from petstore_server.server.parser import RequestParser, origin_form
-from petstore_server.server.remembered import LONGEST, RememberedRequests
+from petstore_server.server.remembered import MAX_SIZE, RememberedRequests
 
 MAX_HEAD = 64 * 1024
 LIST = b"GET /v1/store/orders HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer k\r\n\r\n"
@@ -424,7 +424,7 @@ def test_a_closed_parser_is_not_left_to_the_collector() -> None:
 
 
 def test_requests_are_remembered_up_to_their_longest_size() -> None:
-    for size, found in ((LONGEST, True), (LONGEST + 1, False)):
+    for size, found in ((MAX_SIZE, True), (MAX_SIZE + 1, False)):
         remembered = RememberedRequests()
         data = LIST.replace(b"Host: x", b"Host: x\r\nX: ")
         data = data.replace(b"X: ", b"X: " + b"x" * (size - len(data)))

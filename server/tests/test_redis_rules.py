@@ -189,7 +189,7 @@ def test_a_new_connection_replaces_the_one_before_and_one_that_fails_is_not_kept
 
 
 def test_accounts_are_read_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("petstore_server.limits.redis._LARGEST_READ", 2)
+    monkeypatch.setattr("petstore_server.limits.redis._MAX_READ", 2)
     asked: list[list[str]] = []
 
     async def mget(keys: list[str]) -> list[bytes | None]:

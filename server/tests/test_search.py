@@ -21,7 +21,7 @@ DAY = "2026-11-{:02}T00:00:00Z"
 @pytest.fixture(name="small_bounds")
 def _small_bounds(monkeypatch: pytest.MonkeyPatch) -> None:
     """A page walks 10 orders, and sorts 3, at most."""
-    monkeypatch.setattr(pages, "WORK_LIMIT", 10)
+    monkeypatch.setattr(pages, "MAX_WORK", 10)
     monkeypatch.setattr(pages, "NARROW", 3)
 
 
@@ -38,8 +38,8 @@ async def ids(store: Store, filters: Filters, sort: Sort, limit: int = 7) -> lis
 async def test_filters_that_match_nothing_one_or_all_of_many_orders(
     each_backend: Stores, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(pages, "WORK_LIMIT", 500)
-    numbers = range(2 * pages.WORK_LIMIT + 100)
+    monkeypatch.setattr(pages, "MAX_WORK", 500)
+    numbers = range(2 * pages.MAX_WORK + 100)
     middle = len(numbers) // 2
     nothing = [
         Filters(pet_id=2),

@@ -82,8 +82,8 @@ def test_a_port_that_kubernetes_injected_is_rejected_with_its_cause() -> None:
         ("PETSTORE_PETS_SUNSET", "2020-01-01"),
         ("PETSTORE_LOG_LEVEL", "loud"),
         ("PETSTORE_ACCESS_LOG", "on"),
-        ("PETSTORE_USAGE_DAYS_DAYS", "0"),
-        ("PETSTORE_USAGE_HOURS_DAYS", "-1"),
+        ("PETSTORE_USAGE_DAILY_RETENTION_DAYS", "0"),
+        ("PETSTORE_USAGE_HOURLY_RETENTION_DAYS", "-1"),
         ("PETSTORE_ACCESS_LOG", ""),
     ],
 )

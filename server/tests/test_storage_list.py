@@ -213,7 +213,7 @@ async def test_every_list_under_load_shows_what_was_acknowledged_before_it(each_
 async def test_too_many_changes_to_follow_are_read_with_the_whole_list(
     each_backend: Stores, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("petstore_server.store.listing.CHANGED_LIMIT", 5_000)
+    monkeypatch.setattr("petstore_server.store.listing.MAX_CHANGED", 5_000)
     async with each_backend.opened() as store, each_backend.opened() as reader:
         await store.orders.import_batch([Order(-1)], "import:1", BY)
         assert records_of(await reader.listing.current()) == b',{"id":-1}'

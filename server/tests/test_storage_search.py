@@ -142,7 +142,7 @@ MANY = 6_000
 @pytest.fixture(name="bounded")
 def _bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     """A page walks 200 orders, and sorts 100, at most."""
-    monkeypatch.setattr(pages, "WORK_LIMIT", 200)
+    monkeypatch.setattr(pages, "MAX_WORK", 200)
     monkeypatch.setattr(pages, "NARROW", 100)
 
 
@@ -374,7 +374,7 @@ async def test_postgresql_reads_no_more_than_a_page_of_orders_that_are_newer_tha
 async def test_each_batch_of_a_scan_examines_a_bounded_number_of_orders(
     each_backend: Stores, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(pages, "WORK_LIMIT", 10)
+    monkeypatch.setattr(pages, "MAX_WORK", 10)
     async with each_backend.opened() as store:
         orders = [Order(number, complete=number == 44) for number in range(50)]
         await store.orders.import_batch(orders, "import:1", BY)
@@ -386,7 +386,7 @@ async def test_each_batch_of_a_scan_examines_a_bounded_number_of_orders(
 async def test_each_page_of_the_audit_log_examines_a_bounded_number_of_entries(
     each_backend: Stores, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(audit, "SCAN_LIMIT", 10)
+    monkeypatch.setattr(audit, "MAX_SCAN", 10)
     async with each_backend.opened() as store:
         for number in range(25):
             actor = Actor("operator:ann" if number else "key:one", BY.at + number)

@@ -203,7 +203,7 @@ async def days_of(history: Awaitable[dict[int, T]]) -> list[tuple[int, T]]:
 
 async def test_old_hours_become_days_with_the_same_sums_whichever_process_sums_them(each_backend: Stores) -> None:
     source = random.Random(3)
-    settings = read_settings({"PETSTORE_USAGE_HOURS_DAYS": "2", "PETSTORE_USAGE_DAYS_DAYS": "5"})
+    settings = read_settings({"PETSTORE_USAGE_HOURLY_RETENTION_DAYS": "2", "PETSTORE_USAGE_DAILY_RETENTION_DAYS": "5"})
     async with each_backend.opened() as one, each_backend.opened() as other:
         await add_key(one)
         account = (await one.accounts.find("zoo")).id
@@ -290,7 +290,7 @@ async def test_a_report_begins_with_the_whole_hour_or_day_of_its_start(each_back
         assert (7, {}) == (whole.rows[FIRST].admitted, whole.keyless)
 
 
-OFF = {"PETSTORE_USAGE_HOURS_DAYS": "0", "PETSTORE_USAGE_DAYS_DAYS": "0"}
+OFF = {"PETSTORE_USAGE_HOURLY_RETENTION_DAYS": "0", "PETSTORE_USAGE_DAILY_RETENTION_DAYS": "0"}
 
 
 async def test_without_a_history_nothing_is_recorded_and_limits_still_count(tmp_path: Path) -> None:
@@ -310,7 +310,7 @@ async def test_without_a_history_nothing_is_recorded_and_limits_still_count(tmp_
         assert None is (await store.keys.find(key_id)).last_used_at
 
 
-@pytest.mark.parametrize(("settings", "days"), [(OFF, []), ({"PETSTORE_USAGE_HOURS_DAYS": "0"}, [FIRST])])
+@pytest.mark.parametrize(("settings", "days"), [(OFF, []), ({"PETSTORE_USAGE_HOURLY_RETENTION_DAYS": "0"}, [FIRST])])
 async def test_hours_that_are_kept_for_no_days_end_with_their_day(
     each_backend: Stores, settings: dict[str, str], days: list[int]
 ) -> None:

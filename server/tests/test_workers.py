@@ -246,7 +246,7 @@ def test_a_worker_that_dies_soon_is_replaced_after_longer_and_longer_pauses(monk
         dying = Dying(service, [1, 1, 1, 1, 31, 1, 1])
         monkeypatch.setattr(supervision, "monotonic", lambda: dying.now)
         monkeypatch.setattr(supervision, "_FIRST_PAUSE", 0.001)
-        monkeypatch.setattr(supervision, "_LONGEST_PAUSE", 0.004)
+        monkeypatch.setattr(supervision, "_MAX_PAUSE", 0.004)
         await service._keep(dying)
 
     asyncio.run(supervise())

@@ -16,7 +16,7 @@ from torture.mutants.groups import Group
 from torture.mutants.processes import collected, in_child, passes
 
 _KEPT = Path("build/mutants")
-_MOST_SECONDS = 30.0  # of tests for one mutant
+_MAX_SECONDS = 30.0  # of tests for one mutant
 
 Coverage = dict[str, tuple[float, list[tuple[str, int]]]]
 """For each test: its seconds, and the lines that it executes."""
@@ -51,7 +51,7 @@ def executor(mutant: Mutant) -> str:
 
 
 def tests_of(mutant: Mutant, coverage: Coverage) -> list[str]:
-    """The tests that may notice a mutant, the fastest first, up to _MOST_SECONDS.
+    """The tests that may notice a mutant, the fastest first, up to _MAX_SECONDS.
 
     What is done at import, such as a table, may be noticed by every test: those that execute its module come first.
     """
@@ -64,7 +64,7 @@ def tests_of(mutant: Mutant, coverage: Coverage) -> list[str]:
     chosen, total = [], 0.0
     for name in names:
         total += coverage[name][0]
-        if total > _MOST_SECONDS:
+        if total > _MAX_SECONDS:
             break
         chosen.append(name)
     return chosen

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 from petstore_client._effects import Effects, Queue, Sleep
 from petstore_client._gate import Gate, Place, Ticket
 from petstore_client._http import Reply, Target, read_error
-from petstore_client._limits import LONGEST_WAIT, Limits, RateLimit
+from petstore_client._limits import MAX_WAIT, Limits, RateLimit
 from petstore_client._options import Options
 from petstore_client._types import RateLimitEvent, ResponseEvent
 from petstore_client.errors import EndedBy, KeyBannedError, RateLimitError
@@ -19,7 +19,7 @@ log = logging.getLogger("petstore_client")
 _OF_THE_ACCOUNT = frozenset({304, 400, 403, 404, 409, 410, 415, 422, 429})
 _BANNED = "api_key_banned"
 _PATIENCE = 60.0  # seconds to wait for another request that has no timeout
-_LONGEST_PATIENCE = 86_400.0  # operating systems do not wait for an infinite time
+_MAX_PATIENCE = 86_400.0  # operating systems do not wait for an infinite time
 _TICK = 0.001  # a sleep may end this much early
 
 
@@ -130,7 +130,7 @@ class Admission:
         """Wait for the requests in front, which end with their responses: this wait is not imposed by a limit."""
         patience = max(self._options.max_wait, 2 * (self._options.read_timeout or _PATIENCE))
         left = self.deadline - self._clock.monotonic()
-        yield from self.wait(Queue(ticket, max(0.0, min(patience, _LONGEST_PATIENCE, left))))
+        yield from self.wait(Queue(ticket, max(0.0, min(patience, _MAX_PATIENCE, left))))
         if self._gate.give_up(ticket):
             why = "The requests before this one got no response in time"
             raise self._held_back(why, 0.0, "deadline" if left <= patience else "max_wait")
@@ -154,7 +154,7 @@ class Admission:
         return error
 
     def _time_after(self, wait: float) -> datetime:
-        return datetime.fromtimestamp(self._clock.now() + min(wait, LONGEST_WAIT), UTC)
+        return datetime.fromtimestamp(self._clock.now() + min(wait, MAX_WAIT), UTC)
 
     def _report(self, wait: float, refused: bool, waits: bool) -> None:
         log.info("%s: a limit imposes a wait of %.1f s (request %s)", self._operation, wait, self._request_id)

@@ -20,7 +20,7 @@ from petstore_client.errors import (
     ServerError,
 )
 
-FIRST_BACKOFF, LONGEST_BACKOFF = 0.5, 20.0
+FIRST_BACKOFF, MAX_BACKOFF = 0.5, 20.0
 """Upper bounds, in seconds, of the first backoff, which doubles with each failed attempt, and of the longest."""
 
 RETRIED_STATUSES = frozenset({500, 502, 503, 504})
@@ -97,7 +97,7 @@ class Call:
             raise APITimeoutError(f"{self.target.base_url} did not send its whole response before the deadline.")
         return piece
 
-    def read_small(self, reply: Reply, longest: int = http.LONGEST_SMALL_BODY) -> Effects[bytes]:
+    def read_small(self, reply: Reply, longest: int = http.MAX_SMALL_BODY) -> Effects[bytes]:
         """Read a body of at most `longest` bytes. Raises InvalidResponseError if it is longer."""
         base_url, timeout = self.target.base_url, self._options.read_timeout
         inflate = Inflater(reply.encoding)
@@ -185,7 +185,7 @@ class Call:
         self._failures += 1
         if not is_outage(error):
             self._retries += 1
-        wait = self._options.jitter() * min(LONGEST_BACKOFF, FIRST_BACKOFF * 2.0 ** min(self._failures - 1, 16))
+        wait = self._options.jitter() * min(MAX_BACKOFF, FIRST_BACKOFF * 2.0 ** min(self._failures - 1, 16))
         if isinstance(error, APIStatusError):
             wait = max(wait, error.retry_after or 0.0)
         spent = self._clock.monotonic() - self._began - self._admission.waited

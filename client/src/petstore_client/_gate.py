@@ -27,7 +27,7 @@ from weakref import WeakValueDictionary
 from petstore_client._limits import KnownWindows, Limits
 from petstore_client._types import Clock
 
-FIRST_EXTRA, LONGEST_EXTRA = 2.0, 600.0
+FIRST_EXTRA, MAX_EXTRA = 2.0, 600.0
 """Bounds, in seconds, of the wait added after the second 429 in a row, which doubles with each further one."""
 
 _RECENT = 1000
@@ -116,7 +116,7 @@ class Gate:
             for window in limits.windows:
                 self._windows.learn(window, ticket.sent_at, now)
             if refused:
-                extra = jitter() * min(LONGEST_EXTRA, FIRST_EXTRA * 2.0 ** min(self._refusals - 2, 16))
+                extra = jitter() * min(MAX_EXTRA, FIRST_EXTRA * 2.0 ** min(self._refusals - 2, 16))
                 self._hold(now + limits.pause + extra * (self._refusals > 1))  # exponential backoff with full jitter
             elif ticket is self._probe and now >= self._held_until:
                 self._unproven = False

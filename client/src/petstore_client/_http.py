@@ -29,7 +29,7 @@ from petstore_client.errors import (
 )
 
 USER_AGENT = f"petstore-client/{__version__} python/{platform.python_version()} httpx2/{httpx2.__version__}"
-LONGEST_SMALL_BODY = 1 << 16
+MAX_SMALL_BODY = 1 << 16
 """Bytes. No error body and no single record of this API is longer."""
 
 _REQUEST_ID_PREFIX = "petstore-client-"

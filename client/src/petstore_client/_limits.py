@@ -11,10 +11,10 @@ from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from typing import NamedTuple
 
-DEFAULT_WAIT, LONGEST_WAIT = 60.0, 366 * 86_400.0
+DEFAULT_WAIT, MAX_WAIT = 60.0, 366 * 86_400.0
 """Seconds to wait after a 429 whose headers name no time, or an unreadable one; and at most."""
 
-SHORT_WINDOW, LONGEST_WINDOW = 600, 86_400
+SHORT_WINDOW, MAX_WINDOW = 600, 86_400
 """Seconds. Only in short windows the client allows for requests of others, which can cost a wait to their end."""
 
 FRESH = 1.0
@@ -78,7 +78,7 @@ def read_limits(headers: Mapping[str, str], now: float) -> Limits:
     windows = _windows(headers)
     shown = _shown(headers)
     clock_known = date is not None or retry_after is None  # a guess at the server's clock must not override Retry-After
-    if not windows and shown is not None and clock_known and 0 <= shown[2] - clock <= LONGEST_WINDOW:
+    if not windows and shown is not None and clock_known and 0 <= shown[2] - clock <= MAX_WINDOW:
         windows = (Window("", shown[0], shown[1], shown[2] - clock, None),)
     return Limits(
         windows,
@@ -102,7 +102,7 @@ class _KnownWindow:
 
     def others_may_have_spent(self, now: float, in_flight: int) -> bool:
         """Whether other processes, at twice the rate seen so far, would have used up the remaining requests by now."""
-        if self.ends is None or (self.first.seconds or LONGEST_WINDOW) > SHORT_WINDOW or now - self.seen <= FRESH:
+        if self.ends is None or (self.first.seconds or MAX_WINDOW) > SHORT_WINDOW or now - self.seen <= FRESH:
             return False
         others = self.first.remaining - self.remaining - self.own - in_flight
         return others > 0 and 2 * others * (now - self.seen) >= self.remaining * (self.seen - self.since)
@@ -176,7 +176,7 @@ def _pause(retry_after: float | None, windows: tuple[Window, ...]) -> float:
     named = [window.left for window in windows if window.remaining == 0]
     if retry_after is not None:
         named.append(retry_after)
-    return min(max(1.0, *named), LONGEST_WAIT) if named else DEFAULT_WAIT
+    return min(max(1.0, *named), MAX_WAIT) if named else DEFAULT_WAIT
 
 
 def _retry_after(value: str | None, clock: float) -> float | None:
@@ -184,9 +184,9 @@ def _retry_after(value: str | None, clock: float) -> float | None:
     if value is None:
         return None
     if _DIGITS.fullmatch(value.strip()):
-        return min(float(value), LONGEST_WAIT)
+        return min(float(value), MAX_WAIT)
     date = _date(value)
-    return DEFAULT_WAIT if date is None else min(max(0.0, date - clock), LONGEST_WAIT)
+    return DEFAULT_WAIT if date is None else min(max(0.0, date - clock), MAX_WAIT)
 
 
 def _windows(headers: Mapping[str, str]) -> tuple[Window, ...]:
@@ -195,7 +195,7 @@ def _windows(headers: Mapping[str, str]) -> tuple[Window, ...]:
     for name, item in _items(headers.get("ratelimit", "")):
         if "r" in item and "t" in item:
             policy = policies.get(name, {})
-            left = min(float(item["t"]), LONGEST_WAIT)
+            left = min(float(item["t"]), MAX_WAIT)
             windows.append(Window(name, policy.get("q"), item["r"], left, policy.get("w")))
     return tuple(windows)
 

@@ -12,7 +12,7 @@ from petstore_client._admission import Session
 from petstore_client._arguments import integer, query
 from petstore_client._call import Call, Operation
 from petstore_client._effects import Effects, Emit
-from petstore_client._http import LONGEST_SMALL_BODY, Reply, check_success
+from petstore_client._http import MAX_SMALL_BODY, Reply, check_success
 from petstore_client._stream import Inflater, OrdersDecoder, is_truncation
 from petstore_client._types import UNDECODABLE, Order, Pet, Record
 from petstore_client.errors import APIConnectionError, APITimeoutError, ConflictError, InvalidResponseError
@@ -31,7 +31,7 @@ GET_ORDER = Operation("getOrder", "GET", "/store/orders/{id}", 200, "v2")
 PLACE_ORDER = Operation("placeOrder", "POST", "/store/orders", 201, "v2", _PLACED, frozenset({422}))
 GET_USAGE = Operation("getUsage", "GET", "/usage", 200, "v2")
 
-LONGEST_PAGE = 1 << 22
+MAX_PAGE_BYTES = 1 << 22
 """Bytes. No page of 1000 orders, and no usage history, is longer."""
 
 
@@ -143,10 +143,10 @@ def _iter_pages(enter: Callable[[], Session], arguments: dict[str, object]) -> E
 
 
 def _get(call: Call, kind: type[RecordT]) -> Effects[RecordT]:
-    return call.run(lambda reply: _read_record(call, reply, kind, LONGEST_PAGE))
+    return call.run(lambda reply: _read_record(call, reply, kind, MAX_PAGE_BYTES))
 
 
-def _read_record(call: Call, reply: Reply, kind: type[RecordT], longest: int = LONGEST_SMALL_BODY) -> Effects[RecordT]:
+def _read_record(call: Call, reply: Reply, kind: type[RecordT], longest: int = MAX_SMALL_BODY) -> Effects[RecordT]:
     """The record in a successful response of at most `longest` bytes. Raises InvalidResponseError."""
     check_success(reply, call.operation.success, call.target)
     body = yield from call.read_small(reply, longest)

@@ -16,7 +16,7 @@ TransportT = TypeVar("TransportT")
 HttpT = TypeVar("HttpT", bound=httpx2.Client | httpx2.AsyncClient)
 Timeout = float | httpx2.Timeout | None
 
-SHORTEST_TIMEOUT, LONGEST_TIMEOUT = 0.001, 86_400.0
+MIN_TIMEOUT, MAX_TIMEOUT = 0.001, 86_400.0
 """Seconds. Sockets do not wait for 0 and reject less; operating systems reject much more than a day."""
 
 _OWN_HEADERS = re.compile(
@@ -79,7 +79,7 @@ class Options(Generic[HttpT, TransportT]):
 
     def timeout_within(self, seconds: float) -> httpx2.Timeout:
         """The timeouts of a request that has this many seconds left."""
-        left = max(seconds, SHORTEST_TIMEOUT)
+        left = max(seconds, MIN_TIMEOUT)
         bound = left if isfinite(left) else None
         given = httpx2.Timeout(self.timeout).as_dict()
         return httpx2.Timeout(**{name: bound if each is None else min(each, left) for name, each in given.items()})
@@ -110,9 +110,9 @@ def _is_number(value: object) -> bool:
 
 def _check_timeout(timeout: Timeout) -> None:
     for seconds in timeout.as_dict().values() if isinstance(timeout, httpx2.Timeout) else [timeout]:
-        if seconds is not None and not (_is_number(seconds) and 0 < seconds <= LONGEST_TIMEOUT):
+        if seconds is not None and not (_is_number(seconds) and 0 < seconds <= MAX_TIMEOUT):
             raise ConfigurationError(
-                f"timeout must be more than 0 and at most {LONGEST_TIMEOUT:.0f} seconds, or None to wait forever, "
+                f"timeout must be more than 0 and at most {MAX_TIMEOUT:.0f} seconds, or None to wait forever, "
                 f"not {timeout!r}."
             )
 

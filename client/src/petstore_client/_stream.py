@@ -14,7 +14,7 @@ import msgspec
 from petstore_client._types import UNDECODABLE, Order
 from petstore_client.errors import InvalidResponseError
 
-LONGEST_ORDER, LONGEST_PIECE = 1 << 20, 1 << 18
+MAX_ORDER_BYTES, MAX_PIECE_BYTES = 1 << 20, 1 << 18
 """Bytes in which an order must end, so that a server cannot fill the memory with one; and to decompress at a time."""
 
 _BLANK = b" \t\r\n"
@@ -42,7 +42,7 @@ class OrdersDecoder:
             self._opened = True
             rest = rest[1:]
         orders, cut = self._complete(rest)
-        if not cut and len(rest) > LONGEST_ORDER:
+        if not cut and len(rest) > MAX_ORDER_BYTES:
             raise InvalidResponseError(f"After {self._count} orders, a megabyte followed without another one.", 200)
         self._rest = rest[cut + 1 :] if cut else rest
         self._count += len(orders)
@@ -68,7 +68,7 @@ class OrdersDecoder:
                 return _decode(b"[" + rest[:cut] + b"]"), cut
             except UNDECODABLE:
                 pass  # the cut lies within an order, or this is not an order: the true boundary shows which
-        elif len(rest) <= LONGEST_ORDER:
+        elif len(rest) <= MAX_ORDER_BYTES:
             return [], 0
         cut = _boundary(rest)
         return self._decode(b"[" + rest[:cut] + b"]"), cut
@@ -124,7 +124,7 @@ class Inflater:
             if self._member.eof:
                 self._member, self._begun = zlib.decompressobj(zlib.MAX_WBITS | 16), False
             try:
-                text = self._member.decompress(piece, LONGEST_PIECE)
+                text = self._member.decompress(piece, MAX_PIECE_BYTES)
             except zlib.error:
                 raise InvalidResponseError("The compressed response is damaged. Request it again.", 200, True) from None
             self._begun = True
@@ -135,7 +135,7 @@ class Inflater:
     def finish(self) -> Iterator[bytes]:
         """The remaining content, at the end of the body. Raises InvalidResponseError if the end is missing."""
         while self._begun and not self._member.eof:
-            text = self._member.decompress(self._member.unconsumed_tail, LONGEST_PIECE)
+            text = self._member.decompress(self._member.unconsumed_tail, MAX_PIECE_BYTES)
             if not text:
                 raise InvalidResponseError("The compressed response ended early. Request it again.", 200, True)
             yield text

@@ -20,7 +20,7 @@ _BEGINS = (
     b"PGDMP",
     b"--\n-- PostgreSQL database",
 )
-_LONGEST_BEGIN = max(map(len, _BEGINS))
+_MAX_PREFIX = max(map(len, _BEGINS))
 _ABANDONED_SECONDS = 6 * HOUR  # a process that is at work writes more often
 
 
@@ -75,7 +75,7 @@ def _begins_like_store(file: Path) -> bool:
     if not file.is_file():
         return False
     with file.open("rb") as opened:
-        return opened.read(_LONGEST_BEGIN).startswith(_BEGINS)
+        return opened.read(_MAX_PREFIX).startswith(_BEGINS)
 
 
 def _flush(path: Path) -> None:

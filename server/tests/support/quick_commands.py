@@ -34,10 +34,10 @@ from support.preloaded import forking
 
 _PASSED_ON = (signal.SIGHUP, signal.SIGINT, signal.SIGTERM)
 _LIMITS = (resource.RLIMIT_FSIZE, resource.RLIMIT_NOFILE)
-_LONGEST_START = 127
+_MAX_START = 127
 """Characters that every kernel reads of a first line that names an interpreter; none reads a path with spaces."""
 
-_MOST_FILES = 100
+_MAX_FILES = 100
 
 _SETTINGS = (b"PYTHON", b"LC_", b"LANG")
 """How the names of variables begin that an interpreter reads when it starts."""
@@ -51,7 +51,7 @@ def quick_command(name: str = "petstore", main: str = "petstore_server.cli.main"
     """The path of a program that does what the installed one of this name does, whose main module is named."""
     installed = str(Path(sys.executable).with_name(name))
     start = f"#!{sys.executable} -IS"
-    if len(start) > _LONGEST_START or len(start.split()) > 2:
+    if len(start) > _MAX_START or len(start.split()) > 2:
         return installed
     folder = Path(tempfile.mkdtemp(prefix="petstore-commands-", dir=memory()))
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
@@ -112,7 +112,7 @@ def _start_commands(listener: socket.socket, main: str, installed: str) -> None:
 def _start_command(connection: socket.socket, main: str, installed: str) -> NoReturn:
     """Start the command and report its process id and how it ends. It is killed when the program is."""
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-    head, streams, _, _ = socket.recv_fds(connection, 8, _MOST_FILES)
+    head, streams, _, _ = socket.recv_fds(connection, 8, _MAX_FILES)
     with connection.makefile("rb") as file:
         request = _Request(*marshal.loads(file.read(int.from_bytes(head, "big"))))
     command = os.fork()

@@ -10,7 +10,7 @@ import click
 from petstore_client._types import read_timestamp
 from petstore_client.v2 import Order, Sort, Status
 
-LARGEST_PAGE = 1000
+MAX_PAGE = 1000
 
 
 def _timestamp(ctx: click.Context, param: click.Parameter, value: str | None) -> datetime | None:
@@ -59,5 +59,5 @@ def given(filters: dict[str, Any]) -> dict[str, Any]:
 def filtered(iter_orders: Callable[..., Iterator[Order]], filters: dict[str, Any]) -> Iterator[Order]:
     """The orders that match, at most `limit` of them, from pages that are no larger than that."""
     limit = filters.pop("limit", None)
-    found = iter_orders(**filters, limit=min(limit or LARGEST_PAGE, LARGEST_PAGE))
+    found = iter_orders(**filters, limit=min(limit or MAX_PAGE, MAX_PAGE))
     return itertools.islice(found, limit)

@@ -17,7 +17,7 @@ from petstore_server.telemetry.logs import timestamp, write_record
 
 EVENT = "request answered"
 
-_LONGEST_PATH = 512  # bytes
+_MAX_PATH = 512  # bytes
 _BLANKS_AND_QUOTES = re.compile(r'[\s"]+')  # between words of a sentence, but in a path they may split a key
 _ESCAPES = {code: f"\\x{code:02x}" for code in range(256) if not 0x20 < code < 0x7F or code == ord("\\")}
 
@@ -55,7 +55,7 @@ class AccessLog:
         write_record(
             {
                 "method": request.method or None,
-                "path": _shown(request.path[: _LONGEST_PATH + 1]) or None,
+                "path": _shown(request.path[: _MAX_PATH + 1]) or None,
                 "status": response.status,
                 "code": call.code,
                 "bytes": 0 if request.method == "HEAD" else response.length,
@@ -79,8 +79,8 @@ def _shown(path: bytes) -> str:
 
     Such a path is shown decoded. Only the first bytes are shown; `path` has at most one more.
     """
-    text = path[:_LONGEST_PATH].decode("latin-1")
+    text = path[:_MAX_PATH].decode("latin-1")
     joined = _BLANKS_AND_QUOTES.sub("", percent_decoded(text))
     if looks_like_key(joined):
         text = hide_keys(joined)
-    return text.translate(_ESCAPES) + ("…" if len(path) > _LONGEST_PATH else "")
+    return text.translate(_ESCAPES) + ("…" if len(path) > _MAX_PATH else "")

@@ -11,7 +11,7 @@ from petstore_server.server.messages import Request
 from petstore_server.settings import Network
 from petstore_server.store.access import Keys
 
-MAX_KNOWN = 65_536
+MAX_PRINCIPALS = 65_536
 """Principals kept in memory, some 500 bytes each."""
 
 TRUSTED_SECONDS = 60.0
@@ -20,7 +20,7 @@ TRUSTED_SECONDS = 60.0
 UNKNOWN = "unknown"
 """Stands for clients without an address, such as over a Unix socket."""
 
-_LONGEST = 64  # characters of an address with brackets, port and zone: clients choose the texts that are kept
+_MAX_ADDRESS_TEXT = 64  # characters of an address with brackets, port and zone: clients choose the texts that are kept
 _KEPT = 16_384  # some 300 bytes each
 
 _Address = ipaddress.IPv4Address | ipaddress.IPv6Address
@@ -78,7 +78,7 @@ class Authenticator:
         found = await self._keys.principal(digest(key), self._environment, self._clock())
         if not isinstance(found, Principal):
             raise InvalidApiKey(found)
-        if len(table) >= MAX_KNOWN:
+        if len(table) >= MAX_PRINCIPALS:
             table.popitem(last=False)  # the oldest
         table[usual] = found
         return found
@@ -137,7 +137,7 @@ def counted(text: str) -> str:
 
 def _parse(text: str) -> _Address | None:
     """Read an address, with or without brackets, port or zone. An IPv4-mapped IPv6 address is an IPv4 address."""
-    return _read(text) if len(text) <= _LONGEST else None
+    return _read(text) if len(text) <= _MAX_ADDRESS_TEXT else None
 
 
 @lru_cache(maxsize=_KEPT)

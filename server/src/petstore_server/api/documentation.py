@@ -22,10 +22,10 @@ from petstore_server.domain.timestamps import format_timestamp
 from petstore_server.server.messages import Response
 from petstore_server.settings import Settings
 
-DOCUMENT_LIMIT = 600
+MAX_DOCUMENT_REQUESTS = 600
 """Requests per minute and address outside of the API. The documentation page with its parts takes about ten."""
 
-MOST_READERS = 10_000  # addresses whose requests are counted on their own
+MAX_DOCUMENT_ADDRESSES = 10_000  # addresses whose requests are counted on their own
 
 _POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; "

@@ -37,8 +37,8 @@ from petstore_server.limits.memory import MemoryLimiter
 from petstore_server.server.messages import Answer, Disconnected, Request, RequestError, Response
 from petstore_server.telemetry.metrics import Metrics
 
-MOST_REQUESTS = 1024  # of all accounts together that are answered at the same time
-MOST_OF_AN_ACCOUNT = 256
+MAX_CONCURRENT = 1024  # of all accounts together that are answered at the same time
+MAX_CONCURRENT_PER_ACCOUNT = 256
 
 _REQUEST_ID = re.compile(rb"[!-~]{1,128}")
 
@@ -62,7 +62,7 @@ class Concurrency:
     def enter(self, account_id: int) -> None:
         """Count a request, until `leave`. Raises Overloaded."""
         used = self._of_account.get(account_id, 0)
-        if used >= min(MOST_OF_AN_ACCOUNT, MOST_REQUESTS - self._total):
+        if used >= min(MAX_CONCURRENT_PER_ACCOUNT, MAX_CONCURRENT - self._total):
             self.refused += 1
             raise errors.Overloaded
         self._of_account[account_id] = used + 1

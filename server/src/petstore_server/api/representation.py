@@ -19,7 +19,7 @@ _WORTH_COMPRESSING = 1024
 """Bytes; a shorter body fits one packet anyway."""
 
 _GZIP_WINDOW = 31  # 15, and 16 for gzip's header and checksum
-_LONGEST = 256  # bytes of Accept-Encoding that are kept in memory; without it, the plain form is right
+_MAX_ACCEPT_ENCODING = 256  # bytes of Accept-Encoding that are kept in memory; without it, the plain form is right
 
 
 class Representation(NamedTuple):
@@ -85,7 +85,9 @@ def matches(if_none_match: bytes | None, etag: bytes) -> bool:
 def accepts_gzip(headers: Headers) -> bool:
     """Whether gzip is acceptable, and at least as welcome as the plain form (RFC 9110 section 12.5.3)."""
     accept_encoding = headers.get(b"accept-encoding")
-    return accept_encoding is not None and len(accept_encoding) <= _LONGEST and _accepts_gzip(accept_encoding)
+    return (
+        accept_encoding is not None and len(accept_encoding) <= _MAX_ACCEPT_ENCODING and _accepts_gzip(accept_encoding)
+    )
 
 
 @lru_cache(maxsize=256)

@@ -13,7 +13,7 @@ from petstore_server.domain.windows import Decision
 from petstore_server.server.messages import Request, Response
 
 _PARAMETER = re.compile(r"\{.*\}")
-_LONGEST_SEGMENT = 96
+_MAX_SEGMENT = 96
 """Bytes of a segment that is decoded: names and identifiers are shorter, also if each character is encoded."""
 
 
@@ -104,7 +104,7 @@ class Routes:
         # No key is needed to get here, so a path must cost little: beyond the longest one served nothing is decoded.
         segments = path.decode("latin-1").split("/", self._most + 1)[1:]
         if b"%" in path:
-            segments = [unquote(text) if len(text) <= _LONGEST_SEGMENT else text for text in segments]
+            segments = [unquote(text) if len(text) <= _MAX_SEGMENT else text for text in segments]
         if not segments or segments[0] not in self._versions:
             return Match(segments, None, None)
         route = None

@@ -25,7 +25,7 @@ from petstore_server.limits.activity import UsageRecorder
 from petstore_server.server.messages import Response
 from petstore_server.store import Store
 
-_MOST_ENTRIES = 1000  # hours or days in one response of getUsage
+_MAX_ENTRIES = 1000  # hours or days in one response of getUsage
 
 _PATH = "/v2/store/orders"
 _MICROSECONDS = 1_000_000
@@ -177,9 +177,9 @@ def _range(values: Mapping[str, Any], by: Granularity, now: float) -> tuple[int,
     if start > end:
         raise InvalidParameter("'from' is after now; give a time in the past, or 'to' as well.")
     start = by.start(start)
-    if end - start > _MOST_ENTRIES * by.seconds:
+    if end - start > _MAX_ENTRIES * by.seconds:
         raise InvalidParameter(
-            f"'from' and 'to' must be at most {_MOST_ENTRIES} times the granularity apart; ask for less, or for "
+            f"'from' and 'to' must be at most {_MAX_ENTRIES} times the granularity apart; ask for less, or for "
             "granularity=day."
         )
     return start, end

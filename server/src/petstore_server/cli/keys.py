@@ -18,7 +18,7 @@ from petstore_server.operations import accounts as operations
 from petstore_server.operations.accounts import IssuedKey
 from petstore_server.operations.audit import shown_fields
 
-_LONGEST_LINE = 1000  # characters of stdin that are read
+_MAX_LINE_CHARS = 1000  # characters of stdin that are read
 _COLUMNS = ("ID", "ACCOUNT", "ENVIRONMENT", "STATE", "SCOPES", "EXPIRES", "LAST USED (HOUR)", "BANNED UNTIL", "NOTE")
 _DEFAULT_NAMES = ", ".join(scope for scope in Scope if scope in DEFAULT_SCOPES)
 
@@ -92,7 +92,7 @@ def find_key() -> None:
     if sys.stdin.isatty():
         secret = click.prompt("API key", hide_input=True, err=True)
     else:
-        secret = sys.stdin.readline(_LONGEST_LINE)
+        secret = sys.stdin.readline(_MAX_LINE_CHARS)
     _show(with_store(lambda store: operations.find_key_by_secret(store, secret.strip())))
 
 

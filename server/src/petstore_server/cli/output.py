@@ -26,7 +26,7 @@ from petstore_server.domain.texts import hide_keys
 _UNSAFE = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
 _UPPER = re.compile("[A-Z]")  # a word of a name in camelCase begins with it
 _PLAIN = str.maketrans({"→": "->", "…": "...", "≤": "<=", "–": "-", "█": "#", "░": "."})  # without UTF-8
-_SHORTEST = 12  # columns to which a cell is narrowed at most
+_MIN_CELL = 12  # columns to which a cell is narrowed at most
 
 
 def wants_json() -> bool:
@@ -176,7 +176,7 @@ def _narrow_table(lines: Sequence[Sequence[str]], shrinks: Collection[str], widt
     titles, *cells = zip(*filled, strict=True) if filled else lines
     shown = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
     for title, widest in zip(titles, _widths([titles, *cells]), strict=True):
-        minimum = min(widest, _SHORTEST) if title in shrinks else widest
+        minimum = min(widest, _MIN_CELL) if title in shrinks else widest
         shown.add_column(title, no_wrap=title not in shrinks, overflow="fold", min_width=minimum)
     for row in cells:
         shown.add_row(*map(Text, row))

@@ -17,7 +17,7 @@ from petstore_server.operations.usage import AccountSort, AccountUsage, UsageRep
 from petstore_server.store import Store
 
 _BY_HOUR_SECONDS = 3 * DAY  # a longer period is shown by day unless asked for
-_BAR, _SHORTEST_BAR = 30, 10  # characters
+_BAR, _MIN_BAR = 30, 10  # characters
 _REASONS = slice(3, 6)  # the columns that divide the refused requests, left out where a terminal has no room for bars
 _RANKINGS = [str(each) for each in (AccountSort.ADMITTED, AccountSort.REFUSED, AccountSort.SHARE)]
 
@@ -64,7 +64,8 @@ def show_usage(account: str | None, since: float, by: str | None) -> None:
     """Show the usage of ACCOUNT, or of all accounts together, by hour or day in UTC.
 
     Hours and days without requests are left out, and on a narrow terminal the reasons of refusals. Servers save their
-    counts four times a second. Hours are kept for PETSTORE_USAGE_HOURS_DAYS, days for PETSTORE_USAGE_DAYS_DAYS.
+    counts four times a second. Hours are kept for PETSTORE_USAGE_HOURLY_RETENTION_DAYS, days for
+    PETSTORE_USAGE_DAILY_RETENTION_DAYS.
 
     $ petstore usage acme
     $ petstore usage acme --since 30d --by day
@@ -117,8 +118,8 @@ def top(since: float, by: str, limit: int) -> None:
 
 
 def _say_if_off() -> None:
-    if settings_here().usage_days_days == 0:
-        log_to_stderr("Servers with these settings record no usage history: PETSTORE_USAGE_DAYS_DAYS is 0.")
+    if settings_here().usage_daily_retention_days == 0:
+        log_to_stderr("Servers with these settings record no usage history: PETSTORE_USAGE_DAILY_RETENTION_DAYS is 0.")
 
 
 def _report_fields(account: str | None, by: Granularity, report: UsageReport) -> dict[str, Any]:
@@ -157,7 +158,7 @@ def _report_page(report: dict[str, Any]) -> str:
     counts = [(row[1], row[2]) for row in rows]
     width, lines = terminal_width(), [header, *rows]
     needed = sum(2 + max(len(str(cell)) for cell in column) for column in zip(*lines, strict=True))
-    if width is not None and width < needed + _SHORTEST_BAR:
+    if width is not None and width < needed + _MIN_BAR:
         for cells in lines:
             del cells[_REASONS]
     return _with_bars(table(header, rows), counts)
@@ -177,7 +178,7 @@ def _with_bars(page: str, counts: Sequence[tuple[int, int]]) -> str:
     longest = max(map(len, lines))
     most = max(map(sum, counts))
     room = min(_BAR, 0 if width is None else width - longest - 2)
-    if len(lines) != len(counts) + 1 or not most or room < _SHORTEST_BAR:
+    if len(lines) != len(counts) + 1 or not most or room < _MIN_BAR:
         return page
     bars = [""]
     for admitted, refused in counts:

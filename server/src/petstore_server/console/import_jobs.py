@@ -25,7 +25,7 @@ from petstore_server.imports.options import EVERY_COLUMN
 from petstore_server.imports.running import HISTORY_CHANGED
 
 KEPT_SECONDS = 3600.0  # for an upload that no operator works with
-MOST_JOBS = 8  # at a time: uploads take disk space
+MAX_JOBS = 8  # at a time: uploads take disk space
 
 _log = logging.getLogger(__name__)
 
@@ -130,8 +130,8 @@ class ImportJobs:
 
     def check(self, file: IO[bytes], name: str, size: int, fields: dict[str, str], operator: str) -> ImportJob:
         """Find out behind this call what importing the file would do. Raises Conflict, OSError."""
-        if len(self._jobs) >= MOST_JOBS:
-            raise Conflict(f"There are {MOST_JOBS} uploads on this host already; discard one first.")
+        if len(self._jobs) >= MAX_JOBS:
+            raise Conflict(f"There are {MAX_JOBS} uploads on this host already; discard one first.")
         job = ImportJob(secrets.token_hex(16), file, name, size, fields, operator, self._clock())
         self._jobs[job.id] = job
         self._start(job, operator, "checking")

@@ -50,7 +50,7 @@ SIGN_INS = ("console.create_link", "console.sign_in")  # the actions that change
 
 _RFC3339 = re.compile(r"(\d{4}-\d\d-\d\d)T(\d\d:\d\d(?::\d\d)?)(?:\.\d+)?Z", re.ASCII)
 _IDENTIFIERS = {"id", "petId"}  # numbers that are not counts
-_MOST_FIELDS = 12
+_MAX_FIELDS = 12
 _HIDDEN = {"createdIds", "createdChecksums", "orders", "pets"}  # of an import; the page of an order shows its own
 
 STALE_SECONDS = 5  # a number that was read longer ago is shown with its age
@@ -172,7 +172,7 @@ def changed_fields(entry: AuditEntry) -> list[tuple[str, str, str]]:
     """The fields that changed: the name, and the text before and after, empty where the field had or has no value."""
     shown = entry_fields(entry)
     before, after = (shown[each] if isinstance(shown[each], dict) else {} for each in ("before", "after"))
-    names = [name for name in {**before, **after} if name not in _HIDDEN][:_MOST_FIELDS]
+    names = [name for name in {**before, **after} if name not in _HIDDEN][:_MAX_FIELDS]
     return [(_words(name), _text(before, name), _text(after, name)) for name in names]
 
 

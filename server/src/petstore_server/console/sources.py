@@ -35,7 +35,7 @@ _BROKEN = "This cannot be read; the log of the server says why."
 
 _CHECKS_SECONDS = 60.0
 _SESSION_SECONDS = 0.7  # for which a page waits for its session: half of its time
-_MOST_SESSIONS = 100
+_MAX_SESSIONS = 100
 
 _log = logging.getLogger(__name__)
 
@@ -194,7 +194,7 @@ class Sources:
         self.forget_session(token)
         if found is not None:
             self._sessions[token] = found
-            if len(self._sessions) > _MOST_SESSIONS:
+            if len(self._sessions) > _MAX_SESSIONS:
                 self._sessions.popitem(last=False)
         return found
 

@@ -28,10 +28,10 @@ T = TypeVar("T")
 
 PAGE_SECONDS = 1.5  # how long a page waits for its data, so that it is sent within two seconds
 
-_LARGEST_FORM = 256 * 1024
-_MOST_FIELDS = 2000
+_MAX_FORM = 256 * 1024
+_MAX_FIELDS = 2000
 _REPEATED_SECONDS = 5.0  # for which a second click gets the response to the first
-_LONGEST_NOTICE = 1000  # characters: a cookie holds 4 KiB
+_MAX_NOTICE = 1000  # characters: a cookie holds 4 KiB
 
 
 @dataclass(eq=False)
@@ -125,7 +125,7 @@ class Visit:
         """
         response = RedirectResponse(CONSOLE_PATH + path, 303)
         linked = [(line, "") if isinstance(line, str) else line for line in lines]
-        cut = [(text[: _LONGEST_NOTICE // len(lines)], link) for text, link in linked]
+        cut = [(text[: _MAX_NOTICE // len(lines)], link) for text, link in linked]
         content = urlsafe_b64encode(msgspec.json.encode([kind, cut])).decode()
         signed = f"{content}.{security.signature(self.token, content)}"
         security.set_cookie(self.request, response, "notice", signed, max_age=60)
@@ -136,10 +136,10 @@ class Visit:
         body = bytearray()
         async for chunk in self.request.stream():
             body += chunk
-            if len(body) > _LARGEST_FORM:
+            if len(body) > _MAX_FORM:
                 raise RefusedRequest(413, "The form is too large", "Nothing was changed. Send less at a time.")
         try:
-            form = Form(parse_qsl(body.decode(), keep_blank_values=True, max_num_fields=_MOST_FIELDS), prefix)
+            form = Form(parse_qsl(body.decode(), keep_blank_values=True, max_num_fields=_MAX_FIELDS), prefix)
         except ValueError:
             raise InvalidInput("The form cannot be read; go back and try again.") from None
         self.require_form_token(form["form_token"])

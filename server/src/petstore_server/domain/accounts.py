@@ -10,7 +10,7 @@ from petstore_server.domain.errors import AccountClosed, InvalidInput, MissingLi
 from petstore_server.domain.texts import check_note, looks_like_key
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9 ._@+-]{0,99}", re.ASCII)
-_HIGHEST_LIMIT = 1_000_000_000
+_MAX_PLAN_LIMIT = 1_000_000_000
 
 
 class Limits(NamedTuple):
@@ -123,9 +123,9 @@ def plan_limits(plan: Plan, per_minute: int | None, per_day: int | None) -> Limi
         return fixed
     if per_minute is None or per_day is None:
         raise MissingLimits
-    if not 1 <= per_minute <= per_day <= _HIGHEST_LIMIT:
+    if not 1 <= per_minute <= per_day <= _MAX_PLAN_LIMIT:
         raise InvalidInput(
-            f"Limits must satisfy 1 ≤ per minute ≤ per day ≤ {_HIGHEST_LIMIT:,}; got {per_minute:,} and {per_day:,}."
+            f"Limits must satisfy 1 ≤ per minute ≤ per day ≤ {_MAX_PLAN_LIMIT:,}; got {per_minute:,} and {per_day:,}."
         )
     return Limits(per_minute, per_day)
 

@@ -5,7 +5,7 @@ from urllib.parse import unquote
 
 from petstore_server.domain.errors import InvalidInput
 
-_LONGEST_NOTE = 200
+_MAX_NOTE = 200
 _BETWEEN = r"[^0-9A-Za-z\s\"]*+"
 _LIVE, _TEST = map(_BETWEEN.join, ("psolive", "psotest"))
 _KEY = re.compile(rf"(?:({_LIVE})|{_TEST})(?:{_BETWEEN}[0-9A-Za-z])++", re.ASCII | re.IGNORECASE)
@@ -37,8 +37,8 @@ def percent_decoded(text: str) -> str:
 
 def check_note(text: str, name: str = "note") -> str:
     """Return the text if it is usable: one line, without an API key. `name` says what it is. Raises InvalidInput."""
-    if len(text) > _LONGEST_NOTE or not (text.isprintable() or not text):
-        raise InvalidInput(f"A {name} is one line of at most {_LONGEST_NOTE} characters, without control characters.")
+    if len(text) > _MAX_NOTE or not (text.isprintable() or not text):
+        raise InvalidInput(f"A {name} is one line of at most {_MAX_NOTE} characters, without control characters.")
     if looks_like_key(text):
         raise InvalidInput(f"The {name} holds an API key and is shown in lists; give the key's id instead.")
     return text

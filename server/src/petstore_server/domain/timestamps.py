@@ -10,7 +10,7 @@ from petstore_server.domain.errors import InvalidInput
 
 MINUTE, HOUR, DAY = 60, 3_600, 86_400  # seconds
 
-LONGEST_DURATION = 36_525 * DAY  # seconds that are accepted: 100 years; a longer duration is a typing error
+MAX_DURATION = 36_525 * DAY  # seconds that are accepted: 100 years; a longer duration is a typing error
 FILE_STAMP = r"\d{8}T\d{6}Z"  # the pattern of what `file_stamp` returns
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -116,7 +116,7 @@ def parse_duration(text: str) -> int:
     if match is None:
         raise ValueError("is not a duration such as 15m, 24h or 7d")
     digits, unit = match.groups()
-    if len(digits) > 10 or int(digits) * _DURATION_SECONDS[unit] > LONGEST_DURATION:
+    if len(digits) > 10 or int(digits) * _DURATION_SECONDS[unit] > MAX_DURATION:
         raise ValueError("is longer than 100 years; give a shorter duration")
     return int(digits) * _DURATION_SECONDS[unit]
 

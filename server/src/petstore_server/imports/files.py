@@ -26,7 +26,7 @@ _MARKS = {
     codecs.BOM_UTF16_LE: "utf-16-le",
     codecs.BOM_UTF16_BE: "utf-16-be",
 }
-_LONGEST_MARK = 4
+_MAX_MARK = 4
 _BY_ZERO_BYTES: dict[tuple[bool, ...], str] = {
     (True, False, True, False): "utf-16-le",
     (False, True, False, True): "utf-16-be",
@@ -51,7 +51,7 @@ TOO_LONG = f"is longer than {MAX_ROW_BYTES} bytes; raw shows its beginning"
 NOT_UTF8 = "The row is not valid UTF-8, or not in the encoding given; give --encoding, such as windows-1252."
 
 _MAX_GROUPS = 1000
-LONGEST_NAME = 60  # of a column in reasons and their groups: a name may be as long as a row
+MAX_NAME = 60  # of a column in reasons and their groups: a name may be as long as a row
 
 
 class UnreadableFile(DomainError):
@@ -166,7 +166,7 @@ def _as_utf8(chunks: Iterator[bytes], encoding: str | None) -> Iterator[bytes]:
     begin = b""
     for chunk in chunks:
         begin += chunk
-        if len(begin) >= _LONGEST_MARK:
+        if len(begin) >= _MAX_MARK:
             break
     if other := next((kind for mark, kind in _OTHER_FILES.items() if begin.startswith(mark)), None):
         raise UnreadableFile(f"The file is {other}.")
@@ -179,7 +179,7 @@ def _as_utf8(chunks: Iterator[bytes], encoding: str | None) -> Iterator[bytes]:
 def _unmarked(begin: bytes, encoding: str | None) -> str | None:
     """The encoding of a file without a byte order mark: zero bytes tell more than a name without a byte order."""
     name = encoding and codecs.lookup(encoding).name
-    found = _BY_ZERO_BYTES.get(tuple(map(bool, begin[:_LONGEST_MARK])), name)
+    found = _BY_ZERO_BYTES.get(tuple(map(bool, begin[:_MAX_MARK])), name)
     return name if name in _BY_ZERO_BYTES.values() else found
 
 
@@ -259,7 +259,7 @@ class Rejects:
         if self._file is not None:
             fields = {"line": reject.line, "column": reject.column, "reason": reject.reason, "raw": reject.raw}
             self._file.write(json.dumps(fields, ensure_ascii=False) + "\n")
-        key = (reject.column or "")[:LONGEST_NAME], reject.problem
+        key = (reject.column or "")[:MAX_NAME], reject.problem
         count, line, reason = self._groups.get(key, (0, reject.line, reject.reason))
         if count or len(self._groups) < _MAX_GROUPS:
             self._groups[key] = count + 1, line, reason

@@ -13,10 +13,10 @@ from petstore_server.imports import files
 from petstore_server.imports.files import Block, Piece, Row, UnreadableFile, UnreadableRow, line_blocks
 from petstore_server.imports.kinds import Schema, json_orders
 
-MOST_ARRAY_BYTES = 100 << 20  # of a JSON array: it is decoded as one document, which has to fit into memory
+MAX_ARRAY_BYTES = 100 << 20  # of a JSON array: it is decoded as one document, which has to fit into memory
 
 _TOO_LARGE = (
-    f"The JSON array is larger than {MOST_ARRAY_BYTES >> 20} MB; convert it to JSON Lines, such as with "
+    f"The JSON array is larger than {MAX_ARRAY_BYTES >> 20} MB; convert it to JSON Lines, such as with "
     "jq -c '.[]' FILE > FILE.jsonl, and import that."
 )
 _decode = msgspec.json.Decoder(dict[str, Any]).decode
@@ -39,7 +39,7 @@ def json_array(text: Iterable[bytes], schema: Schema[Any]) -> Iterator[Piece]:
     data = bytearray()
     for chunk in text:
         data += chunk
-        if len(data) > MOST_ARRAY_BYTES:
+        if len(data) > MAX_ARRAY_BYTES:
             raise UnreadableFile(_TOO_LARGE)
     elements = _elements(data)
     begins = cache(partial(_lines, data, elements))  # which only rejects need

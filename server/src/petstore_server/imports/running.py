@@ -14,7 +14,7 @@ from petstore_server.domain.audit import Actor
 from petstore_server.domain.errors import InvalidField
 from petstore_server.domain.orders import Import
 from petstore_server.imports.csv_rows import csv_fields, read_csv
-from petstore_server.imports.files import LONGEST_NAME, Reject, Rejects, Row, Source, UnreadableRow
+from petstore_server.imports.files import MAX_NAME, Reject, Rejects, Row, Source, UnreadableRow
 from petstore_server.imports.json_rows import json_array, json_fields, json_lines
 from petstore_server.imports.kinds import RecordKind, Schema, T
 from petstore_server.imports.options import EVERY_COLUMN, ReadOptions
@@ -77,7 +77,7 @@ def _advised(error: InvalidField, kind: RecordKind[Any]) -> InvalidField:
     """The error, with advice if the field is not one of this kind of record."""
     if error.field in kind.cells:
         return error
-    name = error.field if len(error.field) <= LONGEST_NAME else f"'{EVERY_COLUMN}'"
+    name = error.field if len(error.field) <= MAX_NAME else f"'{EVERY_COLUMN}'"
     return InvalidField(error.field, f"{error.problem}; give --ignore-column {name} to leave it out")
 
 

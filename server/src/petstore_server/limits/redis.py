@@ -40,8 +40,8 @@ Requests that wait for the next call fail with the one under way, so an outage d
 
 CONNECT_SECONDS = 1.0
 _LAST_LOOK_SECONDS = 0.02
-_LARGEST_READ = 1000
-_LARGEST_BATCH = 256  # a call of this size occupies Redis for about a millisecond
+_MAX_READ = 1000
+_MAX_BATCH = 256  # a call of this size occupies Redis for about a millisecond
 _SCRIPT = Path(__file__).with_name("count.lua").read_text("utf-8")
 _NEWEST = """
     local newest = math.max(tonumber(redis.call('GET', KEYS[1]) or '0'), tonumber(ARGV[1]))
@@ -82,7 +82,7 @@ class RedisCounters:
         self._client: Redis | None = None
         self._digest = ""
         self._batcher: Batcher[_Call, tuple[float, Counted]] = Batcher(
-            self._count_all, limit=_LARGEST_BATCH, outage=CountersUnavailable
+            self._count_all, limit=_MAX_BATCH, outage=CountersUnavailable
         )
 
     def use_store(self, store_id: str) -> None:
@@ -107,8 +107,8 @@ class RedisCounters:
     async def usages(self, account_ids: Sequence[int]) -> dict[int, Usage]:
         """What each of these accounts has used."""
         found: list[Any] = []
-        for first in range(0, len(account_ids), _LARGEST_READ):
-            keys = [self._account_key(account_id) for account_id in account_ids[first : first + _LARGEST_READ]]
+        for first in range(0, len(account_ids), _MAX_READ):
+            keys = [self._account_key(account_id) for account_id in account_ids[first : first + _MAX_READ]]
             async with self._connected() as client:
                 found += await client.mget(keys)
         return {account_id: _usage(stored) for account_id, stored in zip(account_ids, found, strict=True)}

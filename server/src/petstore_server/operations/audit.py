@@ -11,15 +11,15 @@ from petstore_server.domain.imports import IMPORT_ACTION
 from petstore_server.domain.timestamps import format_unix
 from petstore_server.store import Store
 
-_LONGEST_NAME = 100
-_LONGEST_LIST = 10  # longer than any list of an entry that is not about a batch
+_MAX_NAME = 100
+_MAX_LIST = 10  # longer than any list of an entry that is not about a batch
 _TIMES = {"began", "until", "reset"}  # besides names that end in _at
 
 
 def check_operator_name(name: str) -> str:
     """Return the operator's name if it is usable in the audit log. Raises InvalidInput."""
-    if not name.strip() or len(name) > _LONGEST_NAME or not name.isprintable():
-        raise InvalidInput(f"An operator's name is text of 1 to {_LONGEST_NAME} characters on one line.")
+    if not name.strip() or len(name) > _MAX_NAME or not name.isprintable():
+        raise InvalidInput(f"An operator's name is text of 1 to {_MAX_NAME} characters on one line.")
     return name.strip()
 
 
@@ -133,9 +133,9 @@ def entry_fields(entry: AuditEntry, *, full: bool = True) -> dict[str, Any]:
 def _abbreviated(values: dict[str, Any] | None) -> dict[str, Any] | None:
     if values is None:
         return None
-    long = {name: value for name, value in values.items() if isinstance(value, list) and len(value) > _LONGEST_LIST}
-    omitted = {f"{name}Omitted": len(value) - _LONGEST_LIST for name, value in long.items()}
-    return {**values, **{name: value[:_LONGEST_LIST] for name, value in long.items()}, **omitted}
+    long = {name: value for name, value in values.items() if isinstance(value, list) and len(value) > _MAX_LIST}
+    omitted = {f"{name}Omitted": len(value) - _MAX_LIST for name, value in long.items()}
+    return {**values, **{name: value[:_MAX_LIST] for name, value in long.items()}, **omitted}
 
 
 def shown_fields(value: Any) -> Any:

@@ -18,7 +18,7 @@ from petstore_server.operations.health import CheckResult, Level
 from petstore_server.settings import Settings
 
 _MIB = 1 << 20
-LEAST_FREE = 64 * _MIB  # bytes that must be free on the disk
+MIN_FREE = 64 * _MIB  # bytes that must be free on the disk
 
 LARGE_LOG = 256 * _MIB  # bytes above which the store's log is too large
 
@@ -27,8 +27,8 @@ _EARLIEST_NOW = 1_767_225_600  # 2026-01-01: this program is younger
 _CLOCK_TOLERANCE = 60  # seconds
 _OTHERS = stat.S_IRWXG | stat.S_IRWXO
 _RESPONSE_SECONDS = 5.0
-_LARGEST_ANSWER = 10_000  # bytes
-_FEWEST_BITS = 8  # of a network that may consist of proxies, such as 10.0.0.0/8
+_MAX_RESPONSE = 10_000  # bytes
+_MIN_PREFIX_BITS = 8  # of a network that may consist of proxies, such as 10.0.0.0/8
 _ALL_ADDRESSES = {"0.0.0.0", "::"}  # noqa: S104 - compared only
 
 
@@ -40,7 +40,7 @@ def check_files(file: Path) -> Iterator[CheckResult]:
         yield CheckResult("permissions", "ok", f"Only its owner can read and write {file}.")
 
 
-def check_disk(file: Path, least_free: int = LEAST_FREE) -> Iterator[CheckResult]:
+def check_disk(file: Path, least_free: int = MIN_FREE) -> Iterator[CheckResult]:
     """Space on the disk of the store, and the size of its log."""
     if not file.parent.is_dir():
         return
@@ -130,7 +130,7 @@ def check_deployment(settings: Settings) -> Iterator[CheckResult]:
 def _check_addresses(settings: Settings) -> Iterator[CheckResult]:
     """Addresses that contradict each other, or what they are for."""
     for network in settings.trusted_proxies:
-        if network.prefixlen < _FEWEST_BITS:
+        if network.prefixlen < _MIN_PREFIX_BITS:
             message = f"PETSTORE_TRUSTED_PROXIES has {network}: clients in it can name any address as their own."
             remedy = "Set it to the addresses of the proxies only; otherwise no limit by address holds."
             yield CheckResult("proxies", "warn", message, remedy)
@@ -180,7 +180,7 @@ def _ask(address: str) -> tuple[bool, str, str] | None:
         with closing(HTTPConnection(where.netloc, timeout=_RESPONSE_SECONDS)) as connection:
             connection.request("GET", where.path)
             response = connection.getresponse()
-            found = json.loads(response.read(_LARGEST_ANSWER))
+            found = json.loads(response.read(_MAX_RESPONSE))
             return response.status < 400, found["status"], found.get("reason", "")
     except (OSError, HTTPException, ValueError, LookupError, TypeError):  # or it is another program
         return None

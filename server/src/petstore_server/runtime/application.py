@@ -13,7 +13,7 @@ from petstore_server.api import v1, v2
 from petstore_server.api.access_log import AccessLog
 from petstore_server.api.admin import DRAINING, Readiness, admin_application
 from petstore_server.api.callers import Authenticator, ClientAddress
-from petstore_server.api.documentation import DOCUMENT_LIMIT, MOST_READERS, Documents
+from petstore_server.api.documentation import MAX_DOCUMENT_ADDRESSES, MAX_DOCUMENT_REQUESTS, Documents
 from petstore_server.api.gate import Concurrency, Gate
 from petstore_server.api.routes import Routes
 from petstore_server.console.application import Console
@@ -66,7 +66,7 @@ class Application:
             backend.limiter,
             client_address,
             Documents(settings),
-            MemoryLimiter(BanPolicy(), clock, MOST_READERS, DOCUMENT_LIMIT),
+            MemoryLimiter(BanPolicy(), clock, MAX_DOCUMENT_ADDRESSES, MAX_DOCUMENT_REQUESTS),
             self.concurrency,
             self.metrics,
             backend.activity,
@@ -124,7 +124,7 @@ class Application:
         yield CounterMetricFamily("petstore_strikes", "Requests that counted as strikes.", limiter.strikes)
         yield CounterMetricFamily("petstore_bans", "Bans that began.", limiter.bans)
         separate = "Decisions of processes that counted limits by themselves because Redis did not answer."
-        yield CounterMetricFamily("petstore_limit_decisions_alone", separate, limiter.local_decisions)
+        yield CounterMetricFamily("petstore_limit_decisions_local", separate, limiter.local_decisions)
         degraded = "Processes that count limits by themselves because Redis does not answer."
         yield GaugeMetricFamily("petstore_limits_degraded", degraded, limiter.fault is not None)
         connections = sum(len(server.connections) for server in servers)

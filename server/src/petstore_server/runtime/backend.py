@@ -31,7 +31,7 @@ _FORGET_SECONDS = 60.0
 _COMPACT_SECONDS = 600.0
 _COMPACT_GAP_SECONDS = 0.1
 _FORGET_KEYS = 10_000
-_LONGEST_BACK_OFF = 5.0
+_MAX_BACKOFF = 5.0
 
 _SET_REDIS = "set PETSTORE_REDIS_URL=redis://HOST:6379/0"
 _CHECK_SECONDS = 2.0
@@ -152,7 +152,10 @@ async def opened_backend(
                 reason = error.reason.rstrip(".")
                 raise SettingsError(f"PETSTORE_REDIS_URL names a Redis that cannot be used: {reason}.") from None
             share = shared.newest_timeline
-        url, usage = settings.database_url, UsageRecorder() if settings.usage_days_days else NoUsageRecorder()
+        url, usage = (
+            settings.database_url,
+            UsageRecorder() if settings.usage_daily_retention_days else NoUsageRecorder(),
+        )
         store = await opened.enter_async_context(opened_store(url, share, migrate=True))
         backend = Backend(store, limiter, usage, await store.access_version())
         limiter.load(await store.identity(), await store.usage.all(), await store.usage.bans())
@@ -215,7 +218,7 @@ class BackgroundTask:
             self._unusable = error.reason
         except Exception as error:  # noqa: BLE001 - a defect in one round must not end the task
             self._failures += 1
-            pause = max(self.pause, min(self.pause * 2.0 ** min(self._failures, 10), _LONGEST_BACK_OFF))
+            pause = max(self.pause, min(self.pause * 2.0 ** min(self._failures, 10), _MAX_BACKOFF))
             _log.error("background task failed", extra={"task": self.name, "again_in": pause}, exc_info=error)
             return pause
         else:
@@ -237,8 +240,8 @@ async def run_tasks(tasks: Sequence[BackgroundTask]) -> None:
 async def compact_history(usage: UsageStore, settings: Settings, now: float) -> None:
     """Sum the hours that are old enough into days, and delete the days that are too old; `now` in Unix seconds."""
     today = Granularity.DAY.start(now)
-    hours_before = today - settings.usage_hours_days * DAY
-    days_before = today - settings.usage_days_days * DAY
+    hours_before = today - settings.usage_hourly_retention_days * DAY
+    days_before = today - settings.usage_daily_retention_days * DAY
     while await usage.compact(hours_before, days_before):  # noqa: ASYNC110 - a pause between two days
         await asyncio.sleep(_COMPACT_GAP_SECONDS)
 

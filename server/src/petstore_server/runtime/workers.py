@@ -37,11 +37,11 @@ from petstore_server.telemetry.logs import logging_to_stderr, lost_lines
 from petstore_server.telemetry.metrics import aggregate, build_info, exposition
 
 _PROGRAM = "petstore_server.cli.worker"
-_FIRST_PAUSE, _LONGEST_PAUSE = 0.1, 2.0  # before one that died is replaced: it must not occupy the host
+_FIRST_PAUSE, _MAX_PAUSE = 0.1, 2.0  # before one that died is replaced: it must not occupy the host
 _STEADY_SECONDS = 30.0  # a worker that has served for so long is replaced without a long pause
 _DRAIN_SECONDS = DRAIN_SECONDS + 4.0  # a worker cuts off by itself what takes longer than its own limit
 _REPORT_SECONDS = 3.0
-_LARGEST_REPORT = 1 << 24
+_MAX_REPORT = 1 << 24
 _UNREADABLE = (OSError, ValueError, msgspec.MsgspecError)  # a channel without a report; includes TimeoutError
 
 _log = logging.getLogger(__name__)
@@ -118,7 +118,7 @@ class Worker:
         ours, theirs = socket.socketpair()
         with ours, theirs:
             self._process = await self._spawn(self._listener.fileno(), theirs.fileno())
-            reader, writer = await asyncio.open_unix_connection(sock=ours.dup(), limit=_LARGEST_REPORT)
+            reader, writer = await asyncio.open_unix_connection(sock=ours.dup(), limit=_MAX_REPORT)
         line = await reader.readline()
         if not line:
             writer.close()
@@ -249,7 +249,7 @@ class Workers:
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._draining.wait(), pause)
                 return
-            pause, started = min(2 * pause, _LONGEST_PAUSE), monotonic()
+            pause, started = min(2 * pause, _MAX_PAUSE), monotonic()
             try:
                 with contextlib.suppress(WorkerFailed):  # its exit code says enough
                     await worker.start()

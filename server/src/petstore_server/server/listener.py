@@ -40,7 +40,7 @@ A write wakes the client, or the proxy, that waits for it. It need not be woken 
 first response waits until the others are computed, so there are not too many.
 """
 
-_MOST_REFUSALS = 64
+_MAX_REFUSALS = 64
 """Connections over the maximum that get a response at the same time; more are cut off."""
 
 
@@ -161,7 +161,7 @@ class PublicServer:
         if len(self.connections) <= self._max_connections:
             return None
         self.refused += 1
-        if len(self.connections) > self._max_connections + _MOST_REFUSALS:
+        if len(self.connections) > self._max_connections + _MAX_REFUSALS:
             connection.cut()
         return TooManyConnections()
 

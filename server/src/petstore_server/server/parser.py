@@ -21,12 +21,12 @@ from petstore_server.server.messages import (
     UriTooLong,
     refused_request,
 )
-from petstore_server.server.remembered import LONGEST, RememberedRequests
+from petstore_server.server.remembered import MAX_SIZE, RememberedRequests
 
 MAX_HEAD = 64 * 1024
 """Bytes of a request's head, or of its trailers, that are parsed: wide enough to read what is refused with 431."""
 
-_LONGEST_HOST = 300  # bytes; names in the DNS have 253
+_MAX_HOST = 300  # bytes; names in the DNS have 253
 _HOST = re.compile(rb"(?:\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._~!$&'()*+,;=%-]+)(?::[0-9]*)?")
 _FRAMING = (b"content-length", b"transfer-encoding")
 
@@ -64,7 +64,7 @@ class RequestParser:
 
     def feed(self, data: memoryview) -> None:
         """Parse a piece of the input. Raises a RequestError if it is malformed: follow with `refuse`."""
-        if not self._at_start or len(data) > LONGEST:
+        if not self._at_start or len(data) > MAX_SIZE:
             self._parse(data)
             return
         begun, text = self.begun, bytes(data)
@@ -210,7 +210,7 @@ def _is_valid(host: bytes | None, version: str) -> bool:
     """Whether a request of this HTTP version may have this Host (RFC 9112 section 3.2)."""
     if host is None:
         return version == "1.0"
-    return len(host) <= _LONGEST_HOST and _is_host(host)
+    return len(host) <= _MAX_HOST and _is_host(host)
 
 
 @lru_cache(maxsize=256)

@@ -8,10 +8,10 @@ from petstore_server.server.messages import Head, Request
 MAX_REMEMBERED = 2048
 """Requests remembered by their bytes. Each takes some 2 KB of memory, and 6 KB at most."""
 
-LONGEST = 512
+MAX_SIZE = 512
 """Bytes of a request that is remembered."""
 
-_MOST_HEADERS = 32
+_MAX_HEADERS_KEPT = 32
 
 _BLANK = b"\r\n\r\n"
 _REQUEST_ID = b"x-request-id"
@@ -47,7 +47,7 @@ class RememberedRequests:
         """Remember a request that has been parsed from exactly this data."""
         if not request.keep_alive or data[:1] == b"\r" or data.find(_BLANK) + 4 != len(data):
             return  # it is more than a head: blank lines before it, a body, trailers
-        if request.method not in ("GET", "HEAD") or len(request.headers) > _MOST_HEADERS:
+        if request.method not in ("GET", "HEAD") or len(request.headers) > _MAX_HEADERS_KEPT:
             return
         head = request.head
         line = _REQUEST_ID_LINE.search(data)

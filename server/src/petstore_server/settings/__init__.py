@@ -18,8 +18,8 @@ _KUBERNETES = re.compile(r"PETSTORE_(SERVICE_|PORT_)")  # injected into every po
 
 _YEAR_SECONDS = 31_536_000
 _HOUR_SECONDS = 3600
-_MOST_DAYS = 36_500
-_MOST_STRIKES = 10_000  # a strike then costs either limiter no more than a small multiple of the first one
+_MAX_DAYS = 36_500
+_MAX_STRIKES = 10_000  # a strike then costs either limiter no more than a small multiple of the first one
 
 
 class SettingsError(Exception):
@@ -93,7 +93,7 @@ class Settings:
         "The one header in which those proxies name the client: X-Forwarded-For or Forwarded.",
         values.one_of("x-forwarded-for", "forwarded"),
     )
-    ban_strikes: int = _setting("20", "Strikes within ten minutes that ban a key.", values.integer(1, _MOST_STRIKES))
+    ban_strikes: int = _setting("20", "Strikes within ten minutes that ban a key.", values.integer(1, _MAX_STRIKES))
     ban_seconds: int = _setting("120", "Length of a first ban, in seconds.", values.integer(1, _YEAR_SECONDS))
     ban_max_seconds: int = _setting(
         "3600",
@@ -112,15 +112,15 @@ class Settings:
     )
     pets_deprecated_at: datetime = _setting("2026-11-01", "When GET /v1/pets/{petId} was deprecated.", values.timestamp)  # noqa: RUF009 - as the others
     pets_sunset: datetime = _setting("2027-12-01", "When GET /v1/pets/{petId} starts to return 410.", values.timestamp)  # noqa: RUF009 - as the others
-    usage_hours_days: int = _setting(
+    usage_hourly_retention_days: int = _setting(
         "90",
         "Days for which the usage history is kept by hour; then the hours of a day are summed.",
-        values.integer(0, _MOST_DAYS),
+        values.integer(0, _MAX_DAYS),
     )
-    usage_days_days: int = _setting(
+    usage_daily_retention_days: int = _setting(
         "1095",
         "Days for which the usage history is kept by day; if this and the hours are 0, there is no usage history.",
-        values.integer(0, _MOST_DAYS),
+        values.integer(0, _MAX_DAYS),
     )
     log_level: str = _setting(
         "info",
@@ -158,8 +158,10 @@ def read_settings(environ: Mapping[str, str]) -> Settings:
     settings = Settings(*read)
     if settings.ban_max_seconds < settings.ban_seconds:
         raise SettingsError("PETSTORE_BAN_MAX_SECONDS must not be less than PETSTORE_BAN_SECONDS.")
-    if settings.usage_days_days < settings.usage_hours_days:
-        raise SettingsError("PETSTORE_USAGE_DAYS_DAYS must not be less than PETSTORE_USAGE_HOURS_DAYS.")
+    if settings.usage_daily_retention_days < settings.usage_hourly_retention_days:
+        raise SettingsError(
+            "PETSTORE_USAGE_DAILY_RETENTION_DAYS must not be less than PETSTORE_USAGE_HOURLY_RETENTION_DAYS."
+        )
     if settings.pets_sunset < settings.pets_deprecated_at:
         raise SettingsError("PETSTORE_PETS_SUNSET must not be before PETSTORE_PETS_DEPRECATED_AT (RFC 9745 §4).")
     return settings

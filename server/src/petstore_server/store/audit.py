@@ -13,7 +13,7 @@ from petstore_server.domain.lists import Count
 from petstore_server.store.engine import Command, Part, Query, Row, Work, snapshot, transaction
 
 REQUEST_ID = "request_id"  # where an entry keeps the request that made the change, among the values after it
-SCAN_LIMIT = 20_000  # entries examined for one page or count at most
+MAX_SCAN = 20_000  # entries examined for one page or count at most
 
 _ALL = AuditFilters()
 _PAGE = 500
@@ -79,7 +79,7 @@ class AuditLog(Part):
         if filters.request_id is not None or not _matching(filters).parameters:
             return AuditPage(entries, None)  # no entry was read in vain
         ranges = _ranges(filters, last, newest_first=newest_first)
-        end = f"{ranges.sql} {_ORDER[newest_first]} LIMIT 1 OFFSET {SCAN_LIMIT - 1}"
+        end = f"{ranges.sql} {_ORDER[newest_first]} LIMIT 1 OFFSET {MAX_SCAN - 1}"
         ended = yield Query(f"SELECT at, id FROM petstore.audit{end}", ranges.parameters)  # noqa: S608 - constants
         return AuditPage(entries, AuditPosition(*ended[0]) if ended else None)
 
@@ -88,7 +88,7 @@ class AuditLog(Part):
         ranges, matching = _ranges(filters, None, newest_first=True), _matching(filters)
         columns, order = ("actor, action, subject", _ORDER[True]) if matching.parameters else ("1", "")
         order = "" if filters.request_id is not None else order  # as in `page_statement`
-        examined = f"SELECT {columns} FROM petstore.audit{ranges.sql} {order} LIMIT {SCAN_LIMIT}"  # noqa: S608 - constants
+        examined = f"SELECT {columns} FROM petstore.audit{ranges.sql} {order} LIMIT {MAX_SCAN}"  # noqa: S608 - constants
         matches = f"count(CASE WHEN {matching.sql.removeprefix(' WHERE ') or 'TRUE'} THEN 1 END)"
         return await self._count(matches, examined, (*matching.parameters, *ranges.parameters))
 
@@ -105,13 +105,13 @@ class AuditLog(Part):
 
     async def count_imports(self, actor: str | None = None) -> Count:
         """The number of imports, of all actors or one, among as many of the newest entries."""
-        parameters = (IMPORT_ACTION, *_NEWEST, actor, actor, SCAN_LIMIT)
+        parameters = (IMPORT_ACTION, *_NEWEST, actor, actor, MAX_SCAN)
         return await self._count("count(DISTINCT subject)", _IMPORT_BATCHES, parameters)
 
     async def _count(self, number: str, examined: str, parameters: Row) -> Count:
         sql = f"SELECT {number}, count(*) FROM ({examined}) AS examined"  # noqa: S608 - constants
         [(found, read)] = await self._engine.query(sql, parameters, short=False)
-        return Count(found, read == SCAN_LIMIT)
+        return Count(found, read == MAX_SCAN)
 
     @snapshot
     def imports(self, before: AuditPosition | None = None, actor: str | None = None) -> Work[audit.ImportsPage]:
@@ -136,7 +136,7 @@ def page_statement(filters: AuditFilters, limit: int, last: AuditPosition | None
         # Found first, and then sorted: PostgreSQL might otherwise walk the whole log in its order.
         found = f"WITH found AS MATERIALIZED ({entries}) SELECT * FROM found{matching.sql} {order}"  # noqa: S608
     else:
-        found = f"SELECT * FROM ({entries} {order} LIMIT {SCAN_LIMIT}) AS scanned{matching.sql}"  # noqa: S608
+        found = f"SELECT * FROM ({entries} {order} LIMIT {MAX_SCAN}) AS scanned{matching.sql}"  # noqa: S608
     return Query(f"{found} LIMIT {limit + 1}", (*ranges.parameters, *matching.parameters))
 
 

@@ -19,7 +19,7 @@ _FOLDED = "((((id & 4294967295) * 668265263) + (((id >> 32) & 4294967295) * 3747
 STARTS_PIECE = f"((({_FOLDED} * {_FOLDED}) % 2147483587) & 1023) = 0"
 """SQL for `starts_piece`. Every product is below 2^63, so no engine overflows."""
 
-CHANGED_LIMIT = 50_000  # changed orders beyond which reading the whole list again is as fast
+MAX_CHANGED = 50_000  # changed orders beyond which reading the whole list again is as fast
 
 # The clock numbers changes in the order of their commits: a snapshot that shows one change shows all before it.
 _MARK = "SELECT {history}, coalesce((SELECT max(revision) FROM petstore.orders), 0) FROM petstore.store"
@@ -119,8 +119,8 @@ class Listing(Part):
         mark = Mark(*row)
         changed: list[int] | None = None
         if held is not None and held.mark.history == mark.history and held.mark.revision <= mark.revision:
-            changed = [row[0] for row in (yield Query(_CHANGED, (held.mark.revision, CHANGED_LIMIT + 1)))]
-        if held is None or changed is None or len(changed) > CHANGED_LIMIT:
+            changed = [row[0] for row in (yield Query(_CHANGED, (held.mark.revision, MAX_CHANGED + 1)))]
+        if held is None or changed is None or len(changed) > MAX_CHANGED:
             starts = all_starts([row[0] for row in (yield Query(_STARTS))])
             pieces: list[Piece] = [_NO_PIECE] * len(starts)
             stale = list(range(len(starts)))

@@ -1,7 +1,7 @@
 """Searching orders: pages of version 2, by statements whose work is bounded whatever the store holds (D20), and counts.
 
 Each index of orders ends with the id. A page walks the index that has its sort order, or an equality's if it is sorted
-by id. Other filters are applied to what is walked, WORK_LIMIT orders at most: the page then ends short, with a position
+by id. Other filters are applied to what is walked, MAX_WORK orders at most: the page then ends short, with a position
 at which the list goes on. Where one of them has at most NARROW orders by an index, these are read and sorted instead.
 """
 
@@ -14,7 +14,7 @@ from petstore_server.domain.orders import Status, TrackedOrder
 from petstore_server.store import engine
 
 SHORT_PAGE = 200  # orders of one index: SQLite reads so many in less time than it takes to pass them to a thread
-WORK_LIMIT = 3000  # orders walked for one page at most
+MAX_WORK = 3000  # orders walked for one page at most
 NARROW = 1500  # orders that are read and sorted instead of walking at most
 
 _COLUMN = {SortField.ID: "id", SortField.SHIP_DATE: "ship_date", SortField.UPDATED_AT: "updated_at"}
@@ -92,7 +92,7 @@ def read_page(query: Query) -> engine.Work[Page]:
     rows: list[engine.Row] = []
     for walk in _walks(query):
         rows += yield _walked(walk, query, query.limit + 1 - len(rows))
-        if rows and rows[-1][1] is None:  # the end of a walk that examined WORK_LIMIT orders
+        if rows and rows[-1][1] is None:  # the end of a walk that examined MAX_WORK orders
             return Page(rows[:-1], _position(rows[-1], query.sort.field))
         if len(rows) > query.limit:
             break
@@ -144,17 +144,17 @@ def _narrow(query: Query) -> engine.Work[Walk | None]:
 
 
 def _walked(walk: Walk, query: Query, limit: int) -> engine.Query:
-    """The statement of the first orders of a walk that match; after fewer, where it ends if at WORK_LIMIT."""
+    """The statement of the first orders of a walk that match; after fewer, where it ends if at MAX_WORK."""
     rest = _rest(walk, query.filters)
     if not rest:
         return _select(walk, _PAGE, limit)
     where, values = _all(rest)
-    entries = _select(walk, _FILTERED, WORK_LIMIT)
+    entries = _select(walk, _FILTERED, MAX_WORK)
     value = "id" if walk.is_sorted_by_id else walk.column
     names = f"{value} AS updated_at, {value} AS created_at, id, {value} AS ship_date"
     if walk.missing:
         names = "id AS updated_at, id AS created_at, id, ship_date"
-    last = _select(walk, f"NULL AS record, NULL AS status, {names}", 1, offset=WORK_LIMIT - 1)
+    last = _select(walk, f"NULL AS record, NULL AS status, {names}", 1, offset=MAX_WORK - 1)
     sql = f"""
         SELECT * FROM (SELECT {_PAGE} FROM ({entries.sql}) AS walked WHERE {where} LIMIT %s) AS found
         UNION ALL SELECT * FROM ({last.sql}) AS ending LIMIT %s

@@ -10,7 +10,7 @@ from petstore_server.domain.orders import STATUSES, Order, order_from_fields
 from petstore_server.domain.timestamps import microseconds
 from petstore_server.store.engine import Row
 
-MOST_PROBLEMS = 100  # problems that a check of a store reports at most
+MAX_PROBLEMS = 100  # problems that a check of a store reports at most
 CHECKED = "SELECT id, status, pet_id, complete, ship_date, record FROM petstore.orders"  # for `order_problem`
 
 

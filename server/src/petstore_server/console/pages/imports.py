@@ -13,7 +13,7 @@ from starlette.responses import RedirectResponse, Response, StreamingResponse
 from starlette.types import Message
 
 from petstore_server.console.forms import Form, parse_position, position_links
-from petstore_server.console.import_jobs import FIELDS, KEPT_SECONDS, MOST_JOBS, TEXTS, ImportJob
+from petstore_server.console.import_jobs import FIELDS, KEPT_SECONDS, MAX_JOBS, TEXTS, ImportJob
 from petstore_server.console.pages.audit import COUNT_SECONDS
 from petstore_server.console.visit import Visit
 from petstore_server.domain.audit import AuditPosition
@@ -22,16 +22,16 @@ from petstore_server.imports.files import UnreadableFile
 from petstore_server.operations.admin_port import CONSOLE_PATH
 from petstore_server.operations.audit import actor_name
 
-LARGEST_FILE = 100 * 1024 * 1024  # bytes of a file that is accepted
+MAX_FILE = 100 * 1024 * 1024  # bytes of a file that is accepted
 
-_LARGEST_FIELDS = 64 * 1024
-_LARGEST_NAME = 200
+_MAX_FIELD_BYTES = 64 * 1024
+_MAX_FILE_NAME = 200
 _FIRST_LOOK_SECONDS = 10.0
 _REFRESH_SECONDS = 2
 
 
 class _TooLarge(UnreadableFile):
-    message = f"The file is larger than {LARGEST_FILE >> 20} MB; `petstore orders import` reads larger ones."
+    message = f"The file is larger than {MAX_FILE >> 20} MB; `petstore orders import` reads larger ones."
 
 
 async def list_imports(visit: Visit) -> Response:
@@ -44,7 +44,7 @@ async def list_imports(visit: Visit) -> Response:
     return visit.page(
         "imports.html",
         jobs=visit.sources.imports.all(),
-        most_jobs=MOST_JOBS,
+        most_jobs=MAX_JOBS,
         kept_minutes=int(KEPT_SECONDS // 60),
         form=form,
         imports=found,
@@ -110,17 +110,17 @@ async def _receive(request: Request) -> FormData:
         message = await request.receive()
         body = message.get("body", b"")
         size, end = size + len(body), (end + body)[-4:]
-        if size > LARGEST_FILE + _LARGEST_FIELDS:
+        if size > MAX_FILE + _MAX_FIELD_BYTES:
             message["body"] = b""
         if message["type"] == "http.request" and not message.get("more_body"):
-            if size > LARGEST_FILE + _LARGEST_FIELDS:
+            if size > MAX_FILE + _MAX_FIELD_BYTES:
                 raise _TooLarge()
             if not end.rstrip().endswith(b"--"):
                 raise UnreadableFile("The upload broke off before its end; upload the file again.")
         return message
 
     try:
-        return await Request(request.scope, receive).form(max_files=1, max_fields=20, max_part_size=_LARGEST_FIELDS)
+        return await Request(request.scope, receive).form(max_files=1, max_fields=20, max_part_size=_MAX_FIELD_BYTES)
     except HTTPException:
         raise UnreadableFile("The form cannot be read; go back and try again.") from None
 
@@ -135,10 +135,10 @@ def _file(form: FormData) -> tuple[IO[bytes], str, int]:
     file = form.get("file")
     if not isinstance(file, UploadFile) or not file.filename:
         raise UnreadableFile("Choose a file.")
-    name = file.filename.replace("\\", "/").rpartition("/")[2][-_LARGEST_NAME:]
+    name = file.filename.replace("\\", "/").rpartition("/")[2][-_MAX_FILE_NAME:]
     if not file.size:
         raise UnreadableFile(f"{name} is empty.")
-    if file.size > LARGEST_FILE:
+    if file.size > MAX_FILE:
         raise _TooLarge()
     return file.file, name, file.size
 
@@ -205,4 +205,4 @@ def _show_job(job: ImportJob) -> Response:
 
 
 def _form(visit: Visit, form: Form, status: int = 200) -> Response:
-    return visit.page("import_new.html", status, form=form, megabytes=LARGEST_FILE >> 20)
+    return visit.page("import_new.html", status, form=form, megabytes=MAX_FILE >> 20)

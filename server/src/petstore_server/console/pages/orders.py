@@ -21,13 +21,13 @@ from petstore_server.store.records import read_order
 
 _PAGE_SIZE = 50
 _FIELDS = ("status", "petId", "complete", "shipDateFrom", "shipDateTo", "sort")
-_MOST_SELECTED = 1000
-_MOST_COUNTED = 10_000
+_MAX_SELECTED = 1000
+_MAX_COUNTED = 10_000
 _COUNT_SECONDS = 0.15  # for which a page waits for the number of orders that match
 _CHANGES = 50
 _IMPORTS = 10  # batches of imports that are searched for the order
 _LATER = 1.0  # seconds by which an entry may be younger than the change, as two clocks took their times
-_MOST_REASONS = 5  # orders that a notice explains by themselves
+_MAX_REASONS = 5  # orders that a notice explains by themselves
 EXPORTS = {"csv": "text/csv; charset=utf-8", "jsonl": "application/jsonl", "json": "application/json"}
 
 
@@ -50,7 +50,7 @@ async def list_orders(visit: Visit) -> Response:
         page = await visit.need(visit.store.search.page(query))
         rows, after = page.orders, page.next
         if query.filters != Filters():
-            count = await visit.read(visit.store.search.count(query.filters, _MOST_COUNTED), _COUNT_SECONDS)
+            count = await visit.read(visit.store.search.count(query.filters, _MAX_COUNTED), _COUNT_SECONDS)
         elif counts.value is not None:
             count = Reading(Count(sum(counts.value.values()), more=False), counts.age)
     here = {**given, "after": visit.query.get("after", "")}
@@ -139,9 +139,9 @@ async def _change(visit: Visit, done: str, transition: Transition[Order], form: 
             refused.append((order_id, outcome))
     orders = f"{changed:,} order" + ("" if changed == 1 else "s")
     lines: list[str | tuple[str, str]] = [f"{done} {orders}." if changed else "Nothing was changed."]
-    lines += [await _explain(visit, *each) for each in refused[:_MOST_REASONS]]
-    if len(refused) > _MOST_REASONS:
-        lines.append(f"{len(refused) - _MOST_REASONS:,} more orders were not changed for such reasons.")
+    lines += [await _explain(visit, *each) for each in refused[:_MAX_REASONS]]
+    if len(refused) > _MAX_REASONS:
+        lines.append(f"{len(refused) - _MAX_REASONS:,} more orders were not changed for such reasons.")
     return visit.done(_back(form), *lines, kind="ok" if not refused else "warn" if changed else "bad")
 
 
@@ -161,8 +161,8 @@ def _selected(form: Form) -> list[int]:
     ids = list(dict.fromkeys(parse_order_id(text) for text in form.all("order")))
     if not ids:
         raise InvalidInput("No order is selected; go back and select at least one.")
-    if len(ids) > _MOST_SELECTED:
-        raise InvalidInput(f"Select at most {_MOST_SELECTED:,} orders at a time.")
+    if len(ids) > _MAX_SELECTED:
+        raise InvalidInput(f"Select at most {_MAX_SELECTED:,} orders at a time.")
     return ids
 
 

@@ -70,8 +70,8 @@ async def _requests(visit: Visit, period: str) -> dict[str, Any]:
     if days is None:
         report = await visit.read(visit.sources.requests.report())
         return {"requests": report, "chart": report.value and _recent_bars(report.value)}
-    if not visit.sources.settings.usage_days_days:
-        problem = "No history is kept, because PETSTORE_USAGE_DAYS_DAYS is 0."
+    if not visit.sources.settings.usage_daily_retention_days:
+        problem = "No history is kept, because PETSTORE_USAGE_DAILY_RETENTION_DAYS is 0."
         return {"requests": Reading[UsageReport](problem=problem), "chart": None}
     history = await visit.sources.history[days].get()
     return {

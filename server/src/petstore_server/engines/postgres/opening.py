@@ -12,11 +12,11 @@ from petstore_server.engines.postgres.connections import Driver, Share, Timeline
 from petstore_server.engines.postgres.engine import PostgresEngine, connect
 from petstore_server.engines.schema import Schema, earlier_build
 from petstore_server.store import Store
-from petstore_server.store.records import CHECKED, MOST_PROBLEMS, order_problem
+from petstore_server.store.records import CHECKED, MAX_PROBLEMS, order_problem
 
 SCHEMA = Schema("postgres")
 
-OLDEST_SERVER = 15  # the oldest major version of PostgreSQL that is supported
+MIN_SERVER = 15  # the oldest major version of PostgreSQL that is supported
 
 _OPENING_SECONDS = 5.0
 _LOCK = "SELECT pg_advisory_xact_lock(7306938521)"  # any number that all hosts agree on; ends with the transaction
@@ -65,9 +65,9 @@ async def check(url: str, share: Share | None = None) -> list[str]:
         SCHEMA.must_migrate(await schema_version(driver, url), f"in {place(url)}")
         async with driver.transaction(), driver.cursor("checked") as orders:
             await orders.execute(f"{CHECKED} ORDER BY id")
-            while len(problems) < MOST_PROBLEMS and (page := await orders.fetchmany(5_000)):
+            while len(problems) < MAX_PROBLEMS and (page := await orders.fetchmany(5_000)):
                 problems += [problem for row in page if (problem := order_problem(row)) is not None]
-    return problems[:MOST_PROBLEMS]
+    return problems[:MAX_PROBLEMS]
 
 
 @asynccontextmanager
@@ -81,8 +81,8 @@ async def connected(url: str, share: Share | None = None) -> AsyncIterator[Drive
     except TimeoutError:
         raise StoreUnusable(f"PostgreSQL does not answer at {place(url)}.", "Check PETSTORE_DATABASE_URL.") from None
     try:
-        if driver.info.server_version < OLDEST_SERVER * 10_000:
-            raise StoreUnusable(f"{place(url)} is served by a PostgreSQL older than {OLDEST_SERVER}; update it.")
+        if driver.info.server_version < MIN_SERVER * 10_000:
+            raise StoreUnusable(f"{place(url)} is served by a PostgreSQL older than {MIN_SERVER}; update it.")
         yield driver
     except psycopg.Error as error:
         raise StoreUnusable(f"The store in {place(url)} cannot be used: {plain_words(error)}.") from error

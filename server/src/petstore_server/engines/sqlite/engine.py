@@ -38,7 +38,7 @@ from petstore_server.store.engine import (
 
 BULK_GAP_SECONDS = 0.01  # after a bulk transaction, in which others can write; a busy server misses pauses of 3 ms
 
-_LEAST_FREE = 1 << 18  # bytes: several times what a commit of many changes writes
+_MIN_FREE = 1 << 18  # bytes: several times what a commit of many changes writes
 _READERS = 2  # one for the list, so that an export or a report does not delay it
 
 
@@ -129,7 +129,7 @@ class SqliteEngine:
             free = shutil.disk_usage(self._path.parent).free
         except OSError as error:
             raise ServiceUnavailable(f"the store cannot be used: {connections.plain_words(error)}") from None
-        if free < _LEAST_FREE:
+        if free < _MIN_FREE:
             raise ServiceUnavailable("the store cannot be used: the disk is full")
 
     async def close(self) -> None:

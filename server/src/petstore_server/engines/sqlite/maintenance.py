@@ -18,7 +18,7 @@ from petstore_server.engines.sqlite.connections import CREATE, connect, connect_
 from petstore_server.engines.sqlite.dialect import translated
 from petstore_server.partial_files import is_protected, partial_file, put_in_place
 from petstore_server.store.audit import INSERT_ENTRY, audit_row
-from petstore_server.store.records import CHECKED, MOST_PROBLEMS, order_problem
+from petstore_server.store.records import CHECKED, MAX_PROBLEMS, order_problem
 
 _LAST_USUAL = INT64_MAX - (1 << 32)
 # What a restore does not take back: the identity, the last backup (a backup contains no record of itself, because that
@@ -104,7 +104,7 @@ def check(path: Path) -> list[str]:
     opening.require_place(path, file_too=True)
     try:
         with closing(connect_reader(path)) as connection, transaction(connection):
-            return list(islice(_problems(connection, path), MOST_PROBLEMS))
+            return list(islice(_problems(connection, path), MAX_PROBLEMS))
     except apsw.Error as error:
         return [f"The store at {path} cannot be read: {connections.plain_words(error)}."]
     except StoreUnusable as error:
@@ -113,7 +113,7 @@ def check(path: Path) -> list[str]:
 
 def _problems(connection: apsw.Connection, path: Path) -> Iterator[str]:
     opening.SCHEMA.must_migrate(opening.schema_version(connection, path), f"at {path}")
-    for (result,) in connection.execute(f"PRAGMA integrity_check({MOST_PROBLEMS})"):
+    for (result,) in connection.execute(f"PRAGMA integrity_check({MAX_PROBLEMS})"):
         if result != "ok":
             yield f"The file is damaged: {result}."
     for table, _, parent, _ in connection.execute("PRAGMA foreign_key_check"):
