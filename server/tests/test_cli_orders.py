@@ -20,9 +20,9 @@ def cli(tmp_path: Path) -> CommandLine:
 
 def test_orders_are_listed_with_their_status_by_id(cli: CommandLine) -> None:
     lines = cli.must("orders", "list").out.splitlines()
-    assert ["ID", "PET", "QUANTITY", "SHIP", "DATE", "COMPLETE", "STATUS"] == lines[0].split()
+    assert ["ID", "PET", "QUANTITY", "SHIP", "DATE", "COMPLETE", "STATUS", "REFERENCE"] == lines[0].split()
     assert [["-5", "pending"], ["1", "pending"], ["2", "shipped"], ["3", "cancelled"]] == [
-        [line.split()[0], line.split()[-1]] for line in lines[1:]
+        [line.split()[0], line.split()[-2]] for line in lines[1:]
     ]
     listed = cli.must("orders", "list", "--json").json_lines()
     assert {"id": -5, "petId": 1, "status": "pending"} == listed[0]
@@ -94,20 +94,39 @@ def test_the_list_can_be_filtered_and_cut(cli: CommandLine) -> None:
     assert 2 == cli("orders", "list", "--status", "lost").code
     assert 2 == cli("orders", "list", "--limit", "0").code
     assert "'1e3' is not a valid whole number." in cli("orders", "list", "--pet-id", "1e3").err
-    assert "ID  PET  QUANTITY  SHIP DATE  COMPLETE  STATUS\n" == cli.must("orders", "list", "--pet-id", "7").out
+    assert (
+        "ID  PET  QUANTITY  SHIP DATE  COMPLETE  STATUS  REFERENCE\n" == cli.must("orders", "list", "--pet-id", "7").out
+    )
 
 
 def test_an_export_takes_its_format_from_the_option_else_the_ending(cli: CommandLine, tmp_path: Path) -> None:
     done = cli.must("orders", "export", str(tmp_path / "a.csv"), "--json")
     assert {"file": str(tmp_path / "a.csv"), "exported": 4} == done.json()
     assert (
-        "id,petId,quantity,shipDate,complete,status\n-5,1,,,,pending\n1,,2,,,pending\n2,,,,,shipped\n3,,,,,cancelled\n"
-        == (tmp_path / "a.csv").read_text()
+        "id,petId,quantity,shipDate,complete,status,reference\n"
+        "-5,1,,,,pending,\n1,,2,,,pending,\n2,,,,,shipped,\n3,,,,,cancelled,\n" == (tmp_path / "a.csv").read_text()
     )
     for name, options in (("a.txt", ["--format", "jsonl"]), ("a", []), ("a.NDJSON", [])):
         cli.must("orders", "export", str(tmp_path / name), *options)
         assert '{"id":-5,"petId":1,"status":"pending"}' == (tmp_path / name).read_text().splitlines()[0]
     assert 4 == len(json.loads(cli.must("orders", "export", "-", "--format", "json").out))
+
+
+@pytest.mark.parametrize("file_format", ["jsonl", "json", "csv"])
+def test_references_are_imported_shown_and_exported(cli: CommandLine, tmp_path: Path, file_format: str) -> None:
+    references = ["PO-1", 'a, "b"', "a;b\\", "Größe 5", "12", "\N{CAT FACE}"]
+    records = [{"id": 10 + place, "status": "pending", "reference": text} for place, text in enumerate(references)]
+    cli.must("orders", "import", "-", stdin=json.dumps(records, ensure_ascii=False))
+    file = tmp_path / f"orders.{file_format}"
+    cli.must("orders", "export", str(file))
+    again = CommandLine(tmp_path / "again.db")
+    again.must("orders", "import", str(file))
+    assert records == again.must("orders", "list", "--json").json_lines()[4:]
+    assert references[1] == again.must("orders", "show", "11", "--json").json()["reference"]
+    assert f"reference:  {references[1]}\n" in again.must("orders", "show", "11").out
+    rejected = again("orders", "import", "-", "--format", "csv", stdin=f"id,reference\n20,{'a' * 65}\n21, b \n")
+    assert 3 == rejected.code
+    assert "b" == again.must("orders", "show", "21", "--json").json()["reference"]
 
 
 @pytest.mark.parametrize("name", ["orders.xlsx", "orders.txt", "orders.tsv", "orders.jsonl.gz"])

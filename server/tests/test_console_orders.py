@@ -42,7 +42,7 @@ async def test_orders_are_filtered_and_sorted(file_store: Stores) -> None:
         assert "There are no orders yet" in await browser.get("/orders")
         await add_orders(
             console,
-            Order(1, 7, 2, "2026-11-01T10:00:00Z", False, Status.PENDING),
+            Order(1, 7, 2, "2026-11-01T10:00:00Z", False, Status.PENDING, "A & <1>"),
             Order(2, 8, 1, "2026-11-05T10:00:00Z", True, Status.SHIPPED),
             Order(3, 7, None, None, None, Status.CANCELLED),
         )
@@ -50,6 +50,8 @@ async def test_orders_are_filtered_and_sorted(file_store: Stores) -> None:
             ("", [1, 2, 3]),
             ("?status=shipped", [2]),
             ("?petId=7", [1, 3]),
+            ("?reference=A+%26+%3C1%3E", [1]),
+            ("?reference=A", []),
             ("?petId=7&status=cancelled", [3]),
             ("?complete=true", [2]),
             ("?shipDateFrom=2026-11-02", [2]),
@@ -60,6 +62,8 @@ async def test_orders_are_filtered_and_sorted(file_store: Stores) -> None:
             await browser.get(f"/orders{query}")
             assert expected == ids(browser.page), query
         assert "No order matches" in await browser.get("/orders?petId=9")
+        await browser.get("/orders/1")
+        assert '<a href="/console/orders?reference=A+%26+%3C1%3E">A &amp; &lt;1&gt;</a>' in browser.page
 
 
 async def test_orders_are_paged(file_store: Stores) -> None:

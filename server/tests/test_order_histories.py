@@ -43,6 +43,7 @@ SHIP_DATES = (
     "9999-12-31T23:59:59Z",
 )
 PET_IDS = (0, INT64_MIN, INT64_MAX)
+REFERENCES = ("a", 'é "1"\\, {;NULL}', "\N{CAT FACE}" * 64)
 TRANSITIONS = {"cancel": CANCEL, "ship": ship(SHIPPED_AT), "complete": COMPLETE}
 UPDATED = Sort(SortField.UPDATED_AT)
 
@@ -52,6 +53,7 @@ class Place(NamedTuple):
 
     pet_ids: tuple[int, ...]
     ship_date: str | None
+    reference: str | None
 
 
 class Change(NamedTuple):
@@ -79,6 +81,7 @@ ORDERS = st.builds(
     st.none() | st.sampled_from(SHIP_DATES),
     st.none() | st.booleans(),
     st.sampled_from(Status),
+    st.none() | st.sampled_from(REFERENCES),
 )
 STEPS = st.one_of(
     st.builds(ImportOrders, st.lists(ORDERS, min_size=1, max_size=12).map(tuple), st.booleans()),
@@ -88,6 +91,7 @@ STEPS = st.one_of(
         Place,
         st.lists(st.sampled_from(PET_IDS), min_size=1, max_size=3).map(tuple),
         st.none() | st.sampled_from(SHIP_DATES),
+        st.none() | st.sampled_from(REFERENCES),
     ),
 )
 BOUNDS = st.sampled_from(((3000, 1500), (4, 2), (5, 0), (3, 6)))
@@ -116,6 +120,7 @@ FILTERS = st.builds(
     st.none() | st.sampled_from(INSTANTS),
     st.none() | st.sampled_from(INSTANTS),
     st.none(),
+    st.frozensets(st.sampled_from(REFERENCES)),
 )
 ASKED = st.builds(Asked, FILTERS, st.none() | st.integers(0, 20))
 
@@ -134,8 +139,8 @@ class Follower:
         async for page in search_model.pages(self._store, self._query):
             found += page.orders
             for row in page.rows:
-                assert self._latest < (row[2], row[4])
-                self._latest = row[2], row[4]
+                assert self._latest < (row[2], row[5])
+                self._latest = row[2], row[5]
         if self._latest[0]:
             self._query = self._query._replace(after=Position(*self._latest))
         return found
@@ -169,12 +174,13 @@ class History:
 
     async def _place(self, step: Place) -> dict[int, Order]:
         requests = [
-            Placement(self._account_id, str(next(self._keys)), pet_id, 1, step.ship_date) for pet_id in step.pet_ids
+            Placement(self._account_id, str(next(self._keys)), pet_id, 1, step.ship_date, step.reference)
+            for pet_id in step.pet_ids
         ]
         placed = await asyncio.gather(*(self._writer.orders.place(request, BY) for request in requests))
         assert min(result.order_id for result in placed) > self._largest_id
         changed = {
-            result.order_id: Order(result.order_id, request.pet_id, 1, step.ship_date)
+            result.order_id: Order(result.order_id, request.pet_id, 1, step.ship_date, reference=step.reference)
             for request, result in zip(requests, placed, strict=True)
         }
         assert len(placed) == len(changed)
@@ -312,7 +318,14 @@ async def test_every_combination_of_filters_agrees_in_every_sort(each_backend: S
     async with each_backend.opened() as store:
         for first in range(0, 40, 8):  # the orders of a batch have one time
             orders = [
-                Order(number, chance.choice((0, 1)), 1, chance.choice((None, *SHIP_DATES)), chance.choice((None, True)))
+                Order(
+                    number,
+                    chance.choice((0, 1)),
+                    1,
+                    chance.choice((None, *SHIP_DATES)),
+                    chance.choice((None, True)),
+                    reference=chance.choice((None, *REFERENCES)),
+                )
                 for number in range(first, first + 8)
             ]
             await store.orders.import_batch(orders, "import:1", BY)
@@ -320,9 +333,15 @@ async def test_every_combination_of_filters_agrees_in_every_sort(each_backend: S
             await store.orders.change(number, TRANSITIONS[chance.choice(("cancel", "ship"))], BY)
         model = await model_of(store)
         since = sorted(entry.updated_at for entry in model.values())[10]
-        combinations = all_filters(1, (INSTANTS[4], INSTANTS[-1]), since, (Status.PENDING, Status.CANCELLED))
+        combinations = all_filters(
+            1,
+            (INSTANTS[4], INSTANTS[-1]),
+            since,
+            (Status.PENDING, Status.CANCELLED),
+            (REFERENCES[:1], REFERENCES[1:]),
+        )
         # A page of PostgreSQL takes ten times as long.
-        combinations = chance.sample(combinations, len(combinations) // 3 if each_backend.is_sqlite else 14)
+        combinations = chance.sample(combinations, len(combinations) // 9 if each_backend.is_sqlite else 14)
         found = 0
         with bounds(12, 15):  # some filters are narrow, others wide
             for filters, limit in zip(combinations, cycle((3, 8, 100, 1000))):

@@ -18,6 +18,8 @@ from petstore_server.domain.orders import (
     Import,
     Order,
     Status,
+    TrackedOrder,
+    check_reference,
     evaluate_import,
     order_from_fields,
     parse_order_id,
@@ -39,6 +41,7 @@ ORDERS = st.builds(
     st.none() | TIMESTAMPS.map(canonical_timestamp),
     st.none() | st.booleans(),
     st.sampled_from(Status),
+    st.none() | st.text(st.characters(categories=("L", "N", "P", "S")), min_size=1, max_size=64),
 )
 AT = datetime(2026, 11, 20, 12, 0, tzinfo=UTC)
 
@@ -92,7 +95,7 @@ def test_a_record_holds_the_specs_fields_without_nulls_and_can_be_read_back(orde
     record = json.loads(order.record())
     assert record.keys() <= {"id", "petId", "quantity", "shipDate", "complete"}
     assert None not in record.values()
-    assert order == read_order(order.record(), order.status, order.id)
+    assert order == read_order(order.record(), order.status, order.id, order.reference)
     assert order == order_from_fields(order.fields())
 
 
@@ -100,28 +103,51 @@ def test_a_record_holds_the_specs_fields_without_nulls_and_can_be_read_back(orde
 def test_a_row_has_what_pages_filter_and_sort_by_and_the_record(order: Order) -> None:
     row = order_row(order)
     assert (order.id, order.status, order.pet_id, int(order.complete is True)) == row[:4]
-    assert (instant(order.ship_date), order.record()) == row[4:]
+    assert (instant(order.ship_date), order.reference, order.record()) == row[4:]
     assert order_problem(row) is None
 
 
 def test_a_row_that_the_service_would_not_write_is_a_problem() -> None:
-    order = Order(1, 2, 3, "2026-11-01T10:00:00Z", True)
-    order_id, status, pet_id, complete, ship_date, record = order_row(order)
+    order = Order(1, 2, 3, "2026-11-01T10:00:00Z", True, reference="A 1")
+    order_id, status, pet_id, complete, ship_date, reference, record = order_row(order)
     rows = [
-        (2, status, pet_id, complete, ship_date, record),
-        (order_id, "lost", pet_id, complete, ship_date, record),
-        (order_id, status, 3, complete, ship_date, record),
-        (order_id, status, pet_id, 0, ship_date, record),
-        (order_id, status, pet_id, complete, None, record),
-        (order_id, status, pet_id, complete, ship_date, record.replace(":", ": ")),
-        (order_id, status, pet_id, complete, ship_date, record.replace("T", "t")),
-        (order_id, status, pet_id, complete, ship_date, "{"),
-        (order_id, status, pet_id, complete, ship_date, "[]"),
+        (2, status, pet_id, complete, ship_date, reference, record),
+        (order_id, "lost", pet_id, complete, ship_date, reference, record),
+        (order_id, status, 3, complete, ship_date, reference, record),
+        (order_id, status, pet_id, 0, ship_date, reference, record),
+        (order_id, status, pet_id, complete, None, reference, record),
+        (order_id, status, pet_id, complete, ship_date, reference, record.replace(":", ": ")),
+        (order_id, status, pet_id, complete, ship_date, reference, record.replace("T", "t")),
+        (order_id, status, pet_id, complete, ship_date, reference, "{"),
+        (order_id, status, pet_id, complete, ship_date, reference, "[]"),
+        (order_id, status, pet_id, complete, ship_date, " A", record),
     ]
     for row in rows:
         problem = order_problem(row)
         assert problem is not None
         assert f"Order {row[0]} " in problem
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", " a", "a ", "a\nb", "a\0", "\u00a0", "a\u200bb", "\ud800", "a" * 65, "pso_live_" + "a" * 30, "PSO-test-1"],
+)
+def test_a_text_that_is_not_a_reference_is_refused(text: str) -> None:
+    with pytest.raises(errors.InvalidField, match="reference"):
+        order_from_fields({"id": 1, "reference": text})
+    with pytest.raises(ValueError, match="printable"):
+        check_reference(text)
+
+
+@pytest.mark.parametrize("text", ["a", "a b", '"', "\\", "Größe 5", "\N{CAT FACE}" * 64, "=1+1"])
+def test_a_reference_is_one_line_of_printable_characters(text: str) -> None:
+    assert text == check_reference(text) == order_from_fields({"id": 1, "reference": text}).reference
+    assert text == json.loads(TrackedOrder('{"id":1}', Status.PENDING, 0, 0, text).text())["reference"]
+
+
+def test_a_reference_that_is_not_text_is_refused() -> None:
+    with pytest.raises(errors.InvalidField, match="is not text"):
+        order_from_fields({"id": 1, "reference": 1})
 
 
 @pytest.mark.parametrize("record", ["", "{", "null", "[]", '{"petId":1}', '{"id":3}', '{"id":1,"status":"pending"}'])

@@ -90,9 +90,9 @@ class Follower:
             last = done.is_set()
             page = await self._store.search.page(self._query)
             for row, tracked in zip(page.rows, page.orders, strict=True):
-                place = row[2], row[4]
+                place = row[2], row[5]
                 assert last_place < place
-                self.seen[row[4]] = tracked
+                self.seen[row[5]] = tracked
                 last_place = place
                 self._query = self._query._replace(after=Position(*place))
             if last and page.next is None:

@@ -24,7 +24,7 @@ from petstore_server.api.v2_input import (
     read_new_order,
 )
 from petstore_server.domain.lists import Filters, Position, Sort, SortField, query_digest
-from petstore_server.domain.orders import INT64_MAX, INT64_MIN, Status
+from petstore_server.domain.orders import INT64_MAX, INT64_MIN, REFERENCE_FORM, Status
 from support.contract_rules import TIMESTAMP_PATTERN
 
 INT64 = st.integers(INT64_MIN, INT64_MAX)
@@ -124,7 +124,7 @@ def test_an_identifier_in_any_other_form_is_refused(value: str) -> None:
             (
                 f"{name}=3",
                 f"The query contains '{shown}', which is not a parameter of this operation; they are status, petId, "
-                "complete, shipDateFrom, shipDateTo, updatedFrom, sort, limit, cursor.",
+                "complete, shipDateFrom, shipDateTo, updatedFrom, reference, sort, limit, cursor.",
             )
             for name, shown in (
                 *(("pet_id", "pet_id"), ("status[]", "status[]"), ("status%5B%5D", "status[]")),
@@ -274,9 +274,12 @@ def body(**fields: object) -> bytes:
 
 
 def test_a_body_is_read_and_its_date_becomes_canonical() -> None:
-    assert (3, 1, None) == read_new_order(b' {"quantity": 1, "petId": 3} ')
-    assert (3, 1, "2027-01-01T00:00:00Z") == read_new_order(body(shipDate="2027-01-01T01:00:00.000+01:00"))
-    largest = (INT64_MIN, INT64_MAX, None)
+    assert (3, 1, None, None) == read_new_order(b' {"quantity": 1, "petId": 3} ')
+    assert (3, 1, "2027-01-01T00:00:00Z", "A 1") == read_new_order(
+        body(shipDate="2027-01-01T01:00:00.000+01:00", reference="A 1")
+    )
+    assert (3, 1, None, None) == read_new_order(body(shipDate=None, reference=None))
+    largest = (INT64_MIN, INT64_MAX, None, None)
     assert largest == read_new_order(body(petId=INT64_MIN, quantity=INT64_MAX))
 
 
@@ -312,17 +315,18 @@ NOT_JSON = 'The body is not JSON in UTF-8; send an object such as {"petId": 3, "
         (b'{"petId":3,"quantity":1e3}', f"The field 'quantity' must be {POSITIVE}."),
         (body(quantity=0), f"The field 'quantity' must be {POSITIVE}."),
         (
-            body(shipDate=None),
+            body(shipDate=1),
             "The field 'shipDate' must be an RFC 3339 date-time with an offset, in the years 1 to 9999 in UTC, such as "
             "2026-11-01T10:00:00Z.",
         ),
+        (body(reference=" a"), f"The field 'reference' must be {REFERENCE_FORM}."),
         (
             body(id=7),
-            "The body contains 'id', which is not a field; the fields are petId, quantity, shipDate.",
+            "The body contains 'id', which is not a field; the fields are petId, quantity, shipDate, reference.",
         ),
         (
             body(**{"x" * 40: 7}),
-            "The body contains a name, which is not a field; the fields are petId, quantity, shipDate.",
+            "The body contains a name, which is not a field; the fields are petId, quantity, shipDate, reference.",
         ),
         (b'{"petId":3,"quantity":1,"petId":3}', "The body contains 'petId' more than once; give each field once."),
     ],
@@ -426,7 +430,7 @@ def test_an_idempotency_key_has_1_to_255_visible_ascii_characters(key: str, vali
 
 
 def test_what_a_cursor_is_bound_to_stays_the_same_in_every_release() -> None:
-    everything = Filters(frozenset(Status), 7, True, 1, 2, 3)
+    everything = Filters(frozenset(Status), 7, True, 1, 2, 3, frozenset({"a", "b"}))
     sorts = [Sort(field, descending) for field in SortField for descending in (False, True)]
     digests = [query_digest(filters, sort).hex() for filters in (Filters(), everything) for sort in sorts]
     assert "ba07d1d3b7d1b335" == digests[0]

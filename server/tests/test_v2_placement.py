@@ -4,7 +4,7 @@ import asyncio
 from collections import Counter
 from pathlib import Path
 from typing import Any
-from urllib.parse import urljoin
+from urllib.parse import quote, urljoin
 
 import httpx2
 import pytest
@@ -206,6 +206,47 @@ MALFORMED: list[tuple[bytes, dict[str, str], tuple[int, str]]] = [
     (b"[" * 60_000, {**JSON, "Idempotency-Key": "a"}, (400, "invalid_body")),
     (b" " * 65_537, {**JSON, "Idempotency-Key": "a"}, (413, "payload_too_large")),
 ]
+
+
+async def test_a_reference_is_stored_shown_in_version_2_only_and_finds_its_order(tmp_path: Path) -> None:
+    async def story(service: Service) -> None:
+        await service.orders(Order(7, reference="B 1"), Order(9))
+        client = await buyer(service)
+        reference = 'Größe "5"'
+        asked = {**ASKED, "reference": reference, "shipDate": None}
+        placed = await client.place("a", asked)
+        assert (201, reference) == (placed.status_code, placed.json()["reference"])
+        assert "shipDate" not in placed.json()
+        assert placed.content == (await client.place("a", {**ASKED, "reference": reference})).content
+        for body in (ASKED, {**ASKED, "reference": "other"}):
+            assert (422, "idempotency_key_reused") == code(await client.place("a", body))
+        await service.client.delete(f"{ORDERS}/10", headers=client.headers)
+        order = await client.listed(f"{ORDERS}/10")
+        assert ("cancelled", reference) == (order["status"], order["reference"])
+        assert "reference" not in str(await client.listed())
+        page = f"{ORDERS}?reference={quote(reference)}"
+        assert [10] == [found["id"] for found in (await client.listed(page))["data"]]
+        assert [7, 10] == [found["id"] for found in (await client.listed(f"{page}&reference=B%201"))["data"]]
+        assert [] == (await client.listed(f"{ORDERS}?reference=b%201"))["data"]
+
+    await in_service(tmp_path, story)
+
+
+@embedded
+async def test_a_reference_that_is_null_is_absent_and_a_malformed_one_is_refused(tmp_path: Path) -> None:
+    async def story(service: Service) -> None:
+        client = await buyer(service)
+        for reference in ("", " a", "a" * 65, "a\n", 1, await service.key()):
+            assert (400, "invalid_body") == code(await client.place("a", {**ASKED, "reference": reference}))
+        assert (400, "invalid_body") == code(await client.place("a", {**ASKED, "quantity": None}))
+        for query in ("reference=", "reference=%20a", "reference=" + "a" * 65):
+            response = await service.client.get(f"{ORDERS}?{query}", headers=client.headers)
+            assert (400, "invalid_parameter") == code(response)
+        placed = await client.place("a", {**ASKED, "reference": None})
+        assert "reference" not in placed.json()
+        assert "true" == (await client.place("a")).headers["idempotency-replayed"]
+
+    await in_service(tmp_path, story)
 
 
 @embedded

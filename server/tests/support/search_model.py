@@ -23,7 +23,8 @@ class Entry(NamedTuple):
     @property
     def tracked(self) -> TrackedOrder:
         """The order as a page has it."""
-        return TrackedOrder(self.order.record(), self.order.status, self.updated_at, self.created_at)
+        order = self.order
+        return TrackedOrder(order.record(), order.status, self.updated_at, self.created_at, order.reference)
 
 
 Model = dict[int, Entry]
@@ -45,6 +46,7 @@ def matches(entry: Entry, filters: Filters) -> bool:
     return (
         (not filters.statuses or order.status in filters.statuses)
         and filters.pet_id in (None, order.pet_id)
+        and (not filters.references or order.reference in filters.references)
         and filters.complete in (None, order.complete is True)
         and not (dated and ship_date is None)
         and (filters.ship_date_from is None or ship_date is None or ship_date >= filters.ship_date_from)
@@ -76,7 +78,11 @@ def expected(model: Model, filters: Filters, sort: Sort) -> list[TrackedOrder]:
 
 
 def all_filters(
-    pet_id: int, ship_dates: tuple[int, int], updated_from: int, statuses: tuple[Status, Status]
+    pet_id: int,
+    ship_dates: tuple[int, int],
+    updated_from: int,
+    statuses: tuple[Status, Status],
+    references: tuple[tuple[str, ...], ...] = (),
 ) -> list[Filters]:
     """Every combination of filters, with these values."""
     first, last = ship_dates
@@ -89,6 +95,7 @@ def all_filters(
             (None, first),
             (None, last),
             (None, updated_from),
+            (frozenset[str](), *map(frozenset, references)),
         )
     ]
 

@@ -162,6 +162,7 @@ def _listing(query: bytes) -> Listing:
         values["shipDateFrom"],
         values["shipDateTo"],
         values["updatedFrom"],
+        frozenset(values["reference"] or ()),
     )
     kept = [pair for pair in query.split(b"&") if pair and v2_input.decoded(pair.partition(b"=")[0]) != "cursor"]
     digest = query_digest(filters, values["sort"])

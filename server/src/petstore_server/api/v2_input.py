@@ -14,7 +14,7 @@ from urllib.parse import unquote
 
 from petstore_server.api.errors import InvalidBody, InvalidParameter, UnsupportedMediaType
 from petstore_server.domain.lists import DEFAULT_LIMIT, MAX_LIMIT, Sort, SortField
-from petstore_server.domain.orders import INT64_MAX, INT64_MIN, Status, is_int64
+from petstore_server.domain.orders import INT64_MAX, INT64_MIN, REFERENCE_FORM, Status, check_reference, is_int64
 from petstore_server.domain.timestamps import microseconds, parse_timestamp, timestamp_text
 from petstore_server.domain.usage import Granularity
 
@@ -99,7 +99,21 @@ class Text:
         return text
 
 
-FieldKind = Integer | Timestamp
+class Reference:
+    """A reference of an order."""
+
+    allowed = REFERENCE_FORM
+
+    def from_text(self, text: str) -> str:
+        return check_reference(text)
+
+    def from_json(self, value: object) -> str:
+        if type(value) is not str:
+            raise ValueError(self.allowed)
+        return check_reference(value)
+
+
+FieldKind = Integer | Timestamp | Reference
 Kind = FieldKind | Choice | Text
 
 
@@ -179,6 +193,7 @@ LIST_ORDERS = Parameters(
     Parameter("shipDateFrom", Timestamp()),
     Parameter("shipDateTo", Timestamp()),
     Parameter("updatedFrom", Timestamp()),
+    Parameter("reference", Reference(), repeatable=True),
     Parameter("sort", Choice(_SORTS), default=_SORTS["id"]),
     Parameter("limit", Integer(1, MAX_LIMIT), default=DEFAULT_LIMIT),
     Parameter("cursor", Text(".+", "the nextCursor of a page")),
@@ -195,7 +210,12 @@ GET_USAGE = Parameters(
 IDEMPOTENCY_KEY = Parameter("Idempotency-Key", Text("[!-~]{1,255}", "1 to 255 visible ASCII characters"))
 """A header (draft-ietf-httpapi-idempotency-key-header)."""
 
-ORDER_FIELDS: dict[str, FieldKind] = {"petId": Integer(), "quantity": Integer(minimum=1), "shipDate": Timestamp()}
+ORDER_FIELDS: dict[str, FieldKind] = {
+    "petId": Integer(),
+    "quantity": Integer(minimum=1),
+    "shipDate": Timestamp(),
+    "reference": Reference(),
+}
 REQUIRED_FIELDS = ("petId", "quantity")
 
 
@@ -207,8 +227,8 @@ def check_media_type(content_type: bytes | None, content_encoding: bytes | None)
         raise UnsupportedMediaType
 
 
-def read_new_order(body: bytes) -> tuple[int, int, str | None]:
-    """Read the pet id, the quantity and the ship date (in canonical form) of placeOrder's body.
+def read_new_order(body: bytes) -> tuple[int, int, str | None, str | None]:
+    """Read the pet id, the quantity, the ship date (in canonical form) and the reference of placeOrder's body.
 
     Raises InvalidBody, whose message names the field.
     """
@@ -217,14 +237,15 @@ def read_new_order(body: bytes) -> tuple[int, int, str | None]:
     if unknown is not None:
         known = ", ".join(ORDER_FIELDS)
         raise InvalidBody(f"The body contains {_shown(unknown)}, which is not a field; the fields are {known}.")
-    pet_id, quantity, ship_date = (_field(name, kind, members) for name, kind in ORDER_FIELDS.items())
-    return pet_id, quantity, (None if ship_date is None else timestamp_text(ship_date))
+    pet_id, quantity, ship_date, reference = (_field(name, kind, members) for name, kind in ORDER_FIELDS.items())
+    return pet_id, quantity, (None if ship_date is None else timestamp_text(ship_date)), reference
 
 
 def _field(name: str, kind: FieldKind, members: dict[str, object]) -> Any:
-    if name not in members:
-        if name in REQUIRED_FIELDS:
+    if name in REQUIRED_FIELDS:
+        if name not in members:
             raise InvalidBody(f"The body lacks the field '{name}'; it must be {kind.allowed}.")
+    elif members.get(name) is None:  # many programs write null for a field without a value
         return None
     try:
         return kind.from_json(members[name])

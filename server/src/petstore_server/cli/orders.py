@@ -26,7 +26,7 @@ from petstore_server.store import Store
 
 _NEGATIVE_IDS = {"ignore_unknown_options": True}  # so that -5 is an identifier; `ORDER_ID` rejects other options
 _ENDINGS = {".jsonl": "jsonl", ".ndjson": "jsonl", ".json": "json", ".csv": "csv"}
-_TITLES, _SIDES = ("ID", "PET", "QUANTITY", "SHIP DATE", "COMPLETE", "STATUS"), ">>><<<"
+_TITLES, _SIDES = ("ID", "PET", "QUANTITY", "SHIP DATE", "COMPLETE", "STATUS", "REFERENCE"), ">>><<<<"
 
 _REJECTS = FileToWrite(dir_okay=False)
 _MAPPING, _ENCODING = Parsed("mapping", checks.parse_mapping), Parsed("encoding", checks.check_encoding)
@@ -64,7 +64,8 @@ orders = noun("orders", "petstore orders import orders.csv --rejects rejects.jso
 def import_orders(file: str, **options: Any) -> None:
     """Import the orders in FILE (- for stdin): JSON Lines, a JSON array, or CSV as shops and spreadsheets export it.
 
-    A record has the fields id (required), petId, quantity, shipDate, complete, and status (pending if absent).
+    A record has the fields id (required), petId, quantity, shipDate, complete, status (pending if absent) and
+    reference.
     An order that is in the store already is left unchanged if it is identical, replaced if it is pending, and
     rejected if it has shipped, was cancelled, or was placed over the API. Bad rows are rejected with their line,
     column and reason; the others are imported, and the exit code is 3.

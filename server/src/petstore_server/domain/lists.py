@@ -5,7 +5,7 @@ from enum import StrEnum
 from hashlib import sha256
 from typing import Any, Generic, NamedTuple, TypeVar
 
-from petstore_server.domain.orders import Status, TrackedOrder, text_end
+from petstore_server.domain.orders import Status, TrackedOrder, order_text
 
 T = TypeVar("T")
 DEFAULT_LIMIT = 100
@@ -33,7 +33,7 @@ class Position(NamedTuple):
 
 
 class Filters(NamedTuple):
-    """The orders that a list returns. None, and no statuses, mean all; ranges include their start, not their end."""
+    """The orders that a list returns. None, no statuses and no references mean all. Ranges do not include their end."""
 
     statuses: frozenset[Status] = frozenset()
     pet_id: int | None = None
@@ -41,6 +41,7 @@ class Filters(NamedTuple):
     ship_date_from: int | None = None
     ship_date_to: int | None = None
     updated_from: int | None = None
+    references: frozenset[str] = frozenset()
 
 
 class Query(NamedTuple):
@@ -64,16 +65,17 @@ class Page(NamedTuple):
 
     @property
     def orders(self) -> list[TrackedOrder]:
-        return [TrackedOrder(row[0], Status(row[1]), row[2], row[3]) for row in self.rows]
+        return [TrackedOrder(row[0], Status(row[1]), *row[2:5]) for row in self.rows]
 
     def text(self) -> str:
         """The orders as JSON texts, separated by commas."""
-        return ",".join([row[0][:-1] + text_end(row[1], row[2], row[3]) for row in self.rows])
+        return ",".join([order_text(*row[:5]) for row in self.rows])
 
 
 def query_digest(filters: Filters, sort: Sort) -> bytes:
     """Identify filters and sort, 8 bytes: a cursor is bound to them. The page size may differ between pages."""
-    identity = sorted(filters.statuses), *filters[1:], str(sort.field), sort.descending
+    references = filter(None, [sorted(filters.references)])
+    identity = sorted(filters.statuses), *filters[1:-1], *references, str(sort.field), sort.descending
     return sha256(repr(identity).encode()).digest()[:8]
 
 

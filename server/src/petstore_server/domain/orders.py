@@ -1,5 +1,6 @@
 """Orders: the record, its identifiers, placing, and the transitions between states (spec S2, S3; D4 to D7, D20)."""
 
+import json
 import re
 from datetime import datetime
 from enum import StrEnum
@@ -9,12 +10,15 @@ from typing import Any, NamedTuple
 
 from petstore_server.domain import errors
 from petstore_server.domain.audit import Transition
+from petstore_server.domain.texts import looks_like_key
 from petstore_server.domain.timestamps import DAY, canonical_timestamp, format_timestamp, timestamp_text
 
 INT64_MIN = -(2**63)
 INT64_MAX = 2**63 - 1
-ORDER_FIELDS = ("id", "petId", "quantity", "shipDate", "complete", "status")  # in the order of an export's columns
+ORDER_FIELDS = ("id", "petId", "quantity", "shipDate", "complete", "status", "reference")  # an export's columns
 KEY_LIFETIME = DAY  # seconds for which an idempotency key gets the order that was placed with it
+MAX_REFERENCE = 64  # characters
+REFERENCE_FORM = f"1 to {MAX_REFERENCE} printable characters without a space at either end, and not an API key"
 
 _FIELD_NAMES = frozenset(ORDER_FIELDS)
 _PLAIN_INTEGER = re.compile(r"0|-?[1-9][0-9]{0,18}", re.ASCII)
@@ -27,9 +31,10 @@ class Status(StrEnum):
 
 
 class Order(NamedTuple):
-    """An order: the five fields of the interface's record, and its status, which the record lacks (spec S2.1).
+    """An order: the five fields of the interface's record, and what the record lacks (spec S2.1): status and reference.
 
-    `ship_date` is RFC 3339 in UTC with `Z`. A named tuple, because imports build and compare millions of orders.
+    `ship_date` is RFC 3339 in UTC with `Z`, `reference` the partner's own number of the order. A named tuple, because
+    imports build and compare millions of orders.
     """
 
     id: int
@@ -38,6 +43,7 @@ class Order(NamedTuple):
     ship_date: str | None = None
     complete: bool | None = None
     status: Status = Status.PENDING
+    reference: str | None = None
 
     def record(self) -> str:
         """Return the Order of the interface as JSON, without fields that have no value (D7). Nothing needs escaping."""
@@ -53,26 +59,38 @@ class Order(NamedTuple):
         return text + "}"
 
     def fields(self) -> dict[str, Any]:
-        """Return the record's fields and the status as {name: value}, without those that have no value."""
-        values = (self.id, self.pet_id, self.quantity, self.ship_date, self.complete, str(self.status))
+        """Return all fields as {name: value}, without those that have no value."""
+        values = (*self[:5], str(self.status), self.reference)
         return {name: value for name, value in zip(ORDER_FIELDS, values, strict=True) if value is not None}
 
 
 class TrackedOrder(NamedTuple):
-    """An order of version 2: the text of `Order.record`, its status, last change and creation (Unix microseconds)."""
+    """An order of version 2: the text of `Order.record`, and what that lacks. Timestamps are Unix microseconds."""
 
     record: str
     status: Status
     updated_at: int
     created_at: int
+    reference: str | None = None
 
     def text(self) -> str:
-        """The Order of version 2 as JSON text: the fields of version 1, `status`, `createdAt` and `updatedAt`."""
-        return self.record[:-1] + text_end(self.status, self.updated_at, self.created_at)
+        """The Order of version 2 as JSON text: the fields of version 1, and those that only version 2 has."""
+        return order_text(*self)
+
+
+def order_text(record: str, status: str, updated_at: int, created_at: int, reference: str | None) -> str:
+    """The text of a TrackedOrder with these fields."""
+    end = _text_end(status, updated_at, created_at)
+    return record[:-1] + end if reference is None else record[:-1] + reference_member(reference) + end
+
+
+def reference_member(reference: str | None) -> str:
+    """What a reference adds to the JSON text of an order, after another member."""
+    return "" if reference is None else f',"reference":{json.dumps(reference, ensure_ascii=False)}'
 
 
 @lru_cache(maxsize=4096)
-def text_end(status: str, updated_at: int, created_at: int) -> str:
+def _text_end(status: str, updated_at: int, created_at: int) -> str:
     """What the text of an order adds to its record; orders of one import share it."""
     created, updated = timestamp_text(created_at), timestamp_text(updated_at)
     return f',"status":"{status}","createdAt":"{created}","updatedAt":"{updated}"}}'
@@ -86,19 +104,22 @@ class Placement(NamedTuple):
     pet_id: int
     quantity: int
     ship_date: str | None
+    reference: str | None = None
 
     @property
     def digest(self) -> bytes:
         """SHA-256 of the body's content, 32 bytes: bodies that differ only in form have the same digest."""
-        return sha256(f"{self.pet_id} {self.quantity} {self.ship_date}".encode()).digest()
+        content = f"{self.pet_id} {self.quantity} {self.ship_date}"
+        return sha256((content if self.reference is None else f"{content} {self.reference}").encode()).digest()
 
     def order(self, order_id: int) -> Order:
-        return Order(order_id, self.pet_id, self.quantity, self.ship_date)
+        return Order(order_id, self.pet_id, self.quantity, self.ship_date, reference=self.reference)
 
     def placed(self, order_id: int, at: int, *, replayed: bool) -> "Placed":
         """The result for an identifier and a time in Unix microseconds: the same bytes for a repeated request."""
         order = self.order(order_id)
-        return Placed(order_id, TrackedOrder(order.record(), order.status, at, at).text().encode(), replayed)
+        tracked = TrackedOrder(order.record(), order.status, at, at, order.reference)
+        return Placed(order_id, tracked.text().encode(), replayed)
 
 
 class Placed(NamedTuple):
@@ -175,7 +196,7 @@ def parse_order_id(text: str) -> int:
 
 
 def order_from_fields(fields: dict[str, Any]) -> Order:
-    """Build an order from an import record: the fields of an Order and `status`, as JSON types. Raises InvalidField."""
+    """Build an order from an import record: the fields of an Order, as JSON types. Raises InvalidField."""
     if not _FIELD_NAMES.issuperset(fields):
         name = next(name for name in fields if name not in _FIELD_NAMES)
         raise errors.InvalidField(name, f"is not a field of an order; the fields are {', '.join(ORDER_FIELDS)}")
@@ -189,6 +210,7 @@ def order_from_fields(fields: dict[str, Any]) -> Order:
         _ship_date(fields.get("shipDate")),
         _boolean(fields.get("complete")),
         _status(fields.get("status")),
+        _reference(fields.get("reference")),
     )
 
 
@@ -232,3 +254,22 @@ def _status(value: object) -> Status:
     if status is None:
         raise errors.InvalidField("status", f"is none of {', '.join(STATUSES)}", value)
     return status
+
+
+def check_reference(text: str) -> str:
+    """Return the text if it is a reference. Raises ValueError, with what one is."""
+    is_one = 0 < len(text) <= MAX_REFERENCE and text.isprintable() and text.strip() == text
+    if not is_one or looks_like_key(text):
+        raise ValueError(REFERENCE_FORM)
+    return text
+
+
+def _reference(value: object) -> str | None:
+    if value is None:
+        return None
+    if type(value) is not str:
+        raise errors.InvalidField("reference", "is not text", value)
+    try:
+        return check_reference(value)
+    except ValueError:
+        raise errors.InvalidField("reference", f"is not {REFERENCE_FORM}", value) from None

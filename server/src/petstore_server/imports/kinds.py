@@ -18,7 +18,16 @@ from msgspec import UNSET, UnsetType
 
 from petstore_server.domain.audit import Actor
 from petstore_server.domain.errors import InvalidField
-from petstore_server.domain.orders import INT64_MAX, INT64_MIN, ORDER_FIELDS, Import, Order, Status, order_from_fields
+from petstore_server.domain.orders import (
+    INT64_MAX,
+    INT64_MIN,
+    ORDER_FIELDS,
+    Import,
+    Order,
+    Status,
+    check_reference,
+    order_from_fields,
+)
 from petstore_server.domain.pets import Pet, pet_from_fields
 from petstore_server.domain.timestamps import are_canonical
 from petstore_server.imports.conversions import Cell, Timestamps, boolean_cell, integer_cell
@@ -75,6 +84,7 @@ ORDERS = RecordKind[Order](
         _SHIP_DATE: Timestamps(),
         "complete": boolean_cell,
         "status": _status_cell,
+        "reference": str.strip,
     },
     order_from_fields,
     lambda store, ids: store.orders.find_many(ids),
@@ -163,11 +173,12 @@ class _Record(msgspec.Struct, forbid_unknown_fields=True, rename="camel", gc=Fal
     ship_date: str | UnsetType | None = UNSET
     complete: bool | UnsetType | None = UNSET
     status: Status | UnsetType | None = UNSET
+    reference: str | UnsetType | None = UNSET
 
 
 _decode_records = msgspec.json.Decoder(list[_Record]).decode
 _decode_integers = msgspec.json.Decoder(list[Int64]).decode
-_values = attrgetter("id", "pet_id", "quantity", "ship_date", "complete", "status")
+_values = attrgetter("id", "pet_id", "quantity", "ship_date", "complete", "status", "reference")
 _CANONICAL_LENGTH = len("2026-11-01T10:00:00Z")
 _STATUSES: dict[str | None, Status] = {None: Status.PENDING, **{str(status): status for status in Status}}
 _UNREADABLE = (msgspec.MsgspecError, csv.Error, ValueError, RecursionError, KeyError)
@@ -187,7 +198,7 @@ def json_orders(raws: Sequence[bytes], schema: Schema[Any]) -> list[Order] | Non
         absent = [column.count(UNSET) for column in columns]
         # Each name and each text has two quotes. More of them: a name occurs twice, or a quote is escaped.
         names = len(records) * len(columns) - sum(absent)
-        texts = sum(len(records) - absent[at] - columns[at].count(None) for at in (3, 5))
+        texts = sum(len(records) - absent[at] - columns[at].count(None) for at in (3, 5, 6))
         if data.count(b'"') != 2 * (names + texts):
             return None
         for at, count in enumerate(absent):
@@ -212,7 +223,8 @@ def csv_orders(lines: list[bytes], delimiter: str, fields: list[str | None], sch
         pet_ids, quantities = _integers(texts["petId"]), _integers(texts["quantity"])
         statuses = _distinct(schema.cells["status"], texts["status"])
         ship_dates = [text or None for text in texts["shipDate"]]
-        return _orders(schema, ids, pet_ids, quantities, ship_dates, complete, statuses)
+        references = [text.strip() or None for text in texts["reference"]]
+        return _orders(schema, ids, pet_ids, quantities, ship_dates, complete, statuses, references)
     except _UNREADABLE:
         return None
 
@@ -228,10 +240,11 @@ def _columns(lines: list[bytes], delimiter: str) -> list[Sequence[str]]:
 
 
 def _orders(schema: Schema[Any], *columns: Iterable[Any]) -> list[Order]:
-    """Raises KeyError or ValueError where a status or a ship date is none."""
-    ids, pet_ids, quantities, ship_dates, complete, statuses = columns
+    """Raises KeyError or ValueError where a status, a ship date or a reference is none."""
+    ids, pet_ids, quantities, ship_dates, complete, statuses, references = columns
+    checked_references = [text if text is None else check_reference(text) for text in references]
     dates, checked = _ship_dates(ship_dates, schema.timestamps), map(_STATUSES.__getitem__, statuses)
-    return list(map(_build, zip(ids, pet_ids, quantities, dates, complete, checked, strict=True)))
+    return list(map(_build, zip(ids, pet_ids, quantities, dates, complete, checked, checked_references, strict=True)))
 
 
 def _ship_dates(texts: Iterable[str | None], convert: Callable[[str], str]) -> Iterable[str | None]:

@@ -1,6 +1,7 @@
 """Orders: list them, change one or several, and export them in a form that can be imported again."""
 
 import asyncio
+import re
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Collection, Sequence
 from contextlib import aclosing
 from itertools import islice
@@ -8,7 +9,7 @@ from itertools import islice
 from petstore_server.domain.audit import Actor, Transition
 from petstore_server.domain.errors import Conflict, DomainError, NotFound, ServiceUnavailable
 from petstore_server.domain.lists import MAX_LIMIT, Filters
-from petstore_server.domain.orders import INT64_MAX, ORDER_FIELDS, Order, Status
+from petstore_server.domain.orders import INT64_MAX, ORDER_FIELDS, Order, Status, reference_member
 from petstore_server.store import Store
 
 _AT_ONCE = 100  # changes that share commits
@@ -70,13 +71,16 @@ async def export_orders(
 
 
 def _json_record(order: Order) -> bytes:
-    return f'{order.record()[:-1]},"status":"{order.status}"}}'.encode()
+    return f'{order.record()[:-1]},"status":"{order.status}"{reference_member(order.reference)}}}'.encode()
 
 
 def _csv_row(order: Order) -> bytes:
-    """No cell needs quotes: they hold numbers, words and canonical timestamps."""
+    """No cell but the reference needs quotes: they hold numbers, words and canonical timestamps."""
     complete = "" if order.complete is None else str(order.complete).lower()
-    cells = (order.id, order.pet_id, order.quantity, order.ship_date, complete, order.status)
+    reference = order.reference
+    if reference is not None and re.search('[",;]', reference):
+        reference = '"' + reference.replace('"', '""') + '"'
+    cells = (order.id, order.pet_id, order.quantity, order.ship_date, complete, order.status, reference)
     return ",".join("" if cell is None else str(cell) for cell in cells).encode()
 
 

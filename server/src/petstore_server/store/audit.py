@@ -200,8 +200,11 @@ def as_json(value: Any) -> str | None:
     try:
         text = msgspec.json.encode(value)
     except UnicodeEncodeError:  # half of a surrogate pair
-        return json.dumps(value)
-    return text.decode() if text.isascii() else json.dumps(value)
+        pass
+    else:
+        if text.isascii():
+            return text.decode()
+    return json.dumps(value, separators=(",", ":"))
 
 
 def _value(text: str | None) -> Any:

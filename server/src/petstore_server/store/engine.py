@@ -89,7 +89,7 @@ class Dialect(Protocol):
     def lock_orders(self, ids: Sequence[int]) -> Work[list[Row]]:
         """Lock the orders that exist among these identifiers, which ascend, and that no other transaction has locked.
 
-        Return (record, status, id) of each that exists; without record and status if another transaction has locked it.
+        Return (record, status, id, reference) of each that exists; only the id if another transaction has locked it.
         """
 
     def update_orders(self, rows: Sequence[Row], audit: Sequence[Row], now: float) -> Work[None]:
@@ -108,9 +108,9 @@ class Dialect(Protocol):
     def place_orders(self, rows: Sequence[Row], now: float) -> Work[list[tuple[int, int]]]:
         """Store new orders under the next identifiers, with their idempotency keys and their audit entries.
 
-        A row is (pet, ship date, end of the record, account, key, digest, Unix seconds, actor, end of the audit entry),
-        where an end is JSON text that follows the identifier. Return (identifier, Unix microseconds) of each order;
-        nothing if there are not enough identifiers left.
+        A row is (pet, ship date, reference, end of the record, account, key, digest, Unix seconds, actor, end of the
+        audit entry), where an end is JSON text that follows the identifier. Return (identifier, Unix microseconds) of
+        each order; nothing if there are not enough identifiers left.
         """
 
 

@@ -18,7 +18,9 @@ NO_IDENTIFIER_LEFT = "no identifier is left for a new order: order 9223372036854
 """Why an order cannot be placed in a store that uses the largest identifier."""
 
 _ALL = lists.Filters()
-_FIND_MANY = "SELECT record, status, id FROM petstore.orders WHERE id = ANY(%s::bigint[])"  # as `read_order` takes them
+_FIND_MANY = (
+    "SELECT record, status, id, reference FROM petstore.orders WHERE id = ANY(%s::bigint[])"  # for `read_order`
+)
 # In ascending order, as in every transaction, so that two of them never wait for each other.
 LOCK = f"{_FIND_MANY} ORDER BY id FOR UPDATE"
 _PLACED = "SELECT id FROM petstore.orders WHERE id = ANY(%s::bigint[]) AND placed = 1"
@@ -82,7 +84,7 @@ class Orders(Part):
             more = True
             while more:
                 page = await read(partial(read_page, query))
-                yield [read_order(row[0], row[1], row[4]) for row in page.rows]
+                yield [read_order(row[0], row[1], row[5], row[4]) for row in page.rows]
                 query, more = query._replace(after=page.next), page.next is not None
 
     async def placed(self, ids: Sequence[int]) -> list[int]:
@@ -204,8 +206,8 @@ def _locked(order_id: int, row: Row | None) -> Order:
 
 def _changed_row(before: Order, after: Order) -> Row:
     """The row to write; without a record where only the status changed."""
-    if before[:-1] == after[:-1]:
-        return after.id, str(after.status), None, None, None, None
+    if before._replace(status=after.status) == after:
+        return after.id, str(after.status), None, None, None, None, None
     return order_row(after)
 
 
@@ -233,8 +235,8 @@ def _outcome(placement: Placement, found: Row | None, *, is_free: bool, is_first
 def _placed_row(placement: Placement, actor: Actor) -> Row:
     """The row for `Dialect.place_orders`."""
     order = placement.order(0)
-    _, _, pet_id, _, ship_date, record = order_row(order)
+    _, _, pet_id, _, ship_date, reference, record = order_row(order)
     after = str(audit_row(actor, "order.place", "", Change(None, order.fields()))[-1])
     record, after = record.removeprefix(_NO_IDENTIFIER), after.removeprefix(_NO_IDENTIFIER)
     key = placement.account_id, placement.key, placement.digest
-    return pet_id, ship_date, record, *key, actor.at, actor.name, after
+    return pet_id, ship_date, reference, record, *key, actor.at, actor.name, after

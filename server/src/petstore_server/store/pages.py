@@ -18,7 +18,9 @@ MAX_WORK = 3000  # orders walked for one page at most
 NARROW = 1500  # orders that are read and sorted instead of walking at most
 
 _COLUMN = {SortField.ID: "id", SortField.SHIP_DATE: "ship_date", SortField.UPDATED_AT: "updated_at"}
-_PAGE = "record, status, updated_at, created_at, id, ship_date"  # of a TrackedOrder, and then of its position
+_PAGE = (
+    "record, status, updated_at, created_at, reference, id, ship_date"  # of a TrackedOrder, and then of its position
+)
 _FILTERED = f"{_PAGE}, pet_id, complete"
 
 Condition = tuple[str, tuple[int | str, ...]]  # with its parameters
@@ -27,7 +29,8 @@ Condition = tuple[str, tuple[int | str, ...]]  # with its parameters
 class Walk(NamedTuple):
     """Orders in the order of the index on `column` and id, after a position.
 
-    They have the value `equal`, or lie from `low` to before `high`; `missing` selects those without a value instead.
+    They have the value `equal` or one of `among`, or lie from `low` to before `high`; `missing` selects those without a
+    value instead.
     """
 
     column: str
@@ -35,6 +38,7 @@ class Walk(NamedTuple):
     low: int | None = None
     high: int | None = None
     missing: bool = False
+    among: tuple[str, ...] = ()
     descending: bool = False
     after: Position | None = None
 
@@ -56,12 +60,12 @@ class Search(engine.Part):
 
     async def find(self, order_id: int) -> TrackedOrder:
         """One order. Raises OrderNotFound."""
-        sql = "SELECT record, status, updated_at, created_at FROM petstore.orders WHERE id = %s"
+        sql = "SELECT record, status, updated_at, created_at, reference FROM petstore.orders WHERE id = %s"
         rows = await self._engine.query(sql, (order_id,))
         if not rows:
             raise OrderNotFound(order_id)
-        record, status, updated_at, created_at = rows[0]
-        return TrackedOrder(record, Status(status), updated_at, created_at)
+        [order] = Page(rows, None).orders
+        return order
 
     async def count(self, filters: Filters, most: int) -> Count:
         """The number of orders that match, counted up to `most`."""
@@ -100,7 +104,7 @@ def read_page(query: Query) -> engine.Work[Page]:
 
 
 def _position(row: engine.Row, field: SortField) -> Position:
-    _, _, updated_at, _, order_id, ship_date = row
+    _, _, updated_at, *_, order_id, ship_date = row
     return Position({SortField.SHIP_DATE: ship_date, SortField.UPDATED_AT: updated_at}.get(field, order_id), order_id)
 
 
@@ -121,7 +125,9 @@ def _walks(query: Query) -> list[Walk]:
 
 def _indexed(filters: Filters) -> list[Walk]:
     """The walks of the filters on indexed columns, those of one value first."""
+    references = tuple(sorted(filters.references))
     walks = [
+        Walk("reference", equal=references[0]) if len(references) == 1 else Walk("reference", among=references),
         Walk("pet_id", equal=filters.pet_id),
         Walk("status", equal=str(*filters.statuses) if len(filters.statuses) == 1 else None),
         Walk("updated_at", low=filters.updated_from),
@@ -151,9 +157,9 @@ def _walked(walk: Walk, query: Query, limit: int) -> engine.Query:
     where, values = _all(rest)
     entries = _select(walk, _FILTERED, MAX_WORK)
     value = "id" if walk.is_sorted_by_id else walk.column
-    names = f"{value} AS updated_at, {value} AS created_at, id, {value} AS ship_date"
+    names = f"{value} AS updated_at, {value} AS created_at, NULL AS reference, id, {value} AS ship_date"
     if walk.missing:
-        names = "id AS updated_at, id AS created_at, id, ship_date"
+        names = "id AS updated_at, id AS created_at, NULL AS reference, id, ship_date"
     last = _select(walk, f"NULL AS record, NULL AS status, {names}", 1, offset=MAX_WORK - 1)
     sql = f"""
         SELECT * FROM (SELECT {_PAGE} FROM ({entries.sql}) AS walked WHERE {where} LIMIT %s) AS found
@@ -242,6 +248,8 @@ def _filter(walk: Walk) -> list[Condition]:
         return [(f"{walk.column} IS NULL", ())]
     if walk.equal is not None:
         return [(f"{walk.column} = ANY(ARRAY[%s])", (walk.equal,))]
+    if walk.among:
+        return [(f"{walk.column} IN ({', '.join(['%s'] * len(walk.among))})", walk.among)]
     bounds = ((">=", walk.low), ("<", walk.high))
     return [(f"{walk.column} {sign} %s", (value,)) for sign, value in bounds if value is not None]
 

@@ -11,7 +11,8 @@ from petstore_server.domain.timestamps import microseconds
 from petstore_server.store.engine import Row
 
 MAX_PROBLEMS = 100  # problems that a check of a store reports at most
-CHECKED = "SELECT id, status, pet_id, complete, ship_date, record FROM petstore.orders"  # for `order_problem`
+# For `order_problem`.
+CHECKED = "SELECT id, status, pet_id, complete, ship_date, reference, record FROM petstore.orders"
 
 
 class _Record(msgspec.Struct, rename="camel", forbid_unknown_fields=True, gc=False):
@@ -28,17 +29,18 @@ _decode = msgspec.json.Decoder(_Record).decode
 
 
 def order_row(order: Order) -> Row:
-    """The columns of an order: id, status, pet_id, complete (0 or 1), ship_date (Unix microseconds), record."""
-    order_id, pet_id, _, ship_date, complete, status = order
+    """The columns of CHECKED for an order; `complete` is 0 or 1, `ship_date` in Unix microseconds."""
+    order_id, pet_id, _, ship_date, complete, status, reference = order
     instant = None if ship_date is None else microseconds(datetime.fromisoformat(ship_date))
-    return order_id, str(status), pet_id, int(bool(complete)), instant, order.record()
+    return order_id, str(status), pet_id, int(bool(complete)), instant, reference, order.record()
 
 
-def read_order(record: str, status: str, order_id: int | None = None) -> Order:
+def read_order(record: str, status: str, order_id: int | None = None, reference: str | None = None) -> Order:
     """Return the order of a row. Raises DamagedRecord, also if it is not that with this identifier."""
     try:
         fields = _decode(record)
-        order = Order(fields.id, fields.pet_id, fields.quantity, fields.ship_date, fields.complete, STATUSES[status])
+        values = fields.id, fields.pet_id, fields.quantity, fields.ship_date, fields.complete
+        order = Order(*values, STATUSES[status], reference)
     except (msgspec.MsgspecError, KeyError, TypeError):  # TypeError: in a damaged file, a column may have any type
         raise DamagedRecord(order_id) from None
     if order_id is not None and order.id != order_id:
@@ -48,9 +50,9 @@ def read_order(record: str, status: str, order_id: int | None = None) -> Order:
 
 def order_problem(row: Row) -> str | None:
     """Return what is wrong with a row of CHECKED, in plain words; it must be what the service would write."""
-    order_id, status, *_, record = row
+    order_id, status, *_, reference, record = row
     try:
-        order = order_from_fields({**json.loads(record), "status": status})
+        order = order_from_fields({**json.loads(record), "status": status, "reference": reference})
     except (ValueError, TypeError, InvalidField) as error:
         return f"Order {order_id} has a record that cannot be read ({error})."
     if order.id != order_id:

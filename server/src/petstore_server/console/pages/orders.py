@@ -20,7 +20,7 @@ from petstore_server.operations.audit import order_history
 from petstore_server.store.records import read_order
 
 _PAGE_SIZE = 50
-_FIELDS = ("status", "petId", "complete", "shipDateFrom", "shipDateTo", "sort")
+_FIELDS = ("status", "petId", "reference", "complete", "shipDateFrom", "shipDateTo", "sort")
 _MAX_SELECTED = 1000
 _MAX_COUNTED = 10_000
 _COUNT_SECONDS = 0.15  # for which a page waits for the number of orders that match
@@ -59,7 +59,7 @@ async def list_orders(visit: Visit) -> Response:
         "orders.html",
         400 if form.errors else 200,
         form=form,
-        rows=[(read_order(row.record, row.status), row) for row in rows],
+        rows=[(read_order(row.record, row.status, reference=row.reference), row) for row in rows],
         sort=form["sort"] or "id",
         counts=counts,
         count=count,
@@ -78,7 +78,7 @@ async def show(visit: Visit) -> Response:
     """One order, and everything that happened to it."""
     order_id = parse_order_id(visit.request.path_params["order"])
     tracked = await visit.need(visit.store.search.find(order_id))
-    order = read_order(tracked.record, tracked.status)
+    order = read_order(tracked.record, tracked.status, reference=tracked.reference)
     filters = AuditFilters(until=from_microseconds(tracked.updated_at).timestamp() + _LATER)
     history = await visit.read(order_history(visit.store, order_id, filters, most=_CHANGES, batches=_IMPORTS))
     transitions = {"ship": _ship_now(visit), "cancel": CANCEL, "complete": COMPLETE}
@@ -181,7 +181,8 @@ def _read_query(visit: Visit, form: Form) -> Query | None:
     is_complete = {"true": True, "false": False}.get(form.values["complete"])
     if statuses is None or sort is None or form.errors:
         return None
-    filters = Filters(statuses, pet_id, is_complete, starts, ends)
+    references = frozenset({form["reference"]} if form["reference"] else ())
+    filters = Filters(statuses, pet_id, is_complete, starts, ends, references=references)
     return Query(filters, sort, _PAGE_SIZE, parse_position(visit.query.get("after", ""), Position))
 
 

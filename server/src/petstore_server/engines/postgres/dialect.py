@@ -21,14 +21,14 @@ history = """
 # The second part is carried out only if orders are missing in the first.
 _LOCK_IF_FREE = f"""
     WITH free AS MATERIALIZED ({LOCK} SKIP LOCKED)
-    SELECT record, status, id FROM free UNION ALL SELECT NULL, NULL, id FROM petstore.orders
+    SELECT record, status, id, reference FROM free UNION ALL SELECT NULL, NULL, id, NULL FROM petstore.orders
     WHERE (SELECT count(*) FROM free) < %s AND id = ANY(%s::bigint[]) AND id NOT IN (SELECT id FROM free)
 """  # noqa: S608 - constants
 # The clock of the server, which all hosts share.
 _LATER = "greatest(at + 1, (extract(epoch FROM clock_timestamp()) * 1000000)::bigint)"
 _NEW = """
-    unnest(%s::bigint[], %s::text[], %s::bigint[], %s::smallint[], %s::bigint[], %s::text[])
-    AS new (id, status, pet_id, complete, ship_date, record)
+    unnest(%s::bigint[], %s::text[], %s::bigint[], %s::smallint[], %s::bigint[], %s::text[], %s::text[])
+    AS new (id, status, pet_id, complete, ship_date, reference, record)
 """
 # A row without a record changes the status only.
 _UPDATE = f"""
@@ -40,6 +40,7 @@ _UPDATE = f"""
             pet_id = CASE WHEN new.record IS NULL THEN orders.pet_id ELSE new.pet_id END,
             complete = CASE WHEN new.record IS NULL THEN orders.complete ELSE new.complete END,
             ship_date = CASE WHEN new.record IS NULL THEN orders.ship_date ELSE new.ship_date END,
+            reference = CASE WHEN new.record IS NULL THEN orders.reference ELSE new.reference END,
             record = coalesce(new.record, orders.record),
             updated_at = tick.at,
             revision = CASE WHEN new.record IS NULL THEN orders.revision ELSE tick.change END
@@ -55,8 +56,9 @@ _INSERT = f"""
         RETURNING change, at
     )
     INSERT INTO petstore.orders
-        (id, status, pet_id, complete, ship_date, record, created_at, updated_at, revision, placed)
-    SELECT id, status, pet_id, complete, ship_date, record, tick.at, tick.at, tick.change, 0 FROM tick, {_NEW}
+        (id, status, pet_id, complete, ship_date, reference, record, created_at, updated_at, revision, placed)
+    SELECT id, status, pet_id, complete, ship_date, reference, record, tick.at, tick.at, tick.change, 0
+    FROM tick, {_NEW}
     ORDER BY id
 """  # noqa: S608 - constants
 # One lock for each account and key: the first request holds it until its commit, on whichever host it is.
@@ -80,13 +82,15 @@ _PLACE = f"""
     ), placed AS (
         SELECT last_id + place AS id, tick.change, tick.at AS placed_at, new.*
         FROM tick, unnest(
-            %s::bigint[], %s::bigint[], %s::text[], %s::bigint[], %s::text[], %s::bytea[], %s::double precision[],
-            %s::text[], %s::text[]
-        ) WITH ORDINALITY AS new (pet_id, ship_date, record, account_id, key, digest, at, actor, entry, place)
+            %s::bigint[], %s::bigint[], %s::text[], %s::text[], %s::bigint[], %s::text[], %s::bytea[],
+            %s::double precision[], %s::text[], %s::text[]
+        ) WITH ORDINALITY
+            AS new (pet_id, ship_date, reference, record, account_id, key, digest, at, actor, entry, place)
     ), inserted AS (
         INSERT INTO petstore.orders
-            (id, status, pet_id, complete, ship_date, record, created_at, updated_at, revision, placed)
-        SELECT id, 'pending', pet_id, 0, ship_date, '{{"id":' || id || record, placed_at, placed_at, change, 1
+            (id, status, pet_id, complete, ship_date, reference, record, created_at, updated_at, revision, placed)
+        SELECT id, 'pending', pet_id, 0, ship_date, reference, '{{"id":' || id || record,
+            placed_at, placed_at, change, 1
         FROM placed
     ), remembered AS (
         INSERT INTO petstore.idempotency_keys (account_id, key, digest, order_id, at)
@@ -107,11 +111,11 @@ def lock_orders(ids: Sequence[int]) -> Work[list[Row]]:
 
 
 def update_orders(rows: Sequence[Row], audit: Sequence[Row], now: float) -> Work[None]:
-    yield Command(_UPDATE, [*_columns(rows, 6), *_columns(audit, 6)])
+    yield Command(_UPDATE, [*_columns(rows, 7), *_columns(audit, 6)])
 
 
 def insert_orders(rows: Sequence[Row], now: float) -> Work[None]:
-    yield Command(_INSERT, [max(rows[-1][0], 0), *_columns(rows, 6)])
+    yield Command(_INSERT, [max(rows[-1][0], 0), *_columns(rows, 7)])
 
 
 def find_keys(keys: Sequence[tuple[int, str]], since: float) -> Work[tuple[list[bool], list[Row]]]:
@@ -122,7 +126,7 @@ def find_keys(keys: Sequence[tuple[int, str]], since: float) -> Work[tuple[list[
 
 def place_orders(rows: Sequence[Row], now: float) -> Work[list[tuple[int, int]]]:
     count = len(rows)
-    placed: list[tuple[int, int]] = yield Query(_PLACE, [count, count, count, *_columns(rows, 9)])
+    placed: list[tuple[int, int]] = yield Query(_PLACE, [count, count, count, *_columns(rows, 10)])
     return placed
 
 

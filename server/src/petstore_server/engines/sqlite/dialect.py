@@ -35,12 +35,14 @@ _ASSIGN = """
 _SET_STATUS = "UPDATE orders SET status = ?, updated_at = ? WHERE id = ?"
 _SET_ALL = """
     UPDATE orders
-    SET status = ?2, pet_id = ?3, complete = ?4, ship_date = ?5, record = ?6, updated_at = ?7, revision = ?8
+    SET status = ?2, pet_id = ?3, complete = ?4, ship_date = ?5, reference = ?6, record = ?7, updated_at = ?8,
+        revision = ?9
     WHERE id = ?1
 """
 _INSERT = """
-    INSERT INTO orders (id, status, pet_id, complete, ship_date, record, created_at, updated_at, revision, placed)
-    VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?7, ?8, ?9)
+    INSERT INTO orders
+        (id, status, pet_id, complete, ship_date, reference, record, created_at, updated_at, revision, placed)
+    VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?8, ?9, ?10)
 """
 _KNOWN_KEYS = """
     SELECT known.account_id, known.key, digest, order_id, created_at
@@ -54,7 +56,7 @@ _REMEMBER = "INSERT OR REPLACE INTO idempotency_keys (account_id, key, digest, o
 
 # All orders in one row: SQLite makes the array, and one call reads it.
 _READ = """
-    SELECT json_group_array(json_array(record, status, id)) FROM orders
+    SELECT json_group_array(json_array(record, status, id, reference)) FROM orders
     WHERE id IN (SELECT value FROM json_each(?))
 """
 
@@ -94,8 +96,9 @@ def place_orders(rows: Sequence[Row], now: float) -> Work[list[tuple[int, int]]]
     [(change, at, last_id)] = assigned
     orders, keys, audit = [], [], []
     for order_id, row in enumerate(rows, last_id + 1):
-        pet_id, ship_date, record, account_id, key, digest, placed_at, actor, entry = row
-        orders.append((order_id, "pending", pet_id, 0, ship_date, f'{{"id":{order_id}{record}', at, change, 1))
+        pet_id, ship_date, reference, record, account_id, key, digest, placed_at, actor, entry = row
+        record = f'{{"id":{order_id}{record}'
+        orders.append((order_id, "pending", pet_id, 0, ship_date, reference, record, at, change, 1))
         keys.append((account_id, key, digest, order_id, placed_at))
         after = f'{{"id":{order_id}{entry}'
         audit.append((placed_at, actor, "order.place", f"order:{order_id}", None, after))

@@ -38,7 +38,7 @@ INSERT INTO petstore.clock (one, change, at, last_order_id) VALUES (1, 0, 0, 0);
 -- version 2 filter and sort by. `complete` is 0 where the order has no such field. Timestamps are Unix microseconds.
 -- `updated_at` is the clock's time of the last change. `revision` is the clock's number of the last change that the
 -- list of version 1 shows: a cancel changes only the status, which that list does not show, and leaves it. `placed` is 1
--- for an order that was placed over the API.
+-- for an order that was placed over the API. `reference` is the partner's own number of the order, in version 2 only.
 CREATE TABLE petstore.orders (
     id bigint PRIMARY KEY,
     status text COLLATE "C" NOT NULL CHECK (status = 'pending' OR status = 'shipped' OR status = 'cancelled'),
@@ -49,6 +49,7 @@ CREATE TABLE petstore.orders (
     updated_at bigint NOT NULL,
     revision bigint NOT NULL,
     placed smallint NOT NULL,
+    reference text COLLATE "C",
     record text COLLATE "C" NOT NULL
 ) WITH (fillfactor = 90);
 
@@ -57,6 +58,7 @@ CREATE INDEX orders_by_status ON petstore.orders (status, id);
 CREATE INDEX orders_by_pet ON petstore.orders (pet_id, id);
 CREATE INDEX orders_by_updated_at ON petstore.orders (updated_at, id);
 CREATE INDEX orders_by_ship_date ON petstore.orders (ship_date, id);
+CREATE INDEX orders_by_reference ON petstore.orders (reference, id) WHERE reference IS NOT NULL;
 
 -- Finds what has changed in the list of version 1 since a revision, without a scan.
 CREATE INDEX orders_by_revision ON petstore.orders (revision);

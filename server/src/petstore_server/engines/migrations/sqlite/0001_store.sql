@@ -39,7 +39,7 @@ INSERT INTO clock (one, change, at, last_order_id) VALUES (1, 0, 0, 0);
 -- version 2 filter and sort by. `complete` is 0 where the order has no such field. Timestamps are Unix microseconds.
 -- `updated_at` is the clock's time of the last change. `revision` is the clock's number of the last change that the
 -- list of version 1 shows: a cancel changes only the status, which that list does not show, and leaves it. `placed` is 1
--- for an order that was placed over the API.
+-- for an order that was placed over the API. `reference` is the partner's own number of the order, in version 2 only.
 CREATE TABLE orders (
     id INTEGER PRIMARY KEY,
     status TEXT NOT NULL CHECK (status = 'pending' OR status = 'shipped' OR status = 'cancelled'),
@@ -50,6 +50,7 @@ CREATE TABLE orders (
     updated_at INTEGER NOT NULL,
     revision INTEGER NOT NULL,
     placed INTEGER NOT NULL,
+    reference TEXT,
     record TEXT NOT NULL
 ) STRICT;
 
@@ -58,6 +59,7 @@ CREATE INDEX orders_by_status ON orders (status);
 CREATE INDEX orders_by_pet ON orders (pet_id);
 CREATE INDEX orders_by_updated_at ON orders (updated_at);
 CREATE INDEX orders_by_ship_date ON orders (ship_date);
+CREATE INDEX orders_by_reference ON orders (reference) WHERE reference IS NOT NULL;
 
 -- Finds what has changed in the list of version 1 since a revision, without a scan.
 CREATE INDEX orders_by_revision ON orders (revision);
