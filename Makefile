@@ -3,7 +3,7 @@
 
 PYTHON ?= python3
 VENV ?= .venv
-BIN := $(VENV)/bin
+BIN := $(abspath $(VENV))/bin
 PIP_OPTIONS := --disable-pip-version-check --no-input -q
 PIP := $(BIN)/python -m pip $(PIP_OPTIONS)
 # The lock files are complete, so pip need not look for dependencies.
@@ -18,7 +18,9 @@ COMPILE := $(BIN)/python -m compileall -q -j 0
 # Commands and tests start faster with compiled modules, even where the environment turns them off, as in many containers.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: run test test-system torture mutants bench bench-profile bench-setup check check-locks audit format lock clean
+DIST ?= dist
+
+.PHONY: run test test-system torture mutants bench bench-profile bench-setup check check-locks audit dist format lock clean
 
 run: $(VENV)/.run
 	@$(BIN)/petstore serve --demo
@@ -29,7 +31,7 @@ test: $(VENV)/.dev
 # These come from the system: apt-get install chromium nginx-light openssl postgresql-15 redis-server pgbouncer prometheus
 # debootstrap faketime iproute2 iptables systemd-container podman runc netavark aardvark-dns. The tests that make a
 # Debian, a network or a container run only as root.
-test-system: $(VENV)/.system
+test-system: $(VENV)/.system $(VENV)/.tools
 	$(BIN)/python -m pytest -m system
 
 # Tries to break the service; docs/reliability.md has the results. ONLY=power,histories SEEDS=1-10 IMAGES=100 KILLS=20
@@ -79,6 +81,18 @@ check-locks: $(VENV)/.tools
 	done; done; done
 	@echo "All lock files have wheels for Python 3.11 to 3.14 on x86_64 and arm64."
 
+# The files of a release, in DIST=DIRECTORY: wheels and source archives, the lock files to install them with, and a bill of
+# materials (CycloneDX) of each lock file. Another run at the same commit writes the same bytes.
+dist: $(VENV)/.tools
+	@git diff --quiet HEAD || echo "Files were changed since the commit that the distributions name." >&2
+	@mkdir -p $(DIST) && rm -f $(DIST)/petstore[-_]* $(DIST)/SHA256SUMS
+	@for each in server client; do cd $(CURDIR)/$$each && shown=$$($(BIN)/python -m hatchling build -d $(abspath $(DIST)) 2>&1) || \
+		{ echo "$$shown" >&2; exit 1; }; done
+	@cp requirements/scale-out.lock $(DIST)/petstore-server.lock && cp requirements/client.lock $(DIST)/petstore-client.lock
+	@for each in server client; do $(BIN)/python -W ignore -m cyclonedx_py requirements --pyproject $$each/pyproject.toml \
+		--output-reproducible -o $(DIST)/petstore-$$each.cdx.json $(DIST)/petstore-$$each.lock || exit 1; done
+	@cd $(DIST) && sha256sum petstore[-_]* >SHA256SUMS && cat SHA256SUMS
+
 format: $(VENV)/.tools
 	$(BIN)/ruff format
 	$(BIN)/ruff check --fix
@@ -88,12 +102,13 @@ lock: $(VENV)/.tools
 	$(LOCK) requirements/run.in --no-emit-package petstore-server -o requirements/run.lock $(UPGRADE)
 	$(LOCK) requirements/dev.in -c requirements/run.lock --no-emit-package petstore-server --no-emit-package petstore-client -o requirements/dev.lock $(UPGRADE)
 	$(LOCK) requirements/tools.in -o requirements/tools.lock $(UPGRADE)
+	$(LOCK) requirements/client.in -c requirements/dev.lock --no-emit-package petstore-client -o requirements/client.lock $(UPGRADE)
 	$(LOCK) requirements/scale-out.in -c requirements/dev.lock --no-emit-package petstore-server -o requirements/scale-out.lock $(UPGRADE)
 	$(LOCK) requirements/system.in -c requirements/dev.lock -o requirements/system.lock $(UPGRADE)
 	$(LOCK) requirements/bench.in -c requirements/dev.lock -o requirements/bench.lock $(UPGRADE)
 
 clean:
-	rm -rf $(VENV) build .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis
 
 # A pip outside of $(VENV) can install the one of $(VENV); otherwise Python unpacks one first, which takes longer.
 $(VENV)/.pip: requirements/pip.lock

@@ -35,7 +35,7 @@ def test_the_service_runs_in_a_new_debian(suite: str) -> None:
     requests = examples(ROOT / "README.md")[0]
     with debian(suite, *_NAMED) as root:
         root.add_checkout("/home/user/petstore")
-        root.add_wheels()
+        root.add_wheels("run.lock")
         shown = root.run(_SERVE + requests.script + _STOP, user="user")
     assert requests.statuses == re.findall(r"HTTP/1.1 (\d+)", shown)
     assert shown.endswith("10 passed, 0 failed\n")

@@ -60,7 +60,7 @@ def test_every_command_of_the_page_runs_in_a_new_debian() -> None:
     with debian("bookworm", "ca-certificates", "systemd") as root:
         root.add_checkout("/usr/local/src/petstore", "root")
         root.run(page.packages, connected=True)
-        root.add_wheels()
+        root.add_wheels("run.lock")
         _script(root.path / "usr/local/sbin/systemctl", _SYSTEMCTL)
         _script(root.path / "usr/local/sbin/certbot", _CERTBOT)
         (root.path / "etc/hosts").write_text("127.0.0.1 localhost api.example.com\n")

@@ -112,7 +112,7 @@ def _machine() -> Iterator[Machine]:
     """A Debian in which the service was installed by the page, and runs."""
     with debian("trixie", *PACKAGES) as root:
         root.add_checkout("/usr/local/src/petstore", "root")
-        root.add_wheels()
+        root.add_wheels("run.lock")
         (root.path / "usr/sbin/policy-rc.d").unlink()
         with booted(root.path) as machine:
             machine.run(install_page().steps[0])

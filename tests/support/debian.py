@@ -10,6 +10,7 @@ its own. Needs root.
 
 import fcntl
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -30,6 +31,7 @@ mount -t proc proc "$0/proc" && mount --rbind /dev "$0/dev" && mount -t tmpfs -o
 [ "$1" = connected ] || ip link set lo up || exit
 shift; chroot "$@"; exit
 """
+_CONDITION = re.compile(r" ; python_full_version < '[0-9.]+'(?= \\\n)")
 _ADD_USER = "useradd --create-home --shell /bin/bash user"
 
 
@@ -78,10 +80,10 @@ class Debian:
                 shutil.copy(ROOT / name, target / name)
         self.run(f"chown -R {user}: {folder}")
 
-    def add_wheels(self, lock: str = "run.lock") -> None:
-        """Have pip install what the lock file lists, for the Python of this Debian, without a network."""
+    def add_wheels(self, *locks: str) -> None:
+        """Have pip install what the lock files list, for the Python of this Debian, without a network."""
         python = (self.path / "usr/bin/python3").readlink().name.removeprefix("python")
-        shutil.copytree(kept_wheels(python, lock), self.path / "wheels", copy_function=_link_or_copy)
+        shutil.copytree(kept_wheels(python, *locks), self.path / "wheels", copy_function=_link_or_copy)
 
 
 @contextmanager
@@ -100,17 +102,19 @@ def debian(suite: str, *packages: str) -> Iterator[Debian]:
         _run("rm", "-rf", "--one-file-system", str(folder))
 
 
-def kept_wheels(python: str, lock: str) -> Path:
-    """A directory with the wheels of pip and of a lock file for a version of Python. Do not change it."""
-    listed = [ROOT / "requirements" / name for name in ("pip.lock", lock)]
+def kept_wheels(python: str, *locks: str) -> Path:
+    """A directory with the wheels of pip and of lock files for a version of Python. Do not change it."""
+    listed = [(ROOT / "requirements" / name).read_text() for name in ("pip.lock", *locks)]
 
     def download(target: Path) -> None:
         pip = (sys.executable, "-m", "pip", "download", "--quiet", "--only-binary", ":all:", "--require-hashes")
-        for each in listed:
-            _run(*pip, "--no-deps", "--python-version", python, "-r", str(each), "-d", str(target))
+        for text in listed:
+            with tempfile.NamedTemporaryFile("w", suffix=".lock") as lock:
+                lock.write(_CONDITION.sub("", text))  # pip would take the version of the Python that it runs on
+                lock.flush()
+                _run(*pip, "--no-deps", "--python-version", python, "-r", lock.name, "-d", str(target))
 
-    content = b"".join(each.read_bytes() for each in listed)
-    return _kept(f"wheels-{python}-{sha256(content).hexdigest()[:16]}", download)
+    return _kept(f"wheels-{python}-{sha256(''.join(listed).encode()).hexdigest()[:16]}", download)
 
 
 def _kept_debian(suite: str, *packages: str) -> Path:

@@ -1,0 +1,116 @@
+"""The files of a release: what `make dist` writes, and that they install in a new Debian without the repository."""
+
+import hashlib
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tarfile
+import zipfile
+from pathlib import Path
+
+import pytest
+
+from petstore_server import __version__, commit
+from support.debian import debian
+from support.documents import ROOT
+
+pytestmark = [pytest.mark.system, pytest.mark.timeout(900)]
+
+_SERVER, _CLIENT = f"petstore_server-{__version__}", f"petstore_client-{__version__}"
+_LOCKED = ("petstore-server.lock", "petstore-client.lock")
+_INSTALL = f"""
+if command -v cc; then exit 1; fi
+cd release
+sha256sum --check SHA256SUMS
+python3 -m venv ../server
+../server/bin/pip install --quiet --require-hashes -r petstore-server.lock
+../server/bin/pip install --quiet --no-deps {_SERVER}-py3-none-any.whl
+python3 -m venv ../client
+../client/bin/pip install --quiet --require-hashes -r petstore-client.lock
+../client/bin/pip install --quiet --no-deps {_CLIENT}-py3-none-any.whl
+cd ..
+server/bin/petstore --version
+client/bin/petstore-client --version
+python3 smoke.py server/bin/petstore
+"""
+
+
+def write_distributions(folder: Path, **environ: str) -> Path:
+    command = ["make", "dist", f"DIST={folder}", f"VENV={sys.prefix}"]
+    subprocess.run(command, cwd=ROOT, env=os.environ | environ, capture_output=True, check=True)
+    return folder
+
+
+@pytest.fixture(name="release", scope="module")
+def _release(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_distributions(tmp_path_factory.mktemp("release"))
+
+
+def test_another_run_writes_the_same_bytes(release: Path, tmp_path: Path) -> None:
+    another = write_distributions(tmp_path / "another", PYTHONHASHSEED="7", TZ="Asia/Tokyo", LC_ALL="C")
+    assert digests(release) == digests(another)
+
+
+def digests(folder: Path) -> dict[str, str]:
+    return {file.name: hashlib.sha256(file.read_bytes()).hexdigest() for file in folder.iterdir()}
+
+
+def test_the_release_has_wheels_archives_locks_and_bills_of_materials_with_their_sums(release: Path) -> None:
+    archives = {f"{name}{end}" for name in (_SERVER, _CLIENT) for end in (".tar.gz", "-py3-none-any.whl")}
+    described = {*_LOCKED, "petstore-server.cdx.json", "petstore-client.cdx.json"}
+    sums = dict(line.split("  ")[::-1] for line in (release / "SHA256SUMS").read_text().splitlines())
+    assert archives | described == sums.keys()
+    assert sums | {"SHA256SUMS": digests(release)["SHA256SUMS"]} == digests(release)
+
+
+@pytest.mark.parametrize("name", ["petstore-server", "petstore-client"])
+def test_a_bill_of_materials_lists_each_locked_package(release: Path, name: str) -> None:
+    bill = json.loads((release / f"{name}.cdx.json").read_bytes())
+    assert ("CycloneDX", name) == (bill["bomFormat"], bill["metadata"]["component"]["name"])
+    lines = (release / f"{name}.lock").read_text().splitlines()
+    locked = {tuple(line.split(" ")[0].split("==")) for line in lines if line[:1].isalpha()}
+    assert locked == {(part["name"], part["version"]) for part in bill["components"]}
+    assert len(locked) > 5
+
+
+def test_archives_hold_the_sources_the_license_and_the_commit_but_no_tests(release: Path) -> None:
+    with tarfile.open(release / f"{_SERVER}.tar.gz") as archive:
+        names = set(archive.getnames())
+        written = archive.extractfile(f"{_SERVER}/src/petstore_server/commit.txt")
+        assert written
+        assert written.read().decode().startswith(commit())
+    assert {f"{_SERVER}/LICENSE", f"{_SERVER}/src/petstore_server/py.typed"} <= names
+    assert not [name for name in names if "tests" in name]
+    with tarfile.open(release / f"{_CLIENT}.tar.gz") as archive:
+        assert {f"{_CLIENT}/LICENSE", f"{_CLIENT}/CHANGELOG.md"} <= set(archive.getnames())
+
+
+@pytest.mark.parametrize("name", [_SERVER, _CLIENT])
+def test_an_archive_builds_the_wheel_of_the_release(release: Path, tmp_path: Path, name: str) -> None:
+    with tarfile.open(release / f"{name}.tar.gz") as archive:
+        archive.extractall(tmp_path, filter="data")
+    command = [sys.executable, "-m", "hatchling", "build", "-t", "wheel"]
+    subprocess.run(command, cwd=tmp_path / name, capture_output=True, check=True)
+    (built,) = (tmp_path / name / "dist").iterdir()
+    assert contents(release / built.name) == contents(built)
+
+
+def contents(wheel: Path) -> dict[str, int]:
+    """The checksums of what is in the wheel, but for its list of that, whose order differs."""
+    with zipfile.ZipFile(wheel) as archive:
+        return {each.filename: each.CRC for each in archive.infolist() if not each.filename.endswith("RECORD")}
+
+
+@pytest.mark.parametrize("suite", ["bookworm", "trixie"])
+def test_the_wheels_work_in_a_new_debian(release: Path, suite: str) -> None:
+    with debian(suite, "python3-venv") as root:
+        shutil.copytree(release, root.path / "home/user/release")
+        root.run("chmod -R a+rX /home/user")
+        shutil.copy(ROOT / "tests/smoke.py", root.path / "home/user")
+        root.add_wheels("scale-out.lock", "client.lock")
+        shown = root.run(_INSTALL, user="user")
+    assert f"petstore, version {__version__} (commit {commit()})" in shown
+    assert f"petstore-client, version {__version__}" in shown
+    assert shown.endswith("10 passed, 0 failed\n")
