@@ -1,8 +1,10 @@
 """JSON Lines and JSON arrays."""
 
 import json
+import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
 from functools import cache, partial
 from typing import Any
 
@@ -13,7 +15,7 @@ from petstore_server.imports import files
 from petstore_server.imports.files import Block, Piece, Row, UnreadableFile, UnreadableRow, line_blocks
 from petstore_server.imports.kinds import Schema, json_orders
 
-MAX_ARRAY_BYTES = 100 << 20  # of a JSON array: it is decoded as one document, which has to fit into memory
+MAX_ARRAY_BYTES = 100 << 20  # of a JSON array: it is kept in memory, so that nothing of a malformed one is imported
 
 _TOO_LARGE = (
     f"The JSON array is larger than {MAX_ARRAY_BYTES >> 20} MB; convert it to JSON Lines, such as with "
@@ -21,6 +23,11 @@ _TOO_LARGE = (
 )
 _decode = msgspec.json.Decoder(dict[str, Any]).decode
 _decode_array = msgspec.json.Decoder(list[msgspec.Raw]).decode
+_verify = msgspec.json.Decoder(msgspec.Raw).decode  # makes no objects
+_WINDOW_BYTES = 1 << 19
+_Element = bytes | msgspec.Raw
+_NOT_BLANK = re.compile(rb"\S")
+_MARKS = re.compile(rb'\\.|["\[\]{},]', re.DOTALL)  # what matters for where an element ends
 
 
 def json_lines(text: Iterable[bytes], schema: Schema[Any]) -> Iterator[Piece]:
@@ -35,41 +42,87 @@ def _numbers(block: Block) -> list[int]:
 
 
 def json_array(text: Iterable[bytes], schema: Schema[Any]) -> Iterator[Piece]:
-    """The elements of one JSON array. Raises UnreadableFile where the text is not one."""
+    """The elements of one JSON array, of which only a window is decoded at a time: [0,0,0] takes 40 times its size.
+
+    Raises UnreadableFile where the text is not an array.
+    """
     data = bytearray()
     for chunk in text:
         data += chunk
         if len(data) > MAX_ARRAY_BYTES:
             raise UnreadableFile(_TOO_LARGE)
-    elements = _elements(data)
-    begins = cache(partial(_lines, data, elements))  # which only rejects need
-    for at in range(0, len(elements), files.BLOCK_ROWS):
-        raws = list(map(bytes, elements[at : at + files.BLOCK_ROWS]))
-        yield Piece(json_orders(raws, schema), partial(_rows, raws, begins, at), (at + len(raws)) / len(elements))
+    _require_array(data)
+    begin, last, line = data.index(b"[") + 1, data.rindex(b"]"), 1 + data.count(b"\n", 0, data.index(b"["))
+    while begin < last:
+        end, elements = _window(data, begin, last)
+        begins = cache(partial(_lines, data, begin, line, elements))  # which only rejects need
+        for at in range(0, len(elements), files.BLOCK_ROWS):
+            raws = list(map(bytes, elements[at : at + files.BLOCK_ROWS]))
+            yield Piece(json_orders(raws, schema), partial(_rows, raws, begins, at), end / last)
+        begin, line = end + 1, line + data.count(b"\n", begin, end + 1)
 
 
-def _lines(data: bytearray, elements: list[msgspec.Raw]) -> list[int]:
-    """The number of the line on which each element begins."""
-    numbers, line, end = list[int](), 1, 0
+def _window(data: bytearray, begin: int, last: int) -> tuple[int, Sequence[_Element]]:
+    """About _WINDOW_BYTES of whole elements from `begin` on, and where the comma or bracket after them is.
+
+    Of an overlong element, only more than MAX_ROW_BYTES bytes are returned.
+    """
+    most = min(begin + _WINDOW_BYTES, last)
+    for end in (data.rfind(b"},", begin, most) + 1, data.rfind(b",", begin, most)) if most < last else (last,):
+        if end > begin:
+            with suppress(msgspec.DecodeError, RecursionError):  # a comma within an element leaves its end open
+                return end, _decode_array(b"[" + data[begin:end] + b"]")
+    elements = list[bytes]()
+    for comma in _ends(data, begin):
+        first, end, begin = next(_NOT_BLANK.finditer(data, begin)).start(), comma, comma + 1
+        while data[end - 1] in b" \t\r\n":
+            end -= 1
+        elements.append(bytes(data[first : min(end, first + files.MAX_ROW_BYTES + 1)]))
+        if begin > most:
+            break
+    return begin - 1, elements
+
+
+def _ends(data: bytearray, begin: int) -> Iterator[int]:
+    """Where the comma or bracket after each element is, from `begin` on."""
+    depth, in_text = 0, False
+    for mark in _MARKS.finditer(data, begin):
+        character = mark[0]
+        if character == b'"':
+            in_text = not in_text
+        elif in_text or len(character) > 1:
+            continue
+        elif depth == 0 and character in b",]":
+            yield mark.start()
+        elif character != b",":
+            depth += 1 if character in b"[{" else -1
+
+
+def _lines(data: bytearray, begin: int, line: int, elements: Sequence[_Element]) -> list[int]:
+    """The number of the line on which each element begins, from `begin` on, which is on `line`."""
+    numbers = list[int]()
     for raw in map(bytes, elements):
-        begin = data.index(raw, end)  # before it are only blanks and a comma or the opening bracket
-        line += data.count(b"\n", end, begin)
+        at = data.index(raw, begin)  # before it are only blanks and a comma
+        line += data.count(b"\n", begin, at)
         numbers.append(line)
-        line, end = line + raw.count(b"\n"), begin + len(raw)
+        line, begin = line + raw.count(b"\n"), at + len(raw)
     return numbers
 
 
-def _elements(data: bytearray) -> list[msgspec.Raw]:
+def _require_array(data: bytearray) -> None:
+    """Raise UnreadableFile unless the text is one JSON array."""
+    if (first := _NOT_BLANK.search(data)) and first[0] != b"[":
+        raise UnreadableFile("The file is not a JSON array: it does not begin with '['; give --format.")
     try:
-        return _decode_array(data)
-    except msgspec.ValidationError:
-        raise UnreadableFile("The file is not a JSON array: it does not begin with '['; give --format.") from None
+        _verify(data)
     except RecursionError:
         raise UnreadableFile("The file is not an array of records: it is nested too deeply.") from None
     except msgspec.DecodeError as error:
         problem, _, place = str(error).removeprefix("JSON is malformed: ").partition(" (byte ")
-        before = data[: int(place.rstrip(")")) if place else len(data)]
-        line, column = before.count(b"\n") + 1, len(before.rpartition(b"\n")[2].decode("utf-8", "replace")) + 1
+        end = int(place.rstrip(")")) if place else len(data)
+        begin = data.rfind(b"\n", 0, end) + 1
+        line, column = data.count(b"\n", 0, end) + 1, end - begin + 1
+        column -= sum(data.count(byte, begin, end) for byte in range(0x80, 0xC0))  # which continue a character
         reason = f"The file is not a JSON array: {problem} in line {line}, column {column}. Nothing of it was imported."
         raise UnreadableFile(reason) from None
 

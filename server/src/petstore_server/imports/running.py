@@ -24,6 +24,7 @@ HISTORY_CHANGED = (
     "While the import ran, the store was restored, or the database restarted. Import the file again: that adds what "
     "is missing."
 )
+_MAX_GROUP_BYTES = 8 << 20  # whose rows are kept in memory at a time at most
 Item = TypeVar("Item")
 
 
@@ -179,13 +180,15 @@ class FileImport(Generic[T]):
 
 
 async def _groups(batches: AsyncIterator[Batch[T]], size: Callable[[], int]) -> AsyncGenerator[list[Batch[T]]]:
-    """Yield batches in groups of at least so many rows."""
+    """Yield batches in groups of at least `size()` rows, or of _MAX_GROUP_BYTES of the file."""
     group: list[Batch[T]] = []
+    begin = 0
     async for batch in batches:
         group.append(batch)
-        if sum(len(each.records) + len(each.rejects) for each in group) >= size():
+        rows = sum(len(each.records) + len(each.rejects) for each in group)
+        if rows >= size() or batch.position - begin >= _MAX_GROUP_BYTES:
             yield group
-            group = []
+            group, begin = [], batch.position
     if group:
         yield group
 

@@ -1,0 +1,149 @@
+"""The memory of an import is bounded, whatever a JSON array contains."""
+
+import asyncio
+import io
+import json
+import subprocess
+import sys
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from petstore_server.domain.orders import Order
+from petstore_server.imports import json_rows
+from petstore_server.imports.files import MAX_ROW_BYTES, TOO_LONG, UnreadableFile
+from petstore_server.imports.options import ReadOptions
+from petstore_server.imports.running import Batch, _groups
+from support.import_files import batches, read
+from support.subprocesses import PATIENCE
+
+SIZE = 16 << 20
+MOST = 64 << 20  # besides the file: a window of it, decoded
+_MEASURE = """
+import re, sys
+from itertools import islice
+from pathlib import Path
+from petstore_server.imports.files import UnreadableFile, open_source
+from petstore_server.imports.kinds import ORDERS, Schema
+from petstore_server.imports.options import ReadOptions
+from petstore_server.imports.running import read_batches
+
+def peak():
+    return int(re.search(r"VmHWM:\\s+(\\d+) kB", Path("/proc/self/status").read_text())[1]) * 1024
+
+before, options = peak(), ReadOptions("json")
+with open_source(sys.argv[1]) as source:
+    try:
+        for batch in islice(read_batches(source, Schema(ORDERS, options), options), 30):
+            batch.rows()
+    except UnreadableFile as error:
+        print(error.message, file=sys.stderr)
+print(peak() - before)
+"""
+
+
+def array(begin: bytes, part: bytes, end: bytes) -> bytes:
+    return begin + part * ((SIZE - len(begin) - len(end)) // len(part)) + end
+
+
+HOSTILE = {
+    "numbers": (array(b"[", b"0,", b"0]"), ""),
+    "objects": (array(b"[", b"{},", b"{}]"), ""),
+    "numbers in an element": (array(b"[[", b"0,", b"0]]"), ""),
+    "objects in an element": (array(b"[[", b"{},", b"{}]]"), ""),
+    "one object": (array(b'[{"id":1', b',"a":0', b"}]"), ""),
+    "one text": (array(b'["', b"},", b'"]'), ""),
+    "escapes": (array(b'["', b"\\\\", b'"]'), ""),
+    "blanks": (array(b'[{"id":1', b" ", b"}]"), ""),
+    "nested": (b"[" * (SIZE // 2) + b"]" * (SIZE // 2), "nested too deeply"),
+    "numbers without an end": (array(b"[", b"0,", b""), "truncated in line 1"),
+    "objects without an end": (array(b"[", b'{"id":1},\n', b""), "truncated in line"),
+    "not an array": (array(b'{"id":1', b',"a":0', b"}"), "does not begin with"),
+}
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+def test_the_memory_of_an_import_is_bounded(tmp_path: Path, name: str) -> None:
+    content, message = HOSTILE[name]
+    file = tmp_path / "orders.json"
+    file.write_bytes(content)
+    done = subprocess.run(
+        [sys.executable, "-c", _MEASURE, str(file)], capture_output=True, text=True, timeout=PATIENCE, check=True
+    )
+    assert message in done.stderr
+    assert bool(message) == bool(done.stderr)
+    assert int(done.stdout) < 1.5 * SIZE + MOST
+
+
+def test_what_is_stored_at_a_time_is_bounded_in_bytes() -> None:
+    content = b'{"id":1,"note":"%b"}\n' % (b"x" * 1_000_000) * 40
+
+    async def in_turn() -> AsyncIterator[Batch[Order]]:
+        for batch in batches(io.BytesIO(content), ReadOptions("jsonl")):
+            yield batch
+
+    async def largest() -> int:
+        return max([len(group) async for group in _groups(in_turn(), lambda: 16_000)])
+
+    assert asyncio.run(largest()) <= 10
+
+
+ELEMENTS = st.lists(
+    st.one_of(
+        st.fixed_dictionaries({"id": st.integers(1, 99)}, optional={"petId": st.integers(0, 9)}),
+        st.recursive(
+            st.sampled_from(["},", '"', "\\", "[{", "]", " ", "\n,", 0, None, "é"]),
+            lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from('a}"\\,'), inner, max_size=3),
+        ),
+    ),
+    max_size=20,
+)
+
+
+@given(ELEMENTS, st.sampled_from([None, 0, 1]), st.sampled_from([(",", ":"), (" ,", ": "), (",\n", ":")]))
+def test_an_array_is_read_the_same_in_windows(
+    elements: list[object], indent: int | None, separators: tuple[str, str]
+) -> None:
+    content = b"\n" + json.dumps(elements, indent=indent, separators=separators, ensure_ascii=False).encode()
+    whole = read(content, "json")
+    size = json_rows._WINDOW_BYTES
+    try:
+        for json_rows._WINDOW_BYTES in (1, 7, 40):
+            found = read(content, "json")
+            assert whole.orders == found.orders
+            assert whole.rejects == found.rejects
+            assert whole.rows == found.rows
+    finally:
+        json_rows._WINDOW_BYTES = size
+
+
+def test_elements_around_an_overlong_one_are_read() -> None:
+    overlong = b'{"id":2,%b"note":"},"}' % (b"\n" * MAX_ROW_BYTES)
+    found = read(b'[{"id":1},\n' + overlong + b',\n {"id":3}' + b" " * 2 * MAX_ROW_BYTES + b', 7,\n{"id":4}]', "json")
+    assert [1, 3, 4] == [order.id for order in found.orders]
+    lines = 3 + MAX_ROW_BYTES
+    assert [(2, f"The row {TOO_LONG}."), (lines, "The row is not a record: Expected `object`, got `int`.")] == [
+        (reject.line, reject.reason) for reject in found.rejects
+    ]
+    assert [1, lines, lines + 1] == [row.line for row in found.rows]
+
+
+@pytest.mark.parametrize(
+    ("content", "place"),
+    [
+        ('[{"id":1},\n {"é":"日本"} x]', "line 2, column 13"),
+        ('[{"id":1},', "line 1, column 11"),
+        ('\n[{"id":1}]\n[]', "line 3"),
+    ],
+)
+def test_the_place_of_a_syntax_error_is_counted_in_characters(content: str, place: str) -> None:
+    with pytest.raises(UnreadableFile, match=place):
+        read(content.encode(), "json")
+
+
+def test_json_lines_that_are_called_an_array_are_named_as_such() -> None:
+    with pytest.raises(UnreadableFile, match="does not begin with"):
+        read(b'{"id":1}\n{"id":2}\n', "json")
