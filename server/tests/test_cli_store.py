@@ -18,6 +18,7 @@ import pytest
 import yaml
 
 from petstore_server.cli import db
+from petstore_server.domain.orders import MAX_ASSIGNED_ID
 from petstore_server.engines import sqlite
 from petstore_server.engines.sqlite import connections, maintenance
 from petstore_server.operations.health import check_postgres
@@ -137,7 +138,10 @@ def test_keys_of_a_suspended_account_do_not_count_as_working(cli: CommandLine) -
     assert ("ok", "Accounts: 2 (1 suspended); working keys: 1.") == results(cli)["accounts"]
 
 
-@pytest.mark.parametrize(("order_id", "level"), [(2**63 - 1, "fail"), (2**63 - 2, "warn"), (2**62, None)])
+@pytest.mark.parametrize(
+    ("order_id", "level"),
+    [(2**63 - 1, None), (MAX_ASSIGNED_ID, "fail"), (MAX_ASSIGNED_ID - 1, "warn"), (2**62, None)],
+)
 def test_doctor_reports_when_few_identifiers_are_left_for_new_orders(
     cli: CommandLine, order_id: int, level: str | None
 ) -> None:

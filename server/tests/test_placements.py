@@ -7,12 +7,21 @@ import msgspec
 import pytest
 
 from petstore_server.domain.audit import Actor
-from petstore_server.domain.errors import IdempotencyKeyReused, ServiceUnavailable
-from petstore_server.domain.orders import CANCEL, INT64_MAX, KEY_LIFETIME, Order, Placed, Placement, Status
+from petstore_server.domain.errors import IdempotencyKeyReused, NoIdentifierLeft
+from petstore_server.domain.orders import (
+    CANCEL,
+    INT64_MAX,
+    KEY_LIFETIME,
+    MAX_ASSIGNED_ID,
+    Import,
+    Order,
+    Placed,
+    Placement,
+    Status,
+)
 from petstore_server.engines.sqlite import backup, restore
 from petstore_server.runtime.installation import sqlite_path
 from petstore_server.store import Store
-from petstore_server.store.orders import NO_IDENTIFIER_LEFT
 from support.open_stores import BY, SqlitePlaces, Stores, add_key, log
 
 pytestmark = pytest.mark.anyio
@@ -100,12 +109,11 @@ async def test_requests_that_share_a_commit_each_get_their_own_outcome(each_back
 async def test_the_last_free_identifier_is_given_to_one_request(each_backend: Stores) -> None:
     async with each_backend.opened() as store:
         account_id = await account(store)
-        await store.orders.import_batch([Order(INT64_MAX - 1)], "import:1", BY)
-        assert INT64_MAX == (await store.orders.place(placement(account_id, "one"), BY)).order_id
+        await store.orders.import_batch([Order(MAX_ASSIGNED_ID - 1)], "import:1", BY)
+        assert MAX_ASSIGNED_ID == (await store.orders.place(placement(account_id, "one"), BY)).order_id
         for key in ("two", "three"):
-            with pytest.raises(ServiceUnavailable) as caught:
+            with pytest.raises(NoIdentifierLeft):
                 await store.orders.place(placement(account_id, key), BY)
-            assert NO_IDENTIFIER_LEFT == caught.value.reason
         assert (await store.orders.place(placement(account_id, "one"), BY)).replayed
 
 
@@ -114,16 +122,16 @@ async def test_requests_that_share_a_commit_are_refused_together_where_identifie
 ) -> None:
     async with each_backend.opened() as store:
         account_id = await account(store)
-        await store.orders.import_batch([Order(INT64_MAX - 2)], "import:1", BY)
+        await store.orders.import_batch([Order(MAX_ASSIGNED_ID - 2)], "import:1", BY)
         outcomes = await asyncio.gather(
             *(store.orders.place(placement(account_id, str(key)), BY) for key in range(20)), return_exceptions=True
         )
         placed = [outcome.order_id for outcome in outcomes if isinstance(outcome, Placed)]
-        refused = [outcome.reason for outcome in outcomes if isinstance(outcome, ServiceUnavailable)]
-        assert set(placed) <= {INT64_MAX - 1, INT64_MAX}
-        assert [NO_IDENTIFIER_LEFT] * (20 - len(set(placed))) == refused
+        refused = [outcome for outcome in outcomes if isinstance(outcome, NoIdentifierLeft)]
+        assert set(placed) <= {MAX_ASSIGNED_ID - 1, MAX_ASSIGNED_ID}
+        assert 20 - len(set(placed)) == len(refused)
         stored = [order.id async for batch in store.orders.scan() for order in batch]
-        assert [INT64_MAX - 2, *sorted(placed)] == stored
+        assert [MAX_ASSIGNED_ID - 2, *sorted(placed)] == stored
 
 
 async def test_identifiers_are_unique_and_larger_than_all_in_use(each_backend: Stores) -> None:
@@ -148,7 +156,7 @@ async def test_no_new_order_gets_an_identifier_that_a_restore_took_back(tmp_path
         restore(sqlite_path(stores.url), tmp_path / "backup", BY)
         again = await store.orders.place(placement(account_id, "one"), BY)
         assert (1, 41, False) == (placed.order_id, again.order_id, again.replayed)
-        await store.orders.import_batch([Order(60), Order(INT64_MAX)], "import-2", BY)
+        await store.orders.import_batch([Order(60), Order(MAX_ASSIGNED_ID)], "import-2", BY)
         restore(sqlite_path(stores.url), tmp_path / "backup", BY)
         assert 61 == (await store.orders.place(placement(account_id, "two"), BY)).order_id
 
@@ -156,11 +164,25 @@ async def test_no_new_order_gets_an_identifier_that_a_restore_took_back(tmp_path
 async def test_a_store_without_a_free_identifier_says_so_and_keeps_the_key_free(each_backend: Stores) -> None:
     async with each_backend.opened() as store:
         account_id = await account(store)
-        await store.orders.import_batch([Order(INT64_MAX)], "import:1", BY)
-        with pytest.raises(ServiceUnavailable) as caught:
+        await store.orders.import_batch([Order(MAX_ASSIGNED_ID)], "import:1", BY)
+        with pytest.raises(NoIdentifierLeft):
             await store.orders.place(placement(account_id), BY)
-        assert NO_IDENTIFIER_LEFT == caught.value.reason
-        assert [INT64_MAX] == [order.id async for batch in store.orders.scan() for order in batch]
+        assert [MAX_ASSIGNED_ID] == [order.id async for batch in store.orders.scan() for order in batch]
+
+
+async def test_an_imported_order_with_one_of_the_largest_identifiers_leaves_room_for_new_orders(
+    each_backend: Stores,
+) -> None:
+    largest = [INT64_MAX - 1, INT64_MAX]
+    async with each_backend.opened() as store:
+        account_id = await account(store)
+        await store.orders.import_batch([Order(7), *map(Order, largest)], "import:1", BY)
+        assert 8 == (await store.orders.place(placement(account_id), BY)).order_id
+        again = await store.orders.import_batch([Order(9), *map(Order, largest)], "import:2", BY)
+        assert [Import.CREATED, Import.UNCHANGED, Import.UNCHANGED] == again
+        assert 10 == (await store.orders.place(placement(account_id, "another"), BY)).order_id
+        await store.orders.change(INT64_MAX, CANCEL, BY)
+        assert [7, 8, 9, 10, *largest] == [order.id async for batch in store.orders.scan() for order in batch]
 
 
 async def test_old_keys_are_forgotten(each_backend: Stores) -> None:

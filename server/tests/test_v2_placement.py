@@ -11,7 +11,7 @@ import pytest
 
 from petstore_server.domain.accounts import Limits, Plan
 from petstore_server.domain.keys import DEFAULT_SCOPES, Scope
-from petstore_server.domain.orders import INT64_MAX, KEY_LIFETIME, Order
+from petstore_server.domain.orders import KEY_LIFETIME, MAX_ASSIGNED_ID, Order
 from support.service import Service, bearer, in_service
 
 ORDERS = "/v2/store/orders"
@@ -184,12 +184,15 @@ async def test_concurrent_orders_have_different_ascending_identifiers(tmp_path: 
     await in_service(tmp_path, story)
 
 
-async def test_no_order_is_placed_when_the_largest_identifier_is_in_use(tmp_path: Path) -> None:
+async def test_where_no_identifier_is_left_the_response_says_so_and_not_to_retry(tmp_path: Path) -> None:
     async def story(service: Service) -> None:
-        await service.orders(Order(INT64_MAX))
+        await service.orders(Order(MAX_ASSIGNED_ID))
         client = await buyer(service)
-        assert (503, "service_unavailable") == code(await client.place("a"))
-        assert [{"id": INT64_MAX}] == await client.listed()
+        refused = await client.place("a")
+        assert (500, "internal_error") == code(refused)
+        assert "an imported order has one of the largest" in refused.json()["message"]
+        assert "retry-after" not in refused.headers
+        assert [{"id": MAX_ASSIGNED_ID}] == await client.listed()
 
     await in_service(tmp_path, story)
 

@@ -122,6 +122,7 @@ STATUS: dict[type[DomainError | RequestError], int] = {
     ApiKeyBanned: 429,
     server.HeadersTooLarge: 431,
     InternalError: 500,
+    domain.NoIdentifierLeft: 500,
     server.UnsupportedTransferCoding: 501,
     domain.ServiceUnavailable: 503,
     domain.Unreachable: 503,

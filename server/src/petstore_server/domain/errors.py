@@ -133,6 +133,12 @@ class OrderAlreadyComplete(OrderConflict):
     message = "Order {} is already complete; nothing is left to do."
 
 
+class NoIdentifierLeft(DomainError):
+    """An imported order has the last identifier that could be assigned, or nearly (D20)."""
+
+    message = "No identifier is left for a new order: an imported order has one of the largest; report it to the store."
+
+
 class ServiceUnavailable(DomainError):
     """The store cannot be used now. `reason`, and `explanation` in sentences, are for operators, not for responses."""
 

@@ -15,6 +15,9 @@ from petstore_server.domain.timestamps import DAY, canonical_timestamp, format_t
 
 INT64_MIN = -(2**63)
 INT64_MAX = 2**63 - 1
+MAX_ASSIGNED_ID = INT64_MAX - (1 << 32)
+"""The largest identifier that a new order may get. Larger ones are only imported, and do not count as assigned."""
+
 ORDER_FIELDS = ("id", "petId", "quantity", "shipDate", "complete", "status", "reference")  # an export's columns
 KEY_LIFETIME = DAY  # seconds for which an idempotency key gets the order that was placed with it
 MAX_REFERENCE = 64  # characters

@@ -5,7 +5,7 @@ from math import inf
 from typing import Any, Literal, NamedTuple
 
 from petstore_server.domain.keys import VALID, ApiKey
-from petstore_server.domain.orders import INT64_MAX
+from petstore_server.domain.orders import MAX_ASSIGNED_ID
 from petstore_server.domain.timestamps import DAY, format_unix
 from petstore_server.store import Store
 
@@ -64,7 +64,7 @@ async def check_backups(store: Store, now: float) -> CheckResult:
 async def check_identifiers(store: Store) -> AsyncIterator[CheckResult]:
     """Whether many identifiers are left for new orders, which get larger ones than all orders have."""
     last = await store.orders.last_identifier()
-    left = INT64_MAX - last
+    left = max(0, MAX_ASSIGNED_ID - last)
     if left < _FEW_IDENTIFIERS:
         message = f"Order {last} leaves {left:,} identifiers for orders that are placed."
         remedy = "If it was imported by mistake, restore the backup from before the import."

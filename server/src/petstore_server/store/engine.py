@@ -95,8 +95,11 @@ class Dialect(Protocol):
     def update_orders(self, rows: Sequence[Row], audit: Sequence[Row], now: float) -> Work[None]:
         """Write orders (`order_row`; without a record only the status) and audit entries at `now` (Unix seconds)."""
 
-    def insert_orders(self, rows: Sequence[Row], now: float) -> Work[None]:
-        """Insert new orders (`records.order_row`), ascending by id. `now` is in Unix seconds."""
+    def insert_orders(self, rows: Sequence[Row], last_id: int, now: float) -> Work[None]:
+        """Insert new orders (`records.order_row`), ascending by id. `now` is in Unix seconds.
+
+        Identifiers up to `last_id` count as assigned.
+        """
 
     def find_keys(self, keys: Sequence[tuple[int, str]], since: float) -> Work[tuple[list[bool], list[Row]]]:
         """Lock idempotency keys, (account, key); find those used after `since` (Unix seconds).

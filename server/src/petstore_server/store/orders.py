@@ -5,17 +5,24 @@ from functools import partial
 
 from petstore_server.domain import lists
 from petstore_server.domain.audit import Actor, Change, Transition
-from petstore_server.domain.errors import IdempotencyKeyInUse, IdempotencyKeyReused, OrderNotFound, ServiceUnavailable
+from petstore_server.domain.errors import IdempotencyKeyInUse, IdempotencyKeyReused, NoIdentifierLeft, OrderNotFound
 from petstore_server.domain.imports import IMPORT_ACTION, audit_change, evaluate, id_ranges
-from petstore_server.domain.orders import KEY_LIFETIME, ORDER_FIELDS, Import, Order, Placed, Placement, evaluate_import
+from petstore_server.domain.orders import (
+    KEY_LIFETIME,
+    MAX_ASSIGNED_ID,
+    ORDER_FIELDS,
+    Import,
+    Order,
+    Placed,
+    Placement,
+    evaluate_import,
+)
 from petstore_server.store.audit import audit_row, record
 from petstore_server.store.engine import Command, Part, Query, Row, TryAgain, Work, bulk_transaction, transaction
 from petstore_server.store.pages import read_page
 from petstore_server.store.records import order_row, read_order
 
 AUDITED_TOGETHER = 1000  # imported orders that have one entry in the audit log
-NO_IDENTIFIER_LEFT = "no identifier is left for a new order: order 9223372036854775807 exists"
-"""Why an order cannot be placed in a store that uses the largest identifier."""
 
 _ALL = lists.Filters()
 _FIND_MANY = (
@@ -44,10 +51,11 @@ class Orders(Part):
         return await self._engine.submit(self._change_all, (order_id, transition, actor), account_id)
 
     async def place(self, placement: Placement, actor: Actor) -> Placed:
-        """Store a new order under an identifier larger than all used before; return once it is durable (D20).
+        """Store a new order under the next identifier up to MAX_ASSIGNED_ID; return once it is durable (D20).
 
         The idempotency key is kept for KEY_LIFETIME in the same transaction; a repeated request gets the same
-        response. Nothing is kept of a request that fails. Raises IdempotencyKeyReused, IdempotencyKeyInUse.
+        response. Nothing is kept of a request that fails. Raises IdempotencyKeyReused, IdempotencyKeyInUse,
+        NoIdentifierLeft.
         """
         return await self._engine.submit(self._place_all, (placement, actor), placement.account_id)
 
@@ -127,7 +135,8 @@ class Orders(Part):
         outcomes, changed = evaluate(orders, existing, rule)
         new = sorted([order for order in changed.values() if order.id not in existing])
         if new:
-            yield from self._engine.dialect.insert_orders([order_row(order) for order in new], actor.at)
+            last_id = max((order.id for order in new if order.id <= MAX_ASSIGNED_ID), default=0)
+            yield from self._engine.dialect.insert_orders([order_row(order) for order in new], last_id, actor.at)
         replaced = [_changed_row(existing[order.id], order) for order in changed.values() if order.id in existing]
         if replaced:
             yield from self._engine.dialect.update_orders(replaced, (), actor.at)
@@ -192,7 +201,7 @@ def _locked_rows(ids: Sequence[int]) -> Work[list[Row]]:
     if missing:
         # With the clock locked, none of them is placed or imported by another transaction any more.
         [(last,)] = yield Query("SELECT last_order_id FROM petstore.clock FOR UPDATE")
-        rows += (yield Query(_FIND_MANY, (missing,))) if missing[0] <= last else []
+        rows += (yield Query(_FIND_MANY, (missing,))) if missing[0] <= last or missing[-1] > MAX_ASSIGNED_ID else []
     return rows
 
 
@@ -225,7 +234,7 @@ def _outcome(placement: Placement, found: Row | None, *, is_free: bool, is_first
     if not is_free:
         return IdempotencyKeyInUse()
     if found is None:
-        return ServiceUnavailable(NO_IDENTIFIER_LEFT)
+        return NoIdentifierLeft()
     digest, order_id, placed_at = found
     if digest != placement.digest:
         return IdempotencyKeyReused()

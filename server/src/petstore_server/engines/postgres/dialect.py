@@ -6,7 +6,7 @@ locked while the server writes and commits, not while it waits for this process.
 
 from collections.abc import Sequence
 
-from petstore_server.domain.orders import INT64_MAX
+from petstore_server.domain.orders import MAX_ASSIGNED_ID
 from petstore_server.store.engine import Command, Queries, Query, Row, Work
 from petstore_server.store.orders import LOCK
 
@@ -78,7 +78,7 @@ _KNOWN_KEYS = """
 _PLACE = f"""
     WITH tick AS (
         UPDATE petstore.clock SET change = change + 1, at = {_LATER}, last_order_id = last_order_id + %s
-        WHERE last_order_id <= {INT64_MAX} - %s RETURNING change, at, last_order_id - %s AS last_id
+        WHERE last_order_id <= {MAX_ASSIGNED_ID} - %s RETURNING change, at, last_order_id - %s AS last_id
     ), placed AS (
         SELECT last_id + place AS id, tick.change, tick.at AS placed_at, new.*
         FROM tick, unnest(
@@ -114,8 +114,8 @@ def update_orders(rows: Sequence[Row], audit: Sequence[Row], now: float) -> Work
     yield Command(_UPDATE, [*_columns(rows, 7), *_columns(audit, 6)])
 
 
-def insert_orders(rows: Sequence[Row], now: float) -> Work[None]:
-    yield Command(_INSERT, [max(rows[-1][0], 0), *_columns(rows, 7)])
+def insert_orders(rows: Sequence[Row], last_id: int, now: float) -> Work[None]:
+    yield Command(_INSERT, [last_id, *_columns(rows, 7)])
 
 
 def find_keys(keys: Sequence[tuple[int, str]], since: float) -> Work[tuple[list[bool], list[Row]]]:

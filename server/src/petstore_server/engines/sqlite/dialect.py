@@ -8,7 +8,7 @@ from typing import Any
 import apsw
 import msgspec
 
-from petstore_server.domain.orders import INT64_MAX
+from petstore_server.domain.orders import MAX_ASSIGNED_ID
 from petstore_server.store.audit import INSERT_ENTRY
 from petstore_server.store.engine import Command, Commands, Queries, Query, Result, Row, Work
 
@@ -79,8 +79,8 @@ def update_orders(rows: Sequence[Row], audit: Sequence[Row], now: float) -> Work
         yield Commands(INSERT_ENTRY, audit)
 
 
-def insert_orders(rows: Sequence[Row], now: float) -> Work[None]:
-    [(change, at)] = yield Query(_ADVANCE, (_microseconds(now), rows[-1][0]))
+def insert_orders(rows: Sequence[Row], last_id: int, now: float) -> Work[None]:
+    [(change, at)] = yield Query(_ADVANCE, (_microseconds(now), last_id))
     yield Commands(_INSERT, [(*row, at, change, 0) for row in rows])
 
 
@@ -90,7 +90,7 @@ def find_keys(keys: Sequence[tuple[int, str]], since: float) -> Work[tuple[list[
 
 
 def place_orders(rows: Sequence[Row], now: float) -> Work[list[tuple[int, int]]]:
-    assigned = yield Query(_ASSIGN, (_microseconds(now), len(rows), INT64_MAX))
+    assigned = yield Query(_ASSIGN, (_microseconds(now), len(rows), MAX_ASSIGNED_ID))
     if not assigned:
         return []
     [(change, at, last_id)] = assigned

@@ -11,7 +11,7 @@ import apsw
 
 from petstore_server.domain.audit import Actor, Change
 from petstore_server.domain.errors import Conflict, InvalidInput, ServiceUnavailable, StoreUnusable, advising
-from petstore_server.domain.orders import INT64_MAX
+from petstore_server.domain.orders import MAX_ASSIGNED_ID
 from petstore_server.domain.timestamps import file_stamp
 from petstore_server.engines.sqlite import connections, opening
 from petstore_server.engines.sqlite.connections import CREATE, connect, connect_reader, connect_writer, transaction
@@ -20,7 +20,7 @@ from petstore_server.partial_files import is_protected, partial_file, put_in_pla
 from petstore_server.store.audit import INSERT_ENTRY, audit_row
 from petstore_server.store.records import CHECKED, MAX_PROBLEMS, order_problem
 
-_LAST_USUAL = INT64_MAX - (1 << 32)
+_MAX_USUAL = MAX_ASSIGNED_ID - (1 << 32)
 # What a restore does not take back: the identity, the last backup (a backup contains no record of itself, because that
 # is made when it is complete), and identifiers that were assigned. Clients may still know an order that the backup
 # lacks: a new one with its identifier would be taken for it. Of the largest identifiers few are left for new orders, so
@@ -31,8 +31,8 @@ _CARRY_OVER = f"""
     FROM previous.store AS previous;
     UPDATE clock SET last_order_id = max(last_order_id, coalesce(previous.id, 0))
     FROM (
-        SELECT max(id) AS id FROM previous.orders WHERE id <= {_LAST_USUAL}
-        UNION ALL SELECT last_order_id FROM previous.clock WHERE last_order_id <= {_LAST_USUAL} ORDER BY id DESC LIMIT 1
+        SELECT max(id) AS id FROM previous.orders WHERE id <= {_MAX_USUAL}
+        UNION ALL SELECT last_order_id FROM previous.clock WHERE last_order_id <= {_MAX_USUAL} ORDER BY id DESC LIMIT 1
     ) AS previous;
 """  # noqa: S608 - constants
 _NEW_HISTORY = "UPDATE store SET epoch = lower(hex(randomblob(16))), identity = lower(hex(randomblob(8)))"
