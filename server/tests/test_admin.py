@@ -7,11 +7,13 @@ import httpx2
 import pytest
 from prometheus_client.core import GaugeMetricFamily
 
+from petstore_server.domain.accounts import PLAN_LIMITS, Plan
 from petstore_server.domain.audit import Actor
+from petstore_server.domain.orders import Order
 from petstore_server.runtime.backend import STALLED_SECONDS, BackgroundTask
 from petstore_server.telemetry.metrics import aggregate
 from support.engines import PostgresEngine
-from support.open_stores import new_store_database
+from support.open_stores import BY, api_key, new_store_database
 from support.redis_engine import shared_redis
 from support.service import START, Service, running
 
@@ -83,18 +85,48 @@ async def test_a_scrape_shows_when_the_last_backup_was_made(tmp_path: Path) -> N
         assert START == await last_backup(service)
 
 
-async def test_a_store_in_postgresql_which_db_backup_cannot_copy_has_no_such_metric(
+def values(text: str, name: str) -> dict[str, float]:
+    """The values of a metric by its labels."""
+    lines = [line.removeprefix(name).rpartition(" ") for line in text.splitlines() if line.startswith(name)]
+    return {labels: float(value) for labels, _, value in lines}
+
+
+async def test_a_scrape_shows_what_the_store_has(tmp_path: Path) -> None:
+    async with running(tmp_path) as service:
+        store = service.backend.store
+        for have, add in (
+            ((0, 0, 0), store.orders.import_batch([Order(1)], "import:1", BY)),
+            ((1, 0, 0), store.accounts.create("zoo", Plan.FREE, PLAN_LIMITS[Plan.FREE], BY)),
+            ((1, 1, 0), store.keys.create(api_key("one"), BY)),
+            ((1, 1, 1), asyncio.sleep(0)),
+        ):
+            text = (await get(service, "/metrics")).text
+            kinds = ("orders", "accounts", "keys")
+            expected = {f'{{kind="{kind}"}}': value for kind, value in zip(kinds, have, strict=True)}
+            assert expected == values(text, "petstore_store_has")
+            await add
+        assert {"": START} == values(text, "petstore_start_timestamp_seconds")
+        assert {} == values(text, "petstore_postgresql")
+
+
+async def test_a_scrape_shows_the_last_backup_and_the_connections_of_postgresql(
     tmp_path: Path, postgres: PostgresEngine
 ) -> None:
     name = new_store_database(postgres)
     settings = {"PETSTORE_DATABASE_URL": postgres.url(name), "PETSTORE_REDIS_URL": shared_redis().empty()}
     async with running(tmp_path, environ=settings) as service:
-        assert "petstore_last_backup" not in (await get(service, "/metrics")).text
+        assert {"": 0.0} == values((await get(service, "/metrics")).text, "petstore_last_backup_timestamp_seconds")
+        await service.backend.store.audit.record_backup("orders.dump", Actor("operator:ann", START))
+        text = (await get(service, "/metrics")).text
+        assert {"": START} == values(text, "petstore_last_backup_timestamp_seconds")
+        assert {"": 60} == values(text, "petstore_postgresql_max_connections")
+        assert 1 <= values(text, "petstore_postgresql_connections")[""] < 60
+        assert {"": 0} == values(text, "petstore_old_primaries_refused_total")
     postgres.drop_database(name)
 
 
-async def test_the_last_backup_that_several_workers_report_is_the_latest() -> None:
-    name = "petstore_last_backup_timestamp_seconds"
+@pytest.mark.parametrize("name", ["petstore_last_backup_timestamp_seconds", "petstore_start_timestamp_seconds"])
+async def test_a_time_that_several_workers_report_is_the_latest(name: str) -> None:
     reports = [[GaugeMetricFamily(name, "", at)] for at in (START, START + 60)]
     [family] = aggregate(reports)
     assert [START + 60] == [sample.value for sample in family.samples]

@@ -21,14 +21,16 @@ from petstore_server.cli import db
 from petstore_server.domain.orders import MAX_ASSIGNED_ID
 from petstore_server.engines import sqlite
 from petstore_server.engines.sqlite import connections, maintenance
-from petstore_server.operations.health import check_postgres
-from petstore_server.operations.health_machine import LARGE_LOG, check_clock, check_disk
+from petstore_server.operations.health import check_clock, check_postgres
+from petstore_server.operations.health_machine import LARGE_LOG, check_disk
 from petstore_server.runtime.health import examine
 from petstore_server.runtime.installation import LocalInstallation
 from petstore_server.settings import read_settings
 from support.command_line import CommandLine
 from support.engines import PostgresEngine
+from support.open_stores import new_store_database
 from support.process import serving
+from support.redis_engine import shared_redis
 from support.subprocesses import PATIENCE
 
 
@@ -321,7 +323,7 @@ def test_the_console_leaves_the_reading_of_the_whole_store_to_the_doctor(
         (False, "The store was not read in full."),
         (True, "The store was read in full and is sound."),
     ):
-        found = asyncio.run(examine(LocalInstallation(settings), time.time(), in_full=in_full))
+        found = asyncio.run(examine(LocalInstallation(settings), time.time, in_full=in_full))
         assert [message] == [result.message for result in found if result.check == "integrity"]
         assert in_full == bool(read)
 
@@ -352,11 +354,36 @@ def test_doctor_examines_disk_log_and_clock(cli: CommandLine, monkeypatch: pytes
     with cli.store.with_name(cli.store.name + "-wal").open("wb") as log:
         log.truncate(LARGE_LOG + 1)
     assert ["disk", "log"] == [result.check for result in check_disk(cli.store)]
-    now = 1_795_000_000.0
-    os.utime(cli.store, (now, now + 3600))
-    assert "warn" == check_clock(cli.store, now).level
-    assert "ok" == check_clock(cli.store, now + 3600).level
-    assert "fail" == check_clock(None, 0).level
+
+
+NOW = 1_795_000_000.0  # 2026-11-18T11:06:40Z
+
+
+@pytest.mark.parametrize(
+    ("now", "ahead", "last_change", "level", "message"),
+    [
+        (NOW, {"Redis": 10.0, "PostgreSQL": -10.0}, NOW + 10, "ok", "says 2026-11-18T11:06:40Z."),
+        (NOW, {"Redis": 10.5, "PostgreSQL": 0}, 0.0, "warn", "Z, and that of Redis is 10 seconds ahead."),
+        (NOW, {"PostgreSQL": -3601.0}, 0.0, "warn", "Z, and that of PostgreSQL is 3,601 seconds behind."),
+        (NOW, {}, NOW + 11, "warn", "the last change of the store was made at 2026-11-18T11:06:51Z."),
+        (0.0, {}, 0.0, "fail", "The clock says 1970-01-01T00:00:00Z."),
+    ],
+)
+def test_the_clock_is_compared_with_others_and_with_the_last_change(
+    now: float, ahead: dict[str, float], last_change: float, level: str, message: str
+) -> None:
+    found = check_clock(now, ahead, last_change)
+    assert (level, True) == (found.level, found.message.endswith(message)), found.message
+
+
+def test_the_time_of_a_store_s_file_says_nothing_of_the_clock(cli: CommandLine) -> None:
+    cli("accounts", "create", "acme", "--plan", "free")
+    os.utime(cli.store, (NOW, time.time() + 3600))
+    assert "ok" == results(cli)["clock"][0]
+    connection = apsw.Connection(str(cli.store))
+    connection.execute("UPDATE audit SET at = at + 3600")
+    connection.close()
+    assert "warn" == results(cli)["clock"][0]
 
 
 def test_the_doctor_shows_the_size_of_the_store(cli: CommandLine) -> None:
@@ -366,11 +393,19 @@ def test_the_doctor_shows_the_size_of_the_store(cli: CommandLine) -> None:
     assert disk.message.endswith("; the store takes 1,536.0 MiB.")
 
 
+SAFE = {"synchronous_commit": "on", "fsync": "on", "full_page_writes": "on"}
+SAFE |= {"connections": "80", "max_connections": "100", "replicas": "1"}
+
+
+def test_doctor_reports_a_postgresql_with_few_connections_left() -> None:
+    result = next(check_postgres({**SAFE, "connections": "81"}))
+    assert ("warn", "81 of 100 connections to PostgreSQL are in use; replicas that follow it: 1.") == result[1:3]
+
+
 @pytest.mark.parametrize("name", ["synchronous_commit", "fsync", "full_page_writes"])
 def test_doctor_reports_a_postgresql_that_may_lose_acknowledged_changes(name: str) -> None:
-    safe = {"synchronous_commit": "on", "fsync": "on", "full_page_writes": "on"}
-    assert ["ok"] == [result.level for result in check_postgres(safe)]
-    (result,) = check_postgres({**safe, name: "off"})
+    assert ["ok", "ok"] == [result.level for result in check_postgres(SAFE)]
+    (_, result) = check_postgres({**SAFE, name: "off"})
     assert "warn" == result.level
     assert f"{name} = off" in result.message
 
@@ -523,7 +558,7 @@ def test_a_full_disk_under_a_copy_is_not_blamed_on_its_source(
 
 
 def test_doctor_reports_when_the_last_good_backup_was_made(cli: CommandLine, tmp_path: Path) -> None:
-    assert ("warn", "No backup of this store has been made.") == results(cli)["backup"]
+    assert ("warn", "No backup of this store is known.") == results(cli)["backup"]
     cli.must("db", "backup", str(tmp_path / "backup.db"), "--as", "ann")
     level, message = results(cli)["backup"]
     assert ("ok", True) == (level, message.startswith("The last backup was made at 20"))
@@ -533,6 +568,26 @@ def test_doctor_reports_when_the_last_good_backup_was_made(cli: CommandLine, tmp
     connection.execute("UPDATE store SET backed_up_at = backed_up_at - 3 * 86400")
     connection.close()
     assert "warn" == results(cli)["backup"][0]
+
+
+def test_a_backup_that_another_program_made_is_recorded_on_each_engine(
+    cli: CommandLine, postgres: PostgresEngine
+) -> None:
+    name = new_store_database(postgres)
+    scaled = {"PETSTORE_DATABASE_URL": postgres.url(name), "PETSTORE_REDIS_URL": shared_redis().empty()}
+    for settings in ({}, scaled):
+        [before] = [each for each in cli("doctor", "--json", **settings).json() if each["check"] == "backup"]
+        assert "warn" == before["level"]
+        assert before["remedy"].endswith("petstore db backup NAME --made") == bool(settings)
+        done = cli.must("db", "backup", "orders.dump", "--made", "--as", "ann", "--json", **settings)
+        assert {"backup": "orders.dump", "removed": []} == done.json()
+        [after] = [each for each in cli("doctor", "--json", **settings).json() if each["check"] == "backup"]
+        assert ("ok", True) == (after["level"], after["message"].startswith("The last backup was made at 20"))
+        *_, entry = [json.loads(line) for line in cli.must("audit", "--json", **settings).out.splitlines()]
+        assert ("operator:ann", {"file": "orders.dump"}) == (entry["actor"], entry["after"])
+        refused = cli("db", "backup", "orders.dump", "--made", "--keep", "3", **settings)
+        assert (2, True) == (refused.code, "--made removes nothing: leave out --keep." in refused.err)
+    postgres.drop_database(name)
 
 
 def test_a_restore_keeps_the_time_of_the_last_backup(cli: CommandLine, tmp_path: Path) -> None:
@@ -545,6 +600,6 @@ def test_a_restore_keeps_the_time_of_the_last_backup(cli: CommandLine, tmp_path:
     assert before == results(cli)["backup"]
     missing = CommandLine(tmp_path / "missing.db", make=False)
     missing.must("db", "restore", str(first), "--yes")
-    assert "No backup of this store has been made." == results(missing)["backup"][1]
+    assert "No backup of this store is known." == results(missing)["backup"][1]
     missing.must("db", "restore", str(second), "--yes")
     assert "ok" == results(missing)["backup"][0]

@@ -37,6 +37,7 @@ class Shared(RedisCounters):
         self.ban: Ban | None = None
         self.calls: list[str] = []
         self.stored: list[StoredBan] = []
+        self.since = 1
 
     def _called(self, name: str) -> None:
         self.calls.append(name)
@@ -65,8 +66,9 @@ class Shared(RedisCounters):
     async def connect(self) -> None:
         self._called("connect")
 
-    async def prove(self) -> None:
+    async def prove(self) -> int:
         self._called("prove")
+        return self.since
 
     async def close(self) -> None:
         self._called("close")
@@ -117,11 +119,11 @@ async def test_no_request_asks_the_counters_after_a_fault_until_a_check(
     assert "gone" == await one.check()
     shared.fault = None
     assert (None, None) == (await one.check(), await one.check())
-    assert ["connect", "connect", "connect", "prove"] == shared.calls
+    assert ["connect", "connect", "connect", "prove", "prove"] == shared.calls
     shared.fault = CountersUnavailable("slow")
     assert Outcome.ADMITTED is (await one.admit(PRINCIPAL)).outcome
     await one.admit_address("192.0.2.1", charge=False)
-    assert (["count"], 3, "slow") == (shared.calls[4:], one.local_decisions, one.fault)
+    assert (["count"], 3, "slow") == (shared.calls[5:], one.local_decisions, one.fault)
     assert [(logging.ERROR, "gone"), (logging.INFO, "gone"), (logging.ERROR, "slow")] == logged(caplog)
 
 
@@ -139,6 +141,15 @@ async def test_a_check_that_fails_opens_the_breaker_for_requests(shared: Shared,
     assert "gone" == await limiter.check()
     await limiter.admit_address("192.0.2.1")
     assert ["prove"] == shared.calls
+
+
+async def test_counters_that_lost_their_counts_are_noticed_once(
+    shared: Shared, limiter: FallbackLimiter, caplog: pytest.LogCaptureFixture
+) -> None:
+    for shared.since, losses in ((1, 0), (1, 0), (2, 1), (2, 1), (3, 2)):
+        assert None is await limiter.check()
+        assert losses == limiter.losses
+    assert ["redis lost its counts: windows start again"] * 2 == [line.getMessage() for line in caplog.records]
 
 
 async def test_the_decision_is_that_of_the_counters(shared: Shared, limiter: FallbackLimiter) -> None:

@@ -1,6 +1,7 @@
 """A failover: hosts find the new primary themselves; a synchronous replica has lost no acknowledged change."""
 
 import asyncio
+import re
 import signal
 import time
 from collections.abc import Iterator
@@ -163,6 +164,8 @@ def test_a_primary_that_returns_after_a_failover_is_refused_by_servers_and_comma
         within(PATIENCE, lambda: OLD in readiness(server))
         assert readiness(server).startswith("503")
         within(PATIENCE, lambda: OLD in server.log.read_text())
+        metrics = httpx2.get(f"{server.admin}/metrics", timeout=PATIENCE).text
+        assert re.search(r"^petstore_old_primaries_refused_total [1-9]", metrics, re.MULTILINE)
         for command in (
             ["accounts", "create", "globex", "--plan", "free"],
             ["db", "migrate"],

@@ -416,6 +416,22 @@ async def test_a_redis_that_was_killed_is_used_again_once_it_is_back(own: RedisE
         assert 59 == (await one.admit(principal())).shown.remaining  # it had forgotten, having no file
 
 
+async def test_each_process_notices_that_redis_lost_its_counts_whichever_asks_first(own: RedisEngine) -> None:
+    async with limiter(own.url) as one, limiter(own.url) as other:
+        for each in (one, other, one):
+            assert None is await each.check()
+        assert 86_390 < own.client.ttl("petstore:store:since") < 86_410
+        own.empty()
+        async with limiter(own.url) as new:  # the first to ask; it has seen nothing before
+            for each in (new, one, other, one, new):
+                assert None is await each.check()
+            assert [1, 1, 0] == [each.losses for each in (one, other, new)]
+        with own.gone():
+            assert None is not await one.check()
+        assert await exact_again(one) < 5 + busy()
+        assert [2, 1] == [one.losses, other.losses]
+
+
 async def test_a_process_that_starts_while_redis_is_gone_counts_by_itself_and_then_together(own: RedisEngine) -> None:
     with own.gone():
         made = FallbackLimiter(RedisCounters(own.url, POLICY), POLICY, time.time)

@@ -2,19 +2,34 @@
 
 import asyncio
 import json
+import re
 import time
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import httpx2
 import pytest
 
+from petstore_server.runtime.health import examine
+from petstore_server.runtime.installation import LocalInstallation
+from petstore_server.settings import read_settings
 from support.engines import PostgresEngine
 from support.load import Reply, send_all
 from support.open_stores import new_store_database
-from support.process import UNLIMITED, URLS, Server, new_key, petstore, petstore_json, petstore_process, serving
+from support.process import (
+    UNLIMITED,
+    URLS,
+    Server,
+    environment,
+    new_key,
+    petstore,
+    petstore_json,
+    petstore_process,
+    serving,
+)
 from support.redis_engine import RedisEngine, own_redis, shared_redis
 from support.subprocesses import busy, within
 
@@ -153,7 +168,10 @@ def test_an_outage_of_redis_under_load_is_never_an_error_and_never_unlimited(sto
         assert {"200": 60, "rate_limit_exceeded": 40} == flood(servers, third, 50)
         for server in servers:
             logged = [json.loads(line) for line in server.log.read_text().splitlines() if "redis" in line]
-            levels = [line["level"] for line in logged if line["level"] != "debug"]
+            lost = [line for line in logged if line["event"].startswith("redis lost its counts")]
+            assert (kind == "gone") == bool(lost)
+            assert float(len(lost)) == float(metric(admin, server, "petstore_limit_counts_lost_total"))
+            levels = [line["level"] for line in logged if line["level"] != "debug" and line not in lost]
             assert ["error", "info"] * max(1, len(levels) // 2) == levels  # a busy machine may bring more outages
 
 
@@ -195,6 +213,31 @@ def test_the_doctor_looks_into_every_store_that_can_be_served(each_backend: Path
     found = {each["check"]: each for each in json.loads(done.stdout)}
     assert ("ok", "ok") == (found["store"]["level"], found["accounts"]["level"])
     assert 0 == done.returncode, done.stdout
+    keys: Any = shared_redis().client.keys("*")
+    names = {re.fullmatch(rb"petstore:[\w-]{10,}:(\w+)", key) for key in keys}
+    assert {b"since"} == {name and name[1] for name in names} - {b"timeline"}
+
+
+def test_the_doctor_of_a_store_that_cannot_be_opened_leaves_no_trace_in_redis(tmp_path: Path) -> None:
+    settings = {
+        "PETSTORE_DATABASE_URL": f"sqlite:///{tmp_path}/missing.db",
+        "PETSTORE_REDIS_URL": shared_redis().empty(),
+    }
+    done = petstore(tmp_path / "missing.db", "doctor", "--json", **settings)
+    assert (1, []) == (done.returncode, shared_redis().client.keys("*"))
+
+
+def test_the_doctor_compares_the_clock_with_those_of_the_engines(each_backend: Path) -> None:
+    environ = environment(each_backend, PETSTORE_REDIS_URL=shared_redis().empty(), PETSTORE_ADMIN_PORT="0")
+    installation = LocalInstallation(read_settings({name: environ[name] for name in environ if "PETSTORE" in name}))
+    ahead = asyncio.run(examine(installation, lambda: time.time() + 100, in_full=False))
+    [clock] = [result for result in ahead if result.check == "clock"]
+    assert "warn" == clock.level
+    assert re.search(r"that of Redis is (99|100|101) seconds behind", clock.message)
+    on_postgresql = installation.store_file is None
+    assert on_postgresql == bool(re.search(r"that of PostgreSQL is (99|100|101) seconds behind", clock.message))
+    right = asyncio.run(examine(installation, time.time, in_full=False))
+    assert ["ok"] == [result.level for result in right if result.check == "clock"]
 
 
 def test_the_doctor_warns_of_a_redis_that_forgets_evicts_or_is_gone(store: Path) -> None:

@@ -12,7 +12,7 @@ from redis.exceptions import TimeoutError as RedisTimeoutError
 from petstore_server.domain.bans import BanPolicy
 from petstore_server.domain.usage import Usage
 from petstore_server.domain.windows import Count
-from petstore_server.limits.fallback import CountersUnavailable
+from petstore_server.limits.fallback import Counted, CountersUnavailable
 from petstore_server.limits.redis import RedisCounters, _bounded, _client, _is_refusal, _reason
 
 URL = "redis://localhost:1/0"
@@ -209,10 +209,11 @@ def test_accounts_are_read_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_proof_charges_no_account(monkeypatch: pytest.MonkeyPatch) -> None:
     made, sent = counters(Connection()), []
 
-    async def submit(call: tuple[tuple[str, ...], tuple[int, ...]]) -> tuple[float, tuple[int, ...]]:
-        sent.append(call[0])
-        return 0.0, (1, 0, 1, 0, 1, 0, 0, 0, 0)
+    async def submit(call: tuple[tuple[str, ...], tuple[int, ...]]) -> tuple[float, Counted]:
+        sent.append(call)
+        return 0.0, Counted(1, 7, 0)
 
     monkeypatch.setattr(made._batcher, "submit", submit)
-    asyncio.run(made.prove())
-    assert [("petstore:account:{0}", "petstore:key:{0}:probe")] == sent
+    made.use_store("store")
+    assert 7 == asyncio.run(made.prove())
+    assert [(("petstore:store:since",), ())] == sent

@@ -54,15 +54,24 @@ def check() -> None:
     metavar="N",
     help="Put the time into the name, and remove all but the newest N backups that were named like this.",
 )
-def backup(file: Path, keep: int | None) -> None:
+@click.option("--made", is_flag=True, help="Copy nothing: record that another program, such as pg_dump, made FILE now.")
+def backup(file: Path, keep: int | None, made: bool) -> None:
     """Copy the store to FILE, consistently even while servers use it.
 
     The copy is verified before it gets its name. FILE must not exist; with --keep 7, orders.db becomes, for example,
-    orders-20261120T093000Z.db, and only after a good backup are older ones removed.
+    orders-20261120T093000Z.db, and only after a good backup are older ones removed. PostgreSQL's own tools back up
+    PostgreSQL: record with --made when they have succeeded, so that a missing backup is noticed.
 
     $ petstore db backup /backups/orders-2026-11-20.db
     $ petstore db backup /backups/orders.db --keep 7
+    $ petstore db backup orders.dump --made
     """
+    if made:
+        if keep is not None:
+            raise click.UsageError("--made removes nothing: leave out --keep.")
+        with_store(lambda store: store.audit.record_backup(file.name, operator()))
+        show_done({"backup": str(file), "removed": []}, f"Recorded the backup {file}.")
+        return
     target = (file if keep is None else _dated(file)).absolute()
     with progress("Backing up (pages)") as advance:
         installation().backup(target, advance)

@@ -29,6 +29,7 @@ _COMMANDS: Mapping[Action, str] = {
     "rotate key": "petstore keys rotate {} --expires 90d",
     "lift ban": "petstore keys unban {}",
     "back up": "petstore db backup FILE --keep 14",
+    "record backup": "petstore db backup NAME --made",
     "restore": "petstore db restore FILE",
     "check store": "petstore db check reads all of it.",
 }
@@ -91,7 +92,7 @@ def doctor() -> None:
     from petstore_server.runtime.health import examine
 
     try:
-        found = asyncio.run(examine(installation(), time.time(), in_full=True))
+        found = asyncio.run(examine(installation(), time.time, in_full=True))
     except SettingsError as error:
         found = [CheckResult("settings", "fail", str(error), "Correct the variable; the other checks need it.")]
     results = [result._replace(remedy=_remedy(result)) for result in found]

@@ -2,16 +2,17 @@
 -- The rules are the domain's (roll_window, fits, refuse, next_ban), whose numbers come with each call; property tests
 -- check that the two agree.
 --
--- KEYS     for each request with a key: its account's windows, its abuse record; for each without: its address's window
+-- KEYS     for each request with a key: its account's windows, its abuse record; for each without: its address's window;
+--          for each probe: when Redis began to count for this store
 -- ARGV[1]  the rules: a map of numbers (msgpack)
 -- ARGV[2]  the requests, in the order of their keys (msgpack). With a key: {per minute, per day, began, until, level},
 --          the last three the latest ban that the store has, or zeros; level 0 with a start: that ban was lifted.
---          Without: {1 to charge the window, 0 to read it}
+--          Without: {1 to charge the window, 0 to read it}. A probe: {}
 -- ARGV[3]  the time in Unix seconds; empty in production, where Redis's own clock is used
 --
 -- Returns {now, results} in the order of the requests (msgpack). With a key: {step, minute start, used, day start, used,
--- struck, began, until, level}; without: {step, start, used}. Steps: 1 admitted, 0 refused, 2 banned, 3 banned by this
--- request. Every key expires once nothing in it counts any more.
+-- struck, began, until, level}; without: {step, start, used}; a probe: {1, microseconds}. Steps: 1 admitted, 0 refused,
+-- 2 banned, 3 banned by this request. Every key expires once nothing in it counts any more.
 
 local rules, requests = cmsgpack.unpack(ARGV[1]), cmsgpack.unpack(ARGV[2])
 local now = tonumber(ARGV[3])
@@ -134,9 +135,18 @@ local function admit_address(key, charge)
   return {1, start, used + 1}
 end
 
+-- As long as any process sends probes, the time is kept: it is gone only if all counts are.
+local function probe(key)
+  hold(key, held[key] or math.floor(now * 1000000), now + rules.day)
+  return {1, held[key], 0}
+end
+
 local results, next_key = {}, 1
 for i, request in ipairs(requests) do
-  if #request == 1 then
+  if #request == 0 then
+    results[i] = probe(KEYS[next_key])
+    next_key = next_key + 1
+  elseif #request == 1 then
     results[i] = admit_address(KEYS[next_key], request[1])
     next_key = next_key + 1
   else

@@ -73,6 +73,7 @@ class FallbackLimiter(MemoryLimiter):
         super().__init__(policy, clock)
         self._counters = counters
         self._lifted: dict[str, int] = {}  # the start of each ban that was lifted recently, by key
+        self._since: int | None = None  # what the counters last said of when they began
 
     async def start(self) -> None:
         """Connect. If the counters do not respond, this process counts by itself until they do.
@@ -115,10 +116,16 @@ class FallbackLimiter(MemoryLimiter):
         """Test whether the counters work, and use them again if they do; return what is wrong, if anything."""
         before = self.fault
         try:
-            await (self._counters.prove() if before is None else self._counters.connect())
+            if before is not None:
+                await self._counters.connect()
+            since = await self._counters.prove()
         except CountersUnavailable as error:
             self._open(error)
         else:
+            if self._since not in (None, since):
+                self.losses += 1
+                _log.warning("redis lost its counts: windows start again")
+            self._since = since
             if before is not None:
                 self.fault = None
                 _log.info("redis usable again: limits are exact", extra={"after": before})

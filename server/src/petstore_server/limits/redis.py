@@ -18,7 +18,6 @@ from redis.backoff import NoBackoff
 from redis.exceptions import AuthenticationError, NoPermissionError, NoScriptError, RedisError, ResponseError
 
 from petstore_server.batching import Batcher
-from petstore_server.domain.accounts import Limits, Plan
 from petstore_server.domain.bans import BAN_MEMORY, CLOCK_TOLERANCE, STRIKE_WINDOW, BanPolicy
 from petstore_server.domain.keys import Principal
 from petstore_server.domain.timestamps import DAY, MINUTE
@@ -26,7 +25,6 @@ from petstore_server.domain.usage import Usage
 from petstore_server.domain.windows import ADDRESS_LIMIT, AddressDecision, Count, evaluate_address
 from petstore_server.limits.fallback import (
     BAN_BRIDGE_SECONDS,
-    NO_BAN,
     Counted,
     CountersUnavailable,
     StoredBan,
@@ -59,7 +57,6 @@ _WRITE_FAULTS = {
 }
 """Parts of the texts with which Redis and Valkey, in any version, refuse to run a script that writes."""
 
-_PROBE = Principal("probe", 0, "", Plan.ENTERPRISE, Limits(1 << 53, 1 << 53), frozenset())
 _decode = msgspec.msgpack.Decoder(tuple[float, list[Counted]]).decode
 _decode_windows = msgspec.msgpack.Decoder(tuple[int, int, int, int]).decode
 
@@ -119,7 +116,7 @@ class RedisCounters:
             return int(await client.eval(_NEWEST, 1, f"petstore:{store_id}:timeline", timeline, _TIMELINE_MEMORY))
 
     async def connect(self) -> None:
-        """Connect again, and prove with a request for no account that the script runs and may write."""
+        """Connect again, without a trace in Redis."""
         await self.close()
         try:
             self._client = _client(self._url)
@@ -132,11 +129,14 @@ class RedisCounters:
         if cluster:  # requests for different slots could not share a call
             await self.close()
             raise CountersUnavailable("it is a cluster, and limits are counted in a single Redis", refused=True)
-        await self.prove()
 
-    async def prove(self) -> None:
-        """Count a request for no account, like any other, so that any fault of Redis shows."""
-        await self.count(_PROBE, NO_BAN)
+    async def prove(self) -> int:
+        """Write like a request, so that any fault of Redis shows. Call it after `use_store`.
+
+        Returns when Redis began to count for this store, in microseconds: another time means that it lost its counts.
+        """
+        _, counted = await self._batcher.submit(((f"{self._prefix}:since",), ()))
+        return counted.minute
 
     async def info(self) -> dict[str, Any]:
         """What Redis reports about itself (INFO), with its setting `appendfsync` where this user may read it."""

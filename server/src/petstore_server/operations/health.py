@@ -10,10 +10,14 @@ from petstore_server.domain.timestamps import DAY, format_unix
 from petstore_server.store import Store
 
 Level = Literal["ok", "warn", "fail"]
-Action = Literal["create account", "create key", "rotate key", "lift ban", "back up", "restore", "check store"]
+Action = Literal[
+    "create account", "create key", "rotate key", "lift ban", "back up", "record backup", "restore", "check store"
+]
 _SOON = 7 * DAY  # seconds
 _FEW_IDENTIFIERS = 1 << 32
 _BACKUP_AGE = 2 * DAY  # seconds
+_EARLIEST_NOW = 1_767_225_600  # 2026-01-01: this program is younger
+_CLOCK_TOLERANCE = 10  # seconds
 _KEEPING_POLICY = "noeviction"
 _NEARLY_FULL = 0.8
 
@@ -49,16 +53,34 @@ async def check_partners(store: Store, now: float) -> AsyncIterator[CheckResult]
         yield result
 
 
-async def check_backups(store: Store, now: float) -> CheckResult:
-    """Whether a backup of a SQLite store was made lately, at `now` (Unix seconds)."""
-    last = await store.audit.last_backup()
-    remedy = "Make one every night; deploy/ has a timer for it."
-    if last is None:
-        return CheckResult("backup", "warn", "No backup of this store has been made.", remedy, "back up")
-    message = f"The last backup was made at {format_unix(last)}."
-    if last < now - _BACKUP_AGE:
-        return CheckResult("backup", "warn", message, remedy, "back up")
-    return CheckResult("backup", "ok", message)
+def check_clock(now: float, ahead: Mapping[str, float], last_change: float) -> CheckResult:
+    """Whether `now` is plausible. `ahead` has the seconds by which other clocks are ahead; times are Unix seconds."""
+    says = f"The clock says {format_unix(now)}"
+    faults = [
+        f"that of {name} is {abs(round(seconds)):,} seconds {'ahead' if seconds > 0 else 'behind'}"
+        for name, seconds in ahead.items()
+        if abs(seconds) > _CLOCK_TOLERANCE
+    ]
+    if last_change > now + _CLOCK_TOLERANCE:
+        faults.append(f"the last change of the store was made at {format_unix(last_change)}")
+    if now >= _EARLIEST_NOW and not faults:
+        return CheckResult("clock", "ok", f"{says}.")
+    remedy = "Set the clocks of all hosts and keep them right with NTP: keys, limits and bans depend on them."
+    message = ", and ".join([says, *faults])
+    return CheckResult("clock", "fail" if now < _EARLIEST_NOW else "warn", f"{message}.", remedy)
+
+
+def check_backups(last: float | None, now: float, *, with_tools: bool) -> CheckResult:
+    """Whether the last backup is recent at `now`, in Unix seconds. `with_tools`: PostgreSQL's make it."""
+    message = (
+        "No backup of this store is known." if last is None else f"The last backup was made at {format_unix(last)}."
+    )
+    if last is not None and last >= now - _BACKUP_AGE:
+        return CheckResult("backup", "ok", message)
+    if with_tools:
+        remedy = "Make one every night with pg_dump or the like, and record it."
+        return CheckResult("backup", "warn", message, remedy, "record backup")
+    return CheckResult("backup", "warn", message, "Make one every night; deploy/ has a timer for it.", "back up")
 
 
 async def check_identifiers(store: Store) -> AsyncIterator[CheckResult]:
@@ -102,9 +124,21 @@ def check_redis(info: Mapping[str, Any]) -> Iterator[CheckResult]:
         yield CheckResult("redis", "ok", message)
 
 
-def check_postgres(settings: Mapping[str, str]) -> Iterator[CheckResult]:
-    """What PostgreSQL's settings mean for durability: a cancel is acknowledged only after it is durable (D5)."""
-    risky = [name for name in ("fsync", "full_page_writes", "synchronous_commit") if settings.get(name) == "off"]
+def check_postgres(state: Mapping[str, str]) -> Iterator[CheckResult]:
+    """What PostgreSQL's settings mean for durability: a cancel is acknowledged only after it is durable (D5).
+
+    And how many of its connections are in use.
+    """
+    used, most = int(state["connections"]), int(state["max_connections"])
+    message = (
+        f"{used:,} of {most:,} connections to PostgreSQL are in use; replicas that follow it: {state['replicas']}."
+    )
+    if used > _NEARLY_FULL * most:
+        remedy = "Raise max_connections, use a pooler, or run fewer workers: without a connection requests get 503."
+        yield CheckResult("postgresql", "warn", message, remedy)
+    else:
+        yield CheckResult("postgresql", "ok", message)
+    risky = [name for name in ("fsync", "full_page_writes", "synchronous_commit") if state.get(name) == "off"]
     if not risky:
         yield CheckResult("postgresql", "ok", "PostgreSQL acknowledges a change only after it is durable.")
     for name in risky:

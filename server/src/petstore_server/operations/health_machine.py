@@ -12,7 +12,6 @@ from http.client import HTTPConnection, HTTPException
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from petstore_server.domain.timestamps import format_unix
 from petstore_server.operations.admin_port import admin_url, is_loopback
 from petstore_server.operations.health import CheckResult, Level
 from petstore_server.settings import Settings
@@ -23,8 +22,6 @@ MIN_FREE = 64 * _MIB  # bytes that must be free on the disk
 LARGE_LOG = 256 * _MIB  # bytes above which the store's log is too large
 
 _QUICK_TO_READ = 200 * _MIB
-_EARLIEST_NOW = 1_767_225_600  # 2026-01-01: this program is younger
-_CLOCK_TOLERANCE = 60  # seconds
 _OTHERS = stat.S_IRWXG | stat.S_IRWXO
 _RESPONSE_SECONDS = 5.0
 _MAX_RESPONSE = 10_000  # bytes
@@ -57,17 +54,6 @@ def check_disk(file: Path, least_free: int = MIN_FREE) -> Iterator[CheckResult]:
     if log.exists() and log.stat().st_size > LARGE_LOG:
         remedy = "Look for an export or backup that does not end; the log shrinks after it has."
         yield CheckResult("log", "warn", f"The store's log {log} has {log.stat().st_size // _MIB:,} MiB.", remedy)
-
-
-def check_clock(file: Path | None, now: float) -> CheckResult:
-    """Whether `now`, in Unix seconds, is plausible."""
-    remedy = "Set the clock and keep it right with NTP: limits and bans depend on it."
-    if now < _EARLIEST_NOW:
-        return CheckResult("clock", "fail", f"The clock says {format_unix(now)}.", remedy)
-    if file is not None and file.exists() and file.stat().st_mtime > now + _CLOCK_TOLERANCE:
-        message = f"The clock says {format_unix(now)}, and the store was written later than that."
-        return CheckResult("clock", "warn", message, remedy)
-    return CheckResult("clock", "ok", f"The clock says {format_unix(now)}.")
 
 
 def is_quick_to_read(file: Path) -> bool:

@@ -4,7 +4,6 @@ import asyncio
 import itertools
 import resource
 from collections.abc import Callable, Iterator
-from contextlib import suppress
 from functools import partial
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
@@ -25,12 +24,12 @@ from petstore_server.domain.keys import Environment
 from petstore_server.limits.memory import MemoryLimiter
 from petstore_server.runtime.backend import Backend, BackgroundTask, background_tasks
 from petstore_server.runtime.health import examine
-from petstore_server.runtime.installation import LocalInstallation, is_sqlite
+from petstore_server.runtime.installation import LocalInstallation
 from petstore_server.server.listener import Deadlines, PublicServer
 from petstore_server.settings import Settings, SettingsError
-from petstore_server.store import Store
+from petstore_server.store import Contents, Store
 from petstore_server.telemetry.logs import lost_lines
-from petstore_server.telemetry.metrics import LAST_BACKUP, SAMPLE_SECONDS, Metrics, build_info
+from petstore_server.telemetry.metrics import SAMPLE_SECONDS, Metrics, build_info
 
 _RESERVED_FILES = 256
 """File descriptors kept for everything but client connections."""
@@ -47,8 +46,7 @@ class Application:
     ) -> None:
         self.backend = backend
         self.draining = False
-        self._makes_backups = is_sqlite(settings.database_url)  # PostgreSQL has its own tools
-        self._last_backup = 0.0
+        self._started_at = clock()
         self.metrics = Metrics()
         self.concurrency = Concurrency()
         self.routes = Routes(
@@ -95,9 +93,6 @@ class Application:
     async def collect(self) -> list[Metric]:
         """All metrics of this process. Readiness is evaluated for them: nothing else may ever ask."""
         ready, _ = await self.readiness()
-        if self._makes_backups:
-            with suppress(ServiceUnavailable):  # and keep the time that was read last
-                self._last_backup = await self.backend.store.audit.last_backup() or 0.0
         return [*self.metrics.collect(), *self._observed(ready)]
 
     async def readiness(self) -> Readiness:
@@ -121,12 +116,18 @@ class Application:
         limiter, servers = self.backend.limiter, self._servers
         yield GaugeMetricFamily("petstore_ready", "1 if /readyz returns 200.", ready)
         yield build_info()
+        started = "When the process started, in Unix seconds."
+        yield GaugeMetricFamily("petstore_start_timestamp_seconds", started, self._started_at)
         yield CounterMetricFamily("petstore_strikes", "Requests that counted as strikes.", limiter.strikes)
         yield CounterMetricFamily("petstore_bans", "Bans that began.", limiter.bans)
         separate = "Decisions of processes that counted limits by themselves because Redis did not answer."
         yield CounterMetricFamily("petstore_limit_decisions_local", separate, limiter.local_decisions)
         degraded = "Processes that count limits by themselves because Redis does not answer."
         yield GaugeMetricFamily("petstore_limits_degraded", degraded, limiter.fault is not None)
+        lost = "Times that Redis was found to have lost its counts."
+        yield CounterMetricFamily("petstore_limit_counts_lost", lost, limiter.losses)
+        old = "Connections to PostgreSQL that were refused because it is an old primary."
+        yield CounterMetricFamily("petstore_old_primaries_refused", old, self.backend.store.stats.old_primaries())
         connections = sum(len(server.connections) for server in servers)
         yield GaugeMetricFamily("petstore_connections", "Connections open on the public port.", connections)
         refused = "Connections refused because PETSTORE_MAX_CONNECTIONS were open."
@@ -134,9 +135,22 @@ class Application:
         too_many = "Requests refused because too many were being answered at the same time."
         yield CounterMetricFamily("petstore_requests_refused", too_many, self.concurrency.refused)
         yield CounterMetricFamily("petstore_log_lines_lost", "Log lines that could not be written.", lost_lines())
-        if self._makes_backups:
-            last = "When the last good backup of the store was made, in Unix seconds; 0 if none was."
-            yield GaugeMetricFamily(LAST_BACKUP, last, self._last_backup)
+        if (contents := self.backend.store.contents) is not None:
+            yield from _of_store(contents)
+
+
+def _of_store(contents: Contents) -> Iterator[Metric]:
+    """What the last look into the store has found."""
+    has = GaugeMetricFamily("petstore_store_has", "1 if the store has any.", labels=("kind",))
+    for kind in ("orders", "accounts", "keys"):
+        has.add_metric((kind,), getattr(contents, kind))
+    yield has
+    last = "When the last good backup of the store was made, in Unix seconds; 0 if none is known."
+    yield GaugeMetricFamily("petstore_last_backup_timestamp_seconds", last, contents.backed_up_at or 0.0)
+    if contents.connections is not None:
+        used, most = "Connections to PostgreSQL in use, of all programs.", "Connections that PostgreSQL allows."
+        yield GaugeMetricFamily("petstore_postgresql_connections", used, contents.connections)
+        yield GaugeMetricFamily("petstore_postgresql_max_connections", most, contents.max_connections)
 
 
 def _request_ids(prefix: str) -> Callable[[], bytes]:
@@ -174,7 +188,7 @@ def make_console(
             settings=settings,
             store=store,
             service=service,
-            examine=lambda: examine(installation, clock(), in_full=False),
+            examine=lambda: examine(installation, clock, in_full=False),
             usage_of=partial(installation.account_usage, store),
             all_usage=partial(installation.all_usage, store),
             clock=clock,

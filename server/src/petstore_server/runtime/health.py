@@ -1,7 +1,9 @@
 """All health checks in order. The command line and the operator console show the results."""
 
 import asyncio
+from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import dataclass, field
 
 from petstore_server.domain.errors import DomainError, ServiceUnavailable, StoreUnusable
 from petstore_server.operations import health
@@ -12,31 +14,46 @@ from petstore_server.runtime.installation import LocalInstallation, read_counter
 from petstore_server.settings import Settings, SettingsError, describe_url
 
 
-async def examine(installation: LocalInstallation, now: float, *, in_full: bool) -> list[CheckResult]:
-    """Run every check at `now` (Unix seconds). If the store cannot be opened, checks of its content are left out.
+@dataclass
+class _Seen:
+    """What is learnt on the way: by how many seconds clocks are ahead of this machine's, and what the store says."""
+
+    clock: Callable[[], float]
+    ahead: dict[str, float] = field(default_factory=dict)
+    last_change: float = 0.0
+    store_id: str | None = None
+
+
+async def examine(installation: LocalInstallation, clock: Callable[[], float], *, in_full: bool) -> list[CheckResult]:
+    """Run every check. `clock` gives Unix seconds. If the store cannot be opened, checks of its content are left out.
 
     `in_full`: read all of the store too, which takes seconds, and would slow down a process that serves requests.
     """
-    settings, file = installation.settings, installation.store_file
+    settings, file, seen = installation.settings, installation.store_file, _Seen(clock)
     results = [CheckResult("settings", "ok", f"All settings are valid; the environment is {settings.environment}.")]
     results += machine.check_deployment(settings)
-    results += await _redis(settings)
-    if file is not None:
-        results += [*machine.check_files(file), *machine.check_disk(file)]
-    results.append(machine.check_clock(file, now))
     holds_store = None if file is None else installation.server_holds_store()
     server = await asyncio.to_thread(lambda: list(machine.check_server(settings, holds_store=holds_store)))
     moved = holds_store is False and server[0].level == "fail"  # to create a store would put an empty one in its place
-    return [*results, *await _store(installation, now, in_full=in_full, advise=not moved), *server]
+    store = await _store(installation, seen, in_full=in_full, advise=not moved)
+    results += await _redis(settings, seen)
+    if file is not None:
+        results += [*machine.check_files(file), *machine.check_disk(file)]
+    return [*results, health.check_clock(clock(), seen.ahead, seen.last_change), *store, *server]
 
 
-async def _redis(settings: Settings) -> list[CheckResult]:
+async def _redis(settings: Settings, seen: _Seen) -> list[CheckResult]:
     try:
         require_servable(settings)
         if settings.redis_url is None:
             return []
         async with read_counters(settings) as counters:
-            return list(health.check_redis(await counters.info()))
+            info = await counters.info()
+            seen.ahead["Redis"] = info["server_time_usec"] / 1e6 - seen.clock()
+            if seen.store_id is not None:  # else it has no name under which to write
+                counters.use_store(seen.store_id)
+                await counters.prove()
+            return list(health.check_redis(info))
     except SettingsError as error:
         remedy = "Set PETSTORE_REDIS_URL, for example to redis://127.0.0.1:6379/0; no server starts without it."
         if settings.redis_url is not None:
@@ -48,19 +65,21 @@ async def _redis(settings: Settings) -> list[CheckResult]:
         return [CheckResult("redis", "fail", message, remedy)]
 
 
-async def _store(installation: LocalInstallation, now: float, *, in_full: bool, advise: bool) -> list[CheckResult]:
-    file = installation.store_file
+async def _store(installation: LocalInstallation, seen: _Seen, *, in_full: bool, advise: bool) -> list[CheckResult]:
+    file, now = installation.store_file, seen.clock()
     try:
         async with installation.opened_store() as store:
             await store.check()
+            seen.store_id, seen.last_change = await store.identity(), await store.audit.last_change()
             results = [CheckResult("store", "ok", "The store opens, has this version's schema, and can be written.")]
             results += [result async for result in health.check_partners(store, now)]
             with suppress(ServiceUnavailable):  # the orders are damaged: the check of integrity reports that
                 results += [result async for result in health.check_identifiers(store)]
-            if file is not None:
-                results.append(await health.check_backups(store, now))
+            results.append(health.check_backups(await store.audit.last_backup(), now, with_tools=file is None))
         if file is None:
-            results += health.check_postgres(await installation.postgres_settings())
+            state = await installation.postgres_state()
+            seen.ahead["PostgreSQL"] = float(state["now"]) - seen.clock()
+            results += health.check_postgres(state)
     except (DomainError, SettingsError, OSError) as error:
         reason = error.explanation if isinstance(error, ServiceUnavailable) else str(error)
         if isinstance(error, StoreUnusable) and not advise:

@@ -42,7 +42,8 @@ def sqlite_path(url: str) -> Path:
     if not is_sqlite(url):
         raise SettingsError(
             "PETSTORE_DATABASE_URL names PostgreSQL, and this command works on the file of a SQLite store. To back up "
-            "PostgreSQL use pg_dump --schema=petstore; to restore it use pg_restore --clean while no server runs."
+            "PostgreSQL use pg_dump --schema=petstore, and record it with --made; to restore it use pg_restore --clean "
+            "while no server runs."
         )
     return Path(url.removeprefix(_SQLITE)).absolute()
 
@@ -183,9 +184,9 @@ class LocalInstallation:
             return sqlite.check(sqlite_path(self._url))
         return list(asyncio.run(self._postgres.check(self._url, self._share_timeline)))
 
-    async def postgres_settings(self) -> Mapping[str, str]:
-        """PostgreSQL's settings that make an acknowledged change durable, by name."""
-        return dict(await self._postgres.durability_settings(self._url, self._share_timeline))
+    async def postgres_state(self) -> Mapping[str, str]:
+        """What `engines.postgres.opening.state` returns."""
+        return dict(await self._postgres.state(self._url, self._share_timeline))
 
     def backup(self, target: Path, progress: Callable[[int, int], None]) -> None:
         """Copy a SQLite store to a file while others use it; `progress` gets the pages copied and the total.

@@ -189,6 +189,7 @@ class Workers:
     def __init__(self, listeners: Sequence[socket.socket], environ: dict[str, str]) -> None:
         self._workers = [Worker(number, listener, environ) for number, listener in enumerate(listeners, 1)]
         self._draining = asyncio.Event()
+        self._restarts = 0
 
     async def start(self) -> None:
         """Start the first, which may migrate the store, and then the others. Raises WorkerFailed, OSError."""
@@ -221,6 +222,7 @@ class Workers:
             *[metric for metric in metrics if metric.name not in ("petstore_ready", "petstore_build_info")],
             build_info(),
             GaugeMetricFamily("petstore_ready", "1 if /readyz returns 200.", self._evaluate(reports).ready),
+            CounterMetricFamily("petstore_worker_restarts", "Workers that died and were replaced.", self._restarts),
             GaugeMetricFamily("petstore_workers", "Workers that respond.", sum(each is not None for each in reports)),
         ]
 
@@ -245,6 +247,7 @@ class Workers:
                 return
             if monotonic() - started > _STEADY_SECONDS:
                 pause = _FIRST_PAUSE
+            self._restarts += 1
             _log.error("worker ended", extra={"worker": worker.number, "code": code, "again_in": pause})
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._draining.wait(), pause)

@@ -13,6 +13,17 @@ class AccessVersion(NamedTuple):
     changes: int
 
 
+class Contents(NamedTuple):
+    """What a store was found to have. PostgreSQL's connections are those in use, and all that it allows."""
+
+    orders: bool
+    accounts: bool
+    keys: bool
+    backed_up_at: float | None
+    connections: int | None
+    max_connections: int | None
+
+
 class Store:
     """An open store. Belongs to the event loop that runs when it is made.
 
@@ -34,6 +45,7 @@ class Store:
 
         self._engine = engine
         self._epoch: str | None = None
+        self.contents: Contents | None = None  # as `check` found them last
         self.stats, self.identity, self.verify = engine.stats, engine.identity, engine.verify
         self.accounts = Accounts(engine)
         self.audit = AuditLog(engine)
@@ -69,7 +81,8 @@ class Store:
         """
         await self._engine.verify()
         await self._engine.transaction(_beat)
-        await self._engine.query(_READ)
+        [found] = await self._engine.query(_READ.format(connections=self._engine.dialect.connections))
+        self.contents = Contents(*found)
 
     def fault(self) -> str | None:
         """Why the store cannot be used as far as is known, without asking it."""
@@ -83,7 +96,7 @@ class Store:
 
 _READ = """
     SELECT EXISTS (SELECT 1 FROM petstore.orders), EXISTS (SELECT 1 FROM petstore.accounts),
-        EXISTS (SELECT 1 FROM petstore.keys), heartbeat
+        EXISTS (SELECT 1 FROM petstore.keys), backed_up_at, {connections}
     FROM petstore.store
 """
 

@@ -103,6 +103,11 @@ class AuditLog(Part):
         [(at,)] = await self._engine.query("SELECT backed_up_at FROM petstore.store")
         return None if at is None else float(at)
 
+    async def last_change(self) -> float:
+        """When the newest entry was made, in Unix seconds; 0 if there is none."""
+        [(at,)] = await self._engine.query("SELECT max(at) FROM petstore.audit")
+        return float(at or 0)
+
     async def count_imports(self, actor: str | None = None) -> Count:
         """The number of imports, of all actors or one, among as many of the newest entries."""
         parameters = (IMPORT_ACTION, *_NEWEST, actor, actor, MAX_SCAN)

@@ -70,6 +70,7 @@ class Stats:
 
     committed: Callable[[int], object] = lambda changes: None  # the number of changes that a commit made durable
     rebuilt: Callable[[float], object] = lambda seconds: None  # how long reading the list took
+    old_primaries: Callable[[], int] = lambda: 0  # asked by the metrics: how many connections to one were refused
 
 
 class Dialect(Protocol):
@@ -85,6 +86,9 @@ class Dialect(Protocol):
 
     history: str
     """An SQL expression that identifies the store's history: changes seen in another one may be gone."""
+
+    connections: str
+    """Two SQL expressions: the connections of the database server in use, and all that it allows; NULL without one."""
 
     def lock_orders(self, ids: Sequence[int]) -> Work[list[Row]]:
         """Lock the orders that exist among these identifiers, which ascend, and that no other transaction has locked.

@@ -106,11 +106,17 @@ class Metrics:
         yield HistogramMetricFamily("petstore_list_rebuild_seconds", rebuilds, *self.rebuilds.totals())
 
 
-LAST_BACKUP = "petstore_last_backup_timestamp_seconds"
+_SAME = {  # what all processes see of the store, and when the last of them started
+    "petstore_last_backup_timestamp_seconds",
+    "petstore_store_has",
+    "petstore_postgresql_connections",
+    "petstore_postgresql_max_connections",
+    "petstore_start_timestamp_seconds",
+}
 
 
 def aggregate(processes: Iterable[Iterable[Metric]]) -> list[Metric]:
-    """The metrics of all processes together: sums, but the latest time at which any of them knows of a backup."""
+    """The metrics of all processes together: sums, but the highest value of those in `_SAME`."""
     together: dict[str, Metric] = {}
     values: dict[tuple[str, str, tuple[tuple[str, str], ...]], list[float]] = {}
     for metrics in processes:
@@ -120,7 +126,7 @@ def aggregate(processes: Iterable[Iterable[Metric]]) -> list[Metric]:
                 place = metric.name, sample.name, tuple(sorted(sample.labels.items()))
                 values.setdefault(place, []).append(sample.value)
     for (metric_name, name, labels), found in values.items():
-        together[metric_name].add_sample(name, dict(labels), max(found) if name == LAST_BACKUP else sum(found))
+        together[metric_name].add_sample(name, dict(labels), max(found) if name in _SAME else sum(found))
     return list(together.values())
 
 

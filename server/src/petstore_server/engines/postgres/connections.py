@@ -108,6 +108,7 @@ class Timelines:
     def __init__(self, share: Share | None = None) -> None:
         self._share = share
         self._newest: dict[str, int] = {}
+        self.refused = 0
 
     async def verify(self, driver: Driver) -> None:
         """Raises OldPrimary if the server has an older history than one that was seen, and psycopg.Error."""
@@ -120,6 +121,7 @@ class Timelines:
             newest = max(newest, await self._share(store, newest))
         self._newest[store] = newest
         if timeline < newest:
+            self.refused += 1
             raise OldPrimary(f"timeline {timeline}, after {newest} was seen")
 
 

@@ -18,6 +18,7 @@ history = """
     concat_ws('/', epoch, pg_postmaster_start_time(), left(pg_walfile_name(pg_current_wal_insert_lsn()), 8),
         pg_relation_filepath('petstore.orders'))
 """
+connections = "(SELECT sum(numbackends) FROM pg_stat_database), current_setting('max_connections')::bigint"
 # The second part is carried out only if orders are missing in the first.
 _LOCK_IF_FREE = f"""
     WITH free AS MATERIALIZED ({LOCK} SKIP LOCKED)

@@ -57,8 +57,8 @@ class PostgresEngine:
     def __init__(self, url: str, timelines: connections.Timelines | None = None) -> None:
         """`url` names a database with the latest schema; nothing is connected before it is needed."""
         self.dialect: Dialect = dialect
-        self.stats = Stats()
         self._timelines = timelines or connections.Timelines()
+        self.stats = Stats(old_primaries=lambda: self._timelines.refused)
         self._pool = Pool(url, self._timelines)
         self._scans, self._exports = asyncio.Semaphore(LONG_READS), asyncio.Semaphore(LONG_READS)
         self._batchers: dict[Perform[Any, Any], Batcher[Any, Any]] = {}

@@ -25,8 +25,12 @@ _TABLES = """
     SELECT relname FROM pg_class JOIN pg_namespace ON pg_namespace.oid = relnamespace
     WHERE nspname = 'petstore' AND relname IN ('store', 'clock')
 """
-_DURABILITY = """
-    SELECT name, setting FROM pg_settings WHERE name IN ('fsync', 'full_page_writes', 'synchronous_commit')
+_STATE = """
+    SELECT name, setting FROM pg_settings
+    WHERE name IN ('fsync', 'full_page_writes', 'synchronous_commit', 'max_connections')
+    UNION ALL SELECT 'connections', sum(numbackends)::text FROM pg_stat_database
+    UNION ALL SELECT 'replicas', count(*)::text FROM pg_stat_replication
+    UNION ALL SELECT 'now', extract(epoch FROM clock_timestamp())::text
 """
 
 
@@ -52,10 +56,13 @@ async def migrate(
         return version, SCHEMA.latest
 
 
-async def durability_settings(url: str, share: Share | None = None) -> dict[str, str]:
-    """Return the settings that decide whether an acknowledged change is durable, by name. Raises StoreUnusable."""
+async def state(url: str, share: Share | None = None) -> dict[str, str]:
+    """Return PostgreSQL's settings that decide whether a change is durable, by name, and `max_connections`.
+
+    Also the numbers of `connections` and `replicas`, and its clock, `now`, in Unix seconds. Raises StoreUnusable.
+    """
     async with connected(url, share) as driver:
-        return dict(await (await driver.execute(_DURABILITY)).fetchall())
+        return dict(await (await driver.execute(_STATE)).fetchall())
 
 
 async def check(url: str, share: Share | None = None) -> list[str]:

@@ -13,6 +13,7 @@ from petstore_server.store.audit import INSERT_ENTRY
 from petstore_server.store.engine import Command, Commands, Queries, Query, Result, Row, Work
 
 epoch = history = "epoch"
+connections = "NULL, NULL"
 # Statements that engines share are written for PostgreSQL. A transaction of SQLite locks the whole store.
 _DIFFERENCES = (
     (" = ANY(%s::bigint[])", " IN (SELECT value FROM json_each(?))"),
