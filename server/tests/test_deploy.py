@@ -23,8 +23,13 @@ from petstore_server.server.listener import Deadlines
 from petstore_server.server.messages import MAX_HEADERS
 from petstore_server.settings import SETTINGS, read_settings
 from support.cases import for_all
-from support.documents import ROOT, block, read_yaml, table
+from support.documents import ROOT, block, headings, read_yaml, table
+from support.engines import PostgresEngine
 from support.generated_tables import REFERENCE, subcommands
+from support.open_stores import new_store_database
+from support.process import environment, petstore
+from support.quick_commands import quick_command
+from support.redis_engine import shared_redis
 
 DEPLOY = ROOT / "deploy"
 FILES = sorted(path for path in DEPLOY.rglob("*") if path.is_file())
@@ -35,6 +40,7 @@ VALUES = {
     "outcome": {outcome.value for outcome in Outcome},
     "plan": {*(plan.value for plan in Plan), "none"},
     "window": {"minute", "day", "address", "none"},
+    "kind": {"orders", "accounts", "keys"},
 }
 PROMETHEUS_OWN = {"instance", "job", "le"}
 
@@ -101,6 +107,22 @@ def test_every_alert_has_an_action_and_a_test_that_raises_it() -> None:
         example["alertname"] for case in alert_tests() for example in case["alert_rule_test"] if "exp_alerts" in example
     }
     assert {rule["alert"] for rule in rules()} == raised
+
+
+def test_every_alert_names_a_section_of_operating_and_has_its_row_for_who_is_on_duty() -> None:
+    rows = [
+        re.split(r" (?<!\\)\| ", line.strip("| "))
+        for line in (ROOT / "docs/alerts.md").read_text().splitlines()
+        if line.startswith("| `Petstore")
+    ]
+    shown = {name.strip("`"): (severity, then) for name, severity, _, command, then in rows if "`" in command}
+    assert {rule["alert"] for rule in rules()} == shown.keys()
+    for rule in rules():
+        severity, then = shown[rule["alert"]]
+        assert rule["labels"]["severity"] == severity
+        (section,) = re.findall(r"See docs/operating\.md#([\w-]+)\.$", rule["annotations"]["action"])
+        assert section in headings(ROOT / "docs/operating.md")
+        assert f"(operating.md#{section})" in then
 
 
 def test_dashboard_panels_have_unique_ids_and_do_not_overlap() -> None:
@@ -192,6 +214,35 @@ def test_the_backup_unit_runs_a_command_and_the_timer_starts_it(tmp_path: Path) 
     group.commands[arguments[1]].make_context("backup", [here, *options])  # raises if the arguments are wrong
     assert Path(file).parent.relative_to("/var/lib") == Path(unit["Service"]["StateDirectory"].split()[-1])
     assert "[Timer]\nOnCalendar=" in (DEPLOY / "systemd/petstore-backup.timer").read_text()
+
+
+def test_the_backup_of_postgresql_is_recorded_only_if_it_succeeded(tmp_path: Path, postgres: PostgresEngine) -> None:
+    name, folder = new_store_database(postgres), tmp_path / "backups"
+    settings = {"PETSTORE_DATABASE_URL": postgres.url(name), "PETSTORE_REDIS_URL": shared_redis().empty()}
+    script = (DEPLOY / "postgresql-backup").read_text()
+    for installed, here in (
+        ("/etc/petstore/petstore.env", tmp_path / "petstore.env"),
+        ("folder=/var/backups/petstore", f"folder={folder}"),
+        ("/usr/local/bin/petstore", quick_command()),
+    ):
+        assert script.count(installed) == 1
+        script = script.replace(installed, str(here))
+    programs = Path(postgres.program("pg_dump")).parent
+    environ = {**environment(tmp_path / "unused"), **settings, "PATH": f"{programs}:{os.environ['PATH']}"}
+
+    def backed_up(url: str) -> tuple[bool, bool, int]:
+        """Whether the script succeeded, whether the doctor knows of a backup, and how many files there are."""
+        (tmp_path / "petstore.env").write_text(f"PETSTORE_DATABASE_URL={url}\n")
+        done = subprocess.run(["sh", "-c", script], env=environ, capture_output=True, text=True, check=False)
+        found = petstore(tmp_path / "unused", "doctor", "--json", **settings).stdout
+        [level] = [each["level"] for each in json.loads(found) if each["check"] == "backup"]
+        return done.returncode == 0, level == "ok", len(list(folder.glob("orders-*.dump")))
+
+    assert (False, False, 0) == backed_up("postgresql://postgres@127.0.0.1:1/none")
+    assert (True, True, 1) == backed_up(settings["PETSTORE_DATABASE_URL"])
+    [file] = folder.glob("orders-*.dump")
+    assert "TABLE DATA petstore orders" in subprocess.check_output([programs / "pg_restore", "--list", file], text=True)
+    postgres.drop_database(name)
 
 
 @pytest.mark.system
