@@ -10,7 +10,7 @@ PIP := $(BIN)/python -m pip $(PIP_OPTIONS)
 INSTALL := $(PIP) install --no-deps --require-hashes
 LOCK := $(BIN)/uv pip compile --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-emit-find-links --no-annotate --no-header -q
 TEST_PROCESSES ?= $(shell $(PYTHON) -c 'import os; print(2 * (os.cpu_count() or 1) + 2)') # many tests wait for processes and timers
-BENCH_PACKAGES := nginx-light wrk redis-tools
+BENCH_PACKAGES := nginx-light wrk redis-tools golang-go
 
 # All processors together compile the modules in less time than pip.
 COMPILE := $(BIN)/python -m compileall -q -j 0

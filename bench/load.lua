@@ -3,6 +3,7 @@
 -- Arguments after `--`: KIND [ARGUMENT]...
 --   same                  the same request each time, which wrk prepares once
 --   fresh PREFIX COUNT    the same request with another X-Request-Id each time; COUNT of them are prepared
+--   traced PREFIX COUNT   the same with another traceparent, as programs send it that are traced (W3C Trace Context)
 --   ids FIRST METHOD      METHOD on PATH/id for successive ids, beginning with FIRST
 --   keys FILE FIRST       the same request with successive API keys, one per line of FILE, beginning with line FIRST
 --   place FIRST           POST of an order with a new Idempotency-Key each time
@@ -21,21 +22,29 @@ function kinds.same()
 end
 
 -- Requests are prepared before the load, because forming them would slow the load generator down.
-function kinds.fresh(prefix, count)
-  wrk.headers["X-Request-Id"] = "KEY"
-  local before, after = string.match(wrk.format(), "^(.*X%-Request%-Id: )KEY(.*)$")
+local function prepared(name, value, prefix, count)
+  wrk.headers[name] = "KEY"
+  local before, after = string.match(wrk.format(), "^(.*" .. string.gsub(name, "%-", "%%-") .. ": )KEY(.*)$")
   local function form(number)
-    return before .. prefix .. string.format("%016x", number) .. after
+    return before .. string.format(value, prefix, number) .. after
   end
-  local prepared = {}
+  local requests = {}
   for number = 1, tonumber(count) do
-    prepared[number] = form(number)
+    requests[number] = form(number)
   end
   next_id = 0
   return function()
     next_id = next_id + 1
-    return prepared[next_id] or form(next_id)
+    return requests[next_id] or form(next_id)
   end
+end
+
+function kinds.fresh(prefix, count)
+  return prepared("X-Request-Id", "%s%016x", prefix, count)
+end
+
+function kinds.traced(prefix, count)
+  return prepared("traceparent", "00-%s%016x-00f067aa0ba902b7-01", prefix, count)
 end
 
 function kinds.ids(first, method)

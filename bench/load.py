@@ -23,7 +23,9 @@ FRESH_PER_SECOND = 150_000  # requests with different identifiers that are prepa
 Kind = tuple[str | int | Path, ...]
 SAME: Kind = ("same",)
 FRESH: Kind = ("fresh",)
-"""Identical requests, and requests with a different X-Request-Id each, as the project's client sends them."""
+TRACED: Kind = ("traced",)
+"""Identical requests, requests with a different X-Request-Id each, as the project's client sends them, and with a
+different traceparent each, as traced programs send them."""
 
 
 class Wrk(msgspec.Struct):
@@ -74,8 +76,8 @@ class Load:
         self._watched = watch or {}
         self._before = {name: cpu_seconds(pid) for name, pid in self._watched.items()}
         limits = [f"-c{connections}", f"-d{seconds or plan.seconds}s", "--timeout", f"{TIMEOUT}s"]
-        if kind == FRESH:
-            kind = (*FRESH, f"{time.time_ns():016x}", FRESH_PER_SECOND * (seconds or plan.seconds))
+        if kind in (FRESH, TRACED):
+            kind = (*kind, f"{time.time_ns():016x}", FRESH_PER_SECOND * (seconds or plan.seconds))
         sent = {"Connection": "keep-alive", **(headers or {})}
         options = [part for name, value in sent.items() for part in ("-H", f"{name}: {value}")]
         command = pinned(plan.cores.load, ["wrk", "-t1", *limits, "-s", SCRIPT, *options, url, "--", *map(str, kind)])

